@@ -1,0 +1,172 @@
+//! A kernel as far as a policy cares.
+//!
+//! The *resource class* says which resource of the GPU a kernel mostly uses:
+//! compute units or memory bandwidth. Two kernels of opposite class slow each
+//! other down little when they run at once, two of the same class much
+//! (conv-bn 1.41× faster together than in turn, conv-conv 0.98×; Orion,
+//! Table 2). A kernel that was not profiled, or uses little of either, is
+//! *unknown*.
+//!
+//! `sm_needed` is the number of SMs that would hold all blocks of the launch at
+//! once: ceil(blocks ÷ blocks per SM). It is not capped at the device's SMs:
+//! large training kernels need thousands.
+
+/// The resource that a kernel mostly uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// The compute units: roofline says so, or ≥ 60 % of compute throughput.
+    Compute,
+    /// The memory bandwidth: roofline says so, or ≥ 60 % of memory throughput.
+    Memory,
+    /// Neither, or not profiled.
+    Unknown,
+}
+
+impl Class {
+    /// Every class, in the order of the bits of a [`ClassSet`].
+    pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Unknown];
+
+    /// The class whose [`ClassSet`] bits are `bits`. Anything that is not
+    /// exactly one class, for example from a peer's record, is unknown.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        match bits {
+            1 => Self::Compute,
+            2 => Self::Memory,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// This class as the one bit it has in a [`ClassSet`].
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Compute => 1,
+            Self::Memory => 2,
+            Self::Unknown => 4,
+        }
+    }
+
+    /// The class's name as profiles and tables show it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Memory => "memory",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A set of classes: compute = 1, memory = 2, unknown = 4.
+///
+/// The bits are part of the shared-memory protocol: a lease page holds them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClassSet(u32);
+
+impl ClassSet {
+    /// No class.
+    pub const EMPTY: Self = Self(0);
+    /// Every class.
+    pub const ALL: Self = Self(7);
+
+    /// The set with these bits. Bits that name no class are dropped, so a set
+    /// read from shared memory is always a valid one.
+    #[must_use]
+    pub const fn from_bits_truncate(bits: u32) -> Self {
+        Self(bits & Self::ALL.0)
+    }
+
+    /// The bits, at most 7.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether `class` is in the set.
+    #[must_use]
+    pub const fn contains(self, class: Class) -> bool {
+        self.0 & class.bits() != 0
+    }
+
+    /// This set and `class`.
+    #[must_use]
+    pub const fn with(self, class: Class) -> Self {
+        Self(self.0 | class.bits())
+    }
+
+    /// This set without `class`.
+    #[must_use]
+    pub const fn without(self, class: Class) -> Self {
+        Self(self.0 & !class.bits())
+    }
+
+    /// What is in either set.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether every class of this set is in `other`.
+    #[must_use]
+    pub const fn is_subset(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    /// Whether the set has no class.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl From<Class> for ClassSet {
+    fn from(class: Class) -> Self {
+        Self::EMPTY.with(class)
+    }
+}
+
+/// One launch, as profiles describe it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The resource it mostly uses.
+    pub class: Class,
+    /// SMs that hold all its blocks at once, not capped at the device's.
+    pub sm_needed: u32,
+    /// How long it is expected to run alone, in ns; the profile's p95.
+    pub expected_ns: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_survives_the_way_through_its_bits() {
+        for class in Class::ALL {
+            assert_eq!(Class::from_bits(class.bits()), class);
+            assert!(ClassSet::from(class).contains(class));
+            assert!(!ClassSet::ALL.without(class).contains(class));
+        }
+    }
+
+    #[test]
+    fn bits_of_no_class_are_dropped_or_unknown() {
+        assert_eq!(ClassSet::from_bits_truncate(u32::MAX), ClassSet::ALL);
+        assert_eq!(ClassSet::from_bits_truncate(8), ClassSet::EMPTY);
+        for bits in [0, 3, 8, u32::MAX] {
+            assert_eq!(Class::from_bits(bits), Class::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_set_is_a_subset_of_its_unions_only() {
+        let memory = ClassSet::from(Class::Memory);
+        let both = memory.with(Class::Compute);
+        assert!(memory.is_subset(both));
+        assert!(!both.is_subset(memory));
+        assert_eq!(memory.union(both), both);
+        assert!(ClassSet::EMPTY.is_subset(memory));
+        assert!(ClassSet::EMPTY.is_empty());
+    }
+}

@@ -1,0 +1,213 @@
+//! What a best-effort job may launch without asking.
+//!
+//! The daemon publishes one lease per BE job; every launch of the job is
+//! checked against it where it happens, without a round trip. A lease is terms
+//! (classes, SMs, budget) plus two ends: an *epoch* and an *expiry*.
+//!
+//! **Epoch.** There is one `hp_epoch` per GPU, raised when an HP process
+//! launches while live leases name the current one. A lease carries the epoch
+//! of the snapshot it was made from ([`crate::Snapshot::epoch`]). When the two differ,
+//! the HP side has done something the decision did not know of, and the lease
+//! is void. **Expiry** voids it when the daemon stops renewing.
+//!
+//! **Budget.** Nanoseconds of expected work that the job may still charge,
+//! counted from the snapshot. *Spent* is what was charged since, before the
+//! kernel in question. A kernel goes while spent < budget, so the last one may
+//! pass the end: a job overshoots by at most one kernel, as in Orion, and a
+//! kernel longer than any budget still runs when nothing else is spent.
+//!
+//! A daemon that keeps the budget as two sums that only grow publishes
+//! `limit_total_ns = charged_total_ns + budget_ns`, with the `charged_total_ns`
+//! that it put into the snapshot; then spent < budget ⇔ charged < limit at any
+//! later time, and charges made between snapshot and publication are counted.
+//!
+//! **Ungated.** The job is not held at all: epoch, expiry and budget are not
+//! looked at, the lease holds until another is published. Launches are still
+//! charged and completed, so that what is in flight is known when the gate
+//! closes.
+//!
+//! Epoch and expiry are compared by whoever holds the shared words; [`admits`]
+//! is the rest.
+
+use crate::{ClassSet, Kernel};
+
+/// The terms under which a best-effort job may launch. See the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The `hp_epoch` this lease was made under; void when it has moved on.
+    pub epoch: u64,
+    /// When it ends by itself, in ns of the shared clock.
+    pub expiry_ns: u64,
+    /// Resource classes that may be launched.
+    pub classes: ClassSet,
+    /// A kernel is admitted iff it needs at most so many SMs.
+    pub sms_max: u32,
+    /// Expected ns that may still be charged, from the snapshot on.
+    pub budget_ns: u64,
+    /// Granted while an HP kernel was executing. Launches under it are counted
+    /// as "beside a busy HP".
+    pub beside_hp: bool,
+    /// The job is not held at all.
+    pub ungated: bool,
+}
+
+impl Lease {
+    /// The lease of a job that nobody needs protection from.
+    #[must_use]
+    pub const fn ungated(epoch: u64) -> Self {
+        Self {
+            epoch,
+            expiry_ns: u64::MAX,
+            classes: ClassSet::ALL,
+            sms_max: u32::MAX,
+            budget_ns: u64::MAX,
+            beside_hp: false,
+            ungated: true,
+        }
+    }
+
+    /// The lease that admits nothing.
+    #[must_use]
+    pub const fn closed(epoch: u64, expiry_ns: u64) -> Self {
+        Self {
+            epoch,
+            expiry_ns,
+            classes: ClassSet::EMPTY,
+            sms_max: 0,
+            budget_ns: 0,
+            beside_hp: false,
+            ungated: false,
+        }
+    }
+
+    /// Whether both grant the same, expiry and budget aside: the budget
+    /// shrinks with every charge, so a daemon compares `limit_total_ns`
+    /// instead, and renews when the expiry nears.
+    #[must_use]
+    pub fn has_same_terms(&self, other: &Self) -> bool {
+        self.epoch == other.epoch
+            && self.classes == other.classes
+            && self.sms_max == other.sms_max
+            && self.beside_hp == other.beside_hp
+            && self.ungated == other.ungated
+    }
+}
+
+/// Whether `lease` lets `kernel` go after `spent_ns` have been charged to it.
+///
+/// This is the launch path: comparisons of values already in registers, no
+/// allocation, nothing that can fail.
+#[inline]
+#[must_use]
+pub const fn admits(lease: &Lease, spent_ns: u64, kernel: &Kernel) -> bool {
+    // `&` and not `&&`: three comparisons are cheaper than a branch that is
+    // taken now and then.
+    lease.ungated
+        || (spent_ns < lease.budget_ns)
+            & lease.classes.contains(kernel.class)
+            & (kernel.sm_needed <= lease.sms_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Class;
+
+    const KERNEL: Kernel = Kernel {
+        class: Class::Memory,
+        sm_needed: 40,
+        expected_ns: 1_000,
+    };
+
+    fn lease() -> Lease {
+        Lease {
+            epoch: 3,
+            expiry_ns: 1_000_000,
+            classes: ClassSet::from(Class::Memory),
+            sms_max: 40,
+            budget_ns: 500,
+            beside_hp: true,
+            ungated: false,
+        }
+    }
+
+    #[test]
+    fn each_term_alone_can_refuse() {
+        assert!(admits(&lease(), 0, &KERNEL));
+        // The 1000 ns kernel passes the 500 ns budget, by itself: allowed.
+        assert!(admits(&lease(), 499, &KERNEL));
+        assert!(!admits(&lease(), 500, &KERNEL));
+        assert!(!admits(
+            &lease(),
+            0,
+            &Kernel {
+                sm_needed: 41,
+                ..KERNEL
+            }
+        ));
+        assert!(!admits(
+            &lease(),
+            0,
+            &Kernel {
+                class: Class::Compute,
+                ..KERNEL
+            }
+        ));
+        assert!(!admits(
+            &lease(),
+            0,
+            &Kernel {
+                class: Class::Unknown,
+                ..KERNEL
+            }
+        ));
+    }
+
+    #[test]
+    fn ungated_admits_everything_and_closed_nothing() {
+        let huge = Kernel {
+            class: Class::Compute,
+            sm_needed: u32::MAX,
+            expected_ns: u64::MAX,
+        };
+        let least = Kernel {
+            class: Class::Unknown,
+            sm_needed: 0,
+            expected_ns: 0,
+        };
+        for kernel in [huge, KERNEL, least] {
+            assert!(admits(&Lease::ungated(1), u64::MAX, &kernel));
+            assert!(!admits(&Lease::closed(1, 5), 0, &kernel));
+        }
+    }
+
+    #[test]
+    fn terms_differ_by_what_is_granted_not_by_budget_or_expiry() {
+        let other = Lease {
+            expiry_ns: 2_000_000,
+            budget_ns: 400,
+            ..lease()
+        };
+        assert!(lease().has_same_terms(&other));
+        assert!(!lease().has_same_terms(&Lease {
+            epoch: 4,
+            ..lease()
+        }));
+        assert!(!lease().has_same_terms(&Lease {
+            sms_max: 41,
+            ..lease()
+        }));
+        assert!(!lease().has_same_terms(&Lease {
+            classes: ClassSet::ALL,
+            ..lease()
+        }));
+        assert!(!lease().has_same_terms(&Lease {
+            beside_hp: false,
+            ..lease()
+        }));
+        assert!(!lease().has_same_terms(&Lease {
+            ungated: true,
+            ..lease()
+        }));
+    }
+}

@@ -1,0 +1,201 @@
+//! Everything a gate may look at, as plain values at one moment.
+//!
+//! The daemon fills a snapshot each poll; nothing in it is allocated: the list
+//! of jobs is borrowed from a buffer that the daemon keeps.
+
+use crate::{Class, ClassSet};
+
+/// How processes share the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Under MPS kernels of different processes execute at once.
+    Mps,
+    /// Without MPS they take turns by time slice and never overlap.
+    TimeSlice,
+}
+
+/// Names a best-effort job for as long as the daemon lives; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
+/// The moment that a decision is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot<'a> {
+    /// Now, in ns of the shared clock. Never goes backwards.
+    pub now_ns: u64,
+    /// How processes share the GPU.
+    pub sharing: Sharing,
+    /// SMs of the device.
+    pub sms: u32,
+    /// `hp_epoch` when the HP rings had been drained for this snapshot. Leases
+    /// made from it carry it.
+    pub epoch: u64,
+    /// The HP side, all its clients together.
+    pub hp: HpView,
+    /// The BE jobs, in any order; ids differ.
+    pub be: &'a [JobView],
+}
+
+/// The high-priority side at one moment: one client (a timeline)
+/// or all together ([`HpView::merge`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HpView {
+    /// An HP client is attached, whether or not it has launched anything.
+    pub present: bool,
+    /// HP work is in flight.
+    pub busy: bool,
+    /// Classes of the HP kernels that execute now, one per busy stream. Not
+    /// empty iff busy. A launch beside HP must suit each of them.
+    pub executing: ClassSet,
+    /// How long an HP request takes undisturbed, the smallest of all clients
+    /// for which it is known.
+    pub latency_ns: Option<u64>,
+    /// Some client has launched but its latency is not known yet.
+    pub learning: bool,
+}
+
+impl HpView {
+    /// No HP client is attached.
+    pub const ABSENT: Self = Self {
+        present: false,
+        busy: false,
+        executing: ClassSet::EMPTY,
+        latency_ns: None,
+        learning: false,
+    };
+
+    /// Attached, and nothing in flight.
+    pub const IDLE: Self = Self {
+        present: true,
+        ..Self::ABSENT
+    };
+
+    /// Classes of work of which nothing is known, for example because its
+    /// record was dropped. Both compute and memory, so that only an unknown
+    /// kernel suits it: what may be hurt is assumed to be the kind that would
+    /// be. (A launch whose *kernel* is unknown is different: those are
+    /// "very small" in practice, Orion §5.2, and suit everything.)
+    pub const NOTHING_KNOWN: ClassSet = ClassSet::EMPTY.with(Class::Compute).with(Class::Memory);
+
+    /// All clients as one: busy if any is, executing what any executes, as
+    /// quick to answer as the quickest. No client at all is [`HpView::ABSENT`].
+    #[must_use]
+    pub fn merge(views: impl IntoIterator<Item = Self>) -> Self {
+        views.into_iter().fold(Self::ABSENT, |all, one| Self {
+            present: all.present || one.present,
+            busy: all.busy || one.busy,
+            executing: all.executing.union(one.executing),
+            latency_ns: match (all.latency_ns, one.latency_ns) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            },
+            learning: all.learning || one.learning,
+        })
+    }
+
+    /// Whether the fields agree: work in flight means that somebody is there
+    /// and something executes, and the other way round.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.busy != self.executing.is_empty() && (self.present || !self.busy)
+    }
+}
+
+/// One best-effort job at one moment.
+///
+/// The two sums only grow, except that a charge is taken back when its launch
+/// did not go; every reader tolerates that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobView {
+    /// Which job.
+    pub id: JobId,
+    /// Expected ns charged since the job attached: every launch that went or
+    /// is about to.
+    pub charged_total_ns: u64,
+    /// Expected ns of the launches seen complete (or given back because their
+    /// process died) since the job attached; the same numbers as were charged.
+    pub completed_total_ns: u64,
+    /// Every launch it submitted is complete; counted in launches, not in ns,
+    /// so that a kernel expected to take 0 ns counts too.
+    pub drained: bool,
+    /// At least one of its threads is held at the gate.
+    pub waiting: bool,
+}
+
+impl JobView {
+    /// Expected ns launched and not seen complete.
+    #[must_use]
+    pub const fn in_flight_ns(&self) -> u64 {
+        self.charged_total_ns
+            .saturating_sub(self.completed_total_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_is_absent_and_one_is_itself() {
+        assert_eq!(HpView::merge([]), HpView::ABSENT);
+        let view = HpView {
+            latency_ns: Some(7),
+            ..HpView::IDLE
+        };
+        assert_eq!(HpView::merge([view]), view);
+    }
+
+    #[test]
+    fn merged_clients_are_as_busy_as_any_and_as_quick_as_the_quickest() {
+        let conv = HpView {
+            busy: true,
+            executing: ClassSet::from(Class::Compute),
+            latency_ns: Some(9),
+            ..HpView::IDLE
+        };
+        let batch_norm = HpView {
+            executing: ClassSet::from(Class::Memory),
+            latency_ns: Some(4),
+            ..conv
+        };
+        let new = HpView {
+            learning: true,
+            ..HpView::IDLE
+        };
+        let all = HpView::merge([new, conv, batch_norm]);
+        assert_eq!(
+            all.executing,
+            ClassSet::EMPTY.with(Class::Compute).with(Class::Memory)
+        );
+        assert_eq!(all.latency_ns, Some(4));
+        assert!(all.present && all.busy && all.learning && all.is_valid());
+    }
+
+    #[test]
+    fn work_in_flight_without_a_kernel_or_a_client_is_not_valid() {
+        assert!(HpView::ABSENT.is_valid() && HpView::IDLE.is_valid());
+        assert!(
+            !HpView {
+                busy: true,
+                ..HpView::IDLE
+            }
+            .is_valid()
+        );
+        let executing = ClassSet::from(Class::Compute);
+        assert!(
+            !HpView {
+                executing,
+                ..HpView::IDLE
+            }
+            .is_valid()
+        );
+        assert!(
+            !HpView {
+                busy: true,
+                executing,
+                ..HpView::ABSENT
+            }
+            .is_valid()
+        );
+    }
+}
