@@ -1,1 +1,63 @@
-//! Placeholder until the first commit of this crate.
+//! What two processes of Pillion must agree on: records, rings, pages, leases, the hello, time.
+//!
+//! The library in a job (`interpose`), the daemon (`scheduler`) and the command line (`cli`) are
+//! built from one tree but run in processes that live and die separately, so everything they
+//! exchange has one definition, here.
+//!
+//! | module | what crosses the border |
+//! |---|---|
+//! | [`record`] | 64-byte launch and completion records, checked on arrival |
+//! | [`ring`] | bounded queues of records in shared memory |
+//! | [`pages`] | the shared pages: daemon, high-priority, bell, client, lease |
+//! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
+//! | [`bell`] | sleeping and waking across processes |
+//! | [`segment`] | memory file descriptors and their mappings |
+//! | [`hello`] | attach and status messages over a Unix socket |
+//! | [`clock`] | the one reading of time, monotonic or virtual |
+//!
+//! **Trust.** A peer's memory is never believed: a record is copied out once, the copy is checked,
+//! the copy is used. Indices are atomics. A best-effort client that lies harms its own job; a
+//! high-priority client that lies costs best-effort jobs at most `max_hold` per launch.
+//!
+//! Units: times and durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
+
+pub mod lease;
+pub mod pages;
+pub mod record;
+pub mod ring;
+pub mod sync;
+
+#[cfg(not(loom))]
+pub mod bell;
+#[cfg(not(loom))]
+pub mod clock;
+#[cfg(not(loom))]
+pub mod hello;
+#[cfg(not(loom))]
+pub mod segment;
+
+/// Protocol version spoken by this build: a peer with another major version is refused, a newer
+/// minor version is served with what both know.
+pub const VERSION: Version = Version { major: 1, minor: 0 };
+
+/// A protocol version as exchanged in the hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Changes when an old peer cannot be understood any more.
+    pub major: u16,
+    /// Changes when something was added that an old peer may ignore.
+    pub minor: u16,
+}
+
+impl Version {
+    /// Whether two builds can talk: the major versions are equal.
+    pub fn is_compatible(self, other: Self) -> bool {
+        self.major == other.major
+    }
+}
+
+impl core::fmt::Display for Version {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}

@@ -1,0 +1,62 @@
+//! Ringing and waiting on a [`Bell`], a shared futex word.
+//!
+//! A waiter reads the word, checks what it waits for, and sleeps only if the word is still the
+//! same; a ringer changes what is waited for, then the word. A ring between check and sleep is
+//! therefore never lost. Waiting goes through [`Clock`], so that it works on the virtual clock too.
+
+use rustix::thread::futex;
+
+use crate::clock::{Clock, Wake};
+use crate::pages::Bell;
+use crate::sync::Ordering;
+
+impl Bell {
+    /// The word to hand to [`Bell::wait`] after checking the condition.
+    pub fn read(&self) -> u32 {
+        // Acquire pairs with the AcqRel add in `ring`: who sees the new word sees what was changed
+        // before it.
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Sleeps until the bell rings after `seen` was read, the clock passes `deadline_ns`, or a
+    /// signal arrives. Spurious wake-ups happen: callers loop.
+    pub fn wait(&self, clock: &Clock, seen: u32, deadline_ns: Option<u64>) -> Wake {
+        // SeqCst pairs with the load in `ring`: either the ringer sees this sleeper, or the futex
+        // (or the clock) sees the changed word.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let wake = clock.wait(self, seen, deadline_ns);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        wake
+    }
+
+    /// Wakes everybody who waits. One atomic add when nobody does.
+    pub fn ring(&self, clock: &Clock) {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) != 0 {
+            clock.wake(self);
+        }
+    }
+}
+
+/// Wakes all threads of all processes that sleep on a futex word.
+pub(crate) fn wake_all(word: &core::sync::atomic::AtomicU32) {
+    // A failure could only mean a bad address, and the word is a reference.
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
+}
+
+/// Sleeps on a futex word of several processes. `None` is no timeout.
+pub(crate) fn sleep(
+    word: &core::sync::atomic::AtomicU32,
+    seen: u32,
+    timeout_ns: Option<u64>,
+) -> Wake {
+    let timeout = timeout_ns.map(|ns| futex::Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    match futex::wait(word, futex::Flags::empty(), seen, timeout.as_ref()) {
+        Err(rustix::io::Errno::TIMEDOUT) => Wake::TimedOut,
+        Err(rustix::io::Errno::INTR) => Wake::Interrupted,
+        _ => Wake::Rung,
+    }
+}

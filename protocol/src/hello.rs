@@ -1,0 +1,505 @@
+//! What client and daemon say over the Unix socket: attach, welcome, status.
+//!
+//! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the welcome as
+//! file descriptors (`SCM_RIGHTS`). Every message begins with [`HELLO_MAGIC`] and the sender's
+//! version, in every version of the protocol, so that two builds that cannot talk can still say so.
+//! Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
+//!
+//! The connection stays open while the client lives. Its end tells the daemon of the client's.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
+    listen, recvmsg, sendmsg, socket_with,
+};
+
+use crate::{VERSION, Version};
+
+/// "PLN1".
+pub const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"PLN1");
+/// Longest packet, bytes.
+pub const PACKET_BYTES_MAX: usize = 32 * 1024;
+/// Longest text in an attach message, bytes.
+pub const TEXT_BYTES_MAX: usize = 256;
+/// Most descriptors with one packet.
+pub const FDS_MAX: usize = 8;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The two classes of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobClass {
+    /// Runs as if alone; never waits.
+    HighPriority,
+    /// Uses what the others leave. The class of a job that names none.
+    BestEffort,
+}
+
+impl JobClass {
+    /// The words accepted in flags, environment and files.
+    pub const NAMES: [&'static str; 2] = ["high-priority", "best-effort"];
+
+    /// The class of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "high-priority" => Some(Self::HighPriority),
+            "best-effort" => Some(Self::BestEffort),
+            _ => None,
+        }
+    }
+
+    /// The name in flags, environment and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HighPriority => Self::NAMES[0],
+            Self::BestEffort => Self::NAMES[1],
+        }
+    }
+}
+
+/// What a client or an operator's tool asks first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// This process wants to be a client.
+    Attach(Attach),
+    /// Send the daemon's status as JSON, in packets, then close.
+    Status,
+}
+
+/// A process that attaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Class of its job.
+    pub class: JobClass,
+    /// Id of its job; clients of one job share a lease.
+    pub job: String,
+    /// Program name, for people.
+    pub name: String,
+    /// Profile file it uses, for people; empty if none.
+    pub profile: String,
+}
+
+/// What the daemon answers to [`Request::Attach`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Attached. Descriptors follow in the order daemon, high-priority, bell, client page, and for
+    /// best-effort clients the job's lease page.
+    Welcome {
+        /// Number of this client, unique while the daemon lives.
+        client: u64,
+    },
+    /// Not attached; the job runs unmanaged. The reason is one sentence for people.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What was wrong with a packet or a connection.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloError {
+    /// The socket failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The other side speaks another major version.
+    #[error("the peer speaks protocol {peer}, this build {VERSION}")]
+    Version {
+        /// What the peer said.
+        peer: Version,
+    },
+    /// The packet is not one of ours, or cut short.
+    #[error("not a Pillion message: {0}")]
+    Malformed(&'static str),
+    /// The other side closed the connection without an answer.
+    #[error("the peer closed the connection")]
+    Closed,
+}
+
+const KIND_ATTACH: u8 = 1;
+const KIND_STATUS: u8 = 2;
+const KIND_WELCOME: u8 = 3;
+const KIND_REFUSED: u8 = 4;
+
+impl Request {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Status => Writer::new(KIND_STATUS).finish(),
+            Self::Attach(attach) => {
+                let class = u8::from(attach.class == JobClass::HighPriority);
+                let mut writer = Writer::new(KIND_ATTACH);
+                writer.bytes.push(class);
+                for text in [&attach.job, &attach.name, &attach.profile] {
+                    writer.text(text);
+                }
+                writer.finish()
+            }
+        }
+    }
+
+    /// Reads a packet from a process that is not believed.
+    pub fn decode(packet: &[u8]) -> Result<Self, HelloError> {
+        let (kind, mut reader) = Reader::open(packet)?;
+        match kind {
+            KIND_STATUS => Ok(Self::Status),
+            KIND_ATTACH => {
+                let class = match reader.byte()? {
+                    0 => JobClass::BestEffort,
+                    1 => JobClass::HighPriority,
+                    _ => return Err(HelloError::Malformed("unknown class")),
+                };
+                let [job, name, profile] = [reader.text()?, reader.text()?, reader.text()?];
+                Ok(Self::Attach(Attach {
+                    class,
+                    job,
+                    name,
+                    profile,
+                }))
+            }
+            _ => Err(HelloError::Malformed("unknown kind of request")),
+        }
+    }
+}
+
+impl Reply {
+    /// The packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome { client } => {
+                let mut writer = Writer::new(KIND_WELCOME);
+                writer.bytes.extend_from_slice(&client.to_le_bytes());
+                writer.finish()
+            }
+            Self::Refused { reason } => {
+                let mut writer = Writer::new(KIND_REFUSED);
+                writer.text(reason);
+                writer.finish()
+            }
+        }
+    }
+
+    /// Reads the daemon's packet.
+    pub fn decode(packet: &[u8]) -> Result<Self, HelloError> {
+        let (kind, mut reader) = Reader::open(packet)?;
+        match kind {
+            KIND_WELCOME => Ok(Self::Welcome {
+                client: u64::from_le_bytes(reader.array()?),
+            }),
+            KIND_REFUSED => Ok(Self::Refused {
+                reason: reader.text()?,
+            }),
+            _ => Err(HelloError::Malformed("unknown kind of reply")),
+        }
+    }
+}
+
+/// The version that a packet of any version of this protocol says it speaks.
+pub fn peer_version(packet: &[u8]) -> Option<Version> {
+    let magic = u32::from_le_bytes(packet.get(..4)?.try_into().ok()?);
+    let major = u16::from_le_bytes(packet.get(4..6)?.try_into().ok()?);
+    let minor = u16::from_le_bytes(packet.get(6..8)?.try_into().ok()?);
+    (magic == HELLO_MAGIC).then_some(Version { major, minor })
+}
+
+/// The sockets on which a GPU's daemon may listen, root's first; `uuid` is `GPU-…` as NVML prints.
+pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
+    socket_folders()
+        .into_iter()
+        .map(|folder| folder.join(format!("{uuid}.sock")))
+        .collect()
+}
+
+/// The folders in which daemons put their sockets, root's first.
+pub fn socket_folders() -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from("/run/pillion")];
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
+        folders.push(Path::new(&runtime).join("pillion"));
+    }
+    folders
+}
+
+/// A device's UUID as NVML and nvidia-smi print it.
+pub fn format_uuid(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    format!(
+        "GPU-{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
+/// A socket that accepts clients at `path`, which must not exist.
+pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A connection to the daemon at `path`.
+pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// Sends one packet with descriptors.
+pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "too many descriptors",
+        ));
+    }
+    let parts = [IoSlice::new(packet)];
+    rustix::io::retry_on_intr(|| sendmsg(&socket, &parts, &mut ancillary, SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+/// Receives one packet and its descriptors. An empty packet is the end of the connection.
+pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; PACKET_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let message = rustix::io::retry_on_intr(|| {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let received = message.bytes;
+    let fds = ancillary
+        .drain()
+        .filter_map(|m| match m {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    bytes.truncate(received);
+    Ok((bytes, fds))
+}
+
+/// Asks the daemon at `path` for its status: one JSON document.
+pub fn ask_status(path: &Path) -> Result<String, HelloError> {
+    let socket = connect_to(path)?;
+    send(&socket, &Request::Status.encode(), &[])?;
+    let mut json = Vec::new();
+    loop {
+        let (packet, _) = receive(&socket)?;
+        if packet.is_empty() {
+            break;
+        }
+        if json.is_empty() && peer_version(&packet).is_some() {
+            // A daemon of another version refuses in a message of its own.
+            return match Reply::decode(&packet)? {
+                Reply::Refused { .. } | Reply::Welcome { .. } => {
+                    Err(HelloError::Malformed("a reply to another request"))
+                }
+            };
+        }
+        json.extend_from_slice(&packet);
+    }
+    if json.is_empty() {
+        return Err(HelloError::Closed);
+    }
+    String::from_utf8(json).map_err(|_| HelloError::Malformed("the status is not UTF-8"))
+}
+
+/// Sends a JSON document in packets that fit.
+pub fn send_status(socket: impl AsFd, json: &str) -> io::Result<()> {
+    json.as_bytes()
+        .chunks(PACKET_BYTES_MAX)
+        .try_for_each(|chunk| send(&socket, chunk, &[]))
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn new(kind: u8) -> Self {
+        let mut bytes = HELLO_MAGIC.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&VERSION.major.to_le_bytes());
+        bytes.extend_from_slice(&VERSION.minor.to_le_bytes());
+        bytes.push(kind);
+        Self { bytes }
+    }
+
+    /// Appends a text, cut at a character boundary if it is too long.
+    fn text(&mut self, text: &str) {
+        let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        self.bytes
+            .extend_from_slice(&(text.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn open(packet: &'a [u8]) -> Result<(u8, Self), HelloError> {
+        let peer = peer_version(packet).ok_or(HelloError::Malformed("wrong magic"))?;
+        if !peer.is_compatible(VERSION) {
+            return Err(HelloError::Version { peer });
+        }
+        let mut reader = Self { rest: &packet[8..] };
+        Ok((reader.byte()?, reader))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], HelloError> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(HelloError::Malformed("cut short"))?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], HelloError> {
+        self.take(N)?
+            .try_into()
+            .map_err(|_| HelloError::Malformed("cut short"))
+    }
+
+    fn byte(&mut self) -> Result<u8, HelloError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn text(&mut self) -> Result<String, HelloError> {
+        let length = usize::from(u16::from_le_bytes(self.array()?));
+        if length > TEXT_BYTES_MAX {
+            return Err(HelloError::Malformed("text too long"));
+        }
+        let bytes = self.take(length)?.to_vec();
+        String::from_utf8(bytes).map_err(|_| HelloError::Malformed("text is not UTF-8"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attach() -> Request {
+        Request::Attach(Attach {
+            class: JobClass::HighPriority,
+            job: "job-1".into(),
+            name: "serve".into(),
+            profile: String::new(),
+        })
+    }
+
+    #[test]
+    fn requests_and_replies_survive_the_journey() {
+        for request in [attach(), Request::Status] {
+            assert_eq!(Request::decode(&request.encode()).unwrap(), request);
+        }
+        for reply in [
+            Reply::Welcome { client: 7 },
+            Reply::Refused {
+                reason: "full".into(),
+            },
+        ] {
+            assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
+        }
+    }
+
+    #[test]
+    fn another_major_version_is_named_with_ours() {
+        let mut packet = attach().encode();
+        packet[4..6].copy_from_slice(&(VERSION.major + 1).to_le_bytes());
+        let error = Request::decode(&packet).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("protocol 2.0") && text.contains("this build 1.0"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_newer_minor_version_is_served() {
+        let mut packet = attach().encode();
+        packet[6..8].copy_from_slice(&9u16.to_le_bytes());
+        packet.extend_from_slice(b"something newer");
+        assert_eq!(Request::decode(&packet).unwrap(), attach());
+    }
+
+    #[test]
+    fn descriptors_travel_with_a_packet() {
+        let folder = tempdir();
+        let path = folder.join("s.sock");
+        let listener = listen_at(&path).unwrap();
+        let client = connect_to(&path).unwrap();
+        let server = rustix::net::accept(&listener).unwrap();
+        let memory = crate::segment::create_sealed("pillion-test", 4096).unwrap();
+        send(&server, b"x", &[memory.as_fd()]).unwrap();
+        let (packet, fds) = receive(&client).unwrap();
+        assert_eq!((packet.as_slice(), fds.len()), (b"x".as_slice(), 1));
+        drop(server);
+        assert!(
+            receive(&client).unwrap().0.is_empty(),
+            "the end is an empty packet"
+        );
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn tempdir() -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("pillion-hello-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_uuid_is_printed_as_nvml_does() {
+        let bytes = core::array::from_fn(|i| i as u8);
+        assert_eq!(
+            format_uuid(bytes),
+            "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_decoded_or_refused(
+            tail in prop::collection::vec(any::<u8>(), 0..600), ours: bool,
+        ) {
+            let mut packet = if ours { attach().encode()[..8].to_vec() } else { Vec::new() };
+            packet.extend(tail);
+            let _ = Request::decode(&packet);
+            let _ = Reply::decode(&packet);
+        }
+
+        #[test]
+        fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
+            let request = Request::Attach(Attach {
+                class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
+            });
+            prop_assert!(Request::decode(&request.encode()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! How a best-effort launch is charged, and how a high-priority launch revokes.
+//!
+//! The three parties and their steps, each on its own word so that no lock is needed:
+//!
+//! *High-priority launch* ([`announce`]): push the record; fence; if live leases name the current
+//! epoch, bump the epoch. From then on every lease made before is stale.
+//!
+//! *Best-effort launch* ([`LeasePage::try_charge`]): read the terms; charge; fence; read the epoch
+//! and the terms' generation again. A mismatch refunds. After the driver call the caller looks at
+//! the epoch once more ([`slipped`]): a launch between check and driver call that the epoch
+//! overtook is counted, at most one per thread.
+//!
+//! *Daemon* ([`announce_live`], drain the rings, [`LeasePage::publish`]): name the epoch live,
+//! fence, drain the rings once more, and only if nothing arrived write the lease. The fences pair
+//! up: either the high-priority thread sees the epoch named live and bumps it, or the daemon sees
+//! its record. (The blueprint published before the second drain; then a launch could be granted,
+//! and its slip go uncounted, between the publication and the daemon's own bump.)
+
+use crate::pages::{DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_UNGATED, LeasePage};
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// The terms of a lease as one consistent copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// `hp_epoch` under which the lease was made.
+    pub epoch: u64,
+    /// When the lease ends, on the shared clock.
+    pub expiry_ns: u64,
+    /// Charges before a launch must be below this sum; `u64::MAX` is no limit.
+    pub limit_total_ns: u64,
+    /// Most SMs a kernel may need.
+    pub sms_max: u32,
+    /// `policy::ClassSet` bits in the low byte, then the `LEASE_` bits of [`crate::pages`].
+    pub terms: u32,
+}
+
+impl Terms {
+    /// Allowed classes as `policy::ClassSet` bits.
+    pub fn class_bits(&self) -> u32 {
+        self.terms & 0xff
+    }
+
+    /// Whether the lease was made while high-priority work was in flight.
+    pub fn beside_hp(&self) -> bool {
+        self.terms & LEASE_BESIDE_HP != 0
+    }
+
+    /// Whether everything may go.
+    pub fn ungated(&self) -> bool {
+        self.terms & LEASE_UNGATED != 0
+    }
+}
+
+/// Why a launch may not go now. The caller waits for the lease's bell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The daemon was writing the terms, or changed them meanwhile.
+    Torn,
+    /// High-priority work was announced after the lease was made.
+    Stale,
+    /// The lease has ended.
+    Expired,
+    /// The lease does not admit this kernel, or its budget is used up.
+    NotAdmitted,
+}
+
+impl LeasePage {
+    /// Charges `cost_ns` for one launch if the lease admits it, else leaves no trace.
+    ///
+    /// `admits(terms, remaining_ns)` is the policy's word on class, size and budget;
+    /// `remaining_ns` is what may still be charged before this launch; `client_charged_ns` is
+    /// [`crate::pages::ClientPage::charged_ns`]. Order of the two charges:
+    /// the client's own sum first, so that a launch counted in the job's sum is always already in
+    /// the daemon's sum over clients, and the daemon errs towards granting less.
+    pub fn try_charge(
+        &self,
+        client_charged_ns: &AtomicU64,
+        hp: &HpPage,
+        now_ns: u64,
+        cost_ns: u64,
+        admits: impl FnOnce(&Terms, u64) -> bool,
+    ) -> Result<Terms, Refusal> {
+        let (generation, terms) = self.terms().ok_or(Refusal::Torn)?;
+        if terms.ungated() {
+            self.charge(client_charged_ns, cost_ns);
+            return Ok(terms);
+        }
+        let before = self.charge(client_charged_ns, cost_ns);
+        // Pairs with the fence in `announce`: either this thread sees the bumped epoch, or the
+        // high-priority thread's launch comes after this check and the slip is counted.
+        fence(Ordering::SeqCst);
+        let refusal = if self.generation.load(Ordering::Relaxed) != generation {
+            Refusal::Torn
+        } else if hp.epoch.load(Ordering::Acquire) != terms.epoch {
+            Refusal::Stale
+        } else if now_ns >= terms.expiry_ns {
+            Refusal::Expired
+        } else if !admits(&terms, terms.limit_total_ns.saturating_sub(before)) {
+            Refusal::NotAdmitted
+        } else {
+            return Ok(terms);
+        };
+        self.refund(client_charged_ns, cost_ns);
+        Err(refusal)
+    }
+
+    /// Charges without asking: a launch that goes because its wait ended. Returns the job's sum
+    /// before it.
+    pub fn charge(&self, client_charged_ns: &AtomicU64, cost_ns: u64) -> u64 {
+        client_charged_ns.fetch_add(cost_ns, Ordering::Relaxed);
+        self.charged_total_ns.fetch_add(cost_ns, Ordering::AcqRel)
+    }
+
+    /// Takes a charge back: the launch did not go, or the driver refused it.
+    pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {
+        self.charged_total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
+        client_charged_ns.fetch_sub(cost_ns, Ordering::Relaxed);
+    }
+
+    /// The terms with their generation, or `None` while the daemon writes them.
+    pub fn terms(&self) -> Option<(u64, Terms)> {
+        // Acquire pairs with the Release store that ends `publish`.
+        let generation = self.generation.load(Ordering::Acquire);
+        let terms = Terms {
+            epoch: self.epoch.load(Ordering::Relaxed),
+            expiry_ns: self.expiry_ns.load(Ordering::Relaxed),
+            limit_total_ns: self.limit_total_ns.load(Ordering::Relaxed),
+            sms_max: self.sms_max.load(Ordering::Relaxed),
+            terms: self.terms.load(Ordering::Relaxed),
+        };
+        // Orders the loads above before the second look at the generation; pairs with the fence
+        // in `publish` that follows the odd generation.
+        fence(Ordering::Acquire);
+        let whole =
+            generation.is_multiple_of(2) && self.generation.load(Ordering::Relaxed) == generation;
+        whole.then_some((generation, terms))
+    }
+
+    /// Replaces the terms. Only the daemon calls this, from one thread.
+    pub fn publish(&self, terms: &Terms) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        // A client may have scribbled an odd number here; forcing it odd then even keeps going.
+        let writing = generation | 1;
+        self.generation.store(writing, Ordering::Relaxed);
+        // Pairs with the Acquire fence in `terms`: who reads a new field also sees the odd
+        // generation or a later one.
+        fence(Ordering::Release);
+        self.epoch.store(terms.epoch, Ordering::Relaxed);
+        self.expiry_ns.store(terms.expiry_ns, Ordering::Relaxed);
+        self.limit_total_ns
+            .store(terms.limit_total_ns, Ordering::Relaxed);
+        self.sms_max.store(terms.sms_max, Ordering::Relaxed);
+        self.terms.store(terms.terms, Ordering::Relaxed);
+        self.generation
+            .store(writing.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// Tells best-effort jobs that high-priority work was submitted. Call after the push and before
+/// the driver call. Costs one fence and two loads unless a live lease must be revoked.
+pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
+    // Pairs with the fence in `announce_live`: see the module's text.
+    fence(Ordering::SeqCst);
+    let live = daemon.live_epoch.load(Ordering::Relaxed);
+    if live == hp.epoch.load(Ordering::Relaxed) {
+        // Losing the race means that somebody else bumped: as good. Release publishes the push
+        // to whoever acquires the new epoch.
+        let _ = hp
+            .epoch
+            .compare_exchange(live, live + 1, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// Names `epoch` as the one that live leases carry (0: none). The daemon drains the rings after
+/// this and before it publishes a lease.
+pub fn announce_live(daemon: &DaemonPage, epoch: u64) {
+    daemon.live_epoch.store(epoch, Ordering::Relaxed);
+    // Pairs with the fence in `announce`.
+    fence(Ordering::SeqCst);
+}
+
+/// Whether high-priority work overtook a launch that went under `terms`.
+pub fn slipped(hp: &HpPage, terms: &Terms) -> bool {
+    !terms.ungated() && hp.epoch.load(Ordering::Acquire) != terms.epoch
+}

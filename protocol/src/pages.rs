@@ -1,0 +1,225 @@
+//! The pages that daemon and clients share, and who may write what.
+//!
+//! | page | made by | daemon | HP client | BE client |
+//! |---|---|---|---|---|
+//! | [`DaemonPage`] | daemon, one per GPU | writes | reads | reads |
+//! | [`HpPage`] | daemon, one per GPU | writes | writes | reads |
+//! | [`BellPage`] | daemon, one per GPU | waits | - | rings |
+//! | [`ClientPage`] | daemon, one per client | both | both | both |
+//! | [`LeasePage`] | daemon, one per BE job | both | - | both |
+//!
+//! "Reads" is enforced: the client gets a read-only file descriptor. All pages start as zeroed
+//! memory and hold atomics only, so no value in them is ever invalid; their sizes and offsets are
+//! asserted at compile time, because both sides may come from different builds.
+
+use crate::ring::{Mpsc, Spsc};
+use crate::sync::{AtomicU32, AtomicU64, Line};
+
+/// Rings that threads of one client can claim for themselves; further threads share one.
+pub const RINGS: usize = 64;
+
+/// Records per ring. A burst of launches every 5 us fills 200 in the daemon's slowest poll (1 ms).
+pub const RING_RECORDS: usize = 1024;
+
+/// Says "this is ours" at the head of each page.
+pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"pillion1");
+
+/// A word that threads of several processes sleep on; see `bell`.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Bell {
+    /// The futex word: changes with every ring.
+    pub word: AtomicU32,
+    /// Threads asleep on it, or about to be: zero lets the ringer skip the system call.
+    pub sleepers: AtomicU32,
+    /// Name of this bell on the virtual clock, unique among the processes that share one.
+    pub key: AtomicU64,
+}
+
+/// What the daemon tells every client of a GPU.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct DaemonPage {
+    /// [`PAGE_MAGIC`].
+    pub magic: AtomicU64,
+    /// When the daemon last looked, on the shared clock. Older than [`HEARTBEAT_STALE_NS`] while a
+    /// client waits means that the daemon is gone.
+    pub heartbeat_ns: AtomicU64,
+    /// Non-zero while the daemon sleeps without a timeout; its heartbeat is then allowed to age.
+    pub asleep: AtomicU32,
+    /// What best-effort launches do when the daemon is gone: [`ON_LOSS_RUN`] or [`ON_LOSS_HOLD`].
+    pub on_daemon_loss: AtomicU32,
+    /// Longest wait at the gate before one launch is granted and charged, ns.
+    pub max_hold_ns: AtomicU64,
+    /// Expected duration charged for a kernel that no profile knows, ns.
+    pub unknown_ns: AtomicU64,
+    /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
+    pub live_epoch: Line<AtomicU64>,
+}
+
+/// A heartbeat older than this means that the daemon is gone (design: 10 ms).
+pub const HEARTBEAT_STALE_NS: u64 = 10_000_000;
+/// Best-effort launches go on without a daemon.
+pub const ON_LOSS_RUN: u32 = 0;
+/// Best-effort launches wait for the daemon's return, at most `max_hold` each.
+pub const ON_LOSS_HOLD: u32 = 1;
+
+/// What high-priority clients tell best-effort ones.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct HpPage {
+    /// Monotonic, never cleared; 0 is never a live epoch, the daemon starts it at 1.
+    pub epoch: Line<AtomicU64>,
+}
+
+/// The bell that wakes the daemon.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct BellPage {
+    /// Rung by best-effort threads that begin to wait and by helpers that saw work complete.
+    pub bell: Bell,
+}
+
+/// Everything one client and the daemon share.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ClientPage {
+    /// [`PAGE_MAGIC`].
+    pub magic: AtomicU64,
+    /// Best-effort threads of this client that wait at the gate.
+    pub waiting: AtomicU32,
+    /// Non-zero: the daemon asks the client's helper thread to find out what has completed.
+    pub probe: AtomicU32,
+    /// Expected ns charged by this client, ever; see [`LeasePage::charged_total_ns`].
+    pub charged_ns: AtomicU64,
+    /// Expected ns of this client's launches seen complete, ever.
+    pub completed_ns: AtomicU64,
+    /// Wakes the client's helper thread.
+    pub helper_bell: Bell,
+    /// Statistics, indexed by [`Counter`].
+    pub counters: Line<[AtomicU64; Counter::ALL.len()]>,
+    /// Thread id of each ring's owner; 0 is free.
+    pub ring_owner: Line<[AtomicU32; RINGS]>,
+    /// The rings of single threads.
+    pub rings: [Spsc<RING_RECORDS>; RINGS],
+    /// The ring of all further threads.
+    pub shared_ring: Mpsc<RING_RECORDS>,
+}
+
+/// What a best-effort job may launch without asking.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct LeasePage {
+    /// [`PAGE_MAGIC`].
+    pub magic: AtomicU64,
+    /// Odd while the daemon writes the terms; even and equal before and after: the terms are whole.
+    pub generation: AtomicU64,
+    /// `hp_epoch` under which the lease was made.
+    pub epoch: AtomicU64,
+    /// When the lease ends, on the shared clock.
+    pub expiry_ns: AtomicU64,
+    /// A launch is within the budget if the charges before it are below this.
+    pub limit_total_ns: AtomicU64,
+    /// Most SMs a kernel may need.
+    pub sms_max: AtomicU32,
+    /// Low byte: `policy::ClassSet` bits; then [`LEASE_BESIDE_HP`], [`LEASE_UNGATED`].
+    pub terms: AtomicU32,
+    /// Rung when the terms change and somebody waits.
+    pub bell: Bell,
+    /// Expected ns charged by all clients of the job, ever. Never reset: the daemon moves the
+    /// limit instead, so a late refund cannot land in another lease. Alone on its line: every
+    /// best-effort launch of the job adds to it.
+    pub charged_total_ns: Line<AtomicU64>,
+}
+
+/// Term bit: the lease was made while high-priority work was in flight.
+pub const LEASE_BESIDE_HP: u32 = 1 << 8;
+/// Term bit: everything may go (policy `none`, or no high-priority job to protect).
+pub const LEASE_UNGATED: u32 = 1 << 9;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What a client counts for the daemon's `status`; a running total each.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[$doc])* $name,)* }
+
+        impl Counter {
+            /// Every counter, in the order of their index.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The name used in JSON.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Kernel launches that the driver accepted.
+    Launches = "launches",
+    /// Best-effort launches granted by a lease made beside busy high-priority work.
+    BesideHp = "launches_beside_hp",
+    /// Best-effort launches that had to wait at the gate.
+    Held = "launches_held",
+    /// Time waited at the gate, ns, over all threads.
+    HeldNs = "held_ns",
+    /// Launches granted because `max_hold` ran out.
+    Forced = "launches_forced",
+    /// Waits at the gate that ended on a signal.
+    Interrupted = "holds_interrupted",
+    /// Launches between whose check and driver call the epoch moved on.
+    Slips = "slips",
+    /// Launches let through because the daemon was gone.
+    Unmanaged = "launches_unmanaged",
+    /// Records dropped because a ring was full.
+    Dropped = "records_dropped",
+    /// Launches whose kernel and shape no profile knows.
+    UnknownKernels = "launches_unknown",
+    /// Panics of ours that were caught; the real call was made.
+    Panics = "panics_caught",
+    /// Allocations that the driver granted.
+    Allocations = "allocations",
+    /// Bytes of these allocations.
+    AllocatedBytes = "allocated_bytes",
+    /// Allocations freed.
+    Frees = "frees",
+    /// Copies that the driver accepted.
+    Copies = "copies",
+    /// Bytes copied from host to device.
+    CopiedHtoDBytes = "copied_h2d_bytes",
+    /// Bytes copied from device to host.
+    CopiedDtoHBytes = "copied_d2h_bytes",
+    /// Bytes copied within the device, or where the direction is the driver's to find out.
+    CopiedOtherBytes = "copied_other_bytes",
+    /// Bytes set by memset calls.
+    SetBytes = "set_bytes",
+}
+
+impl ClientPage {
+    /// Adds to a counter. Relaxed: totals are read for people, nothing is ordered by them.
+    pub fn count(&self, counter: Counter, by: u64) {
+        self.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);
+    }
+
+    /// A counter's running total.
+    pub fn counted(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(crate::sync::Ordering::Relaxed)
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<Bell>() == 16);
+    assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
+    assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
+    assert!(size_of::<HpPage>() == 64);
+    assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charged_total_ns) == 64);
+    assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
+    assert!(offset_of!(ClientPage, charged_ns) == 16 && offset_of!(ClientPage, helper_bell) == 32);
+    assert!(offset_of!(ClientPage, counters) == 64);
+    assert!(size_of::<Spsc<RING_RECORDS>>() == 128 + 64 * RING_RECORDS);
+    assert!(size_of::<ClientPage>().is_multiple_of(64));
+};

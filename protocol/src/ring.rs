@@ -1,0 +1,266 @@
+//! Bounded queues of records between a client and the daemon.
+//!
+//! [`Spsc`] has one producer thread and is what a launching thread claims; [`Mpsc`] is shared by
+//! the threads beyond the first [`crate::pages::RINGS`]. Both live in memory that the peer can
+//! scribble over, so every word is an atomic and the consumer keeps its own position
+//! ([`Cursor`]): what the client writes into `head` is never read back.
+//!
+//! A full ring refuses the record. The producer never waits: the caller counts the drop.
+
+use crate::record::RECORD_WORDS;
+use crate::sync::{AtomicU64, Line, Ordering, PUBLISH};
+
+/// One record's words.
+type Slot = [AtomicU64; RECORD_WORDS];
+
+/// A queue with a single producer. `N` is a power of two.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Spsc<const N: usize> {
+    producer: Line<ProducerSide>,
+    /// Records taken so far, written by the consumer.
+    head: Line<AtomicU64>,
+    slots: [Slot; N],
+}
+
+/// The words only the producer writes.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct ProducerSide {
+    /// Records published so far.
+    tail: AtomicU64,
+    /// `head` as last seen, so that the consumer's line is touched once per lap, not per push.
+    head_seen: AtomicU64,
+}
+
+/// The queue had no room; the record was not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The producer's index cannot be right: a peer's fault, the ring is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("ring index {tail} is {} ahead of {head}, more than the ring holds", tail.wrapping_sub(*head))]
+pub struct BadIndex {
+    /// What the peer wrote.
+    pub tail: u64,
+    /// The consumer's own position.
+    pub head: u64,
+}
+
+/// The consumer's position in one ring, kept in the consumer's own memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    head: u64,
+}
+
+impl<const N: usize> Spsc<N> {
+    const MASK: u64 = {
+        assert!(N.is_power_of_two());
+        N as u64 - 1
+    };
+
+    /// Stores a record. Must be called by one thread at a time.
+    pub fn push(&self, record: &[u64; RECORD_WORDS]) -> Result<(), Full> {
+        let side = &self.producer;
+        let tail = side.tail.load(Ordering::Relaxed);
+        if tail.wrapping_sub(side.head_seen.load(Ordering::Relaxed)) >= N as u64 {
+            // Acquire pairs with the Release store of `head` in `pop`: without it the stores below
+            // could overwrite a slot that the consumer is still copying.
+            let head = self.head.load(Ordering::Acquire);
+            side.head_seen.store(head, Ordering::Relaxed);
+            if tail.wrapping_sub(head) >= N as u64 {
+                return Err(Full);
+            }
+        }
+        let slot = &self.slots[(tail & Self::MASK) as usize];
+        for (word, value) in slot.iter().zip(record) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        // Pairs with the Acquire load of `tail` in `pop`: without it the consumer could see the new
+        // index and the old words.
+        side.tail.store(tail.wrapping_add(1), PUBLISH);
+        Ok(())
+    }
+
+    /// Takes the oldest record, if any.
+    pub fn pop(&self, cursor: &mut Cursor) -> Result<Option<[u64; RECORD_WORDS]>, BadIndex> {
+        // Acquire pairs with the publishing store in `push`.
+        let tail = self.producer.tail.load(Ordering::Acquire);
+        let ahead = tail.wrapping_sub(cursor.head);
+        if ahead == 0 {
+            return Ok(None);
+        }
+        if ahead > N as u64 {
+            return Err(BadIndex {
+                tail,
+                head: cursor.head,
+            });
+        }
+        let slot = &self.slots[(cursor.head & Self::MASK) as usize];
+        let record = core::array::from_fn(|i| slot[i].load(Ordering::Relaxed));
+        cursor.head = cursor.head.wrapping_add(1);
+        // Release pairs with the Acquire load of `head` in `push`.
+        self.head.store(cursor.head, Ordering::Release);
+        Ok(Some(record))
+    }
+
+    /// A ring for tests; shipped rings lie in zeroed shared memory, which is the same value.
+    #[cfg(any(test, loom))]
+    pub fn empty() -> Self {
+        Self {
+            producer: Line::default(),
+            head: Line::default(),
+            slots: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+}
+
+/// A queue for any number of producers. `N` is a power of two.
+///
+/// Each slot has a turn word: `2 * lap` means free for that lap, `2 * lap + 1` means filled. A
+/// producer claims an index by compare-and-swap, fills the slot, then sets its turn. A thread that
+/// dies in between stops this ring for its own process only; the daemon then drops the ring when
+/// the process is reaped.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Mpsc<const N: usize> {
+    tail: Line<AtomicU64>,
+    turns: [AtomicU64; N],
+    slots: [Slot; N],
+}
+
+impl<const N: usize> Mpsc<N> {
+    /// Most compare-and-swaps one push may lose before it gives up and counts as full.
+    pub const CLAIMS_MAX: usize = 64;
+
+    const MASK: u64 = {
+        assert!(N.is_power_of_two());
+        N as u64 - 1
+    };
+
+    /// Stores a record from any thread.
+    pub fn push(&self, record: &[u64; RECORD_WORDS]) -> Result<(), Full> {
+        for _ in 0..Self::CLAIMS_MAX {
+            let tail = self.tail.load(Ordering::Relaxed);
+            let index = (tail & Self::MASK) as usize;
+            let lap = tail / N as u64;
+            // Acquire pairs with the Release in `pop` that frees the slot for this lap: without it
+            // the stores below could overtake the consumer's copy.
+            let turn = self.turns[index].load(Ordering::Acquire);
+            if turn < 2 * lap {
+                return Err(Full);
+            }
+            let claimed = turn == 2 * lap
+                && self
+                    .tail
+                    .compare_exchange(tail, tail + 1, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if claimed {
+                for (word, value) in self.slots[index].iter().zip(record) {
+                    word.store(*value, Ordering::Relaxed);
+                }
+                // Pairs with the Acquire load of the turn in `pop`.
+                self.turns[index].store(2 * lap + 1, PUBLISH);
+                return Ok(());
+            }
+        }
+        Err(Full)
+    }
+
+    /// Takes the oldest record, if it is filled.
+    pub fn pop(&self, cursor: &mut Cursor) -> Option<[u64; RECORD_WORDS]> {
+        let index = (cursor.head & Self::MASK) as usize;
+        let lap = cursor.head / N as u64;
+        // Acquire pairs with the publishing store of the turn in `push`.
+        if self.turns[index].load(Ordering::Acquire) != 2 * lap + 1 {
+            return None;
+        }
+        let record = core::array::from_fn(|i| self.slots[index][i].load(Ordering::Relaxed));
+        cursor.head += 1;
+        // Release pairs with the Acquire load of the turn in `push`.
+        self.turns[index].store(2 * (lap + 1), Ordering::Release);
+        Some(record)
+    }
+
+    /// A ring for tests; see [`Spsc::empty`].
+    #[cfg(any(test, loom))]
+    pub fn empty() -> Self {
+        Self {
+            tail: Line::default(),
+            turns: core::array::from_fn(|_| AtomicU64::new(0)),
+            slots: core::array::from_fn(|_| core::array::from_fn(|_| AtomicU64::new(0))),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(value: u64) -> [u64; RECORD_WORDS] {
+        core::array::from_fn(|i| value.wrapping_mul(31).wrapping_add(i as u64))
+    }
+
+    proptest! {
+        #[test]
+        fn spsc_is_a_bounded_queue(pushes in prop::collection::vec(any::<bool>(), 0..200)) {
+            let ring = Spsc::<8>::empty();
+            let mut cursor = Cursor::default();
+            let mut model = VecDeque::new();
+            for (i, push) in pushes.into_iter().enumerate() {
+                if push {
+                    let stored = ring.push(&record(i as u64)).is_ok();
+                    prop_assert_eq!(stored, model.len() < 8);
+                    if stored {
+                        model.push_back(record(i as u64));
+                    }
+                } else {
+                    prop_assert_eq!(ring.pop(&mut cursor).unwrap(), model.pop_front());
+                }
+            }
+        }
+
+        #[test]
+        fn mpsc_is_a_bounded_queue(pushes in prop::collection::vec(any::<bool>(), 0..200)) {
+            let ring = Mpsc::<8>::empty();
+            let mut cursor = Cursor::default();
+            let mut model = VecDeque::new();
+            for (i, push) in pushes.into_iter().enumerate() {
+                if push {
+                    let stored = ring.push(&record(i as u64)).is_ok();
+                    prop_assert_eq!(stored, model.len() < 8);
+                    if stored {
+                        model.push_back(record(i as u64));
+                    }
+                } else {
+                    prop_assert_eq!(ring.pop(&mut cursor), model.pop_front());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_index_beyond_the_ring_is_a_peers_fault() {
+        let ring = Spsc::<4>::empty();
+        ring.producer.tail.store(9, Ordering::Relaxed);
+        let error = ring.pop(&mut Cursor::default()).unwrap_err();
+        assert_eq!(error, BadIndex { tail: 9, head: 0 });
+    }
+
+    #[test]
+    fn indices_may_wrap_around() {
+        let ring = Spsc::<4>::empty();
+        let start = u64::MAX - 1;
+        ring.producer.tail.store(start, Ordering::Relaxed);
+        ring.producer.head_seen.store(start, Ordering::Relaxed);
+        let mut cursor = Cursor { head: start };
+        for value in 0..4 {
+            ring.push(&record(value)).unwrap();
+            assert_eq!(ring.pop(&mut cursor).unwrap(), Some(record(value)));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Shared memory: anonymous memory files, passed by descriptor, mapped as one of our page types.
+//!
+//! The maker seals the size, so that no peer can truncate the file under a mapping (that would be
+//! a SIGBUS in the other process). Nothing has a name in a file system, so nothing is left behind.
+
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::clock::ClockPage;
+use crate::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
+
+/// A type that may lie in memory shared with another process.
+///
+/// # Safety
+/// All-zero bytes are a valid value, every bit pattern is a valid value, and everything in it is
+/// atomic (or padding): another process writes to it at any time.
+pub unsafe trait SharedPage: Sync {}
+
+// SAFETY: the page types consist of atomics in repr(C) structs and arrays.
+unsafe impl SharedPage for DaemonPage {}
+// SAFETY: as above.
+unsafe impl SharedPage for HpPage {}
+// SAFETY: as above.
+unsafe impl SharedPage for BellPage {}
+// SAFETY: as above.
+unsafe impl SharedPage for ClientPage {}
+// SAFETY: as above.
+unsafe impl SharedPage for LeasePage {}
+// SAFETY: as above.
+unsafe impl SharedPage for ClockPage {}
+
+/// What a mapping allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only; a store through it is a SIGSEGV, so callers keep to the table in `pages`.
+    Read,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// A mapped shared page. Dereferences to the page; unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping<T: SharedPage> {
+    page: NonNull<T>,
+    owned: PhantomData<T>,
+}
+
+// SAFETY: a mapping is valid in all threads of the process, and `T` is `Sync` by `SharedPage`.
+unsafe impl<T: SharedPage> Send for Mapping<T> {}
+// SAFETY: as above.
+unsafe impl<T: SharedPage> Sync for Mapping<T> {}
+
+impl<T: SharedPage> Mapping<T> {
+    /// Makes zeroed shared memory for a `T`, sealed against resizing; `name` shows in
+    /// `/proc/PID/maps`.
+    pub fn create(name: &str) -> io::Result<(OwnedFd, Self)> {
+        let fd = create_sealed(name, size_of::<T>() as u64)?;
+        let mapping = Self::open(&fd, Access::ReadWrite)?;
+        Ok((fd, mapping))
+    }
+
+    /// Maps a received descriptor. Fails if the file is smaller than `T`.
+    pub fn open(fd: impl AsFd, access: Access) -> io::Result<Self> {
+        let size_bytes = fstat(&fd)?.st_size;
+        if size_bytes < size_of::<T>() as i64 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "shared page has {size_bytes} bytes, expected {}",
+                    size_of::<T>()
+                ),
+            ));
+        }
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: a fresh shared mapping chosen by the kernel aliases no Rust memory; the size was
+        // checked above and is sealed (or, for the clock, owned by the device server).
+        let address = unsafe {
+            mmap(
+                core::ptr::null_mut(),
+                size_of::<T>(),
+                protection,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )?
+        };
+        let page = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            page,
+            owned: PhantomData,
+        })
+    }
+
+    /// Keeps the mapping out of forked children, which must not touch the parent's rings.
+    pub fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: the range is exactly this mapping; the advice affects future forks only.
+        unsafe {
+            madvise(
+                self.page.as_ptr().cast(),
+                size_of::<T>(),
+                Advice::LinuxDontFork,
+            )?
+        };
+        Ok(())
+    }
+
+    /// Leaves the page mapped for the rest of the process's life.
+    pub fn leak(self) -> &'static T {
+        let page = self.page;
+        core::mem::forget(self);
+        // SAFETY: never unmapped from here on; `T` is valid for any bytes by `SharedPage`.
+        unsafe { page.as_ref() }
+    }
+}
+
+impl<T: SharedPage> Deref for Mapping<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: mapped with the size of `T` and page alignment until dropped; any bytes are a
+        // valid `T` by `SharedPage`.
+        unsafe { self.page.as_ref() }
+    }
+}
+
+impl<T: SharedPage> Drop for Mapping<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `open` with this size, and no reference outlives `self`.
+        let _ = unsafe { munmap(self.page.as_ptr().cast(), size_of::<T>()) };
+    }
+}
+
+/// A sealed memory file of `size_bytes`, zeroed.
+pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&fd, size_bytes)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+/// A second descriptor of the same memory that can only be mapped for reading.
+pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
+    Ok(File::open(path)?.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Ordering;
+
+    #[test]
+    fn two_mappings_of_one_descriptor_see_each_other() {
+        let (fd, writer) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        let reader = Mapping::<HpPage>::open(&fd, Access::Read).unwrap();
+        writer.epoch.store(7, Ordering::Relaxed);
+        assert_eq!(reader.epoch.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_peer_cannot_shrink_a_page() {
+        let (fd, _page) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        assert!(ftruncate(&fd, 0).is_err());
+    }
+
+    #[test]
+    fn a_read_only_descriptor_refuses_a_writable_mapping() {
+        let (fd, _page) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        let fd = read_only(&fd).unwrap();
+        assert!(Mapping::<HpPage>::open(&fd, Access::ReadWrite).is_err());
+        assert!(Mapping::<HpPage>::open(&fd, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn a_short_file_is_refused() {
+        let fd = create_sealed("pillion-test", 8).unwrap();
+        let error = Mapping::<LeasePage>::open(&fd, Access::Read).unwrap_err();
+        assert!(
+            error.to_string().contains("8 bytes, expected 128"),
+            "{error}"
+        );
+    }
+}

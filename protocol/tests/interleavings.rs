@@ -1,0 +1,171 @@
+//! Every interleaving of the shipped rings and the shipped lease protocol, explored by loom.
+//!
+//! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-protocol --release --test interleavings`.
+//! With `--cfg weaken_release` added these tests must fail: CI checks that they do.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+use protocol::lease::{Refusal, Terms, announce, announce_live, slipped};
+use protocol::pages::{DaemonPage, HpPage, LeasePage};
+use protocol::record::RECORD_WORDS;
+use protocol::ring::{Cursor, Mpsc, Spsc};
+use protocol::sync::{AtomicU64, Ordering};
+
+fn record(value: u64) -> [u64; RECORD_WORDS] {
+    [value; RECORD_WORDS]
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+#[test]
+fn a_record_is_seen_whole_or_not_at_all() {
+    model(|| {
+        let ring = Arc::new(Spsc::<2>::empty());
+        let producer = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || (1..=3).filter(|&v| ring.push(&record(v)).is_ok()).count())
+        };
+        let mut cursor = Cursor::default();
+        let mut last = 0;
+        for _ in 0..2 {
+            if let Some(words) = ring.pop(&mut cursor).unwrap() {
+                assert!(
+                    words.iter().all(|&w| w == words[0]),
+                    "torn record {words:?}"
+                );
+                assert!(words[0] > last, "records out of order");
+                last = words[0];
+            }
+        }
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn producers_of_the_shared_ring_do_not_mix_their_records() {
+    model(|| {
+        let ring = Arc::new(Mpsc::<2>::empty());
+        let producers: Vec<_> = [1, 2]
+            .into_iter()
+            .map(|value| {
+                let ring = Arc::clone(&ring);
+                thread::spawn(move || ring.push(&record(value)).unwrap())
+            })
+            .collect();
+        let mut cursor = Cursor::default();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            seen.extend(ring.pop(&mut cursor));
+        }
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        while let Some(words) = ring.pop(&mut cursor) {
+            seen.push(words);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [record(1), record(2)]);
+    });
+}
+
+/// The daemon grants an idle-GPU lease while a high-priority thread arrives and a best-effort
+/// thread launches. What must hold: a best-effort launch that began after the announcement is
+/// refused; one that overlapped it is granted only if it is counted as a slip or the driver call
+/// came before the high-priority one.
+#[test]
+fn no_launch_passes_an_announced_arrival_uncounted() {
+    model(|| {
+        let daemon = Arc::new(DaemonPage::default());
+        let hp = Arc::new(HpPage::default());
+        hp.epoch.store(1, Ordering::Relaxed);
+        let lease = Arc::new(LeasePage::default());
+        let ring = Arc::new(Spsc::<2>::empty());
+        let announced = Arc::new(AtomicU64::new(0));
+
+        let high = {
+            let (daemon, hp, ring) = (Arc::clone(&daemon), Arc::clone(&hp), Arc::clone(&ring));
+            let announced = Arc::clone(&announced);
+            thread::spawn(move || {
+                ring.push(&record(1)).unwrap();
+                announce(&daemon, &hp);
+                announced.store(1, Ordering::Release);
+            })
+        };
+        let best_effort = {
+            let (hp, lease) = (Arc::clone(&hp), Arc::clone(&lease));
+            let announced = Arc::clone(&announced);
+            thread::spawn(move || {
+                let charged = AtomicU64::new(0);
+                let arrived_before = announced.load(Ordering::Acquire) == 1;
+                let granted = lease.try_charge(&charged, &hp, 1, 10, |_, left| left > 0);
+                if let Ok(terms) = granted {
+                    assert!(!arrived_before, "granted after the announcement");
+                    // Here the driver call is made. Whoever announced before it is visible now.
+                    let overtaken = announced.load(Ordering::Acquire) == 1;
+                    assert!(!overtaken || slipped(&hp, &terms), "an uncounted slip");
+                } else {
+                    assert_eq!(
+                        charged.load(Ordering::Relaxed),
+                        0,
+                        "a refusal leaves no trace"
+                    );
+                }
+            })
+        };
+        // The daemon, on this thread: an idle lease only if no record is there.
+        let epoch = hp.epoch.load(Ordering::Acquire);
+        let mut cursor = Cursor::default();
+        announce_live(&daemon, epoch);
+        if ring.pop(&mut cursor).unwrap().is_none() {
+            let terms = Terms {
+                epoch,
+                expiry_ns: 100,
+                limit_total_ns: 50,
+                sms_max: 80,
+                terms: 7,
+            };
+            lease.publish(&terms);
+        }
+        high.join().unwrap();
+        best_effort.join().unwrap();
+    });
+}
+
+#[test]
+fn terms_are_read_whole_while_the_daemon_replaces_them() {
+    model(|| {
+        let lease = Arc::new(LeasePage::default());
+        let hp = Arc::new(HpPage::default());
+        hp.epoch.store(1, Ordering::Relaxed);
+        let reader = {
+            let (lease, hp) = (Arc::clone(&lease), Arc::clone(&hp));
+            thread::spawn(move || {
+                let charged = AtomicU64::new(0);
+                let result = lease.try_charge(&charged, &hp, 1, 1, |terms, _| {
+                    assert_eq!(u64::from(terms.sms_max), terms.expiry_ns, "torn terms");
+                    true
+                });
+                assert!(matches!(
+                    result,
+                    Ok(_) | Err(Refusal::Torn | Refusal::Stale | Refusal::Expired)
+                ));
+            })
+        };
+        for value in [10u32, 20] {
+            let terms = Terms {
+                epoch: 1,
+                expiry_ns: u64::from(value),
+                limit_total_ns: 100,
+                sms_max: value,
+                terms: 7,
+            };
+            lease.publish(&terms);
+        }
+        reader.join().unwrap();
+    });
+}
