@@ -1,0 +1,239 @@
+//! Profiles: what was measured about kernels.
+//!
+//! A profile says, for each kernel and launch shape, how often it was seen, how long it lasted
+//! (quantiles, not only a mean), how many SMs it needs and what it is bound by. It is a TOML file:
+//!
+//! ```toml
+//! format = "pillion-profile"
+//! version = 1
+//! gpu = "V100-SXM2-16GB"
+//! sources = ["resnet50_4_fwd"]
+//!
+//! [[kernel]]
+//! name = "Conv#c98@100000"
+//! grid = [98, 1, 1]
+//! block = [512, 1, 1]
+//! shared_bytes = 65536
+//! count = 1
+//! duration_ns = { sum = 100480, median = 100480, p95 = 100480 }
+//! registers = 64
+//! sm_needed = 98
+//! class = "compute"
+//! class_rule = "given"
+//! ```
+//!
+//! Every key must be there, and no other. A kernel's key is (name, grid, block, shared_bytes), of
+//! which there is one `[[kernel]]` each, in order of first launch. [`Profile::write`] always
+//! writes this layout, so that equal profiles are equal files and a version-control system shows
+//! what changed. A comment is read over, and lost when the file is written again.
+
+use std::path::Path;
+
+use crate::ResourceClass;
+use crate::error::Error;
+use crate::orion;
+use crate::quantile::{MEDIAN_PER_MILLE, P95_PER_MILLE, nearest_rank};
+use crate::text::{self, Format, looks_like};
+use crate::trace::Trace;
+
+mod parse;
+mod write;
+
+/// The value of `format` in a profile.
+pub const FORMAT: &str = "pillion-profile";
+
+/// The version of the profile format that is read and written.
+pub const VERSION: u32 = 1;
+
+/// What [`Profile::load`] says it accepts when it is given something else.
+const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile\"`), a Pillion \
+                        trace (first line `pillion-trace 1`) or an Orion kernel file (first line \
+                        `Name,Profile,Memory_footprint,SM_usage,Duration`)";
+
+/// What was measured about kernels on one kind of GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Name of the GPU, as in the device table, on which it was measured.
+    pub gpu: String,
+    /// What it was made from, for people: names of files or programs.
+    pub sources: Vec<String>,
+    /// The kernels in order of first launch. In a profile that was read no two have the same
+    /// (name, grid, block, shared_bytes).
+    pub kernels: Vec<KernelProfile>,
+}
+
+/// What was measured about one kernel in one launch shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelProfile {
+    /// The name the driver knows it by.
+    pub name: String,
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block as asked for at launch, bytes.
+    pub shared_bytes: u32,
+    /// Launches measured, at least 1.
+    pub count: u64,
+    /// How long they lasted.
+    pub durations: Durations,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// SMs it needs so that all its blocks run at once, at least 1; not capped at what the GPU has.
+    pub sm_needed: u32,
+    /// What it is bound by.
+    pub class: ResourceClass,
+    /// How that was decided.
+    pub class_rule: ClassRule,
+}
+
+/// How long the launches of a kernel lasted. Quantiles are nearest-rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durations {
+    /// All launches together, ns.
+    pub sum_ns: u64,
+    /// The median, ns.
+    pub median_ns: u64,
+    /// The 95th percentile, ns: what the gate expects of a launch.
+    pub p95_ns: u64,
+}
+
+impl Durations {
+    /// The durations of the launches in `samples_ns`, which are sorted in place; `None` for none.
+    #[must_use]
+    pub fn of_samples(samples_ns: &mut [u64]) -> Option<Self> {
+        samples_ns.sort_unstable();
+        Some(Self {
+            sum_ns: samples_ns
+                .iter()
+                .fold(0, |sum, &sample| sum.saturating_add(sample)),
+            median_ns: nearest_rank(samples_ns, MEDIAN_PER_MILLE)?,
+            p95_ns: nearest_rank(samples_ns, P95_PER_MILLE)?,
+        })
+    }
+}
+
+/// How a kernel's class was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassRule {
+    /// By its place under the roofline.
+    Roofline,
+    /// By which of compute and memory throughput reached 60 %.
+    Throughput,
+    /// The source said so.
+    Given,
+}
+
+impl ClassRule {
+    /// All rules, in the order in which messages list them.
+    pub const ALL: [Self; 3] = [Self::Roofline, Self::Throughput, Self::Given];
+
+    /// The word for it in files.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Roofline => "roofline",
+            Self::Throughput => "throughput",
+            Self::Given => "given",
+        }
+    }
+}
+
+impl Profile {
+    /// Reads the Pillion profile at `path`.
+    ///
+    /// # Errors
+    /// Those of [`text::read_text`] and [`Profile::parse`].
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::parse(&text::read_text(path)?, path)
+    }
+
+    /// The Pillion profile in `text`. `path` is for messages.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        parse::parse(text, path)
+    }
+
+    /// Reads what is known about kernels from the file at `path`, told apart by content: a Pillion
+    /// profile, or a Pillion trace or Orion kernel file, which say how long launches last.
+    ///
+    /// # Errors
+    /// Those of [`text::read_text`], the readers of the three formats, and
+    /// [`Error::UnknownFormat`] for what is none of them.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text = text::read_text(path)?;
+        let trace = match Format::detect(&text) {
+            Some(Format::Profile) => return Self::parse(&text, path),
+            Some(Format::Trace) => Trace::parse(&text, path)?,
+            Some(Format::Orion) => Trace::from_orion(&orion::parse(&text, path)?),
+            None => {
+                let (path, found) = (path.to_owned(), looks_like(&text));
+                return Err(Error::UnknownFormat {
+                    path,
+                    found,
+                    accepted: ACCEPTED,
+                });
+            }
+        };
+        let mut profile = Self::from_trace(&trace);
+        profile.sources = path
+            .file_name()
+            .map(|name| name.to_string_lossy().trim().replace(char::is_control, "?"))
+            .filter(|name| text::is_name(name))
+            .into_iter()
+            .collect();
+        Ok(profile)
+    }
+
+    /// What a trace says about its kernels. A kernel that is never launched is left out. No
+    /// sources are named.
+    #[must_use]
+    pub fn from_trace(trace: &Trace) -> Self {
+        let mut counts = vec![0u64; trace.kernels.len()];
+        let mut order = Vec::new();
+        for &index in &trace.launches {
+            let Some(count) = counts.get_mut(index as usize) else {
+                continue;
+            };
+            if *count == 0 {
+                order.push(index as usize);
+            }
+            *count += 1;
+        }
+        let known = order
+            .into_iter()
+            .filter_map(|index| Some((trace.kernels.get(index)?, counts.get(index).copied()?)));
+        let kernels = known.map(|(kernel, count)| KernelProfile {
+            name: kernel.name.clone(),
+            grid: kernel.grid,
+            block: kernel.block,
+            shared_bytes: kernel.shared_bytes,
+            count,
+            durations: Durations {
+                sum_ns: kernel.duration_ns.saturating_mul(count),
+                median_ns: kernel.duration_ns,
+                p95_ns: kernel.duration_ns,
+            },
+            registers: kernel.registers,
+            sm_needed: kernel.sm_needed,
+            class: kernel.class,
+            class_rule: ClassRule::Given,
+        });
+        Self {
+            gpu: trace.device.clone(),
+            sources: Vec::new(),
+            kernels: kernels.collect(),
+        }
+    }
+
+    /// The profile as text; equal profiles give equal text, and reading it gives an equal profile.
+    #[must_use]
+    pub fn write(&self) -> String {
+        write::write(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;
