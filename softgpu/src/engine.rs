@@ -1,0 +1,279 @@
+//! Who computes: all contexts together (MPS), or one after the other (time slices).
+//!
+//! In time-slice mode contexts with compute work take turns in the order of their ids. A turn ends when the
+//! slice does, or at once when the context has nothing that could run. A context that is alone goes on, slice
+//! after slice; one that arrives in between waits for the end of the slice that is running. What is cut keeps
+//! its progress. Changing to another context than the last takes `context_switch_ns`, in which nothing runs.
+
+use std::collections::BTreeMap;
+
+use crate::compute::{Compute, Run, RunId, Usage};
+use crate::device::Device;
+use crate::gpu::{Config, Sharing};
+use crate::op::{ContextId, StreamId};
+
+/// The compute side of the GPU.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    /// One pool for all.
+    Shared(Box<Compute>),
+    /// A pool for each context.
+    Sliced(Sliced),
+}
+
+/// Contexts that take turns.
+#[derive(Debug)]
+pub(crate) struct Sliced {
+    config: Config,
+    pools: BTreeMap<ContextId, Compute>,
+    turn: Turn,
+    /// Integrals of contexts that are gone.
+    usage_gone: Usage,
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nobody's. The context that computed last can go on without a switch.
+    Nobody { last: Option<ContextId> },
+    /// State of one context is saved and of the next restored.
+    Switching { to: ContextId, until_ns: u64 },
+    /// This context computes. The end is known while another one waits.
+    Of {
+        context: ContextId,
+        since_ns: u64,
+        end_ns: Option<u64>,
+    },
+}
+
+impl Engine {
+    pub(crate) fn new(device: &Device, config: &Config) -> Self {
+        match config.sharing {
+            Sharing::Mps => Self::Shared(Box::new(Compute::new(device, config.dispatch, false, 0))),
+            Sharing::TimeSlice => Self::Sliced(Sliced {
+                config: *config,
+                pools: BTreeMap::new(),
+                turn: Turn::Nobody { last: None },
+                usage_gone: Usage::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn push(&mut self, now_ns: u64, id: RunId, run: Run, device: &Device) {
+        match self {
+            Self::Shared(pool) => pool.push(id, run),
+            Self::Sliced(sliced) => {
+                let dispatch = sliced.config.dispatch;
+                let pool = sliced.pools.entry(run.context);
+                pool.or_insert_with(|| Compute::new(device, dispatch, true, now_ns))
+                    .push(id, run);
+            }
+        }
+    }
+
+    pub(crate) fn retire(&mut self, now_ns: u64, complete: &mut Vec<Run>) {
+        match self {
+            Self::Shared(pool) => pool.retire(now_ns, complete),
+            Self::Sliced(sliced) => {
+                if let Some(pool) = sliced.active() {
+                    pool.retire(now_ns, complete);
+                }
+            }
+        }
+    }
+
+    /// Gives turns and starts blocks.
+    pub(crate) fn dispatch(&mut self, now_ns: u64) {
+        match self {
+            Self::Shared(pool) => pool.dispatch(now_ns),
+            Self::Sliced(sliced) => {
+                while sliced.take_turns(now_ns) {}
+                if let Some(pool) = sliced.active() {
+                    pool.dispatch(now_ns);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn drop_context(&mut self, now_ns: u64, context: ContextId) {
+        match self {
+            Self::Shared(pool) => pool.drop_context(now_ns, context),
+            Self::Sliced(sliced) => {
+                if let Some(pool) = sliced.pools.remove(&context) {
+                    sliced.usage_gone = sum(sliced.usage_gone, pool.usage(now_ns));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn next_event_ns(&self) -> Option<u64> {
+        match self {
+            Self::Shared(pool) => pool.next_event_ns(),
+            Self::Sliced(sliced) => sliced.next_event_ns(),
+        }
+    }
+
+    pub(crate) fn usage(&self, now_ns: u64) -> Usage {
+        match self {
+            Self::Shared(pool) => pool.usage(now_ns),
+            Self::Sliced(sliced) => {
+                let pools = sliced.pools.values().map(|pool| pool.usage(now_ns));
+                pools.fold(sliced.usage_gone, sum)
+            }
+        }
+    }
+
+    pub(crate) fn streams(&self) -> Vec<StreamId> {
+        match self {
+            Self::Shared(pool) => pool.streams().collect(),
+            Self::Sliced(sliced) => sliced.pools.values().flat_map(Compute::streams).collect(),
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        match self {
+            Self::Shared(pool) => pool.is_valid(),
+            Self::Sliced(sliced) => sliced.is_valid(),
+        }
+    }
+}
+
+impl Sliced {
+    /// One step of the turns; whether there may be another at the same instant.
+    fn take_turns(&mut self, now_ns: u64) -> bool {
+        let next = match self.turn {
+            Turn::Nobody { last } => self.turn_after(now_ns, last),
+            Turn::Switching { to, .. } if !self.is_busy(to) => Turn::Nobody { last: None },
+            Turn::Switching { until_ns, .. } if now_ns < until_ns => self.turn,
+            Turn::Switching { to, .. } => Turn::Of {
+                context: to,
+                since_ns: now_ns,
+                end_ns: None,
+            },
+            Turn::Of { context, .. } if !self.is_busy(context) => Turn::Nobody {
+                last: Some(context),
+            },
+            Turn::Of {
+                context,
+                since_ns,
+                end_ns,
+            } if self.others_are_busy(context) => {
+                let end_ns = end_ns.unwrap_or_else(|| self.slice_end_ns(since_ns, now_ns));
+                if end_ns <= now_ns {
+                    self.turn_after(now_ns, Some(context))
+                } else {
+                    Turn::Of {
+                        context,
+                        since_ns,
+                        end_ns: Some(end_ns),
+                    }
+                }
+            }
+            Turn::Of {
+                context, since_ns, ..
+            } => Turn::Of {
+                context,
+                since_ns,
+                end_ns: None,
+            },
+        };
+        let changed = next != self.turn;
+        self.change_turn(now_ns, next);
+        changed
+    }
+
+    fn change_turn(&mut self, now_ns: u64, next: Turn) {
+        let (old, new) = (self.turn.context(), next.context());
+        self.turn = next;
+        if old == new {
+            return;
+        }
+        if let Some(pool) = old.and_then(|context| self.pools.get_mut(&context)) {
+            pool.pause(now_ns);
+        }
+        if let Some(pool) = new.and_then(|context| self.pools.get_mut(&context)) {
+            pool.resume(now_ns);
+        }
+    }
+
+    /// The turn of the next context with work, cyclically after `last` and `last` itself at the end.
+    fn turn_after(&self, now_ns: u64, last: Option<ContextId>) -> Turn {
+        let busy = || {
+            self.pools
+                .iter()
+                .filter(|(_, pool)| pool.is_busy())
+                .map(|(&id, _)| id)
+        };
+        let next = busy().find(|&id| Some(id) > last).or_else(|| busy().next());
+        match next {
+            None => Turn::Nobody { last },
+            Some(to) if Some(to) == last || self.config.context_switch_ns == 0 => Turn::Of {
+                context: to,
+                since_ns: now_ns,
+                end_ns: None,
+            },
+            Some(to) => {
+                let until_ns = now_ns.saturating_add(self.config.context_switch_ns);
+                Turn::Switching { to, until_ns }
+            }
+        }
+    }
+
+    /// The first boundary of slices since `since_ns` that is not before now, but not the beginning.
+    fn slice_end_ns(&self, since_ns: u64, now_ns: u64) -> u64 {
+        let slice_ns = self.config.slice_ns.max(1);
+        let slices = (now_ns - since_ns).div_ceil(slice_ns).max(1);
+        since_ns.saturating_add(slices.saturating_mul(slice_ns))
+    }
+
+    fn next_event_ns(&self) -> Option<u64> {
+        match self.turn {
+            Turn::Nobody { .. } => None,
+            Turn::Switching { until_ns, .. } => Some(until_ns),
+            Turn::Of {
+                context, end_ns, ..
+            } => {
+                let work_ns = self.pools.get(&context).and_then(Compute::next_event_ns);
+                work_ns.into_iter().chain(end_ns).min()
+            }
+        }
+    }
+
+    fn active(&mut self) -> Option<&mut Compute> {
+        self.pools.get_mut(&self.turn.context()?)
+    }
+
+    fn is_busy(&self, context: ContextId) -> bool {
+        self.pools.get(&context).is_some_and(Compute::is_busy)
+    }
+
+    fn others_are_busy(&self, context: ContextId) -> bool {
+        self.pools
+            .iter()
+            .any(|(&id, pool)| id != context && pool.is_busy())
+    }
+
+    fn is_valid(&self) -> bool {
+        let mut running = self.pools.iter().filter(|(_, pool)| !pool.is_paused());
+        let running_are_active = running.all(|(&id, _)| self.turn.context() == Some(id));
+        running_are_active && self.pools.values().all(Compute::is_valid)
+    }
+}
+
+impl Turn {
+    fn context(self) -> Option<ContextId> {
+        match self {
+            Self::Of { context, .. } => Some(context),
+            Self::Nobody { .. } | Self::Switching { .. } => None,
+        }
+    }
+}
+
+fn sum(a: Usage, b: Usage) -> Usage {
+    Usage {
+        busy_ns: a.busy_ns + b.busy_ns,
+        busy_sm_ns: a.busy_sm_ns + b.busy_sm_ns,
+        compute_q32_ns: a.compute_q32_ns + b.compute_q32_ns,
+        bandwidth_q32_ns: a.bandwidth_q32_ns + b.bandwidth_q32_ns,
+    }
+}

@@ -1,0 +1,560 @@
+//! The GPU: contexts, streams, and the order in which things happen.
+//!
+//! # How to drive it
+//!
+//! 1. [`Gpu::submit`] puts an operation on a stream and returns its sequence number there: 1, 2, 3, …
+//! 2. [`Gpu::next_event_ns`] says when to look again.
+//! 3. [`Gpu::advance`] goes to an instant and returns what completed on the way, in order of time; at one instant
+//!    in an order that depends only on the calls made before.
+//!
+//! Times are nanoseconds since the GPU was made. A call with an earlier time than the last one is a fault of the
+//! caller and panics. An operation that is submitted at an instant comes after all that happens at that instant
+//! anyway. Between events nothing changes, so extra calls of `advance` change nothing.
+//!
+//! # What happens at one instant
+//!
+//! Ends before beginnings: copies end (to the device, then from it), blocks end, streams go on to their next
+//! operation, again until nothing moves. Then copies start, the turn passes on (time-slice mode), and blocks
+//! start. So a freed place goes to the best of all that wait at that instant, not to the first that looked.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::compute::{Run, RunId};
+use crate::copy_engine::{CopyEngine, CopyJob};
+use crate::device::Device;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::kernel::KernelShape;
+use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
+use crate::stream::{Head, Stream};
+
+/// How the GPU is shared and scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Whether contexts compute together.
+    pub sharing: Sharing,
+    /// Length of a turn in time-slice mode.
+    pub slice_ns: u64,
+    /// Time between turns of different contexts, in which nothing computes.
+    pub context_switch_ns: u64,
+    /// Whether waiting blocks of a kernel with higher priority go first. Blocks that run are never taken off.
+    /// (Between streams of one process this is CUDA's stream priority; between processes under MPS, whether it
+    /// works is a property of the machine.)
+    pub block_priority: bool,
+    /// Whether kernels that wait may overtake.
+    pub dispatch: Dispatch,
+}
+
+/// Whether contexts compute together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sharing {
+    /// Kernels of all contexts run side by side (NVIDIA's Multi-Process Service).
+    Mps,
+    /// One context computes at a time.
+    TimeSlice,
+}
+
+/// Whether a kernel's blocks may start while an earlier kernel still has blocks that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dispatch {
+    /// No: only the first kernel in order places blocks until all of its blocks have started. Measured on NVIDIA
+    /// hardware by Amert et al., "GPU Scheduling on the NVIDIA TX2", RTSS 2017, rules G3, X1 and, for priorities,
+    /// A1.
+    HeadOfLine,
+    /// Yes, into room that the earlier kernel's blocks do not fit in.
+    FillIn,
+}
+
+impl Config {
+    /// Values that come nearest to the hardware: slices of 2 ms (default time slice of NVIDIA's driver), priorities
+    /// in force, no overtaking.
+    pub fn new(sharing: Sharing, device: &Device) -> Self {
+        Self {
+            sharing,
+            slice_ns: 2_000_000,
+            context_switch_ns: context_switch_ns(device),
+            block_priority: true,
+            dispatch: Dispatch::HeadOfLine,
+        }
+    }
+}
+
+/// One operation that completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Completion {
+    /// The context of the stream.
+    pub context: ContextId,
+    /// The stream.
+    pub stream: StreamId,
+    /// Number of the operation in the stream, as [`Gpu::submit`] returned it.
+    pub seq: u64,
+    /// When it started to execute: its first block, its transfer. Equal to `at_ns` for what takes no time.
+    pub started_ns: u64,
+    /// When it completed.
+    pub at_ns: u64,
+    /// What it was.
+    pub kind: OpKind,
+}
+
+/// What was used of the GPU since it was made. Integrals over time, so that a caller takes differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utilisation {
+    /// Time in which any kernel, fill or copy inside device memory ran.
+    pub busy_ns: u64,
+    /// SMs with at least one block × time. Divided by SMs × time it is the share of busy SMs.
+    pub busy_sm_ns: u64,
+    /// Time at full compute throughput that would have done the same work.
+    pub compute_ns: u64,
+    /// Time at full memory bandwidth that would have moved as much.
+    pub bandwidth_ns: u64,
+    /// Time in which a copy to the device ran.
+    pub copy_to_device_ns: u64,
+    /// Time in which a copy from the device ran.
+    pub copy_to_host_ns: u64,
+}
+
+/// A GPU with its contexts and all that was submitted and is not complete.
+#[derive(Debug)]
+pub struct Gpu {
+    device: Device,
+    config: Config,
+    now_ns: u64,
+    contexts: BTreeMap<ContextId, Context>,
+    streams: BTreeMap<StreamId, Stream>,
+    engine: Engine,
+    to_device: CopyEngine,
+    to_host: CopyEngine,
+    /// Streams to look at before time goes on.
+    stirred: VecDeque<StreamId>,
+    completions: Vec<Completion>,
+    context_next: u32,
+    stream_next: u64,
+    run_next: RunId,
+}
+
+#[derive(Debug, Default)]
+struct Context {
+    streams: BTreeSet<StreamId>,
+    kernels_in_flight: u64,
+    ops_in_flight: u64,
+}
+
+impl Gpu {
+    /// An idle GPU at time 0.
+    pub fn new(device: Device, config: Config) -> Self {
+        Self {
+            engine: Engine::new(&device, &config),
+            device,
+            config,
+            now_ns: 0,
+            contexts: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            to_device: CopyEngine::default(),
+            to_host: CopyEngine::default(),
+            stirred: VecDeque::new(),
+            completions: Vec::new(),
+            context_next: 1,
+            stream_next: 1,
+            run_next: 0,
+        }
+    }
+
+    /// The device that is modelled.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// How it is shared.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The time of the last call that had one.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Operations of the context that were submitted and are not complete; 0 for an unknown context.
+    pub fn in_flight_ops(&self, context: ContextId) -> u64 {
+        self.contexts
+            .get(&context)
+            .map_or(0, |context| context.ops_in_flight)
+    }
+
+    /// Kernels of the context that were submitted and are not complete; 0 for an unknown context.
+    pub fn in_flight_kernels(&self, context: ContextId) -> u64 {
+        self.contexts
+            .get(&context)
+            .map_or(0, |context| context.kernels_in_flight)
+    }
+
+    /// Number of the last operation the stream was given; 0 before the first; `None` for a stream that is gone.
+    pub fn last_submitted(&self, stream: StreamId) -> Option<u64> {
+        self.streams.get(&stream).map(Stream::submitted)
+    }
+
+    /// Number of the last operation of the stream that is complete; 0 before the first; `None` for a stream
+    /// that is gone.
+    pub fn last_completed(&self, stream: StreamId) -> Option<u64> {
+        self.streams.get(&stream).map(|stream| stream.completed)
+    }
+
+    /// What was used up to now.
+    pub fn utilisation(&self) -> Utilisation {
+        let usage = self.engine.usage(self.now_ns);
+        let whole = |q32: u128| u64::try_from(q32 >> 32).unwrap_or(u64::MAX);
+        Utilisation {
+            busy_ns: usage.busy_ns,
+            busy_sm_ns: usage.busy_sm_ns,
+            compute_ns: whole(usage.compute_q32_ns),
+            bandwidth_ns: whole(usage.bandwidth_q32_ns),
+            copy_to_device_ns: self.to_device.busy_ns(self.now_ns),
+            copy_to_host_ns: self.to_host.busy_ns(self.now_ns),
+        }
+    }
+
+    /// A new context: a process that attached to the device.
+    pub fn create_context(&mut self) -> ContextId {
+        let id = ContextId(self.context_next);
+        self.context_next += 1;
+        self.contexts.insert(id, Context::default());
+        id
+    }
+
+    /// The process is gone. Its queued and running work vanishes, no completion of it is reported any more, and
+    /// streams that wait for one of its streams go on.
+    ///
+    /// # Errors
+    /// [`Error::UnknownContext`].
+    pub fn destroy_context(&mut self, now_ns: u64, context: ContextId) -> Result<(), Error> {
+        self.run_until(now_ns);
+        let dead = self
+            .contexts
+            .remove(&context)
+            .ok_or(Error::UnknownContext(context))?;
+        self.engine.drop_context(now_ns, context);
+        self.to_device.drop_context(now_ns, context);
+        self.to_host.drop_context(now_ns, context);
+        for stream in dead.streams {
+            if let Some(stream) = self.streams.remove(&stream) {
+                self.stirred.extend(stream.into_waiters());
+            }
+        }
+        self.completions
+            .retain(|completion| completion.context != context);
+        self.settle();
+        Ok(())
+    }
+
+    /// A new stream. As in CUDA, a lower number is a higher priority.
+    ///
+    /// # Errors
+    /// [`Error::UnknownContext`].
+    pub fn create_stream(&mut self, context: ContextId, priority: i32) -> Result<StreamId, Error> {
+        let owner = self
+            .contexts
+            .get_mut(&context)
+            .ok_or(Error::UnknownContext(context))?;
+        let id = StreamId(self.stream_next);
+        self.stream_next += 1;
+        owner.streams.insert(id);
+        self.streams.insert(id, Stream::new(context, priority));
+        Ok(id)
+    }
+
+    /// Takes no more operations for the stream. As in CUDA, what was submitted still executes and completes.
+    ///
+    /// # Errors
+    /// [`Error::UnknownStream`], also for one that is being destroyed.
+    pub fn destroy_stream(&mut self, stream: StreamId) -> Result<(), Error> {
+        self.open_stream(stream)?.closing = true;
+        self.remove_if_drained(stream);
+        Ok(())
+    }
+
+    /// Puts an operation on a stream at `now_ns` and returns its number in the stream.
+    ///
+    /// # Errors
+    /// [`Error::UnknownStream`]; for a kernel as [`KernelShape::check`]; for a wait
+    /// [`Error::UnknownStream`] and [`Error::UnknownOperation`].
+    pub fn submit(&mut self, now_ns: u64, stream: StreamId, op: Op) -> Result<u64, Error> {
+        self.run_until(now_ns);
+        self.check(&op)?;
+        let state = self.open_stream(stream)?;
+        let is_kernel = op.kind() == OpKind::Kernel;
+        state.queue.push_back(op);
+        let (seq, context) = (state.submitted(), state.context);
+        let context = self
+            .contexts
+            .get_mut(&context)
+            .expect("a stream's context exists");
+        context.ops_in_flight += 1;
+        context.kernels_in_flight += u64::from(is_kernel);
+        if self.streams[&stream].head == Head::Idle {
+            self.stirred.push_back(stream);
+            self.settle();
+        }
+        Ok(seq)
+    }
+
+    /// Goes to `now_ns` and returns what completed since the last call.
+    pub fn advance(&mut self, now_ns: u64) -> Vec<Completion> {
+        self.run_until(now_ns);
+        std::mem::take(&mut self.completions)
+    }
+
+    /// When something happens next if nothing is submitted: a completion, or a change inside. Now, if completions
+    /// wait to be fetched; `None` if nothing will ever happen.
+    pub fn next_event_ns(&self) -> Option<u64> {
+        if !self.completions.is_empty() {
+            return Some(self.now_ns);
+        }
+        self.next_change_ns()
+    }
+
+    /// Whether all invariants hold. Slow; for tests.
+    pub fn is_valid(&self) -> bool {
+        let mut with_engines = self.engine.streams();
+        with_engines.extend(self.to_device.streams());
+        with_engines.extend(self.to_host.streams());
+        with_engines.sort_unstable();
+        let running = self.streams.iter().filter(|(_, s)| s.head == Head::Running);
+        let heads_are_with_engines = running.map(|(&id, _)| id).eq(with_engines);
+        let counts_are_sums = self.contexts.values().all(|context| {
+            let queues = || context.streams.iter().map(|id| &self.streams[id].queue);
+            let kernels = queues()
+                .flatten()
+                .filter(|op| op.kind() == OpKind::Kernel)
+                .count();
+            let ops: usize = queues().map(VecDeque::len).sum();
+            context.ops_in_flight == ops as u64 && context.kernels_in_flight == kernels as u64
+        });
+        let owned: usize = self
+            .contexts
+            .values()
+            .map(|context| context.streams.len())
+            .sum();
+        let nothing_stalls = self.streams.values().all(|s| {
+            s.queue.is_empty() == (s.head == Head::Idle) && !(s.closing && s.queue.is_empty())
+        });
+        heads_are_with_engines
+            && counts_are_sums
+            && owned == self.streams.len()
+            && nothing_stalls
+            && self.engine.is_valid()
+            && self
+                .next_change_ns()
+                .is_none_or(|event_ns| event_ns > self.now_ns)
+    }
+
+    fn check(&self, op: &Op) -> Result<(), Error> {
+        match op {
+            Op::Kernel { shape, .. } => shape.check(&self.device),
+            Op::Wait { stream, seq } => {
+                if stream.0 == 0 || stream.0 >= self.stream_next {
+                    return Err(Error::UnknownStream(*stream));
+                }
+                let (stream, seq) = (*stream, *seq);
+                match self.last_submitted(stream) {
+                    Some(submitted) if seq > submitted => Err(Error::UnknownOperation {
+                        stream,
+                        seq,
+                        submitted,
+                    }),
+                    _ => Ok(()),
+                }
+            }
+            Op::Copy { .. } | Op::Memset { .. } | Op::Marker => Ok(()),
+        }
+    }
+
+    fn open_stream(&mut self, id: StreamId) -> Result<&mut Stream, Error> {
+        let stream = self.streams.get_mut(&id).filter(|stream| !stream.closing);
+        stream.ok_or(Error::UnknownStream(id))
+    }
+
+    fn next_change_ns(&self) -> Option<u64> {
+        let copies = self
+            .to_device
+            .next_event_ns()
+            .into_iter()
+            .chain(self.to_host.next_event_ns());
+        copies.chain(self.engine.next_event_ns()).min()
+    }
+
+    fn run_until(&mut self, now_ns: u64) {
+        assert!(
+            now_ns >= self.now_ns,
+            "time goes back from {} to {now_ns} ns",
+            self.now_ns
+        );
+        while let Some(event_ns) = self.next_change_ns().filter(|&event_ns| event_ns <= now_ns) {
+            debug_assert!(
+                event_ns > self.now_ns,
+                "an instant is settled before time goes on"
+            );
+            self.now_ns = event_ns;
+            self.settle();
+        }
+        self.now_ns = now_ns;
+    }
+
+    /// Lets everything happen that happens now; see the head of the file for the order.
+    fn settle(&mut self) {
+        let mut runs = Vec::new();
+        loop {
+            if let Some(stream) = self.stirred.pop_front() {
+                self.go_on(stream);
+                continue;
+            }
+            let mut ended = Vec::new();
+            ended.extend(self.to_device.try_finish(self.now_ns));
+            ended.extend(self.to_host.try_finish(self.now_ns));
+            self.engine.retire(self.now_ns, &mut runs);
+            ended.extend(runs.drain(..).map(|run| {
+                (
+                    run.stream,
+                    run.started_ns.expect("what has ended has started"),
+                )
+            }));
+            if ended.is_empty() {
+                break;
+            }
+            for (stream, started_ns) in ended {
+                self.complete_head(stream, started_ns);
+                self.stirred.push_back(stream);
+            }
+        }
+        self.to_device.start_next(self.now_ns);
+        self.to_host.start_next(self.now_ns);
+        self.engine.dispatch(self.now_ns);
+    }
+
+    /// Executes the stream's operations up to one that takes time or must wait.
+    fn go_on(&mut self, id: StreamId) {
+        while let Some(stream) = self.streams.get(&id) {
+            if stream.head == Head::Running {
+                return;
+            }
+            let Some(op) = stream.queue.front() else {
+                return self.remove_if_drained(id);
+            };
+            let head = match *op {
+                Op::Marker => Head::Idle,
+                Op::Wait { stream, seq } => self.wait(id, stream, seq),
+                Op::Copy { bytes: 0, .. } | Op::Memset { bytes: 0 } => Head::Idle,
+                Op::Copy { direction, bytes } => self.copy(id, direction, bytes),
+                Op::Memset { bytes } => self.move_memory(id, bytes),
+                Op::Kernel { shape, priority } => self.launch(id, &shape, priority),
+            };
+            if head != Head::Idle {
+                self.stream_mut(id).head = head;
+                return;
+            }
+            self.complete_head(id, self.now_ns);
+        }
+    }
+
+    /// A wait that is over takes no time. A stream never waits for itself: what is before the wait is complete.
+    fn wait(&mut self, waiter: StreamId, awaited: StreamId, seq: u64) -> Head {
+        match self.streams.get_mut(&awaited) {
+            Some(stream) if stream.completed < seq => {
+                stream.add_waiter(waiter, seq);
+                Head::Waiting
+            }
+            _ => Head::Idle,
+        }
+    }
+
+    fn copy(&mut self, stream: StreamId, direction: CopyDirection, bytes: u64) -> Head {
+        let job = CopyJob {
+            context: self.stream_mut(stream).context,
+            stream,
+            bytes,
+        };
+        match direction {
+            CopyDirection::HostToDevice => self.to_device.push(job),
+            CopyDirection::DeviceToHost => self.to_host.push(job),
+            // Each byte is read and written.
+            CopyDirection::DeviceToDevice => {
+                return self.move_memory(stream, bytes.saturating_mul(2));
+            }
+        }
+        Head::Running
+    }
+
+    fn move_memory(&mut self, stream: StreamId, moved_bytes: u64) -> Head {
+        let context = self.stream_mut(stream).context;
+        self.start(Run::memory(context, stream, moved_bytes, &self.device))
+    }
+
+    fn launch(&mut self, id: StreamId, shape: &KernelShape, priority: Option<i32>) -> Head {
+        let stream = self.stream_mut(id);
+        let (context, priority) = (stream.context, priority.unwrap_or(stream.priority));
+        let rank = if self.config.block_priority {
+            priority
+        } else {
+            0
+        };
+        self.start(Run::kernel(context, id, shape, rank, &self.device))
+    }
+
+    fn start(&mut self, run: Run) -> Head {
+        let id = self.run_next;
+        self.run_next += 1;
+        self.engine.push(self.now_ns, id, run, &self.device);
+        Head::Running
+    }
+
+    fn complete_head(&mut self, id: StreamId, started_ns: u64) {
+        let stream = self
+            .streams
+            .get_mut(&id)
+            .expect("an engine holds streams that exist");
+        let kind = stream.pop_head().kind();
+        stream.wake(&mut self.stirred);
+        self.completions.push(Completion {
+            context: stream.context,
+            stream: id,
+            seq: stream.completed,
+            started_ns,
+            at_ns: self.now_ns,
+            kind,
+        });
+        let context = self
+            .contexts
+            .get_mut(&stream.context)
+            .expect("a stream's context exists");
+        context.ops_in_flight -= 1;
+        context.kernels_in_flight -= u64::from(kind == OpKind::Kernel);
+    }
+
+    fn remove_if_drained(&mut self, id: StreamId) {
+        let Some(stream) = self.streams.get(&id) else {
+            return;
+        };
+        if !stream.closing || !stream.queue.is_empty() {
+            return;
+        }
+        if let Some(context) = self.contexts.get_mut(&stream.context) {
+            context.streams.remove(&id);
+        }
+        if let Some(stream) = self.streams.remove(&id) {
+            self.stirred.extend(stream.into_waiters());
+        }
+    }
+
+    fn stream_mut(&mut self, id: StreamId) -> &mut Stream {
+        self.streams
+            .get_mut(&id)
+            .expect("the stream's head is being executed")
+    }
+}
+
+/// A full device's registers and shared memory written out and another's read back, at the bandwidth of device
+/// memory: 64 µs on a V100. An upper bound; contexts with less on the device switch faster.
+fn context_switch_ns(device: &Device) -> u64 {
+    let bytes_per_sm =
+        u64::from(device.registers_per_sm) * 4 + u64::from(device.shared_bytes_per_sm);
+    2 * bytes_per_sm * u64::from(device.sms) / u64::from(device.bandwidth_gb_s.max(1))
+}

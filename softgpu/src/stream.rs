@@ -1,0 +1,93 @@
+//! A stream: a queue of operations that complete in order, and who waits for them.
+
+use std::collections::VecDeque;
+
+use crate::op::{ContextId, Op, StreamId};
+
+/// One stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) context: ContextId,
+    /// As in CUDA: the lower number goes first.
+    pub(crate) priority: i32,
+    /// Operations that are not complete. The first one is the head.
+    pub(crate) queue: VecDeque<Op>,
+    /// What the head does.
+    pub(crate) head: Head,
+    /// Sequence number of the last operation that completed; the head has the next.
+    pub(crate) completed: u64,
+    /// No more operations are taken; goes when the queue is empty.
+    pub(crate) closing: bool,
+    /// Streams whose head waits for an operation of this one.
+    waiters: Vec<Waiter>,
+}
+
+/// What the operation at the head of a stream does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Head {
+    /// There is none, or it has not been looked at.
+    Idle,
+    /// It is with an engine, which will say when it ends.
+    Running,
+    /// It is a wait that has been entered with the other stream.
+    Waiting,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    stream: StreamId,
+    seq: u64,
+}
+
+impl Stream {
+    pub(crate) fn new(context: ContextId, priority: i32) -> Self {
+        Self {
+            context,
+            priority,
+            queue: VecDeque::new(),
+            head: Head::Idle,
+            completed: 0,
+            closing: false,
+            waiters: Vec::new(),
+        }
+    }
+
+    /// Sequence number of the last operation that the stream was given.
+    pub(crate) fn submitted(&self) -> u64 {
+        self.completed + self.queue.len() as u64
+    }
+
+    /// The head is complete. Says which operation it was.
+    pub(crate) fn pop_head(&mut self) -> Op {
+        let op = self
+            .queue
+            .pop_front()
+            .expect("only an operation in the queue can complete");
+        self.completed += 1;
+        self.head = Head::Idle;
+        op
+    }
+
+    /// `stream` waits for operation `seq` of this one.
+    pub(crate) fn add_waiter(&mut self, stream: StreamId, seq: u64) {
+        debug_assert!(seq > self.completed);
+        self.waiters.push(Waiter { stream, seq });
+    }
+
+    /// Moves the streams whose wait is over to `woken`, first come first.
+    pub(crate) fn wake(&mut self, woken: &mut VecDeque<StreamId>) {
+        let completed = self.completed;
+        self.waiters.retain(|waiter| {
+            let over = waiter.seq <= completed;
+            if over {
+                woken.push_back(waiter.stream);
+            }
+            !over
+        });
+    }
+
+    /// The streams that still wait, when this one is removed.
+    pub(crate) fn into_waiters(self) -> impl Iterator<Item = StreamId> {
+        self.waiters.into_iter().map(|waiter| waiter.stream)
+    }
+}
