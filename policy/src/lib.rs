@@ -11,8 +11,16 @@
 //! |---|---|
 //! | [`kernel`] | a kernel as far as a policy cares: resource class, SMs, expected duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
+//! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
 //! | [`snapshot`] | everything a gate may look at |
+//! | [`policy`] | the policies by name, and their numbers |
+//! | [`gate`] | what each policy does: its law, and the lease that follows from it |
 //!
+//! **How a daemon uses it.** Each poll: feed what the rings brought to one
+//! [`HpTimeline`] per high-priority client; [`HpView::merge`] their views; fill
+//! a [`Snapshot`]; call [`Gate::handle_snapshot`] once; call [`Gate::gate`] for
+//! each best-effort job; publish each lease whose terms or limit changed or
+//! whose expiry nears.
 //!
 //! **Units.** All times are nanoseconds (`_ns`) of one monotonic clock, passed
 //! in. *HP* is high-priority, *BE* best-effort. *Expected* durations come from
@@ -21,10 +29,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod gate;
 pub mod kernel;
 pub mod lease;
+pub mod policy;
 pub mod snapshot;
+mod throttle;
+pub mod timeline;
+mod turn;
 
+pub use gate::{Gate, JOBS_MAX};
 pub use kernel::{Class, ClassSet, Kernel};
 pub use lease::{Lease, admits};
+pub use policy::{OrionParams, Policy, PolicyError, TemporalParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
+pub use timeline::{HpTimeline, Launch};
+pub use turn::TURN_PATIENCE_NS;

@@ -32,11 +32,12 @@ pub struct Snapshot<'a> {
     pub epoch: u64,
     /// The HP side, all its clients together.
     pub hp: HpView,
-    /// The BE jobs, in any order; ids differ.
+    /// The BE jobs, at most [`crate::JOBS_MAX`], in any order; ids differ.
     pub be: &'a [JobView],
 }
 
-/// The high-priority side at one moment: one client (a timeline)
+/// The high-priority side at one moment: one client
+/// ([`crate::HpTimeline::poll_view`])
 /// or all together ([`HpView::merge`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HpView {
@@ -104,7 +105,9 @@ impl HpView {
 /// One best-effort job at one moment.
 ///
 /// The two sums only grow, except that a charge is taken back when its launch
-/// did not go; every reader tolerates that.
+/// did not go; every reader tolerates that. They come from memory that the job
+/// can write. Too large a sum in flight holds back all BE jobs together, as a
+/// kernel that never ends would, so a daemon detaches a job that does not drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     /// Which job.

@@ -1,0 +1,130 @@
+//! Orion's throttle: how much BE work has been launched since the last drain.
+//!
+//! Kernels that were launched cannot be stopped. So the sum of their expected
+//! durations is kept, and once it is over the bound nothing more goes until all
+//! of it is complete; then the sum starts again from zero.
+//!
+//! The daemon sees not launches but, per job, a sum of charges that grows. The
+//! throttle adds what it grew by. Charges may be taken back (the sum shrinks a
+//! little) and jobs come and go: one that comes brings what it has in flight,
+//! one that goes leaves its charges, for they may still execute.
+//!
+//! The sum is not zeroed by a drain below the bound. Listing 1 does not do it
+//! either, and a sum below the bound holds nobody.
+
+use crate::{JobId, JobView};
+
+/// `be_duration` of Listing 1, in ns, over all BE jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    be_duration_ns: u64,
+    /// Each job's charges as of the last snapshot. At most
+    /// [`crate::JOBS_MAX`]; grows when a job attaches, else nothing is allocated.
+    seen: Vec<(JobId, u64)>,
+}
+
+impl Throttle {
+    pub(crate) fn be_duration_ns(&self) -> u64 {
+        self.be_duration_ns
+    }
+
+    /// Adds what was charged since the last call.
+    pub(crate) fn handle_jobs(&mut self, jobs: &[JobView]) {
+        for job in jobs {
+            let seen = self.seen.iter().find(|(id, _)| *id == job.id);
+            let before_ns = seen.map_or_else(
+                || job.charged_total_ns.saturating_sub(job.in_flight_ns()),
+                |&(_, charged_ns)| charged_ns,
+            );
+            // One of the two differences is zero.
+            self.be_duration_ns = self
+                .be_duration_ns
+                .saturating_add(job.charged_total_ns.saturating_sub(before_ns))
+                .saturating_sub(before_ns.saturating_sub(job.charged_total_ns));
+        }
+        self.seen.clear();
+        self.seen
+            .extend(jobs.iter().map(|job| (job.id, job.charged_total_ns)));
+    }
+
+    /// Lines 12 to 14 of Listing 1: over the threshold and finished → zero.
+    pub(crate) fn lift_if_drained(&mut self, jobs: &[JobView], bound_ns: u64) {
+        if self.be_duration_ns > bound_ns && jobs.iter().all(|job| job.drained) {
+            self.be_duration_ns = 0;
+        }
+    }
+
+    /// Starts with what is in flight, as when gating begins.
+    pub(crate) fn restart(&mut self, jobs: &[JobView]) {
+        self.be_duration_ns = jobs
+            .iter()
+            .fold(0, |sum, job| sum.saturating_add(job.in_flight_ns()));
+    }
+
+    /// What may still be charged before the sum is over the bound.
+    pub(crate) fn budget_ns(&self, bound_ns: u64) -> u64 {
+        (bound_ns + 1).saturating_sub(self.be_duration_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: u64, charged_total_ns: u64, completed_total_ns: u64) -> JobView {
+        JobView {
+            id: JobId(id),
+            charged_total_ns,
+            completed_total_ns,
+            drained: charged_total_ns == completed_total_ns,
+            waiting: false,
+        }
+    }
+
+    #[test]
+    fn charges_of_all_jobs_add_up_and_completions_do_not_count() {
+        let mut throttle = Throttle::default();
+        // Job 1 comes with 300 charged, 200 of them complete: 100 in flight.
+        throttle.handle_jobs(&[job(1, 300, 200)]);
+        assert_eq!(throttle.be_duration_ns(), 100);
+        // It charges 50 more and completes all; job 2 comes with 30 in flight.
+        throttle.handle_jobs(&[job(1, 350, 350), job(2, 30, 0)]);
+        assert_eq!(throttle.be_duration_ns(), 180); // 100 + 50 + 30
+    }
+
+    #[test]
+    fn a_charge_taken_back_leaves_no_trace() {
+        let mut throttle = Throttle::default();
+        throttle.handle_jobs(&[job(1, 0, 0)]);
+        throttle.handle_jobs(&[job(1, 500, 0)]);
+        throttle.handle_jobs(&[job(1, 100, 0)]);
+        throttle.handle_jobs(&[job(1, 160, 0)]);
+        assert_eq!(throttle.be_duration_ns(), 160);
+    }
+
+    #[test]
+    fn lifts_only_when_over_the_bound_and_everything_is_complete() {
+        let mut throttle = Throttle::default();
+        let launched = [job(1, 100, 0), job(2, 50, 50)];
+        throttle.handle_jobs(&launched);
+        // Job 2 was complete when it came: 100 in flight, the bound is 100.
+        throttle.lift_if_drained(&[job(1, 100, 100), job(2, 50, 50)], 100);
+        assert_eq!(throttle.be_duration_ns(), 100);
+        assert_eq!(throttle.budget_ns(100), 1);
+        throttle.handle_jobs(&[job(1, 101, 100), job(2, 50, 50)]);
+        throttle.lift_if_drained(&[job(1, 101, 100), job(2, 50, 50)], 100);
+        assert_eq!(throttle.budget_ns(100), 0);
+        throttle.lift_if_drained(&[job(1, 101, 101), job(2, 50, 50)], 100);
+        assert_eq!(throttle.budget_ns(100), 101);
+    }
+
+    #[test]
+    fn a_job_that_leaves_leaves_its_charges() {
+        let mut throttle = Throttle::default();
+        throttle.handle_jobs(&[job(1, 80, 0), job(2, 30, 0)]);
+        throttle.handle_jobs(&[job(2, 30, 0)]);
+        assert_eq!(throttle.be_duration_ns(), 110);
+        throttle.lift_if_drained(&[job(2, 30, 30)], 100);
+        assert_eq!(throttle.be_duration_ns(), 0);
+    }
+}

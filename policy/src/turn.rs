@@ -1,0 +1,248 @@
+//! Whose turn it is among best-effort jobs.
+//!
+//! The rules are in [`crate::gate`], "Turns". Here is the bookkeeping: who has
+//! the turn, what it has charged in it, and since when it has not moved.
+
+use crate::{JobId, JobView};
+
+/// How long a holder may charge nothing, though it could, before the turn goes
+/// to a job that waits. Ten times what waking a sleeper takes (40 to 90 µs,
+/// measured): shorter, and a job would lose its turn before it wakes, again and
+/// again. It delays others only while the holder is stalled.
+pub const TURN_PATIENCE_NS: u64 = 1_000_000;
+
+/// The round-robin turn.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    holder: Option<JobId>,
+    /// Others wait for the turn.
+    contended: bool,
+    /// The holder's charges when its turn, or its last one alone, began.
+    began_charged_ns: u64,
+    /// The holder's charges at the last snapshot.
+    last_charged_ns: u64,
+    /// When the holder last charged something, or could not have.
+    moved_at_ns: u64,
+}
+
+impl Turn {
+    pub(crate) fn holder(&self) -> Option<JobId> {
+        self.holder
+    }
+
+    /// Whether others wait, so that the turn ends with its quantum.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.contended
+    }
+
+    /// What `job` has charged in this turn, if it is the holder.
+    pub(crate) fn used_ns(&self, job: &JobView) -> u64 {
+        job.charged_total_ns.saturating_sub(self.began_charged_ns)
+    }
+
+    /// What `job` may charge as far as turns go; `None` if it is not its turn.
+    pub(crate) fn budget_ns(&self, job: &JobView, quantum_ns: u64) -> Option<u64> {
+        if self.holder != Some(job.id) {
+            return None;
+        }
+        if !self.contended {
+            return Some(u64::MAX);
+        }
+        Some(quantum_ns.saturating_sub(self.used_ns(job)))
+    }
+
+    /// Passes the turn if it is over. `is_open`: the holder could launch
+    /// something now, as far as throttle and HP's idleness go.
+    pub(crate) fn handle_jobs(
+        &mut self,
+        now_ns: u64,
+        jobs: &[JobView],
+        quantum_ns: u64,
+        is_open: bool,
+    ) {
+        let holder = jobs.iter().find(|job| Some(job.id) == self.holder);
+        let Some(holder) = holder else {
+            return self.pass(now_ns, jobs);
+        };
+        if holder.charged_total_ns != self.last_charged_ns || !is_open {
+            self.last_charged_ns = holder.charged_total_ns;
+            self.moved_at_ns = now_ns;
+        }
+        self.contended = self.is_waited_for(jobs);
+        if !self.contended {
+            self.began_charged_ns = holder.charged_total_ns;
+        } else if self.is_over(now_ns, holder, quantum_ns) {
+            self.pass(now_ns, jobs);
+        }
+    }
+
+    fn is_over(&self, now_ns: u64, holder: &JobView, quantum_ns: u64) -> bool {
+        let is_idle = !holder.waiting && holder.drained;
+        let stalled_ns = now_ns.saturating_sub(self.moved_at_ns);
+        self.used_ns(holder) >= quantum_ns || is_idle || stalled_ns >= TURN_PATIENCE_NS
+    }
+
+    /// Gives the turn to the next job that waits, or to the next at all if none
+    /// does, so that a job alone need not ask first.
+    fn pass(&mut self, now_ns: u64, jobs: &[JobView]) {
+        let next = self
+            .next(jobs, |job| job.waiting)
+            .or_else(|| self.next(jobs, |_| true));
+        self.holder = next.map(|job| job.id);
+        self.began_charged_ns = next.map_or(0, |job| job.charged_total_ns);
+        self.last_charged_ns = self.began_charged_ns;
+        self.moved_at_ns = now_ns;
+        self.contended = self.is_waited_for(jobs);
+    }
+
+    /// The job with the smallest id above the holder's, else the smallest id,
+    /// of those that `may`.
+    fn next<'a>(&self, jobs: &'a [JobView], may: impl Fn(&JobView) -> bool) -> Option<&'a JobView> {
+        let comes_round = |job: &JobView| self.holder.is_some_and(|holder| job.id <= holder);
+        jobs.iter()
+            .filter(|job| may(job))
+            .min_by_key(|job| (comes_round(job), job.id))
+    }
+
+    fn is_waited_for(&self, jobs: &[JobView]) -> bool {
+        jobs.iter()
+            .any(|job| job.waiting && Some(job.id) != self.holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTUM_NS: u64 = 101;
+
+    fn job(id: u64, charged_total_ns: u64, waiting: bool) -> JobView {
+        JobView {
+            id: JobId(id),
+            charged_total_ns,
+            completed_total_ns: 0,
+            drained: false,
+            waiting,
+        }
+    }
+
+    /// The holder after one more snapshot.
+    fn step(turn: &mut Turn, now_ns: u64, jobs: &[JobView]) -> u64 {
+        turn.handle_jobs(now_ns, jobs, QUANTUM_NS, true);
+        turn.holder().expect("there are jobs").0
+    }
+
+    #[test]
+    fn a_job_alone_has_the_turn_without_asking_and_without_end() {
+        let mut turn = Turn::default();
+        for charged_ns in [0, 500, 90_000] {
+            assert_eq!(step(&mut turn, 0, &[job(4, charged_ns, false)]), 4);
+            let budget_ns = turn.budget_ns(&job(4, charged_ns, false), QUANTUM_NS);
+            assert_eq!(budget_ns, Some(u64::MAX));
+        }
+    }
+
+    #[test]
+    fn the_turn_passes_after_a_quantum_in_order_of_ids() {
+        let mut turn = Turn::default();
+        assert_eq!(
+            step(
+                &mut turn,
+                0,
+                &[job(3, 0, true), job(1, 0, true), job(2, 0, true)]
+            ),
+            1
+        );
+        let jobs = [job(3, 0, true), job(1, 100, true), job(2, 0, true)];
+        assert_eq!(step(&mut turn, 1, &jobs), 1); // 100 < 101
+        assert_eq!(turn.budget_ns(&jobs[1], QUANTUM_NS), Some(1));
+        assert_eq!(turn.budget_ns(&jobs[0], QUANTUM_NS), None);
+        assert_eq!(
+            step(
+                &mut turn,
+                2,
+                &[job(3, 0, true), job(1, 101, true), job(2, 0, true)]
+            ),
+            2
+        );
+        assert_eq!(
+            step(
+                &mut turn,
+                3,
+                &[job(3, 0, true), job(1, 101, true), job(2, 400, true)]
+            ),
+            3
+        );
+        // Round to the first again; its earlier charges do not count.
+        let jobs = [job(3, 150, true), job(1, 101, true), job(2, 400, true)];
+        assert_eq!(step(&mut turn, 4, &jobs), 1);
+        assert_eq!(turn.budget_ns(&jobs[1], QUANTUM_NS), Some(101));
+    }
+
+    #[test]
+    fn charges_made_while_nobody_waited_do_not_count() {
+        let mut turn = Turn::default();
+        step(&mut turn, 0, &[job(1, 0, false), job(2, 0, false)]);
+        assert_eq!(
+            step(&mut turn, 1, &[job(1, 9_000, false), job(2, 0, false)]),
+            1
+        );
+        assert_eq!(
+            step(&mut turn, 2, &[job(1, 9_100, false), job(2, 0, true)]),
+            1
+        );
+        assert_eq!(
+            step(&mut turn, 3, &[job(1, 9_101, false), job(2, 0, true)]),
+            2
+        );
+    }
+
+    #[test]
+    fn an_idle_holder_yields_to_who_waits() {
+        let mut turn = Turn::default();
+        let idle = JobView {
+            drained: true,
+            ..job(1, 0, false)
+        };
+        assert_eq!(step(&mut turn, 0, &[idle, job(2, 0, false)]), 1);
+        assert_eq!(step(&mut turn, 1, &[idle, job(2, 0, false)]), 1);
+        assert_eq!(step(&mut turn, 2, &[idle, job(2, 0, true)]), 2);
+    }
+
+    #[test]
+    fn a_stalled_holder_loses_the_turn_after_the_patience() {
+        let mut turn = Turn::default();
+        let jobs = [job(1, 0, true), job(2, 0, true)];
+        assert_eq!(step(&mut turn, 0, &jobs), 1);
+        assert_eq!(step(&mut turn, TURN_PATIENCE_NS - 1, &jobs), 1);
+        assert_eq!(step(&mut turn, TURN_PATIENCE_NS, &jobs), 2);
+        assert_eq!(step(&mut turn, 2 * TURN_PATIENCE_NS - 1, &jobs), 2);
+        assert_eq!(step(&mut turn, 2 * TURN_PATIENCE_NS, &jobs), 1);
+    }
+
+    #[test]
+    fn time_in_which_nobody_could_launch_does_not_count_as_stalled() {
+        let mut turn = Turn::default();
+        let jobs = [job(1, 0, true), job(2, 0, true)];
+        step(&mut turn, 0, &jobs);
+        turn.handle_jobs(50 * TURN_PATIENCE_NS, &jobs, QUANTUM_NS, false);
+        assert_eq!(step(&mut turn, 51 * TURN_PATIENCE_NS - 1, &jobs), 1);
+        assert_eq!(step(&mut turn, 51 * TURN_PATIENCE_NS, &jobs), 2);
+    }
+
+    #[test]
+    fn the_turn_of_a_job_that_left_goes_to_the_next_and_of_nobody_to_nobody() {
+        let mut turn = Turn::default();
+        assert_eq!(
+            step(
+                &mut turn,
+                0,
+                &[job(1, 0, true), job(2, 0, true), job(5, 0, true)]
+            ),
+            1
+        );
+        assert_eq!(step(&mut turn, 1, &[job(2, 0, false), job(5, 0, true)]), 5);
+        turn.handle_jobs(2, &[], QUANTUM_NS, true);
+        assert_eq!(turn.holder(), None);
+    }
+}

@@ -1,0 +1,605 @@
+//! The gate through its public door: tables with the arithmetic worked out, the
+//! property that ties lease and law together, and a small world in which jobs
+//! use their leases.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use policy::{
+    Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, Lease, OrionParams, Policy, Sharing,
+    Snapshot, TURN_PATIENCE_NS, TemporalParams, admits,
+};
+
+const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
+const MEMORY: ClassSet = ClassSet::EMPTY.with(Class::Memory);
+const UNKNOWN: ClassSet = ClassSet::EMPTY.with(Class::Unknown);
+
+/// 6 ms requests: `DUR_THRESHOLD` = 2.5 % of 6 ms = 150 µs.
+const IDLE: HpView = HpView {
+    latency_ns: Some(6_000_000),
+    ..HpView::IDLE
+};
+const DUR_THRESHOLD_NS: u64 = 150_000;
+
+fn busy(executing: ClassSet) -> HpView {
+    HpView {
+        busy: true,
+        executing,
+        ..IDLE
+    }
+}
+
+fn orion() -> Policy {
+    Policy::Orion(OrionParams::default())
+}
+
+fn temporal() -> Policy {
+    Policy::Temporal(TemporalParams::default())
+}
+
+fn snapshot(hp: HpView, be: &[JobView]) -> Snapshot<'_> {
+    Snapshot {
+        now_ns: 1_000_000,
+        sharing: Sharing::Mps,
+        sms: 80,
+        epoch: 7,
+        hp,
+        be,
+    }
+}
+
+fn job(id: u64, charged_total_ns: u64, completed_total_ns: u64) -> JobView {
+    JobView {
+        id: JobId(id),
+        charged_total_ns,
+        completed_total_ns,
+        drained: charged_total_ns == completed_total_ns,
+        waiting: true,
+    }
+}
+
+fn kernel(class: Class, sm_needed: u32) -> Kernel {
+    Kernel {
+        class,
+        sm_needed,
+        expected_ns: 100_000,
+    }
+}
+
+/// The lease of the first job after a gate has seen only this snapshot.
+fn first_lease(policy: Policy, snapshot: &Snapshot<'_>) -> Lease {
+    let mut gate = Gate::new(policy);
+    gate.handle_snapshot(snapshot);
+    gate.gate(snapshot, 0)
+}
+
+#[test]
+fn none_never_holds() {
+    let be = [job(1, u64::MAX, 0)];
+    let lease = first_lease(Policy::None, &snapshot(busy(COMPUTE), &be));
+    assert_eq!(lease, Lease::ungated(7));
+}
+
+#[test]
+fn nobody_is_held_while_no_hp_client_is_attached() {
+    let be = [job(1, 5, 0), job(2, 5, 0)];
+    let snapshot = snapshot(HpView::ABSENT, &be);
+    for policy in [Policy::None, orion(), temporal()] {
+        let mut gate = Gate::new(policy);
+        gate.handle_snapshot(&snapshot);
+        for index in 0..2 {
+            assert_eq!(gate.gate(&snapshot, index), Lease::ungated(7));
+        }
+    }
+}
+
+#[test]
+fn orion_lets_every_kernel_go_while_hp_is_idle() {
+    let be = [job(1, 0, 0)];
+    let lease = first_lease(orion(), &snapshot(IDLE, &be));
+    let expected = Lease {
+        epoch: 7,
+        expiry_ns: 6_000_000, // now 1 ms + 5 ms
+        classes: ClassSet::ALL,
+        sms_max: u32::MAX,
+        budget_ns: DUR_THRESHOLD_NS + 1,
+        beside_hp: false,
+        ungated: false,
+    };
+    assert_eq!(lease, expected);
+}
+
+#[test]
+fn orion_beside_hp_grants_the_classes_opposite_to_all_that_execute() {
+    let be = [job(1, 0, 0)];
+    for (executing, granted) in [
+        (COMPUTE, MEMORY.union(UNKNOWN)),
+        (MEMORY, COMPUTE.union(UNKNOWN)),
+        (UNKNOWN, ClassSet::ALL),
+        (COMPUTE.union(UNKNOWN), MEMORY.union(UNKNOWN)),
+        (COMPUTE.union(MEMORY), UNKNOWN),
+        (HpView::NOTHING_KNOWN, UNKNOWN),
+    ] {
+        let lease = first_lease(orion(), &snapshot(busy(executing), &be));
+        assert_eq!(lease.classes, granted, "beside {executing:?}");
+        assert_eq!(lease.sms_max, 79, "sm_needed < 80");
+        assert_eq!(lease.budget_ns, DUR_THRESHOLD_NS + 1);
+        assert!(lease.beside_hp);
+    }
+}
+
+#[test]
+fn orion_takes_the_configured_sm_threshold_and_zero_admits_nothing_beside_hp() {
+    let be = [job(1, 0, 0)];
+    let params = |sm_threshold| OrionParams {
+        sm_threshold,
+        ..OrionParams::default()
+    };
+    let snapshot = snapshot(busy(COMPUTE), &be);
+    let lease = first_lease(Policy::Orion(params(Some(200))), &snapshot);
+    assert!(admits(&lease, 0, &kernel(Class::Memory, 199)));
+    assert!(!admits(&lease, 0, &kernel(Class::Memory, 200)));
+    let lease = first_lease(Policy::Orion(params(Some(0))), &snapshot);
+    assert!(!admits(&lease, 0, &kernel(Class::Unknown, 0)));
+}
+
+#[test]
+fn orion_throttles_until_everything_launched_is_complete_even_while_hp_is_idle() {
+    let mut gate = Gate::new(orion());
+    // (charged, completed) in µs → be_duration, and the budget that is left.
+    for (charged_us, completed_us, budget_ns) in [
+        (0, 0, 150_001),
+        (100, 0, 50_001),    // d = 100 ≤ 150: one more may go
+        (200, 0, 0),         // d = 200 > 150: not now
+        (200, 100, 0),       // one of two complete: still not
+        (200, 200, 150_001), // drained: d = 0
+        (290, 290, 60_001),  // d = 90, complete, but never was over: stays
+        (390, 290, 0),       // d = 190
+        (390, 390, 150_001),
+    ] {
+        let be = [job(1, charged_us * 1_000, completed_us * 1_000)];
+        let snapshot = snapshot(IDLE, &be);
+        gate.handle_snapshot(&snapshot);
+        let lease = gate.gate(&snapshot, 0);
+        assert_eq!(lease.budget_ns, budget_ns, "{charged_us} {completed_us}");
+    }
+}
+
+#[test]
+fn a_launch_at_exactly_the_threshold_still_goes() {
+    // d = 150 000 = DUR_THRESHOLD: Listing 1 says `>`, so the next one goes.
+    let be = [job(1, 150_000, 0)];
+    let lease = first_lease(orion(), &snapshot(IDLE, &be));
+    assert_eq!(lease.budget_ns, 1);
+    assert!(admits(&lease, 0, &kernel(Class::Compute, 200)));
+    assert!(!admits(&lease, 1, &kernel(Class::Compute, 200)));
+}
+
+#[test]
+fn orions_duration_is_the_sum_over_all_jobs() {
+    let mut gate = Gate::new(orion());
+    let be = [job(1, 90_000, 0), job(2, 70_000, 0)];
+    gate.handle_snapshot(&snapshot(IDLE, &be)); // d = 160 > 150
+    for index in 0..2 {
+        assert_eq!(gate.gate(&snapshot(IDLE, &be), index).budget_ns, 0);
+    }
+    // Job 1 is complete, job 2 is not: not drained.
+    let be = [job(1, 90_000, 90_000), job(2, 70_000, 0)];
+    gate.handle_snapshot(&snapshot(IDLE, &be));
+    assert_eq!(gate.gate(&snapshot(IDLE, &be), 0).budget_ns, 0);
+    let be = [job(1, 90_000, 90_000), job(2, 70_000, 70_000)];
+    gate.handle_snapshot(&snapshot(IDLE, &be));
+    let budgets = [0, 1].map(|index| gate.gate(&snapshot(IDLE, &be), index).budget_ns);
+    assert_eq!(
+        budgets.iter().sum::<u64>(),
+        DUR_THRESHOLD_NS + 1,
+        "one has the turn"
+    );
+}
+
+#[test]
+fn work_launched_before_hp_came_counts_when_it_comes() {
+    let mut gate = Gate::new(orion());
+    let be = [job(1, 0, 0)];
+    gate.handle_snapshot(&snapshot(HpView::ABSENT, &be));
+    // A second of launches, all but 400 µs complete: d = 400 > 150.
+    let be = [job(1, 1_000_000_000, 999_600_000)];
+    gate.handle_snapshot(&snapshot(HpView::ABSENT, &be));
+    gate.handle_snapshot(&snapshot(IDLE, &be));
+    assert_eq!(gate.gate(&snapshot(IDLE, &be), 0).budget_ns, 0);
+    let be = [job(1, 1_000_000_000, 1_000_000_000)];
+    gate.handle_snapshot(&snapshot(IDLE, &be));
+    assert_eq!(gate.gate(&snapshot(IDLE, &be), 0).budget_ns, 150_001);
+}
+
+#[test]
+fn temporal_bounds_what_is_in_flight_and_only_while_hp_is_idle() {
+    let mut gate = Gate::new(temporal());
+    for (charged_us, completed_us, budget_ns) in [
+        (0, 0, 150_001),
+        (100, 0, 50_001),
+        (200, 0, 0),
+        (200, 100, 50_001), // 100 in flight: it rolls, no drain needed
+        (390, 390, 150_001),
+    ] {
+        let be = [job(1, charged_us * 1_000, completed_us * 1_000)];
+        gate.handle_snapshot(&snapshot(IDLE, &be));
+        let lease = gate.gate(&snapshot(IDLE, &be), 0);
+        assert_eq!(lease.budget_ns, budget_ns, "{charged_us} {completed_us}");
+        assert_eq!(lease.classes, ClassSet::ALL);
+        let beside = gate.gate(&snapshot(busy(UNKNOWN), &be), 0);
+        assert_eq!(beside, Lease::closed(7, 6_000_000));
+    }
+}
+
+#[test]
+fn orion_on_time_slices_is_temporal() {
+    let be = [job(1, 200_000, 100_000), job(2, 0, 0)];
+    for hp in [
+        IDLE,
+        busy(COMPUTE),
+        busy(UNKNOWN),
+        HpView::IDLE,
+        HpView::ABSENT,
+    ] {
+        let snapshot = Snapshot {
+            sharing: Sharing::TimeSlice,
+            ..snapshot(hp, &be)
+        };
+        let lease = first_lease(orion(), &snapshot);
+        assert_eq!(lease, first_lease(temporal(), &snapshot), "{hp:?}");
+    }
+}
+
+#[test]
+fn until_the_latency_is_known_the_threshold_is_100_microseconds() {
+    let be = [job(1, 0, 0)];
+    for policy in [orion(), temporal()] {
+        let lease = first_lease(policy, &snapshot(HpView::IDLE, &be));
+        assert_eq!(lease.budget_ns, 100_001);
+    }
+}
+
+#[test]
+fn the_same_snapshot_gives_the_same_lease() {
+    let be = [job(1, 10, 0), job(2, 0, 0)];
+    let snapshot = snapshot(busy(COMPUTE), &be);
+    let mut gate = Gate::new(orion());
+    gate.handle_snapshot(&snapshot);
+    let first = [gate.gate(&snapshot, 0), gate.gate(&snapshot, 1)];
+    gate.handle_snapshot(&snapshot);
+    assert_eq!(first, [gate.gate(&snapshot, 0), gate.gate(&snapshot, 1)]);
+}
+
+#[test]
+fn a_job_held_by_its_kernels_class_lets_another_try_after_the_patience() {
+    let mut gate = Gate::new(orion());
+    let be = [job(1, 0, 0), job(2, 0, 0)];
+    let at = |now_ns| Snapshot {
+        now_ns,
+        ..snapshot(busy(COMPUTE), &be)
+    };
+    gate.handle_snapshot(&at(0));
+    assert!(gate.gate(&at(0), 0).budget_ns > 0);
+    gate.handle_snapshot(&at(TURN_PATIENCE_NS));
+    assert_eq!(gate.gate(&at(TURN_PATIENCE_NS), 0).budget_ns, 0);
+    assert!(gate.gate(&at(TURN_PATIENCE_NS), 1).budget_ns > 0);
+}
+
+// --- Properties ---------------------------------------------------------------
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let sm_threshold = prop::option::of(prop_oneof![Just(0), Just(1), 1..200_u32]);
+    prop_oneof![
+        1 => Just(Policy::None),
+        3 => Just(temporal()),
+        6 => sm_threshold.prop_map(|sm_threshold| {
+            Policy::Orion(OrionParams { sm_threshold, ..OrionParams::default() })
+        }),
+    ]
+}
+
+fn any_hp() -> impl Strategy<Value = HpView> {
+    let latency = prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1..20_000_000_u64]);
+    (0..8_u32, any::<bool>(), latency, any::<bool>()).prop_map(
+        |(bits, present, latency_ns, learning)| {
+            let executing = ClassSet::from_bits_truncate(bits);
+            if !present {
+                return HpView::ABSENT;
+            }
+            HpView {
+                present,
+                busy: bits != 0,
+                executing,
+                latency_ns,
+                learning,
+            }
+        },
+    )
+}
+
+/// One job's progress between two snapshots, in ns, and whether it waits.
+fn any_progress() -> impl Strategy<Value = (u64, u64, bool, bool)> {
+    (0..200_000_u64, 0..300_000_u64, any::<bool>(), any::<bool>())
+}
+
+#[derive(Clone, Debug)]
+struct Moment {
+    step_ns: u64,
+    hp: HpView,
+    /// By id; only the first `jobs` are attached.
+    progress: Vec<(u64, u64, bool, bool)>,
+    jobs: usize,
+}
+
+fn any_moment() -> impl Strategy<Value = Moment> {
+    let step = prop_oneof![4 => 0..100_000_u64, 1 => 0..2 * TURN_PATIENCE_NS];
+    (
+        step,
+        any_hp(),
+        prop::collection::vec(any_progress(), 4),
+        1..=4_usize,
+    )
+        .prop_map(|(step_ns, hp, progress, jobs)| Moment {
+            step_ns,
+            hp,
+            progress,
+            jobs,
+        })
+}
+
+/// Lets a gate live through `moments`; gives it and its last snapshot's parts.
+fn live(policy: Policy, sharing: Sharing, moments: &[Moment]) -> (Gate, u64, HpView, Vec<JobView>) {
+    let mut gate = Gate::new(policy);
+    let mut now_ns = 0;
+    let mut be: Vec<JobView> = (1..=4).map(|id| job(id, 0, 0)).collect();
+    let mut last = (HpView::ABSENT, 0);
+    for moment in moments {
+        now_ns += moment.step_ns;
+        for (job, &(charged_ns, completed_ns, refunds, waiting)) in
+            be.iter_mut().zip(&moment.progress)
+        {
+            // Some of it is a charge taken back.
+            let taken_back_ns = if refunds { charged_ns / 3 } else { 0 };
+            job.charged_total_ns =
+                (job.charged_total_ns + charged_ns - taken_back_ns).max(job.completed_total_ns);
+            let completed_ns = completed_ns.min(job.in_flight_ns());
+            job.completed_total_ns += completed_ns;
+            job.drained = job.in_flight_ns() == 0;
+            job.waiting = waiting;
+        }
+        let be = &be[..moment.jobs];
+        gate.handle_snapshot(&Snapshot {
+            now_ns,
+            sharing,
+            sms: 80,
+            epoch: 7,
+            hp: moment.hp,
+            be,
+        });
+        last = (moment.hp, moment.jobs);
+    }
+    be.truncate(last.1);
+    (gate, now_ns, last.0, be)
+}
+
+fn any_sharing() -> impl Strategy<Value = Sharing> {
+    prop_oneof![3 => Just(Sharing::Mps), 1 => Just(Sharing::TimeSlice)]
+}
+
+/// SMs around the thresholds in use.
+fn any_sms() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(0), Just(79), Just(80), Just(u32::MAX), 0..300_u32]
+}
+
+/// `narrow` admits nothing that `wide` does not.
+fn is_within(narrow: &Lease, wide: &Lease) -> bool {
+    wide.ungated
+        || (!narrow.ungated
+            && narrow.classes.is_subset(wide.classes)
+            && narrow.sms_max <= wide.sms_max
+            && narrow.budget_ns <= wide.budget_ns)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn what_a_lease_admits_is_what_the_law_makes_eligible(
+        policy in any_policy(),
+        sharing in any_sharing(),
+        moments in prop::collection::vec(any_moment(), 1..12),
+        sm_needed in any_sms(),
+        spent in prop_oneof![Just(0), Just(u64::MAX), 0..400_000_u64],
+        expected_ns in any::<u64>(),
+    ) {
+        let (gate, now_ns, hp, be) = live(policy, sharing, &moments);
+        let snapshot = Snapshot { now_ns, sharing, sms: 80, epoch: 7, hp, be: &be };
+        for index in 0..be.len() {
+            let lease = gate.gate(&snapshot, index);
+            let at_the_edge = [-1, 0, 1].map(|d| lease.budget_ns.saturating_add_signed(d));
+            for spent_ns in at_the_edge.into_iter().chain([0, spent]) {
+                for class in Class::ALL {
+                    for sm_needed in [sm_needed, lease.sms_max, lease.sms_max.saturating_add(1)] {
+                        let kernel = Kernel { class, sm_needed, expected_ns };
+                        prop_assert_eq!(
+                            admits(&lease, spent_ns, &kernel),
+                            gate.eligible(&snapshot, index, spent_ns, &kernel),
+                            "{:?} job {} spent {} {:?}", lease, index, spent_ns, kernel
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_busier_or_quicker_hp_never_widens_a_lease(
+        policy in any_policy(),
+        sharing in any_sharing(),
+        moments in prop::collection::vec(any_moment(), 1..12),
+        executing in 1..8_u32,
+        more in 0..8_u32,
+        latency_ns in 1..20_000_000_u64,
+        quicker_by_ns in 0..20_000_000_u64,
+    ) {
+        let (gate, now_ns, _, be) = live(policy, sharing, &moments);
+        let idle = HpView { latency_ns: Some(latency_ns), ..HpView::IDLE };
+        let executing = ClassSet::from_bits_truncate(executing);
+        let busy = HpView { busy: true, executing, ..idle };
+        let busier = HpView { executing: executing.union(ClassSet::from_bits_truncate(more)), ..busy };
+        let quicker = HpView { latency_ns: Some(latency_ns.saturating_sub(quicker_by_ns)), ..busier };
+        let learning = HpView { learning: true, ..quicker };
+        for index in 0..be.len() {
+            let mut wider = Lease::ungated(7);
+            for hp in [HpView::ABSENT, idle, busy, busier, quicker, learning] {
+                let snapshot = Snapshot { now_ns, sharing, sms: 80, epoch: 7, hp, be: &be };
+                let lease = gate.gate(&snapshot, index);
+                prop_assert!(is_within(&lease, &wider), "{:?} is wider than {:?}", lease, wider);
+                prop_assert_eq!(lease.epoch, 7);
+                wider = lease;
+            }
+        }
+    }
+
+    #[test]
+    fn beside_an_attached_hp_at_most_one_job_has_a_budget(
+        sharing in any_sharing(),
+        moments in prop::collection::vec(any_moment(), 1..12),
+        is_orion in any::<bool>(),
+    ) {
+        let policy = if is_orion { orion() } else { temporal() };
+        let (gate, now_ns, _, be) = live(policy, sharing, &moments);
+        let snapshot = Snapshot { now_ns, sharing, ..snapshot(IDLE, &be) };
+        let open = (0..be.len()).filter(|&job| gate.gate(&snapshot, job).budget_ns > 0).count();
+        prop_assert!(open <= 1);
+    }
+}
+
+// --- A world ------------------------------------------------------------------
+
+const POLL_NS: u64 = 50_000;
+
+/// Jobs that always want to launch, each with kernels of one length, on a GPU
+/// that runs BE kernels one after the other in order of launch.
+struct World {
+    gate: Gate,
+    now_ns: u64,
+    kernels_ns: Vec<u64>,
+    be: Vec<JobView>,
+    /// In flight, in order: job, expected ns, when complete.
+    queue: VecDeque<(usize, u64, u64)>,
+    gpu_free_ns: u64,
+}
+
+impl World {
+    fn new(policy: Policy, kernels_ns: &[u64]) -> Self {
+        let ids = 1..=kernels_ns.len() as u64;
+        Self {
+            gate: Gate::new(policy),
+            now_ns: 0,
+            kernels_ns: kernels_ns.to_vec(),
+            be: ids.map(|id| job(id, 0, 0)).collect(),
+            queue: VecDeque::new(),
+            gpu_free_ns: 0,
+        }
+    }
+
+    /// One poll of the daemon, and the launches that follow from it.
+    fn poll(&mut self, hp: HpView) {
+        self.now_ns += POLL_NS;
+        while let Some(&(index, cost_ns, end_ns)) = self.queue.front()
+            && end_ns <= self.now_ns
+        {
+            self.queue.pop_front();
+            self.be[index].completed_total_ns += cost_ns;
+        }
+        for job in &mut self.be {
+            job.drained = job.in_flight_ns() == 0;
+        }
+        let be = self.be.clone();
+        let snapshot = Snapshot {
+            now_ns: self.now_ns,
+            ..snapshot(hp, &be)
+        };
+        self.gate.handle_snapshot(&snapshot);
+        for index in 0..be.len() {
+            let lease = self.gate.gate(&snapshot, index);
+            let expected_ns = self.kernels_ns[index];
+            let kernel = Kernel {
+                class: Class::Compute,
+                sm_needed: 500,
+                expected_ns,
+            };
+            let mut spent_ns = 0;
+            while admits(&lease, spent_ns, &kernel) {
+                spent_ns += expected_ns;
+                self.be[index].charged_total_ns += expected_ns;
+                self.gpu_free_ns = self.gpu_free_ns.max(self.now_ns) + expected_ns;
+                self.queue.push_back((index, expected_ns, self.gpu_free_ns));
+            }
+        }
+        let in_flight_ns: u64 = self.be.iter().map(JobView::in_flight_ns).sum();
+        let longest_ns = self.kernels_ns.iter().copied().max().unwrap_or(0);
+        assert!(
+            in_flight_ns <= DUR_THRESHOLD_NS + longest_ns,
+            "{in_flight_ns} in flight"
+        );
+    }
+}
+
+/// HP is idle for most of the time, and busy with the jobs' own class else.
+fn hp_at(poll: u64) -> HpView {
+    if poll % 10 < 3 { busy(COMPUTE) } else { IDLE }
+}
+
+#[test]
+fn jobs_that_always_want_differ_by_one_kernel_per_turn_and_none_starves() {
+    for policy in [orion(), temporal()] {
+        // 20 µs, 130 µs, 700 µs. A quantum is 150 001 ns; a turn charges
+        // 8 × 20 = 160, 2 × 130 = 260, 1 × 700 µs.
+        let mut world = World::new(policy, &[20_000, 130_000, 700_000]);
+        for poll in 0..40_000 {
+            world.poll(hp_at(poll));
+        }
+        let turns = [160_000, 260_000, 700_000];
+        let turns: Vec<u64> = world
+            .be
+            .iter()
+            .zip(turns)
+            .map(|(job, turn_ns)| job.charged_total_ns / turn_ns)
+            .collect();
+        assert!(turns[0] > 500, "{turns:?}");
+        assert!(
+            turns.iter().all(|turn| turn.abs_diff(turns[0]) <= 1),
+            "{turns:?}"
+        );
+    }
+}
+
+#[test]
+fn equal_jobs_get_equal_shares_to_within_a_turn() {
+    for policy in [orion(), temporal()] {
+        let mut world = World::new(policy, &[30_000; 4]);
+        for poll in 0..20_000 {
+            world.poll(hp_at(poll));
+        }
+        // A turn is 6 × 30 = 180 µs: 5 × 30 = 150 is not over 150 yet.
+        let charged = || world.be.iter().map(|job| job.charged_total_ns);
+        let (least, most) = (charged().min().unwrap(), charged().max().unwrap());
+        assert!(most - least <= 180_000, "{least} {most}");
+        // The GPU is open to BE 70 % of one second: 175 ms each, less the bubbles.
+        assert!(least > 500 * 180_000, "{least}");
+    }
+}
+
+#[test]
+fn a_rolling_bound_gets_more_done_than_draining() {
+    let done = |policy| {
+        let mut world = World::new(policy, &[60_000]);
+        (0..10_000).for_each(|_| world.poll(IDLE));
+        world.be[0].completed_total_ns
+    };
+    assert!(done(temporal()) > done(orion()));
+}
