@@ -527,6 +527,18 @@ mod tests {
     }
 
     #[test]
+    fn a_launch_read_after_its_successor_started_is_believed_to_have_run() {
+        let mut timeline = HpTimeline::new();
+        timeline.handle_launch(&launch(0, 1, Class::Compute, 100), 0);
+        timeline.handle_launch(&launch(0, 3, Class::Unknown, 100), 0);
+        timeline.handle_launch(&launch(0, 4, Class::Compute, 100), 0);
+        assert_eq!(executing(&mut timeline, 150), UNKNOWN);
+        timeline.handle_launch(&launch(0, 2, Class::Memory, 100), 160);
+        assert_eq!(executing(&mut timeline, 160), UNKNOWN);
+        assert_eq!(executing(&mut timeline, 200), COMPUTE); // 100 + 100
+    }
+
+    #[test]
     fn after_a_lost_record_nothing_known_executes_until_the_next_completion() {
         let mut timeline = HpTimeline::new();
         timeline.handle_dropped(10);

@@ -214,6 +214,18 @@ fn work_launched_before_hp_came_counts_when_it_comes() {
 }
 
 #[test]
+fn work_complete_before_hp_came_does_not_count() {
+    let mut gate = Gate::new(orion());
+    let be = [job(1, 0, 0)];
+    gate.handle_snapshot(&snapshot(HpView::ABSENT, &be));
+    // A second of launches, all but 50 µs complete: d = 50, not 1 000 000.
+    let be = [job(1, 1_000_000_000, 999_950_000)];
+    gate.handle_snapshot(&snapshot(HpView::ABSENT, &be));
+    gate.handle_snapshot(&snapshot(IDLE, &be));
+    assert_eq!(gate.gate(&snapshot(IDLE, &be), 0).budget_ns, 100_001);
+}
+
+#[test]
 fn temporal_bounds_what_is_in_flight_and_only_while_hp_is_idle() {
     let mut gate = Gate::new(temporal());
     for (charged_us, completed_us, budget_ns) in [
