@@ -1,0 +1,113 @@
+//! The table of entry points and the two ways to look one up: by symbol, as the
+//! dynamic linker and `dlsym` do, and by api, version and flavour, as
+//! `cuGetProcAddress` does.
+
+use core::ffi::CStr;
+
+/// One symbol that the driver exports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryPoint {
+    /// The ELF symbol, e.g. `cuMemAlloc_v2`.
+    pub symbol: &'static CStr,
+    /// The name to ask `cuGetProcAddress` for, e.g. `cuMemAlloc`.
+    pub api: &'static str,
+    /// The CUDA version (major * 1000 + minor * 10) that brought this form;
+    /// older requests get an older form or none.
+    pub version: u32,
+    /// Whether stream 0 means the calling thread's own stream.
+    pub per_thread: bool,
+    /// What it is about.
+    pub category: Category,
+    /// What the interposer does with it.
+    pub route: Route,
+    /// Whether the software GPU's driver implements it.
+    pub softgpu: bool,
+    /// The C parameter list, from NVIDIA's public headers. The result is
+    /// `CUresult` throughout.
+    pub prototype: &'static str,
+}
+
+/// What an entry point is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Category {
+    /// Contexts, execution affinity, green contexts, checkpoints, core dumps.
+    Context,
+    /// Copies and fills.
+    Copy,
+    /// Initialisation, versions, error texts and the ways to other entry points.
+    Entry,
+    /// Graphs and stream capture.
+    Graph,
+    /// Launches of kernels and of host functions.
+    Launch,
+    /// Allocation, pools, virtual memory, import and export.
+    Memory,
+    /// Modules, libraries, functions, occupancy.
+    Module,
+    /// What fits nowhere else.
+    Other,
+    /// Questions about devices and pointers.
+    Query,
+    /// Streams and the making of events.
+    Stream,
+    /// Waiting and signalling: events, stream memory operations, semaphores.
+    Sync,
+    /// Textures, surfaces, tensor maps.
+    Texture,
+}
+
+/// What the interposer does with an entry point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Route {
+    /// The application gets the driver's own.
+    Pass,
+    /// The application gets our version of it.
+    Hook,
+}
+
+/// The source of [`ENTRY_POINTS`], for audits.
+pub const ENTRY_POINTS_CSV: &str = include_str!("../entry_points.csv");
+
+/// The index of the entry point that the driver exports as `symbol`.
+#[must_use]
+pub fn lookup(symbol: &CStr) -> Option<usize> {
+    ENTRY_POINTS
+        .binary_search_by(|entry_point| entry_point.symbol.cmp(symbol))
+        .ok()
+}
+
+/// The index of the entry point that `cuGetProcAddress` answers when it is
+/// asked for `api` at `version`: the newest form that is not newer than that.
+///
+/// With `per_thread` it is the per-thread form, and the plain one where that
+/// version has none. `None` means that the api is unknown, or newer than
+/// `version` in all its forms; [`first_version`] tells the two apart.
+///
+/// Versions matter because 21 families change their arity between them: to
+/// answer with a newer form than asked for would crash the caller.
+#[must_use]
+pub fn newest(api: &str, version: u32, per_thread: bool) -> Option<usize> {
+    // BY_API is sorted by version inside an api and, inside a version, has the
+    // per-thread form last, so the first fit from the end is the answer.
+    let end = BY_API.partition_point(|&index| {
+        let entry_point = &ENTRY_POINTS[usize::from(index)];
+        (entry_point.api, entry_point.version) <= (api, version)
+    });
+    BY_API[..end]
+        .iter()
+        .map(|&index| usize::from(index))
+        .rev()
+        .take_while(|&index| ENTRY_POINTS[index].api == api)
+        .find(|&index| per_thread || !ENTRY_POINTS[index].per_thread)
+}
+
+/// The CUDA version that brought the oldest form of `api`, or `None` if we do
+/// not know it.
+#[must_use]
+pub fn first_version(api: &str) -> Option<u32> {
+    let start = BY_API.partition_point(|&index| ENTRY_POINTS[usize::from(index)].api < api);
+    let oldest = &ENTRY_POINTS[usize::from(*BY_API.get(start)?)];
+    (oldest.api == api).then_some(oldest.version)
+}
+
+include!(concat!(env!("OUT_DIR"), "/entry_points.rs"));
