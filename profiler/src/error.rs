@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::FILE_BYTES_MAX;
+use crate::limits::FILE_BYTES_MAX;
 
 /// Where in a file something is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ pub enum Error {
     },
 
     /// A key, column or line keyword that the format does not have.
-    #[error("{place}: unknown {what} {found}{}; expected {expected}", hint(*nearest))]
+    #[error("{place}: unknown {what} {found}; expected {expected}{}", hint(*nearest))]
     UnknownKey {
         /// Where it stands.
         place: Place,

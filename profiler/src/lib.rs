@@ -8,7 +8,7 @@
 //!
 //! This crate is linked into a library that is preloaded into other people's programs. Therefore:
 //! no unsafe code, no panic on any input, few dependencies, a bound on everything that is read
-//! ([`FILE_BYTES_MAX`], [`LAUNCHES_MAX`], [`DURATION_NS_MAX`]), and no allocation in a look-up.
+//! ([`limits`]), and no allocation in a look-up.
 //!
 //! Units: durations are nanoseconds (`_ns`), shared memory is bytes (`_bytes`), demands are shares
 //! of what the whole device can do (0 to 1). Lines and columns in errors count from 1; columns
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod limits;
 pub mod lookup;
 pub mod nearest;
 pub mod orion;
@@ -34,23 +35,3 @@ pub use resource_class::ResourceClass;
 pub use shape::{Shape, shape_for};
 pub use text::{Format, decode, read_text};
 pub use trace::{Trace, TraceKernel};
-
-/// Longest file that is read. The largest real one so far has 0.3 MB; a file beyond this bound is
-/// not a trace or profile but a mistake, and must not fill the memory of the job that names it.
-pub const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// Most launches in one trace. With [`DURATION_NS_MAX`] it keeps every sum of durations in 64 bits.
-pub const LAUNCHES_MAX: usize = 1 << 22;
-
-/// Longest duration of one kernel: ten minutes. Longer is a wrong unit, not a kernel.
-pub const DURATION_NS_MAX: u64 = 600_000_000_000;
-
-/// Most blocks in a grid, and the greatest extent of a grid's first dimension, of every CUDA device
-/// (CUDA C++ Programming Guide, "Compute Capabilities", maximum x-dimension of a grid).
-pub const GRID_X_MAX: u32 = i32::MAX as u32;
-
-/// Greatest extent of a grid's second and third dimension (same table).
-pub const GRID_YZ_MAX: u32 = 65_535;
-
-/// Most threads in a block (same table).
-pub const BLOCK_THREADS_MAX: u32 = 1_024;

@@ -21,11 +21,11 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::ResourceClass;
 use crate::error::{Error, Place};
+use crate::limits::{DURATION_NS_MAX, LAUNCHES_MAX, SM_NEEDED_MAX};
 use crate::nearest::nearest;
-use crate::shape::SM_NEEDED_MAX;
 use crate::text::{self, Format, NAME_EXPECTED, is_name, looks_like, shown};
-use crate::{DURATION_NS_MAX, LAUNCHES_MAX, ResourceClass};
 
 /// The first line of every Orion kernel file.
 pub const HEADER: &str = "Name,Profile,Memory_footprint,SM_usage,Duration";
@@ -320,7 +320,7 @@ mod tests {
         for (text, expected) in [
             (
                 "Name,Profil,Memory_footprint,SM_usage,Duration",
-                "f:1:6: unknown column `Profil`; did you mean `Profile`?; expected the header",
+                "f:1:6: unknown column `Profil`; expected the header `Name,Profile,Memory_footprint,SM_usage,Duration`; did you mean `Profile`?",
             ),
             (
                 "Name,Profile,SM_usage,Duration",

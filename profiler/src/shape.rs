@@ -9,7 +9,8 @@
 //! (convolution .89 compute and .20 bandwidth on all SMs; batch norm .14 and .80, reached on 40 %
 //! of them), scaled by the share of the device's SMs that the kernel can fill.
 
-use crate::{GRID_X_MAX, ResourceClass};
+use crate::ResourceClass;
+use crate::limits::SM_NEEDED_MAX;
 
 /// The device on which Orion's files were measured, by its name in the device table.
 pub const ORION_DEVICE: &str = "V100-SXM2-16GB";
@@ -17,11 +18,8 @@ pub const ORION_DEVICE: &str = "V100-SXM2-16GB";
 /// SMs of [`ORION_DEVICE`].
 pub const ORION_DEVICE_SMS: u32 = 80;
 
-/// Greatest SM need that a shape exists for: memory-bound kernels get two blocks for each.
-pub const SM_NEEDED_MAX: u32 = GRID_X_MAX / 2;
-
 /// Share of the SMs on which a memory-bound kernel reaches its full bandwidth (Orion, Table 2).
-const MEMORY_SM_SHARE: f32 = 0.4;
+const MEMORY_SM_SHARE: f64 = 0.4;
 
 /// Shape and demands of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +50,8 @@ pub fn shape_for(class: ResourceClass, sm_needed: u32, duration_ns: u64) -> Shap
     let sm_needed = sm_needed.clamp(1, SM_NEEDED_MAX);
     let waves = u64::from(sm_needed.div_ceil(ORION_DEVICE_SMS));
     let block_ns = (duration_ns.saturating_add(waves / 2) / waves).max(1);
-    let sm_share = (sm_needed as f32 / ORION_DEVICE_SMS as f32).min(1.0);
+    // In double precision, so that the shortest decimal of the result is the one a person expects.
+    let sm_share = (f64::from(sm_needed) / f64::from(ORION_DEVICE_SMS)).min(1.0);
     let (blocks, threads, registers, shared_bytes) = match class {
         ResourceClass::Compute => (sm_needed, 512, 64, 65_536),
         ResourceClass::Memory => (2 * sm_needed, 768, 16, 0),
@@ -72,8 +71,8 @@ pub fn shape_for(class: ResourceClass, sm_needed: u32, duration_ns: u64) -> Shap
         shared_bytes,
         registers,
         block_ns,
-        compute_demand,
-        bandwidth_demand,
+        compute_demand: compute_demand as f32,
+        bandwidth_demand: bandwidth_demand as f32,
     }
 }
 
@@ -81,8 +80,9 @@ pub fn shape_for(class: ResourceClass, sm_needed: u32, duration_ns: u64) -> Shap
 mod tests {
     use proptest::prelude::*;
 
-    use super::{ORION_DEVICE_SMS, SM_NEEDED_MAX, shape_for};
+    use super::{ORION_DEVICE_SMS, shape_for};
     use crate::ResourceClass;
+    use crate::limits::SM_NEEDED_MAX;
 
     #[test]
     fn the_convolution_and_batch_norm_of_orions_table_2_have_its_demands() {

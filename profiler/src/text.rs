@@ -8,7 +8,8 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Place};
-use crate::{FILE_BYTES_MAX, trace};
+use crate::limits::FILE_BYTES_MAX;
+use crate::trace;
 
 /// What a file is, by its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,6 @@ impl Format {
     #[must_use]
     pub fn detect(text: &str) -> Option<Self> {
         let line = first_line(text)?;
-        let is_toml = line.starts_with('[') || line.contains('=');
         if line.split_whitespace().next() == Some(trace::FORMAT) {
             Some(Self::Trace)
         } else if line
@@ -35,7 +35,7 @@ impl Format {
             .is_some_and(|start| start.eq_ignore_ascii_case("Name,"))
         {
             Some(Self::Orion)
-        } else if is_toml && !line.starts_with("[{") {
+        } else if starts_toml(line) {
             Some(Self::Profile)
         } else {
             None
@@ -104,6 +104,17 @@ pub fn decode<'a>(bytes: &'a [u8], path: &Path) -> Result<&'a str, Error> {
     }
 }
 
+/// Whether `line` starts a table or a key as TOML has them; JSON starts with brackets too, but
+/// has no bare words in them.
+fn starts_toml(line: &str) -> bool {
+    let is_word =
+        |text: &str| text.starts_with(|first: char| first.is_alphabetic() || first == '_');
+    match line.strip_prefix("[[").or_else(|| line.strip_prefix('[')) {
+        Some(table) => table.contains(']') && is_word(table.trim_start()),
+        None => line.contains('=') && (is_word(line) || line.starts_with(['"', '\''])),
+    }
+}
+
 /// The first line that is neither blank nor a comment, trimmed.
 fn first_line(text: &str) -> Option<&str> {
     text.lines()
@@ -160,6 +171,10 @@ mod tests {
                 Some(Format::Profile),
             ),
             ("[[kernel]]", Some(Format::Profile)),
+            ("[ a ] # a table", Some(Format::Profile)),
+            ("\"gpu\" = 1", Some(Format::Profile)),
+            ("[0.1, 0.2]", None),
+            ("== title ==", None),
             ("{\"a\": 1}", None),
             ("[{\"a\": 1}]", None),
             ("\u{7f}ELF", None),

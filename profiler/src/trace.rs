@@ -54,7 +54,7 @@ pub struct Trace {
     /// The distinct kernels; in a trace made from an Orion file in order of first launch.
     pub kernels: Vec<TraceKernel>,
     /// The launches in order, each an index into `kernels`. A trace that was read has at least one
-    /// and at most [`crate::LAUNCHES_MAX`], and every index is in range.
+    /// and at most [`LAUNCHES_MAX`](crate::limits::LAUNCHES_MAX), and every index is in range.
     pub launches: Vec<u32>,
 }
 

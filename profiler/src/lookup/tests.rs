@@ -1,1 +1,152 @@
-//! Tests.
+//! Look-up against a plain search through all kernels, and its order of fall-backs.
+
+use proptest::prelude::*;
+
+use super::{Match, ProfileIndex};
+use crate::{ClassRule, Durations, KernelProfile, Profile, ResourceClass};
+
+fn kernel(name: &str, blocks: u32, threads: u32, shared_bytes: u32, p95_ns: u64) -> KernelProfile {
+    KernelProfile {
+        name: name.to_owned(),
+        grid: [blocks, 1, 1],
+        block: [threads, 1, 1],
+        shared_bytes,
+        count: 1,
+        durations: Durations {
+            sum_ns: p95_ns,
+            median_ns: p95_ns,
+            p95_ns,
+        },
+        registers: 32,
+        sm_needed: 1,
+        class: ResourceClass::Unknown,
+        class_rule: ClassRule::Given,
+    }
+}
+
+fn index(kernels: Vec<KernelProfile>) -> ProfileIndex {
+    ProfileIndex::new(Profile {
+        gpu: "T4".to_owned(),
+        sources: Vec::new(),
+        kernels,
+    })
+}
+
+/// p95 and quality of the match for a launch of one-dimensional shape.
+fn found(
+    index: &ProfileIndex,
+    name: &str,
+    blocks: u32,
+    threads: u32,
+    shared_bytes: u32,
+) -> (Option<u64>, Match) {
+    let (kernel, quality) = index.find(name, [blocks, 1, 1], [threads, 1, 1], shared_bytes);
+    (kernel.map(|kernel| kernel.durations.p95_ns), quality)
+}
+
+#[test]
+fn fall_backs_go_from_exact_over_shape_to_name_and_take_the_longest() {
+    let index = index(vec![
+        kernel("gemm", 8, 128, 0, 10),
+        kernel("gemm", 8, 128, 4096, 70),
+        kernel("gemm", 8, 128, 1024, 50),
+        kernel("gemm", 16, 128, 0, 40),
+        kernel("fill", 1, 32, 0, 3),
+    ]);
+    assert_eq!(found(&index, "gemm", 8, 128, 0), (Some(10), Match::Exact));
+    assert_eq!(
+        found(&index, "gemm", 8, 128, 1024),
+        (Some(50), Match::Exact)
+    );
+    assert_eq!(
+        found(&index, "gemm", 8, 128, 7),
+        (Some(70), Match::WithoutShared)
+    );
+    assert_eq!(
+        found(&index, "gemm", 16, 128, 7),
+        (Some(40), Match::WithoutShared)
+    );
+    assert_eq!(
+        found(&index, "gemm", 16, 64, 0),
+        (Some(70), Match::NameOnly)
+    );
+    assert_eq!(found(&index, "fill", 2, 32, 0), (Some(3), Match::NameOnly));
+    assert_eq!(found(&index, "gem", 8, 128, 0), (None, Match::Unknown));
+    assert_eq!(found(&index, "", 8, 128, 0), (None, Match::Unknown));
+}
+
+#[test]
+fn an_empty_profile_knows_nothing() {
+    let index = index(Vec::new());
+    assert_eq!(found(&index, "gemm", 1, 1, 0), (None, Match::Unknown));
+    assert_eq!(index.profile().kernels.len(), 0);
+}
+
+#[test]
+fn a_name_looked_up_once_finds_every_shape() {
+    let index = index(vec![kernel("b", 1, 32, 0, 1), kernel("a", 1, 32, 0, 2)]);
+    let name = index.name_id("a");
+    assert!(name.is_some());
+    assert_eq!(
+        index.find_shape(name, [1; 3], [1; 3], 0),
+        index.find("a", [1; 3], [1; 3], 0)
+    );
+    assert_eq!(
+        index.find_shape(None, [1; 3], [1; 3], 0),
+        (None, Match::Unknown)
+    );
+}
+
+/// What the module's documentation says, without any order or index.
+fn plain_search(
+    kernels: &[KernelProfile],
+    name: &str,
+    blocks: u32,
+    threads: u32,
+    shared_bytes: u32,
+) -> (Option<u64>, Match) {
+    let longest = |matches: &dyn Fn(&&KernelProfile) -> bool| {
+        kernels
+            .iter()
+            .filter(matches)
+            .map(|kernel| kernel.durations.p95_ns)
+            .max()
+    };
+    let same_name = |kernel: &&KernelProfile| kernel.name == name;
+    let same_shape = |kernel: &&KernelProfile| {
+        same_name(kernel) && kernel.grid[0] == blocks && kernel.block[0] == threads
+    };
+    let exact = |kernel: &&KernelProfile| same_shape(kernel) && kernel.shared_bytes == shared_bytes;
+    if let Some(p95_ns) = longest(&exact) {
+        (Some(p95_ns), Match::Exact)
+    } else if let Some(p95_ns) = longest(&same_shape) {
+        (Some(p95_ns), Match::WithoutShared)
+    } else if let Some(p95_ns) = longest(&same_name) {
+        (Some(p95_ns), Match::NameOnly)
+    } else {
+        (None, Match::Unknown)
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_index_finds_what_a_plain_search_finds(
+        rows in prop::collection::vec(("[ab]{1,2}", 1u32..4, 1u32..3, 0u32..4, 1u64..9), 0..40),
+        launches in prop::collection::vec(("[abc]{1,2}", 1u32..5, 1u32..4, 0u32..5), 1..40),
+    ) {
+        let kernels: Vec<KernelProfile> = rows
+            .iter()
+            .map(|(name, blocks, threads, shared, p95)| {
+                kernel(name, *blocks, *threads, *shared, *p95)
+            })
+            .collect();
+        let index = index(kernels.clone());
+        for (name, blocks, threads, shared) in launches {
+            prop_assert_eq!(
+                found(&index, &name, blocks, threads, shared),
+                plain_search(&kernels, &name, blocks, threads, shared),
+                "{} {} {} {}", name, blocks, threads, shared
+            );
+        }
+    }
+}

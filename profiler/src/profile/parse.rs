@@ -11,10 +11,14 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::{ClassRule, Durations, FORMAT, KernelProfile, Profile, VERSION};
+use crate::ResourceClass;
 use crate::error::{Error, Place};
+use crate::limits::{
+    BLOCK_MAX, BLOCK_THREADS_MAX, DURATION_NS_MAX, GRID_MAX, REGISTERS_MAX, SHARED_BYTES_MAX,
+    SM_NEEDED_MAX,
+};
 use crate::nearest::nearest;
 use crate::text::{NAME_EXPECTED, is_name, shown};
-use crate::{GRID_X_MAX, ResourceClass};
 
 /// Greatest number TOML has.
 const NUMBER_MAX: u64 = i64::MAX as u64;
@@ -152,19 +156,24 @@ fn parse_kernel(table: &Table<'_>) -> Result<KernelProfile, Error> {
         &ClassRule::ALL,
         |rule| rule.word(),
     )?;
-    let u32_field = |key, least| -> Result<u32, Error> {
-        // The bound is that of u32, so nothing is lost.
-        Ok(file.number(key, table.field(key)?, least, u32::MAX.into())? as u32)
+    let number = |key, least, most: u32| -> Result<u32, Error> {
+        // The upper bound is a u32, so nothing is lost.
+        Ok(file.number(key, table.field(key)?, least, most.into())? as u32)
     };
+    let block = file.triple("block", table.field("block")?, BLOCK_MAX)?;
+    if block.iter().product::<u32>() > BLOCK_THREADS_MAX {
+        let expected = format!("at most {BLOCK_THREADS_MAX} threads in all");
+        return Err(file.bad("block", table.field("block")?.span(), &expected));
+    }
     Ok(KernelProfile {
         name: file.name("name", table.field("name")?)?,
-        grid: file.triple("grid", table.field("grid")?)?,
-        block: file.triple("block", table.field("block")?)?,
-        shared_bytes: u32_field("shared_bytes", 0)?,
+        grid: file.triple("grid", table.field("grid")?, GRID_MAX)?,
+        block,
+        shared_bytes: number("shared_bytes", 0, SHARED_BYTES_MAX)?,
         count: file.number("count", table.field("count")?, 1, NUMBER_MAX)?,
         durations: parse_durations(file, table.field("duration_ns")?)?,
-        registers: u32_field("registers", 0)?,
-        sm_needed: u32_field("sm_needed", 1)?,
+        registers: number("registers", 0, REGISTERS_MAX)?,
+        sm_needed: number("sm_needed", 1, SM_NEEDED_MAX)?,
         class,
         class_rule,
     })
@@ -175,10 +184,19 @@ fn parse_durations(file: Source<'_>, value: &Value<'_>) -> Result<Durations, Err
     const EXPECTED: &str = "{ sum = NS, median = NS, p95 = NS }";
     let table = file.table("duration_ns", value, EXPECTED)?;
     table.check_keys(&DURATION_KEYS)?;
-    let number = |key, least, most| file.number(key, table.value(key, EXPECTED)?, least, most);
-    let median_ns = number("median", 0, NUMBER_MAX)?;
-    let p95_ns = number("p95", median_ns, NUMBER_MAX)?;
-    let sum_ns = number("sum", p95_ns, NUMBER_MAX)?;
+    let number = |key, most| file.number(key, table.value(key, EXPECTED)?, 1, most);
+    let median_ns = number("median", DURATION_NS_MAX)?;
+    let p95_ns = number("p95", DURATION_NS_MAX)?;
+    let sum_ns = number("sum", NUMBER_MAX)?;
+    for (key, value, least_key, least) in [
+        ("p95", p95_ns, "median", median_ns),
+        ("sum", sum_ns, "p95", p95_ns),
+    ] {
+        if value < least {
+            let expected = format!("at least the {least_key}, {least}");
+            return Err(file.bad(key, table.value(key, EXPECTED)?.span(), &expected));
+        }
+    }
     Ok(Durations {
         sum_ns,
         median_ns,
@@ -303,23 +321,22 @@ impl<'a> Source<'a> {
             })
     }
 
-    fn triple(&self, key: &'static str, value: &Value<'_>) -> Result<[u32; 3], Error> {
-        let bad = || {
-            self.bad(
-                key,
-                value.span(),
-                &format!("[X, Y, Z], each a whole number, 1 to {GRID_X_MAX}"),
-            )
-        };
+    fn triple(
+        &self,
+        key: &'static str,
+        value: &Value<'_>,
+        most: [u32; 3],
+    ) -> Result<[u32; 3], Error> {
+        let bad = |expected| self.bad(key, value.span(), expected);
         let list = value
             .get_ref()
             .as_array()
-            .filter(|list| list.len() == 3)
-            .ok_or_else(bad)?;
+            .filter(|list| list.len() == most.len());
+        let list = list.ok_or_else(|| bad("three whole numbers, [X, Y, Z]"))?;
         let mut triple = [0; 3];
-        for (slot, value) in triple.iter_mut().zip(list.iter()) {
-            // The bound is below that of u32, so nothing is lost.
-            *slot = self.number(key, value, 1, GRID_X_MAX.into())? as u32;
+        for ((slot, value), most) in triple.iter_mut().zip(list.iter()).zip(most) {
+            // The upper bound is a u32, so nothing is lost.
+            *slot = self.number(key, value, 1, most.into())? as u32;
         }
         Ok(triple)
     }

@@ -1,1 +1,309 @@
-//! Tests.
+//! Profiles: round trips, what the reader refuses, and profiles made from traces.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::{ClassRule, Durations, KernelProfile, Profile};
+use crate::ResourceClass;
+use crate::orion::Entry;
+use crate::trace::Trace;
+
+const EXAMPLE: &str = r##"format = "pillion-profile"
+version = 1
+gpu = "V100-SXM2-16GB"
+sources = ["resnet50_4_fwd"]
+
+[[kernel]]
+name = "Conv#c98@100000"
+grid = [98, 1, 1]
+block = [512, 1, 1]
+shared_bytes = 65536
+count = 3
+duration_ns = { sum = 301440, median = 100480, p95 = 100490 }
+registers = 64
+sm_needed = 98
+class = "compute"
+class_rule = "given"
+
+[[kernel]]
+name = "say \"\\hi\""
+grid = [1, 1, 1]
+block = [32, 1, 1]
+shared_bytes = 0
+count = 1
+duration_ns = { sum = 5, median = 5, p95 = 5 }
+registers = 16
+sm_needed = 1
+class = "unknown"
+class_rule = "roofline"
+"##;
+
+fn parse(text: &str) -> Result<Profile, String> {
+    Profile::parse(text, Path::new("p")).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_profile_reads_and_writes_back_as_it_was() {
+    let profile = parse(EXAMPLE).expect("the example is right");
+    assert_eq!(profile.kernels[0].durations.p95_ns, 100_490);
+    assert_eq!(profile.kernels[1].name, "say \"\\hi\"");
+    assert_eq!(profile.kernels[1].class_rule, ClassRule::Roofline);
+    assert_eq!(profile.write(), EXAMPLE);
+}
+
+#[test]
+fn a_profile_may_know_no_kernel_and_no_source() {
+    let text = "format = \"pillion-profile\"\nversion = 1\ngpu = \"T4\"\nsources = []\n";
+    assert_eq!(
+        parse(text).map(|profile| profile.write()),
+        Ok(text.to_owned())
+    );
+}
+
+/// What to replace in [`EXAMPLE`], by what, and how the message then starts or goes on.
+const WRONG: &[(&str, &str, &str)] = &[
+    (
+        "version = 1",
+        "version = 2",
+        "p:2:11: pillion-profile version 2; this program reads version 1",
+    ),
+    (
+        "version = 1",
+        "version = \"1\"",
+        "p:2:11: version = `\"1\"`; expected a whole number, 0 to",
+    ),
+    (
+        "version = 1",
+        "",
+        "p:1:1: the profile has no version; expected format = \"pillion-profile\" and version = 1",
+    ),
+    (
+        "format = ",
+        "fromat = ",
+        "p:1:1: unknown key `fromat`; expected one of format, version,",
+    ),
+    (
+        "\"pillion-profile\"",
+        "\"profile\"",
+        "p:1:10: format = `\"profile\"`; expected \"pillion-profile\"",
+    ),
+    (
+        "gpu = ",
+        "gpus = ",
+        "p:3:1: unknown key `gpus`; expected one of ",
+    ),
+    (
+        "\"V100-SXM2-16GB\"",
+        "\" \"",
+        "p:3:7: gpu = `\" \"`; expected a name",
+    ),
+    (
+        "[\"resnet50_4_fwd\"]",
+        "\"x\"",
+        "p:4:11: sources = `\"x\"`; expected a list of names",
+    ),
+    (
+        "[\"resnet50_4_fwd\"]",
+        "[\"x\", 7]",
+        "p:4:17: sources = `7`; expected a name",
+    ),
+    ("[[kernel]]", "[kernel]", "p:18:"),
+    (
+        "[98, 1, 1]",
+        "[98, 1]",
+        "p:8:8: grid = `[98, 1]`; expected three whole numbers, [X, Y, Z]",
+    ),
+    (
+        "[98, 1, 1]",
+        "[98, 1, 0]",
+        "p:8:16: grid = `0`; expected a whole number, 1 to 65535",
+    ),
+    (
+        "[512, 1, 1]",
+        "[512, 4, 1]",
+        "p:9:9: block = `[512, 4, 1]`; expected at most 1024 threads in all",
+    ),
+    (
+        "shared_bytes = 65536",
+        "shared_byte = 65536",
+        "p:10:1: unknown key `shared_byte`; expected one of ",
+    ),
+    (
+        "shared_bytes = 65536",
+        "shared_bytes = -1",
+        "p:10:16: shared_bytes = `-1`; expected a whole number, 0 to 1048576",
+    ),
+    (
+        "count = 3",
+        "count = 0",
+        "p:11:9: count = `0`; expected a whole number, 1 to",
+    ),
+    (
+        "count = 3",
+        "count = 3.0",
+        "p:11:9: count = `3.0`; expected a whole number, 1 to",
+    ),
+    (
+        "count = 3\n",
+        "",
+        "p:6:1: the kernel has no count; expected every [[kernel]] to have every key",
+    ),
+    ("count = 3", "count = ", "p:11:9: "),
+    (
+        "{ sum = 301440, median = 100480, p95 = 100490 }",
+        "5",
+        "p:12:15: duration_ns = `5`; expected { sum = NS, median = NS, p95 = NS }",
+    ),
+    (
+        "median = 100480",
+        "mean = 100480",
+        "p:12:31: unknown key `mean`; expected one of sum, median, p95; did you mean `median`?",
+    ),
+    (
+        "p95 = 100490",
+        "p95 = 7",
+        "p:12:54: p95 = `7`; expected at least the median, 100480",
+    ),
+    (
+        "sum = 301440",
+        "sum = 7",
+        "p:12:23: sum = `7`; expected at least the p95, 100490",
+    ),
+    (
+        ", p95 = 100490",
+        "",
+        "p:12:15: duration_ns has no p95; expected { sum",
+    ),
+    (
+        "\"compute\"",
+        "\"compote\"",
+        "p:15:9: class = `\"compote\"`; expected one of compute, memory, unknown; did you mean `compute`?",
+    ),
+    (
+        "\"given\"",
+        "7",
+        "p:16:14: class_rule = `7`; expected one of roofline, throughput, given",
+    ),
+    ("\"given\"", "\"given", "p:16:20: "),
+];
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
+    for (from, to, expected) in WRONG.iter().copied() {
+        let text = EXAMPLE.replacen(from, to, 1);
+        assert_ne!(text, EXAMPLE, "{from} is in the example");
+        let error = parse(&text).expect_err("the text is wrong");
+        assert!(error.starts_with(expected), "{to:?}: {error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn the_same_kernel_and_shape_twice_is_refused() {
+    let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
+    let error = parse(&format!("{head}{kernel}{kernel}")).expect_err("twice");
+    assert!(
+        error.starts_with("p:30:1: kernel `say \"\\hi\"` with grid [1, 1, 1]"),
+        "{error}"
+    );
+    assert!(
+        error.ends_with("again; it is already at line 18"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_profile_of_a_trace_counts_launches_in_order_of_the_first() {
+    let entry = |name: &str, duration_ns| Entry {
+        name: name.to_owned(),
+        class: ResourceClass::Memory,
+        sm_needed: 4,
+        duration_ns,
+    };
+    let mut trace = Trace::from_orion(&[
+        entry("b", 10),
+        entry("a", 20),
+        entry("b", 10),
+        entry("b", 10),
+    ]);
+    trace.kernels.push(TraceKernelNeverLaunched::like(&trace));
+    let profile = Profile::from_trace(&trace);
+    let summary: Vec<_> = profile
+        .kernels
+        .iter()
+        .map(|kernel| (kernel.name.as_str(), kernel.count, kernel.durations.sum_ns))
+        .collect();
+    assert_eq!(summary, [("b#m4@10", 3, 30), ("a#m4@20", 1, 20)]);
+    assert_eq!(profile.gpu, "V100-SXM2-16GB");
+    assert_eq!(profile.kernels[0].grid, [8, 1, 1]);
+    assert_eq!(parse(&profile.write()), Ok(profile));
+}
+
+/// A kernel that is in a trace's table but in none of its launches.
+struct TraceKernelNeverLaunched;
+
+impl TraceKernelNeverLaunched {
+    fn like(trace: &Trace) -> crate::TraceKernel {
+        crate::TraceKernel {
+            name: "never".to_owned(),
+            ..trace.kernels[0].clone()
+        }
+    }
+}
+
+#[test]
+fn durations_of_samples_are_nearest_rank_quantiles() {
+    let mut samples: Vec<u64> = (1..=100).rev().collect();
+    let durations = Durations {
+        sum_ns: 5_050,
+        median_ns: 50,
+        p95_ns: 95,
+    };
+    assert_eq!(Durations::of_samples(&mut samples), Some(durations));
+    assert_eq!(Durations::of_samples(&mut []), None);
+}
+
+fn kernel() -> impl Strategy<Value = KernelProfile> {
+    let name = "[!-~é][ -~é]{0,20}[!-~é]";
+    let samples = prop::collection::vec(1u64..=1 << 39, 1..50);
+    let numbers = (0u32..=1 << 20, 0u32..=255, 1u32..1 << 30);
+    let shape = (
+        [1u32..1 << 31, 1..65_536, 1..65_536],
+        [1u32..=16, 1..=16, 1..=4],
+    );
+    let class = prop::sample::select(ResourceClass::ALL.as_slice());
+    let rule = prop::sample::select(ClassRule::ALL.as_slice());
+    (name, samples, numbers, shape, class, rule).prop_map(
+        |(name, mut samples, numbers, (grid, block), class, class_rule)| KernelProfile {
+            name,
+            grid,
+            block,
+            shared_bytes: numbers.0,
+            count: samples.len() as u64,
+            durations: Durations::of_samples(&mut samples).expect("at least one sample"),
+            registers: numbers.1,
+            sm_needed: numbers.2,
+            class,
+            class_rule,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_written_profile_reads_back_equal_and_writes_the_same_text(
+        gpu in "[!-~é]{1,20}",
+        sources in prop::collection::vec("[!-~é]{1,20}", 0..3),
+        mut kernels in prop::collection::vec(kernel(), 0..6),
+    ) {
+        for (index, kernel) in kernels.iter_mut().enumerate() {
+            kernel.name.push_str(&index.to_string());
+        }
+        let profile = Profile { gpu, sources, kernels };
+        let text = profile.write();
+        let read = parse(&text);
+        prop_assert_eq!(read.as_ref(), Ok(&profile));
+        prop_assert_eq!(read.map(|read| read.write()), Ok(text));
+    }
+}

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::{FORMAT, Trace, TraceKernel, VERSION};
+use crate::ResourceClass;
 use crate::error::{Error, Place};
-use crate::nearest::nearest;
-use crate::shape::SM_NEEDED_MAX;
-use crate::text::{NAME_EXPECTED, is_name, shown};
-use crate::{
-    BLOCK_THREADS_MAX, DURATION_NS_MAX, GRID_X_MAX, GRID_YZ_MAX, LAUNCHES_MAX, ResourceClass,
+use crate::limits::{
+    BLOCK_MAX, BLOCK_THREADS_MAX, DURATION_NS_MAX, GRID_MAX, LAUNCHES_MAX, REGISTERS_MAX,
+    SHARED_BYTES_MAX, SM_NEEDED_MAX,
 };
+use crate::nearest::nearest;
+use crate::text::{NAME_EXPECTED, is_name, shown};
 
 /// Words that start a line after the first.
 const LINES: [&str; 3] = ["device", "kernel", "launch"];
@@ -31,13 +32,6 @@ const KEYS: [&str; 12] = [
     "source",
     "name",
 ];
-
-/// Most shared memory of one block of any device, bytes: 227 KiB on compute capability 9.0 and
-/// 10.0 (CUDA C++ Programming Guide). The bound leaves room for devices to come.
-const SHARED_BYTES_MAX: u32 = 1 << 20;
-
-/// Most registers of a thread (same source).
-const REGISTERS_MAX: u32 = 255;
 
 /// The trace in `text`.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
@@ -284,8 +278,8 @@ impl Fields {
     fn kernel(&self) -> Result<TraceKernel, Error> {
         let kernel = TraceKernel {
             class: self.class()?,
-            grid: self.triple("grid", [GRID_X_MAX, GRID_YZ_MAX, GRID_YZ_MAX])?,
-            block: self.triple("block", [BLOCK_THREADS_MAX, BLOCK_THREADS_MAX, 64])?,
+            grid: self.triple("grid", GRID_MAX)?,
+            block: self.triple("block", BLOCK_MAX)?,
             shared_bytes: self.number("shared_bytes", 0, SHARED_BYTES_MAX.into())? as u32,
             registers: self.number("registers", 0, REGISTERS_MAX.into())? as u32,
             sm_needed: self.number("sm_needed", 1, SM_NEEDED_MAX.into())? as u32,

@@ -1,0 +1,35 @@
+//! Bounds on everything that is read.
+//!
+//! A value beyond its bound is a mistake in the file (a wrong unit, a shifted column), and must be
+//! named as one before it becomes a launch that the driver refuses or a sum that overflows. Device
+//! limits are those of the CUDA C++ Programming Guide, "Compute Capabilities", greatest over all
+//! devices: whether a given device takes a launch is for its driver to say.
+
+/// Longest file that is read, bytes. The largest real one so far has 0.3 MB; what is beyond this
+/// bound is no trace or profile, and must not fill the memory of the job that names it.
+pub const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Most launches in one trace. With [`DURATION_NS_MAX`] it keeps every sum of durations below 2⁶².
+pub const LAUNCHES_MAX: usize = 1 << 22;
+
+/// Longest duration of one launch, ns: ten minutes.
+pub const DURATION_NS_MAX: u64 = 600_000_000_000;
+
+/// Greatest extents of a grid in x, y, z.
+pub const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+
+/// Greatest extents of a block in x, y, z.
+pub const BLOCK_MAX: [u32; 3] = [1_024, 1_024, 64];
+
+/// Most threads in a block.
+pub const BLOCK_THREADS_MAX: u32 = 1_024;
+
+/// Most shared memory of one block, bytes. The most that any device has is 227 KiB; the bound
+/// leaves room for devices to come.
+pub const SHARED_BYTES_MAX: u32 = 1 << 20;
+
+/// Most registers of a thread.
+pub const REGISTERS_MAX: u32 = 255;
+
+/// Greatest SM need, so that a grid with two blocks for each SM still exists.
+pub const SM_NEEDED_MAX: u32 = GRID_MAX[0] / 2;
