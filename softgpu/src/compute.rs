@@ -1,11 +1,11 @@
-//! What computes: kernels and their cohorts of blocks on one pool of SMs, and fills and copies inside device
-//! memory, which take no SM but bandwidth.
+//! What computes: kernels and their cohorts of blocks on one pool of SMs, and fills and copies
+//! inside device memory, which take no SM but bandwidth.
 //!
-//! Everything that runs here passes *work* at one rate, 1 ÷ slowdown (`contention`). So the pool keeps one
-//! counter of work done since it was made, and a cohort is the value of that counter at which it ends; a
-//! change of rate touches no cohort. Work has 32 fractional bits. The counter is anchored at the last change
-//! of rate, never at a look at the clock: when something ends does not depend on how often anybody looked.
-//! An end is rounded up to the next nanosecond.
+//! Everything that runs here passes *work* at one rate, 1 ÷ slowdown (`contention`). So the pool
+//! keeps one counter of work done since it was made, and a cohort is the value of that counter at
+//! which it ends; a change of rate touches no cohort. Work has 32 fractional bits. The counter is
+//! anchored at the last change of rate, never at a look at the clock: when something ends does not
+//! depend on how often anybody looked. An end is rounded up to the next nanosecond.
 //!
 //! In time-slice mode each context has such a pool and at most one of them runs.
 
@@ -117,7 +117,8 @@ impl Run {
             context,
             stream,
             started_ns: None,
-            rank: 0,
+            // It takes no room, so it waits behind no kernel that does.
+            rank: i32::MIN,
             footprint: None,
             block_work_q32: u128::from(MEMORY_LATENCY_NS.saturating_add(transfer_ns)) << 32,
             demand: Demand::new(0.0, 1.0),
@@ -323,8 +324,8 @@ impl Compute {
         self.runs.values().map(|run| run.stream)
     }
 
-    /// Whether the invariants hold: sums are the sums of their parts, no block is lost or counted twice, a
-    /// kernel is ready exactly while blocks of it wait.
+    /// Whether the invariants hold: sums are the sums of their parts, no block is lost or counted
+    /// twice, a kernel is ready exactly while blocks of it wait.
     pub(crate) fn is_valid(&self) -> bool {
         let demand = self
             .cohorts
@@ -381,6 +382,6 @@ impl Compute {
     }
 }
 
-/// In the V100 ResNet-50 profile among the PyTorch profiler's examples a memset of 128 kB takes 1 µs and one
+/// In a V100 ResNet-50 profile of the PyTorch profiler (2021) a memset of 128 kB takes 1 µs and one
 /// of 9.4 MB takes 10 µs, which is the peak bandwidth.
 const MEMORY_LATENCY_NS: u64 = 1_000;

@@ -1,7 +1,7 @@
 //! How much kernels that run side by side slow each other down.
 //!
-//! Each cohort of blocks demands a fraction of the device's compute throughput and of its memory bandwidth.
-//! With C and M the sums over all that runs, everything that runs is slowed down by
+//! Each cohort of blocks demands a fraction of the device's compute throughput and of its memory
+//! bandwidth. With C and M the sums over all that runs, everything that runs is slowed down by
 //!
 //! ```text
 //! M' = M            where M <= 1
@@ -9,13 +9,14 @@
 //! slowdown = max(1, cbrt(C³ + M'³))
 //! ```
 //!
-//! The cubic mean makes opposite demands nearly free and equal ones additive; a kernel alone is not slowed down
-//! unless its two demands together exceed the device. The exponent 3 and 1.3 are fitted to Table 2 of the
-//! Orion paper (V100, Conv2d with C = .89, M = .20, BN2d with C = .14, M = .80; speed-up over sequential
-//! execution 1.08 for two BN2d, 1.41 for one of each); `tests/table2.rs` holds the model to it.
+//! The cubic mean makes opposite demands nearly free and equal ones additive; a kernel alone is not
+//! slowed down unless its two demands together exceed the device. The exponent 3 and 1.3 are fitted
+//! to Table 2 of the Orion paper (V100, Conv2d with C = .89, M = .20, BN2d with C = .14, M = .80;
+//! speed-up over sequential execution 1.08 for two BN2d, 1.41 for one of each); `tests/table2.rs`
+//! holds the model to it.
 //!
-//! Demands and rates are fixed-point numbers with 32 fractional bits (`q32`), so that adding and removing a
-//! cohort leaves no residue, in whichever order.
+//! Demands and rates are fixed-point numbers with 32 fractional bits (`q32`), so that adding and
+//! removing a cohort leaves no residue, in whichever order.
 
 /// The value 1 with 32 fractional bits.
 pub(crate) const ONE_Q32: u64 = 1 << 32;

@@ -1,5 +1,5 @@
-//! A copy engine: one direction over the bus, one copy at a time, first come first served, shared by all
-//! contexts in both sharing modes.
+//! A copy engine: one direction over the bus, one copy at a time, first come first served, shared
+//! by all contexts in both sharing modes.
 
 use std::collections::VecDeque;
 
@@ -80,9 +80,9 @@ fn copy_ns(bytes: u64) -> u64 {
     COPY_LATENCY_NS.saturating_add(bytes.div_ceil(BUS_GB_S))
 }
 
-/// PCIe 3.0 x16 carries 15.75 GB/s; with packet headers a pinned copy reaches about 12 GB/s (CUDA's
-/// bandwidthTest on V100). The pageable 19 MB copies in the V100 ResNet-50 profile from the PyTorch profiler's
-/// own examples run at 9.9 GB/s.
+/// PCIe 3.0 x16 carries 15.75 GB/s, of which packet headers leave about 12 to a copy from pinned
+/// memory. The pageable 19 MB copies in a V100 ResNet-50 profile of the PyTorch profiler (2021) run
+/// at 9.9 GB/s.
 const BUS_GB_S: u64 = 12;
 
 /// 256-byte copies take 1 µs on the device in that profile.

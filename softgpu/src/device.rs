@@ -1,6 +1,7 @@
 //! The table of devices: `gpus.csv`, whose first lines say where its numbers come from.
 //!
-//! Units are in the names of the fields. GB/s are 10⁹ bytes per second, so bytes ÷ GB/s are nanoseconds.
+//! Units are in the names of the fields. GB/s are 10⁹ bytes per second, so bytes ÷ GB/s are
+//! nanoseconds.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,10 @@
 //! Who computes: all contexts together (MPS), or one after the other (time slices).
 //!
-//! In time-slice mode contexts with compute work take turns in the order of their ids. A turn ends when the
-//! slice does, or at once when the context has nothing that could run. A context that is alone goes on, slice
-//! after slice; one that arrives in between waits for the end of the slice that is running. What is cut keeps
-//! its progress. Changing to another context than the last takes `context_switch_ns`, in which nothing runs.
+//! In time-slice mode contexts with compute work take turns in the order of their ids. A turn ends
+//! when the slice does, or at once when the context has nothing that could run. A context that is
+//! alone goes on, slice after slice; one that arrives in between waits for the end of the slice
+//! that is running. What is cut keeps its progress. Changing to another context than the last takes
+//! `context_switch_ns`, in which nothing runs.
 
 use std::collections::BTreeMap;
 
@@ -196,7 +197,8 @@ impl Sliced {
         }
     }
 
-    /// The turn of the next context with work, cyclically after `last` and `last` itself at the end.
+    /// The turn of the next context with work, cyclically after `last` and `last` itself at the
+    /// end.
     fn turn_after(&self, now_ns: u64, last: Option<ContextId>) -> Turn {
         let busy = || {
             self.pools

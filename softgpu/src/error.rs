@@ -1,5 +1,5 @@
-//! What can go wrong in a call to the model. All of it is the caller's input; a fault of the model itself is
-//! an assertion.
+//! What can go wrong in a call to the model. All of it is the caller's input; a fault of the model
+//! itself is an assertion.
 
 use crate::op::{ContextId, StreamId};
 
@@ -22,8 +22,8 @@ pub enum Error {
     /// The stream was never created, or was destroyed.
     #[error("no such stream: {0}")]
     UnknownStream(StreamId),
-    /// A wait names an operation that its stream has not been given. (A wait for what may never come could
-    /// block for ever; CUDA's events cannot express it either.)
+    /// A wait names an operation that its stream has not been given. (A wait for what may never
+    /// come could block for ever; CUDA's events cannot express it either.)
     #[error("{stream} has no operation {seq}: it was given {submitted} so far")]
     UnknownOperation {
         /// The stream that was to be waited for.
@@ -33,8 +33,8 @@ pub enum Error {
         /// The last sequence number that the stream has given out.
         submitted: u64,
     },
-    /// One block of the kernel does not fit on an empty SM of the device (CUDA: invalid value or launch out
-    /// of resources).
+    /// One block of the kernel does not fit on an empty SM of the device (CUDA: invalid value or
+    /// launch out of resources).
     #[error("launch does not fit the device: {limit} is {asked}, at most {available}")]
     LaunchTooLarge {
         /// The limit that is exceeded.
@@ -44,8 +44,8 @@ pub enum Error {
         /// What the device has.
         available: u64,
     },
-    /// A field of the kernel's shape is outside its domain (zero blocks, zero time, a demand that is
-    /// negative or not a number).
+    /// A field of the kernel's shape is outside its domain (zero blocks, zero time, a demand that
+    /// is negative or not a number).
     #[error("invalid kernel shape: {0}")]
     InvalidShape(&'static str),
 }

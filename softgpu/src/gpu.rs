@@ -2,20 +2,22 @@
 //!
 //! # How to drive it
 //!
-//! 1. [`Gpu::submit`] puts an operation on a stream and returns its sequence number there: 1, 2, 3, …
+//! 1. [`Gpu::submit`] puts an operation on a stream and returns its number there: 1, 2, 3, …
 //! 2. [`Gpu::next_event_ns`] says when to look again.
-//! 3. [`Gpu::advance`] goes to an instant and returns what completed on the way, in order of time; at one instant
-//!    in an order that depends only on the calls made before.
+//! 3. [`Gpu::advance`] goes to an instant and returns what completed on the way, in order of time;
+//!    at one instant in an order that depends only on the calls made before.
 //!
-//! Times are nanoseconds since the GPU was made. A call with an earlier time than the last one is a fault of the
-//! caller and panics. An operation that is submitted at an instant comes after all that happens at that instant
-//! anyway. Between events nothing changes, so extra calls of `advance` change nothing.
+//! Times are nanoseconds since the GPU was made. A call with an earlier time than the last one is a
+//! fault of the caller and panics. An operation that is submitted at an instant comes after all
+//! that happens at that instant anyway. Between events nothing changes, so extra calls of `advance`
+//! change nothing.
 //!
 //! # What happens at one instant
 //!
-//! Ends before beginnings: copies end (to the device, then from it), blocks end, streams go on to their next
-//! operation, again until nothing moves. Then copies start, the turn passes on (time-slice mode), and blocks
-//! start. So a freed place goes to the best of all that wait at that instant, not to the first that looked.
+//! Ends before beginnings: copies end (to the device, then from it), blocks end, streams go on to
+//! their next operation, again until nothing moves. Then copies start, the turn passes on
+//! (time-slice mode), and blocks start. So a freed place goes to the best of all that wait at that
+//! instant, not to the first that looked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,9 +39,9 @@ pub struct Config {
     pub slice_ns: u64,
     /// Time between turns of different contexts, in which nothing computes.
     pub context_switch_ns: u64,
-    /// Whether waiting blocks of a kernel with higher priority go first. Blocks that run are never taken off.
-    /// (Between streams of one process this is CUDA's stream priority; between processes under MPS, whether it
-    /// works is a property of the machine.)
+    /// Whether waiting blocks of a kernel with higher priority go first. Blocks that run are never
+    /// taken off. (Between streams of one process this is CUDA's stream priority; between processes
+    /// under MPS, whether it works is a property of the machine.)
     pub block_priority: bool,
     /// Whether kernels that wait may overtake.
     pub dispatch: Dispatch,
@@ -57,17 +59,19 @@ pub enum Sharing {
 /// Whether a kernel's blocks may start while an earlier kernel still has blocks that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dispatch {
-    /// No: only the first kernel in order places blocks until all of its blocks have started. Measured on NVIDIA
-    /// hardware by Amert et al., "GPU Scheduling on the NVIDIA TX2", RTSS 2017, rules G3, X1 and, for priorities,
-    /// A1.
+    /// No: only the first kernel in order places blocks, until all of its blocks have started; a
+    /// lower priority waits while a higher one has blocks that wait. So the black-box experiments
+    /// of Amert et al., "GPU Scheduling on the NVIDIA TX2: Hidden Details Revealed" (RTSS 2017),
+    /// found it for the streams of one process. That it holds between processes under MPS is an
+    /// assumption.
     HeadOfLine,
     /// Yes, into room that the earlier kernel's blocks do not fit in.
     FillIn,
 }
 
 impl Config {
-    /// Values that come nearest to the hardware: slices of 2 ms (default time slice of NVIDIA's driver), priorities
-    /// in force, no overtaking.
+    /// What is assumed of the hardware: slices of 2 ms, a switch that saves and restores all of the
+    /// SMs' state, priorities in force, no overtaking.
     pub fn new(sharing: Sharing, device: &Device) -> Self {
         Self {
             sharing,
@@ -88,7 +92,8 @@ pub struct Completion {
     pub stream: StreamId,
     /// Number of the operation in the stream, as [`Gpu::submit`] returned it.
     pub seq: u64,
-    /// When it started to execute: its first block, its transfer. Equal to `at_ns` for what takes no time.
+    /// When it started to execute: its first block, its transfer. Equal to `at_ns` for what takes
+    /// no time.
     pub started_ns: u64,
     /// When it completed.
     pub at_ns: u64,
@@ -96,7 +101,8 @@ pub struct Completion {
     pub kind: OpKind,
 }
 
-/// What was used of the GPU since it was made. Integrals over time, so that a caller takes differences.
+/// What was used of the GPU since it was made. Integrals over time, so that a caller takes
+/// differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Utilisation {
     /// Time in which any kernel, fill or copy inside device memory ran.
@@ -174,7 +180,8 @@ impl Gpu {
         self.now_ns
     }
 
-    /// Operations of the context that were submitted and are not complete; 0 for an unknown context.
+    /// Operations of the context that were submitted and are not complete; 0 for an unknown
+    /// context.
     pub fn in_flight_ops(&self, context: ContextId) -> u64 {
         self.contexts
             .get(&context)
@@ -188,13 +195,14 @@ impl Gpu {
             .map_or(0, |context| context.kernels_in_flight)
     }
 
-    /// Number of the last operation the stream was given; 0 before the first; `None` for a stream that is gone.
+    /// Number of the last operation the stream was given; 0 before the first; `None` for a stream
+    /// that is gone.
     pub fn last_submitted(&self, stream: StreamId) -> Option<u64> {
         self.streams.get(&stream).map(Stream::submitted)
     }
 
-    /// Number of the last operation of the stream that is complete; 0 before the first; `None` for a stream
-    /// that is gone.
+    /// Number of the last operation of the stream that is complete; 0 before the first; `None` for
+    /// a stream that is gone.
     pub fn last_completed(&self, stream: StreamId) -> Option<u64> {
         self.streams.get(&stream).map(|stream| stream.completed)
     }
@@ -221,8 +229,8 @@ impl Gpu {
         id
     }
 
-    /// The process is gone. Its queued and running work vanishes, no completion of it is reported any more, and
-    /// streams that wait for one of its streams go on.
+    /// The process is gone. Its queued and running work vanishes, no completion of it is reported
+    /// any more, and streams that wait for one of its streams go on.
     ///
     /// # Errors
     /// [`Error::UnknownContext`].
@@ -262,7 +270,8 @@ impl Gpu {
         Ok(id)
     }
 
-    /// Takes no more operations for the stream. As in CUDA, what was submitted still executes and completes.
+    /// Takes no more operations for the stream. As in CUDA, what was submitted still executes and
+    /// completes.
     ///
     /// # Errors
     /// [`Error::UnknownStream`], also for one that is being destroyed.
@@ -303,8 +312,8 @@ impl Gpu {
         std::mem::take(&mut self.completions)
     }
 
-    /// When something happens next if nothing is submitted: a completion, or a change inside. Now, if completions
-    /// wait to be fetched; `None` if nothing will ever happen.
+    /// When something happens next if nothing is submitted: a completion, or a change inside. Now,
+    /// if completions wait to be fetched; `None` if nothing will ever happen.
     pub fn next_event_ns(&self) -> Option<u64> {
         if !self.completions.is_empty() {
             return Some(self.now_ns);
@@ -455,7 +464,8 @@ impl Gpu {
         }
     }
 
-    /// A wait that is over takes no time. A stream never waits for itself: what is before the wait is complete.
+    /// A wait that is over takes no time. A stream never waits for itself: what is before the wait
+    /// is complete.
     fn wait(&mut self, waiter: StreamId, awaited: StreamId, seq: u64) -> Head {
         match self.streams.get_mut(&awaited) {
             Some(stream) if stream.completed < seq => {
@@ -551,8 +561,9 @@ impl Gpu {
     }
 }
 
-/// A full device's registers and shared memory written out and another's read back, at the bandwidth of device
-/// memory: 64 µs on a V100. An upper bound; contexts with less on the device switch faster.
+/// A full device's registers and shared memory written out and another's read back, at the
+/// bandwidth of device memory: 64 µs on a V100. An upper bound; contexts with less on the device
+/// switch faster.
 fn context_switch_ns(device: &Device) -> u64 {
     let bytes_per_sm =
         u64::from(device.registers_per_sm) * 4 + u64::from(device.shared_bytes_per_sm);

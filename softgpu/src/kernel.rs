@@ -1,9 +1,10 @@
 //! The shape of a kernel launch, and how much of a device it occupies.
 //!
-//! Occupancy follows NVIDIA's own tools: registers are allocated to warps in units of 256 out of one quarter
-//! of the SM's file, shared memory in the device's granularity after the driver's reserve is added. The same
-//! formula matched 88 of 88 launches in Nsight Compute reports (A6000, A30, H100, GB200, B200). It takes the
-//! largest shared-memory configuration of the device; a driver that chooses a smaller one admits fewer blocks.
+//! Occupancy follows NVIDIA's own tools: registers are allocated to warps in units of 256 out of
+//! one quarter of the SM's file, shared memory in the device's granularity after the driver's
+//! reserve is added. The same formula matched 88 of 88 launches in Nsight Compute reports (A6000,
+//! A30, H100, GB200, B200). It takes the largest shared-memory configuration of the device; a
+//! driver that chooses a smaller one admits fewer blocks.
 
 use crate::contention::{Demand, time_ns_at};
 use crate::device::Device;
@@ -22,8 +23,8 @@ pub struct KernelShape {
     pub shared_bytes_per_block: u32,
     /// Time of one block while nothing slows it down; at least 1.
     pub block_ns: u64,
-    /// Fraction of the device's compute throughput that the kernel uses while all of its blocks that can be
-    /// resident together run; fewer blocks use proportionally less.
+    /// Fraction of the device's compute throughput that the kernel uses while all of its blocks
+    /// that can be resident together run; fewer blocks use proportionally less.
     pub compute_demand: f64,
     /// The same for memory bandwidth.
     pub bandwidth_demand: f64,
@@ -53,7 +54,8 @@ impl KernelShape {
             .min(by_shared)
     }
 
-    /// SMs that the grid fills at full residency. May exceed the SMs of the device, as in Orion's profiles.
+    /// SMs that the grid fills at full residency. May exceed the SMs of the device, as in Orion's
+    /// profiles.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -74,8 +76,8 @@ impl KernelShape {
         Ok(self.grid_blocks.div_ceil(self.wave_blocks(device)))
     }
 
-    /// Time of the kernel on an idle device: waves × block time, times the slowdown where the kernel's own two
-    /// demands exceed the device.
+    /// Time of the kernel on an idle device: waves × block time, times the slowdown where the
+    /// kernel's own two demands exceed the device.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -96,8 +98,8 @@ impl KernelShape {
     /// Whether the launch is possible on the device.
     ///
     /// # Errors
-    /// [`Error::InvalidShape`] where a field is outside its domain, [`Error::LaunchTooLarge`] where one block
-    /// exceeds what an SM offers.
+    /// [`Error::InvalidShape`] where a field is outside its domain, [`Error::LaunchTooLarge`] where
+    /// one block exceeds what an SM offers.
     pub fn check(&self, device: &Device) -> Result<(), Error> {
         let is_demand = |demand: f64| demand.is_finite() && demand >= 0.0;
         if self.grid_blocks == 0 {
@@ -143,11 +145,12 @@ impl KernelShape {
         )
     }
 
-    /// What one block takes of an SM. An empty SM holds exactly [`Self::blocks_per_sm`] such footprints.
+    /// What one block takes of an SM. An empty SM holds exactly [`Self::blocks_per_sm`] such
+    /// footprints.
     pub(crate) fn footprint(&self, device: &Device) -> Footprint {
         let registers = self.warps() * self.registers_per_warp();
-        // The quarters of the register file round the number of blocks down. A block is charged so much more
-        // that the sum over an SM says the same.
+        // The quarters of the register file round the number of blocks down. A block is charged so
+        // much more that the sum over an SM says the same.
         let by_registers = self.blocks_by_registers(device);
         let one_more_does_not_fit = device.registers_per_sm / (by_registers + 1) + 1;
         let limited = registers > 0 && by_registers > 0;
@@ -162,7 +165,8 @@ impl KernelShape {
         }
     }
 
-    /// Blocks that are resident at most: the whole grid or a full device. Demands refer to this number.
+    /// Blocks that are resident at most: the whole grid or a full device. Demands refer to this
+    /// number.
     pub(crate) fn resident_blocks_max(&self, device: &Device) -> u64 {
         self.grid_blocks.min(self.wave_blocks(device))
     }
@@ -215,7 +219,8 @@ fn within(limit: &'static str, asked: u32, available: u32) -> Result<(), Error> 
 
 /// All CUDA devices.
 const WARP_THREADS: u32 = 32;
-/// Registers are given to a warp in units of 256 since compute capability 3.0 (CUDA occupancy calculator).
+/// Registers are given to a warp in units of 256 since compute capability 3.0 (CUDA occupancy
+/// calculator).
 const WARP_REGISTERS_GRANULARITY: u32 = 256;
 /// An SM has four partitions, each with its warp scheduler and a quarter of the registers.
 const SM_QUARTERS: u32 = 4;
@@ -244,7 +249,8 @@ mod tests {
         Device::by_name("V100-SXM2-16GB").unwrap()
     }
 
-    /// (device, threads, registers, shared bytes, blocks per SM), worked out by hand from the rules above.
+    /// (device, threads, registers, shared bytes, blocks per SM), worked out by hand from the rules
+    /// above.
     const OCCUPANCY: &[(&str, u32, u32, u32, u32)] = &[
         ("H100-PCIe", 1024, 32, 8192, 2),
         ("V100-SXM2-16GB", 256, 32, 0, 8),

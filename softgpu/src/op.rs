@@ -19,7 +19,8 @@ pub enum Op {
     Kernel {
         /// Grid, resources of a block, time and demands.
         shape: KernelShape,
-        /// The launch attribute that overrides the stream's priority. As in CUDA, the lower number goes first.
+        /// The launch attribute that overrides the stream's priority. As in CUDA, the lower number
+        /// goes first.
         priority: Option<i32>,
     },
     /// A copy. None bytes complete at once, in order.

@@ -1,8 +1,9 @@
 //! The SMs: what of each is free, and where blocks go.
 //!
-//! Every SM is counted alone, because what is left on two half-full SMs does not make a whole one: two kernels
-//! whose blocks take more than half of an SM's shared memory exclude each other, as Conv2d beside Conv2d does
-//! in Orion's Table 2. Blocks spread over the SMs before they stack up, lowest SM first among equals.
+//! Every SM is counted alone, because what is left on two half-full SMs does not make a whole one:
+//! two kernels whose blocks take more than half of an SM's shared memory exclude each other, as
+//! Conv2d beside Conv2d does in Orion's Table 2. Blocks spread over the SMs before they stack up,
+//! lowest SM first among equals.
 
 use crate::device::Device;
 use crate::kernel::Footprint;
@@ -126,8 +127,8 @@ impl Sm {
     }
 }
 
-/// Turns what would fit on each SM into a placement of `wanted` blocks, fewer than fit: level by level, the
-/// level that is not full on the first SMs.
+/// Turns what would fit on each SM into a placement of `wanted` blocks, fewer than fit: level by
+/// level, the level that is not full on the first SMs.
 fn spread(fits: &mut Placement, wanted: u64, slots: u32) {
     let mut level = 0;
     let mut placed = 0;

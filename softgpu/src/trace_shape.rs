@@ -1,10 +1,11 @@
-//! Kernel shapes for the entries of Orion's traces, which say how long a kernel took on a V100, how many SMs it
-//! needed (uncapped) and which resource it is bound by, but not its grid.
+//! Kernel shapes for the entries of Orion's traces, which say how long a kernel took on a V100, how
+//! many SMs it needed (uncapped) and which resource it is bound by, but not its grid.
 //!
-//! For S SMs and duration D on a V100 with 80 SMs: waves = ⌈S ÷ 80⌉, one block takes D ÷ waves. The rest is an
-//! assumption for each class, chosen so that the grid needs S SMs, that a compute kernel and a memory kernel fit
-//! beside each other on an SM but two compute kernels do not, and that the demands are those of Orion's
-//! Table 2 (Conv2d on all SMs for compute, BN2d on 40 % of them for memory):
+//! For S SMs and duration D on a V100 with 80 SMs: waves = ⌈S ÷ 80⌉, one block takes D ÷ waves. The
+//! rest is an assumption for each class, chosen so that the grid needs S SMs, that a compute kernel
+//! and a memory kernel fit beside each other on an SM but two compute kernels do not, and that the
+//! demands are those of Orion's Table 2 (Conv2d on all SMs for compute, BN2d on 40 % of them for
+//! memory):
 //!
 //! | class   | grid | threads | registers | shared | blocks per SM, limited by | compute | bandwidth |
 //! |---------|------|---------|-----------|--------|---------------------------|---------|-----------|
@@ -12,10 +13,11 @@
 //! | memory  | 2 S  | 768     | 16        | 0      | 2, threads                | .14 g   | .80 g     |
 //! | unknown | S    | 1024    | 64        | 0      | 1, registers              | .50 f   | .40 f     |
 //!
-//! with f = min(1, S ÷ 80) and g = min(1, S ÷ 32): a memory kernel saturates the bandwidth from 40 % of the SMs on.
+//! with f = min(1, S ÷ 80) and g = min(1, S ÷ 32): a memory kernel saturates the bandwidth from 40
+//! % of the SMs on.
 //!
-//! The block time is whole nanoseconds, so the solo time differs from D by at most half a nanosecond per wave:
-//! below 0.03 % on all of Orion's traces.
+//! The block time is whole nanoseconds, so the solo time differs from D by at most half a
+//! nanosecond per wave: below 0.03 % on all of Orion's traces.
 
 use crate::kernel::KernelShape;
 
@@ -30,8 +32,8 @@ pub enum TraceClass {
     Unknown,
 }
 
-/// The shape of a trace entry, whose time alone on a V100 is `duration_ns` up to rounding. Zero SMs or
-/// nanoseconds count as one.
+/// The shape of a trace entry, whose time alone on a V100 is `duration_ns` up to rounding. Zero SMs
+/// or nanoseconds count as one.
 pub fn shape_of_trace_entry(class: TraceClass, sm_usage: u32, duration_ns: u64) -> KernelShape {
     let sms = u64::from(sm_usage.max(1));
     let waves = sms.div_ceil(u64::from(V100_SMS));
@@ -87,7 +89,6 @@ mod tests {
         let v100 = Device::by_name("V100-SXM2-16GB").unwrap();
         for class in CLASSES {
             for sm_usage in (1..2000).chain([12_544]) {
-                // The shortest kernel of Orion's traces with more than one wave takes 2688 ns.
                 for duration_ns in [9_000, 48_123, 1_350_000, 20_000_001] {
                     let shape = shape_of_trace_entry(class, sm_usage, duration_ns);
                     let solo_ns = shape.solo_ns(&v100).unwrap();
