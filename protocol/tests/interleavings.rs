@@ -28,12 +28,20 @@ fn a_record_is_seen_whole_or_not_at_all() {
         let ring = Arc::new(Spsc::<2>::empty());
         let producer = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || (1..=3).filter(|&v| ring.push(&record(v)).is_ok()).count())
+            thread::spawn(move || {
+                for value in 1..=3 {
+                    let _ = ring.push(&record(value));
+                }
+            })
         };
-        let mut cursor = Cursor::default();
-        let mut last = 0;
-        for _ in 0..2 {
-            if let Some(words) = ring.pop(&mut cursor).unwrap() {
+        // A thread of its own: with the consumer on loom's first thread only one order is tried.
+        let consumer = thread::spawn(move || {
+            let mut cursor = Cursor::default();
+            let mut last = 0;
+            for _ in 0..2 {
+                let Some(words) = ring.pop(&mut cursor).unwrap() else {
+                    continue;
+                };
                 assert!(
                     words.iter().all(|&w| w == words[0]),
                     "torn record {words:?}"
@@ -41,8 +49,9 @@ fn a_record_is_seen_whole_or_not_at_all() {
                 assert!(words[0] > last, "records out of order");
                 last = words[0];
             }
-        }
+        });
         producer.join().unwrap();
+        consumer.join().unwrap();
     });
 }
 
@@ -57,14 +66,18 @@ fn producers_of_the_shared_ring_do_not_mix_their_records() {
                 thread::spawn(move || ring.push(&record(value)).unwrap())
             })
             .collect();
-        let mut cursor = Cursor::default();
-        let mut seen = Vec::new();
-        for _ in 0..2 {
-            seen.extend(ring.pop(&mut cursor));
-        }
+        let consumer = {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || {
+                let mut cursor = Cursor::default();
+                let seen: Vec<_> = (0..2).filter_map(|_| ring.pop(&mut cursor)).collect();
+                (cursor, seen)
+            })
+        };
         for producer in producers {
             producer.join().unwrap();
         }
+        let (mut cursor, mut seen) = consumer.join().unwrap();
         while let Some(words) = ring.pop(&mut cursor) {
             seen.push(words);
         }
@@ -117,20 +130,23 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
                 }
             })
         };
-        // The daemon, on this thread: an idle lease only if no record is there.
-        let epoch = hp.epoch.load(Ordering::Acquire);
-        let mut cursor = Cursor::default();
-        announce_live(&daemon, epoch);
-        if ring.pop(&mut cursor).unwrap().is_none() {
-            let terms = Terms {
-                epoch,
-                expiry_ns: 100,
-                limit_total_ns: 50,
-                sms_max: 80,
-                terms: 7,
-            };
-            lease.publish(&terms);
-        }
+        // The daemon grants an idle lease only if no record is there.
+        let daemon = thread::spawn(move || {
+            let epoch = hp.epoch.load(Ordering::Acquire);
+            let mut cursor = Cursor::default();
+            announce_live(&daemon, epoch);
+            if ring.pop(&mut cursor).unwrap().is_none() {
+                let terms = Terms {
+                    epoch,
+                    expiry_ns: 100,
+                    limit_total_ns: 50,
+                    sms_max: 80,
+                    terms: 7,
+                };
+                lease.publish(&terms);
+            }
+        });
+        daemon.join().unwrap();
         high.join().unwrap();
         best_effort.join().unwrap();
     });
@@ -156,16 +172,19 @@ fn terms_are_read_whole_while_the_daemon_replaces_them() {
                 ));
             })
         };
-        for value in [10u32, 20] {
-            let terms = Terms {
-                epoch: 1,
-                expiry_ns: u64::from(value),
-                limit_total_ns: 100,
-                sms_max: value,
-                terms: 7,
-            };
-            lease.publish(&terms);
-        }
+        let writer = thread::spawn(move || {
+            for value in [10u32, 20] {
+                let terms = Terms {
+                    epoch: 1,
+                    expiry_ns: u64::from(value),
+                    limit_total_ns: 100,
+                    sms_max: value,
+                    terms: 7,
+                };
+                lease.publish(&terms);
+            }
+        });
+        writer.join().unwrap();
         reader.join().unwrap();
     });
 }
