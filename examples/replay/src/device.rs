@@ -1,0 +1,292 @@
+//! The driver calls of a replay, through cudarc: the module with the trace's kernels, the buffers,
+//! one request, and the check kernel.
+
+use std::ffi::{CString, c_void};
+
+use anyhow::{Context, Result, ensure};
+use cudarc::driver::result;
+use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUmodule, CUstream};
+use profiler::{Trace, TraceKernel};
+use softgpu::module_image::{ImageKernel, write_image};
+
+use crate::Options;
+
+/// Elements of the check vectors. Small: a check must not disturb what it checks.
+const CHECK_ELEMENTS: usize = 256;
+/// Threads per block of the check kernel.
+const CHECK_BLOCK: u32 = 256;
+/// After so many checks the vector starts again at zero, so that its integers stay exact in f32.
+const CHECKS_PER_ROUND: u64 = 1000;
+
+/// What a replay did, as it counted itself.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// Latency of each request, ns.
+    pub(crate) latencies_ns: Vec<u64>,
+    /// From the start to the last completion, ns.
+    pub(crate) elapsed_ns: u64,
+    /// Kernel launches that returned success.
+    pub(crate) launches: u64,
+    /// Bytes copied to the device.
+    pub copied_h2d_bytes: u64,
+    /// Bytes copied back.
+    pub copied_d2h_bytes: u64,
+    /// Results compared.
+    pub(crate) checks: u64,
+    /// Results that were wrong.
+    pub(crate) checks_wrong: u64,
+}
+
+/// The device with everything a replay needs.
+#[derive(Debug)]
+pub(crate) struct Device {
+    module: CUmodule,
+    functions: Vec<CUfunction>,
+    stream: CUstream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    input_on_device: CUdeviceptr,
+    output_on_device: CUdeviceptr,
+    check: Check,
+    check_every: usize,
+    launches: u64,
+    copied_h2d_bytes: u64,
+    copied_d2h_bytes: u64,
+}
+
+/// y += 1 · x with x[i] = i + 1: after n checks y[i] must be n · (i + 1), exactly.
+#[derive(Debug)]
+struct Check {
+    function: CUfunction,
+    x: CUdeviceptr,
+    y: CUdeviceptr,
+    /// Launches since `y` was last zero.
+    in_round: u64,
+    done: u64,
+    wrong: u64,
+}
+
+impl Device {
+    /// Opens device 0, loads the trace's kernels and allocates the buffers.
+    ///
+    /// # Errors
+    /// Any driver call that fails, with what it was for.
+    pub(crate) fn open(trace: &Trace, options: &Options) -> Result<Self> {
+        // SAFETY: the probe loads the library and looks nothing up.
+        let present = unsafe { cudarc::driver::sys::is_culib_present() };
+        ensure!(
+            present,
+            "libcuda.so.1 was not found: no NVIDIA driver and no software GPU here"
+        );
+        result::init().context("cuInit")?;
+        let device = result::device::get(0).context("cuDeviceGet")?;
+        // SAFETY: `device` is a device, and the context is made current before any use.
+        unsafe {
+            let context = result::primary_ctx::retain(device).context("retaining the context")?;
+            result::ctx::set_current(context).context("cuCtxSetCurrent")?;
+        }
+        let (module, functions) = load(trace)?;
+        let allocate = |bytes: usize| {
+            // SAFETY: a context is current.
+            unsafe { result::malloc_sync(bytes.max(1)) }.with_context(|| format!("{bytes} bytes"))
+        };
+        let mut this = Self {
+            module,
+            functions,
+            stream: std::ptr::null_mut(),
+            input: (0..options.input_bytes).map(|i| i as u8).collect(),
+            output: vec![0; options.output_bytes],
+            input_on_device: allocate(options.input_bytes)?,
+            output_on_device: allocate(options.output_bytes)?,
+            check: Check {
+                function: function(module, "saxpy")?,
+                x: allocate(CHECK_ELEMENTS * size_of::<f32>())?,
+                y: allocate(CHECK_ELEMENTS * size_of::<f32>())?,
+                in_round: 0,
+                done: 0,
+                wrong: 0,
+            },
+            check_every: options.check_every,
+            launches: 0,
+            copied_h2d_bytes: 0,
+            copied_d2h_bytes: 0,
+        };
+        let x: Vec<f32> = (1..=CHECK_ELEMENTS).map(|i| i as f32).collect();
+        this.copy_in_sync(this.check.x, &x)?;
+        this.copy_in_sync(this.check.y, &[0.0; CHECK_ELEMENTS])?;
+        Ok(this)
+    }
+
+    /// One request, from the first copy to the synchronisation, and its checks.
+    ///
+    /// # Errors
+    /// Any driver call that fails. A wrong result is counted, not an error.
+    pub(crate) fn request(&mut self, trace: &Trace) -> Result<()> {
+        // SAFETY: the buffer is as long as the allocation, and is not touched before the
+        // synchronisation below.
+        unsafe {
+            result::memcpy_htod_async(self.input_on_device, &self.input, self.stream)
+                .context("copying the input")?;
+        }
+        self.copied_h2d_bytes += self.input.len() as u64;
+        let mut checked = false;
+        for (index, &kernel) in trace.launches.iter().enumerate() {
+            let kernel = kernel as usize;
+            self.launch(self.functions[kernel], &trace.kernels[kernel])?;
+            if self.check_every != 0 && index % self.check_every == 0 {
+                self.launch_check()?;
+                checked = true;
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            result::memcpy_dtoh_async(&mut self.output, self.output_on_device, self.stream)
+                .context("copying the output")?;
+            result::stream::synchronize(self.stream).context("cuStreamSynchronize")?;
+        }
+        self.copied_d2h_bytes += self.output.len() as u64;
+        if checked { self.compare() } else { Ok(()) }
+    }
+
+    /// What was done so far, with the latencies that the caller measured.
+    pub(crate) fn replayed(&self, latencies_ns: Vec<u64>, elapsed_ns: u64) -> Replayed {
+        Replayed {
+            latencies_ns,
+            elapsed_ns,
+            launches: self.launches,
+            copied_h2d_bytes: self.copied_h2d_bytes,
+            copied_d2h_bytes: self.copied_d2h_bytes,
+            checks: self.check.done,
+            checks_wrong: self.check.wrong,
+        }
+    }
+
+    /// Frees what was allocated. Errors no longer matter.
+    pub(crate) fn close(self) {
+        for pointer in [
+            self.input_on_device,
+            self.output_on_device,
+            self.check.x,
+            self.check.y,
+        ] {
+            // SAFETY: allocated in `open`, and nothing is in flight after the last request.
+            let _ = unsafe { result::free_sync(pointer) };
+        }
+        // SAFETY: loaded in `open`; its functions are not used again.
+        let _ = unsafe { result::module::unload(self.module) };
+    }
+
+    fn launch(&mut self, function: CUfunction, kernel: &TraceKernel) -> Result<()> {
+        let [gx, gy, gz] = kernel.grid;
+        let [bx, by, bz] = kernel.block;
+        // SAFETY: the kernels of a trace take no parameters.
+        unsafe {
+            result::launch_kernel(
+                function,
+                (gx, gy, gz),
+                (bx, by, bz),
+                kernel.shared_bytes,
+                self.stream,
+                &mut [],
+            )
+        }
+        .with_context(|| format!("launching {}", kernel.name))?;
+        self.launches += 1;
+        Ok(())
+    }
+
+    fn launch_check(&mut self) -> Result<()> {
+        let (mut a, mut x, mut y) = (1.0f32, self.check.x, self.check.y);
+        let mut n = CHECK_ELEMENTS as u32;
+        let mut parameters = [
+            (&raw mut a).cast::<c_void>(),
+            (&raw mut x).cast(),
+            (&raw mut y).cast(),
+            (&raw mut n).cast(),
+        ];
+        // SAFETY: the parameters are saxpy's, in order, and both vectors have `n` elements.
+        unsafe {
+            result::launch_kernel(
+                self.check.function,
+                (1, 1, 1),
+                (CHECK_BLOCK, 1, 1),
+                0,
+                self.stream,
+                &mut parameters,
+            )
+        }
+        .context("launching the check kernel")?;
+        self.launches += 1;
+        self.check.in_round += 1;
+        Ok(())
+    }
+
+    fn compare(&mut self) -> Result<()> {
+        let mut y = [0.0f32; CHECK_ELEMENTS];
+        // SAFETY: `y` is as long as the vector on the device.
+        unsafe { result::memcpy_dtoh_sync(&mut y, self.check.y) }.context("copying the check")?;
+        self.copied_d2h_bytes += size_of_val(&y) as u64;
+        let expected = |i: usize| (self.check.in_round * (i as u64 + 1)) as f32;
+        let right = y.iter().enumerate().all(|(i, &value)| value == expected(i));
+        self.check.done += 1;
+        self.check.wrong += u64::from(!right);
+        if self.check.in_round >= CHECKS_PER_ROUND {
+            self.check.in_round = 0;
+            self.copy_in_sync(self.check.y, &[0.0; CHECK_ELEMENTS])?;
+        }
+        Ok(())
+    }
+
+    fn copy_in_sync(&mut self, to: CUdeviceptr, from: &[f32]) -> Result<()> {
+        // SAFETY: every vector on the device has `CHECK_ELEMENTS` elements, as `from` has.
+        unsafe { result::memcpy_htod_sync(to, from) }.context("copying a check vector")?;
+        self.copied_h2d_bytes += size_of_val(from) as u64;
+        Ok(())
+    }
+}
+
+/// Loads a module with every kernel of the trace and finds the functions, in the trace's order.
+fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
+    let kernels: Vec<ImageKernel> = trace
+        .kernels
+        .iter()
+        .map(|k| ImageKernel {
+            name: k.name.clone(),
+            block_ns: k.block_ns,
+            registers_per_thread: k.registers,
+            // The trace's shared memory is dynamic: it is given with each launch.
+            shared_bytes_per_block: 0,
+            compute_demand: f64::from(k.compute_demand),
+            bandwidth_demand: f64::from(k.bandwidth_demand),
+        })
+        .collect();
+    let image = CString::new(write_image(&kernels)).context("a kernel name with a NUL")?;
+    // SAFETY: the image is NUL-terminated and outlives the call.
+    let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.context(
+        "cuModuleLoadData refused the trace's kernels (only the software GPU can replay a trace)",
+    )?;
+    let functions = trace
+        .kernels
+        .iter()
+        .map(|kernel| {
+            let function = function(module, &kernel.name)?;
+            // SAFETY: a function of the module just loaded.
+            unsafe {
+                result::function::set_function_attribute(
+                    function,
+                    CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    i32::try_from(kernel.shared_bytes)?,
+                )
+            }
+            .with_context(|| format!("{} bytes of shared memory", kernel.shared_bytes))?;
+            Ok(function)
+        })
+        .collect::<Result<_>>()?;
+    Ok((module, functions))
+}
+
+fn function(module: CUmodule, name: &str) -> Result<CUfunction> {
+    // SAFETY: the module was loaded and not unloaded.
+    unsafe { result::module::get_function(module, CString::new(name)?) }
+        .with_context(|| format!("no kernel {name} in the module"))
+}

@@ -1,0 +1,115 @@
+//! Replays a trace through real driver-API calls: the job of Pillion's demonstrations and tests.
+//!
+//! A request is: copy the input to the device, launch every kernel of the trace in order on the
+//! default stream (where PyTorch computes), copy the output back, synchronise. Its latency runs
+//! from when it *should* have begun, so that waiting behind the previous request counts. A check
+//! kernel that really computes is launched among the others and its result compared, so that a
+//! launch that was lost, doubled or reordered is seen.
+//!
+//! It is an ordinary CUDA program: it knows nothing of Pillion but the clock, which it shares with
+//! the software GPU. Times in the output are milliseconds of that clock.
+
+mod arrivals;
+mod device;
+mod report;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use profiler::Trace;
+use protocol::clock::Clock;
+
+use crate::arrivals::Arrivals;
+use crate::device::{Device, Replayed};
+use crate::report::Report;
+
+/// Replays a kernel trace through the CUDA driver and reports the latency of each request.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Example: pillion-replay --trace model_kernels/resnet50_4_fwd --arrivals poisson \
+                  --rate 15 --seconds 10"
+)]
+struct Options {
+    /// Orion kernel file or Pillion trace.
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// When requests arrive: closed (the next when the last is done), poisson, uniform, or a file
+    /// (JSON list of gaps in seconds, DISB workload JSON, or one time in seconds per line).
+    #[arg(long, default_value = "closed", value_name = "KIND|FILE")]
+    arrivals: String,
+    /// Requests per second for poisson and uniform.
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
+    rate: Option<f64>,
+    /// Which list of a DISB workload file, counted from 0.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    arrivals_stream: usize,
+    /// How long requests arrive, in seconds of the clock.
+    #[arg(
+        long,
+        default_value_t = 10.0,
+        value_name = "S",
+        allow_negative_numbers = true
+    )]
+    seconds: f64,
+    /// Decides the Poisson arrivals; equal seeds, equal arrivals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Bytes copied to the device before each request (default: one 224 x 224 RGB image, fp32).
+    #[arg(long, default_value_t = 602_112, value_name = "BYTES")]
+    input_bytes: usize,
+    /// Bytes copied back after each request.
+    #[arg(long, default_value_t = 4_000, value_name = "BYTES")]
+    output_bytes: usize,
+    /// A check kernel after every N-th launch; 0 for none.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    check_every: usize,
+    /// Where to write the report as JSON; `-` is stdout.
+    #[arg(long, default_value = "-", value_name = "FILE")]
+    out: String,
+}
+
+fn main() -> std::process::ExitCode {
+    let options = Options::parse();
+    match replay(&options) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pillion-replay: {error:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(options: &Options) -> Result<()> {
+    let trace = Trace::read(&options.trace)?;
+    let arrivals = Arrivals::parse(options)?;
+    let clock = Clock::process();
+    clock.enter();
+    let mut device = Device::open(&trace, options)?;
+    let replayed = run(&trace, &arrivals, clock, &mut device)?;
+    let report = Report::new(replayed);
+    // Before the exit, which is not instant: time must not stand still for the others meanwhile.
+    report.write(&options.out)?;
+    device.close();
+    clock.leave();
+    Ok(())
+}
+
+/// The loop: one request at a time, each from its arrival to its synchronisation.
+fn run(trace: &Trace, arrivals: &Arrivals, clock: Clock, device: &mut Device) -> Result<Replayed> {
+    let start_ns = clock.now_ns();
+    let mut latencies_ns = Vec::new();
+    let mut end_ns = start_ns;
+    while let Some(arrival_ns) = arrivals.next_ns(latencies_ns.len(), start_ns, end_ns) {
+        while clock.now_ns() < arrival_ns {
+            clock.sleep_until(arrival_ns);
+        }
+        device
+            .request(trace)
+            .with_context(|| format!("request {} failed", latencies_ns.len()))?;
+        end_ns = clock.now_ns();
+        latencies_ns.push(end_ns - arrival_ns);
+    }
+    Ok(device.replayed(latencies_ns, end_ns - start_ns))
+}
