@@ -1,13 +1,14 @@
 //! A GPU in software: the pure device model.
 //!
-//! [`Gpu`] takes operations (kernel launches, copies, memsets, markers, waits) on streams of contexts
-//! and says when each completes. It reads no clock, does no IO, starts no thread and is deterministic:
-//! time is an argument, in nanoseconds, and never goes backwards. The same calls give the same
-//! completions, however often [`Gpu::advance`] is called in between.
+//! [`Gpu`] takes operations (kernel launches, copies, memsets, markers, waits) on streams of
+//! contexts and says when each completes. It reads no clock, does no IO, starts no thread and is
+//! deterministic: time is an argument, in nanoseconds, and never goes backwards. The same calls
+//! give the same completions, however often [`Gpu::advance`] is called in between.
 //!
 //! # What is modelled
 //!
-//! - SMs with limits on threads, registers, shared memory and resident blocks ([`Device`], `gpus.csv`).
+//! - SMs with limits on threads, registers, shared memory and resident blocks ([`Device`],
+//!   `gpus.csv`).
 //! - Blocks in waves, stream order, priorities between blocks that wait ([`Dispatch`]).
 //! - Contention for compute and for memory bandwidth, calibrated on Orion's Table 2 (`contention`).
 //! - One copy engine per direction between host and device.
@@ -15,22 +16,23 @@
 //!
 //! # What is not
 //!
-//! - Contents and addresses of memory, caches, clocks that follow temperature, launch overhead of the
-//!   host, warp scheduling inside an SM, clusters, cooperative launches, graphs (the caller submits their
-//!   nodes).
+//! - Contents and addresses of memory, caches, clocks that follow temperature, launch overhead of
+//!   the host, warp scheduling inside an SM, clusters, cooperative launches, graphs (the caller
+//!   submits their nodes).
 //! - Differences between blocks of one kernel: each takes the same time alone.
 //!
 //! # Words
 //!
-//! *Block*, *wave*: as CUDA; a wave is what of a grid is resident at once. *Cohort*: blocks of one kernel
-//! that started at the same instant; they end together. *Demand*: fraction of the device's compute or
-//! bandwidth that a kernel uses when all of it that can be resident is. *Work*: nanoseconds of solo
-//! execution; under contention work passes more slowly than time.
+//! *Block*, *wave*: as CUDA; a wave is what of a grid is resident at once. *Cohort*: blocks of one
+//! kernel that started at the same instant; they end together. *Demand*: fraction of the device's
+//! compute or bandwidth that a kernel uses when all of it that can be resident is. *Work*:
+//! nanoseconds of solo execution; under contention work passes more slowly than time.
 //!
 //! What the model says about a policy is a model's word; hardware is measured on hardware.
 
 #![forbid(unsafe_code)]
 
+pub use crate::builtin::{Builtin, Fault, Memory, Param};
 pub use crate::device::{ComputeCapability, Device};
 pub use crate::error::Error;
 pub use crate::gpu::{Completion, Config, Dispatch, Gpu, Sharing, Utilisation};
@@ -38,6 +40,10 @@ pub use crate::kernel::KernelShape;
 pub use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
 
+pub mod module_image;
+pub mod wire;
+
+mod builtin;
 mod compute;
 mod contention;
 mod copy_engine;

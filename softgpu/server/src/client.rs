@@ -1,0 +1,214 @@
+//! One client process as the server sees it: its pages, memory, contexts and streams.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use protocol::pages::BellPage;
+use protocol::segment::Mapping;
+use softgpu::wire::{
+    CONTEXTS, DevicePage, HOST_ARENA_BYTES, HostArena, PARAMS, STREAMS, StreamKind,
+};
+use softgpu::{Builtin, ContextId, Fault, Memory, StreamId};
+
+use crate::device_memory::DeviceMemory;
+use crate::shared::Shared;
+
+/// A connected process.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// What its counters are under.
+    pub(crate) label: String,
+    /// The command ring and what comes back.
+    pub(crate) page: Mapping<Shared<DevicePage>>,
+    /// Rung when a command completes that somebody sleeps for.
+    pub(crate) bell: Mapping<BellPage>,
+    /// Everything that its addresses can mean.
+    pub(crate) space: AddressSpace,
+    pub(crate) contexts: [Option<Context>; CONTEXTS],
+    /// By slot.
+    pub(crate) streams: Vec<Option<Stream>>,
+    /// Shut down to tell a client that it is no longer served.
+    pub(crate) socket: Arc<OwnedFd>,
+}
+
+/// What a client's addresses mean.
+#[derive(Debug)]
+pub(crate) struct AddressSpace {
+    pub(crate) device: DeviceMemory,
+    pub(crate) host: Mapping<Shared<HostArena>>,
+    /// Where the client mapped its arena; 0 if it has not said.
+    pub(crate) host_base: u64,
+}
+
+/// One context of a client.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) id: ContextId,
+    /// Slot of its legacy stream.
+    pub(crate) legacy: Option<u32>,
+    /// Slots of its blocking streams, those that are being destroyed included.
+    pub(crate) blocking: Vec<u32>,
+}
+
+/// One stream of a client.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    /// Slot of its context.
+    pub(crate) context: u32,
+    pub(crate) kind: StreamKind,
+    /// What the model was given and has not completed, in order.
+    pub(crate) pending: VecDeque<Pending>,
+    /// How many of these are commands of the client.
+    pub(crate) commands: u64,
+    /// Operation of the legacy stream that this one waits for already.
+    pub(crate) legacy_awaited: u64,
+    /// Operation of this stream that the legacy stream waits for already.
+    pub(crate) awaited_by_legacy: u64,
+}
+
+/// One operation given to the model.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Its number there.
+    pub(crate) gpu_seq: u64,
+    /// The client's number, if it is a command and not an ordering of ours.
+    pub(crate) seq: Option<u64>,
+    /// What happens when it completes.
+    pub(crate) effect: Effect,
+}
+
+/// What completing an operation changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// Nothing.
+    None,
+    /// Bytes move.
+    Copy { to: u64, from: u64, bytes: u64 },
+    /// Memory is filled.
+    Set {
+        to: u64,
+        width_bytes: u32,
+        value: u32,
+        count: u64,
+    },
+    /// A kernel is done, and perhaps one that computes.
+    Kernel {
+        builtin: Option<Builtin>,
+        params: [u64; PARAMS],
+    },
+    /// An event happens.
+    Event { event: u32, record: u64 },
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub(crate) fn new(
+        label: String,
+        page: Mapping<Shared<DevicePage>>,
+        bell: Mapping<BellPage>,
+        host: Mapping<Shared<HostArena>>,
+        socket: Arc<OwnedFd>,
+    ) -> Self {
+        Self {
+            label,
+            page,
+            bell,
+            space: AddressSpace {
+                device: DeviceMemory::default(),
+                host,
+                host_base: 0,
+            },
+            contexts: [const { None }; CONTEXTS],
+            streams: (0..STREAMS).map(|_| None).collect(),
+            socket,
+        }
+    }
+
+    /// Calls of missing entry points, as the driver counts them.
+    pub(crate) fn not_supported(&self) -> u64 {
+        self.page.not_supported.load(Ordering::Relaxed)
+    }
+
+    /// Notes a context's error; the first one stays.
+    pub(crate) fn fail_context(&self, context: u32, code: u32) {
+        let error = &self.page.errors.0[context as usize];
+        let _ = error.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Slots of a context's streams.
+    pub(crate) fn streams_of(&self, context: u32) -> Vec<u32> {
+        (0u32..)
+            .zip(&self.streams)
+            .filter(|(_, stream)| {
+                stream
+                    .as_ref()
+                    .is_some_and(|stream| stream.context == context)
+            })
+            .map(|(slot, _)| slot)
+            .collect()
+    }
+}
+
+/// Bytes that are in the server's hands at a time.
+const STRIP_BYTES: u64 = 1 << 20;
+
+impl AddressSpace {
+    /// Moves bytes from the first to the last.
+    pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
+        let mut strip = vec![0; bytes.min(STRIP_BYTES) as usize];
+        let mut done = 0;
+        while done < bytes {
+            let strip = &mut strip[..(bytes - done).min(STRIP_BYTES) as usize];
+            self.read(from.checked_add(done).ok_or(Fault)?, strip)?;
+            self.write(to.checked_add(done).ok_or(Fault)?, strip)?;
+            done += strip.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills memory with `count` values of 1, 2 or 4 bytes.
+    pub(crate) fn set(
+        &mut self,
+        to: u64,
+        width_bytes: u32,
+        value: u32,
+        count: u64,
+    ) -> Result<(), Fault> {
+        let pattern = value.to_le_bytes();
+        let pattern = &pattern[..width_bytes as usize];
+        let bytes = count.checked_mul(width_bytes.into()).ok_or(Fault)?;
+        let strip = pattern.repeat(bytes.min(STRIP_BYTES) as usize / pattern.len());
+        let mut done = 0;
+        while done < bytes {
+            let strip = &strip[..(bytes - done).min(STRIP_BYTES) as usize];
+            self.write(to.checked_add(done).ok_or(Fault)?, strip)?;
+            done += strip.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Offset in the host arena, if the address lies there.
+    fn host_offset(&self, address: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.host_base)?;
+        (self.host_base != 0 && offset < HOST_ARENA_BYTES).then_some(offset)
+    }
+}
+
+impl Memory for AddressSpace {
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        match self.host_offset(address) {
+            Some(offset) => self.host.read(offset, to).then_some(()).ok_or(Fault),
+            None => self.device.read(address, to),
+        }
+    }
+
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        match self.host_offset(address) {
+            Some(offset) => self.host.write(offset, from).then_some(()).ok_or(Fault),
+            None => self.device.write(address, from),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `softgpu-server`: the GPU that all processes with the stand-in driver share.
+//!
+//! It owns the device model (`softgpu::Gpu`), the device's memory and a socket. Each client process has a page with a
+//! ring of commands (`softgpu::wire`); the server submits them to the model, moves bytes and computes as things complete,
+//! and publishes what is complete.
+//!
+//! Two threads. The *main loop* lets time pass: on the virtual clock of `protocol` (`--clock-page`), or in real time,
+//! perhaps slower or faster by `--scale`. The *socket thread* answers messages in real time, notices clients that end,
+//! and ends the program on SIGTERM or SIGINT. One lock ([`world::World`]) is between them; nobody sleeps with it.
+//!
+//! The server counts what the device was given, per label of a process and independently of Pillion, and says it as
+//! JSON (`Stats` message, `--json-stats`).
+//!
+//! Times are device nanoseconds (`_ns`); real time is device time × scale.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use parking_lot::Mutex;
+use protocol::clock::coordinator::Coordinator;
+use softgpu::{Config, Device, Gpu, Sharing};
+
+use crate::socket::Socket;
+use crate::time_source::{RealTime, TimeSource};
+use crate::world::World;
+
+#[forbid(unsafe_code)]
+mod client;
+#[forbid(unsafe_code)]
+mod device_memory;
+#[forbid(unsafe_code)]
+mod label;
+#[forbid(unsafe_code)]
+mod main_loop;
+mod shared;
+#[forbid(unsafe_code)]
+mod socket;
+#[forbid(unsafe_code)]
+mod time_source;
+#[forbid(unsafe_code)]
+mod world;
+
+/// A GPU in software, shared by all processes that use the stand-in libcuda.so.1.
+#[derive(Debug, Parser)]
+#[command(
+    name = "softgpu-server",
+    version,
+    after_help = "Example:\n  softgpu-server --socket /tmp/gpu0.sock --device V100-SXM2-16GB --sharing mps &\n  \
+                  SOFTGPU_SOCKET=/tmp/gpu0.sock LD_LIBRARY_PATH=target/release ./program\n\n\
+                  SIGTERM or SIGINT ends it."
+)]
+struct Args {
+    /// Unix socket to listen at; goes into SOFTGPU_SOCKET of the programs.
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// Which GPU to be; an unknown name is answered with the list.
+    #[arg(long, value_name = "NAME", default_value = "V100-SXM2-16GB")]
+    device: String,
+    /// Whether kernels of different processes run side by side (mps) or in turns of 2 ms (timeslice).
+    #[arg(long, value_enum, default_value = "timeslice")]
+    sharing: SharingArg,
+    /// Whether waiting blocks of a stream with higher priority start first.
+    #[arg(long, value_enum, default_value = "on")]
+    block_priority: Switch,
+    /// Make a virtual clock at PATH; goes into PILLION_CLOCK of all programs, which must be built for it.
+    #[arg(long, value_name = "PATH")]
+    clock_page: Option<PathBuf>,
+    /// Processes that must have joined the virtual clock before time starts.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "clock_page")]
+    processes: u32,
+    /// Real nanoseconds per device nanosecond, without a virtual clock.
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_scale, conflicts_with = "clock_page")]
+    scale: f64,
+    /// Print the statistics as JSON at the end.
+    #[arg(long)]
+    json_stats: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SharingArg {
+    Mps,
+    Timeslice,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+fn main() -> ExitCode {
+    match serve(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("softgpu-server: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: &Args) -> anyhow::Result<()> {
+    let device = Device::by_name(&args.device)?;
+    let sharing = match args.sharing {
+        SharingArg::Mps => Sharing::Mps,
+        SharingArg::Timeslice => Sharing::TimeSlice,
+    };
+    let config = Config {
+        block_priority: args.block_priority == Switch::On,
+        ..Config::new(sharing, &device)
+    };
+    let time = match &args.clock_page {
+        Some(path) => {
+            let coordinator = Coordinator::create(path, args.processes)
+                .with_context(|| format!("cannot make the clock page {}", path.display()))?;
+            TimeSource::Virtual(Arc::new(coordinator))
+        }
+        None => TimeSource::Real(RealTime::start(args.scale)),
+    };
+    let uuid = uuid(&device.name, &args.socket);
+    let world = World::new(Gpu::new(device, config), uuid, time.clone())?;
+    let world = Arc::new(Mutex::new(world));
+    let socket = Socket::open(&args.socket)?;
+    let (shared, json_stats) = (Arc::clone(&world), args.json_stats);
+    std::thread::Builder::new()
+        .name("socket".into())
+        .spawn(move || exit_after(&socket_thread(socket, &shared, json_stats)))?;
+    match time {
+        TimeSource::Virtual(coordinator) => main_loop::run_virtual(&world, &coordinator),
+        TimeSource::Real(time) => Ok(main_loop::run_real(&world, time)?),
+    }
+}
+
+fn socket_thread(socket: Socket, world: &Mutex<World>, json_stats: bool) -> anyhow::Result<()> {
+    socket.serve(world)?;
+    if json_stats {
+        println!("{}", world.lock().stats());
+    }
+    Ok(())
+}
+
+/// Ends the program from the socket thread: the main loop may be waiting for a client that computes.
+fn exit_after(outcome: &anyhow::Result<()>) {
+    if let Err(error) = outcome {
+        eprintln!("softgpu-server: {error:#}");
+    }
+    std::process::exit(i32::from(outcome.is_err()));
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (1e-3..=1e6).contains(&scale) => Ok(scale),
+        _ => Err("expected a number from 0.001 to 1000000".into()),
+    }
+}
+
+/// Another one for each socket, so that two software GPUs on a machine are told apart; the same one again for the same.
+/// FNV-1a, 128 bits.
+fn uuid(device: &str, socket: &std::path::Path) -> [u8; 16] {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    let bytes = device
+        .bytes()
+        .chain([0])
+        .chain(socket.as_os_str().as_encoded_bytes().iter().copied());
+    bytes
+        .fold(OFFSET, |hash, byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(PRIME)
+        })
+        .to_le_bytes()
+}

@@ -1,0 +1,51 @@
+//! How time passes.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use protocol::clock::Clock;
+use protocol::clock::coordinator::Coordinator;
+
+use crate::time_source::RealTime;
+use crate::world::World;
+
+/// On the virtual clock: clients run one at a time; when none can, time goes to whatever comes next. Never returns.
+pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) -> ! {
+    loop {
+        world.lock().step();
+        if !coordinator.has_started() {
+            coordinator.idle();
+            continue;
+        }
+        if coordinator.run_one() {
+            continue;
+        }
+        // With the lock, so that the socket thread sees one time while it answers.
+        let locked = world.lock();
+        let deadline_ns = coordinator.next_deadline_ns();
+        let next_ns = deadline_ns.into_iter().chain(locked.next_event_ns()).min();
+        match next_ns {
+            Some(next_ns) => coordinator.advance_to(next_ns),
+            None => {
+                drop(locked);
+                coordinator.idle();
+            }
+        }
+    }
+}
+
+/// In real time: sleeps until the device's next event or a driver's ring. Never returns, but for an error.
+pub(crate) fn run_real(world: &Mutex<World>, time: RealTime) -> io::Result<()> {
+    let doorbell = world.lock().doorbell()?;
+    loop {
+        let seen = doorbell.bell.read();
+        let next_ns = {
+            let mut world = world.lock();
+            world.step();
+            world.next_event_ns()
+        };
+        let deadline_ns = next_ns.map(|next_ns| time.monotonic_ns(next_ns));
+        doorbell.bell.wait(&Clock::monotonic(), seen, deadline_ns);
+    }
+}

@@ -1,0 +1,192 @@
+//! The socket: connections, messages, and the end of the program.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use parking_lot::Mutex;
+use protocol::hello::{connect_to, listen_at, receive, send, send_status};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{PidfdFlags, pidfd_open};
+use softgpu::wire::Request;
+
+use crate::world::{CLIENTS_MAX, ClientId, World};
+
+/// Connections at a time, of drivers and of tools.
+const CONNECTIONS_MAX: usize = 2 * CLIENTS_MAX;
+
+/// The socket thread's state.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    listener: OwnedFd,
+    path: PathBuf,
+    signals: SignalFd,
+    connections: BTreeMap<u64, Connection>,
+    connection_next: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: Arc<OwnedFd>,
+    /// Readable when the process has ended, even if a child of it still has the socket open.
+    process: Option<OwnedFd>,
+    client: Option<ClientId>,
+}
+
+/// What a connection's poll said.
+enum Heard {
+    Message(u64),
+    End(u64),
+}
+
+impl Socket {
+    /// Listens at `path`, taking the place of a server that is gone. Call it before threads are started: it blocks
+    /// SIGTERM and SIGINT, which [`Self::serve`] then waits for.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        if connect_to(path).is_ok() {
+            bail!("another server listens at {}", path.display());
+        }
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+        }
+        let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+        signals.thread_block().context("cannot block signals")?;
+        let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
+            .context("cannot make a signal descriptor")?;
+        let listener =
+            listen_at(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            signals,
+            connections: BTreeMap::new(),
+            connection_next: 0,
+        })
+    }
+
+    /// Answers until a signal asks for the end, and removes the socket's file.
+    pub(crate) fn serve(mut self, world: &Mutex<World>) -> io::Result<()> {
+        loop {
+            let (is_asked_to_end, is_called, heard) = self.listen()?;
+            if is_asked_to_end {
+                return std::fs::remove_file(&self.path);
+            }
+            for heard in heard {
+                let (id, keep) = match heard {
+                    Heard::Message(id) => (id, self.handle_message(id, world)),
+                    Heard::End(id) => (id, false),
+                };
+                if !keep {
+                    self.hang_up(id, world);
+                }
+            }
+            if is_called {
+                self.accept();
+            }
+        }
+    }
+
+    fn listen(&self) -> io::Result<(bool, bool, Vec<Heard>)> {
+        let fds: Vec<(Option<u64>, BorrowedFd<'_>, bool)> = [
+            (None, self.signals.as_fd(), false),
+            (None, self.listener.as_fd(), false),
+        ]
+        .into_iter()
+        .chain(self.connections.iter().flat_map(|(&id, connection)| {
+            let process = connection
+                .process
+                .iter()
+                .map(move |fd| (Some(id), fd.as_fd(), true));
+            process.chain([(Some(id), connection.socket.as_fd(), false)])
+        }))
+        .collect();
+        let mut polled: Vec<PollFd<'_>> = fds
+            .iter()
+            .map(|(_, fd, _)| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+            .collect();
+        rustix::io::retry_on_intr(|| poll(&mut polled, None))?;
+        let is_ready = |index: usize| !polled[index].revents().is_empty();
+        let heard = fds.iter().enumerate().filter(|&(index, _)| is_ready(index));
+        let heard = heard.filter_map(|(_, &(id, _, is_process))| {
+            Some(if is_process {
+                Heard::End(id?)
+            } else {
+                Heard::Message(id?)
+            })
+        });
+        Ok((is_ready(0), is_ready(1), heard.collect()))
+    }
+
+    fn accept(&mut self) {
+        // A caller that hung up again, or one too many, is no reason to end.
+        let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
+            return;
+        };
+        if self.connections.len() >= CONNECTIONS_MAX {
+            return;
+        }
+        let peer = socket_peercred(&socket).ok();
+        let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        let connection = Connection {
+            socket: Arc::new(socket),
+            process,
+            client: None,
+        };
+        self.connections.insert(self.connection_next, connection);
+        self.connection_next += 1;
+    }
+
+    /// Whether the connection goes on.
+    fn handle_message(&mut self, id: u64, world: &Mutex<World>) -> bool {
+        // A connection may have ended earlier in this round.
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return true;
+        };
+        let Ok((packet, _)) = receive(&connection.socket) else {
+            return false;
+        };
+        let Ok(request) = Request::decode(&packet) else {
+            return false;
+        };
+        match (connection.client, request) {
+            (None, Request::Hello { label }) => connection.welcome(&label, world),
+            (None, Request::Stats) => {
+                let stats = world.lock().stats();
+                let _ = send_status(&connection.socket, &stats);
+                false
+            }
+            (Some(client), request) => {
+                let reply = world.lock().handle_request(client, &request);
+                reply.is_some_and(|reply| send(&connection.socket, &reply.encode(), &[]).is_ok())
+            }
+            (None, _) => false,
+        }
+    }
+
+    fn hang_up(&mut self, id: u64, world: &Mutex<World>) {
+        if let Some(client) = self.connections.remove(&id).and_then(|c| c.client) {
+            world.lock().remove_client(client);
+        }
+    }
+}
+
+impl Connection {
+    fn welcome(&mut self, label: &str, world: &Mutex<World>) -> bool {
+        let added = world.lock().add_client(label, Arc::clone(&self.socket));
+        let Ok((client, reply, fds)) = added else {
+            return false;
+        };
+        self.client = Some(client);
+        let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        send(&self.socket, &reply.encode(), &fds).is_ok()
+    }
+}

@@ -1,0 +1,368 @@
+//! Taking commands out of the clients' rings and giving them to the model.
+
+use std::collections::VecDeque;
+
+use rustix::net::{Shutdown, shutdown};
+use softgpu::wire::{Command, DEVICE_SPAN_BYTES, STREAM_DEPTH_MAX, StreamKind};
+use softgpu::{Builtin, CopyDirection, Error, KernelShape, Op};
+
+use super::{ClientId, World};
+use crate::client::{Effect, Pending, Stream};
+use crate::label::Counters;
+
+/// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES.
+const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
+/// CUDA_ERROR_LAUNCH_FAILED.
+const LAUNCH_FAILED: u32 = 719;
+
+/// What a well-meaning driver never does; the client is not served any longer.
+#[derive(Debug)]
+struct Violation;
+
+impl World {
+    /// Takes all commands of one client.
+    pub(super) fn take_commands(&mut self, id: ClientId) {
+        while let Some(command) = self.clients.get(&id).and_then(|client| client.page.take()) {
+            let handled = command
+                .map_err(|_| Violation)
+                .and_then(|c| self.handle_command(id, c));
+            if handled.is_err() {
+                if let Some(client) = self.clients.get(&id) {
+                    // Its end of the socket is all that tells it; if that is gone, so is the client.
+                    let _ = shutdown(&client.socket, Shutdown::Both);
+                }
+                return self.remove_client(id);
+            }
+        }
+    }
+
+    fn handle_command(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
+        match command {
+            Command::CreateStream {
+                stream,
+                context,
+                priority,
+                kind,
+            } => self.create_stream(id, stream, context, priority, kind),
+            Command::DestroyStream { stream } => {
+                let stream = self.stream_mut(id, stream)?.id;
+                self.gpu.destroy_stream(stream).map_err(|_| Violation)
+            }
+            operation => self.handle_operation(id, operation),
+        }
+    }
+
+    /// What takes its turn in a stream.
+    fn handle_operation(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
+        match command {
+            Command::CreateStream { .. } | Command::DestroyStream { .. } => Err(Violation),
+            Command::Launch {
+                stream,
+                seq,
+                priority,
+                shape,
+                builtin,
+                params,
+            } => {
+                let effect = Effect::Kernel {
+                    builtin: Builtin::from_number(builtin),
+                    params,
+                };
+                self.launch(id, stream, seq, shape, priority, effect)
+            }
+            Command::Copy {
+                stream,
+                seq,
+                direction,
+                to,
+                from,
+                bytes,
+            } => {
+                within_device(bytes)?;
+                let effect = Effect::Copy { to, from, bytes };
+                self.copy(id, stream, seq, direction, bytes, effect)
+            }
+            Command::Set {
+                stream,
+                seq,
+                to,
+                width_bytes,
+                value,
+                count,
+            } => {
+                let effect = Effect::Set {
+                    to,
+                    width_bytes,
+                    value,
+                    count,
+                };
+                let bytes = count.checked_mul(width_bytes.into()).ok_or(Violation)?;
+                self.set(id, stream, seq, bytes, effect)
+            }
+            Command::Record {
+                stream,
+                seq,
+                event,
+                record,
+            } => {
+                let effect = Effect::Event { event, record };
+                self.submit(id, stream, Some(seq), Op::Marker, effect)
+            }
+            Command::Wait {
+                stream,
+                seq,
+                other,
+                other_seq,
+            } => {
+                let op = self.wait_op(id, other, other_seq);
+                self.submit(id, stream, Some(seq), op, Effect::None)
+            }
+        }
+    }
+
+    fn create_stream(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        context: u32,
+        priority: i32,
+        kind: StreamKind,
+    ) -> Result<(), Violation> {
+        let client = self.clients.get_mut(&id).ok_or(Violation)?;
+        let owner = client.contexts[context as usize]
+            .as_mut()
+            .ok_or(Violation)?;
+        let gpu_stream = self
+            .gpu
+            .create_stream(owner.id, priority)
+            .map_err(|_| Violation)?;
+        if kind == StreamKind::Legacy {
+            owner.legacy = Some(slot);
+        }
+        owner.blocking.retain(|&other| other != slot);
+        if kind == StreamKind::Blocking {
+            owner.blocking.push(slot);
+        }
+        let stream = Stream {
+            id: gpu_stream,
+            context,
+            kind,
+            pending: VecDeque::new(),
+            commands: 0,
+            legacy_awaited: 0,
+            awaited_by_legacy: 0,
+        };
+        if let Some(earlier) = client.streams[slot as usize].replace(stream) {
+            self.streams.remove(&earlier.id);
+        }
+        self.streams.insert(gpu_stream, (id, slot));
+        Ok(())
+    }
+
+    fn launch(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        shape: KernelShape,
+        priority: Option<i32>,
+        effect: Effect,
+    ) -> Result<(), Violation> {
+        let is_beside_others = self
+            .clients
+            .iter()
+            .filter(|(other, _)| **other != id)
+            .flat_map(|(_, client)| client.contexts.iter().flatten())
+            .any(|context| self.gpu.in_flight_kernels(context.id) > 0);
+        match shape.check(self.gpu.device()) {
+            Ok(()) => {
+                self.submit(id, slot, Some(seq), Op::Kernel { shape, priority }, effect)?;
+                let counters = self.counters(id);
+                counters.launches += 1;
+                counters.launches_beside_others += u64::from(is_beside_others);
+                Ok(())
+            }
+            Err(error) => {
+                // The driver checks first, so this is a driver of another mind. The stream goes on without it.
+                let context = self.stream_mut(id, slot)?.context;
+                self.counters(id).faults += 1;
+                self.clients[&id].fail_context(context, refusal_code(&error));
+                self.submit(id, slot, Some(seq), Op::Marker, Effect::None)
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        direction: CopyDirection,
+        bytes: u64,
+        effect: Effect,
+    ) -> Result<(), Violation> {
+        self.submit(id, slot, Some(seq), Op::Copy { direction, bytes }, effect)?;
+        let counters = self.counters(id);
+        counters.copies += 1;
+        *bytes_counter(counters, direction) += bytes;
+        Ok(())
+    }
+
+    fn set(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        bytes: u64,
+        effect: Effect,
+    ) -> Result<(), Violation> {
+        within_device(bytes)?;
+        self.submit(id, slot, Some(seq), Op::Memset { bytes }, effect)?;
+        self.counters(id).set_bytes += bytes;
+        Ok(())
+    }
+
+    /// The model's operation for "wait for command `other_seq`".
+    fn wait_op(&self, id: ClientId, other: u32, other_seq: u64) -> Op {
+        let stream = self
+            .clients
+            .get(&id)
+            .and_then(|c| c.streams[other as usize].as_ref());
+        let awaited = stream.and_then(|stream| {
+            let is_it = |pending: &&Pending| pending.seq == Some(other_seq);
+            Some((stream.id, stream.pending.iter().find(is_it)?.gpu_seq))
+        });
+        match awaited {
+            Some((stream, seq)) => Op::Wait { stream, seq },
+            // Not pending: it is complete.
+            None => Op::Marker,
+        }
+    }
+
+    fn submit(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: Option<u64>,
+        op: Op,
+        effect: Effect,
+    ) -> Result<(), Violation> {
+        self.keep_legacy_order(id, slot)?;
+        self.submit_alone(id, slot, seq, op, effect)
+    }
+
+    fn submit_alone(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: Option<u64>,
+        op: Op,
+        effect: Effect,
+    ) -> Result<(), Violation> {
+        let now_ns = self.time.now_ns();
+        let client = self.clients.get_mut(&id).ok_or(Violation)?;
+        let stream = client.streams[slot as usize].as_mut().ok_or(Violation)?;
+        if stream.commands >= 2 * STREAM_DEPTH_MAX {
+            return Err(Violation);
+        }
+        let gpu_seq = self
+            .gpu
+            .submit(now_ns, stream.id, op)
+            .map_err(|_| Violation)?;
+        stream.commands += u64::from(seq.is_some());
+        stream.pending.push_back(Pending {
+            gpu_seq,
+            seq,
+            effect,
+        });
+        Ok(())
+    }
+
+    /// Puts waits before an operation so that it comes after what CUDA's legacy stream says it comes after.
+    fn keep_legacy_order(&mut self, id: ClientId, slot: u32) -> Result<(), Violation> {
+        let stream = self.stream_mut(id, slot)?;
+        let (context, kind) = (stream.context, stream.kind);
+        match kind {
+            StreamKind::NonBlocking => Ok(()),
+            StreamKind::Blocking => {
+                let client = &self.clients[&id];
+                let Some(legacy) = client.contexts[context as usize]
+                    .as_ref()
+                    .and_then(|c| c.legacy)
+                else {
+                    return Ok(());
+                };
+                let last = last_pending(client.streams[legacy as usize].as_ref());
+                let stream = self.stream_mut(id, slot)?;
+                match last {
+                    Some((other, seq)) if seq > stream.legacy_awaited => {
+                        stream.legacy_awaited = seq;
+                        self.submit_alone(
+                            id,
+                            slot,
+                            None,
+                            Op::Wait { stream: other, seq },
+                            Effect::None,
+                        )
+                    }
+                    _ => Ok(()),
+                }
+            }
+            StreamKind::Legacy => {
+                let owner = self.clients[&id].contexts[context as usize].as_ref();
+                for other in owner.map_or_else(Vec::new, |owner| owner.blocking.clone()) {
+                    let stream = self.stream_mut(id, other)?;
+                    let Some((gpu_stream, seq)) = last_pending(Some(stream)) else {
+                        continue;
+                    };
+                    if seq > stream.awaited_by_legacy {
+                        stream.awaited_by_legacy = seq;
+                        let op = Op::Wait {
+                            stream: gpu_stream,
+                            seq,
+                        };
+                        self.submit_alone(id, slot, None, op, Effect::None)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn stream_mut(&mut self, id: ClientId, slot: u32) -> Result<&mut Stream, Violation> {
+        let client = self.clients.get_mut(&id).ok_or(Violation)?;
+        client.streams[slot as usize].as_mut().ok_or(Violation)
+    }
+
+    fn counters(&mut self, id: ClientId) -> &mut Counters {
+        self.labels.of(&self.clients[&id].label)
+    }
+}
+
+fn last_pending(stream: Option<&Stream>) -> Option<(softgpu::StreamId, u64)> {
+    let stream = stream?;
+    Some((stream.id, stream.pending.back()?.gpu_seq))
+}
+
+fn within_device(bytes: u64) -> Result<(), Violation> {
+    if bytes <= DEVICE_SPAN_BYTES {
+        Ok(())
+    } else {
+        Err(Violation)
+    }
+}
+
+fn bytes_counter(counters: &mut Counters, direction: CopyDirection) -> &mut u64 {
+    match direction {
+        CopyDirection::HostToDevice => &mut counters.copied_h2d_bytes,
+        CopyDirection::DeviceToHost => &mut counters.copied_d2h_bytes,
+        CopyDirection::DeviceToDevice => &mut counters.copied_d2d_bytes,
+    }
+}
+
+fn refusal_code(error: &Error) -> u32 {
+    match error {
+        Error::LaunchTooLarge { .. } => LAUNCH_OUT_OF_RESOURCES,
+        _ => LAUNCH_FAILED,
+    }
+}

@@ -1,0 +1,355 @@
+//! Kernels that every module of the software GPU has and that really compute, so that a program can check results end
+//! to end.
+//!
+//! | name   | parameters | effect |
+//! |--------|------------|--------|
+//! | fill   | f32 *x, f32 value, u32 n | x[i] = value |
+//! | add    | f32 *a, f32 *b, f32 *c, u32 n | c[i] = a[i] + b[i] |
+//! | saxpy  | f32 a, f32 *x, f32 *y, u32 n | y[i] = a · x[i] + y[i] |
+//! | gemm   | f32 *a, f32 *b, f32 *c, u32 m, u32 n, u32 k | c = a · b; a is m × k, b is k × n, rows first |
+//! | reduce | f32 *x, f32 *out, u32 n | out[0] = Σ x[i], from the first to the last |
+//!
+//! All of n elements are computed whatever the grid is: the grid only decides what the launch occupies and for how long.
+//! The time is a roofline: operations at the device's peak or bytes at its peak bandwidth, whichever is longer, and a
+//! microsecond for start and end, spread evenly over the waves of the grid.
+
+use crate::device::Device;
+use crate::error::Error;
+use crate::kernel::KernelShape;
+use crate::wire::PARAMS;
+
+/// One of the kernels that compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Builtin {
+    /// `x[i] = value`.
+    Fill = 1,
+    /// `c[i] = a[i] + b[i]`.
+    Add = 2,
+    /// `y[i] = a · x[i] + y[i]`.
+    Saxpy = 3,
+    /// `c = a · b`.
+    Gemm = 4,
+    /// `out[0] = Σ x[i]`.
+    Reduce = 5,
+}
+
+/// Type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Param {
+    /// Device address, 8 bytes.
+    Pointer,
+    /// 4 bytes.
+    F32,
+    /// 4 bytes.
+    U32,
+}
+
+/// The client's memory as a kernel sees it.
+pub trait Memory {
+    /// Fills `to` from an address.
+    ///
+    /// # Errors
+    /// [`Fault`] if a byte of it is not the client's.
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault>;
+
+    /// Writes to an address.
+    ///
+    /// # Errors
+    /// [`Fault`] if a byte of it is not the client's.
+    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Fault>;
+}
+
+/// A kernel touched what is not the client's: CUDA's illegal address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault;
+
+/// Registers of each built-in kernel; limits no block of up to 1024 threads.
+pub(crate) const BUILTIN_REGISTERS: u32 = 32;
+/// Time that even an empty kernel takes; the shortest kernels in Orion's traces take 1 to 2 µs.
+const EMPTY_KERNEL_NS: f64 = 1_000.0;
+
+impl Builtin {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Fill, Self::Add, Self::Saxpy, Self::Gemm, Self::Reduce];
+
+    /// Its name in a module.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fill => "fill",
+            Self::Add => "add",
+            Self::Saxpy => "saxpy",
+            Self::Gemm => "gemm",
+            Self::Reduce => "reduce",
+        }
+    }
+
+    /// Types of its parameters, in order.
+    pub const fn params(self) -> &'static [Param] {
+        use Param::{F32, Pointer, U32};
+        match self {
+            Self::Fill => &[Pointer, F32, U32],
+            Self::Add => &[Pointer, Pointer, Pointer, U32],
+            Self::Saxpy => &[F32, Pointer, Pointer, U32],
+            Self::Gemm => &[Pointer, Pointer, Pointer, U32, U32, U32],
+            Self::Reduce => &[Pointer, Pointer, U32],
+        }
+    }
+
+    /// The kernel of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|builtin| builtin.name() == name)
+    }
+
+    /// The kernel of that number in a command.
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|&builtin| builtin as u32 == number)
+    }
+
+    /// What a launch with these parameters takes.
+    ///
+    /// # Errors
+    /// As [`KernelShape::check`].
+    pub fn shape(
+        self,
+        grid_blocks: u64,
+        threads_per_block: u32,
+        shared_bytes_per_block: u32,
+        params: &[u64; PARAMS],
+        device: &Device,
+    ) -> Result<KernelShape, Error> {
+        let (operations, bytes) = self.work(params);
+        // Tera-operations and giga-bytes per second are thousands and units per nanosecond.
+        let compute_ns = operations / (device.fp32_tflops() * 1e3);
+        let memory_ns = bytes / f64::from(device.bandwidth_gb_s.max(1));
+        let total_ns = compute_ns.max(memory_ns) + EMPTY_KERNEL_NS;
+        let shape = KernelShape {
+            grid_blocks,
+            threads_per_block,
+            registers_per_thread: BUILTIN_REGISTERS,
+            shared_bytes_per_block,
+            block_ns: 1,
+            compute_demand: compute_ns / total_ns,
+            bandwidth_demand: memory_ns / total_ns,
+        };
+        let waves = shape.waves(device)? as f64;
+        // A kernel that asks for longer than the model allows is refused when it is checked.
+        Ok(KernelShape {
+            block_ns: (total_ns / waves).ceil() as u64,
+            ..shape
+        })
+    }
+
+    /// Computes.
+    ///
+    /// # Errors
+    /// [`Fault`], with part of the result perhaps written.
+    pub fn run(self, params: &[u64; PARAMS], memory: &mut dyn Memory) -> Result<(), Fault> {
+        let number = |index: usize| params[index] as u32;
+        let float = |index: usize| f32::from_bits(params[index] as u32);
+        match self {
+            Self::Fill => fill(memory, params[0], float(1), number(2)),
+            Self::Add => pairwise(
+                memory,
+                [params[0], params[1], params[2]],
+                number(3),
+                |a, b| a + b,
+            ),
+            Self::Saxpy => {
+                let a = float(0);
+                let to = [params[1], params[2], params[2]];
+                pairwise(memory, to, number(3), |x, y| a.mul_add(x, y))
+            }
+            Self::Gemm => {
+                let [m, n, k] = [3, 4, 5].map(number);
+                gemm(memory, [params[0], params[1], params[2]], m, n, k)
+            }
+            Self::Reduce => reduce(memory, params[0], params[1], number(2)),
+        }
+    }
+
+    /// Floating-point operations, and bytes that go to or from device memory.
+    fn work(self, params: &[u64; PARAMS]) -> (f64, f64) {
+        let number = |index: usize| f64::from(params[index] as u32);
+        match self {
+            Self::Fill => (0.0, 4.0 * number(2)),
+            Self::Add => (number(3), 12.0 * number(3)),
+            Self::Saxpy => (2.0 * number(3), 12.0 * number(3)),
+            Self::Gemm => {
+                let [m, n, k] = [3, 4, 5].map(number);
+                (2.0 * m * n * k, 4.0 * (m * k + k * n + m * n))
+            }
+            Self::Reduce => (number(2), 4.0 * number(2)),
+        }
+    }
+}
+
+impl Param {
+    /// Size in the caller's memory.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::Pointer => 8,
+            Self::F32 | Self::U32 => 4,
+        }
+    }
+}
+
+/// Elements that are in the computer's memory at a time, so that a wrong n faults before it fills it.
+const STRIP: u32 = 1 << 18;
+
+/// First element and length of each strip.
+fn strips(n: u32) -> impl Iterator<Item = (u64, usize)> {
+    (0..n)
+        .step_by(STRIP as usize)
+        .map(move |first| (first.into(), STRIP.min(n - first) as usize))
+}
+
+fn element(base: u64, index: u64) -> u64 {
+    base.wrapping_add(4 * index)
+}
+
+fn load(memory: &dyn Memory, address: u64, count: usize) -> Result<Vec<f32>, Fault> {
+    let mut bytes = vec![0; 4 * count];
+    memory.read(address, &mut bytes)?;
+    let (words, _) = bytes.as_chunks::<4>();
+    Ok(words.iter().map(|&word| f32::from_le_bytes(word)).collect())
+}
+
+fn store(memory: &mut dyn Memory, address: u64, values: &[f32]) -> Result<(), Fault> {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    memory.write(address, &bytes)
+}
+
+fn fill(memory: &mut dyn Memory, x: u64, value: f32, n: u32) -> Result<(), Fault> {
+    strips(n).try_for_each(|(first, count)| store(memory, element(x, first), &vec![value; count]))
+}
+
+fn pairwise(
+    memory: &mut dyn Memory,
+    [left, right, to]: [u64; 3],
+    n: u32,
+    combine: impl Fn(f32, f32) -> f32,
+) -> Result<(), Fault> {
+    strips(n).try_for_each(|(first, count)| {
+        let left = load(memory, element(left, first), count)?;
+        let right = load(memory, element(right, first), count)?;
+        let sums: Vec<f32> = left
+            .iter()
+            .zip(&right)
+            .map(|(&l, &r)| combine(l, r))
+            .collect();
+        store(memory, element(to, first), &sums)
+    })
+}
+
+fn reduce(memory: &mut dyn Memory, x: u64, out: u64, n: u32) -> Result<(), Fault> {
+    let mut sum = 0.0;
+    for (first, count) in strips(n) {
+        sum = load(memory, element(x, first), count)?
+            .iter()
+            .fold(sum, |sum, x| sum + x);
+    }
+    store(memory, out, &[sum])
+}
+
+/// One row of c at a time.
+fn gemm(memory: &mut dyn Memory, [a, b, c]: [u64; 3], m: u32, n: u32, k: u32) -> Result<(), Fault> {
+    let columns = n as usize;
+    for row in 0..u64::from(m) {
+        let mut sums = vec![0.0f32; columns];
+        let left = load(memory, element(a, row * u64::from(k)), k as usize)?;
+        for (depth, &factor) in (0u64..).zip(&left) {
+            let right = load(memory, element(b, depth * u64::from(n)), columns)?;
+            for (sum, value) in sums.iter_mut().zip(right) {
+                *sum = factor.mul_add(value, *sum);
+            }
+        }
+        store(memory, element(c, row * u64::from(n)), &sums)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(Vec<u8>);
+
+    impl Memory for Bytes {
+        fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+            let from = self.0.get(address as usize..).ok_or(Fault)?;
+            to.copy_from_slice(from.get(..to.len()).ok_or(Fault)?);
+            Ok(())
+        }
+
+        fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Fault> {
+            let to = self.0.get_mut(address as usize..).ok_or(Fault)?;
+            to.get_mut(..from.len()).ok_or(Fault)?.copy_from_slice(from);
+            Ok(())
+        }
+    }
+
+    fn params(words: &[u64]) -> [u64; PARAMS] {
+        std::array::from_fn(|i| words.get(i).copied().unwrap_or(0))
+    }
+
+    fn bits(value: f32) -> u64 {
+        value.to_bits().into()
+    }
+
+    #[test]
+    fn results_are_those_of_arithmetic() {
+        let mut memory = Bytes(vec![0; 1024]);
+        let run = |memory: &mut Bytes, builtin: Builtin, words: &[u64]| {
+            builtin.run(&params(words), memory).unwrap();
+        };
+        run(&mut memory, Builtin::Fill, &[0, bits(2.0), 4]);
+        run(&mut memory, Builtin::Fill, &[16, bits(3.0), 4]);
+        run(&mut memory, Builtin::Add, &[0, 16, 32, 4]);
+        assert_eq!(load(&memory, 32, 4).unwrap(), [5.0; 4]);
+        run(&mut memory, Builtin::Saxpy, &[bits(10.0), 0, 32, 3]);
+        assert_eq!(load(&memory, 32, 4).unwrap(), [25.0, 25.0, 25.0, 5.0]);
+        run(&mut memory, Builtin::Reduce, &[32, 64, 4]);
+        assert_eq!(load(&memory, 64, 1).unwrap(), [80.0]);
+        store(&mut memory, 128, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        store(&mut memory, 256, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        run(&mut memory, Builtin::Gemm, &[128, 256, 512, 2, 2, 3]);
+        assert_eq!(load(&memory, 512, 4).unwrap(), [22.0, 28.0, 49.0, 64.0]);
+    }
+
+    #[test]
+    fn a_wrong_count_faults() {
+        let mut memory = Bytes(vec![0; 64]);
+        for builtin in Builtin::ALL {
+            let mut words = params(&[0; PARAMS]);
+            for (word, param) in words.iter_mut().zip(builtin.params()) {
+                *word = if *param == Param::U32 {
+                    u32::MAX.into()
+                } else {
+                    0
+                };
+            }
+            assert_eq!(builtin.run(&words, &mut memory), Err(Fault), "{builtin:?}");
+        }
+    }
+
+    #[test]
+    fn a_large_add_takes_the_time_of_its_bytes() {
+        let device = Device::by_name("V100-SXM2-16GB").unwrap();
+        let words = params(&[0, 0, 0, 100_000_000]);
+        let shape = Builtin::Add
+            .shape(390_625, 256, 0, &words, &device)
+            .unwrap();
+        let solo_ns = shape.solo_ns(&device).unwrap() as f64;
+        let expected_ns = 12.0 * 1e8 / 898.0 + 1000.0;
+        assert!(
+            (solo_ns / expected_ns - 1.0).abs() < 0.01,
+            "{solo_ns} {expected_ns}"
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! What the stand-in driver and the device server say to each other.
+//!
+//! Two ways: *messages* over a `SOCK_SEQPACKET` socket for what is rare and needs an answer
+//! ([`Request`], [`Reply`]: hello, contexts, memory, statistics), and *commands* in a ring in
+//! shared memory for what is frequent and needs none ([`Command`]: launches, copies, events). What
+//! came of a command is read from the same page: per stream the number of the last command that is
+//! complete, per event the time at which it happened, per context its error.
+//!
+//! One [`DevicePage`] per client process. The driver puts commands, one thread at a time; the
+//! server takes them. Neither believes the other: a command is copied out, decoded and checked, and
+//! every index is bounded by the tables below. Numbers are little-endian.
+//!
+//! **Host memory.** What the device reads from and writes to the host lies in the client's *host
+//! arena*, a sparse memory file that both map: pinned allocations and staging for pageable copies.
+//! **Device memory** exists in the server only; its addresses begin at [`DEVICE_BASE`] in every
+//! client, as address spaces of processes are separate.
+//!
+//! **Waiting.** Who waits for a command reads the client's progress bell, lowers the stream's
+//! `wanted` word to the command's number, looks whether it is complete, and only then sleeps. The
+//! server publishes `completed`, then looks at `wanted`, and rings only if somebody's number was
+//! reached. Both words are sequentially consistent, so one side sees the other; and a wish that is
+//! overwritten was made before a ring that the sleeper has not yet counted, so it does not sleep.
+//!
+//! Times are device nanoseconds, sizes bytes. A *slot* is an index into one of the page's tables.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+pub use arena::HostArena;
+pub use command::{Command, StreamKind};
+pub use message::{Reply, Request};
+
+mod arena;
+mod command;
+mod message;
+
+/// Version of everything in this file; both sides must have the same.
+pub const WIRE_VERSION: u32 = 1;
+/// "softgpu1", at the head of a page.
+pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
+/// Contexts of one client.
+pub const CONTEXTS: usize = 16;
+/// Streams of one client, over all of its contexts.
+pub const STREAMS: usize = 1024;
+/// Events of one client.
+pub const EVENTS: usize = 16_384;
+/// Commands that the ring holds.
+pub const COMMANDS: usize = 1024;
+/// Commands of one stream that may be incomplete; the driver waits before it puts more. CUDA's
+/// drivers block at a depth of about a thousand launches.
+pub const STREAM_DEPTH_MAX: u64 = 1024;
+/// 64-bit words of a command.
+pub const COMMAND_WORDS: usize = 24;
+/// Parameters of a built-in kernel.
+pub const PARAMS: usize = 8;
+/// Address of the first byte of device memory, in every client. Far from where Linux maps programs,
+/// heaps and libraries.
+pub const DEVICE_BASE: u64 = 0x0200_0000_0000;
+/// Addresses above [`DEVICE_BASE`] that belong to the device, far more than any device has memory.
+pub const DEVICE_SPAN_BYTES: u64 = 1 << 40;
+/// Allocations are multiples of this, and aligned to it, as CUDA's are at least.
+pub const ALLOCATION_ALIGN_BYTES: u64 = 512;
+/// Size of a host arena. Pages are used only once they are touched.
+pub const HOST_ARENA_BYTES: u64 = 16 << 30;
+/// Greatest stream priority; as in CUDA, the lower number goes first.
+pub const PRIORITY_GREATEST: i32 = -5;
+/// Least stream priority.
+pub const PRIORITY_LEAST: i32 = 0;
+/// Longest packet.
+pub const PACKET_BYTES_MAX: usize = 32 * 1024;
+/// Longest label or device name in a packet.
+pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Puts a word on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Line<T>(pub T);
+
+/// What one client and the server share.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DevicePage {
+    /// [`PAGE_MAGIC`].
+    pub magic: AtomicU64,
+    /// Calls of entry points that the software GPU does not have.
+    pub not_supported: AtomicU64,
+    /// Commands taken out, ever. The server writes.
+    pub taken: Line<AtomicU64>,
+    /// Commands put in, ever. The driver writes.
+    pub put: Line<AtomicU64>,
+    /// First error of each context, a CUDA result code; 0 is none. The server writes.
+    pub errors: Line<[AtomicU32; CONTEXTS]>,
+    /// Progress of each stream.
+    pub streams: [StreamProgress; STREAMS],
+    /// When each event happened.
+    pub events: [EventTime; EVENTS],
+    /// The ring.
+    pub commands: [CommandSlot; COMMANDS],
+}
+
+/// How far a stream has come.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct StreamProgress {
+    /// Number of the last command that is complete.
+    pub completed: AtomicU64,
+    /// Lowest number that somebody sleeps for; `u64::MAX` if nobody does.
+    pub wanted: AtomicU64,
+}
+
+/// The last record of an event that is complete.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct EventTime {
+    /// Number of the record; later records have higher numbers.
+    pub record: AtomicU64,
+    /// When it happened.
+    pub at_ns: AtomicU64,
+}
+
+/// One command as words.
+#[derive(Debug)]
+#[repr(C)]
+pub struct CommandSlot(pub [AtomicU64; COMMAND_WORDS]);
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<StreamProgress>() == 16 && size_of::<EventTime>() == 16);
+    assert!(size_of::<CommandSlot>() == 8 * COMMAND_WORDS);
+    assert!(offset_of!(DevicePage, taken) == 64 && offset_of!(DevicePage, put) == 128);
+    assert!(offset_of!(DevicePage, errors) == 192 && offset_of!(DevicePage, streams) == 256);
+    assert!(offset_of!(DevicePage, events) == 256 + 16 * STREAMS);
+    assert!(offset_of!(DevicePage, commands) == 256 + 16 * (STREAMS + EVENTS));
+    assert!(
+        size_of::<DevicePage>() == 256 + 16 * (STREAMS + EVENTS) + 8 * COMMAND_WORDS * COMMANDS
+    );
+};
+
+/// What was wrong with a command or packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// A number that names nothing.
+    #[error("unknown {0}")]
+    Unknown(&'static str),
+    /// Less than the message needs.
+    #[error("packet cut short")]
+    Short,
+    /// A text that is too long or not UTF-8.
+    #[error("bad text")]
+    Text,
+    /// The other side is of another build.
+    #[error(
+        "the peer speaks version {0} of the software GPU's protocol, this build {WIRE_VERSION}"
+    )]
+    Version(u32),
+}
+
+impl DevicePage {
+    /// Makes zeroed memory a page. The server calls it before it hands the page out.
+    pub fn initialise(&self) {
+        for stream in &self.streams {
+            stream.wanted.store(u64::MAX, Ordering::Relaxed);
+        }
+        self.magic.store(PAGE_MAGIC, Ordering::Release);
+    }
+
+    /// Puts a command; says no if the ring is full. Only one thread may put at a time.
+    pub fn try_put(&self, command: &Command) -> bool {
+        let put = self.put.0.load(Ordering::Relaxed);
+        // Acquire pairs with the Release in `take`: the slot's old words have been read.
+        if put.wrapping_sub(self.taken.0.load(Ordering::Acquire)) >= COMMANDS as u64 {
+            return false;
+        }
+        let slot = &self.commands[put as usize % COMMANDS];
+        for (to, word) in slot.0.iter().zip(command.encode()) {
+            to.store(word, Ordering::Relaxed);
+        }
+        // Release pairs with the Acquire in `take`: who sees the count sees the words.
+        self.put.0.store(put + 1, Ordering::Release);
+        true
+    }
+
+    /// Takes the next command. Only the server takes, one thread at a time. A client that moves
+    /// `put` by more than the ring holds harms itself: it gets its own old words again.
+    pub fn take(&self) -> Option<Result<Command, WireError>> {
+        let taken = self.taken.0.load(Ordering::Relaxed);
+        if self.put.0.load(Ordering::Acquire) == taken {
+            return None;
+        }
+        let slot = &self.commands[taken as usize % COMMANDS];
+        let words = std::array::from_fn(|word| slot.0[word].load(Ordering::Relaxed));
+        self.taken.0.store(taken.wrapping_add(1), Ordering::Release);
+        Some(Command::decode(&words))
+    }
+
+    /// Whether command `seq` of a stream is complete.
+    pub fn is_complete(&self, stream: u32, seq: u64) -> bool {
+        // Acquire pairs with the store in `publish`: who sees the command complete sees what it
+        // did.
+        self.streams[stream as usize]
+            .completed
+            .load(Ordering::SeqCst)
+            >= seq
+    }
+
+    /// Says that somebody is about to sleep for `seq`. Check [`Self::is_complete`] once more
+    /// afterwards.
+    pub fn want(&self, stream: u32, seq: u64) {
+        self.streams[stream as usize]
+            .wanted
+            .fetch_min(seq, Ordering::SeqCst);
+    }
+
+    /// Says that command `seq` is complete. True if somebody must be woken; whoever wakes and is
+    /// not served asks again.
+    pub fn publish(&self, stream: u32, seq: u64) -> bool {
+        let progress = &self.streams[stream as usize];
+        progress.completed.store(seq, Ordering::SeqCst);
+        if progress.wanted.load(Ordering::SeqCst) > seq {
+            return false;
+        }
+        progress.wanted.store(u64::MAX, Ordering::SeqCst);
+        true
+    }
+
+    /// Writes down when a record of an event happened, unless a later record already did.
+    pub fn publish_event(&self, event: u32, record: u64, at_ns: u64) {
+        let time = &self.events[event as usize];
+        if time.record.load(Ordering::Relaxed) <= record {
+            time.at_ns.store(at_ns, Ordering::Relaxed);
+            time.record.store(record, Ordering::Release);
+        }
+    }
+}
+
+fn slot(number: u32, slots: usize, what: &'static str) -> Result<u32, WireError> {
+    if (number as usize) < slots {
+        Ok(number)
+    } else {
+        Err(WireError::Unknown(what))
+    }
+}

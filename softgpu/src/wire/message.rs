@@ -1,0 +1,300 @@
+//! Messages: questions and answers over the socket.
+
+use super::{CONTEXTS, TEXT_BYTES_MAX, WIRE_VERSION, WireError, slot};
+
+/// What a client or an operator's tool asks over the socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// First message of a driver.
+    Hello {
+        /// Name of this process in the server's statistics.
+        label: String,
+    },
+    /// Where the driver mapped its host arena.
+    MapHost {
+        /// Address of its first byte.
+        base: u64,
+    },
+    /// A new context.
+    CreateContext,
+    /// Its work is forgotten and its memory freed.
+    DestroyContext {
+        /// Slot of the context.
+        context: u32,
+    },
+    /// Device memory.
+    Allocate {
+        /// Slot of the context.
+        context: u32,
+        /// How much; more than 0.
+        bytes: u64,
+    },
+    /// Give it back.
+    Free {
+        /// As [`Reply::Allocated`] said.
+        address: u64,
+    },
+    /// How much memory is free.
+    MemoryInfo,
+    /// The server's statistics as JSON, in packets; then it closes the connection.
+    Stats,
+}
+
+/// What the server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Request::Hello`]. With it come the descriptors of the device page, the host arena, the
+    /// client's progress bell and the server's doorbell.
+    Welcome {
+        /// Name of the device in the table.
+        device: String,
+        /// Its identity.
+        uuid: [u8; 16],
+        /// Whether time is virtual; the client must then be on the same clock.
+        is_virtual: bool,
+    },
+    /// Done.
+    Done,
+    /// To [`Request::CreateContext`].
+    Context {
+        /// Slot of the context.
+        context: u32,
+    },
+    /// To [`Request::Allocate`].
+    Allocated {
+        /// First address.
+        address: u64,
+    },
+    /// To [`Request::MemoryInfo`].
+    Memory {
+        /// Bytes that nobody holds.
+        free_bytes: u64,
+        /// Bytes of the device.
+        total_bytes: u64,
+    },
+    /// Not done.
+    Refused {
+        /// A CUDA result code.
+        code: u32,
+    },
+}
+
+impl Request {
+    /// As a packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { label } => packet(1, &[], Some(label)),
+            Self::MapHost { base } => packet(2, &[*base], None),
+            Self::CreateContext => packet(3, &[], None),
+            Self::DestroyContext { context } => packet(4, &[(*context).into()], None),
+            Self::Allocate { context, bytes } => packet(5, &[(*context).into(), *bytes], None),
+            Self::Free { address } => packet(6, &[*address], None),
+            Self::MemoryInfo => packet(7, &[], None),
+            Self::Stats => packet(8, &[], None),
+        }
+    }
+
+    /// Reads a packet from a process that is not believed.
+    ///
+    /// # Errors
+    /// As [`WireError`] says.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let (kind, mut reader) = Reader::open(bytes)?;
+        Ok(match kind {
+            1 => Self::Hello {
+                label: reader.text()?,
+            },
+            2 => Self::MapHost {
+                base: reader.number()?,
+            },
+            3 => Self::CreateContext,
+            4 => Self::DestroyContext {
+                context: reader.context()?,
+            },
+            5 => Self::Allocate {
+                context: reader.context()?,
+                bytes: reader.number()?,
+            },
+            6 => Self::Free {
+                address: reader.number()?,
+            },
+            7 => Self::MemoryInfo,
+            8 => Self::Stats,
+            _ => return Err(WireError::Unknown("request")),
+        })
+    }
+}
+
+impl Reply {
+    /// As a packet.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome {
+                device,
+                uuid,
+                is_virtual,
+            } => {
+                let id = u128::from_le_bytes(*uuid);
+                packet(
+                    1,
+                    &[id as u64, (id >> 64) as u64, (*is_virtual).into()],
+                    Some(device),
+                )
+            }
+            Self::Done => packet(2, &[], None),
+            Self::Context { context } => packet(3, &[(*context).into()], None),
+            Self::Allocated { address } => packet(4, &[*address], None),
+            Self::Memory {
+                free_bytes,
+                total_bytes,
+            } => packet(5, &[*free_bytes, *total_bytes], None),
+            Self::Refused { code } => packet(6, &[(*code).into()], None),
+        }
+    }
+
+    /// Reads the server's packet.
+    ///
+    /// # Errors
+    /// As [`WireError`] says.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let (kind, mut reader) = Reader::open(bytes)?;
+        Ok(match kind {
+            1 => {
+                let id = u128::from(reader.number()?) | u128::from(reader.number()?) << 64;
+                let is_virtual = reader.number()? != 0;
+                Self::Welcome {
+                    device: reader.text()?,
+                    uuid: id.to_le_bytes(),
+                    is_virtual,
+                }
+            }
+            2 => Self::Done,
+            3 => Self::Context {
+                context: reader.context()?,
+            },
+            4 => Self::Allocated {
+                address: reader.number()?,
+            },
+            5 => Self::Memory {
+                free_bytes: reader.number()?,
+                total_bytes: reader.number()?,
+            },
+            6 => Self::Refused {
+                code: reader.number()? as u32,
+            },
+            _ => return Err(WireError::Unknown("reply")),
+        })
+    }
+}
+
+/// Version and kind, then numbers, then perhaps a text to the end, cut at [`TEXT_BYTES_MAX`].
+fn packet(kind: u32, numbers: &[u64], text: Option<&str>) -> Vec<u8> {
+    let mut bytes = WIRE_VERSION.to_le_bytes().to_vec();
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    if let Some(text) = text {
+        bytes.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES_MAX)]);
+    }
+    bytes
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn open(bytes: &'a [u8]) -> Result<(u32, Self), WireError> {
+        let mut reader = Self { rest: bytes };
+        let word = reader.number()?;
+        match word as u32 {
+            WIRE_VERSION => Ok(((word >> 32) as u32, reader)),
+            other => Err(WireError::Version(other)),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, WireError> {
+        let (number, rest) = self.rest.split_first_chunk().ok_or(WireError::Short)?;
+        self.rest = rest;
+        Ok(u64::from_le_bytes(*number))
+    }
+
+    fn context(&mut self) -> Result<u32, WireError> {
+        let number = u32::try_from(self.number()?).map_err(|_| WireError::Unknown("context"))?;
+        slot(number, CONTEXTS, "context")
+    }
+
+    fn text(&mut self) -> Result<String, WireError> {
+        if self.rest.len() > TEXT_BYTES_MAX {
+            return Err(WireError::Text);
+        }
+        String::from_utf8(self.rest.to_vec()).map_err(|_| WireError::Text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::DEVICE_BASE;
+
+    #[test]
+    fn messages_survive_the_journey() {
+        for request in [
+            Request::Hello { label: "hp".into() },
+            Request::MapHost { base: 7 << 40 },
+            Request::CreateContext,
+            Request::DestroyContext { context: 3 },
+            Request::Allocate {
+                context: 1,
+                bytes: 1 << 34,
+            },
+            Request::Free {
+                address: DEVICE_BASE,
+            },
+            Request::MemoryInfo,
+            Request::Stats,
+        ] {
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        let device = "V100-SXM2-16GB".to_owned();
+        for reply in [
+            Reply::Welcome {
+                device,
+                uuid: std::array::from_fn(|i| i as u8),
+                is_virtual: true,
+            },
+            Reply::Done,
+            Reply::Context { context: 2 },
+            Reply::Allocated {
+                address: DEVICE_BASE,
+            },
+            Reply::Memory {
+                free_bytes: 1,
+                total_bytes: 2,
+            },
+            Reply::Refused { code: 2 },
+        ] {
+            assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn another_version_is_named_with_ours() {
+        let mut bytes = Request::Stats.encode();
+        bytes[0] += 1;
+        let text = Request::decode(&bytes).unwrap_err().to_string();
+        assert!(
+            text.contains("version 2") && text.contains("this build 1"),
+            "{text}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_packet_is_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = Request::decode(&bytes);
+            let _ = Reply::decode(&bytes);
+        }
+    }
+}
