@@ -402,3 +402,18 @@ fn slots_exhausted() -> io::Error {
         format!("the virtual clock has {SLOTS} slots"),
     )
 }
+
+/// The time on the clock page at `path`, for an onlooker that is no participant; ns.
+///
+/// # Errors
+/// The file cannot be mapped or is no clock page.
+pub fn read_clock_page(path: &std::path::Path) -> io::Result<u64> {
+    let page = Mapping::<ClockPage>::open(&std::fs::File::open(path)?, Access::Read)?;
+    if page.magic.load(Ordering::Acquire) != CLOCK_MAGIC {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "not a clock page",
+        ));
+    }
+    Ok(page.now_ns.load(Ordering::Relaxed))
+}

@@ -1,0 +1,177 @@
+//! `pillion demo`: two jobs share a GPU six ways, with real processes and the same arrivals.
+//!
+//! Each phase starts a device server (the software GPU), a high-priority (HP) and a best-effort
+//! (BE) replay, and in the phases with Pillion the real daemon and the real preload library. All of
+//! them run on the device server's virtual clock and on one processor core: a phase is exact, and
+//! the same seed gives the same output on any machine.
+//!
+//! What the phases show is the device model's word, not hardware's.
+
+mod phase;
+mod results;
+mod stage;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use policy::Policy;
+use profiler::{Profile, Trace};
+use softgpu::Device;
+
+use crate::demo::phase::Phase;
+use crate::demo::results::Results;
+use crate::demo::stage::Stage;
+use crate::failure::Failure;
+
+/// Shows what Pillion does: a high-priority and a best-effort job share a (software) GPU six ways.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Example: pillion demo --hp model_kernels/resnet50_4_fwd --be \
+                  model_kernels/resnet50_32_fb1\n\n\
+                  Without --hp and --be it replays two small synthetic traces."
+)]
+pub(crate) struct Options {
+    /// Trace of the high-priority job: an Orion kernel file or a Pillion trace.
+    #[arg(long, value_name = "FILE")]
+    hp: Option<PathBuf>,
+    /// Trace of the best-effort job, which runs in a closed loop.
+    #[arg(long, value_name = "FILE")]
+    be: Option<PathBuf>,
+    /// Requests per second of the high-priority job, for poisson and uniform arrivals.
+    #[arg(
+        long,
+        value_name = "R",
+        default_value_t = 15.0,
+        allow_negative_numbers = true
+    )]
+    hp_rate: f64,
+    /// How high-priority requests arrive: poisson, uniform, closed, or a file of arrivals.
+    #[arg(long, value_name = "KIND|FILE", default_value = "poisson")]
+    arrivals: String,
+    /// Which list of a DISB workload file, counted from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    arrivals_stream: usize,
+    /// Device seconds per phase.
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 12.0,
+        allow_negative_numbers = true
+    )]
+    seconds: f64,
+    /// Decides the arrivals: equal seeds, equal output.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Model of the software GPU.
+    #[arg(long, value_name = "MODEL", default_value = "V100-SXM2-16GB")]
+    device: String,
+    /// Policy of the phases with Pillion: none, orion or temporal.
+    #[arg(long, value_name = "POLICY", default_value = "orion")]
+    policy: String,
+    /// Print the results as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Also write results.json into this folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+const SYNTHETIC_HP: &str = include_str!("../../examples/traces/synthetic-inference.trace");
+const SYNTHETIC_BE: &str = include_str!("../../examples/traces/synthetic-training.trace");
+
+/// Exit 2 for input that cannot be used, 1 if a phase failed or lost or miscounted anything.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let stage = prepare(options)?;
+    let progress = progress_bar(options);
+    let mut results = Results::new(options, &stage);
+    for phase in Phase::ALL {
+        progress.set_message(phase.title());
+        let outcome = phase
+            .run(options, &stage, &progress)
+            .with_context(|| format!("phase {}", phase.key()))?;
+        results.add(phase, outcome);
+    }
+    progress.finish_and_clear();
+    if let Some(folder) = &options.out {
+        write_results(folder, &results.json())?;
+    }
+    if options.json {
+        println!("{}", results.json());
+    } else {
+        results.print();
+    }
+    let faults = results.faults();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(anyhow!("the demo's own checks failed:\n  {}", faults.join("\n  ")).into())
+}
+
+/// Checks all input before anything is started or written.
+fn prepare(options: &Options) -> Result<Stage, Failure> {
+    let device = Device::by_name(&options.device).map_err(Failure::usage)?;
+    options.policy.parse::<Policy>().map_err(Failure::usage)?;
+    if options.seconds.is_nan() || options.seconds <= 0.0 {
+        let error = anyhow!("--seconds {}: expected more than 0", options.seconds);
+        return Err(Failure::usage(error));
+    }
+    if options.hp_rate.is_nan() || options.hp_rate <= 0.0 {
+        let error = anyhow!("--hp-rate {}: expected more than 0", options.hp_rate);
+        return Err(Failure::usage(error));
+    }
+    let is_kind = matches!(options.arrivals.as_str(), "closed" | "poisson" | "uniform");
+    if !is_kind && !Path::new(&options.arrivals).is_file() {
+        return Err(Failure::usage(anyhow!(
+            "--arrivals {}: expected closed, poisson, uniform or a file",
+            options.arrivals
+        )));
+    }
+    let hp = load(options.hp.as_deref(), SYNTHETIC_HP, "synthetic-inference")?;
+    let be = load(options.be.as_deref(), SYNTHETIC_BE, "synthetic-training")?;
+    Ok(Stage::set(device, hp, be)?)
+}
+
+/// A trace with the name under which results show it.
+fn load(
+    path: Option<&Path>,
+    synthetic: &str,
+    synthetic_name: &str,
+) -> Result<(String, Trace, Profile), Failure> {
+    let (name, trace) = match path {
+        Some(path) => {
+            let name = path
+                .file_name()
+                .unwrap_or(path.as_os_str())
+                .display()
+                .to_string();
+            (name, Trace::read(path).map_err(Failure::usage)?)
+        }
+        None => {
+            let trace = Trace::parse(synthetic, Path::new(synthetic_name))?;
+            (format!("{synthetic_name} (synthetic)"), trace)
+        }
+    };
+    let profile = Profile::from_trace(&trace);
+    Ok((name, trace, profile))
+}
+
+fn progress_bar(options: &Options) -> ProgressBar {
+    let milliseconds = (options.seconds * 1e3) as u64 * Phase::ALL.len() as u64;
+    let bar = ProgressBar::with_draw_target(Some(milliseconds), ProgressDrawTarget::stderr());
+    // The template is a constant, so it parses or the tests fail.
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Writes `results.json` whole or not at all.
+fn write_results(folder: &Path, json: &str) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    let path = folder.join("results.json");
+    let partial = folder.join("results.json.partial");
+    std::fs::write(&partial, json).with_context(|| format!("{}", partial.display()))?;
+    std::fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))
+}

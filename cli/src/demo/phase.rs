@@ -1,0 +1,445 @@
+//! One phase: start its processes, wait for the jobs, ask everybody what they counted.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use indicatif::ProgressBar;
+use protocol::clock::{CLOCK_ENV, Clock, RANK_ENV, read_clock_page};
+use protocol::hello::{JobClass, ask_status};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::demo::Options;
+use crate::demo::stage::{Job, Stage};
+
+/// A way for the two jobs to use the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    HpSolo,
+    BeSolo,
+    Timeslice,
+    TimeslicePillion,
+    Mps,
+    MpsPillion,
+}
+
+/// What a phase's processes reported.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Report of the high-priority replay.
+    pub(crate) hp: Option<Value>,
+    /// Report of the best-effort replay.
+    pub(crate) be: Option<Value>,
+    /// The device server's statistics.
+    pub(crate) device: Value,
+    /// The daemon's status after both jobs ended.
+    pub(crate) pillion: Option<Value>,
+}
+
+/// Ids that the demo gives its jobs.
+pub(crate) const HP_JOB: &str = "demo-hp";
+/// See [`HP_JOB`].
+pub(crate) const BE_JOB: &str = "demo-be";
+
+/// How often the demo looks at its children and the progress bar, real time.
+const LOOK_NS: u64 = 20_000_000;
+/// A phase that makes no progress on the virtual clock for so long in real time has failed.
+const STALL_NS: u64 = 60_000_000_000;
+/// How long a server may take to appear, real time.
+const START_NS: u64 = 20_000_000_000;
+/// Lines of a failed process's output that are shown.
+const TAIL_LINES: usize = 12;
+
+impl Phase {
+    /// In the order in which they run.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::HpSolo,
+        Self::BeSolo,
+        Self::Timeslice,
+        Self::TimeslicePillion,
+        Self::Mps,
+        Self::MpsPillion,
+    ];
+
+    /// The name in JSON.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::HpSolo => "hp_solo",
+            Self::BeSolo => "be_solo",
+            Self::Timeslice => "timeslice",
+            Self::TimeslicePillion => "timeslice_pillion",
+            Self::Mps => "mps",
+            Self::MpsPillion => "mps_pillion",
+        }
+    }
+
+    /// The name for people.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::HpSolo => "high-priority job alone",
+            Self::BeSolo => "best-effort job alone",
+            Self::Timeslice => "both, time-sliced",
+            Self::TimeslicePillion => "both, time-sliced, under Pillion",
+            Self::Mps => "both, under MPS",
+            Self::MpsPillion => "both, under MPS and Pillion",
+        }
+    }
+
+    const fn has_hp(self) -> bool {
+        !matches!(self, Self::BeSolo)
+    }
+
+    const fn has_be(self) -> bool {
+        !matches!(self, Self::HpSolo)
+    }
+
+    pub(crate) const fn has_pillion(self) -> bool {
+        matches!(self, Self::TimeslicePillion | Self::MpsPillion)
+    }
+
+    const fn sharing(self) -> &'static str {
+        match self {
+            Self::Mps | Self::MpsPillion => "mps",
+            _ => "timeslice",
+        }
+    }
+
+    /// Runs the phase to its end.
+    ///
+    /// # Errors
+    /// A process could not be started, failed, or stopped making progress; with its last words.
+    pub(crate) fn run(
+        self,
+        options: &Options,
+        stage: &Stage,
+        progress: &ProgressBar,
+    ) -> Result<Outcome> {
+        let cast = Cast::start(self, options, stage)?;
+        let result = cast.play(self, options, progress);
+        // Children that a failure left running are killed when `cast` is dropped.
+        result.with_context(|| cast.last_words())
+    }
+}
+
+/// The processes of a phase.
+struct Cast {
+    folder: PathBuf,
+    server: Process,
+    daemon: Option<Process>,
+    replays: Vec<Process>,
+}
+
+/// A child with its output in a file; killed when dropped.
+struct Process {
+    name: &'static str,
+    child: std::cell::RefCell<Child>,
+    output: PathBuf,
+}
+
+impl Cast {
+    fn start(phase: Phase, options: &Options, stage: &Stage) -> Result<Self> {
+        let folder = stage.phase_folder(phase.key())?;
+        let replays = usize::from(phase.has_hp()) + usize::from(phase.has_be());
+        let processes = replays + usize::from(phase.has_pillion());
+        let mut server = Command::new(&stage.server);
+        server
+            .arg("--socket")
+            .arg(folder.join("gpu.sock"))
+            .args(["--device", &stage.device.name, "--sharing", phase.sharing()])
+            .arg("--clock-page")
+            .arg(folder.join("clock"))
+            .args(["--processes", &processes.to_string(), "--json-stats"]);
+        let server = Process::start("softgpu-server", server, &folder)?;
+        server.wait_for_file(&folder.join("gpu.sock"))?;
+        let mut cast = Self {
+            folder,
+            server,
+            daemon: None,
+            replays: Vec::new(),
+        };
+        if phase.has_pillion() {
+            cast.start_daemon(phase, options, stage)?;
+        }
+        if phase.has_hp() {
+            cast.start_replay(phase, JobClass::HighPriority, options, stage)?;
+        }
+        if phase.has_be() {
+            cast.start_replay(phase, JobClass::BestEffort, options, stage)?;
+        }
+        Ok(cast)
+    }
+
+    fn start_daemon(&mut self, phase: Phase, options: &Options, stage: &Stage) -> Result<()> {
+        let config = self.folder.join("gpu0.toml");
+        let socket = self.folder.join("pillion.sock");
+        let text = format!(
+            "[gpu]\nindex = 0\nsharing = \"{}\"\n\n[policy]\nname = \"{}\"\n\n[socket]\npath = {:?}\n",
+            phase.sharing(),
+            options.policy,
+            socket.display().to_string(),
+        );
+        std::fs::write(&config, text)?;
+        let mut daemon = Command::new(&stage.daemon);
+        daemon.arg("--config").arg(config);
+        self.environment(&mut daemon, stage, 0);
+        let daemon = Process::start("pilliond", daemon, &self.folder)?;
+        daemon.wait_for_file(&socket)?;
+        self.daemon = Some(daemon);
+        Ok(())
+    }
+
+    fn start_replay(
+        &mut self,
+        phase: Phase,
+        class: JobClass,
+        options: &Options,
+        stage: &Stage,
+    ) -> Result<()> {
+        let (job, name, rank) = match class {
+            JobClass::HighPriority => (&stage.hp, "hp", 1),
+            JobClass::BestEffort => (&stage.be, "be", 2),
+        };
+        let mut replay = Command::new(&stage.replay);
+        replay
+            .arg("--trace")
+            .arg(&job.trace)
+            .args(["--seconds", &options.seconds.to_string()])
+            .args(["--seed", &options.seed.to_string()])
+            .arg("--out")
+            .arg(self.folder.join(format!("{name}.json")));
+        if class == JobClass::HighPriority {
+            replay
+                .args([
+                    "--arrivals",
+                    &options.arrivals,
+                    "--rate",
+                    &options.hp_rate.to_string(),
+                ])
+                .args(["--arrivals-stream", &options.arrivals_stream.to_string()]);
+        }
+        self.environment(&mut replay, stage, rank);
+        replay.env("SOFTGPU_LABEL", name);
+        if phase.has_pillion() {
+            self.under_pillion(&mut replay, class, job, stage);
+        }
+        self.replays
+            .push(Process::start(name, replay, &self.folder)?);
+        Ok(())
+    }
+
+    /// What `pillion run` would set, with the demo's own socket.
+    fn under_pillion(&self, replay: &mut Command, class: JobClass, job: &Job, stage: &Stage) {
+        let id = if class == JobClass::HighPriority {
+            HP_JOB
+        } else {
+            BE_JOB
+        };
+        replay
+            .env("LD_PRELOAD", &stage.library)
+            .env("PILLION_CLASS", class.name())
+            .env("PILLION_JOB", id)
+            .env("PILLION_PROFILE", &job.profile)
+            .env("PILLION_SOCKET", self.folder.join("pillion.sock"));
+    }
+
+    fn environment(&self, command: &mut Command, stage: &Stage, rank: u16) {
+        for (name, _) in std::env::vars_os() {
+            // What the caller's shell says about Pillion or the GPU must not change the demo.
+            let text = name.to_string_lossy();
+            if text.starts_with("PILLION_") || text.starts_with("SOFTGPU_") {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .env_remove("LD_PRELOAD")
+            .env_remove("CUDA_VISIBLE_DEVICES")
+            .env("LD_LIBRARY_PATH", &stage.driver_folder)
+            .env("SOFTGPU_SOCKET", self.folder.join("gpu.sock"))
+            .env(CLOCK_ENV, self.folder.join("clock"))
+            .env(RANK_ENV, rank.to_string());
+    }
+
+    fn play(&self, phase: Phase, options: &Options, progress: &ProgressBar) -> Result<Outcome> {
+        self.wait_for_replays(phase, options, progress)?;
+        let pillion = match &self.daemon {
+            Some(daemon) => Some(self.final_status(daemon)?),
+            None => None,
+        };
+        if let Some(daemon) = &self.daemon {
+            daemon.stop()?;
+        }
+        self.server.stop()?;
+        let device = std::fs::read_to_string(&self.server.output)?;
+        let device = device.find('{').map_or("", |start| &device[start..]);
+        let report = |name: &str, is_there: bool| -> Result<Option<Value>> {
+            if !is_there {
+                return Ok(None);
+            }
+            let text = std::fs::read_to_string(self.folder.join(format!("{name}.json")))?;
+            Ok(Some(serde_json::from_str(&text)?))
+        };
+        Ok(Outcome {
+            hp: report("hp", phase.has_hp())?,
+            be: report("be", phase.has_be())?,
+            device: serde_json::from_str(device).context("the device server's statistics")?,
+            pillion,
+        })
+    }
+
+    /// Waits until both replays ended well; watches that virtual time moves and nobody else died.
+    fn wait_for_replays(
+        &self,
+        phase: Phase,
+        options: &Options,
+        progress: &ProgressBar,
+    ) -> Result<()> {
+        let clock = Clock::monotonic();
+        let index = Phase::ALL.iter().position(|p| *p == phase).unwrap_or(0) as u64;
+        let phase_ms = (options.seconds * 1e3) as u64;
+        let mut last = (0, clock.now_ns());
+        loop {
+            let mut running = 0;
+            for replay in &self.replays {
+                match replay.ended()? {
+                    None => running += 1,
+                    Some(status) => {
+                        ensure!(status.success(), "{} ended with {status}", replay.name)
+                    }
+                }
+            }
+            if running == 0 {
+                return Ok(());
+            }
+            for other in self.daemon.iter().chain([&self.server]) {
+                if let Some(status) = other.ended()? {
+                    bail!("{} ended with {status} before the jobs did", other.name);
+                }
+            }
+            let virtual_ns = read_clock_page(&self.folder.join("clock")).unwrap_or(0);
+            progress.set_position(index * phase_ms + (virtual_ns / 1_000_000).min(phase_ms));
+            let now_ns = clock.now_ns();
+            if virtual_ns != last.0 {
+                last = (virtual_ns, now_ns);
+            } else if now_ns - last.1 > STALL_NS {
+                bail!("nothing has moved for {} s", STALL_NS / 1_000_000_000);
+            }
+            clock.sleep_until(now_ns + LOOK_NS);
+        }
+    }
+
+    /// The daemon's status once it has seen that both clients are gone, so that totals are final.
+    fn final_status(&self, daemon: &Process) -> Result<Value> {
+        let clock = Clock::monotonic();
+        let give_up_ns = clock.now_ns() + START_NS;
+        loop {
+            let text = ask_status(&self.folder.join("pillion.sock")).context("asking pilliond")?;
+            let status: Value = serde_json::from_str(&text).context("pilliond's status")?;
+            let no_clients = |job: &Value| job["clients"].as_array().is_none_or(Vec::is_empty);
+            if status["jobs"]
+                .as_array()
+                .is_some_and(|jobs| jobs.iter().all(no_clients))
+            {
+                return Ok(status);
+            }
+            if clock.now_ns() > give_up_ns {
+                bail!(
+                    "{} still lists clients that have ended: {text}",
+                    daemon.name
+                );
+            }
+            clock.sleep_until(clock.now_ns() + LOOK_NS);
+        }
+    }
+
+    /// The ends of what the processes printed.
+    fn last_words(&self) -> String {
+        let mut words = String::from("the processes said:");
+        for process in self
+            .replays
+            .iter()
+            .chain(&self.daemon)
+            .chain([&self.server])
+        {
+            let text = std::fs::read_to_string(process.errors()).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
+                words.push_str(&format!("\n  {}: {line}", process.name));
+            }
+        }
+        words
+    }
+}
+
+impl Process {
+    fn start(name: &'static str, mut command: Command, folder: &Path) -> Result<Self> {
+        let output = folder.join(format!("{name}.out"));
+        let errors = File::create(output.with_extension("err"))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(File::create(&output)?)
+            .stderr(errors)
+            .spawn()
+            .with_context(|| format!("starting {}", command.get_program().display()))?;
+        Ok(Self {
+            name,
+            child: child.into(),
+            output,
+        })
+    }
+
+    fn errors(&self) -> PathBuf {
+        self.output.with_extension("err")
+    }
+
+    fn ended(&self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.borrow_mut().try_wait()?)
+    }
+
+    fn wait_for_file(&self, path: &Path) -> Result<()> {
+        let clock = Clock::monotonic();
+        let give_up_ns = clock.now_ns() + START_NS;
+        while !path.exists() {
+            if let Some(status) = self.ended()? {
+                let said = std::fs::read_to_string(self.errors()).unwrap_or_default();
+                bail!("{} ended with {status}: {}", self.name, said.trim());
+            }
+            ensure!(
+                clock.now_ns() < give_up_ns,
+                "{} did not start in time",
+                self.name
+            );
+            clock.sleep_until(clock.now_ns() + LOOK_NS / 10);
+        }
+        Ok(())
+    }
+
+    /// Ends a server as an operator would.
+    fn stop(&self) -> Result<()> {
+        let pid = Pid::from_child(&self.child.borrow());
+        kill_process(pid, Signal::TERM).with_context(|| format!("stopping {}", self.name))?;
+        let clock = Clock::monotonic();
+        let give_up_ns = clock.now_ns() + START_NS;
+        loop {
+            if let Some(status) = self.ended()? {
+                ensure!(status.success(), "{} ended with {status}", self.name);
+                return Ok(());
+            }
+            ensure!(
+                clock.now_ns() < give_up_ns,
+                "{} does not end on SIGTERM",
+                self.name
+            );
+            clock.sleep_until(clock.now_ns() + LOOK_NS / 10);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.child.get_mut();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}

@@ -1,0 +1,206 @@
+//! What the demo reports, and its own checks of it.
+//!
+//! Three parties count independently: the replays what they asked for, the library what it passed
+//! on, the device server what arrived. They must agree in every phase.
+
+use serde_json::{Map, Value, json};
+
+use crate::demo::Options;
+use crate::demo::phase::{BE_JOB, HP_JOB, Outcome, Phase};
+use crate::demo::stage::Stage;
+use crate::status::table;
+
+/// The results of all phases so far.
+#[derive(Debug)]
+pub(crate) struct Results {
+    header: Value,
+    phases: Map<String, Value>,
+    counts: Map<String, Value>,
+    faults: Vec<String>,
+}
+
+/// What both the program and the device count under the same name.
+const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
+
+impl Results {
+    /// No phases yet.
+    pub(crate) fn new(options: &Options, stage: &Stage) -> Self {
+        let header = json!({
+            "schema_version": 1,
+            "device": stage.device.name,
+            "software_gpu": true,
+            "seed": options.seed,
+            "policy": options.policy,
+            "hp": stage.hp.name,
+            "be": stage.be.name,
+            "seconds": options.seconds,
+        });
+        Self {
+            header,
+            phases: Map::new(),
+            counts: Map::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// Adds a phase and checks what was counted in it.
+    pub(crate) fn add(&mut self, phase: Phase, outcome: Outcome) {
+        let mut summary = Map::new();
+        let mut counts = Map::new();
+        let jobs = [("hp", HP_JOB, &outcome.hp), ("be", BE_JOB, &outcome.be)];
+        for (name, id, report) in jobs {
+            let Some(report) = report else { continue };
+            let device = &outcome.device["labels"][name];
+            let pillion = outcome.pillion.as_ref().map(|status| totals(status, id));
+            self.check(phase, name, report, device, pillion.as_ref());
+            summary.insert(name.into(), job_summary(name, report));
+            let of = |counts: &Value| {
+                COUNTED
+                    .iter()
+                    .map(|&c| (c.to_owned(), counts[c].clone()))
+                    .collect::<Map<_, _>>()
+            };
+            let mut entry = json!({"program": of(report), "device": of(device)});
+            entry["device"]["launches_beside_others"] = device["launches_beside_others"].clone();
+            if let Some(pillion) = pillion {
+                if name == "be" {
+                    summary.insert(
+                        "be_launches_beside_hp".into(),
+                        pillion["launches_beside_hp"].clone(),
+                    );
+                    summary.insert("be_launches_held".into(), pillion["launches_held"].clone());
+                }
+                entry["pillion"] = pillion;
+            }
+            counts.insert(name.into(), entry);
+        }
+        self.phases.insert(phase.key().into(), summary.into());
+        self.counts.insert(phase.key().into(), counts.into());
+    }
+
+    /// What went wrong that no process noticed itself.
+    pub(crate) fn faults(&self) -> &[String] {
+        &self.faults
+    }
+
+    /// The document of `--json` and `results.json`.
+    pub(crate) fn json(&self) -> String {
+        let mut document = self.header.clone();
+        document["phases"] = self.phases.clone().into();
+        document["counts"] = self.counts.clone().into();
+        document.to_string()
+    }
+
+    /// The table for people.
+    pub(crate) fn print(&self) {
+        let text = |key: &str| self.header[key].as_str().unwrap_or_default().to_owned();
+        println!(
+            "software GPU {}, policy {}: {} beside {}\n",
+            text("device"),
+            text("policy"),
+            text("hp"),
+            text("be"),
+        );
+        let mut table = table(&[
+            "PHASE", "HP p50", "p95", "p99 ms", "vs solo", "BE it/s", "share",
+        ]);
+        let solo_p99 = self.phases["hp_solo"]["hp"]["p99_ms"].as_f64();
+        let solo_rate = self.phases["be_solo"]["be"]["per_s"].as_f64();
+        for phase in Phase::ALL {
+            let summary = &self.phases[phase.key()];
+            let (hp, be) = (&summary["hp"], &summary["be"]);
+            let number = |value: &Value| value.as_f64().map_or("-".into(), |v| format!("{v:.2}"));
+            let ratio = |value: &Value, solo: Option<f64>, unit: f64, tail: &str| {
+                let ratio = value
+                    .as_f64()
+                    .zip(solo)
+                    .map(|(value, solo)| value / solo * unit);
+                ratio.map_or("-".into(), |r| {
+                    format!("{r:.*}{tail}", if unit > 1.0 { 0 } else { 2 })
+                })
+            };
+            table.add_row(vec![
+                phase.title().to_owned(),
+                number(&hp["p50_ms"]),
+                number(&hp["p95_ms"]),
+                number(&hp["p99_ms"]),
+                ratio(&hp["p99_ms"], solo_p99, 1.0, "x"),
+                number(&be["per_s"]),
+                ratio(&be["per_s"], solo_rate, 100.0, " %"),
+            ]);
+        }
+        println!("{table}\n");
+        self.print_counts();
+    }
+
+    fn print_counts(&self) {
+        for phase in Phase::ALL.into_iter().filter(|p| p.has_pillion()) {
+            let pillion = &self.counts[phase.key()]["be"]["pillion"];
+            let count = |name: &str| pillion[name].as_u64().unwrap_or(0);
+            println!(
+                "{}: of {} BE launches {} went beside busy HP work, {} were held, {} slipped",
+                phase.title(),
+                count("launches"),
+                count("launches_beside_hp"),
+                count("launches_held"),
+                count("slips"),
+            );
+        }
+        if self.faults.is_empty() {
+            println!(
+                "launches and bytes counted by programs, Pillion and device agree; every check \
+                 result was right"
+            );
+        }
+    }
+
+    fn check(
+        &mut self,
+        phase: Phase,
+        name: &str,
+        report: &Value,
+        device: &Value,
+        pillion: Option<&Value>,
+    ) {
+        let key = phase.key();
+        if report["checks_wrong"].as_u64() != Some(0) {
+            self.faults.push(format!(
+                "{key}: {} wrong results in {name}",
+                report["checks_wrong"]
+            ));
+        }
+        for counted in COUNTED {
+            let program = report[counted].as_u64();
+            for (who, counts) in [("the device", Some(device)), ("Pillion", pillion)] {
+                let Some(counts) = counts else { continue };
+                if program.is_none() || counts[counted].as_u64() != program {
+                    self.faults.push(format!(
+                        "{key}: {name} counts {} {counted}, {who} {}",
+                        report[counted], counts[counted]
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn job_summary(name: &str, report: &Value) -> Value {
+    let of = |keys: &[&str]| {
+        keys.iter()
+            .map(|&k| (k.to_owned(), report[k].clone()))
+            .collect::<Map<_, _>>()
+    };
+    match name {
+        "hp" => of(&["p50_ms", "p95_ms", "p99_ms", "requests"]).into(),
+        _ => of(&["per_s"]).into(),
+    }
+}
+
+/// A job's totals in a daemon's status.
+fn totals(status: &Value, id: &str) -> Value {
+    let none = Vec::new();
+    let jobs = status["jobs"].as_array().unwrap_or(&none);
+    jobs.iter()
+        .find(|job| job["job"] == id)
+        .map_or(Value::Null, |job| job["totals"].clone())
+}

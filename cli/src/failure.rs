@@ -1,0 +1,57 @@
+//! How a command ends when it did not do what was asked.
+
+use std::process::ExitCode;
+
+/// A reason and the exit code that belongs to it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    error: anyhow::Error,
+}
+
+/// Usage or unusable input; nothing was written.
+const USAGE: u8 = 2;
+/// `EX_UNAVAILABLE` of sysexits.h: the daemon is required and not reachable.
+const UNAVAILABLE: u8 = 69;
+
+impl Failure {
+    /// Bad input: exit 2.
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            code: USAGE,
+            error: error.into(),
+        }
+    }
+
+    /// The daemon is required and not reachable: exit 69.
+    pub(crate) fn unavailable(error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            code: UNAVAILABLE,
+            error: error.into(),
+        }
+    }
+
+    /// Another exit code with a meaning of its own.
+    pub(crate) fn with_code(code: u8, error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            code,
+            error: error.into(),
+        }
+    }
+
+    /// Says why on stderr.
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("pillion: {:#}", self.error);
+        ExitCode::from(self.code)
+    }
+}
+
+/// Anything else: exit 1.
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            code: 1,
+            error: error.into(),
+        }
+    }
+}

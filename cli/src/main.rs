@@ -1,0 +1,57 @@
+//! `pillion`: what a person types.
+//!
+//! The commands, their output and their exit codes are a contract: 0 done, 1 failed, 2 usage or
+//! unusable input (nothing written), 69 the daemon is required and not reachable; `run` ends as its
+//! command does. A table is for people, `--json` for programs.
+#![forbid(unsafe_code)]
+
+mod artifacts;
+mod config_check;
+mod demo;
+mod failure;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Lets several CUDA jobs share one NVIDIA GPU without hurting the job that matters.
+#[derive(Debug, Parser)]
+#[command(
+    name = "pillion",
+    version,
+    after_help = "Example: pillion demo\n\nEvery command has --help with an example."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Options),
+    Demo(demo::Options),
+    Status(status::Options),
+    /// Works on a daemon's configuration file.
+    #[command(subcommand)]
+    Config(Config),
+}
+
+#[derive(Debug, Subcommand)]
+enum Config {
+    Check(config_check::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(options) => run::run(&options),
+        Command::Demo(options) => demo::run(&options),
+        Command::Status(options) => status::run(&options),
+        Command::Config(Config::Check(options)) => config_check::run(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

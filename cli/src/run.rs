@@ -1,0 +1,171 @@
+//! `pillion run`: starts a job with the library preloaded, then becomes it.
+//!
+//! Nothing stays between the caller and the job: signals, terminal and exit status are the job's
+//! own, because `pillion` is replaced by it (`exec`).
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use protocol::clock::Clock;
+use protocol::hello::{JobClass, connect_to, socket_folders, socket_paths};
+use scheduler::gpu::{self, Gpu, Select};
+
+use crate::artifacts;
+use crate::failure::Failure;
+
+/// Starts a command as a job: its processes share one class and one lease.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
+                  Without a daemon the job runs as it would without Pillion, unless \
+                  --require-daemon is given."
+)]
+pub(crate) struct Options {
+    /// high-priority: runs as if alone. best-effort: uses what the others leave (default, or
+    /// `PILLION_CLASS`).
+    #[arg(long, value_name = "CLASS", value_parser = JobClass::NAMES)]
+    class: Option<String>,
+    /// The GPU to use: index, UUID (a prefix will do) or PCI bus id.
+    #[arg(long, value_name = "GPU")]
+    gpu: Option<String>,
+    /// What is known about the job's kernels: a Pillion profile, a trace, or an Orion kernel file.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Refuse to start (exit 69) if no daemon answers.
+    #[arg(long)]
+    require_daemon: bool,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// env(1)'s code for a command that was found and could not be started.
+const NOT_EXECUTABLE: u8 = 126;
+/// env(1)'s code for a command that was not found.
+const NOT_FOUND: u8 = 127;
+
+/// Returns only if the job could not be started.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let class = class(options)?;
+    let library = artifacts::find(artifacts::LIBRARY)?;
+    let gpu = options
+        .gpu
+        .as_deref()
+        .map(select)
+        .transpose()
+        .map_err(Failure::usage)?;
+    if options.require_daemon {
+        require_daemon(gpu.as_ref()).map_err(Failure::unavailable)?;
+    }
+    let mut command = Command::new(&options.command[0]);
+    command.args(&options.command[1..]);
+    command.env("LD_PRELOAD", preload(&library));
+    command.env("PILLION_CLASS", class.name());
+    command.env("PILLION_JOB", job_id());
+    if let Some(profile) = &options.profile {
+        // Read here once, so that a bad file is refused before the job starts.
+        profiler::Profile::load(profile).map_err(Failure::usage)?;
+        command.env("PILLION_PROFILE", std::path::absolute(profile)?);
+    }
+    if let Some(gpu) = &gpu {
+        command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
+    }
+    if class == JobClass::BestEffort && std::env::var_os("CUDA_MPS_CLIENT_PRIORITY").is_none() {
+        // 0 is normal and 1 below normal; without MPS the driver ignores it.
+        command.env("CUDA_MPS_CLIENT_PRIORITY", "1");
+    }
+    let error = command.exec();
+    let name = options.command[0].display();
+    let code = if error.kind() == io::ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        NOT_EXECUTABLE
+    };
+    Err(Failure::with_code(code, anyhow!("{name}: {error}")))
+}
+
+/// Flag, else environment, else best-effort.
+fn class(options: &Options) -> Result<JobClass, Failure> {
+    let name = match &options.class {
+        Some(name) => Some(name.clone()),
+        None => std::env::var("PILLION_CLASS")
+            .ok()
+            .filter(|name| !name.is_empty()),
+    };
+    let Some(name) = name else {
+        return Ok(JobClass::BestEffort);
+    };
+    JobClass::from_name(&name).ok_or_else(|| {
+        let classes = JobClass::NAMES.join(" or ");
+        Failure::usage(anyhow!(
+            "PILLION_CLASS={name}: unknown class, expected {classes}"
+        ))
+    })
+}
+
+/// Ours first, then what was there: two interposers can live together.
+fn preload(library: &Path) -> OsString {
+    let mut value = OsString::from(library);
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+/// Unique on this machine: the process id, and the time because process ids come again.
+fn job_id() -> String {
+    format!("{}-{:x}", std::process::id(), Clock::monotonic().now_ns())
+}
+
+fn select(text: &str) -> anyhow::Result<Gpu> {
+    let select = match (text.parse(), text.parse()) {
+        (Ok(index), _) => Select::Index(index),
+        (_, Ok(pci)) => Select::Pci(pci),
+        _ => Select::Uuid(text.to_owned()),
+    };
+    Ok(gpu::choose(scheduler::device::gpus()?, &select)?)
+}
+
+fn require_daemon(gpu: Option<&Gpu>) -> anyhow::Result<()> {
+    let candidates = match (std::env::var_os("PILLION_SOCKET"), gpu) {
+        (Some(path), _) => vec![PathBuf::from(path)],
+        (None, Some(gpu)) => socket_paths(&gpu.uuid),
+        (None, None) => every_socket(),
+    };
+    if candidates.iter().any(|path| connect_to(path).is_ok()) {
+        return Ok(());
+    }
+    if candidates.is_empty() {
+        let folders: Vec<_> = socket_folders()
+            .iter()
+            .map(|f| f.display().to_string())
+            .collect();
+        bail!(
+            "no daemon is running: no socket in {}",
+            folders.join(" or ")
+        );
+    }
+    let paths: Vec<_> = candidates.iter().map(|p| p.display().to_string()).collect();
+    bail!("no daemon answers at {}", paths.join(" or "))
+}
+
+/// The sockets of all daemons that this user's jobs may find, in order.
+pub(crate) fn every_socket() -> Vec<PathBuf> {
+    let mut sockets: Vec<PathBuf> = socket_folders()
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "sock")
+        })
+        .collect();
+    sockets.sort();
+    sockets
+}

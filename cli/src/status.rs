@@ -1,0 +1,139 @@
+//! `pillion status`: daemons, jobs and clients.
+//!
+//! The daemon answers with one JSON document per GPU; `--json` hands them on unchanged, the table
+//! shows what a person looks for first: who is there, in which class, and what is enforced.
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use protocol::hello::{HelloError, ask_status};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::run::every_socket;
+
+/// Shows the daemons of this machine, their jobs and clients.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion status --json | jq '.daemons[].jobs'")]
+pub(crate) struct Options {
+    /// One JSON document instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Exit 69 only if `PILLION_SOCKET` names a daemon and it does not answer.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
+    let sockets = named.clone().map_or_else(every_socket, |path| vec![path]);
+    let mut daemons = Vec::new();
+    let mut silent = Vec::new();
+    for socket in sockets {
+        match ask(&socket) {
+            Ok(status) => daemons.push(status),
+            Err(error) if named.is_some() => {
+                let error = anyhow!("no daemon answers at {}: {error}", socket.display());
+                return Err(Failure::unavailable(error));
+            }
+            Err(error) => silent.push((socket, error.to_string())),
+        }
+    }
+    if options.json {
+        let silent: Vec<_> = silent
+            .iter()
+            .map(|(socket, error)| json!({"socket": socket.display().to_string(), "error": error}))
+            .collect();
+        println!(
+            "{}",
+            json!({"schema_version": 1, "daemons": daemons, "silent": silent})
+        );
+        return Ok(());
+    }
+    for status in &daemons {
+        print_daemon(status);
+    }
+    for (socket, error) in &silent {
+        println!("{}: no daemon answers: {error}", socket.display());
+    }
+    if daemons.is_empty() && silent.is_empty() {
+        println!("no daemon is running");
+    }
+    Ok(())
+}
+
+fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
+    let mut status: Value = serde_json::from_str(&ask_status(socket)?)
+        .map_err(|_| HelloError::Malformed("the status is not JSON"))?;
+    status["socket"] = json!(socket.display().to_string());
+    Ok(status)
+}
+
+fn print_daemon(status: &Value) {
+    let text = |pointer: &str| match status.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "N/A".into(),
+    };
+    println!(
+        "{} {}  {}  policy {}  pilliond {} (pid {})",
+        text("/gpu/name"),
+        text("/gpu/uuid"),
+        text("/gpu/sharing"),
+        text("/policy/name"),
+        text("/daemon/version"),
+        text("/daemon/pid"),
+    );
+    let mut table = table(&[
+        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "ENFORCED",
+    ]);
+    let none = Vec::new();
+    for job in status["jobs"].as_array().unwrap_or(&none) {
+        for row in rows(job) {
+            table.add_row(row);
+        }
+    }
+    if table.row_count() == 0 {
+        println!("  no jobs");
+    } else {
+        println!("{table}");
+    }
+}
+
+/// One row per client, or one for a job whose clients have ended.
+fn rows(job: &Value) -> Vec<Vec<String>> {
+    let word = |value: &Value| value.as_str().unwrap_or("N/A").to_owned();
+    let number = |value: &Value| value.as_u64().map_or("N/A".into(), |n| n.to_string());
+    let row = |pid: String, program: String, counters: &Value| {
+        vec![
+            word(&job["job"]),
+            word(&job["class"]),
+            pid,
+            program,
+            number(&counters["launches"]),
+            number(&counters["launches_held"]),
+            word(&job["enforcing"]),
+        ]
+    };
+    match job["clients"].as_array() {
+        Some(clients) if !clients.is_empty() => clients
+            .iter()
+            .map(|c| row(number(&c["pid"]), word(&c["name"]), &c["counters"]))
+            .collect(),
+        _ => vec![row("-".into(), "(ended)".into(), &job["totals"])],
+    }
+}
+
+/// A table without frames; numbers are right-aligned by their column's name.
+pub(crate) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.to_vec());
+    for (index, name) in header.iter().enumerate() {
+        let is_text = matches!(*name, "JOB" | "CLASS" | "PROGRAM" | "ENFORCED" | "PHASE");
+        if let Some(column) = table.column_mut(index).filter(|_| !is_text) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
