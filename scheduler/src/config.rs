@@ -1,0 +1,153 @@
+//! The daemon's configuration: one TOML file per GPU.
+//!
+//! `examples/gpu0.toml` is a whole file with every key explained. A file is either right or refused
+//! with every fault in it, each with its place, its value and the nearest right one, so that an
+//! operator mends it in one go. Nothing is guessed and no unknown key is skipped: a mistyped bound
+//! that is ignored would protect nobody.
+//!
+//! Times in the file are in the unit that its key names (`_us`, `_ms`); here they are nanoseconds.
+
+mod parse;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use policy::{Policy, Sharing};
+use profiler::Place;
+
+use crate::gpu::Select;
+
+/// A daemon's configuration, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[gpu] index`, `uuid` or `pci`: the GPU that this daemon schedules.
+    pub gpu: Select,
+    /// `[gpu] sharing`: whether jobs run under MPS.
+    pub sharing: Sharing,
+    /// `[policy] name` and its numbers.
+    pub policy: Policy,
+    /// `[policy] poll_us`: how often the daemon looks while best-effort work waits or runs, ns.
+    pub poll_ns: u64,
+    /// `[policy] max_hold_ms`: longest wait at the gate before one launch is granted, ns.
+    pub max_hold_ns: u64,
+    /// `[policy] unknown_kernel_us`: expected duration of a kernel that no profile knows, ns.
+    pub unknown_kernel_ns: u64,
+    /// `[policy] on_daemon_loss`: what best-effort launches do when the daemon is gone.
+    pub on_daemon_loss: OnDaemonLoss,
+    /// `[socket] path`, if it is not the usual one.
+    pub socket_path: Option<PathBuf>,
+}
+
+/// What best-effort launches do when the daemon is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDaemonLoss {
+    /// They go, as if there were no Pillion.
+    Run,
+    /// They wait for its return, each for at most `max_hold_ms`.
+    Hold,
+}
+
+impl OnDaemonLoss {
+    /// The words of the file, in the order of the variants.
+    pub const NAMES: [&'static str; 2] = ["run", "hold"];
+
+    /// The word in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Run => Self::NAMES[0],
+            Self::Hold => Self::NAMES[1],
+        }
+    }
+}
+
+/// The words of `[gpu] sharing`.
+pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
+
+/// The word for a way of sharing.
+#[must_use]
+pub const fn sharing_name(sharing: Sharing) -> &'static str {
+    match sharing {
+        Sharing::Mps => SHARING_NAMES[0],
+        Sharing::TimeSlice => SHARING_NAMES[1],
+    }
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or [`Config::check`] refuses its text.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let bytes = std::fs::read(path).map_err(|source| ConfigError::Unreadable {
+            path: path.into(),
+            source,
+        })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid_bytes = error.utf8_error().valid_up_to();
+            let bad = error.as_bytes()[valid_bytes];
+            let text = String::from_utf8_lossy(&error.as_bytes()[..valid_bytes]).into_owned();
+            ConfigError::Invalid(vec![Fault {
+                place: Place::of_offset(path, &text, valid_bytes),
+                what: format!("byte 0x{bad:02x} is not UTF-8 text"),
+                nearest: None,
+            }])
+        })?;
+        Self::check(path, &text)
+    }
+
+    /// Checks the text of a configuration file; `path` only names it in faults.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] with everything that is wrong, in the order of the file.
+    pub fn check(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        parse::parse(path, text).map_err(ConfigError::Invalid)
+    }
+}
+
+/// Why a configuration cannot be used. An operator's mistake.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The operating system refuses the file.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// Something in the file is wrong; one line each.
+    #[error("{}", lines(.0))]
+    Invalid(Vec<Fault>),
+}
+
+/// One thing that is wrong in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where.
+    pub place: Place,
+    /// What was found there, and what would be right.
+    pub what: String,
+    /// The right value or word nearest to it, if one is near.
+    pub nearest: Option<String>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)?;
+        match &self.nearest {
+            Some(nearest) => write!(f, "; nearest is {nearest}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lines(faults: &[Fault]) -> String {
+    let lines: Vec<String> = faults.iter().map(Fault::to_string).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

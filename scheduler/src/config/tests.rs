@@ -1,0 +1,226 @@
+use std::path::Path;
+
+use policy::OrionParams;
+use proptest::prelude::*;
+
+use super::*;
+
+fn check(text: &str) -> Result<Config, ConfigError> {
+    Config::check(Path::new("gpu0.toml"), text)
+}
+
+/// The faults of a text that must have some, one line each.
+fn faults(text: &str) -> String {
+    check(text).expect_err("a fault").to_string()
+}
+
+const LEAST: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+
+#[test]
+fn the_example_is_the_default() {
+    let text = include_str!("../../../examples/gpu0.toml");
+    assert_eq!(check(text).unwrap(), check(LEAST).unwrap());
+}
+
+#[test]
+fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
+    let text = include_str!("../../../examples/gpu0.toml");
+    let is_key = |line: &str| {
+        let key = line.split(" = ").next().unwrap_or("");
+        line.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    };
+    let mut shown = 0;
+    let lines = text.lines().map(|line| match line.strip_prefix("# ") {
+        Some(key) if is_key(key) => {
+            shown += 1;
+            key
+        }
+        _ => line,
+    });
+    let text: Vec<&str> = lines.collect();
+    let config = check(&text.join("\n")).unwrap();
+    assert_eq!(shown, 10);
+    let defaults = check(LEAST).unwrap();
+    let expected = Config {
+        policy: Policy::Orion(OrionParams {
+            sm_threshold: Some(80),
+            ..OrionParams::default()
+        }),
+        socket_path: Some("/run/pillion/gpu0.sock".into()),
+        ..defaults
+    };
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn the_defaults_are_the_blueprints() {
+    let config = check(LEAST).unwrap();
+    assert_eq!(config.gpu, Select::Index(0));
+    assert_eq!(config.policy, Policy::Orion(OrionParams::default()));
+    assert_eq!((config.poll_ns, config.max_hold_ns), (50_000, 100_000_000));
+    assert_eq!(config.unknown_kernel_ns, 100_000);
+    assert_eq!(config.on_daemon_loss, OnDaemonLoss::Run);
+    assert_eq!(config.socket_path, None);
+}
+
+#[test]
+fn a_gpu_is_named_in_exactly_one_way() {
+    let gpu = |keys: &str| format!("[gpu]\nsharing = \"mps\"\n{keys}\n");
+    let select = |keys: &str| check(&gpu(keys)).unwrap().gpu;
+    let pci = "0000:81:00.0".parse().unwrap();
+    assert_eq!(select("uuid = \"GPU-12\""), Select::Uuid("GPU-12".into()));
+    assert_eq!(select("pci = \"81:00.0\""), Select::Pci(pci));
+    assert_eq!(
+        faults(&gpu("index = 0\nuuid = \"GPU-12\"")),
+        "gpu0.toml:1:1: [gpu] has index and uuid; needs exactly one of index, uuid, pci; nearest is \
+         index = 0"
+    );
+    assert_eq!(
+        faults(""),
+        "gpu0.toml:1:1: [gpu] has none of them; needs exactly one of index, uuid, pci; nearest is \
+         index = 0\n\
+         gpu0.toml:1:1: [gpu] has no sharing; needs \"mps\" where jobs run under an MPS server, \
+         else \"timeslice\"; nearest is sharing = \"timeslice\""
+    );
+    assert!(
+        faults(&gpu("uuid = \"12\"")).contains("gpu0.toml:3:8: uuid is \"12\"; must be a UUID")
+    );
+    assert!(
+        faults(&gpu("pci = \"here\"")).contains("gpu0.toml:3:7: pci is \"here\"; must be a PCI")
+    );
+}
+
+#[test]
+fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
+    let cases = [
+        (
+            "[polcy]",
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, socket; nearest \
+             is `policy`",
+        ),
+        (
+            "[policy]\npol_us = 50",
+            "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
+             unknown_kernel_us, on_daemon_loss, dur_threshold_pct, residual_us, lease_ms, \
+             sm_threshold; nearest is `poll_us`",
+        ),
+        (
+            "[policy]\nname = \"orin\"",
+            "gpu0.toml:5:8: name is \"orin\"; must be one of none, orion, temporal; nearest is \
+             \"orion\"",
+        ),
+        (
+            "[policy]\nname = \"fair\"",
+            "gpu0.toml:5:8: name is \"fair\"; must be one of none, orion, temporal",
+        ),
+        (
+            "[policy]\nname = true",
+            "gpu0.toml:5:8: name is true; must be one of none, orion, temporal",
+        ),
+        (
+            "[policy]\n  poll_us = 5",
+            "gpu0.toml:5:13: poll_us is 5; must be a whole number from 10 to 1000; nearest is 10",
+        ),
+        (
+            "[policy]\npoll_us = 50.4",
+            "gpu0.toml:5:11: poll_us is 50.4; must be a whole number from 10 to 1000; nearest is 50",
+        ),
+        (
+            "[policy]\npoll_us = \"50\"",
+            "gpu0.toml:5:11: poll_us is \"50\"; must be a whole number from 10 to 1000; nearest is \
+             50",
+        ),
+        (
+            "[policy]\ndur_threshold_pct = 250",
+            "gpu0.toml:5:21: dur_threshold_pct is 250; must be a number above 0 and at most 100; \
+             nearest is 100",
+        ),
+        (
+            "[policy]\ndur_threshold_pct = nan",
+            "gpu0.toml:5:21: dur_threshold_pct is nan; must be a number above 0 and at most 100; \
+             nearest is 2.5",
+        ),
+        (
+            "[policy]\non_daemon_loss = \"halt\"",
+            "gpu0.toml:5:18: on_daemon_loss is \"halt\"; must be one of run, hold",
+        ),
+        (
+            "[policy]\nname = \"temporal\"\nsm_threshold = 80",
+            "gpu0.toml:6:16: sm_threshold is set, but policy temporal does not look at it; nearest \
+             is name = \"orion\"",
+        ),
+        (
+            "[socket]\npath = \"run/x.sock\"",
+            "gpu0.toml:5:8: path is \"run/x.sock\"; must be an absolute path of at most 107 bytes; \
+             nearest is \"/run/pillion/run/x.sock\"",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(faults(&format!("{LEAST}{text}\n")), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_table_that_is_none_is_said_to_be() {
+    let text = "policy = 3\n[gpu]\nindex = 0\nsharing = \"mps\"\n";
+    let expected = "gpu0.toml:1:10: policy is 3; must be a table; nearest is [policy]";
+    assert_eq!(faults(text), expected);
+}
+
+#[test]
+fn broken_toml_has_a_place_and_a_reason() {
+    let text = faults("[gpu]\nindex = = 0\n");
+    assert!(text.starts_with("gpu0.toml:2:"), "{text}");
+    let text = faults("[gpu]\nindex = 0\nindex = 1\n");
+    assert!(text.starts_with("gpu0.toml:3:1: "), "{text}");
+}
+
+#[test]
+fn all_faults_are_found_at_once_in_the_order_of_the_file() {
+    let text = faults("[gpu]\nindex = -1\nsharing = \"msp\"\n[policy]\npoll_us = 0\nfoo = 1\n");
+    let places: Vec<&str> = text.lines().map(|line| &line[10..13]).collect();
+    assert_eq!(places, ["2:9", "3:1", "5:1", "6:1"], "{text}");
+}
+
+#[test]
+fn a_file_that_is_not_there_or_no_text_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gpu0.toml");
+    let error = Config::load(&path).unwrap_err();
+    assert!(matches!(error, ConfigError::Unreadable { .. }), "{error}");
+    std::fs::write(&path, b"[gpu]\nuuid = \"\xff\"").unwrap();
+    let error = Config::load(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with("gpu0.toml:2:9: byte 0xff is not UTF-8 text"),
+        "{error}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_configuration_or_has_a_fault(text in "\\PC{0,200}") {
+        let _ = check(&text);
+    }
+
+    #[test]
+    fn any_value_of_any_key_is_taken_or_has_a_fault(
+        key in prop::sample::select(vec![
+            "name", "poll_us", "max_hold_ms", "unknown_kernel_us", "on_daemon_loss",
+            "dur_threshold_pct", "residual_us", "lease_ms", "sm_threshold",
+        ]),
+        value in prop_oneof![
+            any::<i64>().prop_map(|n| n.to_string()),
+            any::<f64>().prop_map(|n| format!("{n:?}").replace("NaN", "nan")),
+            "\"[a-z]{0,8}\"",
+            Just("[1, 2]".to_owned()),
+            Just("0x32".to_owned()),
+            Just("1_000".to_owned()),
+            Just("1979-05-27".to_owned()),
+        ],
+    ) {
+        if let Err(error) = check(&format!("{LEAST}[policy]\n{key} = {value}\n")) {
+            let text = error.to_string();
+            prop_assert!(text.starts_with("gpu0.toml:5:"), "{}", text);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The thread that talks with clients: accepts, answers, notices their end.
+//!
+//! It runs in real time and never waits for the poll thread: on the virtual clock a client keeps the
+//! processor while it waits for our reply, so the poll thread cannot run meanwhile. The state is
+//! changed here, under its lock, and the poll thread's bell rung, *before* the reply leaves.
+//!
+//! A client ends with its connection, or with its process (a pidfd): a child that was forked keeps
+//! the connection open, and a connection cannot outlive what it is for. Either is noticed at once.
+//!
+//! Nobody can stop this thread: sockets do not block, a connection that says nothing costs a place
+//! in a bounded queue, and a status goes out on a thread of its own.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use protocol::VERSION;
+use protocol::hello::{Attach, HelloError, JobClass, Reply, Request, receive, send, send_status};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::daemon::Shared;
+use crate::pages::{GpuFds, client_page, lease_page};
+use crate::socket::Seat;
+use crate::state::{NewPages, Peer};
+use crate::status::{Identity, Status};
+
+/// Connections that have not said yet what they want. The oldest is dropped for another.
+const UNHEARD_MAX: usize = 64;
+
+/// Statuses being sent at once.
+const STATUS_THREADS_MAX: usize = 8;
+
+/// How long somebody who asked for a status may take to read it.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long no connection is accepted after the system had no descriptor left for one.
+const ACCEPT_PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// The control thread's own.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    seat: Seat,
+    fds: GpuFds,
+    identity: Identity,
+    unheard: VecDeque<OwnedFd>,
+    clients: Vec<Connection>,
+    /// The system had no descriptor left.
+    is_accept_paused: bool,
+    status_threads: Arc<AtomicUsize>,
+}
+
+/// An attached client's.
+struct Connection {
+    client: u64,
+    socket: OwnedFd,
+    /// None where its process cannot be seen from here.
+    process: Option<OwnedFd>,
+}
+
+/// Which descriptor is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ready {
+    Stop,
+    Listener,
+    Unheard(usize),
+    ClientSocket(usize),
+    ClientProcess(usize),
+}
+
+impl Control {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        seat: Seat,
+        fds: GpuFds,
+        identity: Identity,
+    ) -> io::Result<Self> {
+        // A connection that is gone again when we accept must not make us wait for the next.
+        ioctl_fionbio(seat.listener(), true)?;
+        Ok(Self {
+            shared,
+            seat,
+            fds,
+            identity,
+            unheard: VecDeque::new(),
+            clients: Vec::new(),
+            is_accept_paused: false,
+            status_threads: Arc::new(AtomicUsize::new(0)),
+        })
+    }
+
+    /// Serves until told to stop. The socket is gone when this returns.
+    pub(crate) fn run(mut self) {
+        loop {
+            let ready = match self.wait() {
+                Ok(ready) => ready,
+                Err(error) => {
+                    // Only for want of memory; nobody could be served.
+                    tracing::error!("waiting for clients: {error}");
+                    return;
+                }
+            };
+            // From the last to the first, so that removing one leaves the places of the rest.
+            for ready in ready.into_iter().rev() {
+                match ready {
+                    Ready::Stop => return,
+                    Ready::Listener => self.accept(),
+                    Ready::Unheard(place) => self.hear(place),
+                    Ready::ClientSocket(place) => self.hear_client(place),
+                    Ready::ClientProcess(place) => self.end_client(place, "its process ended"),
+                }
+            }
+        }
+    }
+
+    /// What is ready, each client once, clients last and in order.
+    fn wait(&mut self) -> io::Result<Vec<Ready>> {
+        let mut sources = vec![(Ready::Stop, self.shared.stop_fd())];
+        let is_paused = std::mem::take(&mut self.is_accept_paused);
+        if !is_paused {
+            sources.push((Ready::Listener, self.seat.listener().as_fd()));
+        }
+        let unheard = self.unheard.iter().enumerate();
+        sources.extend(unheard.map(|(place, socket)| (Ready::Unheard(place), socket.as_fd())));
+        for (place, connection) in self.clients.iter().enumerate() {
+            sources.push((Ready::ClientSocket(place), connection.socket.as_fd()));
+            if let Some(process) = &connection.process {
+                sources.push((Ready::ClientProcess(place), process.as_fd()));
+            }
+        }
+        let mut fds: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(_, fd)| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        let timeout = is_paused.then_some(&ACCEPT_PAUSE);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = sources.iter().zip(&fds);
+        let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
+        let mut ready: Vec<Ready> = ready.map(|((source, _), _)| *source).collect();
+        // A client whose process has ended usually has both: the second would name another's place.
+        ready.dedup_by(|next, first| match (*first, *next) {
+            (Ready::ClientSocket(a), Ready::ClientProcess(b)) if a == b => {
+                *first = Ready::ClientProcess(a);
+                true
+            }
+            _ => false,
+        });
+        Ok(ready)
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match accept_with(self.seat.listener(), flags) {
+            Ok(socket) => {
+                if self.unheard.len() >= UNHEARD_MAX {
+                    self.unheard.pop_front();
+                }
+                self.unheard.push_back(socket);
+            }
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                tracing::warn!("accepting a connection: {error}");
+                self.is_accept_paused = true;
+            }
+            // Gone again, or interrupted: the next call of poll tells.
+            Err(_) => {}
+        }
+    }
+
+    /// A new connection says what it wants.
+    fn hear(&mut self, place: usize) {
+        let Some(socket) = self.unheard.remove(place) else {
+            return;
+        };
+        let packet = match receive(&socket) {
+            Ok((packet, _)) if packet.is_empty() => return,
+            Ok((packet, _)) => packet,
+            Err(_) => return,
+        };
+        match Request::decode(&packet) {
+            Ok(Request::Status) => self.send_status(socket),
+            Ok(Request::Attach(attach)) => self.attach(socket, attach),
+            Err(HelloError::Version { peer }) => refuse(
+                &socket,
+                format!("the client speaks protocol {peer}, this daemon {VERSION}"),
+            ),
+            Err(error) => refuse(&socket, error.to_string()),
+        }
+    }
+
+    fn attach(&mut self, socket: OwnedFd, attach: Attach) {
+        let (peer, process) = match peer_of(&socket) {
+            Ok(found) => found,
+            Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
+        };
+        let class = attach.class;
+        let who = format!("{} job {:?} pid {}", class.name(), attach.job, peer.pid);
+        match self.try_attach(&socket, peer, attach) {
+            Ok(client) => {
+                tracing::info!(client, "attached: {who}");
+                self.clients.push(Connection {
+                    client,
+                    socket,
+                    process,
+                });
+            }
+            Err(reason) => {
+                tracing::warn!("refused: {who}: {reason}");
+                refuse(&socket, reason);
+            }
+        }
+    }
+
+    /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says
+    /// welcome.
+    fn try_attach(&self, socket: &OwnedFd, peer: Peer, attach: Attach) -> Result<u64, String> {
+        let class = attach.class;
+        let clock = self.shared.clock();
+        let no_memory = |error: io::Error| format!("no shared memory: {error}");
+        let (client_fd, client) = client_page(clock).map_err(no_memory)?;
+        let lease = lease_page(clock).map_err(no_memory)?;
+        let pages = NewPages { client, lease };
+        let now_ns = clock.now_ns();
+        let attached = self
+            .shared
+            .state()
+            .handle_attach(now_ns, peer, attach, pages)
+            .map_err(|refused| refused.to_string())?;
+        self.shared.ring();
+        let hp = match class {
+            JobClass::HighPriority => &self.fds.hp,
+            JobClass::BestEffort => &self.fds.hp_read,
+        };
+        let mut fds: Vec<BorrowedFd<'_>> = [&self.fds.daemon_read, hp, &self.fds.bell, &client_fd]
+            .into_iter()
+            .map(AsFd::as_fd)
+            .collect();
+        fds.extend(attached.lease.as_ref().map(|lease| lease.as_fd()));
+        let client = attached.client;
+        if let Err(error) = send(socket, &Reply::Welcome { client }.encode(), &fds) {
+            self.detach(client);
+            return Err(format!("it does not take the welcome: {error}"));
+        }
+        Ok(client)
+    }
+
+    /// An attached client has nothing to say on its connection but its end. A newer one may think it
+    /// has; it is not heard.
+    fn hear_client(&mut self, place: usize) {
+        let is_end = match receive(&self.clients[place].socket) {
+            Ok((packet, _)) => packet.is_empty(),
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        };
+        if is_end {
+            self.end_client(place, "its connection ended");
+        }
+    }
+
+    fn end_client(&mut self, place: usize, why: &str) {
+        let connection = self.clients.remove(place);
+        self.detach(connection.client);
+        tracing::info!(client = connection.client, "detached: {why}");
+    }
+
+    fn detach(&self, client: u64) {
+        let now_ns = self.shared.clock().now_ns();
+        self.shared.state().handle_detach(now_ns, client);
+        self.shared.ring();
+    }
+
+    fn send_status(&self, socket: OwnedFd) {
+        let now_ns = self.shared.clock().now_ns();
+        let status = Status::of(&self.shared.state(), &self.identity, now_ns);
+        let running = Arc::clone(&self.status_threads);
+        // Relaxed: a count, nothing is ordered by it.
+        if running.fetch_add(1, Ordering::Relaxed) >= STATUS_THREADS_MAX {
+            running.fetch_sub(1, Ordering::Relaxed);
+            return refuse(&socket, "too many statuses are being read".to_owned());
+        }
+        let count = Arc::clone(&running);
+        let send = move || {
+            let sent = prepare(&socket).and_then(|()| send_status(&socket, &status.to_json()));
+            if let Err(error) = sent {
+                tracing::debug!("sending a status: {error}");
+            }
+            count.fetch_sub(1, Ordering::Relaxed);
+        };
+        let thread = thread::Builder::new().name("pillion-status".to_owned());
+        if let Err(error) = thread.spawn(send) {
+            tracing::warn!("no thread for a status: {error}");
+            running.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Blocking again, but not for ever.
+fn prepare(socket: &OwnedFd) -> io::Result<()> {
+    ioctl_fionbio(socket, false)?;
+    set_socket_timeout(socket, Timeout::Send, Some(STATUS_TIMEOUT))?;
+    Ok(())
+}
+
+/// The process at the other end, as the kernel knows it, and a descriptor of it.
+fn peer_of(socket: &OwnedFd) -> io::Result<(Peer, Option<OwnedFd>)> {
+    let credentials = getsockopt(socket, PeerCredentials)?;
+    // A process in another PID namespace that we cannot see into is 0 here.
+    let pid = Pid::from_raw(credentials.pid());
+    let process = match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        Some(Ok(process)) => Some(process),
+        Some(Err(Errno::SRCH)) => return Err(io::Error::other("the process has ended")),
+        _ => None,
+    };
+    let peer = Peer {
+        pid: pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
+        uid: credentials.uid(),
+    };
+    Ok((peer, process))
+}
+
+/// Tells why not. Whether it is heard is the other side's affair.
+fn refuse(socket: &OwnedFd, reason: String) {
+    let _ = send(socket, &Reply::Refused { reason }.encode(), &[]);
+}

@@ -1,0 +1,205 @@
+//! The thread that decides, and the daemon as a whole.
+//!
+//! The poll thread's loop is short: read the bell, poll the state, ring who must be rung, wait for
+//! the bell until it is time to look again. The bell's word is read *before* the poll, so that
+//! whatever happens during it ends the wait at once.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use parking_lot::{Mutex, MutexGuard};
+use protocol::clock::Clock;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::config::Config;
+use crate::control::Control;
+use crate::gpu::Gpu;
+use crate::pages::GpuPages;
+use crate::socket::{Seat, SocketError};
+use crate::state::{Look, State};
+use crate::status::Identity;
+
+/// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
+/// poll's interval (prctl(2), PR_SET_TIMERSLACK).
+const TIMER_SLACK_NS: NonZeroU64 = NonZeroU64::new(1_000).expect("is not zero");
+
+/// Why a daemon cannot start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// Its socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// Memory, descriptors or threads.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was done.
+        doing: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The thread that talks with clients panicked: a bug of ours.
+    #[error("the control thread panicked")]
+    Panicked,
+}
+
+/// What both threads use.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pages: Arc<GpuPages>,
+    clock: Clock,
+    is_stopping: AtomicBool,
+    /// Readable when stopping.
+    stop: OwnedFd,
+}
+
+impl Shared {
+    /// The state, locked. Neither thread waits while it holds it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn stop_fd(&self) -> BorrowedFd<'_> {
+        self.stop.as_fd()
+    }
+
+    /// Makes the poll thread look now.
+    pub(crate) fn ring(&self) {
+        self.pages.bell.bell.ring(&self.clock);
+    }
+
+    fn stop(&self) {
+        // Release pairs with the Acquire in `Daemon::run`; the ring that follows orders it as well.
+        self.is_stopping.store(true, Ordering::Release);
+        // It can fail only if it is readable 2^64 - 2 times over.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        self.ring();
+    }
+}
+
+/// A daemon that listens. [`Daemon::run`] makes it decide.
+pub struct Daemon {
+    shared: Arc<Shared>,
+    control: JoinHandle<()>,
+}
+
+/// Ends a daemon from another thread.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Makes [`Daemon::run`] return soon.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl Daemon {
+    /// Takes the seat at `socket` and begins to accept clients.
+    ///
+    /// # Errors
+    ///
+    /// The seat is taken, or the system gives no memory, descriptors or threads.
+    pub fn start(
+        config: &Config,
+        gpu: Gpu,
+        socket: &Path,
+        clock: Clock,
+    ) -> Result<Self, DaemonError> {
+        let system = |doing| move |source| DaemonError::System { doing, source };
+        let seat = Seat::take(&gpu.uuid, socket)?;
+        let (pages, fds) =
+            GpuPages::create(config, &clock).map_err(system("making shared pages"))?;
+        let identity = Identity {
+            socket: seat.path().display().to_string(),
+            started_ns: clock.now_ns(),
+            gpu,
+        };
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
+        let state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            pages,
+            clock,
+            is_stopping: AtomicBool::new(false),
+            stop: stop.map_err(system("making an eventfd"))?,
+        });
+        let control = Control::new(Arc::clone(&shared), seat, fds, identity)
+            .map_err(system("preparing the socket"))?;
+        let stopper = StopAtEnd(Arc::clone(&shared));
+        let control = thread::Builder::new()
+            .name("pillion-control".to_owned())
+            .spawn(move || {
+                let _stopper = stopper;
+                control.run();
+            })
+            .map_err(system("starting the control thread"))?;
+        Ok(Self { shared, control })
+    }
+
+    /// A handle that ends this daemon.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Decides, in this thread, until stopped. The socket is gone when this returns, and clients
+    /// have seen that the daemon is.
+    ///
+    /// # Errors
+    ///
+    /// [`DaemonError::Panicked`].
+    pub fn run(self) -> Result<(), DaemonError> {
+        let clock = self.shared.clock;
+        // Without it polls are late, not wrong.
+        let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
+        clock.enter();
+        self.poll_until_stopped(&clock);
+        clock.leave();
+        self.control.join().map_err(|_| DaemonError::Panicked)
+    }
+
+    fn poll_until_stopped(&self, clock: &Clock) {
+        let bell = &self.shared.pages.bell.bell;
+        loop {
+            let seen = bell.read();
+            let now_ns = clock.now_ns();
+            let mut state = self.shared.state();
+            // Acquire pairs with the Release in `Shared::stop`.
+            let is_stopping = self.shared.is_stopping.load(Ordering::Acquire);
+            let look = match is_stopping {
+                true => {
+                    state.close();
+                    None
+                }
+                false => Some(state.poll(now_ns)),
+            };
+            state.ring_bells(clock);
+            drop(state);
+            let deadline_ns = match look {
+                None => return,
+                Some(Look::At(at_ns)) => Some(at_ns),
+                Some(Look::WhenRung) => None,
+            };
+            bell.wait(clock, seen, deadline_ns);
+        }
+    }
+}
+
+/// Ends the daemon when the control thread does, whatever the reason: a daemon that nobody can
+/// reach must not hold its GPU.
+struct StopAtEnd(Arc<Shared>);
+
+impl Drop for StopAtEnd {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

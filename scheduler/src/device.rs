@@ -1,0 +1,159 @@
+//! Asks the driver which GPUs there are.
+//!
+//! The one unsafe module of this crate: seven calls of `libcuda.so.1`, opened at run time so that
+//! the daemon starts, and says what is missing, where there is no driver. No context is created:
+//! it would take several hundred MB of the GPU that others are to use. The library stays open,
+//! because the driver's own threads may still run in it.
+//!
+//! The signatures are those of the CUDA driver API (cuda.h), the same in every version since 4.0;
+//! `cuDeviceGetUuid_v2`, which knows MIG instances, since 11.4.
+
+use core::ffi::{c_char, c_int, c_uint};
+use core::mem::ManuallyDrop;
+
+use libloading::Library;
+
+use crate::gpu::{Gpu, PciAddress};
+
+/// What is opened.
+const LIBRARY: &str = "libcuda.so.1";
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` (cuda.h).
+const ATTRIBUTE_SMS: c_int = 16;
+/// Longest text that is asked for: a device name (NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96).
+const TEXT_BYTES: usize = 256;
+/// Most devices that are looked at; CUDA's own limit is far below.
+const DEVICES_MAX: c_int = 256;
+
+/// Why the driver does not say which GPUs there are.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The library is not there, or not one.
+    #[error("{LIBRARY}, the NVIDIA driver's library, cannot be opened: {0}")]
+    NoLibrary(libloading::Error),
+    /// It lacks an entry point.
+    #[error("{LIBRARY} has no {symbol}: not a CUDA driver, or one before 4.0")]
+    NoSymbol {
+        /// Its name.
+        symbol: &'static str,
+    },
+    /// A call failed.
+    #[error("{call} failed with CUresult {result}{}", hint(*result))]
+    Failed {
+        /// Which call.
+        call: &'static str,
+        /// What it returned, as in cuda.h.
+        result: c_uint,
+    },
+}
+
+/// What an operator can do about a result.
+fn hint(result: c_uint) -> &'static str {
+    match result {
+        100 => " (no device: no GPU is visible to this process)",
+        803 | 804 => {
+            " (the driver's library and kernel module differ in version: reboot or reload)"
+        }
+        999 => " (unknown error: often a kernel module that is not loaded)",
+        _ => "",
+    }
+}
+
+type Init = unsafe extern "C" fn(c_uint) -> c_uint;
+type Count = unsafe extern "C" fn(*mut c_int) -> c_uint;
+type Get = unsafe extern "C" fn(*mut c_int, c_int) -> c_uint;
+type GetText = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint;
+type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
+type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
+
+/// The GPUs of this machine that the driver shows to this process.
+///
+/// # Errors
+///
+/// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list.
+pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
+    let driver = Driver::open()?;
+    let init: Init = driver.symbol("cuInit")?;
+    // SAFETY: cuInit takes its flags, which must be 0.
+    check("cuInit", unsafe { init(0) })?;
+    let count: Count = driver.symbol("cuDeviceGetCount")?;
+    let mut devices = 0;
+    // SAFETY: writes one int to the pointer, which is valid for the call.
+    check("cuDeviceGetCount", unsafe { count(&raw mut devices) })?;
+    (0..devices.min(DEVICES_MAX))
+        .map(|index| driver.describe(index))
+        .collect()
+}
+
+struct Driver {
+    library: ManuallyDrop<Library>,
+}
+
+impl Driver {
+    fn open() -> Result<Self, DeviceError> {
+        // SAFETY: runs the initialisers of the system's CUDA driver, which is what every CUDA
+        // program does.
+        let library = unsafe { Library::new(LIBRARY) }.map_err(DeviceError::NoLibrary)?;
+        Ok(Self {
+            library: ManuallyDrop::new(library),
+        })
+    }
+
+    /// The entry point of that name; `F` is one of the signatures above.
+    fn symbol<F: Copy>(&self, symbol: &'static str) -> Result<F, DeviceError> {
+        // SAFETY: each caller in this file asks for the signature that cuda.h gives the name, and
+        // the library is never closed, so the pointer stays valid.
+        let found = unsafe { self.library.get::<F>(symbol) };
+        found
+            .map(|function| *function)
+            .map_err(|_| DeviceError::NoSymbol { symbol })
+    }
+
+    fn describe(&self, index: c_int) -> Result<Gpu, DeviceError> {
+        let get: Get = self.symbol("cuDeviceGet")?;
+        let mut device = 0;
+        // SAFETY: writes one device, an int, to the pointer.
+        check("cuDeviceGet", unsafe { get(&raw mut device, index) })?;
+        let attribute: GetAttribute = self.symbol("cuDeviceGetAttribute")?;
+        let mut sms = 0;
+        // SAFETY: writes one int to the pointer.
+        let result = unsafe { attribute(&raw mut sms, ATTRIBUTE_SMS, device) };
+        check("cuDeviceGetAttribute", result)?;
+        let pci = self.text("cuDeviceGetPCIBusId", device)?;
+        Ok(Gpu {
+            uuid: self.uuid(device)?,
+            name: self.text("cuDeviceGetName", device)?,
+            // The software GPU may leave it empty; only a selection by bus id needs it.
+            pci: pci.parse().unwrap_or(PciAddress::default()),
+            sms: u32::try_from(sms).unwrap_or(0),
+        })
+    }
+
+    fn uuid(&self, device: c_int) -> Result<String, DeviceError> {
+        const CALL: &str = "cuDeviceGetUuid";
+        let get: GetUuid = self
+            .symbol("cuDeviceGetUuid_v2")
+            .or_else(|_| self.symbol(CALL))?;
+        let mut bytes = [0; 16];
+        // SAFETY: writes the 16 bytes of a CUuuid to the pointer.
+        check(CALL, unsafe { get(&raw mut bytes, device) })?;
+        Ok(protocol::hello::format_uuid(bytes))
+    }
+
+    fn text(&self, call: &'static str, device: c_int) -> Result<String, DeviceError> {
+        let get: GetText = self.symbol(call)?;
+        let mut bytes = [0_u8; TEXT_BYTES];
+        // SAFETY: writes at most as many bytes as it is told, the buffer's length less one, so
+        // that the last byte stays zero.
+        let result = unsafe { get(bytes.as_mut_ptr().cast(), TEXT_BYTES as c_int - 1, device) };
+        check(call, result)?;
+        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(0);
+        Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    }
+}
+
+fn check(call: &'static str, result: c_uint) -> Result<(), DeviceError> {
+    match result {
+        0 => Ok(()),
+        result => Err(DeviceError::Failed { call, result }),
+    }
+}

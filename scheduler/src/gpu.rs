@@ -1,0 +1,242 @@
+//! Which GPU a daemon schedules: how one is named, and what the daemon knows of it.
+//!
+//! A GPU is named by its index, its UUID or the beginning of it, or its PCI bus id. The index
+//! counts GPUs in the order of their bus ids, as `nvidia-smi` does; CUDA's own order puts the
+//! fastest first and depends on the environment, so it would name another GPU for every user.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How an operator names a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// The n-th of this machine in the order of bus ids, from 0.
+    Index(usize),
+    /// The one whose UUID begins so.
+    Uuid(String),
+    /// The one at this bus id.
+    Pci(PciAddress),
+}
+
+impl fmt::Display for Select {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "index {index}"),
+            Self::Uuid(uuid) => write!(f, "uuid {uuid}"),
+            Self::Pci(pci) => write!(f, "pci {pci}"),
+        }
+    }
+}
+
+/// A PCI bus id. Written `domain:bus:device.function` in hexadecimal; domain and function may be
+/// left out when reading.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PciAddress {
+    /// PCI domain; `nvidia-smi` prints eight digits, CUDA four.
+    pub domain: u32,
+    /// Bus within the domain.
+    pub bus: u8,
+    /// Device on the bus.
+    pub device: u8,
+    /// Function of the device, 0 to 7.
+    pub function: u8,
+}
+
+/// A text that is no PCI bus id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a PCI bus id; one looks like 0000:01:00.0")]
+pub struct NotPci;
+
+impl FromStr for PciAddress {
+    type Err = NotPci;
+
+    fn from_str(text: &str) -> Result<Self, NotPci> {
+        let hex = |part: &str, digits: usize| {
+            let is_hex = (1..=digits).contains(&part.len())
+                && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            u32::from_str_radix(part, 16)
+                .ok()
+                .filter(|_| is_hex)
+                .ok_or(NotPci)
+        };
+        let (rest, function) = text.split_once('.').unwrap_or((text, "0"));
+        let parts: Vec<&str> = rest.split(':').collect();
+        let (domain, bus, device) = match parts[..] {
+            [domain, bus, device] => (domain, bus, device),
+            [bus, device] => ("0", bus, device),
+            _ => return Err(NotPci),
+        };
+        let function = hex(function, 1)?;
+        let device = hex(device, 2)?;
+        // A bus has 32 devices of 8 functions each.
+        if function > 7 || device > 31 {
+            return Err(NotPci);
+        }
+        Ok(Self {
+            domain: hex(domain, 8)?,
+            bus: hex(bus, 2)? as u8,
+            device: device as u8,
+            function: function as u8,
+        })
+    }
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:04x}:{:02x}:{:02x}.{:x}",
+            self.domain, self.bus, self.device, self.function
+        )
+    }
+}
+
+/// A GPU of this machine, as the driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// As NVML prints it, `GPU-…` (or `MIG-…`).
+    pub uuid: String,
+    /// Model.
+    pub name: String,
+    /// Where it is plugged in.
+    pub pci: PciAddress,
+    /// Streaming multiprocessors.
+    pub sms: u32,
+}
+
+/// Why a name does not lead to one GPU. An operator's mistake.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectError {
+    /// No GPU has that name.
+    #[error("no GPU with {select}; this machine has {found}")]
+    Missing {
+        /// What was asked for.
+        select: Select,
+        /// What there is.
+        found: String,
+    },
+    /// Several GPUs' UUIDs begin so.
+    #[error("{select} is the beginning of several UUIDs: {found}")]
+    Ambiguous {
+        /// What was asked for.
+        select: Select,
+        /// The GPUs that fit.
+        found: String,
+    },
+}
+
+/// The one GPU of `gpus` that `select` names.
+///
+/// # Errors
+///
+/// None or several fit; the message lists the GPUs there are.
+pub fn choose(mut gpus: Vec<Gpu>, select: &Select) -> Result<Gpu, SelectError> {
+    gpus.sort_by_key(|gpu| gpu.pci);
+    let fits: Vec<&Gpu> = match select {
+        Select::Index(index) => gpus.get(*index).into_iter().collect(),
+        Select::Uuid(prefix) => {
+            let prefix = prefix.to_ascii_lowercase();
+            let begins = |gpu: &&Gpu| gpu.uuid.to_ascii_lowercase().starts_with(&prefix);
+            gpus.iter().filter(begins).collect()
+        }
+        Select::Pci(pci) => gpus.iter().filter(|gpu| gpu.pci == *pci).collect(),
+    };
+    match fits[..] {
+        [gpu] => Ok(gpu.clone()),
+        [] => Err(SelectError::Missing {
+            select: select.clone(),
+            found: listed(&gpus.iter().collect::<Vec<_>>()),
+        }),
+        _ => Err(SelectError::Ambiguous {
+            select: select.clone(),
+            found: listed(&fits),
+        }),
+    }
+}
+
+fn listed(gpus: &[&Gpu]) -> String {
+    let lines: Vec<String> = gpus
+        .iter()
+        .map(|gpu| format!("{} ({}, {})", gpu.uuid, gpu.name, gpu.pci))
+        .collect();
+    if lines.is_empty() {
+        "none".to_owned()
+    } else {
+        lines.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(uuid: &str, pci: &str) -> Gpu {
+        Gpu {
+            uuid: uuid.to_owned(),
+            name: "V100-SXM2-16GB".to_owned(),
+            pci: pci.parse().unwrap(),
+            sms: 80,
+        }
+    }
+
+    fn two() -> Vec<Gpu> {
+        vec![
+            gpu("GPU-aa22", "0000:81:00.0"),
+            gpu("GPU-aa11", "0000:04:00.0"),
+        ]
+    }
+
+    #[test]
+    fn an_index_counts_in_the_order_of_bus_ids() {
+        assert_eq!(choose(two(), &Select::Index(0)).unwrap().uuid, "GPU-aa11");
+        assert_eq!(choose(two(), &Select::Index(1)).unwrap().uuid, "GPU-aa22");
+    }
+
+    #[test]
+    fn the_beginning_of_a_uuid_will_do_if_one_gpu_has_it() {
+        let select = |text: &str| choose(two(), &Select::Uuid(text.to_owned()));
+        assert_eq!(select("GPU-AA2").unwrap().uuid, "GPU-aa22");
+        let error = select("GPU-aa").unwrap_err().to_string();
+        assert!(
+            error.contains("GPU-aa11") && error.contains("GPU-aa22"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_bus_id_is_one_however_it_is_written() {
+        for text in [
+            "0000:81:00.0",
+            "00000000:81:00.0",
+            "81:00.0",
+            "81:0",
+            "0:81:00",
+        ] {
+            let pci = text.parse().unwrap();
+            assert_eq!(
+                choose(two(), &Select::Pci(pci)).unwrap().uuid,
+                "GPU-aa22",
+                "{text}"
+            );
+        }
+        for text in [
+            "", "81", "0:0:81:0", "81:20.0", "81:00.8", "xx:00.0", "+1:00.0",
+        ] {
+            assert_eq!(text.parse::<PciAddress>(), Err(NotPci), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_answered_with_those_that_are() {
+        let error = choose(two(), &Select::Index(2)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no GPU with index 2; this machine has GPU-aa11 (V100-SXM2-16GB, 0000:04:00.0), \
+             GPU-aa22 (V100-SXM2-16GB, 0000:81:00.0)"
+        );
+        let error = choose(Vec::new(), &Select::Index(0))
+            .unwrap_err()
+            .to_string();
+        assert!(error.ends_with("has none"), "{error}");
+    }
+}

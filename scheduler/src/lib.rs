@@ -1,0 +1,49 @@
+//! The daemon of one GPU.
+//!
+//! `pilliond` watches what high-priority clients launch, and publishes to each best-effort job a
+//! lease: what it may launch now without asking. The decisions are `policy`'s; here is what stands
+//! around them.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`config`] | the file an operator writes |
+//! | [`gpu`], [`device`] | which GPU, by name; asking the driver for it |
+//! | [`state`] | everything the daemon knows, and what follows from it: no IO, time as an argument |
+//! | [`status`] | that, as JSON |
+//! | [`pages`] | shared pages, made and filled in |
+//! | [`socket`] | where clients find the daemon, and who may be it |
+//! | [`control`] | the thread that talks with clients |
+//! | [`daemon`] | the thread that decides, and both together |
+//!
+//! **Threads.** The *poll thread* runs [`state::State::poll`] as often as needed and waits through
+//! `protocol::clock::Clock`, so it takes part in virtual time. The *control thread* accepts, serves
+//! and buries clients in real time: a client keeps the virtual processor while it waits for a reply,
+//! so whoever replies must not need it. They share the state under one lock that neither holds
+//! while it waits.
+//!
+//! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
+//! mean, and used; see [`state`]. Packets are decoded by `protocol::hello`.
+//!
+//! `unsafe` is in [`device`] only.
+
+#[forbid(unsafe_code)]
+pub mod config;
+#[forbid(unsafe_code)]
+pub mod control;
+#[forbid(unsafe_code)]
+pub mod daemon;
+pub mod device;
+#[forbid(unsafe_code)]
+pub mod gpu;
+#[forbid(unsafe_code)]
+pub mod pages;
+#[forbid(unsafe_code)]
+pub mod socket;
+#[forbid(unsafe_code)]
+pub mod state;
+#[forbid(unsafe_code)]
+pub mod status;
+
+pub use config::{Config, ConfigError};
+pub use daemon::{Daemon, DaemonError};
+pub use gpu::Gpu;

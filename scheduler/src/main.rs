@@ -1,0 +1,136 @@
+//! `pilliond`: the daemon of one GPU. See the library's text.
+//!
+//! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 the command line or the configuration
+//! cannot be used.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::Context;
+use clap::Parser;
+use nix::sys::signal::{SigSet, Signal};
+use protocol::clock::Clock;
+use rustix::event::{Timespec, poll};
+use scheduler::config::ConfigError;
+use scheduler::daemon::Stopper;
+use scheduler::{Config, Daemon, device, gpu, socket};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
+
+/// How long the daemon may take to end after a signal. On a virtual clock that has stopped the poll
+/// thread never gets its turn again.
+const END_TIMEOUT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000_000,
+};
+
+/// Schedules one GPU: high-priority jobs go first, best-effort jobs use what they leave.
+#[derive(Parser)]
+#[command(name = "pilliond", version, after_help = AFTER_HELP)]
+struct Arguments {
+    /// The GPU's configuration (TOML).
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+const AFTER_HELP: &str = "\
+Example:
+  pilliond --config /etc/pillion/gpu0.toml
+  pillion run --class high-priority -- python serve.py
+  pillion run --class best-effort -- python train.py
+
+Environment:
+  PILLION_SOCKET  where to listen, instead of /run/pillion/<gpu uuid>.sock (root)
+                  or $XDG_RUNTIME_DIR/pillion/<gpu uuid>.sock
+  PILLION_LOG     what to log to stderr: error, warn, info (default), debug
+
+Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pilliond: {error:#}");
+            match error.is::<ConfigError>() {
+                true => ExitCode::from(2),
+                false => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = Config::load(&arguments.config)?;
+    // Before any thread is started, so that all inherit it: one thread waits for signals.
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_block().context("blocking signals")?;
+    let clock = Clock::process();
+    if let Some(error) = Clock::open_error() {
+        anyhow::bail!("the virtual clock cannot be used: {error}");
+    }
+    let gpu = gpu::choose(device::gpus()?, &config.gpu)
+        .with_context(|| format!("{}", arguments.config.display()))?;
+    let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
+    let uuid = gpu.uuid.clone();
+    let daemon = Daemon::start(&config, gpu, &path, clock)?;
+    end_on(signals, daemon.stopper())?;
+    tracing::info!("ready: {uuid} socket {}", path.display());
+    daemon.run()?;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Ends the daemon on any of these signals: in order if it can, after a while anyway.
+fn end_on(signals: SigSet, stopper: Stopper) -> anyhow::Result<()> {
+    let wait = move || {
+        let Ok(signal) = signals.wait() else { return };
+        tracing::info!("ending: {signal}");
+        stopper.stop();
+        let _ = poll(&mut [], Some(&END_TIMEOUT));
+        // Reached only if the poll thread cannot end; the control thread has removed the socket.
+        std::process::exit(0);
+    };
+    thread::Builder::new()
+        .name("pillion-signals".to_owned())
+        .spawn(wait)
+        .context("starting the signal thread")?;
+    Ok(())
+}
+
+fn log_to_stderr() {
+    let filter = std::env::var("PILLION_LOG").unwrap_or_default();
+    let filter = EnvFilter::builder()
+        .with_default_directive(tracing::Level::INFO.into())
+        .parse_lossy(filter);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_timer(OnTheClock)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+/// Seconds on the clock that everything else is on. A journal adds the time of day.
+struct OnTheClock;
+
+impl FormatTime for OnTheClock {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        let now_ns = Clock::process().now_ns();
+        write!(
+            writer,
+            "{}.{:06}",
+            now_ns / 1_000_000_000,
+            now_ns / 1_000 % 1_000_000
+        )
+    }
+}

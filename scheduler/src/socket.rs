@@ -1,0 +1,233 @@
+//! Where clients find the daemon, and who may be it.
+//!
+//! A daemon holds an exclusive lock on a file beside its socket (`<socket>.lock`, its process id in
+//! it) for as long as it lives. The lock is the kernel's, so it ends with the process however that
+//! ends: a socket found under a free lock is a dead daemon's and is replaced. The lock file itself
+//! stays; removing it would let two daemons each lock a file of that name.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use protocol::hello::{listen_at, socket_folders};
+use rustix::fs::{FlockOperation, flock};
+
+/// Names a socket for everybody: daemon, library, command line.
+pub const SOCKET_ENV: &str = "PILLION_SOCKET";
+
+/// Folder of sockets: everybody may look.
+const FOLDER_MODE: u32 = 0o755;
+/// Root's daemon serves every user; what a client may do follows from its credentials.
+const ROOT_SOCKET_MODE: u32 = 0o666;
+/// A user's own daemon serves that user.
+const USER_SOCKET_MODE: u32 = 0o600;
+
+/// Why a daemon cannot have its socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Another daemon schedules this GPU.
+    #[error("GPU {uuid} is held by pilliond pid {pid} (socket {})", socket.display())]
+    Held {
+        /// The GPU.
+        uuid: String,
+        /// The other daemon; "unknown" in the moment in which it starts.
+        pid: String,
+        /// Its socket.
+        socket: PathBuf,
+    },
+    /// There is nowhere to put it.
+    #[error(
+        "no folder for the socket: not root, and XDG_RUNTIME_DIR is not set; set it, or [socket] \
+         path, or {SOCKET_ENV}"
+    )]
+    NoFolder,
+    /// Something that is no socket is in the way.
+    #[error("{}: exists and is not a socket; remove it, or set another [socket] path", .0.display())]
+    InTheWay(PathBuf),
+    /// The operating system refuses.
+    #[error("{}: {doing}: {source}", path.display())]
+    Io {
+        /// What was done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// The socket of the daemon of a GPU: what the environment says, else the configuration, else the
+/// usual place.
+///
+/// # Errors
+///
+/// [`SocketError::NoFolder`].
+pub fn path_of(uuid: &str, configured: Option<&Path>) -> Result<PathBuf, SocketError> {
+    let named = std::env::var_os(SOCKET_ENV).filter(|value| !value.is_empty());
+    if let Some(path) = named {
+        return Ok(path.into());
+    }
+    if let Some(path) = configured {
+        return Ok(path.to_owned());
+    }
+    let folders = socket_folders();
+    let folder = match rustix::process::geteuid().is_root() {
+        true => folders.first(),
+        false => folders.get(1),
+    };
+    let folder = folder.ok_or(SocketError::NoFolder)?;
+    Ok(folder.join(format!("{uuid}.sock")))
+}
+
+/// A socket that listens, and the right to. Dropping it removes the socket and gives up the right.
+#[derive(Debug)]
+pub struct Seat {
+    path: PathBuf,
+    listener: OwnedFd,
+    /// Locked until dropped, which is after the socket was removed.
+    _lock: File,
+}
+
+impl Seat {
+    /// Takes the seat of the daemon of GPU `uuid` at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Another daemon has it, or the system refuses a step; see [`SocketError`].
+    pub fn take(uuid: &str, path: &Path) -> Result<Self, SocketError> {
+        let io = |doing| {
+            move |source: io::Error| SocketError::Io {
+                doing,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        if let Some(folder) = path.parent() {
+            let mut builder = DirBuilder::new();
+            builder.recursive(true).mode(FOLDER_MODE);
+            builder.create(folder).map_err(io("making its folder"))?;
+        }
+        let lock = lock(uuid, path)?;
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {
+                fs::remove_file(path).map_err(io("removing a dead daemon's socket"))?;
+            }
+            Ok(_) => return Err(SocketError::InTheWay(path.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io("looking at it")(error)),
+        }
+        let listener = listen_at(path).map_err(io("listening"))?;
+        let mode = match rustix::process::geteuid().is_root() {
+            true => ROOT_SOCKET_MODE,
+            false => USER_SOCKET_MODE,
+        };
+        let permissions = Permissions::from_mode(mode);
+        fs::set_permissions(path, permissions).map_err(io("setting its mode"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+            _lock: lock,
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What to accept from.
+    #[must_use]
+    pub fn listener(&self) -> &OwnedFd {
+        &self.listener
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // If somebody has removed it before us: as good.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    let path = PathBuf::from(path);
+    let io = |doing| {
+        let path = path.clone();
+        move |source| SocketError::Io {
+            doing,
+            path,
+            source,
+        }
+    };
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(io("opening the lock file"))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            let _ = file.read_to_string(&mut pid);
+            let pid = match pid.trim() {
+                "" => "unknown",
+                pid => pid,
+            };
+            return Err(SocketError::Held {
+                uuid: uuid.to_owned(),
+                pid: pid.to_owned(),
+                socket: socket.to_owned(),
+            });
+        }
+        Err(error) => return Err(io("locking")(error.into())),
+    }
+    let write = |file: &mut File| -> io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    write(&mut file).map_err(io("writing the process id"))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_daemon_of_a_gpu_is_told_who_holds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/gpu.sock");
+        let seat = Seat::take("GPU-1", &path).unwrap();
+        let error = Seat::take("GPU-1", &path).unwrap_err().to_string();
+        let expected = format!(
+            "GPU GPU-1 is held by pilliond pid {} (socket {})",
+            std::process::id(),
+            path.display()
+        );
+        assert_eq!(error, expected);
+        drop(seat);
+        assert!(!path.exists());
+        Seat::take("GPU-1", &path).unwrap();
+    }
+
+    #[test]
+    fn a_dead_daemons_socket_is_replaced_and_anything_else_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gpu.sock");
+        drop(listen_at(&path).unwrap());
+        assert!(path.exists());
+        drop(Seat::take("GPU-1", &path).unwrap());
+        fs::write(&path, "a letter").unwrap();
+        let error = Seat::take("GPU-1", &path).unwrap_err();
+        assert!(matches!(error, SocketError::InTheWay(_)), "{error}");
+        assert!(path.exists());
+    }
+}

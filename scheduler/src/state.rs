@@ -1,0 +1,575 @@
+//! Everything the daemon knows of its GPU's clients, and what follows from it.
+//!
+//! No IO and no clock: what happens comes in through `handle_` functions, [`State::poll`] decides,
+//! and time is an argument. The only way out is shared memory (atomics in pages) and a list of
+//! bells that the caller rings ([`State::ring_bells`]).
+//!
+//! ## One poll
+//!
+//! 1. Note the epoch, then drain the rings of all high-priority clients. In that order: work that is
+//!    announced after the note has an epoch of its own and voids what is decided here.
+//! 2. Read the best-effort jobs' sums, ask the policy ([`policy::Gate`]).
+//! 3. Publish what is true whatever high-priority clients do meanwhile: closed leases, and ungated
+//!    ones where nobody is protected.
+//! 4. Name the epoch live (`protocol::lease::announce_live`), drain again. Nothing arrived: publish
+//!    the open leases. Else raise the epoch and decide again, at most [`ROUNDS_MAX`] times; a
+//!    high-priority client that keeps launching in that time keeps the old leases stale, which is
+//!    what it should do.
+//!
+//! An open lease that is closed stays named live until high-priority work raises the epoch. So a
+//! best-effort thread that was between check and driver call when its lease was closed still counts
+//! its slip, at the price of one compare-and-swap for the next high-priority launch.
+//!
+//! ## How often
+//!
+//! Every `poll_us` while best-effort work waits or runs, every millisecond while there are clients,
+//! not at all without ([`Look`]).
+
+mod feed;
+mod lessee;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use policy::{Gate, HpView, JOBS_MAX, JobId, JobView, Sharing, Snapshot};
+use protocol::clock::Clock;
+use protocol::hello::{Attach, JobClass};
+use protocol::lease::announce_live;
+use protocol::pages::{Bell, ClientPage, Counter, LeasePage};
+use protocol::segment::Mapping;
+use protocol::sync::Ordering;
+
+use crate::config::Config;
+use crate::pages::GpuPages;
+
+pub use feed::Faults;
+use feed::Feed;
+pub use lessee::DRAIN_NS_MAX;
+pub(crate) use lessee::Lessee;
+use lessee::Need;
+
+/// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
+/// 65 loads per poll if it is high-priority.
+pub const CLIENTS_MAX: usize = 256;
+
+/// Jobs that have ended and are still listed, the youngest.
+pub const ENDED_MAX: usize = 256;
+
+/// Decisions per poll. One is the rule; each further one means that high-priority work arrived
+/// within the microsecond between two drains.
+pub const ROUNDS_MAX: usize = 4;
+
+/// Between two looks while no best-effort work waits or runs (design §1). Its ring of 1024 records
+/// then still holds a launch every microsecond.
+const IDLE_POLL_NS: u64 = 1_000_000;
+
+/// When to poll next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// At this time, or earlier if the bell rings.
+    At(u64),
+    /// When the bell rings: there is no client.
+    WhenRung,
+}
+
+/// The process that attaches, as the kernel vouches for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Process id; 0 if it cannot be seen from here (another PID namespace).
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+}
+
+/// The pages made for a client that attaches.
+#[derive(Debug)]
+pub struct NewPages {
+    /// Its own.
+    pub client: Mapping<ClientPage>,
+    /// Its job's, used if it is the first client of a best-effort job.
+    pub lease: (OwnedFd, Mapping<LeasePage>),
+}
+
+/// What an attached client is told.
+#[derive(Debug)]
+pub struct Attached {
+    /// Its number.
+    pub client: u64,
+    /// Its job's lease page, if it is best-effort.
+    pub lease: Option<Arc<OwnedFd>>,
+}
+
+/// Why a client cannot attach; its job then runs unmanaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The client table is full.
+    #[error("{CLIENTS_MAX} clients are attached, no more are served")]
+    Clients,
+    /// Too many best-effort jobs.
+    #[error("{JOBS_MAX} best-effort jobs are attached, no more are served")]
+    Jobs,
+    /// The daemon is going.
+    #[error("the daemon is shutting down")]
+    Closing,
+}
+
+/// What makes a job: clients that say the same of these are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobKey {
+    pub(crate) id: String,
+    /// A job is one user's: nobody joins, and so spends, another's.
+    pub(crate) uid: u32,
+    pub(crate) class: JobClass,
+}
+
+/// Running totals of a client or a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) counters: [u64; Counter::ALL.len()],
+    /// Expected ns charged.
+    pub(crate) charged_ns: u64,
+    pub(crate) faults: Faults,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, add) in self.counters.iter_mut().zip(other.counters) {
+            *sum = sum.saturating_add(add);
+        }
+        self.charged_ns = self.charged_ns.saturating_add(other.charged_ns);
+        self.faults.bad_records += other.faults.bad_records;
+        self.faults.bad_rings += other.faults.bad_rings;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) key: JobKey,
+    pub(crate) clients: Vec<Client>,
+    /// Of clients that have gone.
+    pub(crate) past: Totals,
+    /// Iff best-effort.
+    pub(crate) lessee: Option<Lessee>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    pub(crate) peer: Peer,
+    pub(crate) name: String,
+    pub(crate) profile: String,
+    pub(crate) attached_ns: u64,
+    pub(crate) page: Mapping<ClientPage>,
+    /// Iff high-priority.
+    pub(crate) feed: Option<Box<Feed>>,
+}
+
+impl Client {
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            counters: core::array::from_fn(|i| self.page.counted(Counter::ALL[i])),
+            charged_ns: self.page.charged_ns.load(Ordering::Relaxed),
+            faults: self.faults(),
+        }
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.feed
+            .as_ref()
+            .map_or_else(Faults::default, |feed| feed.faults())
+    }
+}
+
+/// A job without clients.
+#[derive(Debug)]
+pub(crate) struct EndedJob {
+    pub(crate) key: JobKey,
+    pub(crate) totals: Totals,
+    pub(crate) ended_ns: u64,
+}
+
+/// A bell to ring: of a job's lease, or of a client's helper thread.
+#[derive(Clone, Copy, Debug)]
+enum Wake {
+    Lease { job: usize },
+    Helper { job: usize, client: usize },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) pages: Arc<GpuPages>,
+    pub(crate) sharing: Sharing,
+    pub(crate) sms: u32,
+    poll_ns: u64,
+    unknown_ns: u64,
+    pub(crate) gate: Gate,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) ended: VecDeque<EndedJob>,
+    /// As of the last poll.
+    pub(crate) hp: HpView,
+    /// Buffer of a poll.
+    views: Vec<JobView>,
+    /// Found out by the last poll, or by who closed the state.
+    wakes: Vec<Wake>,
+    clients_ever: u64,
+    jobs_ever: u64,
+    is_closed: bool,
+}
+
+impl State {
+    /// A GPU with `sms` SMs and no client.
+    #[must_use]
+    pub fn new(config: &Config, sms: u32, pages: Arc<GpuPages>) -> Self {
+        Self {
+            pages,
+            sharing: config.sharing,
+            sms,
+            poll_ns: config.poll_ns,
+            unknown_ns: config.unknown_kernel_ns,
+            gate: Gate::new(config.policy),
+            jobs: Vec::new(),
+            ended: VecDeque::new(),
+            hp: HpView::ABSENT,
+            views: Vec::with_capacity(JOBS_MAX),
+            wakes: Vec::new(),
+            clients_ever: 0,
+            jobs_ever: 0,
+            is_closed: false,
+        }
+    }
+
+    /// A process attaches at `now_ns`. The caller rings the daemon's bell before it tells the client,
+    /// so that a high-priority client is known, and leases are gated, before it launches.
+    ///
+    /// # Errors
+    ///
+    /// A table is full; the reason is for the client's log.
+    pub fn handle_attach(
+        &mut self,
+        now_ns: u64,
+        peer: Peer,
+        attach: Attach,
+        pages: NewPages,
+    ) -> Result<Attached, Refused> {
+        let key = job_key(&attach, peer);
+        let job = self.jobs.iter().position(|job| job.key == key);
+        self.check_room(&key, job)?;
+        self.clients_ever += 1;
+        let client = Client {
+            id: self.clients_ever,
+            peer,
+            name: attach.name,
+            profile: attach.profile,
+            attached_ns: now_ns,
+            page: pages.client,
+            feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new())),
+        };
+        let job = match job {
+            Some(index) => &mut self.jobs[index],
+            None => self.add_job(key, pages.lease),
+        };
+        let attached = Attached {
+            client: client.id,
+            lease: job.lessee.as_ref().map(Lessee::fd),
+        };
+        job.clients.push(client);
+        Ok(attached)
+    }
+
+    fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
+        if self.is_closed {
+            return Err(Refused::Closing);
+        }
+        if self.jobs.iter().map(|job| job.clients.len()).sum::<usize>() >= CLIENTS_MAX {
+            return Err(Refused::Clients);
+        }
+        let best_effort = self.jobs.iter().filter(|job| job.lessee.is_some()).count();
+        if key.class == JobClass::BestEffort && job.is_none() && best_effort >= JOBS_MAX {
+            return Err(Refused::Jobs);
+        }
+        Ok(())
+    }
+
+    fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
+        let ended = self.ended.iter().position(|job| job.key == key);
+        let past = ended
+            .and_then(|index| self.ended.remove(index))
+            .map_or_else(Totals::default, |job| job.totals);
+        self.jobs_ever += 1;
+        let id = JobId(self.jobs_ever);
+        let lessee = match key.class {
+            JobClass::BestEffort => Some(Lessee::new(id, lease.0, lease.1)),
+            JobClass::HighPriority => None,
+        };
+        self.jobs.push(Job {
+            key,
+            clients: Vec::new(),
+            past,
+            lessee,
+        });
+        let last = self.jobs.len() - 1;
+        &mut self.jobs[last]
+    }
+
+    /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
+    /// its totals stay with its job. The caller rings the daemon's bell.
+    pub fn handle_detach(&mut self, now_ns: u64, client: u64) {
+        self.wakes.clear(); // They name jobs and clients by place.
+        for index in 0..self.jobs.len() {
+            let job = &mut self.jobs[index];
+            let Some(place) = job.clients.iter().position(|c| c.id == client) else {
+                continue;
+            };
+            let totals = job.clients.remove(place).totals();
+            job.past.add(&totals);
+            if job.clients.is_empty() {
+                let job = self.jobs.remove(index);
+                self.ended.push_back(EndedJob {
+                    key: job.key,
+                    totals: job.past,
+                    ended_ns: now_ns,
+                });
+                if self.ended.len() > ENDED_MAX {
+                    self.ended.pop_front();
+                }
+            }
+            return;
+        }
+    }
+
+    /// Looks, decides and publishes at `now_ns`; says when to look again.
+    pub fn poll(&mut self, now_ns: u64) -> Look {
+        self.wakes.clear();
+        if self.is_closed {
+            return Look::WhenRung;
+        }
+        let daemon = &self.pages.daemon;
+        daemon.heartbeat_ns.store(now_ns, Ordering::Relaxed);
+        // Release: who sees the daemon awake sees the heartbeat above, not one from before its sleep.
+        daemon.asleep.store(0, Ordering::Release);
+        for _ in 0..ROUNDS_MAX {
+            if self.poll_round(now_ns) {
+                break;
+            }
+        }
+        let gated = self.jobs.iter().filter_map(|job| job.lessee.as_ref());
+        if !gated.into_iter().any(Lessee::is_gated) {
+            self.pages.daemon.live_epoch.store(0, Ordering::Relaxed);
+        }
+        self.poll_questions(now_ns);
+        self.look(now_ns)
+    }
+
+    /// One decision. False: high-priority work arrived before the leases were out.
+    fn poll_round(&mut self, now_ns: u64) -> bool {
+        // Acquire pairs with the Release of the bump in `protocol::lease::announce`: whose bump is
+        // seen, whose push is drained.
+        let epoch = self.pages.hp.epoch.load(Ordering::Acquire);
+        self.drain(now_ns);
+        self.decide(now_ns, epoch);
+        if !self.publish_at_once(now_ns) {
+            return true;
+        }
+        // 0 is never live: only a high-priority client that scribbles makes it the epoch.
+        let is_overtaken = epoch == 0 || {
+            announce_live(&self.pages.daemon, epoch);
+            self.drain(now_ns)
+        };
+        if is_overtaken {
+            // Losing the race to a bump by a client is as good.
+            let _ = self.pages.hp.epoch.compare_exchange(
+                epoch,
+                epoch.wrapping_add(1).max(1),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            return false;
+        }
+        self.publish_open(now_ns);
+        true
+    }
+
+    /// Reads the rings of all high-priority clients; whether work arrived.
+    fn drain(&mut self, now_ns: u64) -> bool {
+        let unknown_ns = self.unknown_ns;
+        let mut is_busier = false;
+        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
+            if let Some(feed) = &mut client.feed {
+                is_busier |= feed.drain(&client.page, now_ns, unknown_ns);
+            }
+        }
+        is_busier
+    }
+
+    /// Asks the policy for every best-effort job.
+    fn decide(&mut self, now_ns: u64, epoch: u64) {
+        let mut is_drained = true;
+        for job in &mut self.jobs {
+            let Some(lessee) = &mut job.lessee else {
+                continue;
+            };
+            lessee.read(job.clients.iter().map(|client| &*client.page));
+            is_drained &= lessee.view().drained || lessee.is_stalled();
+        }
+        let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+        let feeds = feeds.filter_map(|client| client.feed.as_mut());
+        self.hp = HpView::merge(feeds.map(|feed| feed.timeline().poll_view(now_ns)));
+        self.views.clear();
+        for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
+            if is_drained {
+                lessee.handle_all_drained();
+            }
+            if !self.hp.present {
+                lessee.forgive();
+            }
+            if !lessee.is_stalled() {
+                self.views.push(*lessee.view());
+            }
+        }
+        let snapshot = Snapshot {
+            now_ns,
+            sharing: self.sharing,
+            sms: self.sms,
+            epoch,
+            hp: self.hp,
+            be: &self.views,
+        };
+        self.gate.handle_snapshot(&snapshot);
+        for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
+            let place = self.views.iter().position(|view| view.id == lessee.id());
+            let lease = place.map(|place| self.gate.gate(&snapshot, place));
+            lessee.handle_lease(lease, epoch, now_ns);
+        }
+    }
+
+    /// Publishes what no high-priority launch can make wrong; whether open leases are left to do.
+    fn publish_at_once(&mut self, now_ns: u64) -> bool {
+        let mut is_open_left = false;
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            let Some(lessee) = &mut job.lessee else {
+                continue;
+            };
+            match lessee.need(now_ns) {
+                Need::Nothing => {}
+                Need::AtOnce(terms) => {
+                    if lessee.publish(&terms, now_ns) {
+                        self.wakes.push(Wake::Lease { job: index });
+                    }
+                }
+                Need::Open(_) => {
+                    lessee.close_if_ungated();
+                    is_open_left = true;
+                }
+            }
+        }
+        is_open_left
+    }
+
+    fn publish_open(&mut self, now_ns: u64) {
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            let Some(lessee) = &mut job.lessee else {
+                continue;
+            };
+            if let Need::Open(terms) = lessee.need(now_ns)
+                && lessee.publish(&terms, now_ns)
+            {
+                self.wakes.push(Wake::Lease { job: index });
+            }
+        }
+    }
+
+    /// Asks high-priority clients that are quiet what has completed.
+    fn poll_questions(&mut self, now_ns: u64) {
+        let someone_waits = self.lessees().any(|lessee| lessee.view().waiting);
+        for (job, clients) in self.jobs.iter_mut().map(|job| &mut job.clients).enumerate() {
+            for (place, client) in clients.iter_mut().enumerate() {
+                let Some(feed) = &mut client.feed else {
+                    continue;
+                };
+                if feed.poll_question(&client.page, now_ns, someone_waits) {
+                    let client = place;
+                    self.wakes.push(Wake::Helper { job, client });
+                }
+            }
+        }
+    }
+
+    fn look(&self, now_ns: u64) -> Look {
+        if self.jobs.is_empty() {
+            // Release: who sees the daemon asleep may let its heartbeat age.
+            self.pages.daemon.asleep.store(1, Ordering::Release);
+            return Look::WhenRung;
+        }
+        let is_active = self.lessees().any(Lessee::is_active);
+        Look::At(
+            now_ns
+                + if is_active {
+                    self.poll_ns
+                } else {
+                    IDLE_POLL_NS
+                },
+        )
+    }
+
+    /// Rings what the last poll found must be rung.
+    pub fn ring_bells(&self, clock: &Clock) {
+        for wake in &self.wakes {
+            if let Some(bell) = self.bell(*wake) {
+                bell.ring(clock);
+            }
+        }
+    }
+
+    /// How many bells [`State::ring_bells`] rings.
+    #[must_use]
+    pub fn bells_to_ring(&self) -> usize {
+        self.wakes.len()
+    }
+
+    fn bell(&self, wake: Wake) -> Option<&Bell> {
+        match wake {
+            Wake::Lease { job } => Some(&self.jobs.get(job)?.lessee.as_ref()?.page().bell),
+            Wake::Helper { job, client } => {
+                Some(&self.jobs.get(job)?.clients.get(client)?.page.helper_bell)
+            }
+        }
+    }
+
+    /// The daemon ends: clients see at once that it is gone. Whoever waits is to be rung
+    /// ([`State::ring_bells`]) and then does as `on_daemon_loss` says.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        let daemon = &self.pages.daemon;
+        daemon.live_epoch.store(0, Ordering::Relaxed);
+        daemon.asleep.store(0, Ordering::Relaxed);
+        daemon.heartbeat_ns.store(0, Ordering::Release);
+        self.wakes.clear();
+        let leases = self.jobs.iter().enumerate();
+        let leases = leases.filter(|(_, job)| job.lessee.is_some());
+        self.wakes
+            .extend(leases.map(|(job, _)| Wake::Lease { job }));
+    }
+
+    pub(crate) fn lessees(&self) -> impl Iterator<Item = &Lessee> {
+        self.jobs.iter().filter_map(|job| job.lessee.as_ref())
+    }
+}
+
+/// A process that names no job is one by itself.
+fn job_key(attach: &Attach, peer: Peer) -> JobKey {
+    let id = if attach.job.is_empty() {
+        format!("pid-{}", peer.pid)
+    } else {
+        attach.job.clone()
+    };
+    JobKey {
+        id,
+        uid: peer.uid,
+        class: attach.class,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! What one high-priority client tells: its rings, read into its timeline.
+//!
+//! Each ring is read up to its capacity per call, so that a client that pushes without end cannot
+//! keep the daemon. A record that does not decode is counted and dropped. A ring whose index cannot
+//! be right is given up for good: what it held is lost, and the client counts as busy until its
+//! next completion, which is all that a lying client gains (best-effort launches then wait for at
+//! most `max_hold` each).
+
+use policy::{Class, HpTimeline, Kernel, Launch};
+use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
+use protocol::record::Record;
+use protocol::ring::Cursor;
+use protocol::sync::Ordering;
+
+/// A busy client that has told nothing for so long is asked (design §1: 100 us). Also the least
+/// time between two questions.
+pub(crate) const QUIET_NS: u64 = 100_000;
+
+/// What was wrong with a client's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Faults {
+    /// Records that did not decode.
+    pub bad_records: u64,
+    /// Rings given up because their index could not be right.
+    pub bad_rings: u64,
+}
+
+/// The reading side of one high-priority client.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    cursors: [Cursor; RINGS],
+    shared_cursor: Cursor,
+    /// Bit per ring that is not read any more.
+    given_up: u64,
+    timeline: HpTimeline,
+    /// The client's own count of dropped records, as last read.
+    dropped_seen: u64,
+    /// When the last record was read.
+    heard_ns: u64,
+    /// When the client was last asked what has completed; `None` while it need not look.
+    asked_ns: Option<u64>,
+    faults: Faults,
+}
+
+const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
+
+impl Feed {
+    pub(crate) fn new() -> Self {
+        Self {
+            cursors: [Cursor::default(); RINGS],
+            shared_cursor: Cursor::default(),
+            given_up: 0,
+            timeline: HpTimeline::new(),
+            dropped_seen: 0,
+            heard_ns: 0,
+            asked_ns: None,
+            faults: Faults::default(),
+        }
+    }
+
+    pub(crate) fn timeline(&mut self) -> &mut HpTimeline {
+        &mut self.timeline
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    /// Reads everything that has arrived, at `now_ns`. Returns whether any of it is work, or may
+    /// be: whoever decided without it must decide again.
+    pub(crate) fn drain(&mut self, page: &ClientPage, now_ns: u64, unknown_ns: u64) -> bool {
+        let mut is_busier = false;
+        let mut is_lost = false;
+        for index in 0..RINGS {
+            if self.given_up & 1 << index != 0 {
+                continue;
+            }
+            for _ in 0..RING_RECORDS {
+                match page.rings[index].pop(&mut self.cursors[index]) {
+                    Ok(Some(words)) => is_busier |= self.handle(&words, now_ns, unknown_ns),
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.given_up |= 1 << index;
+                        self.faults.bad_rings += 1;
+                        is_lost = true;
+                        break;
+                    }
+                }
+            }
+        }
+        for _ in 0..RING_RECORDS {
+            let Some(words) = page.shared_ring.pop(&mut self.shared_cursor) else {
+                break;
+            };
+            is_busier |= self.handle(&words, now_ns, unknown_ns);
+        }
+        // Read after the rings: what was dropped is younger than what they held.
+        let dropped = page.counted(Counter::Dropped);
+        is_lost |= dropped != self.dropped_seen;
+        self.dropped_seen = dropped;
+        if is_lost {
+            self.timeline.handle_dropped(now_ns);
+            self.heard_ns = now_ns;
+        }
+        is_busier || is_lost
+    }
+
+    /// Whether the record is about new work.
+    fn handle(&mut self, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
+        self.heard_ns = now_ns;
+        match Record::decode(words) {
+            Ok(Record::Launch(launch)) => {
+                let expected_ns = match launch.expected_ns {
+                    0 => unknown_ns,
+                    known_ns => known_ns,
+                };
+                let kernel = Kernel {
+                    class: Class::from_bits(launch.class.into()),
+                    sm_needed: launch.sm_needed,
+                    expected_ns,
+                };
+                let launch = Launch {
+                    stream: launch.stream,
+                    seq: launch.seq,
+                    kernel,
+                };
+                self.timeline.handle_launch(&launch, now_ns);
+                true
+            }
+            Ok(Record::Complete { stream, seq }) => {
+                self.timeline.handle_complete(stream, seq, now_ns);
+                false
+            }
+            Err(_) => {
+                self.faults.bad_records += 1;
+                false
+            }
+        }
+    }
+
+    /// Whether to ask the client's helper thread now what has completed: best-effort work waits, and
+    /// the client is busy and has been quiet. A training job seldom synchronises by itself.
+    pub(crate) fn poll_question(
+        &mut self,
+        page: &ClientPage,
+        now_ns: u64,
+        someone_waits: bool,
+    ) -> bool {
+        if !someone_waits || !self.timeline.is_busy() {
+            if self.asked_ns.take().is_some() {
+                page.probe.store(0, Ordering::Relaxed);
+            }
+            return false;
+        }
+        let since_ns = self
+            .asked_ns
+            .map_or(self.heard_ns, |asked| asked.max(self.heard_ns));
+        if now_ns.saturating_sub(since_ns) < QUIET_NS {
+            return false;
+        }
+        self.asked_ns = Some(now_ns);
+        // The ring of the helper's bell that follows publishes this.
+        page.probe.store(1, Ordering::Relaxed);
+        true
+    }
+}

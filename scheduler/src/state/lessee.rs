@@ -1,0 +1,310 @@
+//! One best-effort job as the daemon sees it: what it has charged, and the lease it has.
+//!
+//! **Sums.** All launches of the job are in one sum, `charged_total_ns` of its lease page (*T*), and
+//! again in `charged_ns` of the client that made them (*H*, one per client); completions are in the
+//! client's `completed_ns` (*C*). A launch adds to H first and to T second, a refund takes from T
+//! first. They are read in the order T, then per client C, then H, so that
+//!
+//! - in flight, the sum of H − C, is never too low for what T says: it errs towards granting less,
+//!   for one poll;
+//! - a client with C ≥ H had nothing in flight when C was read, and T holds nothing of it that has
+//!   not completed;
+//! - what is charged after T was read counts against the lease, because its limit is T + budget.
+//!
+//! What a dead client had in flight vanishes with it: it is in no H any more.
+//!
+//! **Belief.** These words are the job's to write. C above H is no completion of anything: nothing
+//! is in flight then, and never less than nothing. T may go down by a refund, but not below where it
+//! stood when the throttle last could have been lifted, and not up by more than an hour at a time
+//! ([`BelievedSum`]); otherwise a job that adds and takes back could erase what *others* charged to
+//! the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while nothing is granted to it is
+//! left out of the decision until it does ([`Lessee::is_stalled`]).
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use policy::{JobId, JobView, Lease};
+use protocol::lease::Terms;
+use protocol::pages::{ClientPage, LEASE_BESIDE_HP, LEASE_UNGATED, LeasePage};
+use protocol::record::EXPECTED_NS_MAX;
+use protocol::segment::Mapping;
+use protocol::sync::Ordering;
+
+/// A job that was granted nothing for so long and still is not drained is believed to lie, or to
+/// hang: other jobs are decided about as if it had nothing in flight. Twenty times the longest
+/// `max_hold` that is shipped; kernels of seconds exist, but not many.
+pub const DRAIN_NS_MAX: u64 = 2_000_000_000;
+
+/// The terms that admit nothing, whatever is charged or taken back.
+const CLOSED: Terms = Terms {
+    epoch: 0,
+    expiry_ns: 0,
+    limit_total_ns: 0,
+    sms_max: 0,
+    terms: 0,
+};
+
+/// A best-effort job's account and lease.
+#[derive(Debug)]
+pub(crate) struct Lessee {
+    id: JobId,
+    page: Mapping<LeasePage>,
+    fd: Arc<OwnedFd>,
+    /// As last written to the page, which is never read back.
+    published: Terms,
+    charged: BelievedSum,
+    view: JobView,
+    /// What the policy grants as of the last decision.
+    lease: Lease,
+    /// Since when nothing has been granted though work is in flight.
+    closed_since_ns: Option<u64>,
+    is_stalled: bool,
+}
+
+/// What must be published for a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// What is published is right.
+    Nothing,
+    /// Terms that no high-priority launch can make wrong: nothing is granted, or nothing is held.
+    AtOnce(Terms),
+    /// Terms that hold only while no high-priority work arrives.
+    Open(Terms),
+}
+
+impl Lessee {
+    pub(crate) fn new(id: JobId, fd: OwnedFd, page: Mapping<LeasePage>) -> Self {
+        Self {
+            id,
+            page,
+            fd: Arc::new(fd),
+            published: CLOSED,
+            charged: BelievedSum::default(),
+            view: JobView {
+                id,
+                charged_total_ns: 0,
+                completed_total_ns: 0,
+                drained: true,
+                waiting: false,
+            },
+            lease: Lease::closed(0, 0),
+            closed_since_ns: None,
+            is_stalled: false,
+        }
+    }
+
+    pub(crate) fn id(&self) -> JobId {
+        self.id
+    }
+
+    pub(crate) fn page(&self) -> &LeasePage {
+        &self.page
+    }
+
+    pub(crate) fn fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    pub(crate) fn view(&self) -> &JobView {
+        &self.view
+    }
+
+    pub(crate) fn published(&self) -> &Terms {
+        &self.published
+    }
+
+    /// Whether the job has not drained for too long and is left out of the decision.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.is_stalled
+    }
+
+    /// Whether the job needs the daemon's attention often.
+    pub(crate) fn is_active(&self) -> bool {
+        self.view.waiting || !self.view.drained
+    }
+
+    /// Whether a lease is out that a high-priority launch must be able to revoke.
+    pub(crate) fn is_gated(&self) -> bool {
+        !self.published.ungated()
+    }
+
+    /// Reads the job's words. The order of the loads is argued in the module's text.
+    pub(crate) fn read<'p>(&mut self, clients: impl Iterator<Item = &'p ClientPage>) {
+        // Acquire pairs with the AcqRel add in `LeasePage::charge`: the clients' sums read below
+        // hold at least what this one does.
+        let total_ns = self.page.charged_total_ns.load(Ordering::Acquire);
+        let charged_total_ns = self.charged.handle_reading(total_ns);
+        let mut in_flight_ns: u64 = 0;
+        let mut drained = true;
+        let mut waiting = false;
+        for page in clients {
+            // Acquire keeps the load of what is charged behind the load of what is complete.
+            let completed_ns = page.completed_ns.load(Ordering::Acquire);
+            let charged_ns = page.charged_ns.load(Ordering::Acquire);
+            let client_ns = charged_ns.saturating_sub(completed_ns);
+            in_flight_ns = in_flight_ns.saturating_add(client_ns.min(EXPECTED_NS_MAX));
+            drained &= client_ns == 0;
+            waiting |= page.waiting.load(Ordering::Relaxed) != 0;
+        }
+        self.view = JobView {
+            id: self.id,
+            charged_total_ns,
+            completed_total_ns: charged_total_ns.saturating_sub(in_flight_ns),
+            drained,
+            waiting,
+        };
+    }
+
+    /// Everything of all jobs is complete: the throttle may be lifted, and what was charged until
+    /// now cannot be taken back.
+    pub(crate) fn handle_all_drained(&mut self) {
+        self.charged.settle();
+    }
+
+    /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.
+    pub(crate) fn handle_lease(&mut self, lease: Option<Lease>, epoch: u64, now_ns: u64) {
+        self.lease = lease.unwrap_or(Lease::closed(epoch, now_ns));
+        if self.view.drained || !admits_nothing(&self.lease) {
+            self.closed_since_ns = None;
+            self.is_stalled = false;
+            return;
+        }
+        let since_ns = *self.closed_since_ns.get_or_insert(now_ns);
+        self.is_stalled |= now_ns.saturating_sub(since_ns) >= DRAIN_NS_MAX;
+    }
+
+    /// Nobody is to be protected any more, so nobody can be harmed by this job.
+    pub(crate) fn forgive(&mut self) {
+        self.is_stalled = false;
+    }
+
+    /// What to publish after the last decision, at `now_ns`.
+    pub(crate) fn need(&self, now_ns: u64) -> Need {
+        let terms = self.terms();
+        if terms.ungated() || terms == CLOSED {
+            return if self.published == terms {
+                Need::Nothing
+            } else {
+                Need::AtOnce(terms)
+            };
+        }
+        let expiry_ns = self.published.expiry_ns;
+        let same_but_expiry = Terms { expiry_ns, ..terms } == self.published;
+        let left_ns = expiry_ns.saturating_sub(now_ns);
+        let whole_ns = terms.expiry_ns.saturating_sub(now_ns);
+        if same_but_expiry && left_ns >= whole_ns / 2 {
+            Need::Nothing
+        } else {
+            Need::Open(terms)
+        }
+    }
+
+    /// Publishes terms, at `now_ns`. Returns whether somebody who waits may go now, or must look.
+    pub(crate) fn publish(&mut self, terms: &Terms, now_ns: u64) -> bool {
+        self.page.publish(terms);
+        let before = std::mem::replace(&mut self.published, *terms);
+        let is_renewal = Terms {
+            expiry_ns: before.expiry_ns,
+            ..*terms
+        } == before
+            && now_ns < before.expiry_ns;
+        *terms != CLOSED && !is_renewal
+    }
+
+    /// Closes a lease that was not gated, so that the gated one that follows is the first to be
+    /// obeyed: terms that are ungated stay in force whatever the epoch.
+    pub(crate) fn close_if_ungated(&mut self) {
+        if self.published.ungated() {
+            self.page.publish(&CLOSED);
+            self.published = CLOSED;
+        }
+    }
+
+    /// The lease as the page has it.
+    fn terms(&self) -> Terms {
+        let lease = &self.lease;
+        if lease.ungated {
+            return Terms {
+                epoch: 0,
+                expiry_ns: u64::MAX,
+                limit_total_ns: u64::MAX,
+                sms_max: u32::MAX,
+                terms: lease.classes.bits() | LEASE_UNGATED,
+            };
+        }
+        if admits_nothing(lease) {
+            return CLOSED;
+        }
+        let beside_hp = if lease.beside_hp { LEASE_BESIDE_HP } else { 0 };
+        Terms {
+            epoch: lease.epoch,
+            expiry_ns: lease.expiry_ns,
+            limit_total_ns: self.charged.read_ns.saturating_add(lease.budget_ns),
+            sms_max: lease.sms_max,
+            terms: lease.classes.bits() | beside_hp,
+        }
+    }
+}
+
+fn admits_nothing(lease: &Lease) -> bool {
+    !lease.ungated && (lease.budget_ns == 0 || lease.classes.is_empty())
+}
+
+/// A sum that its owner may raise, and lower by what it has raised since it was last settled.
+#[derive(Clone, Copy, Debug, Default)]
+struct BelievedSum {
+    /// As last read.
+    read_ns: u64,
+    believed_ns: u64,
+    /// Invariant: at most `believed_ns`.
+    settled_ns: u64,
+}
+
+impl BelievedSum {
+    /// The sum was read as `read_ns`; returns what is believed of it.
+    fn handle_reading(&mut self, read_ns: u64) -> u64 {
+        let raised_ns = read_ns.saturating_sub(self.read_ns).min(EXPECTED_NS_MAX);
+        let lowered_ns = self.read_ns.saturating_sub(read_ns);
+        self.believed_ns = self
+            .believed_ns
+            .saturating_add(raised_ns)
+            .saturating_sub(lowered_ns)
+            .max(self.settled_ns);
+        self.read_ns = read_ns;
+        self.believed_ns
+    }
+
+    fn settle(&mut self) {
+        self.settled_ns = self.believed_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refund_leaves_no_trace_in_what_is_believed() {
+        let mut sum = BelievedSum::default();
+        assert_eq!(sum.handle_reading(500), 500);
+        assert_eq!(sum.handle_reading(100), 100);
+        assert_eq!(sum.handle_reading(160), 160);
+    }
+
+    #[test]
+    fn what_was_settled_cannot_be_taken_back_and_later_charges_count_in_full() {
+        let mut sum = BelievedSum::default();
+        sum.handle_reading(500);
+        sum.settle();
+        assert_eq!(sum.handle_reading(0), 500);
+        assert_eq!(sum.handle_reading(70), 570);
+        assert_eq!(sum.handle_reading(20), 520);
+    }
+
+    #[test]
+    fn a_sum_jumps_by_an_hour_at_most() {
+        let mut sum = BelievedSum::default();
+        assert_eq!(sum.handle_reading(u64::MAX), EXPECTED_NS_MAX);
+        assert_eq!(sum.handle_reading(u64::MAX), EXPECTED_NS_MAX);
+    }
+}
