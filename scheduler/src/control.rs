@@ -5,7 +5,9 @@
 //! changed here, under its lock, and the poll thread's bell rung, *before* the reply leaves.
 //!
 //! A client ends with its connection, or with its process (a pidfd): a child that was forked keeps
-//! the connection open, and a connection cannot outlive what it is for. Either is noticed at once.
+//! the connection open, and a connection cannot outlive what it is for. Either is noticed at once. A
+//! client that must know that it has been forgotten (on the virtual clock, where the moment must not
+//! be left to chance) shuts its side down and reads until the end: ours is closed last.
 //!
 //! Nobody can stop this thread: sockets do not block, a connection that says nothing costs a place
 //! in a bounded queue, and a status goes out on a thread of its own.

@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use protocol::hello::{listen_at, socket_folders};
 use rustix::fs::{FlockOperation, flock};
 
+/// Longest path of a socket: what the kernel's `sockaddr_un` holds (108 bytes with the final zero,
+/// unix(7)), less what the socket is first called.
+pub const PATH_BYTES_MAX: usize = 107 - ".new".len();
+
 /// Names a socket for everybody: daemon, library, command line.
 pub const SOCKET_ENV: &str = "PILLION_SOCKET";
 
@@ -111,20 +115,14 @@ impl Seat {
         }
         let lock = lock(uuid, path)?;
         match fs::symlink_metadata(path) {
-            Ok(found) if found.file_type().is_socket() => {
-                fs::remove_file(path).map_err(io("removing a dead daemon's socket"))?;
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(SocketError::InTheWay(path.to_owned()));
             }
-            Ok(_) => return Err(SocketError::InTheWay(path.to_owned())),
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("looking at it")(error)),
         }
-        let listener = listen_at(path).map_err(io("listening"))?;
-        let mode = match rustix::process::geteuid().is_root() {
-            true => ROOT_SOCKET_MODE,
-            false => USER_SOCKET_MODE,
-        };
-        let permissions = Permissions::from_mode(mode);
-        fs::set_permissions(path, permissions).map_err(io("setting its mode"))?;
+        let listener = listen_whole(path).map_err(io("listening"))?;
         Ok(Self {
             path: path.to_owned(),
             listener,
@@ -152,10 +150,32 @@ impl Drop for Seat {
     }
 }
 
+/// Listens at `path` in one step: under another name first, with its mode, then renamed. So who sees
+/// the socket can connect, and a dead daemon's is replaced without a moment in which there is none.
+fn listen_whole(path: &Path) -> io::Result<OwnedFd> {
+    let new_path = beside(path, ".new");
+    match fs::remove_file(&new_path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = listen_at(&new_path)?;
+    let mode = match rustix::process::geteuid().is_root() {
+        true => ROOT_SOCKET_MODE,
+        false => USER_SOCKET_MODE,
+    };
+    fs::set_permissions(&new_path, Permissions::from_mode(mode))?;
+    fs::rename(&new_path, path)?;
+    Ok(listener)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
-    let mut path = socket.as_os_str().to_owned();
-    path.push(".lock");
-    let path = PathBuf::from(path);
+    let path = beside(socket, ".lock");
     let io = |doing| {
         let path = path.clone();
         move |source| SocketError::Io {

@@ -418,15 +418,11 @@ impl State {
         self.hp = HpView::merge(feeds.map(|feed| feed.timeline().poll_view(now_ns)));
         self.views.clear();
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
-            if is_drained {
-                lessee.handle_all_drained();
-            }
             if !self.hp.present {
                 lessee.forgive();
             }
-            if !lessee.is_stalled() {
-                self.views.push(*lessee.view());
-            }
+            self.views
+                .extend(lessee.poll_view(is_drained || !self.hp.present));
         }
         let snapshot = Snapshot {
             now_ns,

@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Config, Fault, OnDaemonLoss, SHARING_NAMES};
 use crate::gpu::{PciAddress, Select};
+use crate::socket::PATH_BYTES_MAX;
 
 const TABLES: [&str; 3] = ["gpu", "policy", "socket"];
 const GPU_KEYS: [&str; 4] = ["index", "uuid", "pci", "sharing"];
@@ -257,11 +258,11 @@ impl Reader<'_> {
         let Some((span, text)) = self.text(section, "path", "an absolute path")? else {
             return Some(None);
         };
-        // 108 bytes with the final zero is what the kernel's sockaddr_un holds (unix(7)).
-        if !text.starts_with('/') || text.len() > 107 || text.contains('\0') {
+        if !text.starts_with('/') || text.len() > PATH_BYTES_MAX || text.contains('\0') {
             let near = Path::new("/run/pillion").join(text.trim_start_matches('/'));
             let near = (!text.is_empty() && text.len() < 80).then(|| format!("{near:?}"));
-            self.bad(span, "path", "an absolute path of at most 107 bytes", near);
+            let wanted = format!("an absolute path of at most {PATH_BYTES_MAX} bytes");
+            self.bad(span, "path", &wanted, near);
             return None;
         }
         Some(Some(text.into()))

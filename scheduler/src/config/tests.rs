@@ -151,7 +151,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
         ),
         (
             "[socket]\npath = \"run/x.sock\"",
-            "gpu0.toml:5:8: path is \"run/x.sock\"; must be an absolute path of at most 107 bytes; \
+            "gpu0.toml:5:8: path is \"run/x.sock\"; must be an absolute path of at most 103 bytes; \
              nearest is \"/run/pillion/run/x.sock\"",
         ),
     ];

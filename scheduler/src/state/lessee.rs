@@ -14,11 +14,11 @@
 //! What a dead client had in flight vanishes with it: it is in no H any more.
 //!
 //! **Belief.** These words are the job's to write. C above H is no completion of anything: nothing
-//! is in flight then, and never less than nothing. T may go down by a refund, but not below where it
-//! stood when the throttle last could have been lifted, and not up by more than an hour at a time
-//! ([`BelievedSum`]); otherwise a job that adds and takes back could erase what *others* charged to
-//! the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while nothing is granted to it is
-//! left out of the decision until it does ([`Lessee::is_stalled`]).
+//! is in flight then, and never less than nothing. T may go down by a refund, but by no more than
+//! what the policy's throttle has added of this job since it last began anew, and up by no more than
+//! an hour at a time ([`BelievedSum`]); otherwise a job that adds and takes back could erase what
+//! *others* charged to the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while nothing is
+//! granted to it is left out of the decision until it does ([`Lessee::is_stalled`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -59,6 +59,8 @@ pub(crate) struct Lessee {
     /// Since when nothing has been granted though work is in flight.
     closed_since_ns: Option<u64>,
     is_stalled: bool,
+    /// It was part of the last decision.
+    is_counted: bool,
 }
 
 /// What must be published for a job.
@@ -90,6 +92,7 @@ impl Lessee {
             lease: Lease::closed(0, 0),
             closed_since_ns: None,
             is_stalled: false,
+            is_counted: false,
         }
     }
 
@@ -155,10 +158,15 @@ impl Lessee {
         };
     }
 
-    /// Everything of all jobs is complete: the throttle may be lifted, and what was charged until
-    /// now cannot be taken back.
-    pub(crate) fn handle_all_drained(&mut self) {
-        self.charged.settle();
+    /// What the policy is told of the job; `None` if it is left out. `begins_anew`: the throttle may
+    /// forget what it has added, because nothing is in flight or nobody is to be protected. So it
+    /// does for a job that it has not seen in the decision before.
+    pub(crate) fn poll_view(&mut self, begins_anew: bool) -> Option<JobView> {
+        if begins_anew || !self.is_counted {
+            self.charged.settle();
+        }
+        self.is_counted = !self.is_stalled;
+        self.is_counted.then_some(self.view)
     }
 
     /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.

@@ -1,1 +1,586 @@
+//! The state against clients that are played here: they map the same pages and do what the library
+//! does, or what it never would.
 
+mod hostile;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use policy::{Class, ClassSet, Kernel, Lease, admits};
+use protocol::lease::{Refusal, Terms, announce};
+use protocol::record::{Launch, Record};
+use protocol::segment::Access;
+
+use super::*;
+use crate::pages::{client_page, lease_page};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// A state and the time.
+pub(super) struct Rig {
+    pub(super) state: State,
+    pub(super) pages: Arc<GpuPages>,
+    pub(super) now_ns: u64,
+}
+
+/// A client's side of its pages.
+pub(super) struct Player {
+    pub(super) client: u64,
+    pub(super) page: Mapping<ClientPage>,
+    pub(super) page_fd: OwnedFd,
+    pub(super) lease: Option<Mapping<LeasePage>>,
+    pub(super) lease_fd: Option<Arc<OwnedFd>>,
+    seq: u64,
+}
+
+impl Rig {
+    pub(super) fn new(keys: &str) -> Self {
+        Self::sharing("mps", keys)
+    }
+
+    pub(super) fn sharing(sharing: &str, keys: &str) -> Self {
+        let text = format!("[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\n{keys}\n");
+        let config = Config::check(Path::new("gpu0.toml"), &text).unwrap();
+        let clock = Clock::monotonic();
+        let (pages, _fds) = GpuPages::create(&config, &clock).unwrap();
+        Self {
+            state: State::new(&config, 80, Arc::clone(&pages)),
+            pages,
+            now_ns: MS,
+        }
+    }
+
+    pub(super) fn poll(&mut self) -> Look {
+        self.state.poll(self.now_ns)
+    }
+
+    /// Lets time pass, then polls.
+    pub(super) fn poll_after(&mut self, passed_ns: u64) -> Look {
+        self.now_ns += passed_ns;
+        self.poll()
+    }
+
+    pub(super) fn try_attach(&mut self, class: JobClass, job: &str) -> Result<Player, Refused> {
+        let clock = Clock::monotonic();
+        let (page_fd, client) = client_page(&clock).unwrap();
+        let page = Mapping::open(&page_fd, Access::ReadWrite).unwrap();
+        let lease = lease_page(&clock).unwrap();
+        let attach = Attach {
+            class,
+            job: job.to_owned(),
+            name: "python".to_owned(),
+            profile: String::new(),
+        };
+        let peer = Peer { pid: 7, uid: 1000 };
+        let pages = NewPages { client, lease };
+        let attached = self.state.handle_attach(self.now_ns, peer, attach, pages)?;
+        let lease = attached.lease.as_ref();
+        Ok(Player {
+            client: attached.client,
+            page,
+            page_fd,
+            lease: lease.map(|fd| Mapping::open(fd, Access::ReadWrite).unwrap()),
+            lease_fd: attached.lease,
+            seq: 0,
+        })
+    }
+
+    pub(super) fn hp(&mut self, job: &str) -> Player {
+        self.try_attach(JobClass::HighPriority, job).unwrap()
+    }
+
+    pub(super) fn be(&mut self, job: &str) -> Player {
+        self.try_attach(JobClass::BestEffort, job).unwrap()
+    }
+
+    /// A high-priority launch as the library does it.
+    pub(super) fn launch(&self, hp: &mut Player, class: Class, expected_ns: u64) {
+        hp.seq += 1;
+        let launch = Record::Launch(Launch {
+            stream: 0,
+            seq: hp.seq,
+            kernel: 1,
+            expected_ns,
+            sm_needed: 80,
+            class: class.bits() as u8,
+        });
+        // A full ring drops the record, as in the library.
+        let _ = hp.page.rings[0].push(&launch.encode());
+        announce(&self.pages.daemon, &self.pages.hp);
+    }
+
+    /// A best-effort launch as the library does it: charged, or refused.
+    pub(super) fn try_launch(&self, be: &Player, kernel: &Kernel) -> Result<Terms, Refusal> {
+        let lease = be.lease.as_ref().unwrap();
+        let hp = &self.pages.hp;
+        let cost_ns = kernel.expected_ns;
+        lease.try_charge(
+            &be.page.charged_ns,
+            hp,
+            self.now_ns,
+            cost_ns,
+            |terms, left| admits(&granted(terms, left), 0, kernel),
+        )
+    }
+
+    /// What the job may launch now.
+    pub(super) fn terms(&self, be: &Player) -> Terms {
+        be.lease.as_ref().unwrap().terms().unwrap().1
+    }
+
+    fn epoch(&self) -> u64 {
+        self.pages.hp.epoch.load(Ordering::Relaxed)
+    }
+
+    fn live_epoch(&self) -> u64 {
+        self.pages.daemon.live_epoch.load(Ordering::Relaxed)
+    }
+}
+
+impl Player {
+    pub(super) fn push(&self, record: &Record) {
+        self.page.rings[0].push(&record.encode()).unwrap();
+    }
+
+    /// Everything launched until now is seen complete.
+    pub(super) fn complete(&self) {
+        self.push(&Record::Complete {
+            stream: 0,
+            seq: self.seq,
+        });
+    }
+
+    /// A best-effort launch of that cost is seen complete.
+    pub(super) fn completed(&self, cost_ns: u64) {
+        self.page.completed_ns.fetch_add(cost_ns, Ordering::Relaxed);
+    }
+
+    fn waits(&self, threads: u32) {
+        self.page.waiting.store(threads, Ordering::Relaxed);
+    }
+}
+
+fn granted(terms: &Terms, budget_ns: u64) -> Lease {
+    Lease {
+        epoch: terms.epoch,
+        expiry_ns: terms.expiry_ns,
+        classes: ClassSet::from_bits_truncate(terms.class_bits()),
+        sms_max: terms.sms_max,
+        budget_ns,
+        beside_hp: terms.beside_hp(),
+        ungated: terms.ungated(),
+    }
+}
+
+pub(super) const fn kernel(class: Class, expected_ns: u64) -> Kernel {
+    Kernel {
+        class,
+        sm_needed: 40,
+        expected_ns,
+    }
+}
+
+const COMPUTE: Kernel = kernel(Class::Compute, 60 * US);
+const MEMORY: Kernel = kernel(Class::Memory, 60 * US);
+
+#[test]
+fn a_best_effort_job_alone_is_not_held() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    assert_eq!(rig.try_launch(&be, &COMPUTE), Err(Refusal::Stale));
+    rig.poll();
+    for _ in 0..100 {
+        assert!(rig.try_launch(&be, &COMPUTE).unwrap().ungated());
+    }
+    assert_eq!(rig.live_epoch(), 0);
+}
+
+#[test]
+fn leases_are_gated_by_the_poll_that_follows_a_high_priority_client() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    rig.poll();
+    let _hp = rig.hp("serve");
+    rig.poll();
+    let terms = rig.terms(&be);
+    assert!(!terms.ungated() && !terms.beside_hp());
+    assert_eq!((terms.epoch, rig.live_epoch()), (1, 1));
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+}
+
+#[test]
+fn policy_none_holds_nobody() {
+    let mut rig = Rig::new("name = \"none\"");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    rig.launch(&mut hp, Class::Compute, 60 * US);
+    rig.poll();
+    assert!(rig.terms(&be).ungated());
+    assert_eq!((rig.epoch(), rig.live_epoch()), (1, 0));
+}
+
+#[test]
+fn a_high_priority_launch_voids_the_lease_and_the_next_one_suits_what_executes() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    assert_eq!(rig.try_launch(&be, &MEMORY), Err(Refusal::Stale));
+    rig.poll();
+    let terms = rig.terms(&be);
+    assert!(terms.beside_hp());
+    assert_eq!((terms.epoch, terms.sms_max), (2, 79));
+    assert_eq!(rig.try_launch(&be, &COMPUTE), Err(Refusal::NotAdmitted));
+    assert!(rig.try_launch(&be, &MEMORY).is_ok());
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert!(!rig.terms(&be).beside_hp());
+    be.completed(60 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+}
+
+#[test]
+fn without_mps_a_busy_high_priority_job_leaves_nothing() {
+    let mut rig = Rig::sharing("timeslice", "");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll();
+    for kernel in [COMPUTE, MEMORY, kernel(Class::Unknown, 1)] {
+        assert!(rig.try_launch(&be, &kernel).is_err());
+    }
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+}
+
+#[test]
+fn work_in_flight_is_bounded_until_it_drains() {
+    let mut rig = Rig::new("residual_us = 100");
+    let be = rig.be("train");
+    let _hp = rig.hp("serve");
+    rig.poll();
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+    assert!(
+        rig.try_launch(&be, &COMPUTE).is_err(),
+        "120 of 100 us are in flight"
+    );
+    be.completed(60 * US);
+    rig.poll_after(50 * US);
+    assert!(
+        rig.try_launch(&be, &COMPUTE).is_err(),
+        "60 us are still in flight"
+    );
+    be.completed(60 * US);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+}
+
+#[test]
+fn a_refused_launch_leaves_the_budget_whole() {
+    let mut rig = Rig::new("residual_us = 100");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll();
+    for _ in 0..10 {
+        assert!(rig.try_launch(&be, &COMPUTE).is_err());
+        rig.poll_after(50 * US);
+    }
+    assert_eq!(rig.terms(&be).limit_total_ns, 100 * US + 1);
+    assert!(rig.try_launch(&be, &MEMORY).is_ok());
+}
+
+#[test]
+fn the_next_look_is_as_near_as_there_is_to_do() {
+    let mut rig = Rig::new("poll_us = 20");
+    let asleep = |rig: &Rig| rig.pages.daemon.asleep.load(Ordering::Relaxed);
+    assert_eq!(rig.poll(), Look::WhenRung);
+    assert_eq!(asleep(&rig), 1);
+    let hp = rig.hp("serve");
+    assert_eq!(rig.poll(), Look::At(rig.now_ns + MS));
+    assert_eq!(asleep(&rig), 0);
+    let be = rig.be("train");
+    assert_eq!(rig.poll(), Look::At(rig.now_ns + MS));
+    be.waits(1);
+    assert_eq!(rig.poll(), Look::At(rig.now_ns + 20 * US));
+    be.waits(0);
+    rig.try_launch(&be, &COMPUTE).unwrap();
+    assert_eq!(rig.poll(), Look::At(rig.now_ns + 20 * US));
+    be.completed(60 * US);
+    assert_eq!(rig.poll(), Look::At(rig.now_ns + MS));
+    for client in [hp.client, be.client] {
+        rig.state.handle_detach(rig.now_ns, client);
+    }
+    assert_eq!(rig.poll(), Look::WhenRung);
+}
+
+#[test]
+fn each_poll_beats_the_heart_until_the_daemon_closes() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    rig.poll();
+    let heartbeat = |rig: &Rig| rig.pages.daemon.heartbeat_ns.load(Ordering::Relaxed);
+    assert_eq!(heartbeat(&rig), rig.now_ns);
+    rig.state.close();
+    assert_eq!(rig.state.bells_to_ring(), 1, "who waits must learn of it");
+    rig.state.ring_bells(&Clock::monotonic());
+    assert_eq!(be.lease.unwrap().bell.read(), 1);
+    rig.poll_after(MS);
+    assert_eq!((heartbeat(&rig), rig.live_epoch()), (0, 0));
+    let refused = rig.try_attach(JobClass::BestEffort, "late").err();
+    assert_eq!(refused, Some(Refused::Closing));
+}
+
+#[test]
+fn a_lease_that_is_still_right_is_left_alone_until_half_its_time_is_over() {
+    let mut rig = Rig::new("lease_ms = 4");
+    let be = rig.be("train");
+    let _hp = rig.hp("serve");
+    rig.poll();
+    let generation = || be.lease.as_ref().unwrap().terms().unwrap().0;
+    let first = generation();
+    for _ in 0..2 {
+        rig.poll_after(MS);
+        assert_eq!((generation(), rig.state.bells_to_ring()), (first, 0));
+    }
+    rig.poll_after(MS);
+    assert_ne!(generation(), first);
+    assert_eq!(rig.terms(&be).expiry_ns, rig.now_ns + 4 * MS);
+    assert_eq!(rig.state.bells_to_ring(), 0, "nobody waits for a renewal");
+    rig.poll_after(5 * MS);
+    assert_eq!(
+        rig.state.bells_to_ring(),
+        1,
+        "somebody may have met the end of it"
+    );
+}
+
+#[test]
+fn a_closed_lease_stays_live_until_it_is_overtaken_once() {
+    let mut rig = Rig::sharing("timeslice", "");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    rig.launch(&mut hp, Class::Compute, 60 * US);
+    rig.poll();
+    assert!(rig.try_launch(&be, &COMPUTE).is_err());
+    for _ in 0..5 {
+        rig.launch(&mut hp, Class::Compute, 60 * US);
+        rig.poll_after(50 * US);
+    }
+    assert_eq!((rig.epoch(), rig.live_epoch()), (2, 1));
+}
+
+#[test]
+fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_totals() {
+    let mut rig = Rig::new("residual_us = 100");
+    let be = rig.be("train");
+    let other = rig.be("other");
+    let _hp = rig.hp("serve");
+    rig.poll();
+    rig.try_launch(&be, &kernel(Class::Compute, 200 * US))
+        .unwrap();
+    be.page.count(Counter::Launches, 1);
+    other.waits(1);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&other, &COMPUTE).is_err());
+    rig.state.handle_detach(rig.now_ns, be.client);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&other, &COMPUTE).is_ok());
+    let ended = &rig.state.ended[0];
+    assert_eq!(ended.totals.counters[Counter::Launches as usize], 1);
+    assert_eq!(ended.totals.charged_ns, 200 * US);
+    // It comes back: the same job, its totals go on, with a lease of its own.
+    let again = rig.be("train");
+    assert!(rig.state.ended.is_empty());
+    assert_eq!(rig.state.jobs[2].past.charged_ns, 200 * US);
+    rig.poll_after(50 * US);
+    assert_eq!(
+        again
+            .lease
+            .unwrap()
+            .charged_total_ns
+            .load(Ordering::Relaxed),
+        0
+    );
+}
+
+#[test]
+fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
+    let mut rig = Rig::new("residual_us = 100");
+    let one = rig.be("train");
+    let two = rig.be("train");
+    let _hp = rig.hp("serve");
+    rig.poll();
+    rig.try_launch(&one, &COMPUTE).unwrap();
+    rig.try_launch(&two, &COMPUTE).unwrap();
+    assert!(rig.try_launch(&one, &COMPUTE).is_err());
+    // Half of what is in flight dies with its process; the other half counts on.
+    rig.state.handle_detach(rig.now_ns, two.client);
+    rig.poll_after(50 * US);
+    assert_eq!(
+        rig.state.jobs[0]
+            .lessee
+            .as_ref()
+            .unwrap()
+            .view()
+            .in_flight_ns(),
+        60 * US
+    );
+    one.completed(60 * US);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&one, &COMPUTE).is_ok());
+    let key = |uid| {
+        let attach = Attach {
+            class: JobClass::BestEffort,
+            job: "train".to_owned(),
+            name: String::new(),
+            profile: String::new(),
+        };
+        job_key(&attach, Peer { pid: 7, uid })
+    };
+    assert_ne!(key(1000), key(1001));
+}
+
+#[test]
+fn a_high_priority_client_that_dies_leaves_nothing_to_protect() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll();
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    rig.poll_after(50 * US);
+    assert!(rig.terms(&be).ungated());
+    assert_eq!(rig.live_epoch(), 0);
+}
+
+#[test]
+fn a_quiet_busy_client_is_asked_while_somebody_waits_and_not_otherwise() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll();
+    let probe = |hp: &Player| hp.page.probe.load(Ordering::Relaxed);
+    rig.poll_after(200 * US);
+    assert_eq!(probe(&hp), 0, "nobody waits");
+    be.waits(1);
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll_after(50 * US);
+    rig.poll_after(99 * US);
+    assert_eq!(probe(&hp), 0, "it was heard of 99 us ago");
+    rig.poll_after(US);
+    assert_eq!((probe(&hp), rig.state.bells_to_ring()), (1, 1));
+    // The helper looked and found nothing new; it is asked again after another 100 us.
+    hp.page.probe.store(0, Ordering::Relaxed);
+    rig.poll_after(99 * US);
+    assert_eq!(probe(&hp), 0);
+    rig.poll_after(US);
+    assert_eq!(probe(&hp), 1);
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert_eq!(probe(&hp), 0, "nothing is left to find out");
+}
+
+#[test]
+fn a_dropped_record_makes_its_client_busy_until_its_next_completion() {
+    let mut rig = Rig::sharing("timeslice", "");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    hp.page.count(Counter::Dropped, 1);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_err());
+    rig.launch(&mut hp, Class::Compute, 60 * US);
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+}
+
+#[test]
+fn a_kernel_of_unknown_duration_lasts_as_long_as_configured() {
+    let mut rig = Rig::new("unknown_kernel_us = 300");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    rig.launch(&mut hp, Class::Compute, 0);
+    rig.launch(&mut hp, Class::Memory, 0);
+    rig.poll();
+    rig.poll_after(299 * US);
+    assert_eq!(rig.terms(&be).class_bits(), 0b110, "beside compute");
+    rig.poll_after(US);
+    assert_eq!(rig.terms(&be).class_bits(), 0b101, "beside memory");
+}
+
+#[test]
+fn full_tables_refuse_with_their_bound() {
+    let mut rig = Rig::new("");
+    for job in 0..JOBS_MAX {
+        rig.be(&job.to_string());
+    }
+    let refused = rig.try_attach(JobClass::BestEffort, "one more").err();
+    assert_eq!(refused, Some(Refused::Jobs));
+    for _ in JOBS_MAX..CLIENTS_MAX {
+        rig.be("0");
+    }
+    let refused = rig.try_attach(JobClass::HighPriority, "serve").err();
+    assert_eq!(refused, Some(Refused::Clients));
+    rig.poll();
+}
+
+#[test]
+fn jobs_that_ended_are_listed_up_to_a_bound() {
+    let mut rig = Rig::new("");
+    for job in 0..ENDED_MAX + 3 {
+        let client = rig.be(&job.to_string()).client;
+        rig.state.handle_detach(rig.now_ns, client);
+    }
+    assert_eq!(rig.state.ended.len(), ENDED_MAX);
+    assert_eq!(rig.state.ended[0].key.id, "3");
+}
+
+#[test]
+fn the_status_names_every_job_counter_and_bound() {
+    let mut rig = Rig::new("residual_us = 200");
+    let be = rig.be("train");
+    let _hp = rig.hp("serve");
+    be.page.count(Counter::Held, 3);
+    rig.poll();
+    let identity = crate::status::Identity {
+        gpu: crate::Gpu {
+            uuid: "GPU-1".to_owned(),
+            name: "V100-SXM2-16GB".to_owned(),
+            pci: "0000:04:00.0".parse().unwrap(),
+            sms: 80,
+        },
+        socket: "/run/pillion/GPU-1.sock".to_owned(),
+        started_ns: 0,
+    };
+    let status = crate::status::Status::of(&rig.state, &identity, rig.now_ns);
+    let json: serde_json::Value = serde_json::from_str(&status.to_json()).unwrap();
+    assert_eq!(json["schema_version"], 1);
+    assert_eq!(json["gpu"]["sharing"], "mps");
+    assert_eq!(json["policy"]["params"]["sm_threshold"], 80.0);
+    assert_eq!(json["policy"]["dur_threshold_ns"], 200_000);
+    let job = &json["jobs"][0];
+    assert_eq!(job["class"], "best-effort");
+    assert_eq!(job["lease"]["budget_ns"], 200_001);
+    assert_eq!(
+        job["enforcing"],
+        "200 us of expected work in flight; beside high-priority kernels only those of another \
+         class that need fewer than 80 SMs"
+    );
+    for counter in Counter::ALL {
+        let expected = u64::from(*counter == Counter::Held) * 3;
+        assert_eq!(job["totals"][counter.name()], expected);
+        assert_eq!(job["clients"][0]["counters"][counter.name()], expected);
+    }
+    assert_eq!(json["jobs"][1]["enforcing"], "goes first; never held");
+}

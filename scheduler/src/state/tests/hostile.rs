@@ -1,0 +1,305 @@
+//! Clients that write into their pages what no library would. The pages are written through their
+//! descriptors, so that any byte of them can be.
+
+use std::mem::{offset_of, size_of};
+
+use policy::TemporalParams;
+use proptest::prelude::*;
+use protocol::pages::{RING_RECORDS, RINGS};
+use protocol::record::EXPECTED_NS_MAX;
+
+use super::*;
+
+fn write(fd: &OwnedFd, offset_bytes: usize, value: u64) {
+    let bytes = value.to_ne_bytes();
+    let written = rustix::io::pwrite(fd, &bytes, offset_bytes as u64).unwrap();
+    assert_eq!(written, bytes.len());
+}
+
+/// Where ring `index` keeps its producer's position: its first word.
+fn ring_tail(index: usize) -> usize {
+    offset_of!(ClientPage, rings) + index * (128 + 64 * RING_RECORDS)
+}
+
+#[test]
+fn a_record_that_does_not_decode_is_counted_and_dropped() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    hp.page.rings[3].push(&[0xbad; 8]).unwrap();
+    hp.page.shared_ring.push(&[u64::MAX; 8]).unwrap();
+    rig.launch(&mut hp, Class::Compute, 60 * US);
+    rig.poll_after(50 * US);
+    assert_eq!(rig.state.jobs[1].clients[0].faults().bad_records, 2);
+    assert!(rig.terms(&be).beside_hp(), "the good record counts");
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert!(!rig.state.hp.busy);
+}
+
+#[test]
+fn a_ring_with_an_impossible_index_is_given_up_and_its_client_busy_until_a_completion() {
+    let mut rig = Rig::sharing("timeslice", "");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.poll();
+    write(&hp.page_fd, ring_tail(5), RING_RECORDS as u64 + 1);
+    for _ in 0..3 {
+        rig.poll_after(50 * US);
+    }
+    assert_eq!(rig.state.jobs[1].clients[0].faults().bad_rings, 1);
+    assert!(rig.try_launch(&be, &COMPUTE).is_err());
+    rig.launch(&mut hp, Class::Compute, 60 * US);
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok());
+}
+
+#[test]
+fn a_forged_epoch_delays_leases_by_a_poll() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    let _hp = rig.hp("serve");
+    for forged in [0, u64::MAX, 7] {
+        rig.pages.hp.epoch.store(forged, Ordering::Relaxed);
+        rig.poll_after(50 * US);
+        assert_ne!(rig.terms(&be).epoch, 0);
+        assert!(rig.try_launch(&be, &kernel(Class::Compute, 1)).is_ok());
+        be.completed(1);
+    }
+}
+
+#[test]
+fn a_job_that_never_drains_is_left_out_until_it_does() {
+    let mut rig = Rig::new("residual_us = 100");
+    let honest = rig.be("honest");
+    let liar = rig.be("liar");
+    let _hp = rig.hp("serve");
+    rig.poll();
+    liar.page.charged_ns.store(u64::MAX, Ordering::Relaxed);
+    rig.try_launch(&honest, &kernel(Class::Compute, 200 * US))
+        .unwrap();
+    honest.completed(200 * US);
+    honest.waits(1);
+    rig.poll_after(50 * US);
+    assert!(
+        rig.try_launch(&honest, &COMPUTE).is_err(),
+        "as beside a kernel without end"
+    );
+    for _ in 0..=DRAIN_NS_MAX / MS {
+        rig.poll_after(MS);
+    }
+    assert!(rig.try_launch(&honest, &COMPUTE).is_ok());
+    assert!(rig.state.jobs[1].lessee.as_ref().unwrap().is_stalled());
+    assert!(rig.try_launch(&liar, &COMPUTE).is_err());
+    // It drains after all.
+    liar.page.charged_ns.store(0, Ordering::Relaxed);
+    rig.poll_after(50 * US);
+    assert!(!rig.state.jobs[1].lessee.as_ref().unwrap().is_stalled());
+}
+
+/// What happens between two polls.
+#[derive(Clone, Debug)]
+enum Event {
+    HonestLaunch {
+        class: usize,
+        expected_ns: u64,
+    },
+    HonestComplete,
+    HpLaunch {
+        class: usize,
+        expected_ns: u64,
+    },
+    HpComplete,
+    Scribble {
+        page: usize,
+        word: usize,
+        value: u64,
+    },
+    LiarComes,
+    LiarGoes,
+    Time {
+        passed_ns: u64,
+    },
+}
+
+fn value() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        2 => 0..200_000_u64,
+        1 => any::<u64>(),
+        1 => Just(u64::MAX),
+        1 => Just(EXPECTED_NS_MAX),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (0..3_usize, 1..150_000_u64)
+            .prop_map(|(class, expected_ns)| Event::HonestLaunch { class, expected_ns }),
+        3 => Just(Event::HonestComplete),
+        2 => (0..3_usize, 0..150_000_u64)
+            .prop_map(|(class, expected_ns)| Event::HpLaunch { class, expected_ns }),
+        2 => Just(Event::HpComplete),
+        9 => (0..2_usize, 0..64_usize, value())
+            .prop_map(|(page, word, value)| Event::Scribble { page, word, value }),
+        1 => Just(Event::LiarComes),
+        1 => Just(Event::LiarGoes),
+        3 => prop_oneof![0..200_000_u64, Just(DRAIN_NS_MAX)]
+            .prop_map(|passed_ns| Event::Time { passed_ns }),
+    ]
+}
+
+/// A best-effort client that lies beside an honest one.
+struct Scene {
+    rig: Rig,
+    hp: Player,
+    honest: Player,
+    liar: Option<Player>,
+}
+
+impl Scene {
+    fn new(sharing: &str, policy: &str) -> Self {
+        let mut rig = Rig::sharing(sharing, &format!("name = \"{policy}\""));
+        let hp = rig.hp("serve");
+        let honest = rig.be("honest");
+        let liar = Some(rig.be("liar"));
+        rig.poll();
+        Self {
+            rig,
+            hp,
+            honest,
+            liar,
+        }
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match *event {
+            Event::HonestLaunch { class, expected_ns } => {
+                let kernel = kernel(Class::ALL[class], expected_ns);
+                let refused = self.rig.try_launch(&self.honest, &kernel).is_err();
+                self.honest.waits(refused.into());
+            }
+            Event::HonestComplete => {
+                let charged_ns = self.honest.page.charged_ns.load(Ordering::Relaxed);
+                self.honest
+                    .page
+                    .completed_ns
+                    .store(charged_ns, Ordering::Relaxed);
+            }
+            Event::HpLaunch { class, expected_ns } => {
+                self.rig
+                    .launch(&mut self.hp, Class::ALL[class], expected_ns);
+            }
+            Event::HpComplete => {
+                if self.hp.seq > 0 {
+                    self.hp.complete();
+                }
+            }
+            Event::Scribble { page, word, value } => self.scribble(page, word, value),
+            Event::LiarComes => {
+                if self.liar.is_none() {
+                    self.liar = Some(self.rig.be("liar"));
+                }
+            }
+            Event::LiarGoes => {
+                if let Some(liar) = self.liar.take() {
+                    self.rig.state.handle_detach(self.rig.now_ns, liar.client);
+                }
+            }
+            Event::Time { passed_ns } => self.rig.now_ns += passed_ns,
+        }
+        self.rig.poll();
+    }
+
+    /// The head of the client page with its counters, or the whole lease page. Half of the writes go
+    /// to the words that decisions are made of.
+    fn scribble(&self, page: usize, word: usize, value: u64) {
+        let Some(liar) = &self.liar else { return };
+        if page == 0 {
+            let sums = [
+                offset_of!(ClientPage, charged_ns),
+                offset_of!(ClientPage, completed_ns),
+                offset_of!(ClientPage, waiting),
+            ];
+            let any = word * 8 % offset_of!(ClientPage, ring_owner);
+            write(&liar.page_fd, *sums.get(word / 11).unwrap_or(&any), value);
+        } else {
+            let lease = liar.lease_fd.as_ref().unwrap();
+            let offset = match word < 32 {
+                true => offset_of!(LeasePage, charged_total_ns),
+                false => word * 8 % size_of::<LeasePage>(),
+            };
+            write(lease, offset, value);
+        }
+    }
+
+    /// What the law grants to the honest job as if it were alone; never more may be published.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let terms = self.rig.terms(&self.honest);
+        prop_assert!(!terms.ungated());
+        let hp = self.rig.state.hp;
+        let bound_ns = TemporalParams::default().dur_threshold_ns(&hp);
+        let load = |word: &protocol::sync::AtomicU64| word.load(Ordering::Relaxed);
+        let page = &self.honest.page;
+        let in_flight_ns = load(&page.charged_ns) - load(&page.completed_ns);
+        let total_ns = load(&self.honest.lease.as_ref().unwrap().charged_total_ns);
+        let budget_ns = terms.limit_total_ns.saturating_sub(total_ns);
+        let most_ns = (bound_ns + 1).saturating_sub(in_flight_ns);
+        prop_assert!(
+            budget_ns <= most_ns,
+            "{} > {}: {:?}",
+            budget_ns,
+            most_ns,
+            terms
+        );
+        let is_open = budget_ns > 0 && terms.class_bits() != 0;
+        if is_open && terms.epoch == self.rig.epoch() && hp.busy {
+            prop_assert!(terms.beside_hp() && terms.sms_max < 80);
+            let unsuited = hp.executing.without(Class::Unknown).bits();
+            prop_assert_eq!(terms.class_bits() & unsuited, 0);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_lying_job_widens_no_other_jobs_lease(
+        temporal: bool, mps: bool, events in prop::collection::vec(event(), 1..120),
+    ) {
+        let policy = if temporal { "temporal" } else { "orion" };
+        let mut scene = Scene::new(if mps { "mps" } else { "timeslice" }, policy);
+        for event in &events {
+            scene.handle(event);
+            scene.check()?;
+        }
+    }
+
+    #[test]
+    fn any_words_in_a_high_priority_clients_page_are_survived(
+        writes in prop::collection::vec((0..RINGS, 0..80_usize, value()), 1..60),
+        epoch: u64,
+    ) {
+        let mut rig = Rig::new("");
+        let be = rig.be("train");
+        let mut hp = rig.hp("serve");
+        for (ring, word, value) in writes {
+            let offset = match word {
+                0..16 => word * 8,
+                16..24 => ring_tail(ring),
+                _ => ring_tail(ring) + 128 + (word - 24) * 8,
+            };
+            write(&hp.page_fd, offset, value);
+            rig.launch(&mut hp, Class::Compute, 10);
+            rig.poll_after(50 * US);
+        }
+        rig.pages.hp.epoch.store(epoch, Ordering::Relaxed);
+        rig.poll_after(50 * US);
+        rig.state.handle_detach(rig.now_ns, hp.client);
+        rig.poll_after(50 * US);
+        prop_assert!(rig.terms(&be).ungated());
+    }
+}
