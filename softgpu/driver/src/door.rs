@@ -1,0 +1,44 @@
+//! The one way into the library: is it initialised, and nothing escapes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use abi::types::CUresult;
+
+use crate::driver::{self, Driver};
+use crate::fork_guard::{Mode, mode};
+
+/// Runs a call that needs an initialised driver.
+pub(crate) fn enter(call: impl FnOnce(&'static Driver) -> Result<(), CUresult>) -> CUresult {
+    enter_early(|| match driver::live() {
+        Some(driver) => call(driver),
+        None => Err(CUresult::NOT_INITIALIZED),
+    })
+}
+
+/// Runs a call that does not.
+pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
+    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks that do not poison, and a
+    // table that misses an entry is the worst of it.
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => CUresult::SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => CUresult::UNKNOWN,
+    }
+}
+
+/// Runs a call that does nothing without a server: in null mode it has already succeeded, at the cost of two loads.
+#[inline]
+pub(crate) fn enter_live(call: impl FnOnce(&'static Driver) -> Result<(), CUresult>) -> CUresult {
+    if mode() == Mode::Null {
+        return CUresult::SUCCESS;
+    }
+    enter(call)
+}
+
+/// Answers a call of an entry point that the software GPU does not have.
+pub(crate) fn refuse() -> CUresult {
+    enter(|driver| {
+        driver.link.count_not_supported();
+        Err(CUresult::NOT_SUPPORTED)
+    })
+}

@@ -1,0 +1,92 @@
+//! The C functions.
+//!
+//! Each is a door (`crate::door`) around one method of the driver; none has a decision of its own. Parameter types are
+//! those of `crate::raw`, so that no function here touches the application's memory. That `abi`'s table is complete is
+//! shown by [`ADDRESSES`], which names every symbol.
+
+mod context;
+mod copy;
+mod device;
+mod entry;
+mod event;
+mod launch;
+mod memory;
+mod module;
+mod stream;
+mod unsupported;
+
+use abi::ENTRY_POINT_COUNT;
+
+/// Defines exported functions. `|driver|` runs once the driver is initialised; `early ||` always; `live |driver|` does
+/// nothing in null mode.
+macro_rules! exports {
+    () => {};
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter_early(|| $body) }
+        $crate::exports::exports! { $($rest)* }
+    };
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) live |$driver:pat_param| $body:expr; $($rest:tt)*) => {
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter_live(|$driver| $body) }
+        $crate::exports::exports! { $($rest)* }
+    };
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) |$driver:pat_param| $body:expr; $($rest:tt)*) => {
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter(|$driver| $body) }
+        $crate::exports::exports! { $($rest)* }
+    };
+}
+
+macro_rules! define {
+    ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
+        #[allow(clippy::too_many_arguments, reason = "the prototype is the driver's")]
+        // SAFETY: nothing else in the process that loads a driver has this name; that is what loading a driver means.
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $type),*) -> abi::types::CUresult {
+            $body
+        }
+    };
+}
+
+/// Defines both forms of functions with a stream: `|driver, flavour|` learns what stream 0 means in it.
+macro_rules! flavoured {
+    () => {};
+    ($legacy:ident $per_thread:ident $args:tt $($live:ident)? |$driver:pat_param, $flavour:pat_param| $body:expr;
+        $($rest:tt)*) => {
+        $crate::exports::exports! {
+            $legacy $args $($live)? |$driver| {
+                let $flavour = $crate::streams::Flavour::Legacy;
+                $body
+            };
+        }
+        $crate::exports::exports! {
+            $per_thread $args $($live)? |$driver| {
+                let $flavour = $crate::streams::Flavour::PerThread;
+                $body
+            };
+        }
+        $crate::exports::flavoured! { $($rest)* }
+    };
+}
+
+use {define, exports, flavoured};
+
+/// An exported function's address, for `cuGetProcAddress`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address(pub(crate) *const ());
+
+// SAFETY: the address of a function is the same and callable in every thread.
+unsafe impl Sync for Address {}
+
+/// Every entry point's address, by its index in `abi`'s table. A symbol without a function does not compile.
+pub(crate) static ADDRESSES: [Address; ENTRY_POINT_COUNT] = {
+    use self::{
+        context::*, copy::*, device::*, entry::*, event::*, launch::*, memory::*, module::*,
+        stream::*, unsupported::*,
+    };
+    let mut table = [Address(std::ptr::null()); ENTRY_POINT_COUNT];
+    macro_rules! enter {
+        ($($name:ident)*) => { $(table[abi::id::$name] = Address($name as *const ());)* };
+    }
+    abi::for_each_softgpu! { enter }
+    abi::for_each_not_softgpu! { enter }
+    table
+};

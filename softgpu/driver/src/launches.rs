@@ -1,0 +1,183 @@
+//! Kernel launches: checked against the device as a driver does, then put on a stream.
+
+use abi::types::{CUlaunchAttribute, CUlaunchAttributeID, CUresult};
+use softgpu::wire::{Command, PARAMS, PRIORITY_GREATEST, PRIORITY_LEAST};
+use softgpu::{Builtin, Error, KernelShape};
+
+use crate::cost::SUBMIT_HOST_NS;
+use crate::driver::Driver;
+use crate::modules::static_shape;
+use crate::raw::{In, Params};
+use crate::tables::{Function, Kernel, Stream};
+
+/// Attributes of one launch; there are fewer than 20 kinds.
+const ATTRIBUTES_MAX: u32 = 64;
+/// Limits of a grid and a block in each dimension (CUDA C++ Programming Guide).
+const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65_535, 65_535];
+const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
+const THREADS_MAX: u64 = 1024;
+
+/// What a launch asks for, however it was asked.
+#[derive(Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) function: u64,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) dynamic_shared_bytes: u32,
+    pub(crate) params: Params,
+    /// `extra` was given; its packed parameters are not supported.
+    pub(crate) has_extra: bool,
+    pub(crate) options: Options,
+}
+
+/// What the attributes of a launch say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) priority: Option<i32>,
+    /// All blocks must be resident at once.
+    pub(crate) is_cooperative: bool,
+}
+
+/// Reads the attributes of `cuLaunchKernelEx`. Hints are ignored: the software GPU has no L2 windows, no domains, and
+/// starts a kernel only after the one before it, which programmatic serialisation allows.
+pub(crate) fn options(attributes: &In<CUlaunchAttribute>, count: u32) -> Result<Options, CUresult> {
+    if count > ATTRIBUTES_MAX {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let mut options = Options::default();
+    for index in 0..count as usize {
+        let CUlaunchAttribute { id, value, .. } = attributes.at(index)?;
+        match id {
+            CUlaunchAttributeID::PRIORITY => {
+                options.priority = Some(value.as_int().clamp(PRIORITY_GREATEST, PRIORITY_LEAST));
+            }
+            CUlaunchAttributeID::COOPERATIVE => options.is_cooperative = value.as_int() != 0,
+            CUlaunchAttributeID::CLUSTER_DIMENSION => {
+                if value.as_dimension() != [1, 1, 1] {
+                    return Err(CUresult::NOT_SUPPORTED);
+                }
+            }
+            CUlaunchAttributeID::IGNORE
+            | CUlaunchAttributeID::ACCESS_POLICY_WINDOW
+            | CUlaunchAttributeID::SYNCHRONIZATION_POLICY
+            | CUlaunchAttributeID::CLUSTER_SCHEDULING_POLICY_PREFERENCE
+            | CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION
+            | CUlaunchAttributeID::MEM_SYNC_DOMAIN_MAP
+            | CUlaunchAttributeID::MEM_SYNC_DOMAIN
+            | CUlaunchAttributeID::PREFERRED_CLUSTER_DIMENSION
+            | CUlaunchAttributeID::PREFERRED_SHARED_MEMORY_CARVEOUT => {}
+            CUlaunchAttributeID::PROGRAMMATIC_EVENT
+            | CUlaunchAttributeID::LAUNCH_COMPLETION_EVENT
+            | CUlaunchAttributeID::DEVICE_UPDATABLE_KERNEL_NODE => {
+                return Err(CUresult::NOT_SUPPORTED);
+            }
+            _ => return Err(CUresult::INVALID_VALUE),
+        }
+    }
+    Ok(options)
+}
+
+impl Driver {
+    pub(crate) fn launch(&self, stream: &Stream, launch: &Launch) -> Result<(), CUresult> {
+        let function = self.function(launch.function)?;
+        if function.context != stream.context {
+            return Err(CUresult::INVALID_HANDLE);
+        }
+        check_dimensions(launch)?;
+        if launch.dynamic_shared_bytes > function.dynamic_shared_bytes_max {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if launch.has_extra {
+            self.link.count_not_supported();
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let (shape, builtin, params) = self.shape(&function, launch)?;
+        shape.check(&self.device).map_err(|error| refusal(&error))?;
+        if launch.options.is_cooperative {
+            let resident =
+                u64::from(shape.blocks_per_sm(&self.device)) * u64::from(self.device.sms);
+            if shape.grid_blocks > resident {
+                return Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE);
+            }
+        }
+        let (slot, priority) = (stream.slot, launch.options.priority);
+        let command = |seq| Command::Launch {
+            stream: slot,
+            seq,
+            priority,
+            shape,
+            builtin,
+            params,
+        };
+        self.submit(stream, command)?;
+        self.link.spend(SUBMIT_HOST_NS);
+        Ok(())
+    }
+
+    /// What the launch takes, and the number and parameters of a kernel that computes.
+    fn shape(
+        &self,
+        function: &Function,
+        launch: &Launch,
+    ) -> Result<(KernelShape, u32, [u64; PARAMS]), CUresult> {
+        let grid_blocks = launch.grid.iter().map(|&n| u64::from(n)).product();
+        let threads = launch.block.iter().product();
+        match &*function.kernel {
+            Kernel::Computes(builtin) => {
+                let params = read_params(*builtin, launch.params)?;
+                let shared_bytes = launch.dynamic_shared_bytes;
+                let shape =
+                    builtin.shape(grid_blocks, threads, shared_bytes, &params, &self.device);
+                Ok((
+                    shape.map_err(|error| refusal(&error))?,
+                    *builtin as u32,
+                    params,
+                ))
+            }
+            Kernel::TakesTime(_) => {
+                let shape = static_shape(function, threads, launch.dynamic_shared_bytes);
+                Ok((
+                    KernelShape {
+                        grid_blocks,
+                        ..shape
+                    },
+                    0,
+                    [0; PARAMS],
+                ))
+            }
+        }
+    }
+}
+
+fn check_dimensions(launch: &Launch) -> Result<(), CUresult> {
+    let within = |sizes: &[u32; 3], limits: [u32; 3]| {
+        sizes
+            .iter()
+            .zip(limits)
+            .all(|(&size, limit)| (1..=limit).contains(&size))
+    };
+    let threads: u64 = launch.block.iter().map(|&size| u64::from(size)).product();
+    if within(&launch.grid, GRID_MAX) && within(&launch.block, BLOCK_MAX) && threads <= THREADS_MAX
+    {
+        return Ok(());
+    }
+    Err(CUresult::INVALID_VALUE)
+}
+
+fn read_params(builtin: Builtin, params: Params) -> Result<[u64; PARAMS], CUresult> {
+    if params.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let mut words = [0; PARAMS];
+    for (index, (word, param)) in words.iter_mut().zip(builtin.params()).enumerate() {
+        *word = params.number(index, param.size_bytes())?;
+    }
+    Ok(words)
+}
+
+fn refusal(error: &Error) -> CUresult {
+    match error {
+        Error::LaunchTooLarge { .. } => CUresult::LAUNCH_OUT_OF_RESOURCES,
+        _ => CUresult::INVALID_VALUE,
+    }
+}

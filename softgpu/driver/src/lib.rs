@@ -1,0 +1,63 @@
+//! A stand-in for NVIDIA's `libcuda.so.1`: the CUDA driver API on the software GPU.
+//!
+//! It exports every symbol of `abi`'s table. What the software GPU has goes to the device server (`softgpu-server`) that
+//! `SOFTGPU_SOCKET` names; the rest answers CUDA_ERROR_NOT_SUPPORTED and is counted. `cuGetExportTable` is denied: the
+//! private tables behind it are NVIDIA's, and real cudart from 11.2 on, which insists on them, does not run here.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `SOFTGPU_SOCKET` | the device server's socket; without it, or if nobody listens, there is no device |
+//! | `SOFTGPU_LABEL` | label of this process in the server's counters |
+//! | `SOFTGPU_NULL=1` | no server: launches, copies and events succeed at once and do nothing (for benchmarks) |
+//! | `SOFTGPU_DEVICE` | with `SOFTGPU_NULL`: name of the device, V100-SXM2-16GB if unset |
+//! | `PILLION_CLOCK` | the virtual clock's page; the server must have made it |
+//!
+//! # How a call goes
+//!
+//! [`exports`] has the C functions. Each enters by the [`door`], which says no before `cuInit` and in children of `fork`,
+//! and turns a panic into CUDA_ERROR_UNKNOWN. Handles are numbers that are looked up in [`tables`], never addresses that
+//! are followed. Work goes to the server through [`link`].
+//!
+//! # Rules inside
+//!
+//! No lock is held while a thread waits, as on the virtual clock only one thread runs at a time. Pointers of the
+//! application are touched in [`raw`] only.
+//!
+//! On the virtual clock a call costs the calling thread time, as it does on hardware: see [`cost`].
+//!
+//! Times are device nanoseconds, sizes bytes.
+
+#[forbid(unsafe_code)]
+mod attributes;
+#[forbid(unsafe_code)]
+mod contexts;
+#[forbid(unsafe_code)]
+mod copies;
+#[forbid(unsafe_code)]
+mod cost;
+#[forbid(unsafe_code)]
+mod door;
+#[forbid(unsafe_code)]
+mod driver;
+#[forbid(unsafe_code)]
+mod events;
+mod exports;
+mod fork_guard;
+#[forbid(unsafe_code)]
+mod launches;
+#[forbid(unsafe_code)]
+mod link;
+#[forbid(unsafe_code)]
+mod memory;
+#[forbid(unsafe_code)]
+mod modules;
+#[forbid(unsafe_code)]
+mod ranges;
+mod raw;
+mod shared;
+#[forbid(unsafe_code)]
+mod streams;
+#[forbid(unsafe_code)]
+mod tables;
+#[forbid(unsafe_code)]
+mod thread;

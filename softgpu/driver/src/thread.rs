@@ -1,0 +1,92 @@
+//! What each thread has: its stack of contexts, its default streams, its capture mode.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use abi::types::CUresult;
+
+use crate::driver;
+
+/// Contexts pushed and not popped by one thread.
+const STACK_MAX: usize = 1024;
+
+thread_local! {
+    static CONTEXTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    static STREAMS: RefCell<ThreadStreams> = RefCell::new(ThreadStreams::default());
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The thread's default stream of each context.
+#[derive(Debug, Default)]
+struct ThreadStreams(HashMap<u64, u64>);
+
+impl Drop for ThreadStreams {
+    fn drop(&mut self) {
+        if let Some(driver) = driver::live() {
+            for stream in self.0.values() {
+                // If its context is gone, so is the stream.
+                let _ = driver.destroy_stream(*stream);
+            }
+        }
+    }
+}
+
+/// The current context's handle, if there is one.
+pub(crate) fn current() -> Option<u64> {
+    CONTEXTS
+        .try_with(|stack| stack.borrow().last().copied())
+        .ok()
+        .flatten()
+}
+
+/// Makes a context current until [`pop`].
+pub(crate) fn push(context: u64) -> Result<(), CUresult> {
+    with_stack(|stack| {
+        if stack.len() >= STACK_MAX {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        stack.push(context);
+        Ok(())
+    })
+}
+
+/// The context that was current.
+pub(crate) fn pop() -> Result<u64, CUresult> {
+    with_stack(|stack| stack.pop().ok_or(CUresult::INVALID_CONTEXT))
+}
+
+/// Puts a context in place of the current one; none takes the current one away.
+pub(crate) fn replace(context: Option<u64>) -> Result<(), CUresult> {
+    with_stack(|stack| {
+        stack.pop();
+        stack.extend(context);
+        Ok(())
+    })
+}
+
+/// The thread's default stream of a context; made by `create` at first use.
+pub(crate) fn default_stream(
+    context: u64,
+    create: impl FnOnce() -> Result<u64, CUresult>,
+) -> Result<u64, CUresult> {
+    let known = STREAMS.try_with(|streams| streams.borrow().0.get(&context).copied());
+    if let Some(stream) = known.map_err(|_| CUresult::DEINITIALIZED)? {
+        return Ok(stream);
+    }
+    let stream = create()?;
+    STREAMS
+        .try_with(|streams| streams.borrow_mut().0.insert(context, stream))
+        .map_err(|_| CUresult::DEINITIALIZED)?;
+    Ok(stream)
+}
+
+/// Sets the thread's capture mode and says what it was. Nothing is ever captured here.
+pub(crate) fn exchange_capture_mode(mode: u32) -> u32 {
+    CAPTURE_MODE.replace(mode)
+}
+
+fn with_stack<R>(change: impl FnOnce(&mut Vec<u64>) -> Result<R, CUresult>) -> Result<R, CUresult> {
+    CONTEXTS
+        .try_with(|stack| change(&mut stack.borrow_mut()))
+        .map_err(|_| CUresult::DEINITIALIZED)?
+}
