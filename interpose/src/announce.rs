@@ -1,0 +1,71 @@
+//! The high-priority side: launches and completions, told to the daemon without waiting for it.
+//!
+//! A launch costs a push and a fence: no system call, no lock, no allocation, no clock. A record
+//! that finds its ring full is dropped and counted; the daemon then takes the client for busy until
+//! it hears of a completion, which is said again until it went through.
+
+use core::sync::atomic::Ordering;
+
+use protocol::lease;
+use protocol::pages::Counter;
+use protocol::record::{EXPECTED_NS_MAX, Launch, Record};
+
+use crate::client::Client;
+use crate::kernels::Known;
+use crate::rings;
+use crate::streams::Slot;
+
+/// Says that a launch is about to be made; its sequence number in the stream.
+#[inline]
+pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) -> u64 {
+    let seq = slot.seq.fetch_add(1, Ordering::Relaxed) + 1;
+    // What the profile does not know travels as 0, not as our guess.
+    let (expected_ns, sm_needed) = if known.is_profiled {
+        (known.kernel.expected_ns, known.kernel.sm_needed)
+    } else {
+        (0, 0)
+    };
+    let record = Record::Launch(Launch {
+        stream: index,
+        seq,
+        kernel: known.id,
+        expected_ns: expected_ns.min(EXPECTED_NS_MAX),
+        sm_needed,
+        class: known.kernel.class.bits() as u8,
+    });
+    if rings::push(client.page, &record).is_err() {
+        client.page.count(Counter::Dropped, 1);
+    }
+    lease::announce(client.daemon, client.hp);
+    seq
+}
+
+/// Notes that the driver took the launch, or refused it.
+#[inline]
+pub(crate) fn handle_launched(client: &Client, index: u32, slot: &Slot, seq: u64, accepted: bool) {
+    // A launch that was refused never runs, so the mark behind it is the mark before it. If all
+    // before it is complete the daemon hears at once, else with the next completion.
+    let was_last = !accepted && slot.completed.load(Ordering::Relaxed) + 1 == seq;
+    // Release pairs with the loads of whoever takes a mark: the launch has been made.
+    slot.issued.store(seq, Ordering::Release);
+    if was_last {
+        slot.advance(seq);
+        tell(client, index, slot);
+    }
+}
+
+/// Tells the daemon how far a stream has come, if it does not know.
+pub(crate) fn tell(client: &Client, index: u32, slot: &Slot) {
+    let completed = slot.completed.load(Ordering::Acquire);
+    if slot.told.load(Ordering::Relaxed) >= completed {
+        return;
+    }
+    let record = Record::Complete {
+        stream: index,
+        seq: completed,
+    };
+    match rings::push(client.page, &record) {
+        Ok(()) => _ = slot.told.fetch_max(completed, Ordering::Relaxed),
+        Err(_) => client.page.count(Counter::Dropped, 1),
+    }
+}

@@ -1,0 +1,353 @@
+//! Finding the daemon of a device, and the one conversation with it.
+//!
+//! One packet each way over a Unix socket (`protocol::hello`); the shared pages come with the answer
+//! as descriptors. The connection then stays open without another word: its end tells the daemon
+//! that this process is gone. This is the only place where the library waits for the daemon, at
+//! most [`REPLY_TIMEOUT`].
+
+use core::fmt;
+use core::time::Duration;
+use std::io;
+use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use abi::types::{CUcontext, CUdevice, CUresult};
+use profiler::{Profile, ProfileIndex};
+use protocol::clock::Clock;
+use protocol::hello::{self, Attach, HelloError, JobClass, Reply, Request};
+use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
+use protocol::segment::{Access, Mapping, SharedPage};
+use protocol::sync::Ordering;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::client::{Client, Side};
+use crate::config::Config;
+use crate::driver;
+use crate::log::{self, Level};
+use crate::priority::{self, Priorities};
+
+/// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
+/// 100 us; a second is a daemon that is stopped.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pages every client gets: daemon, high-priority, bell, client.
+const PAGES: usize = 4;
+
+/// Why a process runs unmanaged.
+#[derive(Debug)]
+pub(crate) enum Unmanaged {
+    /// The driver does not tell the device's UUID, so no daemon can be looked for.
+    NoUuid(CUresult),
+    /// Nobody listens where a daemon of the device would.
+    NoDaemon {
+        /// Where was looked.
+        tried: Vec<PathBuf>,
+        /// What the last attempt met.
+        last: io::Error,
+    },
+    /// The conversation failed; another version of the protocol among others.
+    Hello {
+        /// With whom.
+        socket: PathBuf,
+        /// How.
+        error: HelloError,
+    },
+    /// The daemon does not want this client.
+    Refused {
+        /// Which.
+        socket: PathBuf,
+        /// Its reason.
+        reason: String,
+    },
+    /// The pages that came are not what this version expects.
+    Pages {
+        /// From whom.
+        socket: PathBuf,
+        /// What is wrong.
+        error: io::Error,
+    },
+}
+
+impl Unmanaged {
+    /// Whether there just is no daemon, which is nobody's mistake unless one was asked for.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::NoDaemon { .. })
+    }
+}
+
+impl fmt::Display for Unmanaged {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoUuid(result) => write!(
+                formatter,
+                "the driver does not tell the device's UUID ({})",
+                result.0
+            ),
+            Self::NoDaemon { tried, last } => {
+                formatter.write_str("no daemon at ")?;
+                for (index, path) in tried.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(formatter, "{comma}{}", path.display())?;
+                }
+                write!(formatter, " ({last})")
+            }
+            Self::Hello { socket, error } => {
+                write!(formatter, "daemon at {}: {error}", socket.display())
+            }
+            Self::Refused { socket, reason } => write!(
+                formatter,
+                "the daemon at {} refuses: {reason}",
+                socket.display()
+            ),
+            Self::Pages { socket, error } => write!(
+                formatter,
+                "the daemon at {} sent pages that cannot be used: {error}",
+                socket.display()
+            ),
+        }
+    }
+}
+
+/// Attaches to the daemon of `device`. The descriptor is the connection, which must stay open.
+pub(crate) fn attach(
+    config: &Config,
+    context: CUcontext,
+    device: CUdevice,
+) -> Result<(Client, RawFd), Unmanaged> {
+    let tried = candidates(config, device)?;
+    let (connection, socket) = connect(tried)?;
+    let (number, descriptors) = ask(&connection, config).map_err(|error| match error {
+        Answer::Hello(error) => Unmanaged::Hello {
+            socket: socket.clone(),
+            error,
+        },
+        Answer::Refused(reason) => Unmanaged::Refused {
+            socket: socket.clone(),
+            reason,
+        },
+    })?;
+    let pages = Pages::open(descriptors, config.class).map_err(|error| Unmanaged::Pages {
+        socket: socket.clone(),
+        error,
+    })?;
+    if let Some(error) = Clock::open_error() {
+        log::say(Level::Error, format_args!("{error}; using real time"));
+    }
+    let priorities = driver::with_context(context, driver::priority_range)
+        .and_then(|range| range)
+        .ok()
+        .and_then(|(least, greatest)| Priorities::new(least, greatest));
+    let client = Client {
+        side: pages.side,
+        number,
+        socket,
+        clock: Clock::process(),
+        daemon: pages.daemon,
+        hp: pages.hp,
+        bell: pages.bell,
+        page: pages.client,
+        device,
+        context: context.into(),
+        profile: config.profile.as_deref().and_then(load_profile),
+        priorities,
+        default_priority: priorities
+            .filter(|_| config.class == JobClass::HighPriority && takes_priorities())
+            .map(|range| range.for_high_priority(priority::DEFAULT)),
+    };
+    Ok((client, connection.into_raw_fd()))
+}
+
+/// Where the daemon may listen, the likeliest first.
+fn candidates(config: &Config, device: CUdevice) -> Result<Vec<PathBuf>, Unmanaged> {
+    if let Some(socket) = &config.socket {
+        return Ok(vec![socket.clone()]);
+    }
+    let uuid = driver::device_uuid(device).map_err(Unmanaged::NoUuid)?;
+    Ok(hello::socket_paths(&hello::format_uuid(uuid.bytes)))
+}
+
+fn connect(tried: Vec<PathBuf>) -> Result<(OwnedFd, PathBuf), Unmanaged> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for path in &tried {
+        match hello::connect_to(path) {
+            Ok(connection) => return Ok((connection, path.clone())),
+            Err(error) => last = error,
+        }
+    }
+    Err(Unmanaged::NoDaemon { tried, last })
+}
+
+/// A conversation that did not end with a welcome.
+enum Answer {
+    Hello(HelloError),
+    Refused(String),
+}
+
+impl From<HelloError> for Answer {
+    fn from(error: HelloError) -> Self {
+        Self::Hello(error)
+    }
+}
+
+impl From<io::Error> for Answer {
+    fn from(error: io::Error) -> Self {
+        Self::Hello(error.into())
+    }
+}
+
+fn ask(connection: &OwnedFd, config: &Config) -> Result<(u64, Vec<OwnedFd>), Answer> {
+    for direction in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(connection, direction, Some(REPLY_TIMEOUT)).map_err(io::Error::from)?;
+    }
+    let process_id = std::process::id();
+    let request = Request::Attach(Attach {
+        class: config.class,
+        job: config
+            .job
+            .clone()
+            .unwrap_or_else(|| format!("pid-{process_id}")),
+        name: program_name(),
+        profile: config
+            .profile
+            .as_ref()
+            .map(|path| path.display().to_string())
+            .unwrap_or_default(),
+    });
+    hello::send(connection, &request.encode(), &[])?;
+    let (packet, descriptors) = hello::receive(connection)?;
+    if packet.is_empty() {
+        return Err(HelloError::Closed.into());
+    }
+    match Reply::decode(&packet)? {
+        Reply::Welcome { client } => Ok((client, descriptors)),
+        Reply::Refused { reason } => Err(Answer::Refused(reason)),
+    }
+}
+
+/// Whether launches may carry a priority. The attribute exists since CUDA 11.6 but is documented
+/// for launches only since 12.0, which brought this form of `cuGetProcAddress`.
+fn takes_priorities() -> bool {
+    driver::has(abi::id::cuLaunchKernelEx) && driver::has(abi::id::cuGetProcAddress_v2)
+}
+
+/// What `ps` calls this process.
+fn program_name() -> String {
+    std::fs::read_to_string("/proc/self/comm")
+        .map(|name| name.trim_end().to_owned())
+        .unwrap_or_default()
+}
+
+/// The shared pages, mapped for the rest of the process's life.
+struct Pages {
+    daemon: &'static DaemonPage,
+    hp: &'static HpPage,
+    bell: &'static BellPage,
+    client: &'static ClientPage,
+    side: Side,
+}
+
+impl Pages {
+    fn open(descriptors: Vec<OwnedFd>, class: JobClass) -> io::Result<Self> {
+        let expected = match class {
+            JobClass::HighPriority => PAGES,
+            JobClass::BestEffort => PAGES + 1,
+        };
+        if descriptors.len() != expected {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} descriptors, expected {expected}", descriptors.len()),
+            ));
+        }
+        let hp_access = match class {
+            JobClass::HighPriority => Access::ReadWrite,
+            JobClass::BestEffort => Access::Read,
+        };
+        let mut next = descriptors.into_iter();
+        let daemon = map::<DaemonPage>(next.next(), Access::Read)?;
+        let hp = map::<HpPage>(next.next(), hp_access)?;
+        let bell = map::<BellPage>(next.next(), Access::ReadWrite)?;
+        let client = map::<ClientPage>(next.next(), Access::ReadWrite)?;
+        let lease = match class {
+            JobClass::HighPriority => None,
+            JobClass::BestEffort => Some(map::<LeasePage>(next.next(), Access::ReadWrite)?),
+        };
+        for magic in [
+            Some(&daemon.magic),
+            Some(&client.magic),
+            lease.as_ref().map(|lease| &lease.magic),
+        ] {
+            if magic.is_some_and(|magic| magic.load(Ordering::Acquire) != PAGE_MAGIC) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
+            }
+        }
+        Ok(Self {
+            daemon: daemon.leak(),
+            hp: hp.leak(),
+            bell: bell.leak(),
+            client: client.leak(),
+            side: lease.map_or(Side::HighPriority, |lease| Side::BestEffort(lease.leak())),
+        })
+    }
+}
+
+fn map<T: SharedPage>(descriptor: Option<OwnedFd>, access: Access) -> io::Result<Mapping<T>> {
+    let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
+    let mapping = Mapping::<T>::open(&descriptor, access)?;
+    mapping.keep_from_children()?;
+    Ok(mapping)
+}
+
+/// The profile, or none and a line that says why: the job then runs with unknown kernels.
+fn load_profile(path: &Path) -> Option<ProfileIndex> {
+    match Profile::load(path) {
+        Ok(profile) => Some(ProfileIndex::new(profile)),
+        Err(error) => {
+            log::say(
+                Level::Error,
+                format_args!("{error}; the job runs with unknown kernels"),
+            );
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_daemon_is_said_with_every_place_looked_at() {
+        let tried = vec![
+            PathBuf::from("/nowhere/a.sock"),
+            PathBuf::from("/nowhere/b.sock"),
+        ];
+        let error = connect(tried).unwrap_err();
+        assert!(error.is_absence());
+        let text = error.to_string();
+        assert!(
+            text.starts_with("no daemon at /nowhere/a.sock, /nowhere/b.sock ("),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn another_version_is_said_with_ours() {
+        let peer = protocol::Version { major: 9, minor: 1 };
+        let error = Unmanaged::Hello {
+            socket: "/s".into(),
+            error: HelloError::Version { peer },
+        };
+        let ours = protocol::VERSION.to_string();
+        let text = error.to_string();
+        assert!(text.contains("9.1") && text.contains(&ours), "{text}");
+    }
+
+    #[test]
+    fn too_few_descriptors_are_refused() {
+        let error = Pages::open(Vec::new(), JobClass::BestEffort).err().unwrap();
+        assert!(
+            error.to_string().contains("0 descriptors, expected 5"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! What the application's own waiting tells about completion.
+//!
+//! A mark is taken before the driver's call and completed after its success: whatever was launched
+//! in between may still run. Only what the driver promises is used: a stream's synchronisation
+//! completes that stream, the legacy stream's too, although it usually completes others with it.
+
+use core::sync::atomic::Ordering;
+
+use abi::types::{CUcontext, CUevent};
+
+use crate::announce;
+use crate::client::{Client, Handle, Side};
+use crate::events::EVENTS;
+use crate::streams::{STREAMS, Stream};
+
+/// A mark in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Index of the stream's slot.
+    pub(crate) slot: u32,
+    /// The position in its count; never 0 where it tells something.
+    pub(crate) mark: u64,
+}
+
+/// The mark behind everything launched on a stream.
+pub(crate) fn mark_of_stream(client: &Client, stream: Stream) -> Option<Mark> {
+    let slot = STREAMS.existing(stream, client.home())?;
+    let mark = STREAMS.slot(slot)?.issued.load(Ordering::Acquire);
+    Some(Mark { slot, mark })
+}
+
+/// The mark that an event was recorded behind.
+pub(crate) fn mark_of_event(event: CUevent) -> Option<Mark> {
+    EVENTS.find(event)
+}
+
+/// The marks behind everything launched in a context; null means the calling thread's.
+pub(crate) fn marks_of_context(client: &Client, context: CUcontext) -> Vec<Mark> {
+    let context = match Handle::from(context) {
+        Handle(0) => client.current_context(),
+        given => given,
+    };
+    STREAMS
+        .used()
+        .filter(|(_, slot)| slot.is_in_flight())
+        // The overflow slot has no context of its own and is taken for the one attached to.
+        .filter(|(_, slot)| {
+            slot.context() == context || slot.context().0 == 0 && context == client.context
+        })
+        .map(|(index, slot)| Mark {
+            slot: index,
+            mark: slot.issued.load(Ordering::Acquire),
+        })
+        .collect()
+}
+
+/// Everything up to the mark is complete.
+pub(crate) fn handle_reached(client: &Client, mark: Mark) {
+    complete(client, mark.slot, mark.mark);
+}
+
+/// Everything in a slot up to `mark` is complete: counts it and lets the daemon know.
+pub(crate) fn complete(client: &Client, index: u32, mark: u64) {
+    let Some(slot) = STREAMS.slot(index) else {
+        return;
+    };
+    let by = slot.advance(mark);
+    match client.side {
+        // Also if nothing moved: a completion that found its ring full is said again.
+        Side::HighPriority => announce::tell(client, index, slot),
+        Side::BestEffort(_) => count(client, by),
+    }
+}
+
+/// So much expected work of a best-effort client is complete.
+pub(crate) fn count(client: &Client, expected_ns: u64) {
+    if expected_ns == 0 {
+        return;
+    }
+    client
+        .page
+        .completed_ns
+        .fetch_add(expected_ns, Ordering::Release);
+    // A thread that waits may go now; the daemon decides that. It polls as well, so a ring that is
+    // missed costs one poll.
+    if client.page.waiting.load(Ordering::SeqCst) != 0 {
+        client.bell.bell.ring(&client.clock);
+    }
+}

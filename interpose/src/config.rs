@@ -1,0 +1,167 @@
+//! What the environment asks of the library, read once, when CUDA is first touched.
+//!
+//! | variable | value | meaning |
+//! |---|---|---|
+//! | `PILLION_CLASS` | `high-priority`, `best-effort` | class of the job; best-effort if not set |
+//! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
+//! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
+//! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
+//! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
+//! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
+//! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
+//!
+//! A value that makes no sense is said and the default taken: a job never fails on our account.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::path::PathBuf;
+
+use protocol::hello::JobClass;
+
+use crate::log::Level;
+
+/// The variable that switches the library off; also asked by `dlsym`.
+pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
+
+/// The settings of this process.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Class of the job.
+    pub(crate) class: JobClass,
+    /// File that says what is known about the job's kernels.
+    pub(crate) profile: Option<PathBuf>,
+    /// Socket of the daemon, if it is not to be looked for.
+    pub(crate) socket: Option<PathBuf>,
+    /// Id of the job, if one was given. Whoever set it expects a daemon.
+    pub(crate) job: Option<String>,
+    /// What is said.
+    pub(crate) log: Level,
+    /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
+    pub(crate) panic_at: Option<usize>,
+    /// What was wrong with the values, a line each.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Config {
+    /// Reads the settings from variables that `variable` looks up.
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut complaints = Vec::new();
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let class = set("PILLION_CLASS").map_or(JobClass::BestEffort, |value| {
+            word(&value, JobClass::from_name).unwrap_or_else(|| {
+                let taken = JobClass::BestEffort.name();
+                complaints.push(expected("PILLION_CLASS", &value, &JobClass::NAMES, taken));
+                JobClass::BestEffort
+            })
+        });
+        let log = set("PILLION_LOG").map_or(Level::Warn, |value| {
+            word(&value, Level::from_name).unwrap_or_else(|| {
+                complaints.push(expected("PILLION_LOG", &value, &Level::NAMES, "warn"));
+                Level::Warn
+            })
+        });
+        let panic_at = set("PILLION_TEST_PANIC").and_then(|value| {
+            let found = hooked(&value);
+            if found.is_none() {
+                let value = value.to_string_lossy();
+                complaints.push(format!(
+                    "PILLION_TEST_PANIC={value:?}: expected the symbol of a hook"
+                ));
+            }
+            found
+        });
+        Self {
+            class,
+            profile: set("PILLION_PROFILE").map(PathBuf::from),
+            socket: set("PILLION_SOCKET").map(PathBuf::from),
+            job: set("PILLION_JOB").map(|value| value.to_string_lossy().into_owned()),
+            log,
+            panic_at,
+            complaints,
+        }
+    }
+}
+
+/// What `from_name` makes of a value.
+fn word<T>(value: &OsStr, from_name: impl Fn(&str) -> Option<T>) -> Option<T> {
+    value.to_str().and_then(from_name)
+}
+
+/// The complaint about a value that is none of `names`; `taken` is taken instead.
+fn expected(variable: &str, value: &OsStr, names: &[&str], taken: &str) -> String {
+    let (value, names) = (value.to_string_lossy(), names.join(", "));
+    format!("{variable}={value:?}: expected one of {names}; taking {taken}")
+}
+
+/// The hooked entry point of that symbol.
+fn hooked(symbol: &OsStr) -> Option<usize> {
+    let symbol = CString::new(symbol.as_encoded_bytes()).ok()?;
+    let index = abi::lookup(&symbol)?;
+    let entry_point = abi::ENTRY_POINTS.get(index)?;
+    (entry_point.route == abi::Route::Hook).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Config {
+        Config::read(|name| {
+            let found = pairs.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn an_empty_environment_is_a_best_effort_job_that_only_warns() {
+        let config = config(&[]);
+        assert_eq!(config.class, JobClass::BestEffort);
+        assert_eq!(config.log, Level::Warn);
+        assert_eq!(
+            (config.profile, config.socket, config.job),
+            (None, None, None)
+        );
+        assert!(config.complaints.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_class_is_said_with_the_list() {
+        let config = config(&[("PILLION_CLASS", "highprio")]);
+        assert_eq!(config.class, JobClass::BestEffort);
+        let complaint = &config.complaints[0];
+        for part in ["\"highprio\"", "high-priority, best-effort"] {
+            assert!(complaint.contains(part), "{complaint}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_level_is_said_with_the_list() {
+        let config = config(&[("PILLION_LOG", "trace")]);
+        assert_eq!(config.log, Level::Warn);
+        assert!(config.complaints[0].contains("error, warn, info, debug; taking warn"));
+    }
+
+    #[test]
+    fn values_are_taken_as_given() {
+        let config = config(&[
+            ("PILLION_CLASS", "high-priority"),
+            ("PILLION_PROFILE", "p.toml"),
+            ("PILLION_SOCKET", "/run/x.sock"),
+            ("PILLION_JOB", "7"),
+            ("PILLION_TEST_PANIC", "cuLaunchKernel"),
+        ]);
+        assert_eq!(config.class, JobClass::HighPriority);
+        assert_eq!(config.profile.unwrap().to_str(), Some("p.toml"));
+        assert_eq!(config.socket.unwrap().to_str(), Some("/run/x.sock"));
+        assert_eq!(config.job.as_deref(), Some("7"));
+        assert_eq!(config.panic_at, Some(abi::id::cuLaunchKernel));
+    }
+
+    #[test]
+    fn only_a_hook_can_be_made_to_panic() {
+        for symbol in ["cuGetExportTable", "cuNoSuch", "malloc"] {
+            let config = config(&[("PILLION_TEST_PANIC", symbol)]);
+            assert_eq!(config.panic_at, None);
+            assert_eq!(config.complaints.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The one door that every hook goes through.
+//!
+//! A hook is three parts: *before*, the *real* call, *after*. The door sees to it that
+//!
+//! - the real call is made exactly once, whatever goes wrong in our two parts: a panic in either is
+//!   caught, counted and said once, and the hook goes on as if that part did not exist;
+//! - what our parts, or the driver inside the real call, ask of hooked functions goes straight to
+//!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
+//! - `errno` is as if our parts had not run;
+//! - a process that is not managed pays one load and one branch.
+
+use core::cell::Cell;
+use core::sync::atomic::AtomicBool;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+
+use abi::types::CUresult;
+use protocol::pages::Counter;
+
+use crate::client::Client;
+use crate::lifecycle::{self, Phase};
+use crate::log::{self, Level};
+use crate::sys::Errno;
+
+thread_local! {
+    /// Whether this thread is inside a hook.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Takes one call of entry point `index` through the three parts. `real` gets what `before` made,
+/// or nothing if `before` did not run or panicked; `after` only follows a `before` that returned.
+#[inline]
+pub(crate) fn pass<B>(
+    index: usize,
+    before: impl FnOnce(Option<&'static Client>) -> B,
+    real: impl FnOnce(Option<&B>) -> CUresult,
+    after: impl FnOnce(Option<&'static Client>, B, CUresult),
+) -> CUresult {
+    if lifecycle::phase() == Phase::Inert || INSIDE.get() {
+        return real(None);
+    }
+    let _inside = Inside::enter();
+    let errno = Errno::of_thread();
+    let found = errno.read();
+    let prepared = guarded(index, || {
+        let client = lifecycle::handle_call(index);
+        (client, before(client))
+    });
+    errno.write(found);
+    let result = real(prepared.as_ref().map(|(_, prepared)| prepared));
+    if let Some((client, prepared)) = prepared {
+        let left = errno.read();
+        guarded(index, || after(client, prepared, result));
+        errno.write(left);
+    }
+    result
+}
+
+/// Runs what follows a real call that was made without [`pass`].
+pub(crate) fn follow(index: usize, after: impl FnOnce()) {
+    let errno = Errno::of_thread();
+    let left = errno.read();
+    guarded(index, || {
+        lifecycle::handle_call(index);
+        after();
+    });
+    errno.write(left);
+}
+
+/// Runs one of our own parts; `None` if it panicked.
+#[inline]
+pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
+    // Unwind safety: what a part can leave half done is atomics, which have no invariant between
+    // them that a reader relies on.
+    catch_unwind(AssertUnwindSafe(part))
+        .map_err(|payload| {
+            // Dropping a payload could panic again; there is at most a handful of them.
+            core::mem::forget(payload);
+            handle_panic(index);
+        })
+        .ok()
+}
+
+/// Marks a thread that acts for the library and not for the application: its calls pass by.
+pub(crate) fn mark_thread_as_ours() {
+    INSIDE.set(true);
+}
+
+/// What runs when any code of this library panics: one line, once. Our copy of the standard library
+/// is our own, so the application's panics, if it is a Rust program, do not come here.
+pub(crate) fn install_panic_hook() {
+    std::panic::set_hook(Box::new(say_panic));
+}
+
+fn say_panic(info: &PanicHookInfo<'_>) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let text = info
+        .payload()
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| info.payload().downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let (file, line) = info
+        .location()
+        .map_or(("", 0), |place| (place.file(), place.line()));
+    log::say_once(
+        &SAID,
+        Level::Error,
+        format_args!("internal error at {file}:{line}: {text}; CUDA calls are made all the same"),
+    );
+}
+
+#[cold]
+fn handle_panic(index: usize) {
+    if let Some(client) = lifecycle::client() {
+        client.page.count(Counter::Panics, 1);
+    }
+    let symbol = abi::ENTRY_POINTS.get(index).map(|e| e.symbol);
+    log::say(Level::Debug, format_args!("panic in hook {symbol:?}"));
+}
+
+/// Set while a thread is inside a hook; puts back what it found.
+struct Inside {
+    before: bool,
+}
+
+impl Inside {
+    fn enter() -> Self {
+        Self {
+            before: INSIDE.replace(true),
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+    }
+}
+
+/// Makes the hook under test panic.
+#[cold]
+pub(crate) fn panic_for_test(index: usize) -> ! {
+    panic!("test switch at entry point {index}");
+}

@@ -1,0 +1,102 @@
+//! The application's events: which mark of which stream each was recorded behind.
+//!
+//! An application that waits for its event tells us, for free, that everything before it is
+//! complete. An event that is not in the table, because it is full or was recorded in a capture,
+//! only tells nothing.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use abi::types::CUevent;
+
+use crate::completion::Mark;
+use crate::table::Keys;
+
+/// The events of this process.
+pub(crate) static EVENTS: Events = Events::new();
+
+/// Places for events. PyTorch keeps a few hundred; frameworks that pool them some thousand.
+const EVENTS_MAX: usize = 1 << 15;
+
+/// See [`EVENTS`].
+pub(crate) struct Events {
+    handles: Keys<EVENTS_MAX>,
+    slots: [AtomicU32; EVENTS_MAX],
+    /// 0: nothing known.
+    marks: [AtomicU64; EVENTS_MAX],
+}
+
+impl Events {
+    const fn new() -> Self {
+        Self {
+            handles: Keys::new(),
+            slots: [const { AtomicU32::new(0) }; EVENTS_MAX],
+            marks: [const { AtomicU64::new(0) }; EVENTS_MAX],
+        }
+    }
+
+    /// The event was recorded behind this mark.
+    pub(crate) fn handle_recorded(&self, event: CUevent, behind: Mark) {
+        let Some(place) = self.handles.insert(event.0 as u64) else {
+            return;
+        };
+        if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
+            // The mark is gone while the slot changes; see `find`.
+            marks.store(0, Ordering::Release);
+            slots.store(behind.slot, Ordering::Release);
+            marks.store(behind.mark, Ordering::Release);
+        }
+    }
+
+    /// Nothing is known about the event any more: recorded where we do not count, or destroyed.
+    pub(crate) fn forget(&self, event: CUevent) {
+        let place = self.handles.find(event.0 as u64);
+        if let Some(marks) = place.and_then(|place| self.marks.get(place)) {
+            marks.store(0, Ordering::Release);
+            self.handles.remove(event.0 as u64);
+        }
+    }
+
+    /// The mark that an event was recorded behind.
+    pub(crate) fn find(&self, event: CUevent) -> Option<Mark> {
+        let place = self.handles.find(event.0 as u64)?;
+        let marks = self.marks.get(place)?;
+        let mark = marks.load(Ordering::Acquire);
+        let slot = self.slots.get(place)?.load(Ordering::Acquire);
+        // An unchanged mark means that slot and mark belong together.
+        let is_whole = mark != 0 && marks.load(Ordering::Acquire) == mark;
+        is_whole.then_some(Mark { slot, mark })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(slot: u32, mark: u64) -> Mark {
+        Mark { slot, mark }
+    }
+
+    fn event(address: usize) -> CUevent {
+        CUevent(core::ptr::without_provenance_mut(address))
+    }
+
+    #[test]
+    fn an_event_stands_for_where_it_was_last_recorded() {
+        static EVENTS: Events = Events::new();
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_recorded(event(64), mark(1, 10));
+        EVENTS.handle_recorded(event(64), mark(2, 7));
+        assert_eq!(EVENTS.find(event(64)), Some(mark(2, 7)));
+        EVENTS.forget(event(64));
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_recorded(event(64), mark(3, 1));
+        assert_eq!(EVENTS.find(event(64)), Some(mark(3, 1)));
+    }
+
+    #[test]
+    fn an_event_recorded_before_any_launch_tells_nothing() {
+        static EVENTS: Events = Events::new();
+        EVENTS.handle_recorded(event(64), mark(1, 0));
+        assert_eq!(EVENTS.find(event(64)), None);
+    }
+}

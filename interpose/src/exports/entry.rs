@@ -1,0 +1,87 @@
+//! Initialisation, and the ways to other entry points.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use abi::types::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult};
+
+use super::hook;
+use crate::{dlsym, door, real, resolver};
+
+hook! {
+    cuInit(flags: c_uint);
+    after |_, _| ();
+}
+
+/// Defines a resolver. It does not use [`hook!`]: it has no state to guard, and must hand out hooks
+/// also to whoever asks from within another hook, such as a tool that `cuInit` loads.
+macro_rules! resolver {
+    ($name:ident($($more:ident: $type:ty)?), $per_thread:literal) => {
+        /// The hook of this symbol.
+        ///
+        /// # Safety
+        /// As the driver's function.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
+        pub(crate) unsafe extern "C" fn $name(
+            symbol: *const c_char,
+            function: *mut *mut c_void,
+            cuda_version: c_int,
+            flags: u64,
+            $($more: $type,)?
+        ) -> CUresult {
+            const _: () = assert!(
+                matches!(abi::ENTRY_POINTS[abi::id::$name].route, abi::Route::Hook),
+                "exported but not routed to a hook"
+            );
+            type Real = unsafe extern "C" fn(
+                *const c_char, *mut *mut c_void, c_int, u64, $($type,)?
+            ) -> CUresult;
+            let Some(address) = real::entry_point(abi::id::$name) else {
+                return real::missing();
+            };
+            // SAFETY: the driver's function of this very symbol, whose prototype in `abi` has
+            // these types.
+            let real = unsafe { core::mem::transmute::<*mut c_void, Real>(address.as_ptr()) };
+            // SAFETY: the application's own arguments, passed on.
+            let result = unsafe { real(symbol, function, cuda_version, flags, $($more,)?) };
+            if result == CUresult::SUCCESS && !function.is_null() && !dlsym::is_disabled() {
+                // SAFETY: the driver has stored its answer there and the symbol is a string, as it
+                // succeeded with both.
+                door::follow(abi::id::$name, || unsafe {
+                    replace_answer(symbol, function, $per_thread, flags);
+                });
+            }
+            result
+        }
+    };
+}
+
+resolver!(cuGetProcAddress(), false);
+resolver!(cuGetProcAddress_ptsz(), true);
+resolver!(cuGetProcAddress_v2(status: *mut CUdriverProcAddressQueryResult), false);
+resolver!(cuGetProcAddress_v2_ptsz(status: *mut CUdriverProcAddressQueryResult), true);
+
+/// Puts the hook in the place of the driver's answer, if there is one.
+///
+/// # Safety
+/// `function` is where the driver stored its answer; `symbol` is null or ends in NUL.
+unsafe fn replace_answer(
+    symbol: *const c_char,
+    function: *mut *mut c_void,
+    per_thread: bool,
+    flags: u64,
+) {
+    // SAFETY: see above.
+    let answered = unsafe { *function };
+    if answered.is_null() {
+        return;
+    }
+    // SAFETY: see above.
+    let api = (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol) });
+    let asked = u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0);
+    let per_thread = per_thread || flags & asked != 0;
+    if let Some(hook) = resolver::substitute(answered, api, per_thread) {
+        // SAFETY: see above.
+        unsafe { *function = hook };
+    }
+}

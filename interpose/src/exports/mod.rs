@@ -1,0 +1,184 @@
+//! The first door: the hooks, exported under the driver's own names, and the table of them.
+//!
+//! The table is made from the list in `abi`: a symbol that the list routes to a hook and that has
+//! no function here does not compile, and neither does a function here that the list does not route
+//! to a hook. Every hook is written with [`hook!`], which makes it go through [`crate::door`].
+
+mod capture;
+mod context;
+mod copy;
+mod entry;
+mod launch;
+mod memory;
+mod module;
+mod set;
+mod stream;
+mod sync;
+
+use core::ffi::c_void;
+
+use abi::ENTRY_POINT_COUNT;
+use abi::types::CUresult;
+
+/// Defines one hook: its parameters, what comes before the real call, how the real call is made
+/// (with the application's arguments unless said otherwise), and what comes after.
+macro_rules! hook {
+    (
+        $(#[$meta:meta])*
+        $name:ident($($argument:ident: $type:ty),* $(,)?);
+        before |$client_before:pat_param| $before:expr;
+        call |$prepared:pat_param, $real:ident| $call:expr;
+        after |$client_after:pat_param, $made:pat_param, $result:pat_param| $after:expr;
+    ) => {
+        /// The hook of this symbol.
+        ///
+        /// # Safety
+        /// As the driver's function.
+        $(#[$meta])*
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> abi::types::CUresult {
+            const _: () = assert!(
+                matches!(abi::ENTRY_POINTS[abi::id::$name].route, abi::Route::Hook),
+                "exported but not routed to a hook"
+            );
+            let Some(address) = crate::real::entry_point(abi::id::$name) else {
+                return crate::real::missing();
+            };
+            // SAFETY: the driver's function of this very symbol, whose prototype in `abi` has
+            // these types.
+            let $real = unsafe {
+                core::mem::transmute::<
+                    *mut core::ffi::c_void,
+                    unsafe extern "C" fn($($type),*) -> abi::types::CUresult,
+                >(address.as_ptr())
+            };
+            crate::door::pass(
+                abi::id::$name,
+                |$client_before| $before,
+                |$prepared| $call,
+                |$client_after, $made, $result| $after,
+            )
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $name:ident($($argument:ident: $type:ty),* $(,)?);
+        before |$client_before:pat_param| $before:expr;
+        after |$client_after:pat_param, $made:pat_param, $result:pat_param| $after:expr;
+    ) => {
+        hook! {
+            $(#[$meta])*
+            $name($($argument: $type),*);
+            before |$client_before| $before;
+            // SAFETY: the application's own arguments, passed on.
+            call |_, real| unsafe { real($($argument),*) };
+            after |$client_after, $made, $result| $after;
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $name:ident($($argument:ident: $type:ty),* $(,)?);
+        after |$client_after:pat_param, $result:pat_param| $after:expr;
+    ) => {
+        hook! {
+            $(#[$meta])*
+            $name($($argument: $type),*);
+            before |_| ();
+            after |$client_after, (), $result| $after;
+        }
+    };
+}
+use hook;
+
+/// A function of any type, for tables.
+type Function = unsafe extern "C" fn();
+
+macro_rules! table_of_hooks {
+    ($($name:ident)*) => {
+        /// Index in [`abi::ENTRY_POINTS`] and function of every hook.
+        static HOOKS: &[(usize, Function)] = &[$(
+            (
+                abi::id::$name,
+                // SAFETY: only the address is used; callers get it back as the type of the symbol.
+                unsafe { core::mem::transmute::<*const (), Function>(all::$name as *const ()) },
+            ),
+        )*];
+
+        /// Position in [`HOOKS`] plus one for each entry point; 0 has no hook.
+        static POSITIONS: [u8; ENTRY_POINT_COUNT] = {
+            let indices = [$(abi::id::$name),*];
+            assert!(indices.len() < u8::MAX as usize);
+            let mut positions = [0; ENTRY_POINT_COUNT];
+            let mut position = 0;
+            while position < indices.len() {
+                positions[indices[position]] = position as u8 + 1;
+                position += 1;
+            }
+            positions
+        };
+    };
+}
+
+/// All hooks in one name space, for the table.
+mod all {
+    pub(super) use super::capture::*;
+    pub(super) use super::context::*;
+    pub(super) use super::copy::*;
+    pub(super) use super::entry::*;
+    pub(super) use super::launch::*;
+    pub(super) use super::memory::*;
+    pub(super) use super::module::*;
+    pub(super) use super::set::*;
+    pub(super) use super::stream::*;
+    pub(super) use super::sync::*;
+}
+
+abi::for_each_hooked! { table_of_hooks }
+
+/// Our version of an entry point, if we have one.
+pub(crate) fn hook_of(index: usize) -> Option<*mut c_void> {
+    let position = usize::from(*POSITIONS.get(index)?).checked_sub(1)?;
+    let (_, function) = HOOKS.get(position)?;
+    Some(*function as *mut c_void)
+}
+
+/// The indices of all entry points that have a hook.
+pub(crate) fn hooked_indices() -> impl Iterator<Item = usize> {
+    HOOKS.iter().map(|(index, _)| *index)
+}
+
+/// What the driver stored at an output parameter, if it succeeded and the application gave one.
+///
+/// # Safety
+/// `address` is null or the output parameter of a driver call that ended with `result`.
+unsafe fn stored<T: Copy>(address: *const T, result: CUresult) -> Option<T> {
+    if result != CUresult::SUCCESS || address.is_null() {
+        return None;
+    }
+    // SAFETY: the driver has just written there.
+    Some(unsafe { *address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hook_is_found_under_its_own_index() {
+        for (index, entry_point) in abi::ENTRY_POINTS.iter().enumerate() {
+            let is_hooked = entry_point.route == abi::Route::Hook;
+            assert_eq!(
+                hook_of(index).is_some(),
+                is_hooked,
+                "{:?}",
+                entry_point.symbol
+            );
+        }
+        assert_eq!(
+            hook_of(abi::id::cuLaunchKernel),
+            Some(all::cuLaunchKernel as *mut c_void)
+        );
+        assert_eq!(hook_of(ENTRY_POINT_COUNT), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! The best-effort side: a launch goes if the job's lease allows it, or waits until one does.
+//!
+//! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
+//! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
+//! `max_hold` is over, because the thread may hold a lock that others need; on a signal, because
+//! its handler may want the thread back; or because the daemon is gone. What goes without a lease is
+//! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
+
+use core::sync::atomic::Ordering;
+
+use policy::{ClassSet, Kernel, Lease, admits};
+use protocol::clock::Wake;
+use protocol::lease::{self, Refusal, Terms};
+use protocol::pages::{Counter, HEARTBEAT_STALE_NS, LeasePage, ON_LOSS_HOLD};
+
+use crate::client::Client;
+use crate::kernels::Known;
+
+/// A launch that may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// What was charged, ns; 0 if nobody is there to charge.
+    pub(crate) cost_ns: u64,
+    /// The lease it goes under, if any.
+    terms: Option<Terms>,
+}
+
+/// Longest sleep before looking around again. Nothing needs it; it bounds what a lost wake-up could
+/// cost.
+const SLEEP_NS_MAX: u64 = 5_000_000;
+
+/// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
+const HOLD_NS_MAX: u64 = 10_000_000_000;
+
+/// Waits until the launch may go. `before_sleep` runs once if it has to wait.
+#[inline]
+pub(crate) fn admit(
+    client: &Client,
+    lease: &LeasePage,
+    known: &Known,
+    before_sleep: impl FnOnce(),
+) -> Grant {
+    let kernel = judged(client, known);
+    match try_admit(client, lease, &kernel, client.clock.now_ns()) {
+        Ok(grant) => grant,
+        Err(_) => {
+            before_sleep();
+            wait(client, lease, &kernel)
+        }
+    }
+}
+
+/// Settles a launch once the driver has answered: a refused one is paid back.
+#[inline]
+pub(crate) fn handle_launched(client: &Client, lease: &LeasePage, grant: &Grant, accepted: bool) {
+    if !accepted {
+        if grant.cost_ns != 0 {
+            lease.refund(&client.page.charged_ns, grant.cost_ns);
+        }
+        return;
+    }
+    let Some(terms) = &grant.terms else { return };
+    if lease::slipped(client.hp, terms) {
+        client.page.count(Counter::Slips, 1);
+    }
+    if terms.beside_hp() {
+        client.page.count(Counter::BesideHp, 1);
+    }
+}
+
+/// The kernel as the gate sees it: what no profile knows lasts as long as the daemon assumes, and
+/// nothing is free, so that a count of work in flight is zero only when nothing is.
+#[inline]
+fn judged(client: &Client, known: &Known) -> Kernel {
+    let expected_ns = if known.is_profiled {
+        known.kernel.expected_ns
+    } else {
+        client.daemon.unknown_ns.load(Ordering::Relaxed)
+    };
+    Kernel {
+        expected_ns: expected_ns.clamp(1, protocol::record::EXPECTED_NS_MAX),
+        ..known.kernel
+    }
+}
+
+#[inline]
+fn try_admit(
+    client: &Client,
+    lease: &LeasePage,
+    kernel: &Kernel,
+    now_ns: u64,
+) -> Result<Grant, Refusal> {
+    let cost_ns = kernel.expected_ns;
+    let terms = lease.try_charge(
+        &client.page.charged_ns,
+        client.hp,
+        now_ns,
+        cost_ns,
+        |terms, remaining_ns| admits(&lease_of(terms, remaining_ns), 0, kernel),
+    )?;
+    Ok(Grant {
+        cost_ns,
+        terms: Some(terms),
+    })
+}
+
+/// The terms as the policy knows them, with what is left to charge as the budget.
+#[inline]
+fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
+    Lease {
+        epoch: terms.epoch,
+        expiry_ns: terms.expiry_ns,
+        classes: ClassSet::from_bits_truncate(terms.class_bits()),
+        sms_max: terms.sms_max,
+        budget_ns: remaining_ns,
+        beside_hp: terms.beside_hp(),
+        ungated: terms.ungated(),
+    }
+}
+
+/// How a wait goes on.
+enum Step {
+    /// The launch goes.
+    Go(Grant),
+    /// Sleep, at most until then.
+    SleepUntil(u64),
+}
+
+#[cold]
+fn wait(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+    let hold = Hold::begin(client);
+    loop {
+        // Read before the lease is looked at, so that no change in between is slept through.
+        let seen = lease.bell.read();
+        match hold.poll(lease, kernel) {
+            Step::Go(grant) => return grant,
+            Step::SleepUntil(deadline_ns) => {
+                let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
+                if wake == Wake::Interrupted {
+                    client.page.count(Counter::Interrupted, 1);
+                    return charged(client, lease, kernel);
+                }
+            }
+        }
+    }
+}
+
+/// A thread that waits at the gate. Counted in the client's page from beginning to end, whichever
+/// way it ends.
+struct Hold<'a> {
+    client: &'a Client,
+    begun_ns: u64,
+    end_ns: u64,
+}
+
+impl<'a> Hold<'a> {
+    fn begin(client: &'a Client) -> Self {
+        let begun_ns = client.clock.now_ns();
+        let max_hold_ns = client.daemon.max_hold_ns.load(Ordering::Relaxed);
+        client.page.count(Counter::Held, 1);
+        // Before the bell: whoever is woken by it sees that somebody waits.
+        client.page.waiting.fetch_add(1, Ordering::SeqCst);
+        client.bell.bell.ring(&client.clock);
+        Self {
+            client,
+            begun_ns,
+            end_ns: begun_ns.saturating_add(max_hold_ns.min(HOLD_NS_MAX)),
+        }
+    }
+
+    /// What now.
+    fn poll(&self, lease: &LeasePage, kernel: &Kernel) -> Step {
+        let client = self.client;
+        let now_ns = client.clock.now_ns();
+        if let Ok(grant) = try_admit(client, lease, kernel, now_ns) {
+            return Step::Go(grant);
+        }
+        let heard_ns = self.heard_ns();
+        let is_gone = now_ns.saturating_sub(heard_ns) > HEARTBEAT_STALE_NS;
+        let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
+        if is_gone && !holds {
+            client.page.count(Counter::Unmanaged, 1);
+            return Step::Go(Grant {
+                cost_ns: 0,
+                terms: None,
+            });
+        }
+        if now_ns >= self.end_ns {
+            client.page.count(Counter::Forced, 1);
+            return Step::Go(charged(client, lease, kernel));
+        }
+        // Not later than the moment at which a silent daemon would count as gone.
+        let gone_ns = heard_ns + HEARTBEAT_STALE_NS + 1;
+        let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
+        Step::SleepUntil(
+            self.end_ns
+                .min(now_ns + SLEEP_NS_MAX)
+                .min(wanted_ns.max(now_ns + 1)),
+        )
+    }
+
+    /// When the daemon was last known to be there. One that sleeps is given from our ring on.
+    fn heard_ns(&self) -> u64 {
+        let daemon = self.client.daemon;
+        let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
+        if daemon.asleep.load(Ordering::Acquire) == 0 {
+            heartbeat_ns
+        } else {
+            heartbeat_ns.max(self.begun_ns)
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let page = self.client.page;
+        page.waiting.fetch_sub(1, Ordering::SeqCst);
+        let held_ns = self.client.clock.now_ns().saturating_sub(self.begun_ns);
+        page.count(Counter::HeldNs, held_ns);
+    }
+}
+
+/// A launch that goes without asking, but not without paying.
+fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+    lease.charge(&client.page.charged_ns, kernel.expected_ns);
+    Grant {
+        cost_ns: kernel.expected_ns,
+        terms: None,
+    }
+}

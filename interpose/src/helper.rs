@@ -1,0 +1,207 @@
+//! The helper thread: finds out what has completed when the application does not ask.
+//!
+//! *Best-effort*: while anything is in flight it records one event per stream and asks for it every
+//! [`POLL_NS`]; what has completed goes into the client's page, and the daemon is rung if a thread
+//! waits at the gate. *High-priority*: only while the daemon asks (`probe`), because the application
+//! has been quiet for long and best-effort work waits; otherwise it sleeps and costs nothing.
+//!
+//! It never synchronises, so it is never in the driver for long. It does not touch the driver while
+//! a stream of the process is in capture. It has every signal blocked and its own calls are not
+//! hooked. It cannot see another thread's default stream; that thread records there itself, and the
+//! helper asks (see `launch`).
+//!
+//! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
+//! says when it sleeps without a timeout. Launching threads store what they launched, then look
+//! whether it sleeps; the helper says that it sleeps, then looks whether something was launched.
+//! Both in sequentially consistent order, so one of the two sees the other.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::io;
+use std::thread::Builder;
+
+use abi::types::CUresult;
+
+use crate::client::{Client, Handle};
+use crate::marks::{self, Recorded};
+use crate::streams::{STREAMS, Slot, State};
+use crate::{completion, door, driver, sys};
+
+/// How often the helper looks while something is in flight: the time by which a completion may be
+/// learnt late twice, once before the event is recorded and once after.
+const POLL_NS: u64 = 20_000;
+
+/// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
+const STACK_BYTES: usize = 512 << 10;
+
+/// Times that an exiting process gives way to the helper in a driver call.
+const PATIENCE_MAX: u32 = 100_000;
+
+/// Non-zero while the helper sleeps until it is rung, or is about to.
+static ASLEEP: AtomicU32 = AtomicU32::new(0);
+/// The process exits: the helper must stay out of the driver.
+static STOPPING: AtomicBool = AtomicBool::new(false);
+/// The helper is in the driver, or about to.
+static IN_DRIVER: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread.
+pub(crate) fn start(client: &'static Client) -> io::Result<()> {
+    let builder = Builder::new()
+        .name("pillion".into())
+        .stack_size(STACK_BYTES);
+    // A participant of the clock, so that it has its turn on virtual time.
+    let thread = sys::with_signals_blocked(|| client.clock.spawn(builder, move || run(client)));
+    // Detached: it lives as long as the process.
+    thread.map(drop)
+}
+
+/// Wakes the helper if it sleeps until it is rung: something is in flight.
+#[inline]
+pub(crate) fn wake(client: &Client) {
+    // SeqCst: see the module's text.
+    if ASLEEP.load(Ordering::SeqCst) != 0 && ASLEEP.swap(0, Ordering::SeqCst) != 0 {
+        client.page.helper_bell.ring(&client.clock);
+    }
+}
+
+/// Keeps the helper out of the driver from now on; waits until it is out.
+pub(crate) fn stop() {
+    STOPPING.store(true, Ordering::SeqCst);
+    for _ in 0..PATIENCE_MAX {
+        if !IN_DRIVER.load(Ordering::SeqCst) {
+            return;
+        }
+        rustix::thread::sched_yield();
+    }
+}
+
+fn run(client: &'static Client) {
+    door::mark_thread_as_ours();
+    sys::use_exact_timers();
+    let mut helper = Helper {
+        client,
+        context: None,
+        is_relaxed: false,
+    };
+    while !STOPPING.load(Ordering::SeqCst) {
+        let seen = client.page.helper_bell.read();
+        // A panic of ours costs one look, not the thread.
+        let is_busy = door::guarded(usize::MAX, || helper.poll()).unwrap_or(false);
+        if is_busy {
+            let deadline_ns = client.clock.now_ns() + POLL_NS;
+            client
+                .page
+                .helper_bell
+                .wait(&client.clock, seen, Some(deadline_ns));
+            continue;
+        }
+        ASLEEP.store(1, Ordering::SeqCst);
+        if !helper.has_work() {
+            client.page.helper_bell.wait(&client.clock, seen, None);
+        }
+        ASLEEP.store(0, Ordering::SeqCst);
+    }
+}
+
+struct Helper {
+    client: &'static Client,
+    /// The context that is current in this thread.
+    context: Option<Handle>,
+    /// Whether this thread's capture mode was set.
+    is_relaxed: bool,
+}
+
+impl Helper {
+    /// Looks at every stream once; whether to look again soon.
+    fn poll(&mut self) -> bool {
+        if STREAMS.is_capturing() {
+            return false;
+        }
+        let mut is_busy = false;
+        for (index, slot) in STREAMS.used() {
+            if !self.is_wanted(slot) {
+                continue;
+            }
+            IN_DRIVER.store(true, Ordering::SeqCst);
+            if !STOPPING.load(Ordering::SeqCst) {
+                is_busy |= self.poll_slot(index, slot);
+            }
+            IN_DRIVER.store(false, Ordering::SeqCst);
+        }
+        is_busy
+    }
+
+    /// Whether there is something to find out.
+    fn has_work(&self) -> bool {
+        !STREAMS.is_capturing()
+            && STREAMS
+                .used()
+                .any(|(_, slot)| self.is_wanted(slot) && can_progress(slot))
+    }
+
+    /// Whether anybody wants to know: of a high-priority client the daemon, when it asks, or whoever
+    /// needs a slot next.
+    fn is_wanted(&self, slot: &Slot) -> bool {
+        !self.client.is_high_priority()
+            || self.client.page.probe.load(Ordering::SeqCst) != 0
+            || slot.state() == State::Draining
+    }
+
+    fn poll_slot(&mut self, index: u32, slot: &Slot) -> bool {
+        if slot.event.is_pending() {
+            if let Some(mark) = marks::try_reach(slot) {
+                completion::complete(self.client, index, mark);
+            }
+        } else if slot.state() == State::Draining && slot.event.is_idle() {
+            // Nothing will tell any more when the last of it is over.
+            self.give_up_on(index, slot);
+            STREAMS.free(index);
+            return false;
+        }
+        if can_progress(slot) && !slot.event.is_pending() {
+            self.record(index, slot);
+        }
+        can_progress(slot)
+    }
+
+    fn record(&mut self, index: u32, slot: &Slot) {
+        let Some(stream) = slot.stream_here() else {
+            return;
+        };
+        if !self.enter(slot.context()) || marks::try_record(slot, stream) == Recorded::Never {
+            self.give_up_on(index, slot);
+        }
+    }
+
+    /// What the driver will not speak about is over: its context is broken or gone.
+    fn give_up_on(&self, index: u32, slot: &Slot) {
+        completion::complete(self.client, index, slot.issued.load(Ordering::SeqCst));
+    }
+
+    /// Makes the context current in this thread.
+    fn enter(&mut self, context: Handle) -> bool {
+        if !self.is_relaxed {
+            // A driver without capture has no mode to set.
+            let _ = driver::relax_capture_mode();
+            self.is_relaxed = true;
+        }
+        if self.context == Some(context) {
+            return true;
+        }
+        let entered = driver::set_current_context(context.context()) == CUresult::SUCCESS;
+        self.context = entered.then_some(context);
+        entered
+    }
+}
+
+/// Whether looking at the slot again can tell something new. The overflow slot is nobody's stream,
+/// and another thread's default stream is only seen through an event that its thread recorded.
+fn can_progress(slot: &Slot) -> bool {
+    if slot.event.is_pending() {
+        return true;
+    }
+    match slot.state() {
+        State::Live => slot.is_in_flight() && slot.stream_here().is_some(),
+        State::Draining => true,
+        State::Free => false,
+    }
+}

@@ -1,0 +1,211 @@
+//! Launch shapes and what the profile says about them, so that the profile is searched once each.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use policy::{Class, Kernel};
+
+use super::{Known, Shape};
+use crate::names::NameIndex;
+use crate::table::mix;
+
+/// Most shapes. A network has hundreds; one that sees every sequence length some ten thousand. Those
+/// beyond are looked up in the profile each time.
+const SHAPES_MAX: usize = 1 << 15;
+
+/// Most places tried for a shape.
+const PROBES_MAX: usize = 32;
+
+/// The shapes.
+pub(super) struct Shapes {
+    entries: [Entry; SHAPES_MAX],
+}
+
+/// One cache line: a launch touches one.
+#[repr(align(64))]
+struct Entry {
+    /// [`EMPTY`], [`FILLING`], or [`READY`] with class, SMs and whether it is profiled.
+    state: AtomicU64,
+    key: [AtomicU64; KEY_WORDS],
+    expected_ns: AtomicU64,
+}
+
+const KEY_WORDS: usize = 4;
+
+const EMPTY: u64 = 0;
+const FILLING: u64 = 1;
+const READY: u64 = 2;
+const PROFILED: u64 = 4;
+const CLASS_SHIFT: u32 = 8;
+const SM_SHIFT: u32 = 32;
+
+impl Shapes {
+    pub(super) const fn new() -> Self {
+        Self {
+            entries: [const {
+                Entry {
+                    state: AtomicU64::new(EMPTY),
+                    key: [const { AtomicU64::new(0) }; KEY_WORDS],
+                    expected_ns: AtomicU64::new(0),
+                }
+            }; SHAPES_MAX],
+        }
+    }
+
+    /// What was kept.
+    #[inline]
+    pub(super) fn find(&self, name: NameIndex, shape: &Shape) -> Option<Known> {
+        let key = key(name, shape);
+        for place in probes(&key) {
+            let entry = self.entries.get(place)?;
+            // Acquire pairs with the Release store in `keep`: the other words are filled in.
+            let state = entry.state.load(Ordering::Acquire);
+            if state == EMPTY {
+                return None;
+            }
+            if state & READY != 0 && entry.has(&key) {
+                return Some(known(
+                    place,
+                    state,
+                    entry.expected_ns.load(Ordering::Relaxed),
+                ));
+            }
+        }
+        None
+    }
+
+    /// Keeps what is known of a shape, if there is room.
+    pub(super) fn keep(
+        &self,
+        name: NameIndex,
+        shape: &Shape,
+        kernel: Kernel,
+        is_profiled: bool,
+    ) -> Known {
+        let key = key(name, shape);
+        let place = probes(&key).find(|&place| {
+            self.entries.get(place).is_some_and(|entry| {
+                entry
+                    .state
+                    .compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok()
+            })
+        });
+        let Some((place, entry)) = place.zip(place.and_then(|place| self.entries.get(place)))
+        else {
+            return Known {
+                id: 0,
+                kernel,
+                is_profiled,
+            };
+        };
+        for (word, value) in entry.key.iter().zip(key) {
+            word.store(value, Ordering::Relaxed);
+        }
+        entry
+            .expected_ns
+            .store(kernel.expected_ns, Ordering::Relaxed);
+        let state = READY
+            | if is_profiled { PROFILED } else { 0 }
+            | u64::from(kernel.class.bits()) << CLASS_SHIFT
+            | u64::from(kernel.sm_needed) << SM_SHIFT;
+        // Release pairs with the Acquire load in `find`.
+        entry.state.store(state, Ordering::Release);
+        known(place, state, kernel.expected_ns)
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn has(&self, key: &[u64; KEY_WORDS]) -> bool {
+        self.key
+            .iter()
+            .zip(key)
+            .all(|(word, value)| word.load(Ordering::Relaxed) == *value)
+    }
+}
+
+#[inline]
+fn known(place: usize, state: u64, expected_ns: u64) -> Known {
+    Known {
+        id: place as u64 + 1,
+        kernel: Kernel {
+            class: Class::from_bits((state >> CLASS_SHIFT) as u32 & 0xff),
+            sm_needed: (state >> SM_SHIFT) as u32,
+            expected_ns,
+        },
+        is_profiled: state & PROFILED != 0,
+    }
+}
+
+/// Name and shape as four words.
+#[inline]
+fn key(name: NameIndex, shape: &Shape) -> [u64; KEY_WORDS] {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let [grid, block] = [shape.grid, shape.block];
+    [
+        pair(name.0, shape.shared_bytes),
+        pair(grid[0], grid[1]),
+        pair(grid[2], block[0]),
+        pair(block[1], block[2]),
+    ]
+}
+
+#[inline]
+fn probes(key: &[u64; KEY_WORDS]) -> impl Iterator<Item = usize> {
+    // A rotation between the words, so that equal ones do not cancel out.
+    let folded = key
+        .iter()
+        .fold(0, |folded: u64, &word| mix(folded.rotate_left(23) ^ word));
+    let first = (folded >> (64 - SHAPES_MAX.trailing_zeros())) as usize;
+    (0..PROBES_MAX).map(move |step| (first + step) % SHAPES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape {
+        grid: [80, 2, 3],
+        block: [256, 4, 5],
+        shared_bytes: 6,
+    };
+    const KERNEL: Kernel = Kernel {
+        class: Class::Memory,
+        sm_needed: u32::MAX,
+        expected_ns: 12_345,
+    };
+
+    #[test]
+    fn what_is_kept_is_found_and_only_under_its_key() {
+        static SHAPES: Shapes = Shapes::new();
+        assert_eq!(SHAPES.find(NameIndex(1), &SHAPE), None);
+        let kept = SHAPES.keep(NameIndex(1), &SHAPE, KERNEL, true);
+        assert_eq!((kept.kernel, kept.is_profiled), (KERNEL, true));
+        assert_eq!(SHAPES.find(NameIndex(1), &SHAPE), Some(kept));
+        assert_eq!(SHAPES.find(NameIndex(2), &SHAPE), None);
+        for index in 0..3 {
+            let mut other = SHAPE;
+            other.grid[index] += 1;
+            assert_eq!(SHAPES.find(NameIndex(1), &other), None);
+            let mut other = SHAPE;
+            other.block[index] += 1;
+            assert_eq!(SHAPES.find(NameIndex(1), &other), None);
+        }
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_answered_all_the_same() {
+        static SHAPES: Shapes = Shapes::new();
+        let mut unkept = 0;
+        for grid in 1..=(SHAPES_MAX as u32 + 100) {
+            let shape = Shape {
+                grid: [grid, 1, 1],
+                ..SHAPE
+            };
+            let known = SHAPES.keep(NameIndex(0), &shape, KERNEL, false);
+            assert_eq!(known.kernel, KERNEL);
+            unkept += u32::from(known.id == 0);
+        }
+        assert!(unkept >= 100);
+    }
+}

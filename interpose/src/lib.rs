@@ -1,0 +1,79 @@
+//! libpillion.so: what stands between a job and the CUDA driver.
+//!
+//! Loaded with `LD_PRELOAD` into every process of a job, it hands out its own versions (*hooks*) of
+//! the driver's entry points where they matter to sharing, and the driver's own everywhere else.
+//! A hook always makes the real call, once, with the application's arguments, and returns the
+//! driver's result unchanged; before and after it, it does Pillion's part.
+//!
+//! **Three doors** through which a program may obtain an entry point:
+//!
+//! | door | module |
+//! |---|---|
+//! | the exported symbol, for programs linked with libcuda | [`exports`] |
+//! | `dlsym` | [`mod@dlsym`] |
+//! | `cuGetProcAddress`, itself obtained through either | [`resolver`] |
+//!
+//! **One door in the other sense**: every hook goes through [`door`], which keeps our own calls from
+//! being hooked, catches our panics, keeps `errno`, and steps aside where there is nothing to do.
+//!
+//! **Life of a process.** Nothing happens at load. When the first context is created the library
+//! attaches to the daemon of that device ([`lifecycle`], [`attach`]) and becomes a *client*, or it
+//! stays out of the way for good. From then on a launch is identified ([`kernels`]) and either
+//! announced (high-priority, [`announce`]) or admitted (best-effort, [`gate`]); what completes is
+//! learnt from the application's own synchronisation ([`completion`]) and from a helper thread
+//! ([`helper`]).
+//!
+//! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
+//! full the launch is treated as one that nobody knows, and goes.
+//!
+//! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP is high-priority, BE is
+//! best-effort.
+
+#[forbid(unsafe_code)]
+mod announce;
+#[forbid(unsafe_code)]
+mod attach;
+#[forbid(unsafe_code)]
+mod client;
+#[forbid(unsafe_code)]
+mod completion;
+#[forbid(unsafe_code)]
+mod config;
+#[forbid(unsafe_code)]
+mod contexts;
+#[forbid(unsafe_code)]
+mod counts;
+mod dlsym;
+#[forbid(unsafe_code)]
+mod door;
+mod driver;
+#[forbid(unsafe_code)]
+mod events;
+mod exports;
+#[forbid(unsafe_code)]
+mod gate;
+#[forbid(unsafe_code)]
+mod helper;
+#[forbid(unsafe_code)]
+mod kernels;
+#[forbid(unsafe_code)]
+mod launch;
+#[forbid(unsafe_code)]
+mod lifecycle;
+#[forbid(unsafe_code)]
+mod log;
+#[forbid(unsafe_code)]
+mod marks;
+mod names;
+#[forbid(unsafe_code)]
+mod priority;
+mod real;
+#[forbid(unsafe_code)]
+mod resolver;
+#[forbid(unsafe_code)]
+mod rings;
+#[forbid(unsafe_code)]
+mod streams;
+mod sys;
+#[forbid(unsafe_code)]
+mod table;

@@ -1,0 +1,193 @@
+//! Events of our own that tell when a mark in a stream has been reached.
+//!
+//! Each slot has one event. Whoever records or queries it takes it first (`BUSY`), so the helper
+//! thread, a launching thread and a thread that destroys the stream never use it, or the stream's
+//! handle, at the same time. Who has taken the event of a slot that is not live must not touch the
+//! stream any more: the destroyer makes the slot drain, then takes the event, then destroys.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use abi::types::{CUevent, CUresult, CUstream};
+
+use crate::driver;
+use crate::streams::{Slot, State};
+
+/// A slot's event.
+pub(crate) struct Event {
+    state: AtomicU32,
+    /// The handle; 0 before the first use. The following belong to whoever has taken the event.
+    handle: AtomicU64,
+    /// The context it was made in: an event cannot be recorded in a stream of another.
+    context: AtomicU64,
+    /// The mark it was recorded behind.
+    mark: AtomicU64,
+}
+
+/// Nothing recorded, or reached.
+const IDLE: u32 = 0;
+/// Somebody has taken it.
+const BUSY: u32 = 1;
+/// Recorded, not known to be reached.
+const PENDING: u32 = 2;
+
+/// Times that a thread gives way to another that has taken the event. That one is in a driver call
+/// that does not wait for the device: microseconds, unless the driver itself is stuck.
+const PATIENCE_MAX: u32 = 100_000;
+
+/// How an attempt to record ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// The event is pending.
+    Pending,
+    /// Not now: taken, or a capture forbids it.
+    Later,
+    /// Never: the driver refuses. The context is broken or gone, and what ran in it is over.
+    Never,
+}
+
+impl Event {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(IDLE),
+            handle: AtomicU64::new(0),
+            context: AtomicU64::new(0),
+            mark: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether there is something to query.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == PENDING
+    }
+
+    /// Whether it is free to be recorded.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == IDLE
+    }
+
+    fn try_take(&self, from: u32) -> bool {
+        // SeqCst: taking it comes before looking at the slot's state, see the module's text.
+        self.state
+            .compare_exchange(from, BUSY, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn release(&self, to: u32) {
+        self.state.store(to, Ordering::SeqCst);
+    }
+
+    /// Takes it whatever it holds, giving way to others.
+    fn take_patiently(&self) -> bool {
+        (0..PATIENCE_MAX).any(|_| {
+            let taken = self.try_take(IDLE) || self.try_take(PENDING);
+            if !taken {
+                rustix::thread::sched_yield();
+            }
+            taken
+        })
+    }
+}
+
+/// Records behind everything issued on a live stream, whose context is current.
+pub(crate) fn try_record(slot: &Slot, stream: CUstream) -> Recorded {
+    if !slot.event.try_take(IDLE) {
+        return Recorded::Later;
+    }
+    if slot.state() != State::Live {
+        slot.event.release(IDLE);
+        return Recorded::Later;
+    }
+    record_taken(slot, stream)
+}
+
+/// The mark that a pending event has reached, if it has.
+pub(crate) fn try_reach(slot: &Slot) -> Option<u64> {
+    if !slot.event.try_take(PENDING) {
+        return None;
+    }
+    let mark = slot.event.mark.load(Ordering::Relaxed);
+    match driver::query_event(handle(slot.event.handle.load(Ordering::Relaxed))) {
+        CUresult::SUCCESS => {
+            slot.event.release(IDLE);
+            Some(mark)
+        }
+        CUresult::NOT_READY => {
+            slot.event.release(PENDING);
+            None
+        }
+        result if is_capture(result) => {
+            slot.event.release(PENDING);
+            None
+        }
+        _ => {
+            // Nothing more will be heard of it; a new one is made if the slot is used again.
+            slot.event.handle.store(0, Ordering::Relaxed);
+            slot.event.release(IDLE);
+            Some(mark)
+        }
+    }
+}
+
+/// Puts the event behind the last work of a stream that is about to be destroyed and whose slot
+/// drains. Whether it is pending now; if not, nothing will tell when that work is over.
+pub(crate) fn record_last(slot: &Slot, stream: CUstream) -> bool {
+    if !slot.event.take_patiently() {
+        return false;
+    }
+    if slot.is_in_flight() {
+        return record_taken(slot, stream) == Recorded::Pending;
+    }
+    slot.event.release(IDLE);
+    false
+}
+
+fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
+    let mark = slot.issued.load(Ordering::SeqCst);
+    let recorded = event_for(slot).map(|event| driver::record_event(event, stream));
+    match recorded {
+        Ok(CUresult::SUCCESS) => {
+            slot.event.mark.store(mark, Ordering::Relaxed);
+            slot.event.release(PENDING);
+            Recorded::Pending
+        }
+        Ok(result) | Err(result) => {
+            slot.event.release(IDLE);
+            if is_capture(result) {
+                Recorded::Later
+            } else {
+                Recorded::Never
+            }
+        }
+    }
+}
+
+/// The slot's event, made anew if it has none in this context.
+fn event_for(slot: &Slot) -> Result<CUevent, CUresult> {
+    let known = slot.event.handle.load(Ordering::Relaxed);
+    let context = slot.context().0;
+    if known != 0 {
+        if slot.event.context.load(Ordering::Relaxed) == context {
+            return Ok(handle(known));
+        }
+        // Its context may be gone; the result does not matter.
+        let _ = driver::destroy_event(handle(known));
+        slot.event.handle.store(0, Ordering::Relaxed);
+    }
+    let event = driver::new_event()?;
+    slot.event
+        .handle
+        .store(event.0.expose_provenance() as u64, Ordering::Relaxed);
+    slot.event.context.store(context, Ordering::Relaxed);
+    Ok(event)
+}
+
+fn handle(number: u64) -> CUevent {
+    CUevent(core::ptr::with_exposed_provenance_mut(number as usize))
+}
+
+/// Whether a result only says that a capture is under way (CUDA driver API, 900 to 908).
+fn is_capture(result: CUresult) -> bool {
+    (CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0)
+        .contains(&result.0)
+}

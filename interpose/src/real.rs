@@ -1,0 +1,90 @@
+//! The driver's own entry points.
+//!
+//! Each is asked of the loaded `libcuda.so.1`, once, with the real `dlsym`, when it is first needed:
+//! a process that never touches CUDA never looks. A driver that is not loaded yet is loaded only
+//! when somebody calls one of our exports, which a program linked with libcuda does.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use abi::ENTRY_POINT_COUNT;
+use abi::types::CUresult;
+
+use crate::{dlsym, exports};
+
+/// The driver's library.
+const DRIVER: &CStr = c"libcuda.so.1";
+
+/// The entry points found so far: null is not looked up, [`MISSING`] not there.
+static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; ENTRY_POINT_COUNT];
+
+/// The handle of the driver's library; null while it is not loaded. Never closed, so that the
+/// addresses stay good.
+static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// In [`FOUND`]: this driver does not have it.
+const MISSING: *mut c_void = ptr::without_provenance_mut(1);
+
+/// The driver's entry point of that index in [`abi::ENTRY_POINTS`], loading the driver if need be.
+#[inline]
+pub(crate) fn entry_point(index: usize) -> Option<NonNull<c_void>> {
+    // Acquire pairs with the Release store in `look_up`: the address is of a library that is
+    // completely loaded.
+    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    if found.is_null() {
+        return look_up(index, libc::RTLD_LAZY);
+    }
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+/// The same, but only of a driver that the program has loaded.
+pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
+    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    if found.is_null() {
+        return look_up(index, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+    }
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+/// The honest result of an entry point that the driver does not have.
+#[cold]
+pub(crate) fn missing() -> CUresult {
+    if LIBRARY.load(Ordering::Acquire).is_null() {
+        CUresult::NO_DEVICE
+    } else {
+        CUresult::NOT_FOUND
+    }
+}
+
+#[cold]
+fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
+    let library = library(mode)?;
+    let symbol = abi::ENTRY_POINTS.get(index)?.symbol;
+    // SAFETY: an open library and a string that ends in NUL.
+    let mut found = unsafe { dlsym::real_dlsym()(library.as_ptr(), symbol.as_ptr()) };
+    // A library that hands out our own export is not a driver, and calling it would not end.
+    if found.is_null() || Some(found) == exports::hook_of(index) {
+        found = MISSING;
+    }
+    FOUND.get(index)?.store(found, Ordering::Release);
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+/// The driver's library, opened once. Threads that race open it twice, to the same handle.
+fn library(mode: c_int) -> Option<NonNull<c_void>> {
+    let known = LIBRARY.load(Ordering::Acquire);
+    if let Some(known) = NonNull::new(known) {
+        return Some(known);
+    }
+    // What the program has loaded comes first, wherever it found it.
+    // SAFETY: the name ends in NUL.
+    let mut opened = unsafe { libc::dlopen(DRIVER.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if opened.is_null() && mode & libc::RTLD_NOLOAD == 0 {
+        // SAFETY: as above.
+        opened = unsafe { libc::dlopen(DRIVER.as_ptr(), mode) };
+    }
+    LIBRARY.store(opened, Ordering::Release);
+    NonNull::new(opened)
+}

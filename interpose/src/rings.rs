@@ -1,0 +1,109 @@
+//! Records on their way to the daemon.
+//!
+//! Each thread that has something to say claims one of the client's rings and keeps it; threads that
+//! find none share one ring. Rings of threads that ended are claimed again when they are needed.
+
+use core::cell::Cell;
+
+use protocol::pages::ClientPage;
+use protocol::record::Record;
+use protocol::ring::Full;
+use protocol::sync::Ordering;
+
+use crate::sys;
+
+/// This thread has not looked for a ring yet.
+const UNCLAIMED: usize = usize::MAX;
+/// This thread uses the shared ring.
+const SHARED: usize = usize::MAX - 1;
+
+thread_local! {
+    /// Index of this thread's ring.
+    static RING: Cell<usize> = const { Cell::new(UNCLAIMED) };
+}
+
+/// Sends a record. A full ring refuses it; nobody waits.
+#[inline]
+pub(crate) fn push(page: &ClientPage, record: &Record) -> Result<(), Full> {
+    let mut index = RING.get();
+    if index == UNCLAIMED {
+        index = claim(page, sys::thread_id()).unwrap_or(SHARED);
+        RING.set(index);
+    }
+    match page.rings.get(index) {
+        Some(ring) => ring.push(&record.encode()),
+        None => page.shared_ring.push(&record.encode()),
+    }
+}
+
+/// A ring for the thread: its namesake's, a free one, or a dead thread's.
+#[cold]
+fn claim(page: &ClientPage, thread_id: u32) -> Option<usize> {
+    let owners = page.ring_owner.iter();
+    // A thread id that is used again inherits the ring.
+    if let Some(index) = owners
+        .clone()
+        .position(|owner| owner.load(Ordering::Relaxed) == thread_id)
+    {
+        return Some(index);
+    }
+    let take = |expected: u32, index: usize| {
+        // AcqRel pairs with the same of the owner before: its last push comes before our first.
+        page.ring_owner.get(index).is_some_and(|owner| {
+            owner
+                .compare_exchange(expected, thread_id, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    };
+    if let Some(index) = (0..page.rings.len()).find(|&index| take(0, index)) {
+        return Some(index);
+    }
+    owners.enumerate().find_map(|(index, owner)| {
+        let owner = owner.load(Ordering::Relaxed);
+        (!sys::is_thread_alive(owner) && take(owner, index)).then_some(index)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::pages::RINGS;
+    use protocol::segment::Mapping;
+
+    use super::*;
+
+    /// Above every thread id that Linux gives out (2^22).
+    const NO_THREAD: u32 = 1 << 30;
+
+    #[test]
+    fn each_thread_has_its_own_ring_until_there_are_none() {
+        let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
+        let me = sys::thread_id();
+        assert_eq!(claim(&page, me), Some(0));
+        assert_eq!(claim(&page, me), Some(0));
+        for index in 1..RINGS {
+            page.ring_owner[index].store(me, Ordering::Relaxed);
+        }
+        assert_eq!(claim(&page, NO_THREAD), None);
+    }
+
+    #[test]
+    fn a_dead_threads_ring_is_claimed_when_none_is_free() {
+        let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
+        let me = sys::thread_id();
+        for owner in page.ring_owner.iter() {
+            owner.store(me, Ordering::Relaxed);
+        }
+        page.ring_owner[9].store(NO_THREAD, Ordering::Relaxed);
+        assert_eq!(claim(&page, NO_THREAD + 1), Some(9));
+    }
+
+    #[test]
+    fn a_full_ring_refuses_and_nobody_waits() {
+        let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
+        let record = Record::Complete { stream: 1, seq: 1 };
+        let pushed = (0..protocol::pages::RING_RECORDS + 1)
+            .filter(|_| push(&page, &record).is_ok())
+            .count();
+        assert_eq!(pushed, protocol::pages::RING_RECORDS);
+    }
+}

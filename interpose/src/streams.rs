@@ -1,0 +1,586 @@
+//! The streams of this process and how far each has come.
+//!
+//! Every stream that kernels are launched on has a *slot*, whose index names it to the daemon. A
+//! slot counts what was launched and what is known to be complete, in one unit: high-priority
+//! clients count launches (*sequence numbers*, from 1), best-effort clients expected ns. A position
+//! in that count is a *mark*; `issued` is the mark behind the last launch that the driver took, and
+//! whatever completes a mark completes all before it, as streams are ordered. Counts go on when a
+//! slot is given to another stream, so a mark is never reached twice.
+//!
+//! A slot lives as long as its stream, and a little longer: work launched on a destroyed stream
+//! still runs, so the slot *drains* until its event says that it is over.
+//!
+//! Finding a slot takes no lock. Making one takes a lock that is tried a bounded number of times: a
+//! thread that cannot have it launches without a slot this once.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use abi::types::{CUcontext, CUdevice, CUstream};
+use protocol::record::STREAMS_MAX;
+
+use crate::client::Handle;
+use crate::contexts::CONTEXTS;
+use crate::marks::Event;
+use crate::table::{Keys, mix};
+use crate::{driver, sys};
+
+/// The streams of this process.
+pub(crate) static STREAMS: Streams = Streams::new();
+
+/// Slots; the last is [`OVERFLOW`].
+const SLOTS: usize = STREAMS_MAX as usize;
+
+/// The slot of all streams that found no slot of their own. Only the synchronisation of a whole
+/// context completes it.
+pub(crate) const OVERFLOW: u32 = STREAMS_MAX - 1;
+
+/// Places for keys: twice the slots, so that searches stay short.
+const KEYS: usize = 2 * SLOTS;
+
+/// Attempts at the lock. It is held for about 100 ns by whoever makes or ends a stream.
+const LOCK_ATTEMPTS_MAX: u32 = 10_000;
+
+/// Times that give way before a stream is ended without the lock. Its holder may have lost its
+/// processor; it has it back within milliseconds.
+const PATIENCE_MAX: u32 = 10_000;
+
+/// Which stream an entry point means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// The context's default stream.
+    Legacy,
+    /// The calling thread's default stream.
+    PerThread,
+    /// One that the application made.
+    Created(CUstream),
+}
+
+/// What stream 0 means to an entry point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    /// [`Stream::Legacy`].
+    Plain,
+    /// [`Stream::PerThread`]: the `_ptsz` and `_ptds` forms.
+    PerThread,
+}
+
+impl Stream {
+    /// The stream that a handle means in an entry point of that flavour.
+    #[inline]
+    pub(crate) fn of(handle: CUstream, flavour: Flavour) -> Self {
+        match (handle, flavour) {
+            (CUstream::LEGACY, _) | (CUstream::NULL, Flavour::Plain) => Self::Legacy,
+            (CUstream::PER_THREAD, _) | (CUstream::NULL, Flavour::PerThread) => Self::PerThread,
+            _ => Self::Created(handle),
+        }
+    }
+
+    /// A handle that means this stream in an entry point of either flavour.
+    pub(crate) fn handle(self) -> CUstream {
+        match self {
+            Self::Legacy => CUstream::LEGACY,
+            Self::PerThread => CUstream::PER_THREAD,
+            Self::Created(handle) => handle,
+        }
+    }
+
+    /// Whether it is there without having been made.
+    pub(crate) fn is_default(self) -> bool {
+        !matches!(self, Self::Created(_))
+    }
+
+    /// The key of this stream, which never is 0 or all ones. Handles are addresses, so their low
+    /// three bits are zero; in ours they are not. `context` tells default streams of several
+    /// contexts apart and is 0 for the one in which the process attached.
+    #[inline]
+    fn key(self, context: u64) -> u64 {
+        match self {
+            Self::Legacy => context & !7 | 1,
+            Self::PerThread => (mix(context) & !7) ^ (u64::from(sys::thread_id()) << 3) | 2,
+            Self::Created(handle) => handle.0 as u64,
+        }
+    }
+}
+
+/// Where a launch on a stream is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In this slot.
+    Slot(u32),
+    /// Nowhere of its own: too many streams.
+    Overflow,
+    /// Not at all: a stream of a device that this process is not attached for.
+    Foreign,
+}
+
+/// See [`STREAMS`].
+pub(crate) struct Streams {
+    keys: Keys<KEYS>,
+    /// The slot of the key at the same place.
+    indices: [AtomicU32; KEYS],
+    slots: [Slot; SLOTS],
+    /// All slots in use are below this.
+    high: AtomicU32,
+    /// Held by whoever makes or ends a stream.
+    lock: AtomicBool,
+    /// Streams in capture, see [`Slot::is_capturing`].
+    capturing: AtomicU32,
+}
+
+/// One stream. What is not documented is guarded by the lock.
+pub(crate) struct Slot {
+    state: AtomicU32,
+    kind: AtomicU32,
+    key: AtomicU64,
+    /// Handle, and owner for per-thread default streams.
+    handle: AtomicU64,
+    owner: AtomicU32,
+    context: AtomicU64,
+    is_foreign: AtomicBool,
+    /// Launches on it are recorded into a graph, as far as begin and end of captures tell.
+    is_capturing: AtomicBool,
+    /// What the application asked for, if the slot was made with the stream.
+    asked_priority: AtomicI32,
+    has_asked_priority: AtomicBool,
+    /// High-priority: the last sequence number given out.
+    pub(crate) seq: AtomicU64,
+    /// The mark behind the last launch that the driver took.
+    pub(crate) issued: AtomicU64,
+    /// The mark up to which everything is complete.
+    pub(crate) completed: AtomicU64,
+    /// High-priority: the mark up to which the daemon was told.
+    pub(crate) told: AtomicU64,
+    /// See [`crate::marks`].
+    pub(crate) event: Event,
+}
+
+/// What a slot's state says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// No stream.
+    Free,
+    /// A stream that can be launched on.
+    Live,
+    /// A destroyed stream whose last work may still run.
+    Draining,
+}
+
+const FREE: u32 = 0;
+const LIVE: u32 = 1;
+const DRAINING: u32 = 2;
+
+const KIND_LEGACY: u32 = 0;
+const KIND_PER_THREAD: u32 = 1;
+const KIND_CREATED: u32 = 2;
+
+impl Streams {
+    const fn new() -> Self {
+        Self {
+            keys: Keys::new(),
+            indices: [const { AtomicU32::new(0) }; KEYS],
+            slots: [const { Slot::new() }; SLOTS],
+            high: AtomicU32::new(0),
+            lock: AtomicBool::new(false),
+            capturing: AtomicU32::new(0),
+        }
+    }
+
+    /// Where a launch on the stream is counted, making a slot at first sight. `home` is the context
+    /// in which the process attached, on `device`.
+    #[inline]
+    pub(crate) fn place(&self, stream: Stream, home: Home) -> Place {
+        let context = match self.context_key(stream, home) {
+            Ok(context) => context,
+            Err(place) => return place,
+        };
+        let index = match self.find(stream.key(context)) {
+            Some(index) => index,
+            None => match self.make(stream, context, home) {
+                Some(index) => index,
+                None => return Place::Overflow,
+            },
+        };
+        match self.slot(index) {
+            Some(slot) if slot.is_foreign.load(Ordering::Relaxed) => Place::Foreign,
+            Some(_) => Place::Slot(index),
+            None => Place::Overflow,
+        }
+    }
+
+    /// The slot of a stream that has one and is ours.
+    #[inline]
+    pub(crate) fn existing(&self, stream: Stream, home: Home) -> Option<u32> {
+        let context = self.context_key(stream, home).ok()?;
+        let index = self.find(stream.key(context))?;
+        let is_foreign = self.slot(index)?.is_foreign.load(Ordering::Relaxed);
+        (!is_foreign).then_some(index)
+    }
+
+    /// Notes a stream that the application made, with the priority it asked for.
+    pub(crate) fn handle_created(&self, stream: Stream, home: Home, asked_priority: i32) {
+        let Place::Slot(index) = self.place(stream, home) else {
+            return;
+        };
+        if let Some(slot) = self.slot(index) {
+            slot.asked_priority.store(asked_priority, Ordering::Relaxed);
+            slot.has_asked_priority.store(true, Ordering::Release);
+        }
+    }
+
+    /// The priority that the application asked for when it made the stream.
+    pub(crate) fn asked_priority(&self, stream: Stream, home: Home) -> Option<i32> {
+        let slot = self.slot(self.existing(stream, home)?)?;
+        let is_known = slot.has_asked_priority.load(Ordering::Acquire);
+        is_known.then(|| slot.asked_priority.load(Ordering::Relaxed))
+    }
+
+    /// A slot by its index.
+    #[inline]
+    pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
+        self.slots.get(index as usize)
+    }
+
+    /// All slots that may be in use, the overflow slot last.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let high = self.high.load(Ordering::Acquire);
+        (0..high)
+            .chain([OVERFLOW])
+            .filter_map(|index| Some((index, self.slot(index)?)))
+    }
+
+    /// Whether any stream is in capture.
+    #[inline]
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.capturing.load(Ordering::Relaxed) != 0
+    }
+
+    /// Notes that a stream's capture began or ended.
+    pub(crate) fn set_capturing(&self, index: u32, is_capturing: bool) {
+        let Some(slot) = self.slot(index) else { return };
+        let was = slot.is_capturing.swap(is_capturing, Ordering::Relaxed);
+        match (was, is_capturing) {
+            (false, true) => _ = self.capturing.fetch_add(1, Ordering::SeqCst),
+            (true, false) => _ = self.capturing.fetch_sub(1, Ordering::SeqCst),
+            _ => {}
+        }
+    }
+
+    /// Takes a stream out that is about to be destroyed: nobody finds its slot any more. The caller
+    /// drains or frees it.
+    pub(crate) fn take_out(&self, stream: Stream, home: Home) -> Option<u32> {
+        let context = self.context_key(stream, home).ok()?;
+        let _locked = self.lock_patiently()?;
+        let place = self.keys.remove(stream.key(context))?;
+        let index = self.indices.get(place)?.load(Ordering::Relaxed);
+        self.set_capturing(index, false);
+        self.slot(index)?.state.store(DRAINING, Ordering::SeqCst);
+        Some(index)
+    }
+
+    /// Gives a drained slot to whoever needs one next.
+    pub(crate) fn free(&self, index: u32) {
+        if let Some(slot) = self.slot(index) {
+            slot.has_asked_priority.store(false, Ordering::Relaxed);
+            // Release pairs with the Acquire of whoever finds it free.
+            slot.state.store(FREE, Ordering::Release);
+        }
+    }
+
+    fn find(&self, key: u64) -> Option<u32> {
+        let place = self.keys.find(key)?;
+        Some(self.indices.get(place)?.load(Ordering::Relaxed))
+    }
+
+    /// What tells the default streams of contexts apart; `Err` is a stream that is not ours.
+    #[inline]
+    fn context_key(&self, stream: Stream, home: Home) -> Result<u64, Place> {
+        if !CONTEXTS.are_several() || !stream.is_default() {
+            return Ok(0);
+        }
+        let current = driver::current_context().map_err(|_| Place::Foreign)?;
+        if Handle::from(current) == home.context {
+            return Ok(0);
+        }
+        match CONTEXTS.device_of(current) {
+            Some(device) if device == home.device => Ok(Handle::from(current).0),
+            _ => Err(Place::Foreign),
+        }
+    }
+
+    #[cold]
+    fn make(&self, stream: Stream, context: u64, home: Home) -> Option<u32> {
+        let owning = match (stream, context) {
+            (Stream::Created(handle), _) if CONTEXTS.are_several() => {
+                driver::stream_context(handle).unwrap_or(home.context.context())
+            }
+            (_, 0) => home.context.context(),
+            (_, context) => Handle(context).context(),
+        };
+        let is_foreign =
+            CONTEXTS.are_several() && CONTEXTS.device_or_ask(owning) != Some(home.device);
+        let key = stream.key(context);
+        let _locked = self.try_lock()?;
+        if let Some(index) = self.find(key) {
+            return Some(index);
+        }
+        let place = self.keys.vacancy(key)?;
+        let index = self.free_slot()?;
+        self.slot(index)?.begin(stream, key, owning, is_foreign);
+        self.indices.get(place)?.store(index, Ordering::Relaxed);
+        self.high.fetch_max(index + 1, Ordering::AcqRel);
+        self.keys.publish(place, key);
+        Some(index)
+    }
+
+    /// A slot that nobody has. Default streams of threads that ended give theirs up only here:
+    /// nothing tells when a thread ends.
+    fn free_slot(&self) -> Option<u32> {
+        let is_free = |index: &u32| self.slot(*index).is_some_and(|s| s.state() == State::Free);
+        if let Some(index) = (0..OVERFLOW).find(is_free) {
+            return Some(index);
+        }
+        for slot in &self.slots {
+            if slot.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+                && slot.state() == State::Live
+                && !slot.is_in_flight()
+                && !sys::is_thread_alive(slot.owner.load(Ordering::Relaxed))
+            {
+                self.keys.remove(slot.key.load(Ordering::Relaxed));
+                slot.state.store(FREE, Ordering::Release);
+            }
+        }
+        (0..OVERFLOW).find(is_free)
+    }
+
+    /// For those who are not launching: gives way to whoever holds the lock.
+    fn lock_patiently(&self) -> Option<Locked<'_>> {
+        (0..PATIENCE_MAX).find_map(|_| {
+            let locked = self.try_lock();
+            if locked.is_none() {
+                rustix::thread::sched_yield();
+            }
+            locked
+        })
+    }
+
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        for _ in 0..LOCK_ATTEMPTS_MAX {
+            // Acquire pairs with the Release in `drop`.
+            if !self.lock.swap(true, Ordering::Acquire) {
+                return Some(Locked(&self.lock));
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+}
+
+/// Where the process attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    /// In this context.
+    pub(crate) context: Handle,
+    /// For this device.
+    pub(crate) device: CUdevice,
+}
+
+struct Locked<'a>(&'a AtomicBool);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            kind: AtomicU32::new(KIND_LEGACY),
+            key: AtomicU64::new(0),
+            handle: AtomicU64::new(0),
+            owner: AtomicU32::new(0),
+            context: AtomicU64::new(0),
+            is_foreign: AtomicBool::new(false),
+            is_capturing: AtomicBool::new(false),
+            asked_priority: AtomicI32::new(0),
+            has_asked_priority: AtomicBool::new(false),
+            seq: AtomicU64::new(0),
+            issued: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            event: Event::new(),
+        }
+    }
+
+    fn begin(&self, stream: Stream, key: u64, context: CUcontext, is_foreign: bool) {
+        let (kind, owner) = match stream {
+            Stream::Legacy => (KIND_LEGACY, 0),
+            Stream::PerThread => (KIND_PER_THREAD, sys::thread_id()),
+            Stream::Created(_) => (KIND_CREATED, 0),
+        };
+        let handle = stream.handle().0.expose_provenance() as u64;
+        self.kind.store(kind, Ordering::Relaxed);
+        self.key.store(key, Ordering::Relaxed);
+        self.handle.store(handle, Ordering::Relaxed);
+        self.owner.store(owner, Ordering::Relaxed);
+        self.context
+            .store(Handle::from(context).0, Ordering::Relaxed);
+        self.is_foreign.store(is_foreign, Ordering::Relaxed);
+        self.is_capturing.store(false, Ordering::Relaxed);
+        // Release pairs with the Acquire in `state`: a live slot is filled in.
+        self.state.store(LIVE, Ordering::Release);
+    }
+
+    /// What it is for now.
+    pub(crate) fn state(&self) -> State {
+        // SeqCst orders it after taking the slot's event: see `marks`.
+        match self.state.load(Ordering::SeqCst) {
+            LIVE => State::Live,
+            DRAINING => State::Draining,
+            _ => State::Free,
+        }
+    }
+
+    /// The stream, as a handle that means it in this thread; `None` for another thread's default
+    /// stream, which has no such handle.
+    pub(crate) fn stream_here(&self) -> Option<CUstream> {
+        let is_others = self.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+            && self.owner.load(Ordering::Relaxed) != sys::thread_id();
+        let handle = self.handle.load(Ordering::Relaxed) as usize;
+        (!is_others).then(|| CUstream(core::ptr::with_exposed_provenance_mut(handle)))
+    }
+
+    /// Whether it is a thread's default stream.
+    pub(crate) fn is_per_thread(&self) -> bool {
+        self.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+    }
+
+    /// The stream's context.
+    pub(crate) fn context(&self) -> Handle {
+        Handle(self.context.load(Ordering::Relaxed))
+    }
+
+    /// Whether anything launched is not known to be complete.
+    #[inline]
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.issued.load(Ordering::SeqCst) > self.completed.load(Ordering::Relaxed)
+    }
+
+    /// Moves `completed` up to `mark`; by how much.
+    pub(crate) fn advance(&self, mark: u64) -> u64 {
+        let before = self.completed.fetch_max(mark, Ordering::AcqRel);
+        mark.saturating_sub(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: Home = Home {
+        context: Handle(8),
+        device: CUdevice(0),
+    };
+
+    fn created(address: usize) -> Stream {
+        Stream::Created(CUstream(core::ptr::without_provenance_mut(address)))
+    }
+
+    fn slot(place: Place) -> u32 {
+        match place {
+            Place::Slot(index) => index,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn null_means_what_the_flavour_says_and_special_handles_what_they_say() {
+        for flavour in [Flavour::Plain, Flavour::PerThread] {
+            assert_eq!(Stream::of(CUstream::LEGACY, flavour), Stream::Legacy);
+            assert_eq!(Stream::of(CUstream::PER_THREAD, flavour), Stream::PerThread);
+        }
+        assert_eq!(Stream::of(CUstream::NULL, Flavour::Plain), Stream::Legacy);
+        assert_eq!(
+            Stream::of(CUstream::NULL, Flavour::PerThread),
+            Stream::PerThread
+        );
+    }
+
+    #[test]
+    fn a_stream_keeps_its_slot_and_another_gets_another() {
+        static STREAMS: Streams = Streams::new();
+        let a = slot(STREAMS.place(created(64), HOME));
+        let b = slot(STREAMS.place(created(128), HOME));
+        let legacy = slot(STREAMS.place(Stream::Legacy, HOME));
+        let mine = slot(STREAMS.place(Stream::PerThread, HOME));
+        let others = std::thread::spawn(|| slot(STREAMS.place(Stream::PerThread, HOME)));
+        let all = [a, b, legacy, mine, others.join().unwrap()];
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        assert_eq!(slot(STREAMS.place(created(64), HOME)), a);
+        assert_eq!(STREAMS.existing(created(128), HOME), Some(b));
+        assert_eq!(STREAMS.existing(created(192), HOME), None);
+    }
+
+    #[test]
+    fn a_slot_is_used_again_when_it_has_drained_and_its_counts_go_on() {
+        static STREAMS: Streams = Streams::new();
+        let a = slot(STREAMS.place(created(64), HOME));
+        STREAMS.slot(a).unwrap().issued.store(5, Ordering::Relaxed);
+        assert_eq!(STREAMS.take_out(created(64), HOME), Some(a));
+        assert_eq!(STREAMS.existing(created(64), HOME), None);
+        assert_ne!(slot(STREAMS.place(created(64), HOME)), a);
+        STREAMS.free(a);
+        assert_eq!(slot(STREAMS.place(created(256), HOME)), a);
+        assert_eq!(STREAMS.slot(a).unwrap().issued.load(Ordering::Relaxed), 5);
+    }
+
+    #[test]
+    fn streams_beyond_the_slots_overflow() {
+        static STREAMS: Streams = Streams::new();
+        for index in 0..OVERFLOW as usize {
+            assert_ne!(
+                STREAMS.place(created(64 * (index + 1)), HOME),
+                Place::Overflow
+            );
+        }
+        assert_eq!(STREAMS.place(created(8), HOME), Place::Overflow);
+    }
+
+    #[test]
+    fn slots_of_ended_threads_are_given_up_when_they_are_needed() {
+        static STREAMS: Streams = Streams::new();
+        let ended = std::thread::spawn(|| slot(STREAMS.place(Stream::PerThread, HOME)));
+        let ended = ended.join().unwrap();
+        for index in 1..OVERFLOW as usize {
+            slot(STREAMS.place(created(64 * index), HOME));
+        }
+        // join returns when the thread's function has; the kernel may see it a moment longer.
+        while sys::is_thread_alive(STREAMS.slot(ended).unwrap().owner.load(Ordering::Relaxed)) {
+            std::thread::yield_now();
+        }
+        assert_eq!(slot(STREAMS.place(created(8), HOME)), ended);
+    }
+
+    #[test]
+    fn captures_are_counted_per_stream() {
+        static STREAMS: Streams = Streams::new();
+        let a = slot(STREAMS.place(created(64), HOME));
+        STREAMS.set_capturing(a, true);
+        STREAMS.set_capturing(a, true);
+        assert!(STREAMS.is_capturing());
+        STREAMS.take_out(created(64), HOME);
+        assert!(!STREAMS.is_capturing());
+    }
+
+    #[test]
+    fn marks_are_reached_once() {
+        let slot = Slot::new();
+        slot.issued.store(10, Ordering::Relaxed);
+        assert!(slot.is_in_flight());
+        assert_eq!(slot.advance(7), 7);
+        assert_eq!(slot.advance(5), 0);
+        assert_eq!(slot.advance(10), 3);
+        assert!(!slot.is_in_flight());
+    }
+}

@@ -1,0 +1,145 @@
+//! The few things asked of libc and the kernel that have no safe form elsewhere.
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_int};
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use rustix::process::getpid;
+use rustix::thread::gettid;
+
+thread_local! {
+    /// This thread's id; 0 before it was asked for. A constant without a destructor, so that it
+    /// can be used to the last instruction of a thread.
+    static THREAD_ID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Where this thread's `errno` lies. Applications read it after calls that never fail in it, so
+/// hooks put back what they found.
+pub(crate) struct Errno(*mut c_int);
+
+impl Errno {
+    /// The calling thread's.
+    pub(crate) fn of_thread() -> Self {
+        // SAFETY: the function has no precondition.
+        Self(unsafe { libc::__errno_location() })
+    }
+
+    /// Its value.
+    pub(crate) fn read(&self) -> c_int {
+        // SAFETY: the address is valid while its thread lives, and a raw pointer is not `Send`, so
+        // this is that thread.
+        unsafe { *self.0 }
+    }
+
+    /// Sets it.
+    pub(crate) fn write(&self, value: c_int) {
+        // SAFETY: as in `read`.
+        unsafe { *self.0 = value }
+    }
+}
+
+/// The calling thread's id, asked of the kernel once per thread.
+pub(crate) fn thread_id() -> u32 {
+    let known = THREAD_ID.get();
+    if known != 0 {
+        return known;
+    }
+    let id = gettid().as_raw_nonzero().get() as u32;
+    THREAD_ID.set(id);
+    id
+}
+
+/// Whether this process has a thread of that id.
+pub(crate) fn is_thread_alive(thread_id: u32) -> bool {
+    let process_id = getpid().as_raw_nonzero().get();
+    // SAFETY: signal 0 delivers nothing; the call only looks the thread up.
+    let found = unsafe { libc::syscall(libc::SYS_tgkill, process_id, thread_id, 0) };
+    found == 0
+}
+
+/// Runs `body` with every signal blocked in this thread. A thread started in it inherits that, so
+/// the application's handlers never run on it.
+pub(crate) fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
+    /// Restores the mask even if `body` panics.
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the set was filled in by the same function.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
+        }
+    }
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` fills in the first set; `pthread_sigmask` cannot fail with a valid
+    // operation and fills in the second.
+    let _restore = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        Restore(before.assume_init())
+    };
+    body()
+}
+
+/// Has `handler` run in every child that `fork` makes from here on. It may only do what a signal
+/// handler may.
+pub(crate) fn at_fork_in_child(handler: extern "C" fn()) -> bool {
+    // SAFETY: the handler is a function of this library, which is never unloaded while preloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(handler)) == 0 }
+}
+
+/// Has `handler` run when the process exits, before whatever was registered earlier.
+pub(crate) fn at_exit(handler: extern "C" fn()) -> bool {
+    // SAFETY: as in `at_fork_in_child`.
+    unsafe { libc::atexit(handler) == 0 }
+}
+
+/// Lets this thread's timers fire on time instead of up to 50 us late, the kernel's default.
+pub(crate) fn use_exact_timers() {
+    // SAFETY: the option takes a plain number and affects this thread only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
+/// Whether the environment has `name` with a value that is neither empty nor "0". Neither locks nor
+/// allocates, unlike `std::env`, so that `dlsym` may ask.
+pub(crate) fn is_switched_on(name: &CStr) -> bool {
+    // SAFETY: `name` ends in NUL. The result is used at once; a program that changes its
+    // environment while other threads read it is broken with or without us.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return false;
+    }
+    // SAFETY: a value in the environment ends in NUL.
+    let value = unsafe { CStr::from_ptr(value) };
+    !matches!(value.to_bytes(), b"" | b"0")
+}
+
+/// Closes a descriptor of the parent in a forked child.
+pub(crate) fn close_in_child(descriptor: c_int) {
+    // SAFETY: the caller owns the descriptor; in the child nothing else refers to it.
+    unsafe { libc::close(descriptor) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_thread_is_alive_and_an_impossible_one_is_not() {
+        assert!(is_thread_alive(thread_id()));
+        // Above the kernel's limit for thread ids, 2^22.
+        assert!(!is_thread_alive(1 << 30));
+    }
+
+    #[test]
+    fn errno_reads_back() {
+        let errno = Errno::of_thread();
+        errno.write(libc::EAGAIN);
+        assert_eq!(errno.read(), libc::EAGAIN);
+    }
+
+    #[test]
+    fn a_switch_is_off_when_missing() {
+        assert!(!is_switched_on(c"PILLION_TEST_NO_SUCH_VARIABLE"));
+    }
+}

@@ -1,0 +1,157 @@
+//! The set of keys under the library's tables: fixed size, open addressing, no lock, no allocation.
+//!
+//! A key is a handle or another non-zero number. Its place is found by trying at most
+//! [`PROBES_MAX`] places from where it hashes to; if all are taken by others the table is full for
+//! that key, and its user treats the thing as unknown. What belongs to a key lies in arrays beside
+//! the set, at the key's place.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Most places tried. At half load the longest run of taken places in 65536 is about 40 long.
+pub(crate) const PROBES_MAX: usize = 64;
+
+const EMPTY: u64 = 0;
+const REMOVED: u64 = u64::MAX;
+
+/// A set of non-zero keys. `N` is a power of two.
+pub(crate) struct Keys<const N: usize> {
+    places: [AtomicU64; N],
+}
+
+impl<const N: usize> Keys<N> {
+    const BITS: u32 = {
+        assert!(N.is_power_of_two() && N > 1);
+        N.trailing_zeros()
+    };
+
+    pub(crate) const fn new() -> Self {
+        Self {
+            places: [const { AtomicU64::new(EMPTY) }; N],
+        }
+    }
+
+    /// The place of a key.
+    #[inline]
+    pub(crate) fn find(&self, key: u64) -> Option<usize> {
+        for place in Self::probes(key) {
+            // Acquire pairs with the Release in `publish`: what belongs to the key is there.
+            match self.places.get(place)?.load(Ordering::Acquire) {
+                found if found == key => return Some(place),
+                EMPTY => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The place of a key, made if need be. Two threads that insert one key at once, where a third
+    /// removes another, may get two places: use it where that does no harm.
+    pub(crate) fn insert(&self, key: u64) -> Option<usize> {
+        if let Some(place) = self.find(key) {
+            return Some(place);
+        }
+        Self::probes(key).find(|&place| {
+            let Some(word) = self.places.get(place) else {
+                return false;
+            };
+            let seen = word.load(Ordering::Relaxed);
+            is_free(seen) && {
+                let swapped = word.compare_exchange(seen, key, Ordering::AcqRel, Ordering::Acquire);
+                swapped.is_ok() || swapped == Err(key)
+            }
+        })
+    }
+
+    /// A free place for a key. Callers hold a lock that keeps others from taking it, fill in what
+    /// belongs to it, and [`Keys::publish`].
+    pub(crate) fn vacancy(&self, key: u64) -> Option<usize> {
+        Self::probes(key).find(|&place| {
+            self.places
+                .get(place)
+                .is_some_and(|word| is_free(word.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Makes the key found at a place from [`Keys::vacancy`].
+    pub(crate) fn publish(&self, place: usize, key: u64) {
+        if let Some(word) = self.places.get(place) {
+            // Release pairs with the Acquire in `find`.
+            word.store(key, Ordering::Release);
+        }
+    }
+
+    /// Takes a key out; its place was this.
+    pub(crate) fn remove(&self, key: u64) -> Option<usize> {
+        let place = self.find(key)?;
+        self.places
+            .get(place)?
+            .compare_exchange(key, REMOVED, Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
+        Some(place)
+    }
+
+    /// The places of a key in the order in which they are tried.
+    #[inline]
+    fn probes(key: u64) -> impl Iterator<Item = usize> {
+        let first = (mix(key) >> (64 - Self::BITS)) as usize;
+        (0..PROBES_MAX.min(N)).map(move |step| (first + step) & (N - 1))
+    }
+}
+
+/// Spreads a key over all bits, the high ones best: Fibonacci hashing (Knuth, TAOCP 3, §6.4).
+#[inline]
+pub(crate) fn mix(key: u64) -> u64 {
+    // The low bits of handles are zero and the high ones equal; folding brings both together.
+    (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn is_free(word: u64) -> bool {
+    matches!(word, EMPTY | REMOVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn keys_is_a_set(steps in prop::collection::vec((1u64..20, any::<bool>()), 0..200)) {
+            let keys = Box::new(Keys::<64>::new());
+            let mut model = HashSet::new();
+            for (key, insert) in steps {
+                if insert {
+                    prop_assert!(keys.insert(key).is_some());
+                    model.insert(key);
+                } else {
+                    prop_assert_eq!(keys.remove(key).is_some(), model.remove(&key));
+                }
+                for key in 1..20 {
+                    prop_assert_eq!(keys.find(key).is_some(), model.contains(&key));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_set_takes_no_more_and_keeps_what_it_has() {
+        let keys = Keys::<4>::new();
+        let taken: Vec<u64> = (1..=8).filter(|&key| keys.insert(key).is_some()).collect();
+        assert_eq!(taken, [1, 2, 3, 4]);
+        assert!(taken.iter().all(|&key| keys.find(key).is_some()));
+    }
+
+    #[test]
+    fn threads_that_insert_the_same_keys_agree_on_their_places() {
+        let keys = Keys::<1024>::new();
+        let places = || -> Vec<_> { (1..500).map(|key| keys.insert(key)).collect() };
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(places));
+            threads.map(|thread| thread.join().unwrap()).into()
+        });
+        assert!(all.iter().all(|places| *places == all[0]));
+    }
+}
