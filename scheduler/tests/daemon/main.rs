@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use protocol::VERSION;
+use protocol::clock::coordinator::Coordinator;
+use protocol::clock::{CLOCK_ENV, Clock};
 use protocol::hello::{JobClass, Reply, Request, connect_to, receive, send};
 use protocol::pages::{Counter, HpPage, PAGE_MAGIC};
 use protocol::segment::{Access, Mapping};
@@ -242,15 +244,87 @@ fn a_daemon_without_clients_sleeps() {
     let be = attach(&running.socket(), JobClass::BestEffort, "train");
     drop(be.socket);
     running.status_when(|status| status["jobs"][0]["clients"] == json!([]));
-    while be.daemon.asleep.load(Ordering::Relaxed) == 0 {
-        pause();
+    // A daemon that polls beats its heart every millisecond: ten of them without a beat is sleep.
+    let heartbeat = || be.daemon.heartbeat_ns.load(Ordering::Relaxed);
+    let mut last_ns = 0;
+    while heartbeat() != last_ns {
+        last_ns = heartbeat();
+        (0..50).for_each(|_| pause());
     }
-    let heartbeat_ns = be.daemon.heartbeat_ns.load(Ordering::Relaxed);
-    for _ in 0..50 {
-        pause();
-    }
-    assert_eq!(be.daemon.heartbeat_ns.load(Ordering::Relaxed), heartbeat_ns);
+    assert_eq!(be.daemon.asleep.load(Ordering::Relaxed), 1);
     running.status();
+}
+
+/// Names the folder for [`attach_and_launch_while_time_stands_still`].
+const FOLDER_ENV: &str = "PILLION_TEST_FOLDER";
+
+#[test]
+#[ignore = "a part of the next test, in a process whose clock is virtual"]
+fn attach_and_launch_while_time_stands_still() {
+    let clock = Clock::process();
+    assert!(clock.is_virtual(), "{:?}", Clock::open_error());
+    let folder = PathBuf::from(std::env::var_os(FOLDER_ENV).unwrap());
+    let socket = folder.join("gpu.sock");
+    let daemon = start_at(&socket).unwrap();
+    let stopper = daemon.stopper();
+    let daemon = thread::spawn(|| daemon.run());
+    clock.enter();
+    let start_ns = clock.now_ns();
+    // The poll thread cannot run while this one does; the control thread must do without it.
+    let be = attach(&socket, JobClass::BestEffort, "train");
+    be.launch_when_allowed(10_000);
+    assert_eq!(clock.now_ns(), start_ns);
+    be.page.completed_ns.fetch_add(10_000, Ordering::Relaxed);
+    let hp = attach(&socket, JobClass::HighPriority, "serve");
+    clock.sleep_until(start_ns + 1);
+    assert_eq!(
+        be.try_launch(0),
+        Ok(false),
+        "gated before any time has passed"
+    );
+    hp.launch_hp(1);
+    assert!(be.try_launch(10_000).is_err());
+    clock.sleep_until(start_ns + 20_000_000);
+    let heartbeat_ns = be.daemon.heartbeat_ns.load(Ordering::Relaxed);
+    assert!(clock.now_ns() - heartbeat_ns <= 1_000_000);
+    hp.complete_hp(1);
+    be.launch_when_allowed(10_000);
+    assert_eq!(clock.now_ns(), start_ns + 20_000_000);
+    stopper.stop();
+    clock.leave();
+    daemon.join().unwrap().unwrap();
+}
+
+#[test]
+fn on_the_virtual_clock_nothing_that_the_daemon_does_takes_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("clock");
+    let coordinator = Coordinator::create(&page, 1).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--exact",
+            "attach_and_launch_while_time_stands_still",
+        ])
+        .env(CLOCK_ENV, &page)
+        .env(FOLDER_ENV, folder.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if !coordinator.has_started() {
+            coordinator.idle();
+        } else if !coordinator.run_one() {
+            match coordinator.next_deadline_ns() {
+                Some(at_ns) => coordinator.advance_to(at_ns),
+                None => coordinator.idle(),
+            }
+        }
+    };
+    assert!(status.success());
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(crate) fn gpu() -> Gpu {
 pub(crate) fn start_at(socket: &Path) -> Result<Daemon, DaemonError> {
     let text = "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nresidual_us = 100\n";
     let config = Config::check(Path::new("gpu0.toml"), text).unwrap();
-    Daemon::start(&config, gpu(), socket, Clock::monotonic())
+    Daemon::start(&config, gpu(), socket, Clock::process())
 }
 
 impl Running {
@@ -144,7 +144,7 @@ pub(crate) fn attach(socket: &Path, class: JobClass, job: &str) -> Client {
 impl Client {
     /// Waits at the gate, as the library does, until a compute kernel of that cost is charged.
     pub(crate) fn launch_when_allowed(&self, cost_ns: u64) {
-        let clock = Clock::monotonic();
+        let clock = Clock::process();
         let lease = self.lease.as_ref().unwrap();
         loop {
             let seen = lease.bell.read();
@@ -160,7 +160,7 @@ impl Client {
 
     pub(crate) fn try_launch(&self, cost_ns: u64) -> Result<bool, Refusal> {
         let lease = self.lease.as_ref().unwrap();
-        let now_ns = Clock::monotonic().now_ns();
+        let now_ns = Clock::process().now_ns();
         let charged = &self.page.charged_ns;
         let terms = lease.try_charge(charged, &self.hp, now_ns, cost_ns, |terms, left_ns| {
             left_ns > 0 && terms.class_bits() & 1 != 0
