@@ -77,9 +77,6 @@ impl Socket {
     pub(crate) fn serve(mut self, world: &Mutex<World>) -> io::Result<()> {
         loop {
             let (is_asked_to_end, is_called, heard) = self.listen()?;
-            if is_asked_to_end {
-                return std::fs::remove_file(&self.path);
-            }
             for heard in heard {
                 let (id, keep) = match heard {
                     Heard::Message(id) => (id, self.handle_message(id, world)),
@@ -88,6 +85,10 @@ impl Socket {
                 if !keep {
                     self.hang_up(id, world);
                 }
+            }
+            // After the clients that ended before the signal, so that they are counted as ended.
+            if is_asked_to_end {
+                return std::fs::remove_file(&self.path);
             }
             if is_called {
                 self.accept();

@@ -1,0 +1,206 @@
+//! The driver as programs see it: C programs linked against it, on servers in real and in virtual time.
+
+// Lints know from the attribute that its helpers are a test's.
+#[cfg(test)]
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use common::{Server, count, driver_folder, program, run, server_command, signal, tool};
+
+#[test]
+fn exactly_the_table_is_exported_under_the_drivers_name() {
+    let listing = tool("nm", &["-D", "--defined-only", "--format=just-symbols"]);
+    let mut exported: Vec<&str> = listing.lines().collect();
+    exported.sort_unstable();
+    let table: Vec<&str> = abi::ENTRY_POINTS
+        .iter()
+        .map(|e| e.symbol.to_str().unwrap())
+        .collect();
+    assert_eq!(exported, table);
+    let dynamic = tool("readelf", &["-d"]);
+    assert!(dynamic.contains("[libcuda.so.1]"), "{dynamic}");
+    assert!(dynamic.contains("SYMBOLIC"), "{dynamic}");
+}
+
+#[test]
+fn kernels_compute_and_the_server_counts_what_the_program_did() {
+    let server = Server::start(&["--sharing", "mps"]);
+    run(&mut server.program("compute"));
+    let stats = server.finish();
+    assert_eq!(count(&stats, "compute", "launches"), 5);
+    assert_eq!(count(&stats, "compute", "launches_completed"), 5);
+    assert_eq!(
+        count(&stats, "compute", "copied_h2d_bytes"),
+        2 * 4 * 300_000
+    );
+    assert_eq!(
+        count(&stats, "compute", "copied_d2h_bytes"),
+        2 * 4 * 300_000 + 4 + 4 * 17 * 29 + 12
+    );
+    assert_eq!(count(&stats, "compute", "copied_d2d_bytes"), 12);
+    assert_eq!(count(&stats, "compute", "set_bytes"), 12);
+    assert_eq!(count(&stats, "compute", "allocations"), 4);
+    assert_eq!(count(&stats, "compute", "launches_beside_others"), 0);
+    assert_eq!(stats["memory"]["used_bytes"], 0);
+}
+
+#[test]
+fn streams_and_events_keep_their_order() {
+    for args in [
+        &["--sharing", "mps"],
+        &["--sharing", "timeslice"],
+        &["--scale", "3"],
+    ] {
+        run(&mut Server::start(args).program("order"));
+    }
+    let server = Server::start_virtual(1, &["--sharing", "mps"]);
+    run(&mut server.virtual_program("order", 1));
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_its_code_and_counted() {
+    let server = Server::start(&[]);
+    run(&mut server.program("errors"));
+    let stats = server.finish();
+    assert_eq!(count(&stats, "errors", "not_supported"), 3);
+    assert_eq!(count(&stats, "errors", "allocations_refused"), 2);
+    assert_eq!(count(&stats, "errors", "faults"), 1);
+}
+
+#[test]
+fn a_forked_child_can_do_nothing_and_harms_nobody() {
+    let server = Server::start(&[]);
+    run(&mut server.program("fork"));
+    let stats = server.finish();
+    assert_eq!(
+        count(&stats, "fork", "processes"),
+        2,
+        "the child before cuInit and the parent"
+    );
+}
+
+#[test]
+fn without_a_server_there_is_no_device() {
+    run(&mut program("no_device"));
+    run(program("no_device").env("SOFTGPU_SOCKET", driver_folder().join("nobody")));
+}
+
+#[test]
+fn null_mode_needs_no_server() {
+    run(program("null").env("SOFTGPU_NULL", "1"));
+}
+
+#[test]
+fn a_killed_process_leaves_its_neighbour_and_no_memory_behind() {
+    let server = Server::start(&["--sharing", "mps"]);
+    let mut holder = server
+        .program("holder")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let mut neighbour = server.program("neighbour");
+    let mut neighbour = neighbour
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    line.clear();
+    BufReader::new(neighbour.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "kill\n");
+    signal(&holder, "KILL");
+    holder.wait().unwrap();
+    neighbour
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(b"dead\n")
+        .unwrap();
+    assert!(neighbour.wait().unwrap().success());
+    let stats = server.finish();
+    assert!(
+        count(&stats, "neighbour", "launches_beside_others") >= 100,
+        "{stats}"
+    );
+    assert_eq!(count(&stats, "neighbour", "launches"), 101);
+    assert!(count(&stats, "holder", "launches") > count(&stats, "holder", "launches_completed"));
+    assert_eq!(stats["memory"]["used_bytes"], 0);
+}
+
+#[test]
+fn a_program_whose_server_dies_gets_an_error() {
+    let server = Server::start(&["--scale", "1000"]);
+    let mut orphan = server
+        .program("orphan")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(orphan.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    server.kill();
+    assert!(orphan.wait().unwrap().success());
+}
+
+#[test]
+fn on_the_virtual_clock_two_processes_repeat_to_the_nanosecond() {
+    let once = || {
+        let server = Server::start_virtual(2, &["--sharing", "mps"]);
+        let mut order = server.virtual_program("order", 1).spawn().unwrap();
+        let mut compute = server.virtual_program("compute", 2).spawn().unwrap();
+        assert!(order.wait().unwrap().success() && compute.wait().unwrap().success());
+        let mut stats = server.finish();
+        stats["uuid"].take();
+        stats
+    };
+    let first = once();
+    assert_eq!(first["clock"], "virtual");
+    assert!(
+        count(&first, "compute", "launches_beside_others") > 0,
+        "{first}"
+    );
+    assert_eq!(once(), first);
+}
+
+#[test]
+fn a_process_on_another_clock_than_its_server_gets_no_device() {
+    let server = Server::start_virtual(1, &[]);
+    run(&mut server.program("no_device"));
+}
+
+#[test]
+fn a_second_server_on_a_socket_is_refused_and_a_dead_ones_socket_is_taken_over() {
+    let server = Server::start(&[]);
+    let socket = server.socket();
+    let second = server_command()
+        .arg("--socket")
+        .arg(&socket)
+        .output()
+        .unwrap();
+    assert!(!second.status.success());
+    let text = String::from_utf8(second.stderr).unwrap();
+    assert!(text.contains("another server listens"), "{text}");
+    run(&mut server.program("compute"));
+}
+
+#[test]
+fn an_unknown_device_is_answered_with_the_list() {
+    let output = server_command()
+        .args(["--socket", "unused", "--device", "V100"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("V100-SXM2-16GB") && text.contains("H200"),
+        "{text}"
+    );
+}
