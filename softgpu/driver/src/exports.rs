@@ -22,15 +22,21 @@ use abi::ENTRY_POINT_COUNT;
 macro_rules! exports {
     () => {};
     ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
-        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter_early(|| $body) }
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter_early(move || $body) }
         $crate::exports::exports! { $($rest)* }
     };
     ($name:ident($($arg:ident: $type:ty),* $(,)?) live |$driver:pat_param| $body:expr; $($rest:tt)*) => {
-        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter_live(|$driver| $body) }
+        $crate::exports::define! { $name($($arg: $type),*) {
+            // Before the closure takes hold of the arguments, so that they stay in registers here.
+            if $crate::door::is_null() {
+                return abi::types::CUresult::SUCCESS;
+            }
+            $crate::door::enter(move |$driver| $body)
+        } }
         $crate::exports::exports! { $($rest)* }
     };
     ($name:ident($($arg:ident: $type:ty),* $(,)?) |$driver:pat_param| $body:expr; $($rest:tt)*) => {
-        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter(|$driver| $body) }
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter(move |$driver| $body) }
         $crate::exports::exports! { $($rest)* }
     };
 }
