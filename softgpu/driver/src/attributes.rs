@@ -12,9 +12,11 @@ pub(crate) const PCI_BUS_ID: &str = "0000:01:00.0";
 const PCI_BUS: i32 = 1;
 
 impl Driver {
-    /// What `cuDeviceGetAttribute` answers. What is not listed is 0, as in a driver that has no such feature.
+    /// What `cuDeviceGetAttribute` answers. What is not listed is 0, as in a driver that has no
+    /// such feature.
     pub(crate) fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, CUresult> {
-        // The last attribute of CUDA 12.8; what came later is refused, as by a driver of that version.
+        // The last attribute of CUDA 12.8; what came later is refused, as by a driver of that
+        // version.
         const LAST: i32 = 144;
         if !(1..=LAST).contains(&attribute.0) {
             return Err(CUresult::INVALID_VALUE);

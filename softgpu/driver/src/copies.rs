@@ -1,8 +1,9 @@
 //! Copies and fills.
 //!
-//! As on hardware: a copy from pageable memory is staged, so the application may change its memory when the call returns;
-//! a copy to pageable memory waits; copies between the device and pinned memory are asynchronous both ways. The
-//! synchronous calls wait for their copy where one side is the host, and return at once where both sides are on the device.
+//! As on hardware: a copy from pageable memory is staged, so the application may change its memory
+//! when the call returns; a copy to pageable memory waits; copies between the device and pinned
+//! memory are asynchronous both ways. The synchronous calls wait for their copy where one side is
+//! the host, and return at once where both sides are on the device.
 
 use abi::types::CUresult;
 use softgpu::CopyDirection;
@@ -148,7 +149,8 @@ impl Driver {
         })
     }
 
-    /// Fills memory with `count` values of `width_bytes`. Never waits, as the memory is the device's.
+    /// Fills memory with `count` values of `width_bytes`. Never waits, as the memory is the
+    /// device's.
     pub(crate) fn set(
         &self,
         stream: &Stream,

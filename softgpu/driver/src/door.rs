@@ -17,8 +17,8 @@ pub(crate) fn enter(call: impl FnOnce(&'static Driver) -> Result<(), CUresult>) 
 
 /// Runs a call that does not.
 pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks that do not poison, and a
-    // table that misses an entry is the worst of it.
+    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks
+    // that do not poison, and a table that misses an entry is the worst of it.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(code)) => code,

@@ -76,7 +76,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets a stream wait for an event's last record; for one that was never recorded there is nothing to wait for.
+    /// Lets a stream wait for an event's last record; for one that was never recorded there is
+    /// nothing to wait for.
     pub(crate) fn wait_event(&self, stream: &Stream, handle: u64) -> Result<(), CUresult> {
         let event = self.event(handle)?;
         if let Some(point) = event.last

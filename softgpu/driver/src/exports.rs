@@ -1,8 +1,8 @@
 //! The C functions.
 //!
-//! Each is a door (`crate::door`) around one method of the driver; none has a decision of its own. Parameter types are
-//! those of `crate::raw`, so that no function here touches the application's memory. That `abi`'s table is complete is
-//! shown by [`ADDRESSES`], which names every symbol.
+//! Each is a door (`crate::door`) around one method of the driver; none has a decision of its own.
+//! Parameter types are those of `crate::raw`, so that no function here touches the application's
+//! memory. That `abi`'s table is complete is shown by [`ADDRESSES`], which names every symbol.
 
 mod context;
 mod copy;
@@ -17,8 +17,8 @@ mod unsupported;
 
 use abi::ENTRY_POINT_COUNT;
 
-/// Defines exported functions. `|driver|` runs once the driver is initialised; `early ||` always; `live |driver|` does
-/// nothing in null mode.
+/// Defines exported functions. `|driver|` runs once the driver is initialised; `early ||` always;
+/// `live |driver|` does nothing in null mode.
 macro_rules! exports {
     () => {};
     ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
@@ -44,7 +44,8 @@ macro_rules! exports {
 macro_rules! define {
     ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
         #[allow(clippy::too_many_arguments, reason = "the prototype is the driver's")]
-        // SAFETY: nothing else in the process that loads a driver has this name; that is what loading a driver means.
+        // SAFETY: nothing else in the process that loads a driver has this name; that is what
+        // loading a driver means.
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $type),*) -> abi::types::CUresult {
             $body
@@ -52,7 +53,8 @@ macro_rules! define {
     };
 }
 
-/// Defines both forms of functions with a stream: `|driver, flavour|` learns what stream 0 means in it.
+/// Defines both forms of functions with a stream: `|driver, flavour|` learns what stream 0 means in
+/// it.
 macro_rules! flavoured {
     () => {};
     ($legacy:ident $per_thread:ident $args:tt $($live:ident)? |$driver:pat_param, $flavour:pat_param| $body:expr;
@@ -82,7 +84,8 @@ pub(crate) struct Address(pub(crate) *const ());
 // SAFETY: the address of a function is the same and callable in every thread.
 unsafe impl Sync for Address {}
 
-/// Every entry point's address, by its index in `abi`'s table. A symbol without a function does not compile.
+/// Every entry point's address, by its index in `abi`'s table. A symbol without a function does not
+/// compile.
 pub(crate) static ADDRESSES: [Address; ENTRY_POINT_COUNT] = {
     use self::{
         context::*, copy::*, device::*, entry::*, event::*, launch::*, memory::*, module::*,

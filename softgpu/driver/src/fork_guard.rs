@@ -1,8 +1,9 @@
 //! Which mode this process is in, in a word that a forked child finds cleared.
 //!
-//! CUDA does not survive `fork`: a child of a process that called `cuInit` gets CUDA_ERROR_NOT_INITIALIZED from every
-//! call. The kernel clears the word for us (`MADV_WIPEONFORK`), whichever way the child was made, so a call costs one
-//! load and no system call.
+//! CUDA does not survive `fork`: a child of a process that called `cuInit` gets
+//! CUDA_ERROR_NOT_INITIALIZED from every call. The kernel clears the word for us
+//! (`MADV_WIPEONFORK`), whichever way the child was made, so a call costs one load and no system
+//! call.
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -36,7 +37,8 @@ pub(crate) fn mode() -> Mode {
     if word.is_null() {
         return Mode::Uninitialised;
     }
-    // SAFETY: only `initialised` stores here, an address that stays mapped for good; a child inherits the mapping.
+    // SAFETY: only `initialised` stores here, an address that stays mapped for good; a child
+    // inherits the mapping.
     let word = unsafe { &*word };
     match word.load(Ordering::Relaxed) {
         NULL => Mode::Null,

@@ -38,8 +38,9 @@ pub(crate) struct Options {
     pub(crate) is_cooperative: bool,
 }
 
-/// Reads the attributes of `cuLaunchKernelEx`. Hints are ignored: the software GPU has no L2 windows, no domains, and
-/// starts a kernel only after the one before it, which programmatic serialisation allows.
+/// Reads the attributes of `cuLaunchKernelEx`. Hints are ignored: the software GPU has no L2
+/// windows, no domains, and starts a kernel only after the one before it, which programmatic
+/// serialisation allows.
 pub(crate) fn options(attributes: &In<CUlaunchAttribute>, count: u32) -> Result<Options, CUresult> {
     if count > ATTRIBUTES_MAX {
         return Err(CUresult::INVALID_VALUE);

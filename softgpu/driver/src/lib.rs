@@ -1,8 +1,9 @@
 //! A stand-in for NVIDIA's `libcuda.so.1`: the CUDA driver API on the software GPU.
 //!
-//! It exports every symbol of `abi`'s table. What the software GPU has goes to the device server (`softgpu-server`) that
-//! `SOFTGPU_SOCKET` names; the rest answers CUDA_ERROR_NOT_SUPPORTED and is counted. `cuGetExportTable` is denied: the
-//! private tables behind it are NVIDIA's, and real cudart from 11.2 on, which insists on them, does not run here.
+//! It exports every symbol of `abi`'s table. What the software GPU has goes to the device server
+//! (`softgpu-server`) that `SOFTGPU_SOCKET` names; the rest answers CUDA_ERROR_NOT_SUPPORTED and is
+//! counted. `cuGetExportTable` is denied: the private tables behind it are NVIDIA's, and real
+//! cudart from 11.2 on, which insists on them, does not run here.
 //!
 //! | environment | meaning |
 //! |---|---|
@@ -14,14 +15,15 @@
 //!
 //! # How a call goes
 //!
-//! [`exports`] has the C functions. Each enters by the [`door`], which says no before `cuInit` and in children of `fork`,
-//! and turns a panic into CUDA_ERROR_UNKNOWN. Handles are numbers that are looked up in [`tables`], never addresses that
-//! are followed. Work goes to the server through [`link`].
+//! [`exports`] has the C functions. Each enters by the [`door`], which says no before `cuInit` and
+//! in children of `fork`, and turns a panic into CUDA_ERROR_UNKNOWN. Handles are numbers that are
+//! looked up in [`tables`], never addresses that are followed. Work goes to the server through
+//! [`link`].
 //!
 //! # Rules inside
 //!
-//! No lock is held while a thread waits, as on the virtual clock only one thread runs at a time. Pointers of the
-//! application are touched in [`raw`] only.
+//! No lock is held while a thread waits, as on the virtual clock only one thread runs at a time.
+//! Pointers of the application are touched in [`raw`] only.
 //!
 //! On the virtual clock a call costs the calling thread time, as it does on hardware: see [`cost`].
 //!

@@ -163,8 +163,8 @@ impl Link {
         }
     }
 
-    /// Tells a server that sleeps in real time that there are commands. On the virtual clock it looks when this thread
-    /// waits.
+    /// Tells a server that sleeps in real time that there are commands. On the virtual clock it
+    /// looks when this thread waits.
     pub(crate) fn announce(&self) {
         if let Self::Live(live) = self
             && !live.clock.is_virtual()

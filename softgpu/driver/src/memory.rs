@@ -1,7 +1,8 @@
 //! Device memory and pinned host memory.
 //!
-//! Allocation takes effect at once, in stream-ordered calls too: `cuMemAllocAsync` allocates before it returns, and
-//! `cuMemFreeAsync` waits for its stream and frees. Both are allowed by CUDA's rules and slower than CUDA.
+//! Allocation takes effect at once, in stream-ordered calls too: `cuMemAllocAsync` allocates before
+//! it returns, and `cuMemFreeAsync` waits for its stream and frees. Both are allowed by CUDA's
+//! rules and slower than CUDA.
 
 use abi::types::{CUmemHostAlloc_flags, CUresult};
 use softgpu::wire::{
@@ -193,7 +194,8 @@ impl Driver {
         taken.ok_or(CUresult::OUT_OF_MEMORY)
     }
 
-    /// Where a range of addresses is. A range that begins on the device must lie in one allocation there.
+    /// Where a range of addresses is. A range that begins on the device must lie in one allocation
+    /// there.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, CUresult> {
         let tables = self.tables.lock();
         if (DEVICE_BASE..DEVICE_BASE + DEVICE_SPAN_BYTES).contains(&address) {

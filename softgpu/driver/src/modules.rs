@@ -12,8 +12,8 @@ use crate::driver::Driver;
 use crate::raw::Bytes;
 use crate::tables::{Function, Kernel, Module};
 
-/// Dynamic shared memory that a block may have without asking for more (CUDA C++ Programming Guide, compute capability
-/// 7.x and later).
+/// Dynamic shared memory that a block may have without asking for more (CUDA C++ Programming Guide,
+/// compute capability 7.x and later).
 pub(crate) const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
 /// Registers of the built-in kernels, as `softgpu::Builtin` charges them.
 const REGISTERS_BUILTIN: i32 = 32;
@@ -34,7 +34,8 @@ impl From<CUresult> for LoadError {
 }
 
 impl Driver {
-    /// Loads an image: a text of the software GPU, or anything else, which then has the built-in kernels only.
+    /// Loads an image: a text of the software GPU, or anything else, which then has the built-in
+    /// kernels only.
     pub(crate) fn load_module(&self, image: Bytes) -> Result<u64, LoadError> {
         let (context, _) = self.current()?;
         if image.is_null() {

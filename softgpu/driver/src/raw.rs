@@ -1,8 +1,8 @@
 //! The application's pointers, as parameter types of the exported functions.
 //!
-//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to what the prototype
-//! says for as long as the call lasts. Null is checked here, once. All of the library's access to the application's
-//! memory is in this file.
+//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to
+//! what the prototype says for as long as the call lasts. Null is checked here, once. All of the
+//! library's access to the application's memory is in this file.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -45,7 +45,8 @@ impl<T> Out<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface a place for a `T` that the caller lends us.
+        // SAFETY: not null, so by the contract of the C interface a place for a `T` that the caller
+        // lends us.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
@@ -74,7 +75,8 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer than `index`.
+        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer
+        // than `index`.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 }
@@ -105,8 +107,8 @@ impl Bytes {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `count` readable bytes, which the caller does not change
-        // during the call. The slice does not outlive the closure.
+        // SAFETY: not null, so by the contract of the C interface `count` readable bytes, which the
+        // caller does not change during the call. The slice does not outlive the closure.
         Ok(read(unsafe { std::slice::from_raw_parts(self.0, count) }))
     }
 
@@ -119,8 +121,9 @@ impl Bytes {
         if self.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: not null, so by the contract of the C interface `count` writable bytes that nobody else uses during the
-        // call; any bytes are a value of u8. The slice does not outlive the closure.
+        // SAFETY: not null, so by the contract of the C interface `count` writable bytes that
+        // nobody else uses during the call; any bytes are a value of u8. The slice does not outlive
+        // the closure.
         Ok(write(unsafe {
             std::slice::from_raw_parts_mut(self.0, count)
         }))
@@ -131,19 +134,20 @@ impl Bytes {
         if self.0.is_null() || from.0.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        // SAFETY: neither is null, so by the contract of the C interface `count` readable and `count` writable bytes; `copy`
-        // allows overlap.
+        // SAFETY: neither is null, so by the contract of the C interface `count` readable and
+        // `count` writable bytes; `copy` allows overlap.
         unsafe { std::ptr::copy(from.0, self.0, count) };
         Ok(())
     }
 
-    /// The text there, if it begins with `prefix` and ends with a NUL within `bytes_max`. Reads no byte after the first
-    /// that differs, nor after the NUL.
+    /// The text there, if it begins with `prefix` and ends with a NUL within `bytes_max`. Reads no
+    /// byte after the first that differs, nor after the NUL.
     pub(crate) fn text_with_prefix(self, prefix: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         while text.len() < bytes_max {
-            // SAFETY: by the contract of the C interface an image that is longer than what was read of it so far, because
-            // neither its NUL nor a byte that makes it another kind of image was seen.
+            // SAFETY: by the contract of the C interface an image that is longer than what was read
+            // of it so far, because neither its NUL nor a byte that makes it another kind of image
+            // was seen.
             let byte = unsafe { self.0.add(text.len()).read() };
             if byte == 0 {
                 return (text.len() >= prefix.len()).then_some(text);

@@ -1,4 +1,5 @@
-//! The pages that this process shares with the device server, as types of its own, so that `protocol` can map them.
+//! The pages that this process shares with the device server, as types of its own, so that
+//! `protocol` can map them.
 
 use std::ops::Deref;
 
@@ -10,8 +11,8 @@ use softgpu::wire::{DevicePage, HostArena};
 #[repr(transparent)]
 pub(crate) struct Shared<T>(T);
 
-// SAFETY: the page is a repr(C) structure of atomics and arrays of atomics, for which any bytes, zeroes among them, are
-// a value, and which another process may write at any time.
+// SAFETY: the page is a repr(C) structure of atomics and arrays of atomics, for which any bytes,
+// zeroes among them, are a value, and which another process may write at any time.
 unsafe impl SharedPage for Shared<DevicePage> {}
 // SAFETY: the arena is a repr(C) array of atomics, as above.
 unsafe impl SharedPage for Shared<HostArena> {}

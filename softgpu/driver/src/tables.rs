@@ -1,7 +1,7 @@
 //! What the application's handles mean.
 //!
-//! A handle is a number that was never given out before; one that is not in its table is invalid, and nothing else can
-//! come of it.
+//! A handle is a number that was never given out before; one that is not in its table is invalid,
+//! and nothing else can come of it.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -15,7 +15,8 @@ use softgpu::wire::{EVENTS, STREAMS, StreamKind};
 use crate::link::Link;
 use crate::ranges::Ranges;
 
-/// First handle, and the distance of handles: they look like addresses of aligned things, and none is a default stream.
+/// First handle, and the distance of handles: they look like addresses of aligned things, and none
+/// is a default stream.
 const HANDLE_STEP: u64 = 0x100;
 
 /// All that the process has made.
@@ -131,7 +132,8 @@ impl Tables {
         self.handle_last
     }
 
-    /// Forgets what belongs to a context, which the server has forgotten. Its events' and streams' slots are free again.
+    /// Forgets what belongs to a context, which the server has forgotten. Its events' and streams'
+    /// slots are free again.
     pub(crate) fn forget_context(&mut self, handle: u64) {
         self.contexts.remove(&handle);
         let slots = &mut self.slots;

@@ -1,4 +1,5 @@
-//! The driver as programs see it: C programs linked against it, on servers in real and in virtual time.
+//! The driver as programs see it: C programs linked against it, on servers in real and in virtual
+//! time.
 
 // Lints know from the attribute that its helpers are a test's.
 #[cfg(test)]

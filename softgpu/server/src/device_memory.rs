@@ -1,7 +1,7 @@
 //! The memory that one client holds on the device.
 //!
-//! Contents are kept in chunks that exist only once they are written to, so that a program may allocate as much as the
-//! modelled device has. What was never written reads as zero.
+//! Contents are kept in chunks that exist only once they are written to, so that a program may
+//! allocate as much as the modelled device has. What was never written reads as zero.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -33,7 +33,8 @@ pub(crate) fn rounded_bytes(bytes: u64) -> Option<u64> {
 }
 
 impl DeviceMemory {
-    /// Takes the first gap that is long enough; `bytes` are as [`rounded_bytes`] says. `None` if there is none.
+    /// Takes the first gap that is long enough; `bytes` are as [`rounded_bytes`] says. `None` if
+    /// there is none.
     pub(crate) fn allocate(&mut self, context: u32, bytes: u64) -> Option<u64> {
         let mut address = DEVICE_BASE;
         for (&start, block) in &self.blocks {

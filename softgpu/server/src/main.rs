@@ -1,15 +1,16 @@
 //! `softgpu-server`: the GPU that all processes with the stand-in driver share.
 //!
-//! It owns the device model (`softgpu::Gpu`), the device's memory and a socket. Each client process has a page with a
-//! ring of commands (`softgpu::wire`); the server submits them to the model, moves bytes and computes as things complete,
-//! and publishes what is complete.
+//! It owns the device model (`softgpu::Gpu`), the device's memory and a socket. Each client process
+//! has a page with a ring of commands (`softgpu::wire`); the server submits them to the model,
+//! moves bytes and computes as things complete, and publishes what is complete.
 //!
-//! Two threads. The *main loop* lets time pass: on the virtual clock of `protocol` (`--clock-page`), or in real time,
-//! perhaps slower or faster by `--scale`. The *socket thread* answers messages in real time, notices clients that end,
-//! and ends the program on SIGTERM or SIGINT. One lock ([`world::World`]) is between them; nobody sleeps with it.
+//! Two threads. The *main loop* lets time pass: on the virtual clock of `protocol`
+//! (`--clock-page`), or in real time, perhaps slower or faster by `--scale`. The *socket thread*
+//! answers messages in real time, notices clients that end, and ends the program on SIGTERM or
+//! SIGINT. One lock ([`world::World`]) is between them; nobody sleeps with it.
 //!
-//! The server counts what the device was given, per label of a process and independently of Pillion, and says it as
-//! JSON (`Stats` message, `--json-stats`).
+//! The server counts what the device was given, per label of a process and independently of
+//! Pillion, and says it as JSON (`Stats` message, `--json-stats`).
 //!
 //! Times are device nanoseconds (`_ns`); real time is device time × scale.
 
@@ -59,13 +60,15 @@ struct Args {
     /// Which GPU to be; an unknown name is answered with the list.
     #[arg(long, value_name = "NAME", default_value = "V100-SXM2-16GB")]
     device: String,
-    /// Whether kernels of different processes run side by side (mps) or in turns of 2 ms (timeslice).
+    /// Whether kernels of different processes run side by side (mps) or in turns of 2 ms
+    /// (timeslice).
     #[arg(long, value_enum, default_value = "timeslice")]
     sharing: SharingArg,
     /// Whether waiting blocks of a stream with higher priority start first.
     #[arg(long, value_enum, default_value = "on")]
     block_priority: Switch,
-    /// Make a virtual clock at PATH; goes into PILLION_CLOCK of all programs, which must be built for it.
+    /// Make a virtual clock at PATH; goes into PILLION_CLOCK of all programs, which must be built
+    /// for it.
     #[arg(long, value_name = "PATH")]
     clock_page: Option<PathBuf>,
     /// Processes that must have joined the virtual clock before time starts.
@@ -141,7 +144,8 @@ fn socket_thread(socket: Socket, world: &Mutex<World>, json_stats: bool) -> anyh
     Ok(())
 }
 
-/// Ends the program from the socket thread: the main loop may be waiting for a client that computes.
+/// Ends the program from the socket thread: the main loop may be waiting for a client that
+/// computes.
 fn exit_after(outcome: &anyhow::Result<()>) {
     if let Err(error) = outcome {
         eprintln!("softgpu-server: {error:#}");
@@ -156,8 +160,8 @@ fn parse_scale(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Another one for each socket, so that two software GPUs on a machine are told apart; the same one again for the same.
-/// FNV-1a, 128 bits.
+/// Another one for each socket, so that two software GPUs on a machine are told apart; the same one
+/// again for the same. FNV-1a, 128 bits.
 fn uuid(device: &str, socket: &std::path::Path) -> [u8; 16] {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

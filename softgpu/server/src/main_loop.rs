@@ -1,16 +1,19 @@
 //! How time passes.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use protocol::clock::Clock;
 use protocol::clock::coordinator::Coordinator;
+use rustix::thread::set_current_timer_slack;
 
 use crate::time_source::RealTime;
 use crate::world::World;
 
-/// On the virtual clock: clients run one at a time; when none can, time goes to whatever comes next. Never returns.
+/// On the virtual clock: clients run one at a time; when none can, time goes to whatever comes
+/// next. Never returns.
 pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) -> ! {
     loop {
         world.lock().step();
@@ -35,9 +38,13 @@ pub(crate) fn run_virtual(world: &Mutex<World>, coordinator: &Arc<Coordinator>) 
     }
 }
 
-/// In real time: sleeps until the device's next event or a driver's ring. Never returns, but for an error.
+/// In real time: sleeps until the device's next event or a driver's ring. Never returns, but for an
+/// error.
 pub(crate) fn run_real(world: &Mutex<World>, time: RealTime) -> io::Result<()> {
     let doorbell = world.lock().doorbell()?;
+    // By default the kernel may wake a thread 50 µs late, which is longer than most kernels run. If
+    // it will not have it otherwise, time is a little coarser.
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
     loop {
         let seen = doorbell.bell.read();
         let next_ns = {

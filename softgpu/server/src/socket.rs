@@ -47,8 +47,8 @@ enum Heard {
 }
 
 impl Socket {
-    /// Listens at `path`, taking the place of a server that is gone. Call it before threads are started: it blocks
-    /// SIGTERM and SIGINT, which [`Self::serve`] then waits for.
+    /// Listens at `path`, taking the place of a server that is gone. Call it before threads are
+    /// started: it blocks SIGTERM and SIGINT, which [`Self::serve`] then waits for.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         if connect_to(path).is_ok() {
             bail!("another server listens at {}", path.display());

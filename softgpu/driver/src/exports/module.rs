@@ -67,8 +67,8 @@ exports! {
     };
 }
 
-/// Says what is wrong with an image where the caller left room for it. A value is a buffer's address, or a number in
-/// place of one.
+/// Says what is wrong with an image where the caller left room for it. A value is a buffer's
+/// address, or a number in place of one.
 fn write_error_log(
     count: c_uint,
     options: &In<CUjit_option>,

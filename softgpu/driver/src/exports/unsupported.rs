@@ -2,8 +2,8 @@
 
 macro_rules! refuse_each {
     ($($name:ident)*) => {
-        // Whatever the caller passes stays where C passes it, in registers and on the caller's stack; the function takes
-        // nothing of it.
+        // Whatever the caller passes stays where C passes it, in registers and on the caller's
+        // stack; the function takes nothing of it.
         $(crate::exports::define! { $name() crate::door::refuse() })*
     };
 }

@@ -1,4 +1,5 @@
-//! Builds the driver and the device server, starts servers, compiles and runs the C programs in `tests/programs`.
+//! Builds the driver and the device server, starts servers, compiles and runs the C programs in
+//! `tests/programs`.
 //!
 //! The programs are linked against the driver as any program is against `libcuda.so.1`.
 
@@ -210,7 +211,8 @@ pub(crate) fn signal(child: &Child, name: &str) {
     );
 }
 
-/// Whether somebody listens: a stream socket is refused by a sequenced-packet one, but in another way.
+/// Whether somebody listens: a stream socket is refused by a sequenced-packet one, but in another
+/// way.
 fn is_listening(socket: &Path) -> bool {
     match UnixStream::connect(socket) {
         Ok(_) => true,

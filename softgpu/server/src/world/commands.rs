@@ -28,7 +28,8 @@ impl World {
                 .and_then(|c| self.handle_command(id, c));
             if handled.is_err() {
                 if let Some(client) = self.clients.get(&id) {
-                    // Its end of the socket is all that tells it; if that is gone, so is the client.
+                    // Its end of the socket is all that tells it; if that is gone, so is the
+                    // client.
                     let _ = shutdown(&client.socket, Shutdown::Both);
                 }
                 return self.remove_client(id);
@@ -183,7 +184,8 @@ impl World {
                 Ok(())
             }
             Err(error) => {
-                // The driver checks first, so this is a driver of another mind. The stream goes on without it.
+                // The driver checks first, so this is a driver of another mind. The stream goes on
+                // without it.
                 let context = self.stream_mut(id, slot)?.context;
                 self.counters(id).faults += 1;
                 self.clients[&id].fail_context(context, refusal_code(&error));
@@ -278,7 +280,8 @@ impl World {
         Ok(())
     }
 
-    /// Puts waits before an operation so that it comes after what CUDA's legacy stream says it comes after.
+    /// Puts waits before an operation so that it comes after what CUDA's legacy stream says it
+    /// comes after.
     fn keep_legacy_order(&mut self, id: ClientId, slot: u32) -> Result<(), Violation> {
         let stream = self.stream_mut(id, slot)?;
         let (context, kind) = (stream.context, stream.kind);
