@@ -49,9 +49,11 @@ mod world;
 #[command(
     name = "softgpu-server",
     version,
-    after_help = "Example:\n  softgpu-server --socket /tmp/gpu0.sock --device V100-SXM2-16GB --sharing mps &\n  \
-                  SOFTGPU_SOCKET=/tmp/gpu0.sock LD_LIBRARY_PATH=target/release ./program\n\n\
-                  SIGTERM or SIGINT ends it."
+    after_help = "Example:\n  \
+                  softgpu-server --socket gpu0.sock --device V100-SXM2-16GB --sharing mps &\n  \
+                  SOFTGPU_SOCKET=gpu0.sock LD_LIBRARY_PATH=FOLDER ./program\n\n\
+                  FOLDER has the stand-in under the name libcuda.so.1 (cargo builds it as libcuda.so).\n\
+                  SIGTERM or SIGINT ends the server."
 )]
 struct Args {
     /// Unix socket to listen at; goes into SOFTGPU_SOCKET of the programs.
@@ -114,6 +116,7 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         block_priority: args.block_priority == Switch::On,
         ..Config::new(sharing, &device)
     };
+    socket::check_unused(&args.socket)?;
     let time = match &args.clock_page {
         Some(path) => {
             let coordinator = Coordinator::create(path, args.processes)

@@ -46,13 +46,19 @@ enum Heard {
     End(u64),
 }
 
+/// Says no if another server listens at `path`. Call it before anything that the other might use
+/// is replaced.
+pub(crate) fn check_unused(path: &Path) -> anyhow::Result<()> {
+    if connect_to(path).is_ok() {
+        bail!("another server listens at {}", path.display());
+    }
+    Ok(())
+}
+
 impl Socket {
     /// Listens at `path`, taking the place of a server that is gone. Call it before threads are
     /// started: it blocks SIGTERM and SIGINT, which [`Self::serve`] then waits for.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        if connect_to(path).is_ok() {
-            bail!("another server listens at {}", path.display());
-        }
         if let Err(error) = std::fs::remove_file(path)
             && error.kind() != io::ErrorKind::NotFound
         {
