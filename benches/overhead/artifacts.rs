@@ -1,0 +1,119 @@
+//! The shipped things that are measured, built in release mode by cargo.
+//!
+//! Where they are, cargo says itself: the target folder depends on the environment and on cargo's
+//! configuration.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use tempfile::TempDir;
+
+/// What programs open as the driver.
+const DRIVER_NAME: &str = "libcuda.so.1";
+/// Target whose folder holds the release artefact for glibc 2.17, if it was built.
+const RELEASE_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Where the things are.
+#[derive(Debug)]
+pub(crate) struct Artifacts {
+    /// `libpillion.so`.
+    pub(crate) library: PathBuf,
+    /// `libpillion.so` for glibc 2.17, if somebody built it.
+    pub(crate) release_library: Option<PathBuf>,
+    /// `pilliond`.
+    pub(crate) daemon: PathBuf,
+    /// Holds the stand-in driver under the name that programs open, and nothing else.
+    driver_folder: TempDir,
+}
+
+/// What we read of cargo's messages (`--message-format=json`).
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    target: Option<Target>,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+impl Artifacts {
+    /// Builds what is not built.
+    pub(crate) fn build() -> anyhow::Result<Self> {
+        let built = build()?;
+        let library = find(&built, "pillion", "cdylib")?;
+        let release_folder = library.parent().and_then(Path::parent);
+        let release_library = release_folder
+            .map(|target| target.join(RELEASE_TARGET).join("release/libpillion.so"))
+            .filter(|path| path.exists());
+        let driver_folder = tempfile::tempdir()?;
+        symlink(
+            find(&built, "cuda", "cdylib")?,
+            driver_folder.path().join(DRIVER_NAME),
+        )?;
+        Ok(Self {
+            library,
+            release_library,
+            daemon: find(&built, "pilliond", "bin")?,
+            driver_folder,
+        })
+    }
+
+    /// For `LD_LIBRARY_PATH`.
+    pub(crate) fn driver_folder(&self) -> &Path {
+        self.driver_folder.path()
+    }
+}
+
+fn build() -> anyhow::Result<Vec<(Target, Vec<PathBuf>)>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let packages = [
+        "pillion-interpose",
+        "pillion-softgpu-driver",
+        "pillion-scheduler",
+    ];
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args([
+            "build",
+            "--release",
+            "--message-format=json-render-diagnostics",
+        ])
+        .args(packages.iter().flat_map(|package| ["-p", *package]))
+        .stdout(Stdio::piped());
+    let mut cargo = command.spawn().context("starting cargo")?;
+    let stdout = cargo.stdout.take().context("cargo's standard output")?;
+    let mut built = Vec::new();
+    for line in BufReader::new(stdout).lines() {
+        let message: Message = serde_json::from_str(&line?).context("a message of cargo")?;
+        if message.reason == "compiler-artifact"
+            && let Some(target) = message.target
+        {
+            built.push((target, message.filenames));
+        }
+    }
+    ensure!(
+        cargo.wait()?.success(),
+        "cargo could not build what is to be measured"
+    );
+    Ok(built)
+}
+
+fn find(built: &[(Target, Vec<PathBuf>)], name: &str, kind: &str) -> anyhow::Result<PathBuf> {
+    let is_it = |target: &Target| target.name == name && target.kind.iter().any(|k| k == kind);
+    let found = built.iter().find(|(target, _)| is_it(target));
+    match found.and_then(|(_, files)| files.first()) {
+        Some(file) => Ok(file.clone()),
+        None => bail!("cargo built no {kind} {name}"),
+    }
+}

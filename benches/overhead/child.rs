@@ -1,0 +1,254 @@
+//! A child: this program again, under the preload, with a task.
+//!
+//! It says "ready" when it has a context (and is attached, if it is to be), begins at the first line
+//! on its standard input, prints its result as one line of JSON, and ends with its standard input.
+
+use std::io::{self, BufRead, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::ensure;
+use benches::alternate::{Plan, Side, alternate};
+use benches::summary::Comparison;
+use benches::timer::Timer;
+use protocol::clock::Clock;
+use serde::{Deserialize, Serialize};
+
+use crate::driver::{Calls, Door, Prepared, file_of_launch, prepare};
+use crate::profile::{BLOCK, GRID, module_image};
+
+/// Calls of each side before anything is measured: tables fill, predictors learn.
+const WARM_UP: usize = 1_000;
+/// Bytes of a measured allocation: what the software GPU gives out at least.
+const ALLOCATION_BYTES: usize = 512;
+
+/// What a child does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    /// Measures calls through libc's own `dlsym` against calls through a door of Pillion.
+    Measure(Measure),
+    /// Is there.
+    Attend {
+        /// Its kernel.
+        kernel: String,
+    },
+    /// Launches again and again.
+    KeepLaunching {
+        /// Its kernel.
+        kernel: String,
+        /// Between launches.
+        pause_ns: u64,
+    },
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    /// The kernel that is launched.
+    pub(crate) kernel: String,
+    /// On the legacy default stream, or one that was made.
+    pub(crate) on_default_stream: bool,
+    /// Through the export, where `dlsym` does not hand out hooks; else through `dlsym`.
+    pub(crate) by_export: bool,
+    /// `cuMemAlloc` and `cuMemFree` instead of launches.
+    pub(crate) allocations: bool,
+    /// Calls in a block.
+    pub(crate) block: usize,
+    /// Pairs of blocks.
+    pub(crate) pairs: usize,
+    /// Between the beginnings of two calls.
+    pub(crate) pace_ns: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// The numbers, ns.
+    pub(crate) comparison: Comparison,
+    /// Calls that went through Pillion, the warm-up among them.
+    pub(crate) calls_with: u64,
+    /// The file that the bare launch function lies in.
+    pub(crate) bare_file: PathBuf,
+    /// The file that the launch function with Pillion lies in.
+    pub(crate) with_file: PathBuf,
+    /// The file of the launch function that this program's `dlsym` finds.
+    pub(crate) dlsym_file: PathBuf,
+}
+
+/// Does what the parent wants.
+pub(crate) fn run(task: &str) -> anyhow::Result<()> {
+    match serde_json::from_str(task)? {
+        Task::Measure(measure) => run_measure(&measure),
+        Task::Attend { kernel } => {
+            prepare(&module_image(), &kernel, true)?;
+            println!("ready");
+            wait_for_end();
+            Ok(())
+        }
+        Task::KeepLaunching { kernel, pause_ns } => keep_launching(&kernel, pause_ns),
+    }
+}
+
+fn run_measure(measure: &Measure) -> anyhow::Result<()> {
+    let what = prepare(&module_image(), &measure.kernel, measure.on_default_stream)?;
+    let door = if measure.by_export {
+        Door::Export
+    } else {
+        Door::Dlsym
+    };
+    let timer = Timer::calibrated();
+    println!("ready");
+    io::stdin().lock().read_line(&mut String::new())?;
+    let plan = Plan {
+        block: measure.block,
+        pairs: measure.pairs,
+        pace_ns: measure.pace_ns,
+    };
+    let (comparison, calls_with) = if measure.allocations {
+        compare(
+            plan,
+            &timer,
+            Allocator::new(Door::Real)?,
+            Allocator::new(door)?,
+        )?
+    } else {
+        compare(
+            plan,
+            &timer,
+            Launcher::new(Door::Real, what)?,
+            Launcher::new(door, what)?,
+        )?
+    };
+    let outcome = Outcome {
+        comparison,
+        calls_with,
+        bare_file: file_of_launch(Door::Real)?,
+        with_file: file_of_launch(door)?,
+        dlsym_file: file_of_launch(Door::Dlsym)?,
+    };
+    println!("{}", serde_json::to_string(&outcome)?);
+    wait_for_end();
+    Ok(())
+}
+
+fn compare<S: Side + Tally>(
+    plan: Plan,
+    timer: &Timer,
+    mut bare: S,
+    mut with: S,
+) -> anyhow::Result<(Comparison, u64)> {
+    for _ in 0..WARM_UP {
+        bare.call();
+        with.call();
+    }
+    let samples = alternate(plan, timer, &mut bare, &mut with);
+    let (bare, with) = (bare.tally(), with.tally());
+    ensure!(
+        bare.failures + with.failures == 0,
+        "the driver refused calls"
+    );
+    Ok((Comparison::of(&samples), with.calls))
+}
+
+/// What a side counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    calls: u64,
+    failures: u64,
+}
+
+trait Tally {
+    fn tally(&self) -> Count;
+}
+
+struct Launcher {
+    calls: Calls,
+    what: Prepared,
+    count: Count,
+}
+
+impl Launcher {
+    fn new(door: Door, what: Prepared) -> anyhow::Result<Self> {
+        Ok(Self {
+            calls: Calls::find(door)?,
+            what,
+            count: Count::default(),
+        })
+    }
+}
+
+impl Side for Launcher {
+    #[inline]
+    fn call(&mut self) {
+        let accepted = self.calls.launch(&self.what, GRID, BLOCK);
+        self.count.calls += 1;
+        self.count.failures += u64::from(!accepted);
+    }
+
+    /// A block is a request: it ends with a wait for its results.
+    fn handle_block_end(&mut self) {
+        self.count.failures += u64::from(!self.calls.synchronize());
+    }
+}
+
+impl Tally for Launcher {
+    fn tally(&self) -> Count {
+        self.count
+    }
+}
+
+struct Allocator {
+    calls: Calls,
+    count: Count,
+}
+
+impl Allocator {
+    fn new(door: Door) -> anyhow::Result<Self> {
+        Ok(Self {
+            calls: Calls::find(door)?,
+            count: Count::default(),
+        })
+    }
+}
+
+impl Side for Allocator {
+    #[inline]
+    fn call(&mut self) {
+        let agreed = self.calls.allocate_and_free(ALLOCATION_BYTES);
+        self.count.calls += 1;
+        self.count.failures += u64::from(!agreed);
+    }
+}
+
+impl Tally for Allocator {
+    fn tally(&self) -> Count {
+        self.count
+    }
+}
+
+fn keep_launching(kernel: &str, pause_ns: u64) -> anyhow::Result<()> {
+    let what = prepare(&module_image(), kernel, true)?;
+    let mut launcher = Launcher::new(Door::Dlsym, what)?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_over);
+    let listener = std::thread::spawn(move || {
+        wait_for_end();
+        told.store(true, Ordering::Relaxed);
+    });
+    println!("ready");
+    let clock = Clock::monotonic();
+    while !is_over.load(Ordering::Relaxed) {
+        launcher.call();
+        clock.sleep_until(clock.now_ns() + pause_ns);
+    }
+    ensure!(listener.join().is_ok(), "the listening thread panicked");
+    Ok(())
+}
+
+/// Until the parent closes our standard input.
+fn wait_for_end() {
+    let mut rest = Vec::new();
+    // An error is an end too.
+    let _ = io::stdin().lock().read_to_end(&mut rest);
+}

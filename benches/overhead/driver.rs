@@ -1,0 +1,230 @@
+//! The driver's functions, found through both doors: libc's own `dlsym`, which nobody hooks, and
+//! the `dlsym` that programs call, which the preload replaces.
+//!
+//! The signatures are those of the CUDA driver API (cuda.h).
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ptr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+
+/// The driver's library.
+const LIBRARY: &CStr = c"libcuda.so.1";
+/// Versions under which libc exports `dlsym`; see interpose's `dlsym` module.
+const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
+
+type Result32 = c_uint;
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+type Init = unsafe extern "C" fn(c_uint) -> Result32;
+type DeviceGet = unsafe extern "C" fn(*mut c_int, c_int) -> Result32;
+type Retain = unsafe extern "C" fn(*mut *mut c_void, c_int) -> Result32;
+type SetCurrent = unsafe extern "C" fn(*mut c_void) -> Result32;
+type LoadData = unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> Result32;
+type GetFunction = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> Result32;
+type StreamCreate = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Result32;
+type Synchronize = unsafe extern "C" fn() -> Result32;
+type Alloc = unsafe extern "C" fn(*mut u64, usize) -> Result32;
+type Free = unsafe extern "C" fn(u64) -> Result32;
+type Launch = unsafe extern "C" fn(
+    *mut c_void,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    c_uint,
+    *mut c_void,
+    *mut *mut c_void,
+    *mut *mut c_void,
+) -> Result32;
+
+/// A way to find a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// libc's own `dlsym`, asked of the driver: the driver's function.
+    Real,
+    /// The `dlsym` of this program, asked of the driver.
+    Dlsym,
+    /// The symbol that comes first in the process, as in a program linked with the driver.
+    Export,
+}
+
+/// The functions that are measured, found through one door.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    launch: Launch,
+    alloc: Alloc,
+    free: Free,
+    synchronize: Synchronize,
+}
+
+/// A kernel and a stream to launch it on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    function: *mut c_void,
+    stream: *mut c_void,
+}
+
+/// Opens the driver. It stays open.
+fn library() -> anyhow::Result<*mut c_void> {
+    // SAFETY: the name ends in NUL; the library's initialisers are the driver's own.
+    let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
+    ensure!(!handle.is_null(), "{LIBRARY:?} cannot be opened");
+    Ok(handle)
+}
+
+/// libc's `dlsym`, found by its version, which the preload's has not.
+fn real_dlsym() -> anyhow::Result<Dlsym> {
+    let found = VERSIONS.iter().find_map(|version| {
+        // SAFETY: both names end in NUL.
+        let found =
+            unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"dlsym".as_ptr(), version.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    });
+    let found = found.context("libc has no dlsym of a version that is known")?;
+    // SAFETY: the address is that of libc's `dlsym`.
+    Ok(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
+}
+
+/// The address of a driver function behind a door.
+fn address(door: Door, symbol: &CStr) -> anyhow::Result<*mut c_void> {
+    let library = library()?;
+    let found = match door {
+        // SAFETY: an open library and a name that ends in NUL.
+        Door::Real => unsafe { real_dlsym()?(library, symbol.as_ptr()) },
+        // SAFETY: as above.
+        Door::Dlsym => unsafe { libc::dlsym(library, symbol.as_ptr()) },
+        // SAFETY: as above, with the handle that means "whoever comes first".
+        Door::Export => unsafe { real_dlsym()?(libc::RTLD_DEFAULT, symbol.as_ptr()) },
+    };
+    ensure!(!found.is_null(), "{symbol:?} is not to be had ({door:?})");
+    Ok(found)
+}
+
+/// A function behind a door. `F` is the type of `symbol` above.
+fn function<F: Copy>(door: Door, symbol: &CStr) -> anyhow::Result<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let address = address(door, symbol)?;
+    // SAFETY: each caller in this file names the signature that cuda.h gives the symbol; a function
+    // pointer has the size of an address.
+    Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
+}
+
+/// The file that the launch function behind a door lies in.
+pub(crate) fn file_of_launch(door: Door) -> anyhow::Result<PathBuf> {
+    let address = address(door, c"cuLaunchKernel")?;
+    let mut info = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    // SAFETY: fills in the structure.
+    let found = unsafe { libc::dladdr(address, &raw mut info) };
+    ensure!(
+        found != 0 && !info.dli_fname.is_null(),
+        "an address in no file"
+    );
+    // SAFETY: not null, so a name that ends in NUL and lives as long as the library.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Ok(PathBuf::from(name.to_string_lossy().into_owned()))
+}
+
+/// Makes a context, loads the module, finds the kernel, all through the door that programs use.
+pub(crate) fn prepare(
+    image: &str,
+    kernel: &str,
+    on_default_stream: bool,
+) -> anyhow::Result<Prepared> {
+    let door = Door::Dlsym;
+    let (mut device, mut context, mut module) = (0, ptr::null_mut(), ptr::null_mut());
+    let (mut found, mut stream) = (ptr::null_mut(), ptr::null_mut());
+    let name = std::ffi::CString::new(kernel)?;
+    ensure!(image.ends_with('\0'), "an image ends in NUL");
+    // SAFETY: every pointer is to a local that outlives the calls, `image` and `name` end in NUL,
+    // and handles come from the call before.
+    unsafe {
+        check("cuInit", function::<Init>(door, c"cuInit")?(0))?;
+        let device_get = function::<DeviceGet>(door, c"cuDeviceGet")?;
+        check("cuDeviceGet", device_get(&raw mut device, 0))?;
+        let retain = function::<Retain>(door, c"cuDevicePrimaryCtxRetain")?;
+        check("cuDevicePrimaryCtxRetain", retain(&raw mut context, device))?;
+        let set_current = function::<SetCurrent>(door, c"cuCtxSetCurrent")?;
+        check("cuCtxSetCurrent", set_current(context))?;
+        let load = function::<LoadData>(door, c"cuModuleLoadData")?;
+        check(
+            "cuModuleLoadData",
+            load(&raw mut module, image.as_ptr().cast()),
+        )?;
+        let get_function = function::<GetFunction>(door, c"cuModuleGetFunction")?;
+        let result = get_function(&raw mut found, module, name.as_ptr());
+        check("cuModuleGetFunction", result)?;
+        if !on_default_stream {
+            // CU_STREAM_NON_BLOCKING
+            let create = function::<StreamCreate>(door, c"cuStreamCreate")?;
+            check("cuStreamCreate", create(&raw mut stream, 1))?;
+        }
+    }
+    Ok(Prepared {
+        function: found,
+        stream,
+    })
+}
+
+fn check(call: &str, result: Result32) -> anyhow::Result<()> {
+    match result {
+        0 => Ok(()),
+        result => bail!("{call} failed with CUresult {result}"),
+    }
+}
+
+impl Calls {
+    /// The functions behind a door.
+    pub(crate) fn find(door: Door) -> anyhow::Result<Self> {
+        Ok(Self {
+            launch: function(door, c"cuLaunchKernel")?,
+            alloc: function(door, c"cuMemAlloc_v2")?,
+            free: function(door, c"cuMemFree_v2")?,
+            synchronize: function(door, c"cuCtxSynchronize")?,
+        })
+    }
+
+    /// Launches with `grid` blocks of `block` threads; whether the driver accepted it.
+    #[inline(always)]
+    pub(crate) fn launch(&self, what: &Prepared, grid: u32, block: u32) -> bool {
+        // SAFETY: function and stream are the driver's and alive; the kernels of the benches have
+        // no parameters.
+        let result = unsafe {
+            (self.launch)(
+                what.function,
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                0,
+                what.stream,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        result == 0
+    }
+
+    /// Allocates and frees again; whether the driver agreed to both.
+    #[inline(always)]
+    pub(crate) fn allocate_and_free(&self, bytes: usize) -> bool {
+        let mut address = 0;
+        // SAFETY: the pointer is to a local; the address is the driver's own.
+        unsafe { (self.alloc)(&raw mut address, bytes) == 0 && (self.free)(address) == 0 }
+    }
+
+    /// Waits for everything launched; whether the driver agreed.
+    pub(crate) fn synchronize(&self) -> bool {
+        // SAFETY: no arguments.
+        unsafe { (self.synchronize)() == 0 }
+    }
+}

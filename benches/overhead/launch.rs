@@ -1,0 +1,375 @@
+//! What a launch costs in each state a process can be in.
+//!
+//! Every number is of one process, in which the bare driver function and the hooked one are called
+//! in alternated blocks; see `benches::alternate`. Each state is measured in several processes, one
+//! after the other, because where a process's memory happens to lie matters by some nanoseconds; the
+//! one with the median cost is told.
+//!
+//! A state is not believed but shown ([`check`]): by the files that the two functions lie in, by the
+//! daemon's count of launches against the child's, by the lease.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use benches::report::{Measured, Row, Unit};
+use benches::summary::Comparison;
+use protocol::clock::Clock;
+use protocol::hello::JobClass;
+use serde_json::Value;
+
+use crate::artifacts::Artifacts;
+use crate::child::{Measure, Outcome, Task};
+use crate::idle::CpuTime;
+use crate::processes::{Daemon, Preload, Preloaded, Site};
+use crate::profile::{BenchKernel, HIGH_PRIORITY, OTHER_CLASS, SAME_CLASS, TINY};
+
+/// Promised, ns.
+const UNATTACHED_TARGET_NS: f64 = 20.0;
+const HP_TARGET_NS: f64 = 80.0;
+const LEASE_TARGET_NS: f64 = 120.0;
+
+/// Between two launches: the pace at which Orion's frameworks issue kernels.
+const PACE_NS: u64 = 5_000;
+/// Launches in a block, which is a millisecond: short against what drifts.
+const BLOCK: usize = 200;
+/// Pairs of blocks in a process: 20 000 launches of each side.
+const PAIRS: usize = 100;
+/// Processes.
+const ROUNDS: usize = 5;
+
+/// Pause of a best-effort neighbour between its launches.
+const NEIGHBOUR_PAUSE_NS: u64 = 1_000_000;
+/// The measured job's id, and its neighbour's.
+const JOB: &str = "bench";
+const NEIGHBOUR: &str = "bench-neighbour";
+
+/// Most measured launches that may have taken another way than the one meant (held at the gate,
+/// record dropped), as a share: a median does not see them.
+const OTHERWISE_MAX: f64 = 0.05;
+
+/// Who else is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    /// No daemon either.
+    NoDaemon,
+    Nobody,
+    /// A high-priority client that does nothing, so that best-effort launches are gated.
+    IdleHp,
+    /// A best-effort client that is held while high-priority work runs: the daemon polls at
+    /// `poll_us`.
+    HeldBe,
+    /// A best-effort client that runs beside it: leases are live and are revoked.
+    BesideBe,
+}
+
+/// A state to measure.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    name: &'static str,
+    class: JobClass,
+    kernel: BenchKernel,
+    company: Company,
+    on_default_stream: bool,
+    is_disabled: bool,
+    allocations: bool,
+    target_ns: Option<f64>,
+}
+
+const UNATTACHED: State = State {
+    name: "launch, not attached (no daemon)",
+    class: JobClass::HighPriority,
+    kernel: HIGH_PRIORITY,
+    company: Company::NoDaemon,
+    on_default_stream: true,
+    is_disabled: false,
+    allocations: false,
+    target_ns: Some(UNATTACHED_TARGET_NS),
+};
+
+const HP: State = State {
+    name: "launch, HP alone, default stream",
+    company: Company::Nobody,
+    target_ns: Some(HP_TARGET_NS),
+    ..UNATTACHED
+};
+
+const BE: State = State {
+    name: "launch, BE inside its lease, default stream",
+    class: JobClass::BestEffort,
+    kernel: TINY,
+    company: Company::IdleHp,
+    target_ns: Some(LEASE_TARGET_NS),
+    ..UNATTACHED
+};
+
+const STATES: [State; 12] = [
+    UNATTACHED,
+    State {
+        name: "launch, PILLION_DISABLE=1, by the export",
+        is_disabled: true,
+        target_ns: None,
+        ..UNATTACHED
+    },
+    HP,
+    State {
+        name: "launch, HP alone, created stream",
+        on_default_stream: false,
+        ..HP
+    },
+    State {
+        name: "launch, HP while BE is held (daemon polls at poll_us)",
+        company: Company::HeldBe,
+        ..HP
+    },
+    State {
+        name: "launch, HP while BE runs beside it (leases revoked)",
+        company: Company::BesideBe,
+        ..HP
+    },
+    BE,
+    State {
+        name: "launch, BE inside its lease, created stream",
+        on_default_stream: false,
+        ..BE
+    },
+    State {
+        name: "launch, BE ungated (no HP)",
+        company: Company::Nobody,
+        target_ns: None,
+        ..BE
+    },
+    State {
+        name: "cuMemAlloc + cuMemFree, not attached",
+        allocations: true,
+        target_ns: None,
+        ..UNATTACHED
+    },
+    State {
+        name: "cuMemAlloc + cuMemFree, HP",
+        allocations: true,
+        target_ns: None,
+        ..HP
+    },
+    State {
+        name: "cuMemAlloc + cuMemFree, BE",
+        allocations: true,
+        target_ns: None,
+        ..BE
+    },
+];
+
+/// What one process measured, and what shows it.
+struct Round {
+    comparison: Comparison,
+    evidence: Vec<String>,
+}
+
+/// Measures every state.
+pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
+    let rounds = if quick { 1 } else { ROUNDS };
+    STATES
+        .iter()
+        .map(|state| row(artifacts, state, rounds).with_context(|| state.name.to_owned()))
+        .collect()
+}
+
+fn row(artifacts: &Artifacts, state: &State, rounds: usize) -> anyhow::Result<Row> {
+    let mut measured = (0..rounds)
+        .map(|_| round(artifacts, state))
+        .collect::<anyhow::Result<Vec<Round>>>()?;
+    measured.sort_by(|a, b| a.comparison.difference.total_cmp(&b.comparison.difference));
+    let all: Vec<String> = measured
+        .iter()
+        .map(|round| format!("{:.1}", round.comparison.difference))
+        .collect();
+    let median = measured.swap_remove((measured.len() - 1) / 2);
+    let cost = Measured::Cost(median.comparison);
+    let mut row = Row::new(state.name, Unit::Ns, cost, state.target_ns);
+    row.evidence = median.evidence;
+    row.evidence
+        .push(format!("costs of all processes: {} ns", all.join(", ")));
+    Ok(row)
+}
+
+fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
+    let site = Site::new()?;
+    if state.company == Company::NoDaemon {
+        let outcome = measure_once(artifacts, &site, state)?.1;
+        return Ok(Round {
+            evidence: check_files(state, &outcome)?,
+            comparison: outcome.comparison,
+        });
+    }
+    let daemon = Daemon::start(artifacts, &site)?;
+    let _neighbour = neighbour(artifacts, &site, state.company)?;
+    let cpu = CpuTime::of(daemon.pid())?;
+    let begun_ns = Clock::monotonic().now_ns();
+    let (child, outcome) = measure_once(artifacts, &site, state)?;
+    let passed_ns = Clock::monotonic().now_ns() - begun_ns;
+    let cpu_ns = CpuTime::of(daemon.pid())?.on_cpu_ns - cpu.on_cpu_ns;
+    let mut evidence = check_files(state, &outcome)?;
+    evidence.extend(check(state, &outcome, &daemon.status()?)?);
+    evidence.push(format!(
+        "daemon used {:.1} % of a processor meanwhile",
+        cpu_ns as f64 / passed_ns as f64 * 100.0
+    ));
+    drop(child);
+    Ok(Round {
+        comparison: outcome.comparison,
+        evidence,
+    })
+}
+
+/// The child's numbers, and the child, still attached.
+fn measure_once(
+    artifacts: &Artifacts,
+    site: &Site,
+    state: &State,
+) -> anyhow::Result<(Preloaded, Outcome)> {
+    let task = Task::Measure(Measure {
+        kernel: state.kernel.name.to_owned(),
+        on_default_stream: state.on_default_stream,
+        by_export: state.is_disabled,
+        allocations: state.allocations,
+        block: BLOCK,
+        pairs: PAIRS,
+        pace_ns: PACE_NS,
+    });
+    let preload = Preload {
+        library: &artifacts.library,
+        class: state.class.name(),
+        job: JOB,
+        is_disabled: state.is_disabled,
+    };
+    let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
+    let outcome = serde_json::from_value(child.measure()?)?;
+    Ok((child, outcome))
+}
+
+fn neighbour(
+    artifacts: &Artifacts,
+    site: &Site,
+    company: Company,
+) -> anyhow::Result<Option<Preloaded>> {
+    let launching = |kernel: BenchKernel| Task::KeepLaunching {
+        kernel: kernel.name.to_owned(),
+        pause_ns: NEIGHBOUR_PAUSE_NS,
+    };
+    let (class, task) = match company {
+        Company::NoDaemon | Company::Nobody => return Ok(None),
+        Company::IdleHp => {
+            let kernel = HIGH_PRIORITY.name.to_owned();
+            (JobClass::HighPriority, Task::Attend { kernel })
+        }
+        Company::HeldBe => (JobClass::BestEffort, launching(SAME_CLASS)),
+        Company::BesideBe => (JobClass::BestEffort, launching(OTHER_CLASS)),
+    };
+    let preload = Preload {
+        library: &artifacts.library,
+        class: class.name(),
+        job: NEIGHBOUR,
+        is_disabled: false,
+    };
+    Preloaded::start(artifacts, site, &preload, &task).map(Some)
+}
+
+/// Whether the two functions are those of the driver and of the library.
+fn check_files(state: &State, outcome: &Outcome) -> anyhow::Result<Vec<String>> {
+    let (bare, with) = (file_name(&outcome.bare_file), file_name(&outcome.with_file));
+    ensure!(
+        bare.starts_with("libcuda"),
+        "the bare function is in {bare}"
+    );
+    ensure!(
+        with == "libpillion.so",
+        "the function with Pillion is in {with}"
+    );
+    let mut evidence = vec![format!(
+        "{bare} against {with}, {} calls",
+        outcome.calls_with
+    )];
+    if state.is_disabled {
+        let found = file_name(&outcome.dlsym_file);
+        ensure!(
+            found == bare,
+            "switched off, dlsym finds the function in {found}"
+        );
+        evidence.push("dlsym finds the driver's own function, at no cost".to_owned());
+    }
+    Ok(evidence)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Whether the daemon saw what the child says it did, in the state that was meant.
+fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec<String>> {
+    let job = job(status, JOB)?;
+    let class = job["class"].as_str().unwrap_or("none");
+    ensure!(class == state.class.name(), "the child is {class}");
+    let count = |name: &str| job["totals"][name].as_u64().unwrap_or(0);
+    let counter = if state.allocations {
+        "allocations"
+    } else {
+        "launches"
+    };
+    let (counted, made) = (count(counter), outcome.calls_with);
+    ensure!(
+        counted == made,
+        "{made} calls were made, Pillion counted {counted} {counter}"
+    );
+    for never in ["panics_caught", "launches_unknown", "launches_unmanaged"] {
+        ensure!(count(never) == 0, "{never} is {}", count(never));
+    }
+    let otherwise = count("launches_held") + count("records_dropped");
+    ensure!(
+        otherwise as f64 <= made as f64 * OTHERWISE_MAX,
+        "{otherwise} of {made} launches were held or not told"
+    );
+    let mut evidence = vec![format!("attached as {class}, {counted} {counter} counted")];
+    if state.class == JobClass::BestEffort {
+        let is_ungated = job["lease"]["ungated"]
+            .as_bool()
+            .context("no lease in the status")?;
+        let is_meant = state.company == Company::Nobody;
+        ensure!(
+            is_ungated == is_meant,
+            "the lease's ungated is {is_ungated}"
+        );
+        let held = count("launches_held");
+        let gated = if is_ungated { "ungated" } else { "gated" };
+        evidence.push(format!("lease {gated}, {held} launches held"));
+    } else {
+        evidence.push(format!("{} records dropped", count("records_dropped")));
+    }
+    if matches!(state.company, Company::HeldBe | Company::BesideBe) {
+        evidence.push(check_neighbour(state.company, status)?);
+    }
+    Ok(evidence)
+}
+
+/// Whether the best-effort neighbour was in the way as it should have been.
+fn check_neighbour(company: Company, status: &Value) -> anyhow::Result<String> {
+    let totals = &job(status, NEIGHBOUR)?["totals"];
+    let count = |name: &str| totals[name].as_u64().unwrap_or(0);
+    let (held, beside) = (count("launches_held"), count("launches_beside_hp"));
+    let epoch = status["hp"]["epoch"].as_u64().unwrap_or(0);
+    match company {
+        Company::HeldBe => ensure!(held > 0, "the neighbour was never held"),
+        _ => ensure!(beside > 0 && epoch > 1, "the neighbour never ran beside it"),
+    }
+    Ok(format!(
+        "neighbour: {} launches, {held} held, {beside} beside HP; epoch {epoch}",
+        count("launches")
+    ))
+}
+
+fn job<'a>(status: &'a Value, id: &str) -> anyhow::Result<&'a Value> {
+    let jobs = status["jobs"].as_array().context("no jobs in the status")?;
+    let found = jobs
+        .iter()
+        .find(|job| job["job"] == id && job["ended_ns"].is_null());
+    found.with_context(|| format!("job {id} is not attached"))
+}

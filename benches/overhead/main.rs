@@ -1,0 +1,155 @@
+//! `cargo bench -p pillion-benches`: what Pillion costs where it is in the way.
+//!
+//! Needs no GPU and uses none: the driver is the stand-in of `softgpu/driver` in its null mode, in
+//! which a launch succeeds at once, so that what is left is Pillion. The library, the stand-in and
+//! the daemon are the shipped ones, built here in release mode first, in real processes.
+//!
+//! | part | measures | module |
+//! |---|---|---|
+//! | launch | `cuLaunchKernel` and `cuMemAlloc` in each state a process can be in | [`launch`] |
+//! | preload | starting `/bin/true` with the library preloaded | [`preload`] |
+//! | daemon | what `pilliond` costs without clients | [`idle`] |
+//! | ring | the push and the charge alone | [`ring`] |
+//!
+//! A number that was promised is compared with its target; a miss fails the run only with
+//! `--check`. A number that was not measured in the state it names fails the run always: see
+//! [`launch::check`].
+
+mod artifacts;
+mod child;
+mod driver;
+#[forbid(unsafe_code)]
+mod idle;
+#[forbid(unsafe_code)]
+mod launch;
+#[forbid(unsafe_code)]
+mod preload;
+#[forbid(unsafe_code)]
+mod processes;
+#[forbid(unsafe_code)]
+mod profile;
+#[forbid(unsafe_code)]
+mod ring;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use benches::machine::Machine;
+use benches::report::{Report, Row, SCHEMA_VERSION};
+use benches::timer::Timer;
+use clap::{Parser, ValueEnum};
+
+use crate::artifacts::Artifacts;
+
+/// What Pillion costs: launches, process starts, an idle daemon. No GPU involved.
+#[derive(Parser)]
+#[command(name = "overhead", after_help = AFTER_HELP)]
+struct Arguments {
+    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Writes the table as Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// A fifth of the measurements: for a look, not for keeping.
+    #[arg(long)]
+    quick: bool,
+    /// Exits with 1 if a target is missed.
+    #[arg(long)]
+    check: bool,
+    /// Only these parts.
+    #[arg(long, value_delimiter = ',', value_name = "PART,…")]
+    only: Vec<Part>,
+    /// Cargo says so when it runs a bench, and not when it runs tests.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// This process is a child that measures or keeps it company; see the `child` module.
+    #[arg(long, hide = true, value_name = "TASK")]
+    child: Option<String>,
+}
+
+const AFTER_HELP: &str = "\
+Example:
+  cargo bench -p pillion-benches -- --quick
+  cargo bench -p pillion-benches -- --json results/mine.json
+
+Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+
+/// A part of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Launch,
+    Preload,
+    Daemon,
+    Ring,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(task) = &arguments.child {
+        return outcome(child::run(task).map(|()| true));
+    }
+    if !arguments.bench {
+        // `cargo test --all-targets` runs benches too, and expects them to be quick.
+        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
+        return ExitCode::SUCCESS;
+    }
+    outcome(run(&arguments).map(|report| report.passes() || !arguments.check))
+}
+
+fn outcome(result: anyhow::Result<bool>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("overhead: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<Report> {
+    let machine = Machine::here();
+    let artifacts = Artifacts::build()?;
+    let timer = Timer::calibrated();
+    let quick = arguments.quick;
+    let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
+    let mut rows: Vec<Row> = Vec::new();
+    if is_wanted(Part::Ring) {
+        rows.extend(ring::measure(&timer, quick)?);
+    }
+    if is_wanted(Part::Launch) {
+        rows.extend(launch::measure(&artifacts, quick)?);
+    }
+    if is_wanted(Part::Preload) {
+        rows.extend(preload::measure(&artifacts, quick)?);
+    }
+    if is_wanted(Part::Daemon) {
+        rows.extend(idle::measure(&artifacts, quick)?);
+    }
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        no_gpu_involved: true,
+        quick,
+        machine,
+        rows,
+    };
+    println!("{}\n", report.to_table());
+    println!(
+        "No GPU involved. {}; commit {}; load {:.2} before.",
+        report.machine.kind(),
+        report.machine.commit,
+        report.machine.load_1min
+    );
+    for (file, text) in [
+        (&arguments.json, report.to_json()),
+        (&arguments.markdown, report.to_markdown()),
+    ] {
+        if let Some(file) = file {
+            fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+        }
+    }
+    Ok(report)
+}

@@ -1,0 +1,87 @@
+//! What the preload costs every process that never touches CUDA: starting `/bin/true`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use benches::alternate::Samples;
+use benches::report::{Measured, Row, Unit};
+use benches::summary::Comparison;
+use protocol::clock::Clock;
+
+use crate::artifacts::Artifacts;
+
+/// Promised: at most so much more than without.
+const TARGET_MS: f64 = 0.3;
+/// Starts of each side.
+const STARTS: usize = 2_000;
+const STARTS_QUICK: usize = 500;
+/// Starts that are taken together to tell how much the difference scatters.
+const BLOCK: usize = 50;
+/// Starts of each side before anything is measured: files get into the page cache.
+const WARM_UP: usize = 20;
+
+const PROGRAM: &str = "/bin/true";
+
+/// Measures the library, and the release artefact if there is one.
+pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
+    let starts = if quick { STARTS_QUICK } else { STARTS };
+    let mut rows = vec![row("preload of /bin/true", &artifacts.library, starts)?];
+    if let Some(library) = &artifacts.release_library {
+        rows.push(row(
+            "preload of /bin/true, glibc 2.17 build",
+            library,
+            starts,
+        )?);
+    }
+    Ok(rows)
+}
+
+fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
+    let mut samples = Samples {
+        block: BLOCK,
+        ..Samples::default()
+    };
+    for _ in 0..WARM_UP {
+        start_ms(None)?;
+        start_ms(Some(library))?;
+    }
+    for pair in 0..starts {
+        // Each pair in the other order than the one before it.
+        if pair % 2 == 0 {
+            samples.bare.push(start_ms(None)?);
+            samples.with.push(start_ms(Some(library))?);
+        } else {
+            samples.with.push(start_ms(Some(library))?);
+            samples.bare.push(start_ms(None)?);
+        }
+    }
+    let comparison = Comparison::of(&samples);
+    let (bare_min, with_min) = (comparison.bare.min, comparison.with.min);
+    let mut row = Row::new(name, Unit::Ms, Measured::Cost(comparison), Some(TARGET_MS));
+    row.evidence = vec![
+        format!("{starts} starts of each side"),
+        format!(
+            "best {bare_min:.3} and {with_min:.3} ms, {:.3} more",
+            with_min - bare_min
+        ),
+    ];
+    Ok(row)
+}
+
+/// From the decision to start it to its end, ms.
+fn start_ms(preload: Option<&Path>) -> anyhow::Result<f64> {
+    let mut command = Command::new(PROGRAM);
+    // An empty environment makes both sides the same but for the preload. The standard library
+    // starts such a child with posix_spawn.
+    command.env_clear().stdin(Stdio::null());
+    if let Some(library) = preload {
+        command.env("LD_PRELOAD", library);
+    }
+    let clock = Clock::monotonic();
+    let begun_ns = clock.now_ns();
+    let status = command.status().with_context(|| PROGRAM.to_owned())?;
+    let ended_ns = clock.now_ns();
+    ensure!(status.success(), "{PROGRAM}: {status}");
+    Ok((ended_ns - begun_ns) as f64 / 1e6)
+}

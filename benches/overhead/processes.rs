@@ -1,0 +1,202 @@
+//! The processes of a measurement: the daemon, the child that measures, its company.
+//!
+//! A child prints a line when it is ready, begins when it is told to, prints its result and then
+//! stays, attached, until its standard input ends: so both ends can be asked at leisure whether what
+//! was measured was what was meant. All of them end with the value that stands for them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, bail};
+use protocol::clock::Clock;
+use protocol::hello::ask_status;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::artifacts::Artifacts;
+use crate::child::Task;
+use crate::profile;
+
+/// Most looks whether a daemon listens, and the time between two: 5 s in all.
+const LOOKS_MAX: u32 = 1_000;
+const LOOK_NS: u64 = 5_000_000;
+
+/// The daemon's configuration, but for the socket: everything else as shipped, `poll_us` among it.
+const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+
+/// A folder with what the processes of one measurement share.
+pub(crate) struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    /// A fresh one.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let site = Self {
+            folder: tempfile::tempdir()?,
+        };
+        profile::write(&site.profile())?;
+        let socket = format!("[socket]\npath = {:?}\n", site.socket());
+        std::fs::write(site.config(), format!("{CONFIG}{socket}"))?;
+        Ok(site)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where the daemon listens, if there is one.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("daemon.sock")
+    }
+
+    fn profile(&self) -> PathBuf {
+        self.path("profile.toml")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.path("gpu.toml")
+    }
+}
+
+/// A running daemon.
+pub(crate) struct Daemon {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    /// Starts one and waits until it listens.
+    pub(crate) fn start(artifacts: &Artifacts, site: &Site) -> anyhow::Result<Self> {
+        let process = Command::new(&artifacts.daemon)
+            .arg("--config")
+            .arg(site.config())
+            .env_clear()
+            .env("LD_LIBRARY_PATH", artifacts.driver_folder())
+            .env("SOFTGPU_NULL", "1")
+            .env("PILLION_LOG", "warn")
+            .spawn()
+            .context("starting pilliond")?;
+        let mut daemon = Self {
+            process,
+            socket: site.socket(),
+        };
+        let clock = Clock::monotonic();
+        for _ in 0..LOOKS_MAX {
+            if ask_status(&daemon.socket).is_ok() {
+                return Ok(daemon);
+            }
+            if let Some(status) = daemon.process.try_wait()? {
+                bail!("pilliond ended: {status}");
+            }
+            clock.sleep_until(clock.now_ns() + LOOK_NS);
+        }
+        bail!("pilliond does not listen")
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it says about itself and its clients.
+    pub(crate) fn status(&self) -> anyhow::Result<Value> {
+        let json = ask_status(&self.socket).context("asking pilliond for its status")?;
+        Ok(serde_json::from_str(&json)?)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It removes its socket; if it is gone already there is nothing to do.
+        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let _ = self.process.wait();
+    }
+}
+
+/// A program under the preload.
+pub(crate) struct Preloaded {
+    process: Child,
+    /// None when it was told to end.
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// How a program is preloaded.
+pub(crate) struct Preload<'a> {
+    /// `libpillion.so`.
+    pub(crate) library: &'a Path,
+    /// For `PILLION_CLASS`.
+    pub(crate) class: &'static str,
+    /// For `PILLION_JOB`.
+    pub(crate) job: &'a str,
+    /// For `PILLION_DISABLE`.
+    pub(crate) is_disabled: bool,
+}
+
+impl Preloaded {
+    /// Starts this program again, as a child with a task, and waits until it is ready.
+    pub(crate) fn start(
+        artifacts: &Artifacts,
+        site: &Site,
+        preload: &Preload<'_>,
+        task: &Task,
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("--child")
+            .arg(serde_json::to_string(task)?)
+            .env_clear()
+            .env("LD_LIBRARY_PATH", artifacts.driver_folder())
+            .env("LD_PRELOAD", preload.library)
+            .env("SOFTGPU_NULL", "1")
+            .env("PILLION_SOCKET", site.socket())
+            .env("PILLION_PROFILE", site.profile())
+            .env("PILLION_CLASS", preload.class)
+            // Quieter than the default: without a daemon a job with an id warns, as it should.
+            .env("PILLION_LOG", "error")
+            .env("PILLION_JOB", preload.job)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        if preload.is_disabled {
+            command.env("PILLION_DISABLE", "1");
+        }
+        let mut process = command.spawn().context("starting a child")?;
+        let stdin = process.stdin.take();
+        let stdout = process.stdout.take().context("a child's standard output")?;
+        let mut child = Self {
+            process,
+            stdin,
+            stdout: BufReader::new(stdout),
+        };
+        child.read_line().context("a child that gets ready")?;
+        Ok(child)
+    }
+
+    /// Lets it begin, and waits for its result.
+    pub(crate) fn measure(&mut self) -> anyhow::Result<Value> {
+        let stdin = self.stdin.as_mut().context("a child's standard input")?;
+        stdin.write_all(b"go\n")?;
+        let line = self.read_line().context("a child that measures")?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    fn read_line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        if self.stdout.read_line(&mut line)? == 0 {
+            bail!("ended early: {}", self.process.wait()?);
+        }
+        Ok(line)
+    }
+}
+
+impl Drop for Preloaded {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.process.wait();
+    }
+}

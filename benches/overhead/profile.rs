@@ -1,0 +1,89 @@
+//! The kernels of the benches, as the stand-in driver's module and as the profile.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use profiler::profile::{ClassRule, Durations};
+use profiler::{KernelProfile, Profile, ResourceClass};
+
+/// Blocks in x of every launch; y and z are 1.
+pub(crate) const GRID: u32 = 4;
+/// Threads in x of a block; y and z are 1.
+pub(crate) const BLOCK: u32 = 128;
+
+/// A kernel of the benches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BenchKernel {
+    pub(crate) name: &'static str,
+    class: ResourceClass,
+    expected_ns: u64,
+}
+
+/// What a high-priority job launches: a little shorter than the pace of launches, so that the
+/// daemon's timeline has a kernel executing nearly always and never falls behind.
+pub(crate) const HIGH_PRIORITY: BenchKernel = BenchKernel {
+    name: "bench_hp_compute",
+    class: ResourceClass::Compute,
+    expected_ns: 4_000,
+};
+/// What a best-effort job launches whose launches are measured: so short that the throttle (100 us
+/// of expected work) is not reached within a block and waits stay rare.
+pub(crate) const TINY: BenchKernel = BenchKernel {
+    name: "bench_be_tiny",
+    class: ResourceClass::Compute,
+    expected_ns: 2,
+};
+/// What may not go beside [`HIGH_PRIORITY`]: the same class.
+pub(crate) const SAME_CLASS: BenchKernel = BenchKernel {
+    name: "bench_be_compute",
+    class: ResourceClass::Compute,
+    expected_ns: 1_000,
+};
+/// What may go beside [`HIGH_PRIORITY`].
+pub(crate) const OTHER_CLASS: BenchKernel = BenchKernel {
+    name: "bench_be_memory",
+    class: ResourceClass::Memory,
+    expected_ns: 1_000,
+};
+
+const ALL: [BenchKernel; 4] = [HIGH_PRIORITY, TINY, SAME_CLASS, OTHER_CLASS];
+
+/// The module to load: `softgpu`'s image format, with the NUL that ends it.
+pub(crate) fn module_image() -> String {
+    let mut text = "softgpu-module 1\n".to_owned();
+    for kernel in ALL {
+        let _ = writeln!(
+            text,
+            "kernel {} block_ns={} regs=32 shared=0 compute=0.5 bandwidth=0.1",
+            kernel.name, kernel.expected_ns
+        );
+    }
+    text.push('\0');
+    text
+}
+
+/// Writes the profile that all jobs of the benches use.
+pub(crate) fn write(path: &Path) -> std::io::Result<()> {
+    let kernels = ALL.map(|kernel| KernelProfile {
+        name: kernel.name.to_owned(),
+        grid: [GRID, 1, 1],
+        block: [BLOCK, 1, 1],
+        shared_bytes: 0,
+        count: 1,
+        durations: Durations {
+            sum_ns: kernel.expected_ns,
+            median_ns: kernel.expected_ns,
+            p95_ns: kernel.expected_ns,
+        },
+        registers: 32,
+        sm_needed: 1,
+        class: kernel.class,
+        class_rule: ClassRule::Given,
+    });
+    let profile = Profile {
+        gpu: "V100-SXM2-16GB".to_owned(),
+        sources: vec!["benches".to_owned()],
+        kernels: kernels.into(),
+    };
+    std::fs::write(path, profile.write())
+}

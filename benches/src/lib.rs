@@ -1,0 +1,22 @@
+//! What the benches share: how a cost is measured and how it is told.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`timer`] | reading the time around a few nanoseconds of code |
+//! | [`alternate`] | two ways of doing the same thing, in alternated blocks, one call at a time |
+//! | [`summary`] | quantiles of what was measured, and of the difference |
+//! | [`machine`] | on what it was measured |
+//! | [`report`] | the table and the JSON document |
+//!
+//! Words: the *bare* side is the thing without Pillion, the *with* side the same thing with it; a
+//! *cost* is the difference of their medians. Times are nanoseconds unless the name says otherwise.
+
+#[forbid(unsafe_code)]
+pub mod alternate;
+#[forbid(unsafe_code)]
+pub mod machine;
+#[forbid(unsafe_code)]
+pub mod report;
+#[forbid(unsafe_code)]
+pub mod summary;
+pub mod timer;
