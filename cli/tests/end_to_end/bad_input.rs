@@ -1,0 +1,251 @@
+//! What is wrong is said with its place, its value and what would be right; a job never fails on our account.
+
+use std::path::{Path, PathBuf};
+
+use protocol::hello::JobClass;
+
+use crate::common::{Daemon, Ended, Gpu, Program, cargo_folder, collect, pillion, workspace};
+
+/// A configuration file with one fault, and what must be said of it: line, column, and words.
+const FAULTY: [(&str, &str, &[&str]); 7] = [
+    (
+        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nmax_hold_msec = 5\n",
+        "5:1",
+        &["max_hold_msec", "nearest is `max_hold_ms`"],
+    ),
+    (
+        "[gpu]\nindex = \"first\"\nsharing = \"mps\"\n",
+        "2:9",
+        &["\"first\"", "whole number", "nearest is 0"],
+    ),
+    (
+        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\npoll_us = 5\n",
+        "5:11",
+        &["poll_us is 5", "from 10 to 1000", "nearest is 10"],
+    ),
+    (
+        "[gpu]\nindex = 0\nsharing = \"mpss\"\n",
+        "3:11",
+        &["\"mpss\"", "mps, timeslice", "nearest is \"mps\""],
+    ),
+    (
+        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nname = \"orient\"\n",
+        "5:8",
+        &[
+            "\"orient\"",
+            "none, orion, temporal",
+            "nearest is \"orion\"",
+        ],
+    ),
+    (
+        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\ndur_threshold_pct = 250\n",
+        "5:21",
+        &["dur_threshold_pct is 250", "at most 100", "nearest is 100"],
+    ),
+    ("[gpu]\nindex = \n", "2:", &[]),
+];
+
+/// An Orion file of which the third line is wrong.
+const MALFORMED_ORION: &str =
+    "Name,Profile,Memory_footprint,SM_usage,Duration\nConv,1,0,98,100480\nConv,1,0,98,soon\n";
+
+fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_faulty_configuration_is_refused_with_place_value_and_nearest() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, place, words) in FAULTY {
+        let path = write(folder.path(), "gpu0.toml", text);
+        let place = format!("{}:{place}", path.display());
+        let mut check = std::process::Command::new(pillion());
+        check.args(["config", "check"]).arg(&path);
+        let mut daemon = std::process::Command::new(cargo_folder().join("pilliond"));
+        daemon.arg("--config").arg(&path);
+        for command in [check, daemon] {
+            let ended = collect(command);
+            assert_eq!((ended.code(), &*ended.output), (2, ""), "{text}");
+            ended.expect_errors(&[&place]).expect_errors(words);
+        }
+    }
+}
+
+#[test]
+fn every_fault_of_a_configuration_is_said_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[gpu]\nindex = 0\nsharing = 7\n[policy]\npoll = 50\nlease_ms = 0\n[sockets]\n";
+    let path = write(folder.path(), "gpu0.toml", text);
+    let mut check = std::process::Command::new(pillion());
+    check.args(["config", "check"]).arg(&path);
+    let ended = collect(check);
+    assert_eq!(ended.code(), 2);
+    ended.expect_errors(&[":3:11", ":5:1", ":6:12", ":7:2"]);
+}
+
+#[test]
+fn the_example_configuration_is_right() {
+    let mut check = std::process::Command::new(pillion());
+    check.args(["config", "check"]);
+    check.arg(workspace().join("examples/gpu0.toml"));
+    assert!(collect(check).expect_success().output.contains("ok"));
+}
+
+#[test]
+fn a_missing_configuration_is_said_with_its_name() {
+    let mut check = std::process::Command::new(pillion());
+    check.args(["config", "check", "/nowhere/gpu0.toml"]);
+    let ended = collect(check);
+    assert_eq!(ended.code(), 2);
+    ended.expect_errors(&["/nowhere/gpu0.toml"]);
+}
+
+#[test]
+fn an_unknown_policy_of_the_demo_is_answered_with_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut demo = std::process::Command::new(pillion());
+    demo.args(["demo", "--policy", "fair", "--out"]).arg(&out);
+    let ended = collect(demo);
+    assert_eq!(ended.code(), 2);
+    assert!(!out.exists(), "nothing is written");
+    ended.expect_errors(&["fair", "none", "orion", "temporal"]);
+}
+
+#[test]
+fn unusable_input_of_the_demo_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), "trace", MALFORMED_ORION);
+    let place = format!("{}:3", trace.display());
+    let trace = trace.to_str().unwrap();
+    for (arguments, words) in [
+        (["--hp", "/nowhere/trace"], ["/nowhere/trace"].as_slice()),
+        (["--be", trace], &[&place, "soon"]),
+        (["--device", "V100"], &["V100", "V100-SXM2-16GB"]),
+        (["--seconds", "-1"], &["-1"]),
+        (["--hp-rate", "0"], &["0"]),
+        (["--arrivals", "often"], &["often", "poisson"]),
+    ] {
+        let mut demo = std::process::Command::new(pillion());
+        demo.arg("demo").args(arguments);
+        let ended = collect(demo);
+        assert_eq!(
+            (ended.code(), &*ended.output),
+            (2, ""),
+            "{arguments:?} {ended:#?}"
+        );
+        ended.expect_errors(words);
+    }
+}
+
+#[test]
+fn an_unknown_class_is_answered_with_the_list() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let list = ["highest", "high-priority", "best-effort"];
+    let arguments = ["--class", "highest", "--", "/bin/echo", "started"];
+    let ended = gpu.pillion_run("job", daemon.socket(), &arguments).run();
+    assert_eq!((ended.code(), &*ended.output), (2, ""));
+    ended.expect_errors(&list);
+    let job = gpu.pillion_run("job", daemon.socket(), &arguments[2..]);
+    let ended = job.env("PILLION_CLASS", "highest").run();
+    assert_eq!((ended.code(), &*ended.output), (2, ""));
+    ended.expect_errors(&list);
+    // By hand there is nobody to refuse: the job runs, as best-effort.
+    let job = gpu.job("by-hand", Program::Linked("work"));
+    let job = job.args(&["linked", "5", "0"]).best_effort(&daemon);
+    let ended = job.env("PILLION_CLASS", "highest").run().expect_success();
+    assert_eq!(daemon.job("by-hand")["class"], "best-effort");
+    assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
+    ended.expect_errors(&list);
+}
+
+/// Runs `work` with a profile that cannot be used, by hand and by `pillion run`.
+fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path, said: &[&str]) {
+    let expect = |label: &str, ended: Ended| {
+        let ended = ended.expect_success();
+        let lines = ended.errors.lines();
+        let naming = lines.filter(|line| line.contains(&*profile.to_string_lossy()));
+        assert_eq!(naming.count(), 1, "{label}: said once: {ended:#?}");
+        assert_eq!(ended.asked("launches"), 13);
+        ended
+            .expect_errors(said)
+            .expect_errors(&["unknown kernels"]);
+    };
+    let job = gpu.job("by-hand", Program::Linked("work"));
+    let job = job.args(&["linked", "5", "0"]).best_effort(daemon);
+    let ended = job.env("PILLION_PROFILE", profile).run();
+    let clients = daemon.totals("by-hand");
+    assert_eq!(
+        clients["launches_unknown"], clients["launches"],
+        "{clients:#}"
+    );
+    expect("by hand", ended);
+    let work = Program::Linked("work").path();
+    let (profile_text, work) = (profile.to_str().unwrap(), work.to_str().unwrap());
+    let arguments = ["--profile", profile_text, "--", work, "linked", "5", "0"];
+    expect(
+        "pillion run",
+        gpu.pillion_run("run", daemon.socket(), &arguments).run(),
+    );
+}
+
+#[test]
+fn a_missing_profile_is_said_once_and_the_job_runs_with_unknown_kernels() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let profile = gpu.path("no-such.profile.toml");
+    expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["cannot be read"]);
+}
+
+#[test]
+fn a_malformed_profile_is_said_once_with_its_line_and_the_job_runs_with_unknown_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = "format = \"pillion-profile\"\nversion = 1\ngpu = \"V100-SXM2-16GB\"\nsources = []\n\
+                [[kernel]]\nname = 7\n";
+    for (name, text, place) in [
+        ("orion", MALFORMED_ORION, ":3:"),
+        ("profile.toml", toml, ":6:8"),
+        (
+            "version.toml",
+            "format = \"pillion-profile\"\nversion = 99\n",
+            ":2:",
+        ),
+    ] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let profile = write(folder.path(), name, text);
+        expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &[name, place]);
+    }
+}
+
+#[test]
+fn orions_own_malformed_file_is_said_with_its_line_and_the_job_runs() {
+    let Some(orion) = crate::demo::orion_folder() else {
+        return;
+    };
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let profile = orion.join("profiles/resnet50_32_fb1_new");
+    expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["resnet50_32_fb1_new:"]);
+}
+
+#[test]
+fn a_good_profile_makes_kernels_known_in_both_classes() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let text = "Name,Profile,Memory_footprint,SM_usage,Duration\nsaxpy,0,0,1,1500\n";
+    let profile = gpu.path("profile");
+    std::fs::write(&profile, text).unwrap();
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, Program::Linked("work"));
+        let job = job.args(&["linked", "5", "0"]);
+        let job = job.under(daemon.socket(), class);
+        let ended = job.env("PILLION_PROFILE", &profile).run();
+        assert_eq!(ended.expect_success().errors, "");
+        assert!(!daemon.job(label).is_null());
+    }
+}

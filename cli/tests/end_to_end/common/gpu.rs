@@ -1,0 +1,290 @@
+//! A software GPU with its daemon and its jobs.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use protocol::hello::{JobClass, ask_status, connect_to, receive, send};
+use rustix::process::Signal;
+use serde_json::Value;
+use softgpu::wire::Request;
+use tempfile::TempDir;
+
+use super::parts::{cargo_folder, driver_folder, library, pillion};
+use super::{Ended, Process, Program, until};
+
+/// A software GPU in real time.
+#[derive(Debug)]
+pub(crate) struct Gpu {
+    folder: TempDir,
+    server: Process,
+    sharing: &'static str,
+}
+
+/// A daemon of a [`Gpu`].
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    process: Process,
+    socket: PathBuf,
+}
+
+/// A process of a job that will be started; its label at the device is its job's id at the daemon.
+#[derive(Debug)]
+pub(crate) struct Job {
+    label: String,
+    command: Command,
+}
+
+/// What program, Pillion and device count under the same name.
+const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
+
+impl Gpu {
+    /// A V100 that processes share in this way, `mps` or `timeslice`.
+    pub(crate) fn start(sharing: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(cargo_folder().join("softgpu-server"));
+        command
+            .arg("--socket")
+            .arg(folder.path().join("gpu.sock"))
+            .args(["--sharing", sharing, "--scale", "1"]);
+        let server = Process::start("softgpu-server", command);
+        let gpu = Self {
+            folder,
+            server,
+            sharing,
+        };
+        until("the device server", || connect_to(&gpu.socket()).ok());
+        gpu
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("gpu.sock")
+    }
+
+    /// A path in a folder that lives as long as the GPU.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What the device was given by processes of this label.
+    pub(crate) fn counts(&self, label: &str) -> Value {
+        let socket = connect_to(&self.socket())
+            .unwrap_or_else(|error| panic!("{error}: {}", self.server.errors()));
+        send(&socket, &Request::Stats.encode(), &[]).unwrap();
+        let mut json = Vec::new();
+        loop {
+            let (packet, _) = receive(&socket).unwrap();
+            if packet.is_empty() {
+                break;
+            }
+            json.extend(packet);
+        }
+        let stats: Value = serde_json::from_slice(&json).unwrap();
+        stats["labels"][label].clone()
+    }
+
+    /// A command in which nothing but this GPU is set up.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = clean_command(program);
+        command
+            .env("LD_LIBRARY_PATH", driver_folder())
+            .env("SOFTGPU_SOCKET", self.socket());
+        command
+    }
+
+    /// A process of this label that has nothing to do with Pillion.
+    pub(crate) fn job(&self, label: &str, program: Program) -> Job {
+        let mut command = self.command(program.path());
+        command.env("SOFTGPU_LABEL", label);
+        Job {
+            label: label.to_owned(),
+            command,
+        }
+    }
+
+    /// A process that `pillion run` with `arguments` starts, under the daemon's socket.
+    pub(crate) fn pillion_run(&self, label: &str, socket: &Path, arguments: &[&str]) -> Job {
+        let mut command = self.command(pillion());
+        command
+            .env("SOFTGPU_LABEL", label)
+            .env("PILLION_SOCKET", socket)
+            .arg("run")
+            .args(arguments);
+        Job {
+            label: label.to_owned(),
+            command,
+        }
+    }
+
+    /// Writes a daemon's configuration with these lines in its `[policy]`.
+    pub(crate) fn config(&self, socket: &Path, policy: &str) -> PathBuf {
+        let path = self.folder.path().join("gpu0.toml");
+        let text = format!(
+            "[gpu]\nindex = 0\nsharing = \"{}\"\n\n[policy]\n{policy}\n\n[socket]\npath = {socket:?}\n",
+            self.sharing
+        );
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A daemon with these lines in its `[policy]`.
+    pub(crate) fn daemon(&self, policy: &str) -> Daemon {
+        let socket = self.path("pillion.sock");
+        let mut command = self.command(cargo_folder().join("pilliond"));
+        command.arg("--config").arg(self.config(&socket, policy));
+        let mut process = Process::start("pilliond", command);
+        until("the daemon's socket", || {
+            assert!(process.is_running(), "pilliond: {}", process.errors());
+            ask_status(&socket).ok()
+        });
+        Daemon { process, socket }
+    }
+
+    /// Checks that program, Pillion and device have counted the same of a job that has ended.
+    pub(crate) fn expect_equal_counts(&self, label: &str, ended: &Ended, daemon: &Daemon) {
+        let totals = daemon.totals(label);
+        let device = self.counts(label);
+        for counted in COUNTED {
+            let asked = ended.asked(counted);
+            assert_eq!(
+                totals[counted], asked,
+                "Pillion: {counted} of {label}: {totals:#}"
+            );
+            assert_eq!(
+                device[counted], asked,
+                "device: {counted} of {label}: {device:#}"
+            );
+        }
+    }
+}
+
+impl Daemon {
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let text = ask_status(&self.socket)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.process.errors()));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The entry of a job, `Null` if there is none.
+    pub(crate) fn job(&self, label: &str) -> Value {
+        job_of(&self.status(), label)
+    }
+
+    /// Waits until the entry of a job is as wanted.
+    pub(crate) fn job_when(
+        &self,
+        label: &str,
+        what: &str,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Value {
+        until(&format!("{label}: {what}"), || {
+            Some(self.job(label)).filter(&is_so)
+        })
+    }
+
+    /// Waits until a job has `count` clients.
+    pub(crate) fn wait_for_clients(&self, label: &str, count: usize) -> Value {
+        self.job_when(label, &format!("{count} clients"), |job| {
+            job["clients"].as_array().map_or(0, Vec::len) == count
+        })
+    }
+
+    /// Waits until a thread of the job waits at the gate.
+    pub(crate) fn wait_until_held(&self, label: &str) {
+        self.job_when(label, "a thread at the gate", |job| job["waiting"] == true);
+    }
+
+    /// What the clients of a job counted, after all of them have ended.
+    pub(crate) fn totals(&self, label: &str) -> Value {
+        self.job_when(label, "the end of its clients", |job| {
+            !job.is_null() && job["clients"].as_array().is_none_or(Vec::is_empty)
+        })["totals"]
+            .clone()
+    }
+
+    /// One of these totals.
+    pub(crate) fn total(&self, label: &str, counter: &str) -> u64 {
+        let totals = self.totals(label);
+        totals[counter]
+            .as_u64()
+            .unwrap_or_else(|| panic!("no counter {counter} in {totals:#}"))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    pub(crate) fn finish(self) -> Ended {
+        self.process.finish()
+    }
+}
+
+impl Job {
+    pub(crate) fn args(mut self, arguments: &[&str]) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Preloads the library, and says where a daemon would be.
+    pub(crate) fn under(self, socket: &Path, class: JobClass) -> Self {
+        let label = self.label.clone();
+        self.env("LD_PRELOAD", library())
+            .env("PILLION_SOCKET", socket)
+            .env("PILLION_CLASS", class.name())
+            .env("PILLION_JOB", label)
+    }
+
+    pub(crate) fn high_priority(self, daemon: &Daemon) -> Self {
+        self.under(daemon.socket(), JobClass::HighPriority)
+    }
+
+    pub(crate) fn best_effort(self, daemon: &Daemon) -> Self {
+        self.under(daemon.socket(), JobClass::BestEffort)
+    }
+
+    pub(crate) fn start(self) -> Process {
+        Process::start(&self.label, self.command)
+    }
+
+    /// Starts it and waits for its end.
+    pub(crate) fn run(self) -> Ended {
+        self.start().finish()
+    }
+}
+
+/// A job's entry in a daemon's status, `Null` if there is none.
+fn job_of(status: &Value, label: &str) -> Value {
+    let jobs = status["jobs"].as_array().expect("a list of jobs");
+    let found = jobs.iter().find(|job| job["job"] == label);
+    found.cloned().unwrap_or_default()
+}
+
+/// A command to which the caller's environment says nothing about Pillion or a GPU.
+pub(crate) fn clean_command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("PILLION_") || text.starts_with("SOFTGPU_") || text.starts_with("CUDA_")
+        {
+            command.env_remove(&name);
+        }
+    }
+    command
+        .env_remove("LD_PRELOAD")
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("XDG_RUNTIME_DIR");
+    command
+}

@@ -1,0 +1,39 @@
+//! A stage for real processes: a device server in real time, daemons, and jobs under the preload library.
+//!
+//! Nothing here sleeps for a fixed time and nothing asserts that something was fast: whatever is waited for is asked for
+//! until it is so, and [`PATIENCE_NS`] only ends a test that hangs.
+
+mod gpu;
+mod parts;
+mod process;
+
+use protocol::clock::Clock;
+
+pub(crate) use gpu::{Daemon, Gpu, clean_command};
+pub(crate) use parts::{Program, cargo_folder, library, pillion, workspace};
+pub(crate) use process::{Ended, Process, collect};
+
+/// After so long a test has failed, real time. Generous: it ends tests that hang, it measures nothing.
+pub(crate) const PATIENCE_NS: u64 = 60_000_000_000;
+/// Between two looks at something that is waited for.
+const LOOK_NS: u64 = 2_000_000;
+
+/// Asks until there is an answer; `what` says what was waited for in vain.
+pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    try_until(ask).unwrap_or_else(|| panic!("waited in vain for: {what}"))
+}
+
+/// Asks until there is an answer or patience ends.
+pub(crate) fn try_until<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let clock = Clock::monotonic();
+    let give_up_ns = clock.now_ns() + PATIENCE_NS;
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if clock.now_ns() > give_up_ns {
+            return None;
+        }
+        clock.sleep_until(clock.now_ns() + LOOK_NS);
+    }
+}

@@ -1,0 +1,122 @@
+//! What the tests run: the workspace's artefacts, built once per test binary, and C programs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// A C program (or library) of `tests/programs`, and how it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Program {
+    /// Linked with `-lcuda`.
+    Linked(&'static str),
+    /// Finds the driver at run time.
+    Unlinked(&'static str),
+    /// A shared library, to be preloaded.
+    Library(&'static str),
+}
+
+/// The root of the workspace.
+pub(crate) fn workspace() -> &'static Path {
+    let parent = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    parent.expect("the crate lies in the workspace")
+}
+
+/// `pillion` itself.
+pub(crate) fn pillion() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_pillion"))
+}
+
+/// The preload library.
+pub(crate) fn library() -> PathBuf {
+    cargo_folder().join("libpillion.so")
+}
+
+/// Where cargo puts the artefacts of this profile, all of them built.
+pub(crate) fn cargo_folder() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build)
+}
+
+/// The folder in which the software GPU's driver has the names that programs look for.
+pub(crate) fn driver_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = scratch().join("driver");
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            let link = folder.join(name);
+            let _ = fs::remove_file(&link);
+            symlink(cargo_folder().join("libcuda.so"), link).unwrap();
+        }
+        folder
+    })
+}
+
+/// A folder of this test run's own, beside cargo's.
+fn scratch() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pid-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Builds the workspace in the profile of this test, where cargo has put `pillion`.
+fn build() -> PathBuf {
+    let folder = pillion().parent().expect("a file lies in a folder");
+    let target = folder.parent().expect("<target>/<profile>");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .current_dir(workspace())
+        .args(["build", "--workspace", "--quiet", "--target-dir"])
+        .arg(target);
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    let status = cargo.status().expect("cargo ran this test");
+    assert!(status.success(), "{cargo:?} failed");
+    folder.to_owned()
+}
+
+impl Program {
+    /// The compiled file; each is compiled once.
+    pub(crate) fn path(self) -> PathBuf {
+        static COMPILED: Mutex<Option<HashMap<Program, PathBuf>>> = Mutex::new(None);
+        // A test that failed to compile has poisoned nothing but itself.
+        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+        let compiled = compiled.get_or_insert_default();
+        compiled
+            .entry(self)
+            .or_insert_with(|| self.compile())
+            .clone()
+    }
+
+    fn compile(self) -> PathBuf {
+        let (Self::Linked(name) | Self::Unlinked(name) | Self::Library(name)) = self;
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        let out = scratch().join(match self {
+            Self::Linked(name) => format!("{name}-linked"),
+            Self::Unlinked(name) => name.to_owned(),
+            Self::Library(name) => format!("lib{name}.so"),
+        });
+        let mut cc = Command::new("cc");
+        cc.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]);
+        cc.args(["-pthread", "-o"]).arg(&out);
+        cc.arg(folder.join(format!("{name}.c")));
+        match self {
+            Self::Linked(_) => {
+                cc.args(["-DLINKED", "-L"]).arg(driver_folder());
+                cc.arg("-lcuda");
+            }
+            Self::Unlinked(_) => {}
+            Self::Library(_) => {
+                cc.args(["-shared", "-fPIC"]);
+            }
+        }
+        cc.arg("-ldl");
+        let status = cc.status().expect("a C compiler is installed as cc");
+        assert!(status.success(), "{cc:?} failed");
+        out
+    }
+}

@@ -1,0 +1,207 @@
+//! A child process whose output is read while it runs, and which never outlives its test.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::{PATIENCE_NS, try_until};
+
+/// A process that runs.
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    lines: Receiver<String>,
+    said: String,
+    errors: PathBuf,
+    _folder: TempDir,
+}
+
+/// How a process ended and what it said.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) errors: String,
+}
+
+impl Process {
+    /// Starts `command` with a pipe at each end.
+    pub(crate) fn start(name: &str, mut command: Command) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let errors = folder.path().join("stderr");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&errors).unwrap());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in stdout.split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self {
+            name: name.to_owned(),
+            child,
+            lines,
+            said: String::new(),
+            errors,
+            _folder: folder,
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line of its output, or `None` if it has no more.
+    fn try_next_line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(Duration::from_nanos(PATIENCE_NS)) {
+            Ok(line) => {
+                self.said.push_str(&line);
+                self.said.push('\n');
+                Some(line)
+            }
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => self.fail("says nothing"),
+        }
+    }
+
+    /// The next line of its output.
+    pub(crate) fn next_line(&mut self) -> String {
+        self.try_next_line()
+            .unwrap_or_else(|| self.fail("closed its output too early"))
+    }
+
+    /// Reads lines until it has said `line` for the `count`th time from now.
+    pub(crate) fn wait_for(&mut self, line: &str, count: usize) {
+        for _ in 0..count {
+            while self.next_line() != line {}
+        }
+    }
+
+    /// Drops what it has said so far and waits for `count` more of `line`: what it says from now on.
+    pub(crate) fn wait_for_new(&mut self, line: &str, count: usize) {
+        while let Ok(line) = self.lines.try_recv() {
+            self.said.push_str(&line);
+            self.said.push('\n');
+        }
+        self.wait_for(line, count);
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        // The child is reaped only by us, so its id is still its own.
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Closes its standard input, which is how the programs are told to end.
+    pub(crate) fn tell_to_end(&mut self) {
+        drop(self.child.stdin.take());
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn errors(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.errors).unwrap()).into_owned()
+    }
+
+    /// Tells it to end and waits until it has.
+    pub(crate) fn finish(mut self) -> Ended {
+        self.tell_to_end();
+        while self.try_next_line().is_some() {}
+        let status = try_until(|| self.child.try_wait().unwrap());
+        let Some(status) = status else {
+            self.fail("does not end")
+        };
+        Ended {
+            status,
+            output: std::mem::take(&mut self.said),
+            errors: self.errors(),
+        }
+    }
+
+    /// Waits until it ends, however long it is silent: for programs with a watch of their own.
+    pub(crate) fn finish_whenever(mut self) -> Ended {
+        self.tell_to_end();
+        for line in self.lines.iter() {
+            self.said.push_str(&line);
+            self.said.push('\n');
+        }
+        let status = self.child.wait().unwrap();
+        Ended {
+            status,
+            output: std::mem::take(&mut self.said),
+            errors: self.errors(),
+        }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        let (name, said, errors) = (&self.name, &self.said, self.errors());
+        panic!("{name} {what}\n--- stdout\n{said}--- stderr\n{errors}")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `command` to its end.
+pub(crate) fn collect(command: Command) -> Ended {
+    let name = format!("{command:?}");
+    Process::start(&name, command).finish()
+}
+
+impl Ended {
+    /// The exit code; a death by signal fails the test.
+    pub(crate) fn code(&self) -> i32 {
+        let Some(code) = self.status.code() else {
+            panic!("died of signal {:?}: {self:#?}", self.status.signal())
+        };
+        code
+    }
+
+    /// Checks that it ended with 0.
+    pub(crate) fn expect_success(self) -> Self {
+        assert_eq!(self.code(), 0, "{self:#?}");
+        self
+    }
+
+    /// Checks that standard error has each of `parts`.
+    pub(crate) fn expect_errors(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.errors.contains(part), "no {part:?} in {self:#?}");
+        }
+        self
+    }
+
+    /// What the program says it asked for: the number after `name=`, summed over its lines.
+    pub(crate) fn asked(&self, name: &str) -> u64 {
+        let numbers = self.output.split_whitespace().filter_map(|word| {
+            let number = word.strip_prefix(name)?.strip_prefix('=')?;
+            Some(number.parse::<u64>().unwrap())
+        });
+        let numbers: Vec<u64> = numbers.collect();
+        assert!(!numbers.is_empty(), "no {name}= in {self:#?}");
+        numbers.iter().sum()
+    }
+}

@@ -1,0 +1,118 @@
+//! A job ends right without a daemon, and when the daemon goes.
+
+use protocol::hello::JobClass;
+use rustix::process::Signal;
+
+use crate::common::{Daemon, Gpu, Process, Program};
+
+/// A kernel that outlasts every test, ns.
+const FOR_EVER_NS: &str = "3600000000000";
+
+/// A GPU, a daemon, a high-priority job whose kernel never ends, and a best-effort job at the gate.
+fn held_beside_a_hung_one(policy: &str) -> (Gpu, Daemon, Process, Process) {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon(policy);
+    let hp = gpu
+        .job("hp", Program::Linked("hang"))
+        .args(&[FOR_EVER_NS, "1"]);
+    let mut hp = hp.high_priority(&daemon).start();
+    hp.wait_for("launched", 1);
+    let be = gpu.job("be", Program::Linked("steady"));
+    let be = be.best_effort(&daemon).start();
+    daemon.wait_until_held("be");
+    (gpu, daemon, hp, be)
+}
+
+/// The job goes on, ends well, and nothing that it asked for was lost.
+fn expect_to_go_on(gpu: &Gpu, label: &str, mut process: Process, rounds: usize) {
+    process.wait_for_new("round", rounds);
+    let ended = process.finish().expect_success();
+    let device = gpu.counts(label);
+    assert_eq!(device["launches"], ended.asked("launches"), "{device:#}");
+}
+
+#[test]
+fn without_a_daemon_a_job_runs_unmanaged_and_says_so_once() {
+    let gpu = Gpu::start("mps");
+    let alone = gpu.job("alone", Program::Linked("work"));
+    let alone = alone.args(&["linked", "10", "3"]).run();
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let job = gpu.job("job", Program::Linked("work"));
+        let job = job.args(&["linked", "10", "3"]);
+        let ended = job.under(&gpu.path("nobody.sock"), class).run();
+        assert_eq!((ended.code(), &ended.output), (3, &alone.output));
+        assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
+        assert!(ended.errors.contains("nobody.sock"), "{ended:#?}");
+        assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
+    }
+}
+
+#[test]
+fn jobs_that_are_not_held_go_on_when_the_daemon_is_killed() {
+    for policy in [
+        "on_daemon_loss = \"run\"",
+        "on_daemon_loss = \"hold\"\nmax_hold_ms = 5",
+    ] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon(policy);
+        let hp = gpu.job("hp", Program::Linked("steady"));
+        let be = gpu.job("be", Program::Linked("steady"));
+        let mut hp = hp.high_priority(&daemon).start();
+        let mut be = be.best_effort(&daemon).start();
+        hp.wait_for("round", 5);
+        be.wait_for("round", 5);
+        daemon.signal(Signal::KILL);
+        daemon.finish();
+        expect_to_go_on(&gpu, "hp", hp, 5);
+        expect_to_go_on(&gpu, "be", be, 5);
+    }
+}
+
+#[test]
+fn a_held_job_runs_when_the_daemon_is_killed_and_loss_means_run() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let (gpu, daemon, hp, be) = held_beside_a_hung_one(policy);
+    daemon.signal(Signal::KILL);
+    daemon.finish();
+    expect_to_go_on(&gpu, "be", be, 5);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn a_held_job_is_held_for_max_hold_at_most_when_the_daemon_is_killed_and_loss_means_hold() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 30\non_daemon_loss = \"hold\"";
+    let (gpu, daemon, hp, be) = held_beside_a_hung_one(policy);
+    daemon.signal(Signal::KILL);
+    daemon.finish();
+    expect_to_go_on(&gpu, "be", be, 2);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn sigterm_ends_the_daemon_in_order_and_held_jobs_go_on() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000";
+    let (gpu, daemon, hp, be) = held_beside_a_hung_one(policy);
+    let socket = daemon.socket().to_owned();
+    daemon.signal(Signal::TERM);
+    daemon.finish().expect_success();
+    assert!(!socket.exists());
+    expect_to_go_on(&gpu, "be", be, 5);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
+    let gpu = Gpu::start("mps");
+    let first = gpu.daemon("");
+    first.signal(Signal::KILL);
+    first.finish();
+    assert!(
+        gpu.path("pillion.sock").exists(),
+        "a killed daemon leaves its socket behind"
+    );
+    let second = gpu.daemon("");
+    let job = gpu.job("job", Program::Linked("work"));
+    let job = job.args(&["linked", "10", "0"]);
+    let ended = job.best_effort(&second).run().expect_success();
+    gpu.expect_equal_counts("job", &ended, &second);
+}

@@ -1,0 +1,210 @@
+//! `pillion demo`: repeatable to the byte, and on Orion's own traces as good as it must be.
+//!
+//! Orion's files are not part of the repository. They are looked for in `PILLION_DATA`, by default `../shared/data`
+//! beside the workspace; without them these tests say so and pass, unless `PILLION_REQUIRE_DATA=1`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::{Ended, Process, cargo_folder, clean_command, pillion, workspace};
+
+/// The folder of Orion's files, or `None`, said aloud, where it is absent.
+pub(crate) fn orion_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("PILLION_DATA")
+        .map_or_else(|| workspace().join("../shared/data"), PathBuf::from)
+        .join("orion");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let is_required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
+    let folder = folder.display();
+    assert!(
+        !is_required,
+        "PILLION_REQUIRE_DATA=1 and no folder {folder}"
+    );
+    eprintln!("skipped: no folder {folder}");
+    None
+}
+
+fn demo(arguments: &[&str]) -> Ended {
+    cargo_folder();
+    let mut command = clean_command(pillion());
+    command.arg("demo").args(arguments);
+    // A phase may take longer than the patience of a test with a silent process; the demo has its own.
+    Process::start("pillion demo", command).finish_whenever()
+}
+
+fn demo_json(arguments: &[&str]) -> Value {
+    let ended = demo(&[arguments, &["--json"]].concat()).expect_success();
+    serde_json::from_str(&ended.output).unwrap()
+}
+
+/// A number of the results, which must be there.
+fn number(results: &Value, pointer: &str) -> f64 {
+    let value = results.pointer(pointer).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("no number at {pointer} in {results:#}"))
+}
+
+/// In every phase all that counted have counted the same.
+fn expect_counts_to_agree(results: &Value) {
+    for (phase, jobs) in results["counts"].as_object().unwrap() {
+        for (job, counts) in jobs.as_object().unwrap() {
+            for counted in ["launches", "copied_h2d_bytes", "copied_d2h_bytes"] {
+                let program = &counts["program"][counted];
+                assert!(program.as_u64() > Some(0), "{phase} {job} {counted}");
+                assert_eq!(
+                    &counts["device"][counted], program,
+                    "{phase} {job} {counted}"
+                );
+                if phase.ends_with("_pillion") {
+                    assert_eq!(
+                        &counts["pillion"][counted], program,
+                        "{phase} {job} {counted}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_output_to_the_byte() {
+    let arguments = ["--seconds", "2", "--seed", "7", "--json"];
+    let first = demo(&arguments).expect_success().output;
+    let second = demo(&arguments).expect_success().output;
+    assert_eq!(first, second);
+    let other = demo(&["--seconds", "2", "--seed", "8", "--json"]);
+    assert_ne!(first, other.expect_success().output);
+}
+
+#[test]
+fn the_results_have_every_key_of_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/folder");
+    let results = demo_json(&["--seconds", "1", "--out", out.to_str().unwrap()]);
+    assert_eq!(results["schema_version"], 1);
+    assert_eq!(results["device"], "V100-SXM2-16GB");
+    assert_eq!(results["software_gpu"], true);
+    assert_eq!(results["seed"], 1);
+    for phase in [
+        "hp_solo",
+        "timeslice",
+        "timeslice_pillion",
+        "mps",
+        "mps_pillion",
+    ] {
+        for key in ["p50_ms", "p95_ms", "p99_ms", "requests"] {
+            number(&results, &format!("/phases/{phase}/hp/{key}"));
+        }
+    }
+    for phase in [
+        "be_solo",
+        "timeslice",
+        "timeslice_pillion",
+        "mps",
+        "mps_pillion",
+    ] {
+        number(&results, &format!("/phases/{phase}/be/per_s"));
+    }
+    for phase in ["timeslice_pillion", "mps_pillion"] {
+        for key in ["be_launches_beside_hp", "be_launches_held"] {
+            number(&results, &format!("/phases/{phase}/{key}"));
+        }
+    }
+    assert!(results["phases"]["hp_solo"]["be"].is_null());
+    assert!(results["phases"]["be_solo"]["hp"].is_null());
+    expect_counts_to_agree(&results);
+    let written = std::fs::read_to_string(out.join("results.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), results);
+}
+
+#[test]
+fn every_policy_runs_and_prints_a_table_of_six_phases() {
+    for policy in ["none", "temporal"] {
+        let ended = demo(&["--seconds", "0.5", "--policy", policy]).expect_success();
+        let phases = ["alone", "time-sliced", "MPS"];
+        let rows = ended.output.lines();
+        let rows = rows.filter(|line| phases.iter().any(|phase| line.contains(phase)));
+        assert!(rows.count() >= 6, "{ended:#?}");
+        assert!(ended.output.contains("counted by programs"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn on_orions_traces_pillion_protects_the_high_priority_job_and_lets_the_other_work() {
+    let Some(orion) = orion_folder() else {
+        return;
+    };
+    let trace = |name: &str| orion.join("model_kernels").join(name).display().to_string();
+    let (hp, be) = (trace("resnet50_4_fwd"), trace("resnet50_32_fb1"));
+    let results = demo_json(&["--hp", &hp, "--be", &be]);
+    println!("{:#}", results["phases"]);
+    for phase in [
+        "hp_solo",
+        "timeslice",
+        "timeslice_pillion",
+        "mps",
+        "mps_pillion",
+    ] {
+        let requests = number(&results, &format!("/phases/{phase}/hp/requests"));
+        assert!(requests >= 150.0, "{phase}: {requests} requests");
+    }
+    expect_counts_to_agree(&results);
+    let p99_ms = |phase: &str| number(&results, &format!("/phases/{phase}/hp/p99_ms"));
+    let be_per_s = |phase: &str| number(&results, &format!("/phases/{phase}/be/per_s"));
+    let (solo_ms, shared_ms) = (p99_ms("hp_solo"), p99_ms("mps_pillion"));
+    assert!(
+        shared_ms <= 1.35 * solo_ms,
+        "{shared_ms} ms, solo {solo_ms} ms"
+    );
+    assert!(shared_ms < p99_ms("mps"));
+    assert!(p99_ms("timeslice_pillion") < p99_ms("timeslice"));
+    let share = be_per_s("mps_pillion") / be_per_s("be_solo");
+    assert!(
+        share >= 0.60,
+        "best-effort has {share:.2} of its rate alone"
+    );
+    assert!(number(&results, "/phases/mps_pillion/be_launches_beside_hp") > 0.0);
+}
+
+/// The rows of an Orion file whose kernels are bound by computing, as a file.
+fn only_compute(orion: &Path, name: &str, folder: &Path) -> String {
+    let text = std::fs::read_to_string(orion.join("model_kernels").join(name)).unwrap();
+    let mut lines = text.lines();
+    let mut kept = format!("{}\n", lines.next().unwrap());
+    for line in lines.filter(|line| line.split(',').nth(1) == Some("1")) {
+        writeln!(kept, "{line}").unwrap();
+    }
+    let path = folder.join(name);
+    std::fs::write(&path, kept).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn of_one_class_nothing_goes_beside_a_busy_high_priority_job_but_counted_slips() {
+    let Some(orion) = orion_folder() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let hp = only_compute(&orion, "resnet50_4_fwd", folder.path());
+    let be = only_compute(&orion, "resnet50_32_fb1", folder.path());
+    let results = demo_json(&["--hp", &hp, "--be", &be]);
+    println!("{:#}", results["counts"]["mps_pillion"]["be"]);
+    expect_counts_to_agree(&results);
+    assert_eq!(
+        number(&results, "/phases/mps_pillion/be_launches_beside_hp"),
+        0.0
+    );
+    let pillion = |name: &str| number(&results, &format!("/counts/mps_pillion/be/pillion/{name}"));
+    let beside = "/counts/mps_pillion/be/device/launches_beside_others";
+    let (beside, excused) = (
+        number(&results, beside),
+        pillion("slips") + pillion("launches_forced"),
+    );
+    assert!(
+        beside <= excused,
+        "{beside} launches beside the other, {excused} slips"
+    );
+}

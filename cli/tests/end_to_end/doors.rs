@@ -1,0 +1,94 @@
+//! A program runs as it would without Pillion, whichever way it finds the driver, and everybody counts the same.
+
+use protocol::hello::JobClass;
+
+use crate::common::{Gpu, Program};
+
+/// What `work` is told to end with.
+const STATUS: &str = "7";
+
+/// Runs `work` alone and in both classes, and compares.
+fn expect_unchanged(program: Program, door: &str) {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"orion\"");
+    let arguments = [door, "40", STATUS];
+    let alone = gpu.job("alone", program).args(&arguments).run();
+    assert_eq!(alone.code(), 7, "{alone:#?}");
+    assert_eq!(alone.errors, "");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, program).args(&arguments);
+        let ended = job.under(daemon.socket(), class).run();
+        assert_eq!(ended.output, alone.output, "{label}: {ended:#?}");
+        assert_eq!(ended.code(), 7, "{label}: {ended:#?}");
+        assert_eq!(ended.errors, "", "{label}");
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        let job = daemon.job(label);
+        assert_eq!(job["class"], label, "{job:#}");
+        let totals = daemon.totals(label);
+        assert_eq!(totals["panics_caught"], 0, "{totals:#}");
+        assert_eq!(totals["frees"], 3, "{totals:#}");
+        let device = gpu.counts(label);
+        for counted in ["allocations", "allocated_bytes", "frees"] {
+            assert_eq!(totals[counted], device[counted], "{counted} of {label}");
+        }
+    }
+}
+
+#[test]
+fn a_linked_program_runs_unchanged() {
+    expect_unchanged(Program::Linked("work"), "linked");
+}
+
+#[test]
+fn a_program_that_asks_dlsym_runs_unchanged() {
+    expect_unchanged(Program::Unlinked("work"), "dlsym");
+}
+
+#[test]
+fn a_program_that_asks_cu_get_proc_address_through_itself_runs_unchanged() {
+    expect_unchanged(Program::Unlinked("work"), "proc");
+}
+
+#[test]
+fn per_thread_launches_found_by_dlsym_run_unchanged() {
+    expect_unchanged(Program::Unlinked("work"), "dlsym-ptsz");
+}
+
+#[test]
+fn per_thread_launches_found_by_cu_get_proc_address_run_unchanged() {
+    expect_unchanged(Program::Unlinked("work"), "proc-ptsz");
+}
+
+#[test]
+fn the_time_sliced_mode_runs_both_classes_at_once_and_counts_the_same() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = gpu.daemon("");
+    let hp = gpu.job("hp", Program::Linked("steady"));
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut hp = hp.high_priority(&daemon).start();
+    let mut be = be.best_effort(&daemon).start();
+    for _ in 0..20 {
+        hp.wait_for("round", 1);
+        be.wait_for("round", 1);
+    }
+    for (label, process) in [("hp", hp), ("be", be)] {
+        let ended = process.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+    }
+}
+
+#[test]
+fn a_program_that_never_touches_cuda_never_meets_the_daemon() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut command = gpu.command("/bin/echo");
+    command
+        .arg("untouched")
+        .env("LD_PRELOAD", crate::common::library())
+        .env("PILLION_JOB", "echo")
+        .env("PILLION_SOCKET", daemon.socket());
+    let ended = crate::common::collect(command).expect_success();
+    assert_eq!((&*ended.output, &*ended.errors), ("untouched\n", ""));
+    assert!(daemon.job("echo").is_null());
+}

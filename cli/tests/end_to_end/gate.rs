@@ -1,0 +1,156 @@
+//! What a best-effort launch meets at the gate, end to end.
+
+use rustix::process::Signal;
+
+use crate::common::{Daemon, Gpu, Process, Program};
+
+/// A kernel that outlasts every test, ns.
+const FOR_EVER_NS: &str = "3600000000000";
+
+fn hang(gpu: &Gpu, daemon: &Daemon, block_ns: &str, launches: &str) -> Process {
+    let hp = gpu.job("hp", Program::Linked("hang"));
+    let hp = hp.args(&[block_ns, launches]);
+    let mut hp = hp.high_priority(daemon).start();
+    hp.wait_for("launched", 1);
+    hp
+}
+
+#[test]
+fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
+    const MAX_HOLD_NS: u64 = 20_000_000;
+    for sharing in ["mps", "timeslice"] {
+        let gpu = Gpu::start(sharing);
+        let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
+        // It never synchronises, so only Pillion's own events could tell that its work is done.
+        let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+        let be = gpu.job("be", Program::Linked("steady"));
+        let mut be = be.best_effort(&daemon).start();
+        daemon.wait_until_held("be");
+        be.wait_for("round", 2);
+        let ended = be.finish().expect_success();
+        gpu.expect_equal_counts("be", &ended, &daemon);
+        let [forced, held, held_ns] =
+            ["launches_forced", "launches_held", "held_ns"].map(|name| daemon.total("be", name));
+        assert!(
+            forced > 0 && held >= forced,
+            "{forced} forced of {held} held"
+        );
+        assert!(
+            held_ns >= forced * MAX_HOLD_NS,
+            "{held_ns} ns, {forced} forced"
+        );
+        assert_eq!(daemon.total("be", "holds_interrupted"), 0);
+        hp.finish().expect_success();
+    }
+}
+
+#[test]
+fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_is_done() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    // A second of work in 100 kernels.
+    let hp = hang(&gpu, &daemon, "10000000", "100");
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("round", 5);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut be = be.best_effort(&daemon).start();
+    daemon.wait_until_held("be");
+    hp.signal(Signal::KILL);
+    be.wait_for("round", 5);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+}
+
+#[test]
+fn a_signal_ends_the_wait_and_its_handler_runs() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu.job("be", Program::Linked("handler"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("ready", 1);
+    daemon.wait_until_held("be");
+    be.signal(Signal::USR1);
+    be.wait_for("handled", 1);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert_eq!(ended.asked("launches"), 1);
+    assert!(daemon.total("be", "holds_interrupted") >= 1);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn a_job_that_waits_at_the_gate_dies_of_sigterm_as_it_would_without_us() {
+    use std::os::unix::process::ExitStatusExt;
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu.job("be", Program::Linked("steady"));
+    let be = be.best_effort(&daemon).start();
+    daemon.wait_until_held("be");
+    be.signal(Signal::TERM);
+    assert_eq!(be.finish().status.signal(), Some(15));
+    daemon.wait_for_clients("be", 0);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn killing_one_best_effort_client_leaves_the_others_alone() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let start = |label: &str| {
+        let job = gpu.job(label, Program::Linked("steady"));
+        let job = match label {
+            "hp" => job.high_priority(&daemon),
+            _ => job.best_effort(&daemon),
+        };
+        let mut process = job.start();
+        process.wait_for("round", 3);
+        process
+    };
+    let (mut hp, mut first, second) = (start("hp"), start("first"), start("second"));
+    daemon.wait_for_clients("second", 1);
+    second.signal(Signal::KILL);
+    daemon.wait_for_clients("second", 0);
+    hp.wait_for_new("round", 5);
+    first.wait_for_new("round", 5);
+    for label in ["hp", "first"] {
+        let clients = daemon.job(label)["clients"].clone();
+        assert_eq!(clients.as_array().unwrap().len(), 1, "{label}");
+    }
+    let job = daemon.job("second");
+    assert_eq!(job["in_flight_ns"], 0, "{job:#}");
+    assert!(job["ended_ns"].is_u64(), "{job:#}");
+    for (label, process) in [("hp", hp), ("first", first)] {
+        let ended = process.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+    }
+}
+
+#[test]
+fn with_the_policy_none_nobody_is_ever_held() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"none\"\nmax_hold_ms = 60000");
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("round", 10);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+    hp.finish().expect_success();
+}

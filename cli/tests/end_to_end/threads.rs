@@ -1,0 +1,87 @@
+//! Many threads, and threads that end while others, or they themselves, wait at the gate.
+
+use crate::common::{Daemon, Gpu, Process, Program};
+
+/// A kernel that outlasts every test, ns.
+const FOR_EVER_NS: &str = "3600000000000";
+
+/// A GPU on which a high-priority job never comes to an end.
+fn hung(policy: &str) -> (Gpu, Daemon, Process) {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon(&format!("name = \"temporal\"\n{policy}"));
+    let hp = gpu
+        .job("hp", Program::Linked("hang"))
+        .args(&[FOR_EVER_NS, "1"]);
+    let mut hp = hp.high_priority(&daemon).start();
+    hp.wait_for("launched", 1);
+    (gpu, daemon, hp)
+}
+
+/// `threads`, best-effort, at the gate.
+fn held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
+    let job = gpu.job("be", Program::Linked("threads")).args(arguments);
+    let mut process = job.best_effort(daemon).start();
+    process.wait_for("started", 1);
+    daemon.wait_until_held("be");
+    process
+}
+
+#[test]
+fn more_threads_than_rings_launch_at_once_and_nothing_is_lost() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for label in ["hp", "be"] {
+        let job = gpu.job(label, Program::Linked("threads"));
+        let job = job.args(&["join", "100", "30"]);
+        let job = match label {
+            "hp" => job.high_priority(&daemon),
+            _ => job.best_effort(&daemon),
+        };
+        let ended = job.run().expect_success();
+        assert_eq!(ended.asked("launches"), 3000);
+        assert_eq!(ended.errors, "");
+        gpu.expect_equal_counts(label, &ended, &daemon);
+    }
+}
+
+#[test]
+fn many_threads_at_the_gate_are_all_freed_by_max_hold() {
+    let (gpu, daemon, hp) = hung("max_hold_ms = 5");
+    let process = held_threads(&gpu, &daemon, &["join", "100", "3"]);
+    let ended = process.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert!(daemon.total("be", "launches_forced") > 0);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn a_process_exits_while_its_threads_wait_at_the_gate() {
+    for (how, code) in [("exit", 5), ("return", 6)] {
+        let (gpu, daemon, hp) = hung("max_hold_ms = 60000");
+        let process = held_threads(&gpu, &daemon, &[how, "8", "1000"]);
+        assert_eq!(process.finish().code(), code);
+        daemon.wait_for_clients("be", 0);
+        assert_eq!(daemon.job("hp")["clients"].as_array().unwrap().len(), 1);
+        hp.finish().expect_success();
+    }
+}
+
+#[test]
+fn a_process_whose_main_thread_has_left_ends_with_its_last_thread() {
+    let (gpu, daemon, hp) = hung("max_hold_ms = 2");
+    let process = held_threads(&gpu, &daemon, &["leave", "8", "25"]);
+    process.finish().expect_success();
+    assert_eq!(daemon.total("be", "launches"), 200);
+    assert_eq!(gpu.counts("be")["launches"], 200);
+    hp.finish().expect_success();
+}
+
+#[test]
+fn threads_that_are_cancelled_while_they_wait_end_at_their_own_cancellation_point() {
+    let (gpu, daemon, hp) = hung("max_hold_ms = 200");
+    let process = held_threads(&gpu, &daemon, &["cancel", "8", "100000"]);
+    let ended = process.finish().expect_success();
+    assert!(ended.output.contains("cancelled 8 of 8\n"), "{ended:#?}");
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    hp.finish().expect_success();
+}

@@ -1,0 +1,57 @@
+/* threads HOW THREADS LAUNCHES: threads that launch at the same time, and how they end.
+ *
+ *   join     they launch LAUNCHES each and are joined; the result is checked
+ *   exit     main calls exit(5) when standard input ends, wherever they are
+ *   leave    main leaves by pthread_exit at once; the process ends with its last thread
+ *   cancel   main cancels all of them when standard input ends, and joins them
+ *   return   main returns 6 when standard input ends, wherever they are
+ */
+#include "cuda_min.h"
+
+static struct work work;
+static unsigned long launches_each;
+
+static void *run(void *unused) {
+    CUstream stream;
+    (void)unused;
+    CHECK(cu.CtxSetCurrent(work.context));
+    CHECK(cu.StreamCreate(&stream, 0));
+    for (unsigned long i = 0; i < launches_each; i++) {
+        work_launch(&work, stream);
+        pthread_testcancel();
+    }
+    CHECK(cu.StreamSynchronize(stream));
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    const char *how = argv[1];
+    unsigned count = (unsigned)atoi(argv[2]);
+    launches_each = strtoul(argv[3], NULL, 10);
+    pthread_t *threads = calloc(count, sizeof *threads);
+    open_door("linked");
+    work_open(&work, PLAIN_IMAGE);
+    for (unsigned i = 0; i < count; i++)
+        if (pthread_create(&threads[i], NULL, run, NULL) != 0) return 3;
+    say("started");
+    if (strcmp(how, "leave") == 0) pthread_exit(NULL);
+    if (strcmp(how, "join") != 0) wait_until_told_to_end();
+    if (strcmp(how, "exit") == 0) exit(5);
+    if (strcmp(how, "return") == 0) return 6;
+    unsigned cancelled = 0;
+    if (strcmp(how, "cancel") == 0)
+        for (unsigned i = 0; i < count; i++) pthread_cancel(threads[i]);
+    for (unsigned i = 0; i < count; i++) {
+        void *result;
+        if (pthread_join(threads[i], &result) != 0) return 4;
+        cancelled += result == PTHREAD_CANCELED;
+    }
+    if (strcmp(how, "cancel") == 0) {
+        printf("cancelled %u of %u\n", cancelled, count);
+        fflush(stdout);
+    }
+    work_check(&work);
+    say_asked();
+    return 0;
+}
