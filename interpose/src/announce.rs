@@ -18,7 +18,7 @@ use crate::streams::Slot;
 /// Says that a launch is about to be made; its sequence number in the stream.
 #[inline]
 pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) -> u64 {
-    let seq = slot.seq.fetch_add(1, Ordering::Relaxed) + 1;
+    let seq = slot.next_seq();
     // What the profile does not know travels as 0, not as our guess.
     let (expected_ns, sm_needed) = if known.is_profiled {
         (known.kernel.expected_ns, known.kernel.sm_needed)
@@ -45,9 +45,8 @@ pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) ->
 pub(crate) fn handle_launched(client: &Client, index: u32, slot: &Slot, seq: u64, accepted: bool) {
     // A launch that was refused never runs, so the mark behind it is the mark before it. If all
     // before it is complete the daemon hears at once, else with the next completion.
-    let was_last = !accepted && slot.completed.load(Ordering::Relaxed) + 1 == seq;
-    // Release pairs with the loads of whoever takes a mark: the launch has been made.
-    slot.issued.store(seq, Ordering::Release);
+    let was_last = !accepted && slot.completed() + 1 == seq;
+    slot.set_issued(seq);
     if was_last {
         slot.advance(seq);
         tell(client, index, slot);
@@ -56,7 +55,7 @@ pub(crate) fn handle_launched(client: &Client, index: u32, slot: &Slot, seq: u64
 
 /// Tells the daemon how far a stream has come, if it does not know.
 pub(crate) fn tell(client: &Client, index: u32, slot: &Slot) {
-    let completed = slot.completed.load(Ordering::Acquire);
+    let completed = slot.completed();
     if slot.told.load(Ordering::Relaxed) >= completed {
         return;
     }

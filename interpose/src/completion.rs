@@ -25,7 +25,7 @@ pub(crate) struct Mark {
 /// The mark behind everything launched on a stream.
 pub(crate) fn mark_of_stream(client: &Client, stream: Stream) -> Option<Mark> {
     let slot = STREAMS.existing(stream, client.home())?;
-    let mark = STREAMS.slot(slot)?.issued.load(Ordering::Acquire);
+    let mark = STREAMS.slot(slot)?.issued();
     Some(Mark { slot, mark })
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn marks_of_context(client: &Client, context: CUcontext) -> Vec<Mark>
         })
         .map(|(index, slot)| Mark {
             slot: index,
-            mark: slot.issued.load(Ordering::Acquire),
+            mark: slot.issued(),
         })
         .collect()
 }

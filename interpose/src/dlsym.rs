@@ -119,9 +119,6 @@ extern "C" fn decide(handle: *mut c_void, symbol: *const c_char) -> *mut c_void 
     let Some(hook) = exports::hook_of(index) else {
         return JUMP;
     };
-    if is_disabled() {
-        return JUMP;
-    }
     // SAFETY: the arguments of the call we are in. The handle is not RTLD_NEXT, the only one whose
     // meaning depends on the caller; for RTLD_DEFAULT see below.
     let mut found = unsafe { real_dlsym(handle, symbol) };
@@ -138,7 +135,7 @@ extern "C" fn decide(handle: *mut c_void, symbol: *const c_char) -> *mut c_void 
     }
     match real::loaded(index) {
         // Only what the driver itself exports under that name is replaced.
-        Some(driver) if driver.as_ptr() == found => hook,
+        Some(driver) if driver.as_ptr() == found && !is_disabled() => hook,
         _ if handle == libc::RTLD_DEFAULT => found,
         _ => JUMP,
     }

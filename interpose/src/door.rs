@@ -35,24 +35,30 @@ pub(crate) fn pass<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, B, CUresult),
 ) -> CUresult {
-    if lifecycle::phase() == Phase::Inert || INSIDE.get() {
+    if lifecycle::phase() == Phase::Inert {
         return real(None);
     }
-    let _inside = Inside::enter();
-    let errno = Errno::of_thread();
-    let found = errno.read();
-    let prepared = guarded(index, || {
-        let client = lifecycle::handle_call(index);
-        (client, before(client))
-    });
-    errno.write(found);
-    let result = real(prepared.as_ref().map(|(_, prepared)| prepared));
-    if let Some((client, prepared)) = prepared {
-        let left = errno.read();
-        guarded(index, || after(client, prepared, result));
-        errno.write(left);
-    }
-    result
+    // One access for the whole call: in a library each is a call of its own.
+    INSIDE.with(|inside| {
+        if inside.get() {
+            return real(None);
+        }
+        let _inside = Inside::enter(inside);
+        let errno = Errno::of_thread();
+        let found = errno.read();
+        let prepared = guarded(index, || {
+            let client = lifecycle::handle_call(index);
+            (client, before(client))
+        });
+        errno.write(found);
+        let result = real(prepared.as_ref().map(|(_, prepared)| prepared));
+        if let Some((client, prepared)) = prepared {
+            let left = errno.read();
+            guarded(index, || after(client, prepared, result));
+            errno.write(left);
+        }
+        result
+    })
 }
 
 /// Runs what follows a real call that was made without [`pass`].
@@ -118,22 +124,19 @@ fn handle_panic(index: usize) {
     log::say(Level::Debug, format_args!("panic in hook {symbol:?}"));
 }
 
-/// Set while a thread is inside a hook; puts back what it found.
-struct Inside {
-    before: bool,
-}
+/// Set while a thread is inside a hook.
+struct Inside<'a>(&'a Cell<bool>);
 
-impl Inside {
-    fn enter() -> Self {
-        Self {
-            before: INSIDE.replace(true),
-        }
+impl<'a> Inside<'a> {
+    fn enter(inside: &'a Cell<bool>) -> Self {
+        inside.set(true);
+        Self(inside)
     }
 }
 
-impl Drop for Inside {
+impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        INSIDE.set(self.before);
+        self.0.set(false);
     }
 }
 

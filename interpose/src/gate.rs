@@ -202,11 +202,14 @@ impl<'a> Hold<'a> {
     /// When the daemon was last known to be there. One that sleeps is given from our ring on.
     fn heard_ns(&self) -> u64 {
         let daemon = self.client.daemon;
+        // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
+        // is awake. In the other order an old heartbeat could be taken for that of an awake daemon.
+        let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
-        if daemon.asleep.load(Ordering::Acquire) == 0 {
-            heartbeat_ns
-        } else {
+        if is_asleep {
             heartbeat_ns.max(self.begun_ns)
+        } else {
+            heartbeat_ns
         }
     }
 }

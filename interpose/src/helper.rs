@@ -20,6 +20,7 @@ use std::io;
 use std::thread::Builder;
 
 use abi::types::CUresult;
+use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
 use crate::marks::{self, Recorded};
@@ -36,12 +37,13 @@ const STACK_BYTES: usize = 512 << 10;
 /// Times that an exiting process gives way to the helper in a driver call.
 const PATIENCE_MAX: u32 = 100_000;
 
-/// Non-zero while the helper sleeps until it is rung, or is about to.
-static ASLEEP: AtomicU32 = AtomicU32::new(0);
+/// Non-zero while the helper sleeps until it is rung, or is about to. On a line of its own: every
+/// best-effort launch reads it, and the helper writes to its other words all the time.
+static ASLEEP: Line<AtomicU32> = Line(AtomicU32::new(0));
 /// The process exits: the helper must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
 /// The helper is in the driver, or about to.
-static IN_DRIVER: AtomicBool = AtomicBool::new(false);
+static IN_DRIVER: Line<AtomicBool> = Line(AtomicBool::new(false));
 
 /// Starts the thread.
 pub(crate) fn start(client: &'static Client) -> io::Result<()> {
@@ -118,7 +120,7 @@ impl Helper {
         }
         let mut is_busy = false;
         for (index, slot) in STREAMS.used() {
-            if !self.is_wanted(slot) {
+            if !self.is_wanted(slot) || !can_progress(slot) {
                 continue;
             }
             IN_DRIVER.store(true, Ordering::SeqCst);
@@ -174,7 +176,7 @@ impl Helper {
 
     /// What the driver will not speak about is over: its context is broken or gone.
     fn give_up_on(&self, index: u32, slot: &Slot) {
-        completion::complete(self.client, index, slot.issued.load(Ordering::SeqCst));
+        completion::complete(self.client, index, slot.issued());
     }
 
     /// Makes the context current in this thread.

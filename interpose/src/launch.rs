@@ -1,7 +1,6 @@
 //! A kernel launch, before and after the driver's call.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering;
 
 use abi::types::{CUfunction, CUresult};
 use protocol::pages::{Counter, LeasePage};
@@ -144,8 +143,7 @@ fn handle_admitted(client: &Client, slot: Option<&Slot>, grant: &Grant) {
     let Some(slot) = slot else {
         return completion::count(client, grant.cost_ns);
     };
-    // SeqCst: before the look at whether the helper sleeps, see `helper`.
-    slot.issued.fetch_add(grant.cost_ns, Ordering::SeqCst);
+    slot.add_issued(grant.cost_ns);
     if slot.is_per_thread() && slot.event.is_idle() {
         record_own(slot);
     }

@@ -143,7 +143,7 @@ pub(crate) fn record_last(slot: &Slot, stream: CUstream) -> bool {
 }
 
 fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
-    let mark = slot.issued.load(Ordering::SeqCst);
+    let mark = slot.issued();
     let recorded = event_for(slot).map(|event| driver::record_event(event, stream));
     match recorded {
         Ok(CUresult::SUCCESS) => {

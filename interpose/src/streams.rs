@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUdevice, CUstream};
 use protocol::record::STREAMS_MAX;
+use protocol::sync::Line;
 
 use crate::client::Handle;
 use crate::contexts::CONTEXTS;
@@ -36,6 +37,9 @@ pub(crate) const OVERFLOW: u32 = STREAMS_MAX - 1;
 
 /// Places for keys: twice the slots, so that searches stay short.
 const KEYS: usize = 2 * SLOTS;
+
+/// The key of the legacy stream of the context in which the process attached.
+const LEGACY_KEY: u64 = 1;
 
 /// Attempts at the lock. It is held for about 100 ns by whoever makes or ends a stream.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
@@ -95,7 +99,7 @@ impl Stream {
     #[inline]
     fn key(self, context: u64) -> u64 {
         match self {
-            Self::Legacy => context & !7 | 1,
+            Self::Legacy => context & !7 | LEGACY_KEY,
             Self::PerThread => (mix(context) & !7) ^ (u64::from(sys::thread_id()) << 3) | 2,
             Self::Created(handle) => handle.0 as u64,
         }
@@ -119,6 +123,9 @@ pub(crate) struct Streams {
     /// The slot of the key at the same place.
     indices: [AtomicU32; KEYS],
     slots: [Slot; SLOTS],
+    /// Index plus one of the slot of the legacy stream, which most launches are on and which is
+    /// never destroyed; 0 before it has one.
+    legacy: AtomicU32,
     /// All slots in use are below this.
     high: AtomicU32,
     /// Held by whoever makes or ends a stream.
@@ -127,31 +134,38 @@ pub(crate) struct Streams {
     capturing: AtomicU32,
 }
 
-/// One stream. What is not documented is guarded by the lock.
+/// One stream.
 pub(crate) struct Slot {
-    state: AtomicU32,
-    kind: AtomicU32,
-    key: AtomicU64,
-    /// Handle, and owner for per-thread default streams.
-    handle: AtomicU64,
-    owner: AtomicU32,
-    context: AtomicU64,
-    is_foreign: AtomicBool,
-    /// Launches on it are recorded into a graph, as far as begin and end of captures tell.
-    is_capturing: AtomicBool,
-    /// What the application asked for, if the slot was made with the stream.
-    asked_priority: AtomicI32,
-    has_asked_priority: AtomicBool,
-    /// High-priority: the last sequence number given out.
-    pub(crate) seq: AtomicU64,
-    /// The mark behind the last launch that the driver took.
-    pub(crate) issued: AtomicU64,
-    /// The mark up to which everything is complete.
-    pub(crate) completed: AtomicU64,
+    launched: Line<Launched>,
+    /// The mark up to which everything is complete. On another line than what launches write: the
+    /// helper and waiting threads write here.
+    completed: Line<AtomicU64>,
     /// High-priority: the mark up to which the daemon was told.
     pub(crate) told: AtomicU64,
     /// See [`crate::marks`].
     pub(crate) event: Event,
+}
+
+/// What the stream is, written while its slot is nobody else's, and what launches write.
+struct Launched {
+    state: AtomicU32,
+    kind: AtomicU32,
+    key: AtomicU64,
+    handle: AtomicU64,
+    /// The thread whose default stream it is.
+    owner: AtomicU32,
+    /// Whether it is of a device that this process is not attached for.
+    is_foreign: AtomicBool,
+    /// Launches on it are recorded into a graph, as far as begin and end of captures tell.
+    is_capturing: AtomicBool,
+    context: AtomicU64,
+    /// What the application asked for, if the slot was made with the stream.
+    asked_priority: AtomicI32,
+    has_asked_priority: AtomicBool,
+    /// High-priority: the last sequence number given out.
+    seq: AtomicU64,
+    /// The mark behind the last launch that the driver took.
+    issued: AtomicU64,
 }
 
 /// What a slot's state says.
@@ -179,6 +193,7 @@ impl Streams {
             keys: Keys::new(),
             indices: [const { AtomicU32::new(0) }; KEYS],
             slots: [const { Slot::new() }; SLOTS],
+            legacy: AtomicU32::new(0),
             high: AtomicU32::new(0),
             lock: AtomicBool::new(false),
             capturing: AtomicU32::new(0),
@@ -201,7 +216,7 @@ impl Streams {
             },
         };
         match self.slot(index) {
-            Some(slot) if slot.is_foreign.load(Ordering::Relaxed) => Place::Foreign,
+            Some(slot) if slot.launched.is_foreign.load(Ordering::Relaxed) => Place::Foreign,
             Some(_) => Place::Slot(index),
             None => Place::Overflow,
         }
@@ -212,7 +227,11 @@ impl Streams {
     pub(crate) fn existing(&self, stream: Stream, home: Home) -> Option<u32> {
         let context = self.context_key(stream, home).ok()?;
         let index = self.find(stream.key(context))?;
-        let is_foreign = self.slot(index)?.is_foreign.load(Ordering::Relaxed);
+        let is_foreign = self
+            .slot(index)?
+            .launched
+            .is_foreign
+            .load(Ordering::Relaxed);
         (!is_foreign).then_some(index)
     }
 
@@ -222,16 +241,20 @@ impl Streams {
             return;
         };
         if let Some(slot) = self.slot(index) {
-            slot.asked_priority.store(asked_priority, Ordering::Relaxed);
-            slot.has_asked_priority.store(true, Ordering::Release);
+            slot.launched
+                .asked_priority
+                .store(asked_priority, Ordering::Relaxed);
+            slot.launched
+                .has_asked_priority
+                .store(true, Ordering::Release);
         }
     }
 
     /// The priority that the application asked for when it made the stream.
     pub(crate) fn asked_priority(&self, stream: Stream, home: Home) -> Option<i32> {
         let slot = self.slot(self.existing(stream, home)?)?;
-        let is_known = slot.has_asked_priority.load(Ordering::Acquire);
-        is_known.then(|| slot.asked_priority.load(Ordering::Relaxed))
+        let is_known = slot.launched.has_asked_priority.load(Ordering::Acquire);
+        is_known.then(|| slot.launched.asked_priority.load(Ordering::Relaxed))
     }
 
     /// A slot by its index.
@@ -257,7 +280,10 @@ impl Streams {
     /// Notes that a stream's capture began or ended.
     pub(crate) fn set_capturing(&self, index: u32, is_capturing: bool) {
         let Some(slot) = self.slot(index) else { return };
-        let was = slot.is_capturing.swap(is_capturing, Ordering::Relaxed);
+        let was = slot
+            .launched
+            .is_capturing
+            .swap(is_capturing, Ordering::Relaxed);
         match (was, is_capturing) {
             (false, true) => _ = self.capturing.fetch_add(1, Ordering::SeqCst),
             (true, false) => _ = self.capturing.fetch_sub(1, Ordering::SeqCst),
@@ -273,20 +299,29 @@ impl Streams {
         let place = self.keys.remove(stream.key(context))?;
         let index = self.indices.get(place)?.load(Ordering::Relaxed);
         self.set_capturing(index, false);
-        self.slot(index)?.state.store(DRAINING, Ordering::SeqCst);
+        self.slot(index)?
+            .launched
+            .state
+            .store(DRAINING, Ordering::SeqCst);
         Some(index)
     }
 
     /// Gives a drained slot to whoever needs one next.
     pub(crate) fn free(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
-            slot.has_asked_priority.store(false, Ordering::Relaxed);
+            slot.launched
+                .has_asked_priority
+                .store(false, Ordering::Relaxed);
             // Release pairs with the Acquire of whoever finds it free.
-            slot.state.store(FREE, Ordering::Release);
+            slot.launched.state.store(FREE, Ordering::Release);
         }
     }
 
+    #[inline]
     fn find(&self, key: u64) -> Option<u32> {
+        if key == LEGACY_KEY {
+            return self.legacy.load(Ordering::Acquire).checked_sub(1);
+        }
         let place = self.keys.find(key)?;
         Some(self.indices.get(place)?.load(Ordering::Relaxed))
     }
@@ -329,6 +364,9 @@ impl Streams {
         self.indices.get(place)?.store(index, Ordering::Relaxed);
         self.high.fetch_max(index + 1, Ordering::AcqRel);
         self.keys.publish(place, key);
+        if key == LEGACY_KEY {
+            self.legacy.store(index + 1, Ordering::Release);
+        }
         Some(index)
     }
 
@@ -340,13 +378,13 @@ impl Streams {
             return Some(index);
         }
         for slot in &self.slots {
-            if slot.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+            if slot.launched.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
                 && slot.state() == State::Live
                 && !slot.is_in_flight()
-                && !sys::is_thread_alive(slot.owner.load(Ordering::Relaxed))
+                && !sys::is_thread_alive(slot.launched.owner.load(Ordering::Relaxed))
             {
-                self.keys.remove(slot.key.load(Ordering::Relaxed));
-                slot.state.store(FREE, Ordering::Release);
+                self.keys.remove(slot.launched.key.load(Ordering::Relaxed));
+                slot.launched.state.store(FREE, Ordering::Release);
             }
         }
         (0..OVERFLOW).find(is_free)
@@ -395,22 +433,58 @@ impl Drop for Locked<'_> {
 impl Slot {
     const fn new() -> Self {
         Self {
-            state: AtomicU32::new(FREE),
-            kind: AtomicU32::new(KIND_LEGACY),
-            key: AtomicU64::new(0),
-            handle: AtomicU64::new(0),
-            owner: AtomicU32::new(0),
-            context: AtomicU64::new(0),
-            is_foreign: AtomicBool::new(false),
-            is_capturing: AtomicBool::new(false),
-            asked_priority: AtomicI32::new(0),
-            has_asked_priority: AtomicBool::new(false),
-            seq: AtomicU64::new(0),
-            issued: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
+            launched: Line(Launched {
+                state: AtomicU32::new(FREE),
+                kind: AtomicU32::new(KIND_LEGACY),
+                key: AtomicU64::new(0),
+                handle: AtomicU64::new(0),
+                owner: AtomicU32::new(0),
+                is_foreign: AtomicBool::new(false),
+                is_capturing: AtomicBool::new(false),
+                context: AtomicU64::new(0),
+                asked_priority: AtomicI32::new(0),
+                has_asked_priority: AtomicBool::new(false),
+                seq: AtomicU64::new(0),
+                issued: AtomicU64::new(0),
+            }),
+            completed: Line(AtomicU64::new(0)),
             told: AtomicU64::new(0),
             event: Event::new(),
         }
+    }
+
+    /// High-priority: numbers the next launch.
+    #[inline]
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.launched.seq.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// High-priority: the driver took, or refused, the launch of that number.
+    #[inline]
+    pub(crate) fn set_issued(&self, seq: u64) {
+        // Release pairs with the loads of whoever takes a mark: the launch has been made.
+        self.launched.issued.store(seq, Ordering::Release);
+    }
+
+    /// Best-effort: the driver took a launch of so many expected ns.
+    #[inline]
+    pub(crate) fn add_issued(&self, expected_ns: u64) {
+        // SeqCst: before the look at whether the helper sleeps, see `helper`.
+        self.launched
+            .issued
+            .fetch_add(expected_ns, Ordering::SeqCst);
+    }
+
+    /// The mark behind the last launch that the driver took.
+    #[inline]
+    pub(crate) fn issued(&self) -> u64 {
+        self.launched.issued.load(Ordering::SeqCst)
+    }
+
+    /// The mark up to which everything is complete.
+    #[inline]
+    pub(crate) fn completed(&self) -> u64 {
+        self.completed.load(Ordering::Acquire)
     }
 
     fn begin(&self, stream: Stream, key: u64, context: CUcontext, is_foreign: bool) {
@@ -420,22 +494,25 @@ impl Slot {
             Stream::Created(_) => (KIND_CREATED, 0),
         };
         let handle = stream.handle().0.expose_provenance() as u64;
-        self.kind.store(kind, Ordering::Relaxed);
-        self.key.store(key, Ordering::Relaxed);
-        self.handle.store(handle, Ordering::Relaxed);
-        self.owner.store(owner, Ordering::Relaxed);
-        self.context
+        self.launched.kind.store(kind, Ordering::Relaxed);
+        self.launched.key.store(key, Ordering::Relaxed);
+        self.launched.handle.store(handle, Ordering::Relaxed);
+        self.launched.owner.store(owner, Ordering::Relaxed);
+        self.launched
+            .context
             .store(Handle::from(context).0, Ordering::Relaxed);
-        self.is_foreign.store(is_foreign, Ordering::Relaxed);
-        self.is_capturing.store(false, Ordering::Relaxed);
+        self.launched
+            .is_foreign
+            .store(is_foreign, Ordering::Relaxed);
+        self.launched.is_capturing.store(false, Ordering::Relaxed);
         // Release pairs with the Acquire in `state`: a live slot is filled in.
-        self.state.store(LIVE, Ordering::Release);
+        self.launched.state.store(LIVE, Ordering::Release);
     }
 
     /// What it is for now.
     pub(crate) fn state(&self) -> State {
         // SeqCst orders it after taking the slot's event: see `marks`.
-        match self.state.load(Ordering::SeqCst) {
+        match self.launched.state.load(Ordering::SeqCst) {
             LIVE => State::Live,
             DRAINING => State::Draining,
             _ => State::Free,
@@ -445,26 +522,26 @@ impl Slot {
     /// The stream, as a handle that means it in this thread; `None` for another thread's default
     /// stream, which has no such handle.
     pub(crate) fn stream_here(&self) -> Option<CUstream> {
-        let is_others = self.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
-            && self.owner.load(Ordering::Relaxed) != sys::thread_id();
-        let handle = self.handle.load(Ordering::Relaxed) as usize;
+        let is_others = self.launched.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+            && self.launched.owner.load(Ordering::Relaxed) != sys::thread_id();
+        let handle = self.launched.handle.load(Ordering::Relaxed) as usize;
         (!is_others).then(|| CUstream(core::ptr::with_exposed_provenance_mut(handle)))
     }
 
     /// Whether it is a thread's default stream.
     pub(crate) fn is_per_thread(&self) -> bool {
-        self.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+        self.launched.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
     }
 
     /// The stream's context.
     pub(crate) fn context(&self) -> Handle {
-        Handle(self.context.load(Ordering::Relaxed))
+        Handle(self.launched.context.load(Ordering::Relaxed))
     }
 
     /// Whether anything launched is not known to be complete.
     #[inline]
     pub(crate) fn is_in_flight(&self) -> bool {
-        self.issued.load(Ordering::SeqCst) > self.completed.load(Ordering::Relaxed)
+        self.issued() > self.completed()
     }
 
     /// Moves `completed` up to `mark`; by how much.
@@ -526,13 +603,13 @@ mod tests {
     fn a_slot_is_used_again_when_it_has_drained_and_its_counts_go_on() {
         static STREAMS: Streams = Streams::new();
         let a = slot(STREAMS.place(created(64), HOME));
-        STREAMS.slot(a).unwrap().issued.store(5, Ordering::Relaxed);
+        STREAMS.slot(a).unwrap().set_issued(5);
         assert_eq!(STREAMS.take_out(created(64), HOME), Some(a));
         assert_eq!(STREAMS.existing(created(64), HOME), None);
         assert_ne!(slot(STREAMS.place(created(64), HOME)), a);
         STREAMS.free(a);
         assert_eq!(slot(STREAMS.place(created(256), HOME)), a);
-        assert_eq!(STREAMS.slot(a).unwrap().issued.load(Ordering::Relaxed), 5);
+        assert_eq!(STREAMS.slot(a).unwrap().issued(), 5);
     }
 
     #[test]
@@ -556,7 +633,14 @@ mod tests {
             slot(STREAMS.place(created(64 * index), HOME));
         }
         // join returns when the thread's function has; the kernel may see it a moment longer.
-        while sys::is_thread_alive(STREAMS.slot(ended).unwrap().owner.load(Ordering::Relaxed)) {
+        while sys::is_thread_alive(
+            STREAMS
+                .slot(ended)
+                .unwrap()
+                .launched
+                .owner
+                .load(Ordering::Relaxed),
+        ) {
             std::thread::yield_now();
         }
         assert_eq!(slot(STREAMS.place(created(8), HOME)), ended);
@@ -576,7 +660,7 @@ mod tests {
     #[test]
     fn marks_are_reached_once() {
         let slot = Slot::new();
-        slot.issued.store(10, Ordering::Relaxed);
+        slot.set_issued(10);
         assert!(slot.is_in_flight());
         assert_eq!(slot.advance(7), 7);
         assert_eq!(slot.advance(5), 0);

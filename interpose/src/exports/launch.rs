@@ -20,7 +20,6 @@ const ATTRIBUTES_MAX: usize = 24;
 macro_rules! launch_kernel {
     ($name:ident, $extended:ident, $flavour:expr) => {
         hook! {
-            #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
             $name(
                 function: CUfunction,
                 grid_x: c_uint,
@@ -128,7 +127,6 @@ launch_kernel_ex!(cuLaunchKernelEx_ptsz, Flavour::PerThread);
 macro_rules! launch_cooperative {
     ($name:ident, $flavour:expr) => {
         hook! {
-            #[expect(clippy::too_many_arguments, reason = "the driver's prototype")]
             $name(
                 function: CUfunction,
                 grid_x: c_uint,

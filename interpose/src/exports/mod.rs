@@ -24,7 +24,6 @@ use abi::types::CUresult;
 /// (with the application's arguments unless said otherwise), and what comes after.
 macro_rules! hook {
     (
-        $(#[$meta:meta])*
         $name:ident($($argument:ident: $type:ty),* $(,)?);
         before |$client_before:pat_param| $before:expr;
         call |$prepared:pat_param, $real:ident| $call:expr;
@@ -34,7 +33,6 @@ macro_rules! hook {
         ///
         /// # Safety
         /// As the driver's function.
-        $(#[$meta])*
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> abi::types::CUresult {
@@ -62,13 +60,11 @@ macro_rules! hook {
         }
     };
     (
-        $(#[$meta:meta])*
         $name:ident($($argument:ident: $type:ty),* $(,)?);
         before |$client_before:pat_param| $before:expr;
         after |$client_after:pat_param, $made:pat_param, $result:pat_param| $after:expr;
     ) => {
         hook! {
-            $(#[$meta])*
             $name($($argument: $type),*);
             before |$client_before| $before;
             // SAFETY: the application's own arguments, passed on.
@@ -77,12 +73,10 @@ macro_rules! hook {
         }
     };
     (
-        $(#[$meta:meta])*
         $name:ident($($argument:ident: $type:ty),* $(,)?);
         after |$client_after:pat_param, $result:pat_param| $after:expr;
     ) => {
         hook! {
-            $(#[$meta])*
             $name($($argument: $type),*);
             before |_| ();
             after |$client_after, (), $result| $after;

@@ -134,7 +134,7 @@ fn handle_ending(client: &Client, stream: CUstream) {
         helper::wake(client);
         return;
     }
-    let issued = slot.issued.load(core::sync::atomic::Ordering::Acquire);
+    let issued = slot.issued();
     completion::complete(client, index, issued);
     STREAMS.free(index);
 }

@@ -152,10 +152,10 @@ fn key(name: NameIndex, shape: &Shape) -> [u64; KEY_WORDS] {
 
 #[inline]
 fn probes(key: &[u64; KEY_WORDS]) -> impl Iterator<Item = usize> {
-    // A rotation between the words, so that equal ones do not cancel out.
-    let folded = key
-        .iter()
-        .fold(0, |folded: u64, &word| mix(folded.rotate_left(23) ^ word));
+    // Products that do not depend on each other, so that the processor makes them at once; the
+    // rotations keep equal words from cancelling out.
+    let [a, b, c, d] = key.map(mix);
+    let folded = mix(a ^ b.rotate_left(17) ^ c.rotate_left(31) ^ d.rotate_left(47));
     let first = (folded >> (64 - SHAPES_MAX.trailing_zeros())) as usize;
     (0..PROBES_MAX).map(move |step| (first + step) % SHAPES_MAX)
 }
