@@ -54,7 +54,7 @@ pub(crate) struct Device {
     copied_d2h_bytes: u64,
 }
 
-/// y += 1 · x with x[i] = i + 1: after n checks y[i] must be n · (i + 1), exactly.
+/// `y += 1 · x` with `x[i] = i + 1`: after n checks `y[i]` must be `n · (i + 1)`, exactly.
 #[derive(Debug)]
 struct Check {
     function: CUfunction,
