@@ -3,11 +3,11 @@
 //!
 //! | name   | parameters | effect |
 //! |--------|------------|--------|
-//! | fill   | f32 *x, f32 value, u32 n | x[i] = value |
-//! | add    | f32 *a, f32 *b, f32 *c, u32 n | c[i] = a[i] + b[i] |
-//! | saxpy  | f32 a, f32 *x, f32 *y, u32 n | y[i] = a · x[i] + y[i] |
+//! | fill   | f32 *x, f32 value, u32 n | x\[i\] = value |
+//! | add    | f32 *a, f32 *b, f32 *c, u32 n | c\[i\] = a\[i\] + b\[i\] |
+//! | saxpy  | f32 a, f32 *x, f32 *y, u32 n | y\[i\] = a · x\[i\] + y\[i\] |
 //! | gemm   | f32 *a, f32 *b, f32 *c, u32 m, u32 n, u32 k | c = a · b; a is m × k, b is k × n, rows first |
-//! | reduce | f32 *x, f32 *out, u32 n | out[0] = Σ x[i], from the first to the last |
+//! | reduce | f32 *x, f32 *out, u32 n | out\[0\] = Σ x\[i\], from the first to the last |
 //!
 //! All of n elements are computed whatever the grid is: the grid only decides what the launch occupies and for how long.
 //! The time is a roofline: operations at the device's peak or bytes at its peak bandwidth, whichever is longer, and a
