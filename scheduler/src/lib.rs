@@ -12,6 +12,7 @@
 //! | [`status`] | that, as JSON |
 //! | [`pages`] | shared pages, made and filled in |
 //! | [`socket`] | where clients find the daemon, and who may be it |
+//! | [`claim`] | one daemon per GPU, wherever it listens |
 //! | [`control`] | the thread that talks with clients |
 //! | [`daemon`] | the thread that decides, and both together |
 //!
@@ -26,6 +27,8 @@
 //!
 //! `unsafe` is in [`device`] only.
 
+#[forbid(unsafe_code)]
+pub mod claim;
 #[forbid(unsafe_code)]
 pub mod config;
 #[forbid(unsafe_code)]

@@ -15,6 +15,7 @@ use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use protocol::clock::Clock;
 use rustix::event::{Timespec, poll};
+use scheduler::claim::Claim;
 use scheduler::config::ConfigError;
 use scheduler::daemon::Stopper;
 use scheduler::{Config, Daemon, device, gpu, socket};
@@ -81,6 +82,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("{}", arguments.config.display()))?;
     let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
     let uuid = gpu.uuid.clone();
+    let _claim = Claim::take(&uuid)?;
     let daemon = Daemon::start(&config, gpu, &path, clock)?;
     end_on(signals, daemon.stopper())?;
     tracing::info!("ready: {uuid} socket {}", path.display());

@@ -41,6 +41,22 @@ pub enum SocketError {
         /// Its socket.
         socket: PathBuf,
     },
+    /// Another daemon schedules this GPU and listens elsewhere.
+    #[error("GPU {uuid} is held by {holder}")]
+    Claimed {
+        /// The GPU.
+        uuid: String,
+        /// The other daemon's process id and command line.
+        holder: String,
+    },
+    /// The GPU cannot be claimed.
+    #[error("claiming GPU {uuid}: {source}")]
+    Claim {
+        /// The GPU.
+        uuid: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// There is nowhere to put it.
     #[error(
         "no folder for the socket: not root, and XDG_RUNTIME_DIR is not set; set it, or [socket] \
