@@ -41,9 +41,23 @@ impl Failure {
 
     /// Says why on stderr.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("pillion: {:#}", self.error);
+        eprintln!("pillion: {}", told_once(&self.error));
         ExitCode::from(self.code)
     }
+}
+
+/// An error and its causes, without those that the text before them already tells.
+fn told_once(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            cause
+        } else if text.contains(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
 }
 
 /// Anything else: exit 1.

@@ -68,8 +68,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     command.env("PILLION_CLASS", class.name());
     command.env("PILLION_JOB", job_id());
     if let Some(profile) = &options.profile {
-        // Read here once, so that a bad file is refused before the job starts.
-        profiler::Profile::load(profile).map_err(Failure::usage)?;
+        // A file that cannot be used is no reason to keep a job from its work: the library says what
+        // is wrong with it, and takes the job's kernels as unknown.
         command.env("PILLION_PROFILE", std::path::absolute(profile)?);
     }
     if let Some(gpu) = &gpu {
