@@ -233,19 +233,17 @@ fn orions_own_malformed_file_is_said_with_its_line_and_the_job_runs() {
 }
 
 #[test]
-fn a_good_profile_makes_kernels_known_in_both_classes() {
+fn without_a_profile_kernels_are_unknown_which_is_said_once() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
-    let text = "Name,Profile,Memory_footprint,SM_usage,Duration\nsaxpy,0,0,1,1500\n";
-    let profile = gpu.path("profile");
-    std::fs::write(&profile, text).unwrap();
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
         let job = gpu.job(label, Program::Linked("work"));
         let job = job.args(&["linked", "5", "0"]);
-        let job = job.under(daemon.socket(), class);
-        let ended = job.env("PILLION_PROFILE", &profile).run();
-        assert_eq!(ended.expect_success().errors, "");
-        assert!(!daemon.job(label).is_null());
+        let job = job.under(daemon.socket(), class).without_profile();
+        let ended = job.run().expect_success();
+        assert_eq!(daemon.total(label, "launches_unknown"), 13);
+        assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
+        ended.expect_errors(&["saxpy", "unknown", "no profile"]);
     }
 }

@@ -28,6 +28,7 @@ fn expect_unchanged(program: Program, door: &str) {
         let totals = daemon.totals(label);
         assert_eq!(totals["panics_caught"], 0, "{totals:#}");
         assert_eq!(totals["frees"], 3, "{totals:#}");
+        assert_eq!(totals["launches_unknown"], 0, "{totals:#}");
         let device = gpu.counts(label);
         for counted in ["allocations", "allocated_bytes", "frees"] {
             assert_eq!(totals[counted], device[counted], "{counted} of {label}");

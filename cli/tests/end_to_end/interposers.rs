@@ -68,12 +68,12 @@ fn another_dlsym_is_preloaded_before_or_after_ours() {
 
 #[test]
 fn another_getenv_and_another_dlsym_are_preloaded_around_ours() {
+    // With that `dlsym` before that `getenv` the two do not live together, with or without us: a `dlsym` that calls
+    // instead of jumping makes `RTLD_NEXT` mean what comes after itself.
     for preloads in [
         [GETENV, DLSYM, OURS],
-        [DLSYM, GETENV, OURS],
         [OURS, GETENV, DLSYM],
         [GETENV, OURS, DLSYM],
-        [DLSYM, OURS, GETENV],
     ] {
         expect_unchanged(Program::Linked("work"), "linked", &preloads, Attach::Yes);
         expect_unchanged(Program::Unlinked("work"), "proc", &preloads, Attach::Maybe);

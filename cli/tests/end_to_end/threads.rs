@@ -67,10 +67,10 @@ fn a_process_exits_while_its_threads_wait_at_the_gate() {
 }
 
 #[test]
-fn a_process_whose_main_thread_has_left_ends_with_its_last_thread() {
+fn a_process_whose_main_thread_has_left_is_ended_by_its_last_thread() {
     let (gpu, daemon, hp) = hung("max_hold_ms = 2");
     let process = held_threads(&gpu, &daemon, &["leave", "8", "25"]);
-    process.finish().expect_success();
+    assert_eq!(process.finish().code(), 8);
     assert_eq!(daemon.total("be", "launches"), 200);
     assert_eq!(gpu.counts("be")["launches"], 200);
     hp.finish().expect_success();

@@ -2,7 +2,8 @@
  *
  *   join     they launch LAUNCHES each and are joined; the result is checked
  *   exit     main calls exit(5) when standard input ends, wherever they are
- *   leave    main leaves by pthread_exit at once; the process ends with its last thread
+ *   leave    main leaves by pthread_exit at once; the last thread that is done calls exit(8), as drivers have threads of
+ *            their own, for which a process without others would wait for ever
  *   cancel   main cancels all of them when standard input ends, and joins them
  *   return   main returns 6 when standard input ends, wherever they are
  */
@@ -10,6 +11,8 @@
 
 static struct work work;
 static unsigned long launches_each;
+static int is_left;
+static atomic_uint running;
 
 static void *run(void *unused) {
     CUstream stream;
@@ -21,6 +24,7 @@ static void *run(void *unused) {
         pthread_testcancel();
     }
     CHECK(cu.StreamSynchronize(stream));
+    if (atomic_fetch_sub(&running, 1) == 1 && is_left) exit(8);
     return NULL;
 }
 
@@ -29,13 +33,15 @@ int main(int argc, char **argv) {
     const char *how = argv[1];
     unsigned count = (unsigned)atoi(argv[2]);
     launches_each = strtoul(argv[3], NULL, 10);
+    is_left = strcmp(how, "leave") == 0;
+    atomic_init(&running, count);
     pthread_t *threads = calloc(count, sizeof *threads);
     open_door("linked");
     work_open(&work, PLAIN_IMAGE);
     for (unsigned i = 0; i < count; i++)
         if (pthread_create(&threads[i], NULL, run, NULL) != 0) return 3;
     say("started");
-    if (strcmp(how, "leave") == 0) pthread_exit(NULL);
+    if (is_left) pthread_exit(NULL);
     if (strcmp(how, "join") != 0) wait_until_told_to_end();
     if (strcmp(how, "exit") == 0) exit(5);
     if (strcmp(how, "return") == 0) return 6;

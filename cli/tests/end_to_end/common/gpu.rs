@@ -10,7 +10,7 @@ use serde_json::Value;
 use softgpu::wire::Request;
 use tempfile::TempDir;
 
-use super::parts::{cargo_folder, driver_folder, library, pillion};
+use super::parts::{builtin_profile, cargo_folder, driver_folder, library, pillion};
 use super::{Ended, Process, Program, until};
 
 /// A software GPU in real time.
@@ -238,13 +238,20 @@ impl Job {
         self
     }
 
-    /// Preloads the library, and says where a daemon would be.
+    /// Preloads the library, and says where a daemon would be and what is known about the kernels.
     pub(crate) fn under(self, socket: &Path, class: JobClass) -> Self {
         let label = self.label.clone();
         self.env("LD_PRELOAD", library())
             .env("PILLION_SOCKET", socket)
             .env("PILLION_CLASS", class.name())
             .env("PILLION_JOB", label)
+            .env("PILLION_PROFILE", builtin_profile())
+    }
+
+    /// Without a profile.
+    pub(crate) fn without_profile(mut self) -> Self {
+        self.command.env_remove("PILLION_PROFILE");
+        self
     }
 
     pub(crate) fn high_priority(self, daemon: &Daemon) -> Self {

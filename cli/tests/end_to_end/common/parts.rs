@@ -34,6 +34,11 @@ pub(crate) fn library() -> PathBuf {
     cargo_folder().join("libpillion.so")
 }
 
+/// What is known about the kernels of the test programs.
+pub(crate) fn builtin_profile() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/builtin.profile.toml")
+}
+
 /// Where cargo puts the artefacts of this profile, all of them built.
 pub(crate) fn cargo_folder() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
