@@ -82,6 +82,14 @@ impl<const N: usize> Spsc<N> {
         Ok(())
     }
 
+    /// Where the next record will be stored: one cache line, which the consumer has read a lap ago.
+    /// A producer that asks the processor for it ahead of time need not wait for it in
+    /// [`crate::lease::announce`], whose fence completes the push.
+    pub fn next_slot(&self) -> *const [AtomicU64; RECORD_WORDS] {
+        let tail = self.producer.tail.load(Ordering::Relaxed);
+        &raw const self.slots[(tail & Self::MASK) as usize]
+    }
+
     /// Takes the oldest record, if any.
     pub fn pop(&self, cursor: &mut Cursor) -> Result<Option<[u64; RECORD_WORDS]>, BadIndex> {
         // Acquire pairs with the publishing store in `push`.
