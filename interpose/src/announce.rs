@@ -51,6 +51,7 @@ pub(crate) fn handle_launched(client: &Client, index: u32, slot: &Slot, seq: u64
         slot.advance(seq);
         tell(client, index, slot);
     }
+    rings::prepare(client.page);
 }
 
 /// Tells the daemon how far a stream has come, if it does not know.

@@ -33,7 +33,7 @@ pub(crate) fn pass<B>(
     index: usize,
     before: impl FnOnce(Option<&'static Client>) -> B,
     real: impl FnOnce(Option<&B>) -> CUresult,
-    after: impl FnOnce(Option<&'static Client>, B, CUresult),
+    after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
     if lifecycle::phase() == Phase::Inert {
         return real(None);
@@ -46,13 +46,16 @@ pub(crate) fn pass<B>(
         let _inside = Inside::enter(inside);
         let errno = Errno::of_thread();
         let found = errno.read();
-        let prepared = guarded(index, || {
-            let client = lifecycle::handle_call(index);
-            (client, before(client))
+        let mut client = None;
+        let mut prepared = None;
+        // Stored and not returned: what `before` makes is large enough for its copies to show.
+        guarded(index, || {
+            client = lifecycle::handle_call(index);
+            prepared = Some(before(client));
         });
         errno.write(found);
-        let result = real(prepared.as_ref().map(|(_, prepared)| prepared));
-        if let Some((client, prepared)) = prepared {
+        let result = real(prepared.as_ref());
+        if let Some(prepared) = &prepared {
             let left = errno.read();
             guarded(index, || after(client, prepared, result));
             errno.write(left);

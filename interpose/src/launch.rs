@@ -106,9 +106,9 @@ impl Begun {
 
 /// What comes after the driver's call.
 #[inline]
-pub(crate) fn end(begun: Begun, result: CUresult) {
+pub(crate) fn end(begun: &Begun, result: CUresult) {
     let accepted = result == CUresult::SUCCESS;
-    let client = match &begun {
+    let client = match begun {
         Begun::Unmanaged => return,
         Begun::Counted(client)
         | Begun::Announced { client, .. }
@@ -117,7 +117,7 @@ pub(crate) fn end(begun: Begun, result: CUresult) {
     if accepted {
         client.page.count(Counter::Launches, 1);
     }
-    match begun {
+    match *begun {
         Begun::Unmanaged | Begun::Counted(_) => {}
         Begun::Announced {
             slot: index, seq, ..
@@ -127,11 +127,14 @@ pub(crate) fn end(begun: Begun, result: CUresult) {
             }
         }
         Begun::Admitted {
-            lease, slot, grant, ..
+            lease,
+            slot,
+            ref grant,
+            ..
         } => {
-            gate::handle_launched(client, lease, &grant, accepted);
+            gate::handle_launched(client, lease, grant, accepted);
             if accepted {
-                handle_admitted(client, slot.and_then(|index| STREAMS.slot(index)), &grant);
+                handle_admitted(client, slot.and_then(|index| STREAMS.slot(index)), grant);
             }
         }
     }

@@ -14,7 +14,7 @@
 //! survive a fork, the parent's pages are not mapped in the child, and its helper thread is not
 //! there. A child of a process that has not goes its own way from Virgin.
 
-use core::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
@@ -44,6 +44,8 @@ pub(crate) enum Phase {
 }
 
 static PHASE: AtomicU8 = AtomicU8::new(Phase::Unread as u8);
+/// Index of the entry point whose hook panics, as a test asks; no entry point's if none does.
+static PANIC_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static CONFIG: OnceLock<Config> = OnceLock::new();
 static CLIENT: OnceLock<Client> = OnceLock::new();
 /// The connection to the daemon, which a forked child closes; -1 if there is none.
@@ -123,6 +125,7 @@ fn read_environment() {
         return;
     }
     log::set_level(config.log);
+    PANIC_AT.store(config.panic_at.unwrap_or(usize::MAX), Ordering::Relaxed);
     for complaint in &config.complaints {
         log::say(Level::Error, format_args!("{complaint}"));
     }

@@ -114,6 +114,22 @@ pub(crate) fn is_switched_on(name: &CStr) -> bool {
     !matches!(value.to_bytes(), b"" | b"0")
 }
 
+/// Asks the processor for a cache line that is about to be written, without waiting for it.
+#[inline]
+pub(crate) fn prepare_to_write<T>(line: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, whatever the address: it changes no register, no memory and no flag, and
+    // processors that do not know it ignore it (Intel SDM 2B, PREFETCHW).
+    unsafe {
+        core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint, as above (Arm ARM, PRFM).
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+}
+
 /// Closes a descriptor of the parent in a forked child.
 pub(crate) fn close_in_child(descriptor: c_int) {
     // SAFETY: the caller owns the descriptor; in the child nothing else refers to it.

@@ -113,13 +113,13 @@ copy!(
 hook! {
     cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize);
     before |client| client.and_then(|client| mark_of_stream(client, Stream::Legacy));
-    after |client, mark, result| handle_received(client, mark, result, bytes);
+    after |client, mark, result| handle_received(client, *mark, result, bytes);
 }
 
 hook! {
     cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize);
     before |client| client.and_then(|client| mark_of_stream(client, Stream::PerThread));
-    after |client, mark, result| handle_received(client, mark, result, bytes);
+    after |client, mark, result| handle_received(client, *mark, result, bytes);
 }
 
 /// A copy to the host is done, and so is everything before it in its stream.

@@ -17,7 +17,7 @@ macro_rules! stream_wait {
             $name(stream: CUstream);
             before |client| client
                 .and_then(|client| mark_of_stream(client, Stream::of(stream, $flavour)));
-            after |client, mark, result| handle_waited(client, mark, result);
+            after |client, mark, result| handle_waited(client, *mark, result);
         }
     };
 }
@@ -33,7 +33,7 @@ macro_rules! event_wait {
         hook! {
             $name(event: CUevent);
             before |client| client.and_then(|_| mark_of_event(event));
-            after |client, mark, result| handle_waited(client, mark, result);
+            after |client, mark, result| handle_waited(client, *mark, result);
         }
     };
 }
@@ -44,13 +44,13 @@ event_wait!(cuEventQuery);
 hook! {
     cuCtxSynchronize();
     before |client| client.map(|client| marks_of_context(client, CUcontext::NULL));
-    after |client, marks, result| handle_context_waited(client, marks, result);
+    after |client, marks, result| handle_context_waited(client, marks.as_deref(), result);
 }
 
 hook! {
     cuCtxSynchronize_v2(context: CUcontext);
     before |client| client.map(|client| marks_of_context(client, context));
-    after |client, marks, result| handle_context_waited(client, marks, result);
+    after |client, marks, result| handle_context_waited(client, marks.as_deref(), result);
 }
 
 /// Defines the recording of an event.
@@ -60,7 +60,7 @@ macro_rules! record {
             $name(event: CUevent, stream: CUstream $(, $flags: c_uint)?);
             before |client| client
                 .and_then(|client| mark_of_stream(client, Stream::of(stream, $flavour)));
-            after |client, mark, result| handle_recorded(client, event, mark, result);
+            after |client, mark, result| handle_recorded(client, event, *mark, result);
         }
     };
 }
@@ -76,9 +76,9 @@ fn handle_waited(client: Option<&Client>, mark: Option<Mark>, result: CUresult) 
     }
 }
 
-fn handle_context_waited(client: Option<&Client>, marks: Option<Vec<Mark>>, result: CUresult) {
+fn handle_context_waited(client: Option<&Client>, marks: Option<&[Mark]>, result: CUresult) {
     for mark in marks.into_iter().flatten() {
-        handle_waited(client, Some(mark), result);
+        handle_waited(client, Some(*mark), result);
     }
 }
 
