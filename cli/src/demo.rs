@@ -153,7 +153,7 @@ fn load(
             (format!("{synthetic_name} (synthetic)"), trace)
         }
     };
-    let profile = Profile::from_trace(&trace);
+    let profile = stage::profile_of(&trace);
     Ok((name, trace, profile))
 }
 

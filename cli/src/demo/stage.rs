@@ -4,7 +4,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use profiler::{Profile, Trace};
+use profiler::profile::{ClassRule, Durations, KernelProfile};
+use profiler::{Profile, ResourceClass, Trace};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use softgpu::Device;
 use tempfile::TempDir;
@@ -102,6 +103,45 @@ impl Job {
             trace: path("trace"),
             profile: path("profile.toml"),
         })
+    }
+}
+
+/// What the demo knows about a job's kernels: those of its trace, and the replay's check kernel.
+pub(crate) fn profile_of(trace: &Trace) -> Profile {
+    let mut profile = Profile::from_trace(trace);
+    profile.kernels.push(check_kernel(trace));
+    profile
+}
+
+/// The kernel with which a replay checks that no launch is lost: a saxpy of one block, too short to
+/// be bound by anything. It has the class that most of the trace's launches have, so that a trace of
+/// kernels of one class makes a job of one class.
+fn check_kernel(trace: &Trace) -> KernelProfile {
+    /// Even an empty kernel takes a microsecond (softgpu's built-in kernels), this one little more.
+    const DURATION_NS: u64 = 1_004;
+    let launches_of = |class: ResourceClass| {
+        let classes = trace.launches.iter();
+        let classes = classes.filter_map(|&index| Some(trace.kernels.get(index as usize)?.class));
+        classes.filter(|&launched| launched == class).count()
+    };
+    let class = ResourceClass::ALL
+        .into_iter()
+        .max_by_key(|&class| launches_of(class));
+    KernelProfile {
+        name: "saxpy".to_owned(),
+        grid: [1, 1, 1],
+        block: [256, 1, 1],
+        shared_bytes: 0,
+        count: 1,
+        durations: Durations {
+            sum_ns: DURATION_NS,
+            median_ns: DURATION_NS,
+            p95_ns: DURATION_NS,
+        },
+        registers: 32,
+        sm_needed: 1,
+        class: class.unwrap_or(ResourceClass::Unknown),
+        class_rule: ClassRule::Given,
     }
 }
 
