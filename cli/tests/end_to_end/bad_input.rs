@@ -203,11 +203,12 @@ fn a_missing_profile_is_said_once_and_the_job_runs_with_unknown_kernels() {
 #[test]
 fn a_malformed_profile_is_said_once_with_its_line_and_the_job_runs_with_unknown_kernels() {
     let folder = tempfile::tempdir().unwrap();
-    let toml = "format = \"pillion-profile\"\nversion = 1\ngpu = \"V100-SXM2-16GB\"\nsources = []\n\
-                [[kernel]]\nname = 7\n";
+    let builtin = workspace().join("cli/tests/programs/builtin.profile.toml");
+    let builtin = std::fs::read_to_string(builtin).unwrap();
+    let toml = builtin.replacen("class = \"memory\"", "class = \"memmory\"", 1);
     for (name, text, place) in [
         ("orion", MALFORMED_ORION, ":3:"),
-        ("profile.toml", toml, ":6:8"),
+        ("profile.toml", &toml, ":15:9"),
         (
             "version.toml",
             "format = \"pillion-profile\"\nversion = 99\n",
