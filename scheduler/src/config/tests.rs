@@ -1,3 +1,5 @@
+//! Every kind of fault is named with its place, its value and the nearest right one.
+
 use std::path::Path;
 
 use policy::OrionParams;
