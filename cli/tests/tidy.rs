@@ -20,14 +20,21 @@ fn sources() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![workspace().to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        for entry in fs::read_dir(folder).expect("a folder of the workspace") {
+            let path = entry.expect("a folder of the workspace").path();
+            let name = path
+                .file_name()
+                .expect("an entry has a name")
+                .to_string_lossy()
+                .into_owned();
             let is_ours = !name.starts_with('.') && !name.starts_with("target");
             if path.is_dir() && is_ours {
                 folders.push(path);
             } else if path.is_file() && name.ends_with(".rs") {
-                found.push((from_root(&path), fs::read_to_string(&path).unwrap()));
+                found.push((
+                    from_root(&path),
+                    fs::read_to_string(&path).expect("sources are UTF-8"),
+                ));
             }
         }
     }
@@ -37,7 +44,7 @@ fn sources() -> Vec<(String, String)> {
 }
 
 fn from_root(path: &Path) -> String {
-    let path = path.strip_prefix(workspace()).unwrap();
+    let path = path.strip_prefix(workspace()).expect("found below it");
     path.to_str().expect("our paths are text").to_owned()
 }
 
@@ -142,7 +149,7 @@ fn words(code: &str) -> impl Iterator<Item = &str> {
 
 /// The files that ARCHITECTURE.md names, one per line between two markers.
 fn named_in_architecture() -> BTreeSet<String> {
-    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).expect("it is there");
     let between = text.split(MARKER).nth(1);
     let between = between.unwrap_or_else(|| panic!("ARCHITECTURE.md has no two {MARKER}"));
     let lines = between.lines().map(str::trim);

@@ -2,20 +2,34 @@
 //!
 //! What a program prints, what it counts and how it ends is compared with a run without Pillion, with the daemon's status
 //! and with the device server's own counters. The C programs are in `tests/programs`; `common` builds all there is to
-//! build. Times are nanoseconds (`_ns`) or milliseconds (`_ms`).
+//! build. The modules are `cfg(test)` so that lints know their helpers as tests. Times are nanoseconds (`_ns`) or
+//! milliseconds (`_ms`).
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
 mod common;
 
+#[cfg(test)]
 mod bad_input;
+#[cfg(test)]
 mod daemon_loss;
+#[cfg(test)]
 mod demo;
+#[cfg(test)]
 mod doors;
+#[cfg(test)]
 mod forks;
+#[cfg(test)]
 mod gate;
+#[cfg(test)]
 mod interposers;
+#[cfg(test)]
 mod peers;
+#[cfg(test)]
 mod run;
+#[cfg(test)]
 mod switches;
+#[cfg(test)]
 mod symbols;
+#[cfg(test)]
 mod threads;
