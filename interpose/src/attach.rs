@@ -6,9 +6,10 @@
 //! most [`REPLY_TIMEOUT`].
 
 use core::fmt;
+use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 use std::io;
-use std::os::fd::{IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use abi::types::{CUcontext, CUdevice, CUresult};
@@ -20,7 +21,7 @@ use protocol::segment::{Access, Mapping, SharedPage};
 use protocol::sync::Ordering;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use crate::client::{Client, Side};
+use crate::client::{Client, Handle, Side};
 use crate::config::Config;
 use crate::driver;
 use crate::log::{self, Level};
@@ -108,12 +109,13 @@ impl fmt::Display for Unmanaged {
     }
 }
 
-/// Attaches to the daemon of `device`. The descriptor is the connection, which must stay open.
+/// Attaches to the daemon of `device`. The descriptor is the connection, which must stay
+/// open.
 pub(crate) fn attach(
     config: &Config,
     context: CUcontext,
     device: CUdevice,
-) -> Result<(Client, RawFd), Unmanaged> {
+) -> Result<(Client, OwnedFd), Unmanaged> {
     let tried = candidates(config, device)?;
     let (connection, socket) = connect(tried)?;
     let (number, descriptors) = ask(&connection, config).map_err(|error| match error {
@@ -147,14 +149,14 @@ pub(crate) fn attach(
         bell: pages.bell,
         page: pages.client,
         device,
-        context: context.into(),
+        context: AtomicU64::new(Handle::from(context).0),
         profile: config.profile.as_deref().and_then(load_profile),
         priorities,
         default_priority: priorities
             .filter(|_| config.class == JobClass::HighPriority && takes_priorities())
             .map(|range| range.for_high_priority(priority::DEFAULT)),
     };
-    Ok((client, connection.into_raw_fd()))
+    Ok((client, connection))
 }
 
 /// Where the daemon may listen, the likeliest first.

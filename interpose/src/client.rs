@@ -1,6 +1,7 @@
 //! This process as a client of a daemon: the shared pages and what was settled when it attached.
 
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::path::PathBuf;
 
 use abi::types::{CUcontext, CUdevice};
@@ -33,8 +34,8 @@ pub(crate) struct Client {
     pub(crate) page: &'static ClientPage,
     /// The device of that daemon.
     pub(crate) device: CUdevice,
-    /// The context in which the process attached.
-    pub(crate) context: Handle,
+    /// The context in which the process attached; see [`Client::handle_context`].
+    pub(crate) context: AtomicU64,
     /// What is known about kernels.
     pub(crate) profile: Option<ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
@@ -70,21 +71,32 @@ impl From<CUcontext> for Handle {
 }
 
 impl Client {
+    /// Another context was created. It takes the place of the one in which the process attached
+    /// if that is gone: a process may reset its device and start over.
+    pub(crate) fn handle_context(&self, context: CUcontext, device: CUdevice) {
+        let is_home_gone = CONTEXTS.device_of(self.home().context.context()).is_none();
+        if is_home_gone && device == self.device {
+            self.context
+                .store(Handle::from(context).0, Ordering::Relaxed);
+        }
+    }
+
     /// Where the process attached.
     #[inline]
     pub(crate) fn home(&self) -> Home {
         Home {
-            context: self.context,
+            context: Handle(self.context.load(Ordering::Relaxed)),
             device: self.device,
         }
     }
 
     /// The calling thread's context, asked of the driver only where there are several.
     pub(crate) fn current_context(&self) -> Handle {
+        let home = self.home().context;
         if !CONTEXTS.are_several() {
-            return self.context;
+            return home;
         }
-        driver::current_context().map_or(self.context, Handle::from)
+        driver::current_context().map_or(home, Handle::from)
     }
 
     /// Whether this is a high-priority client.

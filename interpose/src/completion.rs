@@ -45,7 +45,7 @@ pub(crate) fn marks_of_context(client: &Client, context: CUcontext) -> Vec<Mark>
         .filter(|(_, slot)| slot.is_in_flight())
         // The overflow slot has no context of its own and is taken for the one attached to.
         .filter(|(_, slot)| {
-            slot.context() == context || slot.context().0 == 0 && context == client.context
+            slot.context() == context || slot.context().0 == 0 && context == client.home().context
         })
         .map(|(index, slot)| Mark {
             slot: index,

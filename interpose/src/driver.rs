@@ -61,6 +61,17 @@ pub(crate) fn current_device() -> Result<CUdevice, CUresult> {
     checked(result, device)
 }
 
+/// Whether a device's primary context is alive; a driver that does not say is believed to have it.
+pub(crate) fn is_primary_context_active(device: CUdevice) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    let result = call!(cuDevicePrimaryCtxGetState(
+        device => CUdevice,
+        &raw mut flags => *mut c_uint,
+        &raw mut active => *mut c_int
+    ));
+    result != CUresult::SUCCESS || active != 0
+}
+
 /// Runs `body` with `context` current, then restores what was.
 pub(crate) fn with_context<T>(context: CUcontext, body: impl FnOnce() -> T) -> Result<T, CUresult> {
     checked(call!(cuCtxPushCurrent_v2(context => CUcontext)), ())?;

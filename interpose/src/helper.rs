@@ -42,6 +42,10 @@ const PATIENCE_MAX: u32 = 100_000;
 static ASLEEP: Line<AtomicU32> = Line(AtomicU32::new(0));
 /// The process exits: the helper must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
+/// Threads that want the helper to stay out of the driver for now.
+static KEPT_OUT: AtomicU32 = AtomicU32::new(0);
+/// Changes whenever the context that is current in the helper may have gone.
+static ENTERED: AtomicU32 = AtomicU32::new(0);
 /// The helper is in the driver, or about to.
 static IN_DRIVER: Line<AtomicBool> = Line(AtomicBool::new(false));
 
@@ -68,6 +72,29 @@ pub(crate) fn wake(client: &Client) {
 /// Keeps the helper out of the driver from now on; waits until it is out.
 pub(crate) fn stop() {
     STOPPING.store(true, Ordering::SeqCst);
+    wait_until_out();
+}
+
+/// Keeps the helper out of the driver while it lives: a context must not be used while it is being
+/// destroyed (CUDA driver API, `cuCtxDestroy`).
+pub(crate) struct KeptOut(());
+
+/// Waits until the helper is out of the driver and keeps it out. Afterwards it takes no context for
+/// current that it entered before.
+pub(crate) fn keep_out() -> KeptOut {
+    KEPT_OUT.fetch_add(1, Ordering::SeqCst);
+    wait_until_out();
+    ENTERED.fetch_add(1, Ordering::SeqCst);
+    KeptOut(())
+}
+
+impl Drop for KeptOut {
+    fn drop(&mut self) {
+        KEPT_OUT.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn wait_until_out() {
     for _ in 0..PATIENCE_MAX {
         if !IN_DRIVER.load(Ordering::SeqCst) {
             return;
@@ -105,8 +132,8 @@ fn run(client: &'static Client) {
 
 struct Helper {
     client: &'static Client,
-    /// The context that is current in this thread.
-    context: Option<Handle>,
+    /// The context that is current in this thread, and [`ENTERED`] when it became that.
+    context: Option<(Handle, u32)>,
     /// Whether this thread's capture mode was set.
     is_relaxed: bool,
 }
@@ -123,9 +150,10 @@ impl Helper {
                 continue;
             }
             IN_DRIVER.store(true, Ordering::SeqCst);
-            if !STOPPING.load(Ordering::SeqCst) {
-                is_busy |= self.poll_slot(index, slot);
-            }
+            let may_enter =
+                !STOPPING.load(Ordering::SeqCst) && KEPT_OUT.load(Ordering::SeqCst) == 0;
+            // What could not be looked at is looked at again soon.
+            is_busy |= !may_enter || self.poll_slot(index, slot);
             IN_DRIVER.store(false, Ordering::SeqCst);
         }
         is_busy
@@ -185,12 +213,13 @@ impl Helper {
             let _ = driver::relax_capture_mode();
             self.is_relaxed = true;
         }
-        if self.context == Some(context) {
+        let wanted = Some((context, ENTERED.load(Ordering::SeqCst)));
+        if self.context == wanted {
             return true;
         }
-        let entered = driver::set_current_context(context.context()) == CUresult::SUCCESS;
-        self.context = entered.then_some(context);
-        entered
+        let is_entered = driver::set_current_context(context.context()) == CUresult::SUCCESS;
+        self.context = wanted.filter(|_| is_entered);
+        is_entered
     }
 }
 

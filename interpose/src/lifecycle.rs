@@ -15,13 +15,15 @@
 //! there. A child of a process that has not goes its own way from Virgin.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
+use rustix::net::{Shutdown, shutdown};
 
 use crate::client::Client;
 use crate::config::{self, Config};
-use crate::contexts::CONTEXTS;
+use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
 use crate::{attach, door, driver, helper, sys};
 
@@ -48,8 +50,10 @@ static PHASE: AtomicU8 = AtomicU8::new(Phase::Unread as u8);
 static PANIC_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static CONFIG: OnceLock<Config> = OnceLock::new();
 static CLIENT: OnceLock<Client> = OnceLock::new();
-/// The connection to the daemon, which a forked child closes; -1 if there is none.
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
+/// The connection to the daemon, open as long as the process lives.
+static CONNECTION: OnceLock<OwnedFd> = OnceLock::new();
+/// Its number, for a forked child to close; -1 if there is none.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 /// Where this process stands.
 #[inline]
@@ -92,8 +96,11 @@ pub(crate) fn handle_call(index: usize) -> Option<&'static Client> {
 }
 
 /// A context was created: the first one decides what this process is.
-pub(crate) fn handle_context(context: CUcontext, device: CUdevice) {
-    CONTEXTS.handle_created(context, device);
+pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
+    CONTEXTS.handle_created(context, device, kind);
+    if let Some(client) = client() {
+        client.handle_context(context, device);
+    }
     if try_change(Phase::Virgin, Phase::Attaching) {
         attach_to(context, device);
     }
@@ -107,7 +114,7 @@ pub(crate) fn handle_launch_without_context() -> Option<&'static Client> {
     }
     let context = driver::current_context().ok().filter(|c| !c.is_null())?;
     let device = driver::current_device().ok()?;
-    handle_context(context, device);
+    handle_context(context, device, Kind::Created);
     client()
 }
 
@@ -138,13 +145,13 @@ fn attach_to(context: CUcontext, device: CUdevice) {
         return give_up(config, "no memory for a fork handler");
     }
     match attach::attach(config, context, device) {
-        Ok((client, socket)) => {
-            SOCKET.store(socket, Ordering::Relaxed);
-            let Ok(()) = CLIENT.set(client) else { return };
-            let Some(client) = CLIENT.get() else { return };
+        Ok((client, connection)) => {
+            DESCRIPTOR.store(connection.as_raw_fd(), Ordering::Relaxed);
+            let connection = CONNECTION.get_or_init(|| connection);
+            let client = CLIENT.get_or_init(|| client);
             if let Err(error) = helper::start(client) {
                 // Without it what completes would never be learnt.
-                close_socket();
+                let _ = shutdown(connection, Shutdown::Both);
                 return give_up(config, &format!("no helper thread: {error}"));
             }
             sys::at_exit(handle_exit);
@@ -191,23 +198,31 @@ fn try_change(from: Phase, to: Phase) -> bool {
         .is_ok()
 }
 
-fn close_socket() {
-    let socket = SOCKET.swap(-1, Ordering::Relaxed);
-    if socket >= 0 {
-        sys::close_in_child(socket);
-    }
-}
-
 /// In the child of a fork: stores and one system call, as in a signal handler.
 extern "C" fn handle_fork_in_child() {
     enter(Phase::Inert);
-    close_socket();
+    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
+    if descriptor >= 0 {
+        sys::close_in_child(descriptor);
+    }
 }
 
-/// At exit the driver takes itself down; the helper must not be in it then.
+/// At exit the driver takes itself down; the helper must not be in it then. On virtual time the
+/// moment at which the daemon forgets this client must not be left to chance either: we hang up
+/// first, and the daemon closes its side once it has.
 extern "C" fn handle_exit() {
-    // A child of a fork has no helper to wait for.
-    if phase() == Phase::Attached {
-        helper::stop();
+    // A child of a fork has no helper to wait for, and the connection is not its own.
+    let Some(client) = client() else { return };
+    helper::stop();
+    if !client.clock.is_virtual() {
+        return;
+    }
+    let Some(connection) = CONNECTION.get() else {
+        return;
+    };
+    if shutdown(connection, Shutdown::Write).is_ok() {
+        // The receive timeout of the hello still holds. Nothing more is said on a connection that
+        // was welcomed, so one byte is room enough.
+        while matches!(rustix::io::read(connection, &mut [0; 1]), Ok(1..)) {}
     }
 }

@@ -142,6 +142,12 @@ pub(crate) fn record_last(slot: &Slot, stream: CUstream) -> bool {
     false
 }
 
+/// The slot's context is gone, and the event with it.
+pub(crate) fn forget(slot: &Slot) {
+    slot.event.handle.store(0, Ordering::Relaxed);
+    slot.event.release(IDLE);
+}
+
 fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
     let mark = slot.issued();
     let recorded = event_for(slot).map(|event| driver::record_event(event, stream));

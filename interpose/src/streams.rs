@@ -123,8 +123,8 @@ pub(crate) struct Streams {
     /// The slot of the key at the same place.
     indices: [AtomicU32; KEYS],
     slots: [Slot; SLOTS],
-    /// Index plus one of the slot of the legacy stream, which most launches are on and which is
-    /// never destroyed; 0 before it has one.
+    /// Index plus one of the slot of the legacy stream, which most launches are on; 0 while it has
+    /// none.
     legacy: AtomicU32,
     /// All slots in use are below this.
     high: AtomicU32,
@@ -304,6 +304,34 @@ impl Streams {
             .state
             .store(DRAINING, Ordering::SeqCst);
         Some(index)
+    }
+
+    /// Takes out every stream of a context that was destroyed; the slots that had one.
+    pub(crate) fn take_out_context(&self, context: CUcontext) -> Vec<u32> {
+        let Some(_locked) = self.lock_patiently() else {
+            return Vec::new();
+        };
+        let context = Handle::from(context);
+        let ended: Vec<u32> = self
+            .used()
+            .filter(|(_, slot)| slot.state() != State::Free && slot.context() == context)
+            .map(|(index, _)| index)
+            .collect();
+        for &index in &ended {
+            let Some(slot) = self.slot(index) else {
+                continue;
+            };
+            let key = slot.launched.key.load(Ordering::Relaxed);
+            if slot.state() == State::Live {
+                self.keys.remove(key);
+                self.set_capturing(index, false);
+                slot.launched.state.store(DRAINING, Ordering::SeqCst);
+            }
+            if key == LEGACY_KEY {
+                self.legacy.store(0, Ordering::Release);
+            }
+        }
+        ended
     }
 
     /// Gives a drained slot to whoever needs one next.
@@ -644,6 +672,20 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(slot(STREAMS.place(created(8), HOME)), ended);
+    }
+
+    #[test]
+    fn a_destroyed_context_takes_its_streams_along() {
+        static STREAMS: Streams = Streams::new();
+        let a = slot(STREAMS.place(created(64), HOME));
+        let legacy = slot(STREAMS.place(Stream::Legacy, HOME));
+        let context = HOME.context.context();
+        assert_eq!(STREAMS.take_out_context(context), [a, legacy]);
+        for stream in [created(64), Stream::Legacy] {
+            assert_eq!(STREAMS.existing(stream, HOME), None);
+        }
+        STREAMS.free(legacy);
+        assert_eq!(slot(STREAMS.place(Stream::Legacy, HOME)), legacy);
     }
 
     #[test]

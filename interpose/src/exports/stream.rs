@@ -55,22 +55,38 @@ hook! {
     };
 }
 
-hook! {
-    cuStreamDestroy_v2(stream: CUstream);
-    before |client| {
-        if let Some(client) = client {
-            handle_ending(client, stream);
+/// Defines the end of a stream.
+macro_rules! destroy_stream {
+    ($name:ident) => {
+        hook! {
+            $name(stream: CUstream);
+            before |client| {
+                if let Some(client) = client {
+                    handle_ending(client, stream);
+                }
+            };
+            after |_, (), _| ();
         }
     };
-    after |_, (), _| ();
 }
 
-hook! {
-    cuEventDestroy_v2(event: CUevent);
-    // Before the call: afterwards the address may already be another thread's event.
-    before |_| EVENTS.forget(event);
-    after |_, (), _| ();
+destroy_stream!(cuStreamDestroy);
+destroy_stream!(cuStreamDestroy_v2);
+
+/// Defines the end of an event.
+macro_rules! destroy_event {
+    ($name:ident) => {
+        hook! {
+            $name(event: CUevent);
+            // Before the call: afterwards the address may already be another thread's event.
+            before |_| EVENTS.forget(event);
+            after |_, (), _| ();
+        }
+    };
 }
+
+destroy_event!(cuEventDestroy);
+destroy_event!(cuEventDestroy_v2);
 
 /// What a stream gets that asks for this priority.
 fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
