@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Gpu, Process, Program};
+use crate::common::{Daemon, Gpu, Process, Program, builtin_profile};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
@@ -139,6 +139,57 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
         let ended = process.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &daemon);
     }
+}
+
+/// Runs `steady`, whose kernels are in this class, beside a high-priority job that computes for ever; returns its job's
+/// totals after a few rounds.
+fn beside_a_computing_job(class: &str) -> serde_json::Value {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"orion\"\nmax_hold_ms = 20");
+    let profile = std::fs::read_to_string(builtin_profile()).unwrap();
+    let path = gpu.path("profile.toml");
+    let class = format!("class = \"{class}\"");
+    std::fs::write(&path, profile.replace("class = \"memory\"", &class)).unwrap();
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu.job("be", Program::Linked("steady"));
+    let be = be.best_effort(&daemon).env("PILLION_PROFILE", &path);
+    let mut be = be.start();
+    be.wait_for("round", 3);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    hp.finish().expect_success();
+    daemon.totals("be")
+}
+
+#[test]
+fn beside_a_computing_job_go_kernels_of_another_class_and_only_those() {
+    for class in ["memory", "unknown"] {
+        let totals = beside_a_computing_job(class);
+        assert!(
+            totals["launches_beside_hp"].as_u64() > Some(0),
+            "{class}: {totals:#}"
+        );
+        assert_eq!(totals["launches_forced"], 0, "{class}: {totals:#}");
+    }
+    let totals = beside_a_computing_job("compute");
+    assert_eq!(totals["launches_beside_hp"], 0, "{totals:#}");
+    // Every launch went because max_hold ran out.
+    assert_eq!(totals["launches_forced"], totals["launches"], "{totals:#}");
+}
+
+#[test]
+fn without_mps_not_even_another_class_goes_beside_a_busy_high_priority_job() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = gpu.daemon("name = \"orion\"\nmax_hold_ms = 10");
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("round", 2);
+    be.finish().expect_success();
+    let totals = daemon.totals("be");
+    assert_eq!(totals["launches_beside_hp"], 0, "{totals:#}");
+    assert_eq!(totals["launches_forced"], totals["launches"], "{totals:#}");
+    hp.finish().expect_success();
 }
 
 #[test]
