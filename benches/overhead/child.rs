@@ -16,6 +16,7 @@ use protocol::clock::Clock;
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{Calls, Door, Prepared, file_of_launch, prepare};
+use crate::processes::Processors;
 use crate::profile::{BLOCK, GRID, module_image};
 
 /// Calls of each side before anything is measured: tables fill, predictors learn.
@@ -91,12 +92,16 @@ pub(crate) fn run(task: &str) -> anyhow::Result<()> {
 }
 
 fn run_measure(measure: &Measure) -> anyhow::Result<()> {
+    let processors = Processors::allowed()?;
+    processors.stand_aside()?;
     let what = prepare(&module_image(), &measure.kernel, measure.on_default_stream)?;
     let door = if measure.by_export {
         Door::Export
     } else {
         Door::Dlsym
     };
+    // The library's threads have been started by now, and stay where they are.
+    processors.move_to_measured()?;
     let timer = Timer::calibrated();
     println!("ready");
     io::stdin().lock().read_line(&mut String::new())?;

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::artifacts::Artifacts;
 use crate::child::{Measure, Outcome, Task};
 use crate::idle::CpuTime;
-use crate::processes::{Daemon, Preload, Preloaded, Site};
+use crate::processes::{Daemon, Preload, Preloaded, Processors, Site};
 use crate::profile::{BenchKernel, HIGH_PRIORITY, OTHER_CLASS, SAME_CLASS, TINY};
 
 /// Promised, ns.
@@ -200,8 +200,12 @@ fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
             comparison: outcome.comparison,
         });
     }
+    let processors = Processors::allowed()?;
+    processors.stand_aside()?;
     let daemon = Daemon::start(artifacts, &site)?;
     let _neighbour = neighbour(artifacts, &site, state.company)?;
+    // The child makes its own choice.
+    processors.use_all()?;
     let cpu = CpuTime::of(daemon.pid())?;
     let begun_ns = Clock::monotonic().now_ns();
     let (child, outcome) = measure_once(artifacts, &site, state)?;

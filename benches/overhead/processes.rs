@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use protocol::clock::Clock;
 use protocol::hello::ask_status;
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -25,6 +26,50 @@ const LOOK_NS: u64 = 5_000_000;
 
 /// The daemon's configuration, but for the socket: everything else as shipped, `poll_us` among it.
 const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+
+/// The processors of a measurement: the thread that is measured has one for itself, the last; the
+/// daemon, the neighbours and the library's own threads share the others. On a machine with many they
+/// would end up so anyway; on one with two the scheduler would now and then put them onto the measured
+/// one. With a single processor nothing is done.
+pub(crate) struct Processors {
+    all: CpuSet,
+    measured: CpuSet,
+    others: CpuSet,
+}
+
+impl Processors {
+    /// Those that this thread may use.
+    pub(crate) fn allowed() -> anyhow::Result<Self> {
+        let all = sched_getaffinity(None)?;
+        let last = (0..CpuSet::MAX_CPU).rev().find(|&cpu| all.is_set(cpu));
+        let (mut measured, mut others) = (all, all);
+        if let (Some(last), 2..) = (last, all.count()) {
+            measured.clear();
+            measured.set(last);
+            others.unset(last);
+        }
+        Ok(Self {
+            all,
+            measured,
+            others,
+        })
+    }
+
+    /// Leaves the measured one to others; what this thread starts does so too.
+    pub(crate) fn stand_aside(&self) -> anyhow::Result<()> {
+        Ok(sched_setaffinity(None, &self.others)?)
+    }
+
+    /// Moves to the measured one.
+    pub(crate) fn move_to_measured(&self) -> anyhow::Result<()> {
+        Ok(sched_setaffinity(None, &self.measured)?)
+    }
+
+    /// As before.
+    pub(crate) fn use_all(&self) -> anyhow::Result<()> {
+        Ok(sched_setaffinity(None, &self.all)?)
+    }
+}
 
 /// A folder with what the processes of one measurement share.
 pub(crate) struct Site {

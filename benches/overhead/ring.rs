@@ -2,19 +2,21 @@
 //! charge of a best-effort lease, on the shared pages that the daemon makes, within one process.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::ensure;
-use benches::alternate::{Nothing, Plan, Samples, alternate};
+use benches::alternate::{Nothing, Plan, Samples, Side, alternate};
 use benches::report::{Measured, Row, Unit};
 use benches::summary::Comparison;
 use benches::timer::Timer;
 use protocol::clock::Clock;
 use protocol::lease::{Terms, announce};
-use protocol::pages::{ClientPage, DaemonPage, HpPage, LeasePage};
+use protocol::pages::{ClientPage, DaemonPage, HpPage, LeasePage, RING_RECORDS};
 use protocol::record::{Launch, Record};
-use protocol::ring::Cursor;
+use protocol::ring::{Cursor, Spsc};
 use protocol::segment::Mapping;
+
+use crate::processes::Processors;
 
 /// Between two looks of the consumer: the shipped `poll_us`. With what timers add, 50 to 110 us.
 const POLL_NS: u64 = 50_000;
@@ -22,8 +24,10 @@ const POLL_NS: u64 = 50_000;
 const PACE_NS: u64 = 5_000;
 /// Records pushed back to back where the throughput is meant.
 const BURST: usize = 64;
-/// Between two bursts: a ring of 1024 then never fills.
+/// Between two bursts.
 const BURST_PACE_NS: u64 = 50_000;
+/// Most looks whether the consumer has caught up, [`POLL_NS`] apart: a second.
+const LOOKS_MAX: usize = 20_000;
 
 /// Measures both.
 pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
@@ -56,50 +60,84 @@ fn plan(pairs: usize) -> Plan {
     }
 }
 
+/// Ends the consumer, whatever happens.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The producer's side.
+struct Producer<'a> {
+    ring: &'a Spsc<RING_RECORDS>,
+    /// Records that the consumer has taken.
+    taken: &'a AtomicU64,
+    pushed: u64,
+    dropped: u64,
+    /// Records in a call.
+    burst: usize,
+}
+
+impl Side for Producer<'_> {
+    #[inline]
+    fn call(&mut self) {
+        for _ in 0..self.burst {
+            self.pushed += 1;
+            let record = Record::Launch(Launch {
+                stream: 0,
+                seq: self.pushed,
+                kernel: 1,
+                expected_ns: 4_000,
+                sm_needed: 4,
+                class: 1,
+            });
+            self.dropped += u64::from(self.ring.push(&record.encode()).is_err());
+        }
+    }
+
+    /// A consumer that gets no processor must not make us measure a full ring.
+    fn handle_block_end(&mut self) {
+        let clock = Clock::monotonic();
+        for _ in 0..LOOKS_MAX {
+            if self.taken.load(Ordering::Relaxed) + self.dropped >= self.pushed {
+                return;
+            }
+            clock.sleep_until(clock.now_ns() + POLL_NS);
+        }
+    }
+}
+
 /// Single pushes, and bursts, against a consumer in another thread.
 fn push(timer: &Timer, pairs: usize) -> anyhow::Result<(Samples, Samples)> {
     let (_memory, page) = Mapping::<ClientPage>::create("pillion-bench")?;
-    let ring = &page.rings[0];
-    let is_over = AtomicBool::new(false);
-    let mut seq = 0;
-    let mut dropped = 0_u64;
-    let mut push = || {
-        seq += 1;
-        let record = Record::Launch(Launch {
-            stream: 0,
-            seq,
-            kernel: 1,
-            expected_ns: 4_000,
-            sm_needed: 4,
-            class: 1,
-        });
-        dropped += u64::from(ring.push(&record.encode()).is_err());
+    let (is_over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut producer = Producer {
+        ring: &page.rings[0],
+        taken: &taken,
+        pushed: 0,
+        dropped: 0,
+        burst: 1,
     };
-    let (single, mut burst) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let clock = Clock::monotonic();
-            let mut cursor = Cursor::default();
-            while !is_over.load(Ordering::Relaxed) {
-                while let Ok(Some(record)) = ring.pop(&mut cursor) {
-                    black_box(record);
-                }
-                clock.sleep_until(clock.now_ns() + POLL_NS);
-            }
-        });
-        let single = alternate(plan(pairs), timer, &mut Nothing, &mut push);
+    let processors = Processors::allowed()?;
+    processors.stand_aside()?;
+    let (single, mut burst) = std::thread::scope(|scope| -> anyhow::Result<(Samples, Samples)> {
+        scope.spawn(|| consume(&page.rings[0], &taken, &is_over));
+        let _over = SetAtEnd(&is_over);
+        processors.move_to_measured()?;
+        let single = alternate(plan(pairs), timer, &mut Nothing, &mut producer);
         let bursts = Plan {
-            block: 20,
+            block: RING_RECORDS / 2 / BURST,
             pairs,
             pace_ns: BURST_PACE_NS,
         };
-        let burst = alternate(bursts, timer, &mut Nothing, &mut || {
-            for _ in 0..BURST {
-                push();
-            }
-        });
-        is_over.store(true, Ordering::Relaxed);
-        (single, burst)
-    });
+        producer.burst = BURST;
+        let burst = alternate(bursts, timer, &mut Nothing, &mut producer);
+        Ok((single, burst))
+    })?;
+    processors.use_all()?;
+    let dropped = producer.dropped;
     ensure!(
         dropped == 0,
         "the ring was full: {dropped} records were dropped"
@@ -108,6 +146,19 @@ fn push(timer: &Timer, pairs: usize) -> anyhow::Result<(Samples, Samples)> {
         values.iter_mut().for_each(|ns| *ns /= BURST as f64);
     }
     Ok((single, burst))
+}
+
+/// Takes records as the daemon does, until it is over.
+fn consume(ring: &Spsc<RING_RECORDS>, taken: &AtomicU64, is_over: &AtomicBool) {
+    let clock = Clock::monotonic();
+    let mut cursor = Cursor::default();
+    while !is_over.load(Ordering::Relaxed) {
+        while let Ok(Some(record)) = ring.pop(&mut cursor) {
+            black_box(record);
+            taken.fetch_add(1, Ordering::Relaxed);
+        }
+        clock.sleep_until(clock.now_ns() + POLL_NS);
+    }
 }
 
 /// What follows a push: the fence, and the look whether a lease is to be revoked.
