@@ -16,7 +16,7 @@ pub struct Machine {
     pub cpus: usize,
     /// Whether it is a guest of a hypervisor.
     pub is_virtual: bool,
-    /// Kernel release.
+    /// Version of the kernel; what a distributor adds to it is left out.
     pub kernel: String,
     /// Processes that were running or wanted to, over the last minute, before we began.
     pub load_1min: f64,
@@ -40,7 +40,7 @@ impl Machine {
             is_virtual: field(&cpuinfo, "flags")
                 .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
-                .map(|release| release.trim().to_owned())
+                .map(|release| version(&release).to_owned())
                 .unwrap_or_default(),
             load_1min: load
                 .split(' ')
@@ -77,6 +77,12 @@ impl Machine {
     }
 }
 
+/// The numbers that a release begins with.
+fn version(release: &str) -> &str {
+    let end = release.find(|c: char| !c.is_ascii_digit() && c != '.');
+    &release[..end.unwrap_or(release.len())]
+}
+
 /// The value of the first line `name : value`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines()
@@ -98,6 +104,12 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_is_told_by_its_numbers() {
+        assert_eq!(version("6.1.0-13-amd64\n"), "6.1.0");
+        assert_eq!(version("6.12.1\n"), "6.12.1");
+    }
 
     #[test]
     fn a_field_is_found_by_its_whole_name() {
