@@ -116,3 +116,45 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     let ended = job.best_effort(&second).run().expect_success();
     gpu.expect_equal_counts("job", &ended, &second);
 }
+
+#[test]
+fn a_daemon_that_is_stopped_is_as_good_as_gone_until_it_goes_on() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000";
+    let (gpu, daemon, hp, mut be) = held_beside_a_hung_one(policy);
+    daemon.signal(Signal::STOP);
+    be.wait_for_new("round", 5);
+    daemon.signal(Signal::CONT);
+    daemon.wait_until_held("be");
+    hp.signal(Signal::KILL);
+    be.wait_for_new("round", 5);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert!(daemon.total("be", "launches_unmanaged") > 0);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+}
+
+#[test]
+fn launches_that_a_stopped_daemon_never_heard_of_hold_nobody_back_for_ever() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = gpu.job("hp", Program::Linked("hang"));
+    // Many more than a ring holds, a microsecond each, never synchronised.
+    let hp = hp.args(&["1000", "20000"]).high_priority(&daemon);
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("round", 1);
+    let mut hp = hp.start();
+    daemon.wait_for_clients("hp", 1);
+    daemon.signal(Signal::STOP);
+    hp.wait_for("launched", 1);
+    daemon.signal(Signal::CONT);
+    be.wait_for_new("round", 5);
+    let job = daemon.job("hp");
+    assert_eq!(job["totals"]["launches"], 20_000, "{job:#}");
+    // How many depends on when the daemon was stopped.
+    println!("{} records dropped", job["totals"]["records_dropped"]);
+    hp.finish().expect_success();
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+}
