@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use benches::report::{Measured, Row, Unit};
 use benches::summary::Comparison;
 use protocol::clock::Clock;
@@ -46,6 +46,9 @@ const NEIGHBOUR: &str = "bench-neighbour";
 /// Most measured launches that may have taken another way than the one meant (held at the gate,
 /// record dropped), as a share: a median does not see them.
 const OTHERWISE_MAX: f64 = 0.05;
+/// Most processes for one number: where other programs leave the daemon no processor for
+/// milliseconds, rings fill and leases end, and the measurement is made again.
+const ATTEMPTS_MAX: usize = 10;
 
 /// Who else is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +165,8 @@ const STATES: [State; 12] = [
 struct Round {
     comparison: Comparison,
     evidence: Vec<String>,
+    /// Share of the launches that were held or not told.
+    otherwise: f64,
 }
 
 /// Measures every state.
@@ -191,13 +196,33 @@ fn row(artifacts: &Artifacts, state: &State, rounds: usize) -> anyhow::Result<Ro
     Ok(row)
 }
 
+/// A round in which hardly any launch took another way.
 fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
+    for repeated in 0..ATTEMPTS_MAX {
+        let mut round = attempt(artifacts, state)?;
+        if round.otherwise <= OTHERWISE_MAX {
+            if repeated > 0 {
+                round
+                    .evidence
+                    .push(format!("{repeated} disturbed measurements repeated"));
+            }
+            return Ok(round);
+        }
+    }
+    bail!(
+        "in each of {ATTEMPTS_MAX} processes more than {OTHERWISE_MAX} of the launches were held or \
+         not told: other programs leave the daemon no processor"
+    )
+}
+
+fn attempt(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     let site = Site::new()?;
     if state.company == Company::NoDaemon {
         let outcome = measure_once(artifacts, &site, state)?.1;
         return Ok(Round {
             evidence: check_files(state, &outcome)?,
             comparison: outcome.comparison,
+            otherwise: 0.0,
         });
     }
     let processors = Processors::allowed()?;
@@ -212,7 +237,11 @@ fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     let passed_ns = Clock::monotonic().now_ns() - begun_ns;
     let cpu_ns = CpuTime::of(daemon.pid())?.on_cpu_ns - cpu.on_cpu_ns;
     let mut evidence = check_files(state, &outcome)?;
-    evidence.extend(check(state, &outcome, &daemon.status()?)?);
+    let status = daemon.status()?;
+    let totals = &job(&status, JOB)?["totals"];
+    let count = |name: &str| totals[name].as_u64().unwrap_or(0);
+    let otherwise = count("launches_held") + count("records_dropped");
+    evidence.extend(check(state, &outcome, &status)?);
     evidence.push(format!(
         "daemon used {:.1} % of a processor meanwhile",
         cpu_ns as f64 / passed_ns as f64 * 100.0
@@ -221,6 +250,7 @@ fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     Ok(Round {
         comparison: outcome.comparison,
         evidence,
+        otherwise: otherwise as f64 / outcome.calls_with.max(1) as f64,
     })
 }
 
@@ -327,11 +357,6 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
     for never in ["panics_caught", "launches_unknown", "launches_unmanaged"] {
         ensure!(count(never) == 0, "{never} is {}", count(never));
     }
-    let otherwise = count("launches_held") + count("records_dropped");
-    ensure!(
-        otherwise as f64 <= made as f64 * OTHERWISE_MAX,
-        "{otherwise} of {made} launches were held or not told"
-    );
     let mut evidence = vec![format!("attached as {class}, {counted} {counter} counted")];
     if state.class == JobClass::BestEffort {
         let is_ungated = job["lease"]["ungated"]
