@@ -38,6 +38,15 @@ impl Bell {
     }
 }
 
+impl Bell {
+    /// Wakes everybody who waits, whatever the count of sleepers says: for a bell that others may
+    /// scribble on, where a wrong count must not silence it.
+    pub fn ring_surely(&self, clock: &Clock) {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        clock.wake(self);
+    }
+}
+
 /// Wakes all threads of all processes that sleep on a futex word.
 pub(crate) fn wake_all(word: &core::sync::atomic::AtomicU32) {
     // A failure could only mean a bad address, and the word is a reference.
@@ -58,5 +67,33 @@ pub(crate) fn sleep(
         Err(rustix::io::Errno::TIMEDOUT) => Wake::TimedOut,
         Err(rustix::io::Errno::INTR) => Wake::Interrupted,
         _ => Wake::Rung,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_count_of_sleepers_does_not_silence_a_sure_ring() {
+        static BELL: Bell = Bell {
+            word: core::sync::atomic::AtomicU32::new(0),
+            sleepers: core::sync::atomic::AtomicU32::new(u32::MAX),
+            key: core::sync::atomic::AtomicU64::new(0),
+        };
+        let clock = Clock::monotonic();
+        // The count wraps to zero, as after a client scribbled on it.
+        let waiter = std::thread::spawn(move || {
+            let mut seen = BELL.read();
+            while seen == 0 {
+                BELL.wait(&clock, seen, None);
+                seen = BELL.read();
+            }
+        });
+        while BELL.sleepers.load(Ordering::SeqCst) == u32::MAX {
+            std::thread::yield_now();
+        }
+        BELL.ring_surely(&clock);
+        waiter.join().unwrap();
     }
 }

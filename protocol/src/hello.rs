@@ -11,7 +11,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
@@ -28,6 +31,8 @@ pub const PACKET_BYTES_MAX: usize = 32 * 1024;
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Most descriptors with one packet.
 pub const FDS_MAX: usize = 8;
+/// Signals that one wait for a packet lives through.
+const INTERRUPTIONS_MAX: u32 = 16;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -244,6 +249,17 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// A connection to the daemon at `path`, on which no step takes longer than `patience`, the
+/// connecting itself included: a daemon that is stopped must not hang its clients.
+pub fn connect_within(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    for direction in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, direction, Some(patience))?;
+    }
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
 /// A connection to the daemon at `path`.
 pub fn connect_to(path: &Path) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
@@ -271,10 +287,15 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let message = rustix::io::retry_on_intr(|| {
+    let mut interrupted = 0;
+    let message = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
-        recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-    })?;
+        match recvmsg(&socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            // Bounded: each try has the whole timeout again, and a timer could interrupt for ever.
+            Err(Errno::INTR) if interrupted < INTERRUPTIONS_MAX => interrupted += 1,
+            other => break other?,
+        }
+    };
     let received = message.bytes;
     let fds = ancillary
         .drain()

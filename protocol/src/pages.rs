@@ -96,6 +96,8 @@ pub struct ClientPage {
     pub completed_ns: AtomicU64,
     /// Wakes the client's helper thread.
     pub helper_bell: Bell,
+    /// Non-zero once the daemon has detached this client: nothing in these pages is served any more.
+    pub detached: AtomicU32,
     /// Statistics, indexed by [`Counter`].
     pub counters: Line<[AtomicU64; Counter::ALL.len()]>,
     /// Thread id of each ring's owner; 0 is free.
@@ -219,7 +221,7 @@ const _: () = {
     assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charged_total_ns) == 64);
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
     assert!(offset_of!(ClientPage, charged_ns) == 16 && offset_of!(ClientPage, helper_bell) == 32);
-    assert!(offset_of!(ClientPage, counters) == 64);
+    assert!(offset_of!(ClientPage, detached) == 48 && offset_of!(ClientPage, counters) == 64);
     assert!(size_of::<Spsc<RING_RECORDS>>() == 128 + 64 * RING_RECORDS);
     assert!(size_of::<ClientPage>().is_multiple_of(64));
 };

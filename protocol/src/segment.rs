@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::clock::ClockPage;
@@ -143,6 +145,9 @@ impl<T: SharedPage> Drop for Mapping<T> {
 pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&fd, size_bytes)?;
+    // A memory file is made with mode 0777: whoever is handed it for reading could open it again for
+    // writing. Now only its owner could, and root.
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
     fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     Ok(fd)
 }
@@ -178,6 +183,12 @@ mod tests {
         let fd = read_only(&fd).unwrap();
         assert!(Mapping::<HpPage>::open(&fd, Access::ReadWrite).is_err());
         assert!(Mapping::<HpPage>::open(&fd, Access::Read).is_ok());
+    }
+
+    #[test]
+    fn only_its_owner_may_open_a_page_again() {
+        let (fd, _page) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        assert_eq!(fstat(&fd).unwrap().st_mode & 0o777, 0o600);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! `[socket] path` a second one could still schedule the same GPU, and neither would know of half the
 //! jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)): the kernel
 //! gives it to one process of a network namespace, says which, and takes it back however that process
-//! ends. No file, so no folder that every user must be able to write.
+//! ends. No file, so no folder that every user must be able to write. Daemons in different network
+//! namespaces do not see each other's claim.
 
 use std::os::fd::OwnedFd;
 
@@ -39,7 +40,14 @@ impl Claim {
         let name = name.map_err(claim)?;
         let socket = new_socket().map_err(claim)?;
         match bind(&socket, &name) {
-            Ok(()) => {}
+            Ok(()) => listen(&socket, 1).map_err(claim)?,
+            // Any user may take any abstract name: only one of ours, or root, is a daemon.
+            Err(Errno::ADDRINUSE) if is_strangers(&name) => {
+                tracing::warn!(
+                    uuid,
+                    "another user holds the name that daemons of this GPU claim"
+                );
+            }
             Err(Errno::ADDRINUSE) => {
                 return Err(SocketError::Claimed {
                     uuid: uuid.to_owned(),
@@ -48,7 +56,6 @@ impl Claim {
             }
             Err(error) => return Err(claim(error)),
         }
-        listen(&socket, 1).map_err(claim)?;
         Ok(Self { _socket: socket })
     }
 }
@@ -56,6 +63,15 @@ impl Claim {
 fn new_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Whether who listens under `name` is known to be of another user, and not root.
+fn is_strangers(name: &SocketAddrUnix) -> bool {
+    let peer = new_socket().and_then(|socket| {
+        connect(&socket, name)?;
+        socket_peercred(&socket)
+    });
+    peer.is_ok_and(|peer| !peer.uid.is_root() && peer.uid != rustix::process::getuid())
 }
 
 /// Process id and command line of who listens under `name`; what cannot be seen is left out.

@@ -266,6 +266,11 @@ impl State {
             page: pages.client,
             feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new())),
         };
+        if key.class == JobClass::HighPriority {
+            // Before its hello is answered: what was free for all is now gated.
+            let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
+            lessees.for_each(Lessee::close_if_ungated);
+        }
         let job = match job {
             Some(index) => &mut self.jobs[index],
             None => self.add_job(key, pages.lease),
@@ -322,8 +327,11 @@ impl State {
             let Some(place) = job.clients.iter().position(|c| c.id == client) else {
                 continue;
             };
-            let totals = job.clients.remove(place).totals();
-            job.past.add(&totals);
+            let client = job.clients.remove(place);
+            // It may only have lost its connection: then it must learn that nobody serves it. Release
+            // pairs with the Acquire at its gate, whose waits look at this every few milliseconds.
+            client.page.detached.store(1, Ordering::Release);
+            job.past.add(&client.totals());
             if job.clients.is_empty() {
                 let job = self.jobs.remove(index);
                 self.ended.push_back(EndedJob {

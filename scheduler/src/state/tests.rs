@@ -584,3 +584,24 @@ fn the_status_names_every_job_counter_and_bound() {
     }
     assert_eq!(json["jobs"][1]["enforcing"], "goes first; never held");
 }
+
+#[test]
+fn leases_are_gated_before_a_high_priority_client_is_answered() {
+    let mut rig = Rig::new("residual_us = 100");
+    let be = rig.be("train");
+    rig.poll();
+    assert!(rig.try_launch(&be, &COMPUTE).is_ok(), "nobody to protect");
+    let _hp = rig.hp("serve");
+    // The poll thread has not looked yet.
+    assert!(rig.try_launch(&be, &COMPUTE).is_err());
+}
+
+#[test]
+fn a_client_that_was_detached_while_it_lives_is_told_so() {
+    let mut rig = Rig::new("residual_us = 100");
+    let be = rig.be("train");
+    rig.poll();
+    assert_eq!(be.page.detached.load(Ordering::Acquire), 0);
+    rig.state.handle_detach(rig.now_ns, be.client);
+    assert_eq!(be.page.detached.load(Ordering::Acquire), 1);
+}
