@@ -54,10 +54,11 @@ pub(crate) fn handle_launched(client: &Client, index: u32, slot: &Slot, seq: u64
     rings::prepare(client.page);
 }
 
-/// Tells the daemon how far a stream has come, if it does not know.
-pub(crate) fn tell(client: &Client, index: u32, slot: &Slot) {
+/// Tells the daemon again how far a stream has come that has nothing in flight. The record that
+/// said so may have found its ring full, or one that the daemon lost count of may have.
+pub(crate) fn tell_again(client: &Client, index: u32, slot: &Slot) {
     let completed = slot.completed();
-    if slot.told.load(Ordering::Relaxed) >= completed {
+    if completed == 0 {
         return;
     }
     let record = Record::Complete {
@@ -67,5 +68,13 @@ pub(crate) fn tell(client: &Client, index: u32, slot: &Slot) {
     match rings::push(client.page, &record) {
         Ok(()) => _ = slot.told.fetch_max(completed, Ordering::Relaxed),
         Err(_) => client.page.count(Counter::Dropped, 1),
+    }
+}
+
+/// Tells the daemon how far a stream has come, if it does not know.
+pub(crate) fn tell(client: &Client, index: u32, slot: &Slot) {
+    let completed = slot.completed();
+    if slot.told.load(Ordering::Relaxed) < completed {
+        tell_again(client, index, slot);
     }
 }

@@ -19,7 +19,6 @@ use protocol::hello::{self, Attach, HelloError, JobClass, Reply, Request};
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
 use protocol::segment::{Access, Mapping, SharedPage};
 use protocol::sync::Ordering;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::client::{Client, Handle, Side};
 use crate::config::Config;
@@ -171,7 +170,7 @@ fn candidates(config: &Config, device: CUdevice) -> Result<Vec<PathBuf>, Unmanag
 fn connect(tried: Vec<PathBuf>) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for path in &tried {
-        match hello::connect_to(path) {
+        match hello::connect_within(path, REPLY_TIMEOUT) {
             Ok(connection) => return Ok((connection, path.clone())),
             Err(error) => last = error,
         }
@@ -198,9 +197,6 @@ impl From<io::Error> for Answer {
 }
 
 fn ask(connection: &OwnedFd, config: &Config) -> Result<(u64, Vec<OwnedFd>), Answer> {
-    for direction in [Timeout::Send, Timeout::Recv] {
-        set_socket_timeout(connection, direction, Some(REPLY_TIMEOUT)).map_err(io::Error::from)?;
-    }
     let process_id = std::process::id();
     let request = Request::Attach(Attach {
         class: config.class,

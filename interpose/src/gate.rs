@@ -176,7 +176,10 @@ impl<'a> Hold<'a> {
             return Step::Go(grant);
         }
         let heard_ns = self.heard_ns();
-        let is_gone = now_ns.saturating_sub(heard_ns) > HEARTBEAT_STALE_NS;
+        // A daemon that has taken this process for dead (its connection was closed under us) serves it
+        // no more than one that is gone.
+        let is_gone = now_ns.saturating_sub(heard_ns) > HEARTBEAT_STALE_NS
+            || client.page.detached.load(Ordering::Acquire) != 0;
         let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             client.page.count(Counter::Unmanaged, 1);

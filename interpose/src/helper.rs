@@ -25,7 +25,7 @@ use protocol::sync::Line;
 use crate::client::{Client, Handle};
 use crate::marks::{self, Recorded};
 use crate::streams::{STREAMS, Slot, State};
-use crate::{completion, door, driver, sys};
+use crate::{announce, completion, door, driver, sys};
 
 /// How often the helper looks while something is in flight: the time by which a completion may be
 /// learnt late twice, once before the event is recorded and once after.
@@ -141,6 +141,7 @@ struct Helper {
 impl Helper {
     /// Looks at every stream once; whether to look again soon.
     fn poll(&mut self) -> bool {
+        self.answer();
         if STREAMS.is_capturing() {
             return false;
         }
@@ -157,6 +158,20 @@ impl Helper {
             IN_DRIVER.store(false, Ordering::SeqCst);
         }
         is_busy
+    }
+
+    /// The daemon asks how far this high-priority client has come. What is in flight the streams
+    /// tell; what is not, the daemon has missed, and is told again.
+    fn answer(&self) {
+        let client = self.client;
+        if !client.is_high_priority() || client.page.probe.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for (index, slot) in STREAMS.used() {
+            if !slot.is_in_flight() {
+                announce::tell_again(client, index, slot);
+            }
+        }
     }
 
     /// Whether there is something to find out.

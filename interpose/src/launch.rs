@@ -9,7 +9,7 @@ use crate::client::{Client, Side};
 use crate::gate::{self, Grant};
 use crate::kernels::{KERNELS, Shape};
 use crate::streams::{Place, STREAMS, Slot, Stream};
-use crate::{announce, completion, driver, helper, lifecycle, marks};
+use crate::{announce, completion, driver, helper, lifecycle, marks, priority};
 
 /// What the application asks to be launched.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +96,9 @@ impl Begun {
     #[inline]
     pub(crate) fn priority(&self) -> Option<c_int> {
         match self {
-            Self::Announced { client, stream, .. } if stream.is_default() => {
+            Self::Announced { client, stream, .. }
+                if stream.is_default() && priority::may_be_added() =>
+            {
                 client.default_priority
             }
             _ => None,

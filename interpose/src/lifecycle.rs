@@ -14,8 +14,8 @@
 //! survive a fork, the parent's pages are not mapped in the child, and its helper thread is not
 //! there. A child of a process that has not goes its own way from Virgin.
 
-use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
-use std::os::fd::{AsRawFd, OwnedFd};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
@@ -52,8 +52,6 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 static CLIENT: OnceLock<Client> = OnceLock::new();
 /// The connection to the daemon, open as long as the process lives.
 static CONNECTION: OnceLock<OwnedFd> = OnceLock::new();
-/// Its number, for a forked child to close; -1 if there is none.
-static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 /// Where this process stands.
 #[inline]
@@ -146,7 +144,6 @@ fn attach_to(context: CUcontext, device: CUdevice) {
     }
     match attach::attach(config, context, device) {
         Ok((client, connection)) => {
-            DESCRIPTOR.store(connection.as_raw_fd(), Ordering::Relaxed);
             let connection = CONNECTION.get_or_init(|| connection);
             let client = CLIENT.get_or_init(|| client);
             if let Err(error) = helper::start(client) {
@@ -201,10 +198,6 @@ fn try_change(from: Phase, to: Phase) -> bool {
 /// In the child of a fork: stores and one system call, as in a signal handler.
 extern "C" fn handle_fork_in_child() {
     enter(Phase::Inert);
-    let descriptor = DESCRIPTOR.swap(-1, Ordering::Relaxed);
-    if descriptor >= 0 {
-        sys::close_in_child(descriptor);
-    }
 }
 
 /// At exit the driver takes itself down; the helper must not be in it then. On virtual time the

@@ -8,6 +8,8 @@ use core::fmt::{self, Write as _};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::io;
 
+use crate::sys;
+
 /// Longest line, bytes. What is longer is cut.
 const LINE_BYTES_MAX: usize = 1024;
 
@@ -58,8 +60,11 @@ pub(crate) fn say(level: Level, text: fmt::Arguments<'_>) {
     // A line that is too long is cut by `Line`, which never fails.
     let _ = writeln!(line, "pillion: {text}");
     line.end();
-    // Nothing can be done about a standard error that takes nothing.
-    let _ = rustix::io::write(io::stderr(), line.bytes());
+    // Nothing can be done about a standard error that takes nothing; one whose reader has gone must
+    // not cost the application a SIGPIPE that it would not have had.
+    sys::without_sigpipe(|| {
+        let _ = rustix::io::write(io::stderr(), line.bytes());
+    });
 }
 
 /// Says one line the first time it is called with this `said`.

@@ -116,6 +116,11 @@ pub(crate) fn try_reach(slot: &Slot) -> Option<u64> {
             slot.event.release(PENDING);
             None
         }
+        // Recorded into a capture after all: it will never be reached. A new one is recorded later.
+        CUresult::CAPTURED_EVENT => {
+            slot.event.release(IDLE);
+            None
+        }
         result if is_capture(result) => {
             slot.event.release(PENDING);
             None

@@ -9,6 +9,30 @@
 //! Default streams cannot be created with a priority. Launches of high-priority jobs on them carry
 //! it as a launch attribute, the one that a stream with the default priority (0) would get.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use abi::types::CUresult;
+
+/// Set once a driver refused a launch only because of the priority that we added.
+static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether launches may carry a priority of ours, as far as the driver has said.
+#[inline]
+pub(crate) fn may_be_added() -> bool {
+    !IS_REFUSED.load(Ordering::Relaxed)
+}
+
+/// Whether a refused launch is worth another call without our attribute: a driver that does not
+/// take the attribute answers so. The application's own mistakes get the same answer twice.
+pub(crate) fn may_be_why(result: CUresult) -> bool {
+    matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_SUPPORTED)
+}
+
+/// The launch went without the priority: no launch carries one any more.
+pub(crate) fn give_up() {
+    IS_REFUSED.store(true, Ordering::Relaxed);
+}
+
 /// A device's range, with the mapping of either class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Priorities {

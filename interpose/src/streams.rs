@@ -490,8 +490,9 @@ impl Slot {
     /// High-priority: the driver took, or refused, the launch of that number.
     #[inline]
     pub(crate) fn set_issued(&self, seq: u64) {
-        // Release pairs with the loads of whoever takes a mark: the launch has been made.
-        self.launched.issued.store(seq, Ordering::Release);
+        // Release pairs with the loads of whoever takes a mark: the launch has been made. The
+        // greatest number stays: threads that launch on one stream may come here in any order.
+        self.launched.issued.fetch_max(seq, Ordering::Release);
     }
 
     /// Best-effort: the driver took a launch of so many expected ns.
@@ -697,6 +698,14 @@ mod tests {
         assert!(STREAMS.is_capturing());
         STREAMS.take_out(created(64), HOME);
         assert!(!STREAMS.is_capturing());
+    }
+
+    #[test]
+    fn launches_that_end_out_of_order_do_not_turn_the_count_back() {
+        let slot = Slot::new();
+        slot.set_issued(2);
+        slot.set_issued(1);
+        assert_eq!(slot.issued(), 2);
     }
 
     #[test]

@@ -81,6 +81,42 @@ pub(crate) fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
+/// Runs `body`, whose writes may find nobody reading, so that no SIGPIPE of theirs is delivered.
+pub(crate) fn without_sigpipe<T>(body: impl FnOnce() -> T) -> T {
+    with_signals_blocked(|| {
+        let was_pending = is_sigpipe_pending();
+        let result = body();
+        if !was_pending && is_sigpipe_pending() {
+            let now = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: a set that is filled in, no room for details, and a time that is over at once.
+            unsafe { libc::sigtimedwait(&sigpipe(), ptr::null_mut(), &now) };
+        }
+        result
+    })
+}
+
+fn sigpipe() -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` fills the set in; SIGPIPE is a signal.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
+        set.assume_init()
+    }
+}
+
+fn is_sigpipe_pending() -> bool {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigpending` fills the set in; the set is read only if it did.
+    unsafe {
+        libc::sigpending(set.as_mut_ptr()) == 0
+            && libc::sigismember(set.as_ptr(), libc::SIGPIPE) == 1
+    }
+}
+
 /// Has `handler` run in every child that `fork` makes from here on. It may only do what a signal
 /// handler may.
 pub(crate) fn at_fork_in_child(handler: extern "C" fn()) -> bool {
@@ -128,12 +164,6 @@ pub(crate) fn prepare_to_write<T>(line: *const T) {
     unsafe {
         core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
-}
-
-/// Closes a descriptor of the parent in a forked child.
-pub(crate) fn close_in_child(descriptor: c_int) {
-    // SAFETY: the caller owns the descriptor; in the child nothing else refers to it.
-    unsafe { libc::close(descriptor) };
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ macro_rules! begin {
     ($name:ident, $flavour:expr $(, $argument:ident: $type:ty)*) => {
         hook! {
             $name(stream: CUstream $(, $argument: $type)*);
-            after |client, result| {
+            // An event of ours recorded meanwhile would become part of the graph, or void it.
+            before |client| client.map(|_| helper::keep_out());
+            after |client, _, result| {
                 handle_begun(client, Stream::of(stream, $flavour), result);
             };
         }
@@ -46,6 +48,33 @@ begin!(
     count: usize,
     mode: CUstreamCaptureMode
 );
+
+begin!(
+    cuStreamBeginRecaptureToGraph,
+    Flavour::Plain,
+    mode: CUstreamCaptureMode,
+    graph: CUgraph,
+    callback: *mut c_void,
+    user_data: *mut c_void
+);
+begin!(
+    cuStreamBeginRecaptureToGraph_ptsz,
+    Flavour::PerThread,
+    mode: CUstreamCaptureMode,
+    graph: CUgraph,
+    callback: *mut c_void,
+    user_data: *mut c_void
+);
+
+hook! {
+    cuStreamEndCaptureToCig(stream: CUstream);
+    after |client, result| handle_ended(client, Stream::of(stream, Flavour::Plain), result);
+}
+
+hook! {
+    cuStreamEndCaptureToCig_ptsz(stream: CUstream);
+    after |client, result| handle_ended(client, Stream::of(stream, Flavour::PerThread), result);
+}
 
 hook! {
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);

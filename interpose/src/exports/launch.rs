@@ -10,8 +10,8 @@ use abi::types::{
 use super::hook;
 use crate::kernels::Shape;
 use crate::launch::{Begun, Request, begin, end};
-use crate::real;
 use crate::streams::{Flavour, Stream};
+use crate::{priority, real};
 
 /// Most attributes of a launch to which one is added; a header of CUDA 13 names 16 kinds.
 const ATTRIBUTES_MAX: usize = 24;
@@ -46,6 +46,15 @@ macro_rules! launch_kernel {
                 let extended = begun
                     .and_then(Begun::priority)
                     .zip(real::entry_point(abi::id::$extended));
+                let plain = || {
+                    // SAFETY: the application's own arguments, passed on.
+                    unsafe {
+                        real(
+                            function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                            shared_bytes, stream, parameters, extra,
+                        )
+                    }
+                };
                 if let Some((priority, extended)) = extended {
                     let mut attribute = CUlaunchAttribute::priority(priority);
                     let config = CUlaunchConfig {
@@ -62,15 +71,12 @@ macro_rules! launch_kernel {
                     };
                     // SAFETY: the driver's function of this type, the application's own arguments
                     // and a configuration that outlives the call.
-                    unsafe { extended_of(extended)(&raw const config, function, parameters, extra) }
+                    let result = unsafe {
+                        extended_of(extended)(&raw const config, function, parameters, extra)
+                    };
+                    without_ours(result, plain)
                 } else {
-                    // SAFETY: the application's own arguments, passed on.
-                    unsafe {
-                        real(
-                            function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-                            shared_bytes, stream, parameters, extra,
-                        )
-                    }
+                    plain()
                 }
             };
             after |_, begun, result| end(begun, result);
@@ -109,10 +115,17 @@ macro_rules! launch_kernel_ex {
                     // SAFETY: the application's configuration, valid for the call, or null; so are
                     // the attributes it names.
                     .and_then(|priority| unsafe { with_priority(config, priority, &mut room) });
-                let config = own.as_ref().map_or(config, ptr::from_ref);
-                // SAFETY: the application's own arguments, or its configuration with one attribute
-                // more, which outlives the call.
-                unsafe { real(config, function, parameters, extra) }
+                // SAFETY: the application's own arguments.
+                let plain = || unsafe { real(config, function, parameters, extra) };
+                match own {
+                    None => plain(),
+                    Some(own) => {
+                        // SAFETY: the application's own arguments and its configuration with one
+                        // attribute more, which outlives the call.
+                        let result = unsafe { real(&raw const own, function, parameters, extra) };
+                        without_ours(result, plain)
+                    }
+                }
             };
             after |_, begun, result| end(begun, result);
         }
@@ -155,6 +168,19 @@ macro_rules! launch_cooperative {
 
 launch_cooperative!(cuLaunchCooperativeKernel, Flavour::Plain);
 launch_cooperative!(cuLaunchCooperativeKernel_ptsz, Flavour::PerThread);
+
+/// The result of a launch that carried a priority of ours: if that may be why it was refused, the
+/// application's own call decides, and if it goes, ours was the fault and is not made again.
+fn without_ours(result: CUresult, plain: impl FnOnce() -> CUresult) -> CUresult {
+    if !priority::may_be_why(result) {
+        return result;
+    }
+    let result = plain();
+    if result == CUresult::SUCCESS {
+        priority::give_up();
+    }
+    result
+}
 
 /// The C type of `cuLaunchKernelEx`.
 type Extended = unsafe extern "C" fn(
