@@ -51,7 +51,6 @@ pub(crate) fn handle_launched(client: &Client, index: u32, slot: &Slot, seq: u64
         slot.advance(seq);
         tell(client, index, slot);
     }
-    rings::prepare(client.page);
 }
 
 /// Tells the daemon again how far a stream has come that has nothing in flight. The record that

@@ -3,13 +3,13 @@
 use core::ffi::c_int;
 
 use abi::types::{CUfunction, CUresult};
-use protocol::pages::{Counter, LeasePage};
+use protocol::pages::LeasePage;
 
 use crate::client::{Client, Side};
 use crate::gate::{self, Grant};
 use crate::kernels::{KERNELS, Shape};
 use crate::streams::{Place, STREAMS, Slot, Stream};
-use crate::{announce, completion, driver, helper, lifecycle, marks, priority};
+use crate::{announce, completion, driver, helper, lifecycle, marks, priority, rings};
 
 /// What the application asks to be launched.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ pub(crate) fn end(begun: &Begun, result: CUresult) {
         | Begun::Admitted { client, .. } => *client,
     };
     if accepted {
-        client.page.count(Counter::Launches, 1);
+        rings::count_launch(client.page);
     }
     match *begun {
         Begun::Unmanaged | Begun::Counted(_) => {}
