@@ -3,7 +3,8 @@
 //! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
 //! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
 //! `max_hold` is over, because the thread may hold a lock that others need; on a signal, because
-//! its handler may want the thread back; or because the daemon is gone. What goes without a lease is
+//! its handler may want the thread back (one that comes in the microsecond between two sleeps is not
+//! noticed, and the wait goes on to `max_hold`); or because the daemon is gone. What goes without a lease is
 //! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
 
 use core::sync::atomic::Ordering;
