@@ -364,7 +364,11 @@ impl State {
         }
         let gated = self.jobs.iter().filter_map(|job| job.lessee.as_ref());
         if !gated.into_iter().any(Lessee::is_gated) {
-            self.pages.daemon.live_epoch.store(0, Ordering::Relaxed);
+            let live_epoch = &self.pages.daemon.live_epoch;
+            // A store takes the line from every high-priority launch that follows.
+            if live_epoch.load(Ordering::Relaxed) != 0 {
+                live_epoch.store(0, Ordering::Relaxed);
+            }
         }
         self.poll_questions(now_ns);
         self.look(now_ns)
