@@ -22,9 +22,9 @@ use protocol::sync::Ordering;
 
 use crate::client::{Client, Handle, Side};
 use crate::config::Config;
-use crate::driver;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
+use crate::{driver, kernels};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
 /// 100 us; a second is a daemon that is stopped.
@@ -304,6 +304,7 @@ fn load_profile(path: &Path) -> Option<ProfileIndex> {
                 Level::Error,
                 format_args!("{error}; the job runs with unknown kernels"),
             );
+            kernels::handle_said_unknown();
             None
         }
     }

@@ -184,9 +184,8 @@ impl Kernels {
 
     #[cold]
     fn handle_unknown(&self, client: &Client, name: Option<NameIndex>) {
-        static SAID: AtomicBool = AtomicBool::new(false);
         client.page.count(Counter::UnknownKernels, 1);
-        if SAID.load(Ordering::Relaxed) {
+        if SAID_UNKNOWN.load(Ordering::Relaxed) {
             return;
         }
         let name = name
@@ -197,11 +196,19 @@ impl Kernels {
             None => "is unknown, as there is no profile",
         };
         log::say_once(
-            &SAID,
+            &SAID_UNKNOWN,
             Level::Warn,
             format_args!("kernel {name} {why}; it and others like it count as unknown"),
         );
     }
+}
+
+/// Whether it was said that there are unknown kernels.
+static SAID_UNKNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Somebody has said that kernels are unknown, and why; once is enough.
+pub(crate) fn handle_said_unknown() {
+    SAID_UNKNOWN.store(true, Ordering::Relaxed);
 }
 
 /// A launch that nothing is known about: it cannot need more SMs than it has blocks.
