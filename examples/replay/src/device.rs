@@ -290,3 +290,38 @@ fn function(module: CUmodule, name: &str) -> Result<CUfunction> {
     unsafe { result::module::get_function(module, CString::new(name)?) }
         .with_context(|| format!("no kernel {name} in the module"))
 }
+
+#[cfg(test)]
+mod tests {
+    use profiler::{ResourceClass, shape_for};
+    use softgpu::{TraceClass, shape_of_trace_entry};
+
+    /// The rule stands in two crates that do not know each other: the reader of traces and the
+    /// device model. They must say the same of every entry.
+    #[test]
+    fn traces_and_the_device_model_agree_on_the_shape_of_an_entry() {
+        let classes = [
+            (ResourceClass::Compute, TraceClass::Compute),
+            (ResourceClass::Memory, TraceClass::Memory),
+            (ResourceClass::Unknown, TraceClass::Unknown),
+        ];
+        for (ours, theirs) in classes {
+            for sms in [1, 25, 32, 79, 80, 81, 98, 392, 6_272] {
+                for duration_ns in [1_000, 40_480, 1_238_000] {
+                    let trace = shape_for(ours, sms, duration_ns);
+                    let model = shape_of_trace_entry(theirs, sms, duration_ns);
+                    let blocks: u64 = trace.grid.iter().map(|&n| u64::from(n)).product();
+                    let threads: u32 = trace.block.iter().product();
+                    assert_eq!(blocks, model.grid_blocks, "{ours} {sms}");
+                    assert_eq!(threads, model.threads_per_block);
+                    assert_eq!(trace.registers, model.registers_per_thread);
+                    assert_eq!(trace.shared_bytes, model.shared_bytes_per_block);
+                    assert_eq!(trace.block_ns, model.block_ns);
+                    assert!((f64::from(trace.compute_demand) - model.compute_demand).abs() < 1e-6);
+                    let demand = f64::from(trace.bandwidth_demand);
+                    assert!((demand - model.bandwidth_demand).abs() < 1e-6);
+                }
+            }
+        }
+    }
+}
