@@ -77,6 +77,20 @@ fn handles_and_structures_are_laid_out_as_in_the_header() {
         CUmemoryPool,
         CUgraph,
         CUgraphNode,
+        CUgraphExec,
+        CUuserObject,
+        CUDA_KERNEL_NODE_PARAMS_v1,
+        CUDA_KERNEL_NODE_PARAMS,
+        CUDA_MEMCPY3D,
+        CUDA_MEMCPY_NODE_PARAMS,
+        CUDA_MEMSET_NODE_PARAMS,
+        CUDA_MEMSET_NODE_PARAMS_v2,
+        CUDA_HOST_NODE_PARAMS,
+        CUDA_MEM_ALLOC_NODE_PARAMS,
+        CUDA_GRAPH_INSTANTIATE_PARAMS,
+        CUgraphNodeParams,
+        CUgraphExecUpdateResultInfo,
+        CUgraphEdgeData,
         CUdevice,
         CUdeviceptr,
         CUmemGenericAllocationHandle,
@@ -84,14 +98,38 @@ fn handles_and_structures_are_laid_out_as_in_the_header() {
         CUlaunchConfig,
         CUlaunchAttribute,
         CUlaunchAttributeValue,
+        CUlinkState,
+        CUDA_LAUNCH_PARAMS,
         CUexecAffinityParam,
         CUmemLocation,
         CUmemAllocationProp
     );
+    assert_memory_structures_are_laid_out_alike();
     assert_offsets_alike!(CUlaunchConfig: grid_dim_x gridDimX, grid_dim_y gridDimY,
         grid_dim_z gridDimZ, block_dim_x blockDimX, block_dim_y blockDimY,
         block_dim_z blockDimZ, shared_mem_bytes sharedMemBytes, stream hStream, attrs attrs,
         num_attrs numAttrs);
+    assert_offsets_alike!(CUDA_LAUNCH_PARAMS: function function, grid_dim_x gridDimX,
+        grid_dim_y gridDimY, grid_dim_z gridDimZ, block_dim_x blockDimX, block_dim_y blockDimY,
+        block_dim_z blockDimZ, shared_mem_bytes sharedMemBytes, stream hStream,
+        kernel_params kernelParams);
+    assert_offsets_alike!(CUDA_KERNEL_NODE_PARAMS_v1: func func, grid_dim gridDimX,
+        block_dim blockDimX, shared_mem_bytes sharedMemBytes, kernel_params kernelParams,
+        extra extra);
+    assert_offsets_alike!(CUDA_KERNEL_NODE_PARAMS: kern kern, ctx ctx);
+    assert_offsets_alike!(CUDA_MEMCPY_NODE_PARAMS: copy_ctx copyCtx, copy_params copyParams);
+    assert_offsets_alike!(CUDA_MEMSET_NODE_PARAMS: dst dst, pitch pitch, value value,
+        element_size elementSize, width width, height height);
+    assert_offsets_alike!(CUDA_HOST_NODE_PARAMS: function fn_, user_data userData);
+    assert_offsets_alike!(CUDA_MEM_ALLOC_NODE_PARAMS: access_descs accessDescs,
+        access_desc_count accessDescCount, bytesize bytesize, dptr dptr);
+    assert_offsets_alike!(CUDA_GRAPH_INSTANTIATE_PARAMS: flags flags,
+        upload_stream hUploadStream, error_node hErrNode_out, result result_out);
+    assert_offsets_alike!(CUgraphNodeParams: kind type_, union __bindgen_anon_1,
+        reserved2 reserved2);
+    assert_offsets_alike!(CUgraphExecUpdateResultInfo: result result, error_node errorNode,
+        error_from_node errorFromNode);
+    assert_offsets_alike!(CUgraphEdgeData: from_port from_port, to_port to_port, kind type_);
     assert_offsets_alike!(CUlaunchAttribute: id id, pad pad, value value);
     assert_offsets_alike!(CUexecAffinityParam: kind type_, sm_count param);
     assert_offsets_alike!(CUmemLocation: kind type_, id id);
@@ -99,6 +137,79 @@ fn handles_and_structures_are_laid_out_as_in_the_header() {
         requested_handle_types requestedHandleTypes, location location,
         win32_handle_meta_data win32HandleMetaData, alloc_flags allocFlags);
 }
+
+fn assert_memory_structures_are_laid_out_alike() {
+    assert_laid_out_alike!(
+        CUarray,
+        CUmipmappedArray,
+        CUexternalMemory,
+        CUDA_ARRAY_DESCRIPTOR,
+        CUDA_ARRAY3D_DESCRIPTOR,
+        CUDA_ARRAY_MEMORY_REQUIREMENTS,
+        CUDA_MEMCPY2D,
+        CUDA_MEMCPY3D,
+        CUDA_MEMCPY3D_PEER,
+        CUDA_MEMCPY3D_BATCH_OP,
+        CUmemcpy3DOperand,
+        CUextent3D,
+        CUmemcpyAttributes,
+        CUmemPoolProps,
+        CUmemAccessDesc,
+        CUipcMemHandle,
+        CUipcEventHandle,
+        CUmemPoolPtrExportData
+    );
+    assert_offsets_alike!(CUDA_ARRAY3D_DESCRIPTOR: width Width, height Height, depth Depth,
+        format Format, num_channels NumChannels, flags Flags);
+    assert_offsets_alike!(CUDA_ARRAY_DESCRIPTOR: width Width, height Height, format Format,
+        num_channels NumChannels);
+    assert_offsets_alike!(CUDA_MEMCPY2D: src_x_in_bytes srcXInBytes, src_y srcY,
+        src_memory_type srcMemoryType, src_host srcHost, src_device srcDevice,
+        src_array srcArray, src_pitch srcPitch, dst_x_in_bytes dstXInBytes, dst_y dstY,
+        dst_memory_type dstMemoryType, dst_host dstHost, dst_device dstDevice,
+        dst_array dstArray, dst_pitch dstPitch, width_in_bytes WidthInBytes, height Height);
+    assert_offsets_alike!(CUDA_MEMCPY3D: src_x_in_bytes srcXInBytes, src_y srcY, src_z srcZ,
+        src_lod srcLOD, src_memory_type srcMemoryType, src_host srcHost, src_device srcDevice,
+        src_array srcArray, src_context reserved0, src_pitch srcPitch, src_height srcHeight,
+        dst_x_in_bytes dstXInBytes, dst_memory_type dstMemoryType, dst_host dstHost,
+        dst_device dstDevice, dst_array dstArray, dst_context reserved1, dst_pitch dstPitch,
+        dst_height dstHeight, width_in_bytes WidthInBytes, height Height, depth Depth);
+    assert_offsets_alike!(CUDA_MEMCPY3D_PEER: src_context srcContext, dst_context dstContext,
+        dst_pitch dstPitch, depth Depth);
+    assert_offsets_alike!(CUDA_MEMCPY3D_BATCH_OP: src src, dst dst, extent extent,
+        src_access_order srcAccessOrder, flags flags);
+    assert_offsets_alike!(CUmemcpy3DOperand: kind type_, words op);
+    assert_offsets_alike!(CUmemPoolProps: alloc_type allocType, handle_types handleTypes,
+        location location, max_size maxSize, usage usage);
+    assert_offsets_alike!(CUmemAccessDesc: location location, flags flags);
+}
+
+named_alike!(array_formats_are_named_as_in_the_header, CUarray_format(u32):
+    CU_AD_FORMAT_UNSIGNED_INT8 CU_AD_FORMAT_UNSIGNED_INT16 CU_AD_FORMAT_UNSIGNED_INT32
+    CU_AD_FORMAT_SIGNED_INT8 CU_AD_FORMAT_SIGNED_INT16 CU_AD_FORMAT_SIGNED_INT32
+    CU_AD_FORMAT_HALF CU_AD_FORMAT_FLOAT);
+named_alike!(pool_attributes_are_named_as_in_the_header, CUmemPool_attribute(u32):
+    CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
+    CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
+    CU_MEMPOOL_ATTR_USED_MEM_CURRENT CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+named_alike!(access_flags_are_named_as_in_the_header, CUmemAccess_flags(u32):
+    CU_MEM_ACCESS_FLAGS_PROT_NONE CU_MEM_ACCESS_FLAGS_PROT_READ
+    CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+named_alike!(memory_advice_is_named_as_in_the_header, CUmem_advise(u32):
+    CU_MEM_ADVISE_SET_READ_MOSTLY CU_MEM_ADVISE_UNSET_READ_MOSTLY
+    CU_MEM_ADVISE_SET_PREFERRED_LOCATION CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION
+    CU_MEM_ADVISE_SET_ACCESSED_BY CU_MEM_ADVISE_UNSET_ACCESSED_BY);
+named_alike!(range_attributes_are_named_as_in_the_header, CUmem_range_attribute(u32):
+    CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION
+    CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION
+    CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE
+    CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID);
+named_alike!(granularities_are_named_as_in_the_header, CUmemAllocationGranularity_flags(u32):
+    CU_MEM_ALLOC_GRANULARITY_MINIMUM CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+named_alike!(operand_types_are_named_as_in_the_header, CUmemcpy3DOperandType(u32):
+    CU_MEMCPY_OPERAND_TYPE_POINTER CU_MEMCPY_OPERAND_TYPE_ARRAY);
 
 #[test]
 fn a_priority_lies_where_the_header_has_it() {
@@ -458,4 +569,51 @@ named_alike! {
     CU_JIT_REFERENCED_VARIABLE_COUNT CU_JIT_OPTIMIZE_UNUSED_DEVICE_VARIABLES
     CU_JIT_POSITION_INDEPENDENT_CODE CU_JIT_MIN_CTA_PER_SM CU_JIT_MAX_THREADS_PER_BLOCK
     CU_JIT_OVERRIDE_DIRECTIVE_VALUES
+}
+
+named_alike! {
+    link_inputs_are_those_of_the_header, CUjitInputType(u32):
+    CU_JIT_INPUT_CUBIN CU_JIT_INPUT_PTX CU_JIT_INPUT_FATBINARY CU_JIT_INPUT_OBJECT
+    CU_JIT_INPUT_LIBRARY CU_JIT_INPUT_NVVM CU_JIT_NUM_INPUT_TYPES
+}
+
+named_alike! {
+    loading_states_are_those_of_the_header, CUfunctionLoadingState(u32):
+    CU_FUNCTION_LOADING_STATE_UNLOADED CU_FUNCTION_LOADING_STATE_LOADED
+    CU_FUNCTION_LOADING_STATE_MAX
+}
+
+named_alike! {
+    cache_preferences_are_those_of_the_header, CUfunc_cache(u32):
+    CU_FUNC_CACHE_PREFER_NONE CU_FUNC_CACHE_PREFER_SHARED CU_FUNC_CACHE_PREFER_L1
+    CU_FUNC_CACHE_PREFER_EQUAL
+}
+
+named_alike! {
+    bank_sizes_are_those_of_the_header, CUsharedconfig(u32):
+    CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE
+    CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
+}
+
+named_alike! { graph_node_types, CUgraphNodeType(u32):
+    CU_GRAPH_NODE_TYPE_KERNEL CU_GRAPH_NODE_TYPE_MEMCPY CU_GRAPH_NODE_TYPE_MEMSET
+    CU_GRAPH_NODE_TYPE_HOST CU_GRAPH_NODE_TYPE_GRAPH CU_GRAPH_NODE_TYPE_EMPTY
+    CU_GRAPH_NODE_TYPE_WAIT_EVENT CU_GRAPH_NODE_TYPE_EVENT_RECORD
+    CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT
+    CU_GRAPH_NODE_TYPE_MEM_ALLOC CU_GRAPH_NODE_TYPE_MEM_FREE CU_GRAPH_NODE_TYPE_BATCH_MEM_OP
+    CU_GRAPH_NODE_TYPE_CONDITIONAL
+}
+
+named_alike! { graph_update_results, CUgraphExecUpdateResult(u32):
+    CU_GRAPH_EXEC_UPDATE_SUCCESS CU_GRAPH_EXEC_UPDATE_ERROR
+    CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED
+    CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED
+    CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED
+    CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE
+    CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED
+}
+
+named_alike! { graph_memory_attributes, CUgraphMem_attribute(u32):
+    CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT CU_GRAPH_MEM_ATTR_USED_MEM_HIGH
+    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH
 }

@@ -98,6 +98,10 @@ fn macros_list_what_the_table_says() {
         abi::for_each_hooked! { names },
         symbols(|e| e.route == Route::Hook)
     );
+    assert_eq!(
+        abi::for_each_passed! { names },
+        symbols(|e| e.route == Route::Pass)
+    );
     assert_eq!(abi::for_each_softgpu! { names }, symbols(|e| e.softgpu));
     assert_eq!(
         abi::for_each_not_softgpu! { names },
@@ -115,6 +119,7 @@ fn ids_are_the_indices_of_their_symbols() {
     }
 }
 
+// census: H1
 #[test]
 fn the_ways_to_launch_a_kernel_on_a_stream_are_hooked() {
     for api in [
@@ -132,6 +137,7 @@ fn the_ways_to_launch_a_kernel_on_a_stream_are_hooked() {
 }
 
 /// The runtime authenticates the driver through it: it is never ours to answer.
+// census: L2
 #[test]
 fn export_tables_are_passed_through() {
     assert_eq!(ENTRY_POINTS[abi::id::cuGetExportTable].route, Route::Pass);

@@ -34,6 +34,10 @@ macro_rules! pointer_handles {
 pointer_handles! {
     /// A context: one process's address space and work on one device.
     CUcontext;
+    /// A green context: a part of a device's SMs.
+    CUgreenCtx;
+    /// What a green context is to be made of.
+    CUdevResourceDesc;
     /// A module: a loaded image of kernels.
     CUmodule;
     /// A kernel in one context.
@@ -49,10 +53,20 @@ pointer_handles! {
     CUkernel;
     /// A memory pool for stream-ordered allocation.
     CUmemoryPool;
+    /// An array: memory in a layout of the device's own, for textures.
+    CUarray;
+    /// An array with its smaller versions.
+    CUmipmappedArray;
+    /// Memory of another API, imported.
+    CUexternalMemory;
     /// A graph.
     CUgraph;
     /// A node of a graph.
     CUgraphNode;
+    /// A graph that can be launched.
+    CUgraphExec;
+    /// Something of the application's that graphs keep alive.
+    CUuserObject;
 }
 
 impl CUstream {

@@ -9,23 +9,53 @@
 //! Handles are addresses in the driver or tokens of its own: we compare them
 //! and pass them on, and never look behind them.
 
+mod array;
+mod code;
+mod copy;
 mod device_attribute;
 mod flags;
+mod graph;
 mod handle;
 mod launch;
 mod memory;
 mod module;
+mod pool;
+mod resource;
 mod result;
+mod stream;
 
+pub use array::{
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray_format, CUarray3D_flags,
+    CUarrayMapInfo,
+};
+pub use code::{
+    CUDA_LAUNCH_PARAMS, CUfunc_cache, CUfunctionLoadingState, CUjitInputType, CUlinkState,
+    CUoccupancyB2DSize, CUsharedconfig,
+};
+pub use copy::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER,
+    CUDA_MEMCPY3D_v1, CUdeviceptr_v1, CUextent3D, CUmemcpy3DOperand, CUmemcpy3DOperandType,
+    CUmemcpyAttributes, CUmemcpySrcAccessOrder,
+};
 pub use device_attribute::CUdevice_attribute;
 pub use flags::{
     CUcomputemode, CUctx_flags, CUdriverProcAddress_flags, CUdriverProcAddressQueryResult,
     CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUexecAffinityParam,
     CUexecAffinityType, CUlimit, CUstream_flags, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
+pub use graph::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY_NODE_PARAMS,
+    CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUgraphEdgeData, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags, CUgraphInstantiateResult,
+    CUgraphMem_attribute, CUgraphNodeParams, CUgraphNodeType, CUhostFn, CUstreamCallback,
+};
 pub use handle::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphNode, CUkernel,
-    CUlibrary, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule, CUstream, CUuuid,
+    CUarray, CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUexternalMemory,
+    CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUkernel, CUlibrary,
+    CUmemGenericAllocationHandle, CUmemoryPool, CUmipmappedArray, CUmodule, CUstream, CUuserObject,
+    CUuuid,
 };
 pub use launch::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig};
 pub use memory::{
@@ -33,7 +63,17 @@ pub use memory::{
     CUmemHostAlloc_flags, CUmemLocation, CUmemLocationType, CUmemorytype, CUpointer_attribute,
 };
 pub use module::{CUfunction_attribute, CUjit_option, CUmoduleLoadingMode};
+pub use pool::{
+    CUipcEventHandle, CUipcMemHandle, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
+    CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemHostRegister_flags, CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData,
+};
+pub use resource::{CUdevResource, CUdevResourceType};
 pub use result::CUresult;
+pub use stream::{
+    CUdevice_P2PAttribute, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
+    CUstreamWaitValue_flags, CUstreamWriteValue_flags,
+};
 
 /// Defines a transparent newtype for what C declares as an enum, with its named
 /// values and the way back from a value to the name in the header.

@@ -1,0 +1,103 @@
+//! What goes with modules, libraries and linking beside their handles, and the oldest ways to launch.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::{offset_of, size_of};
+
+use super::{CUfunction, CUstream, named_values};
+
+/// A linking in progress.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CUlinkState(
+    /// The handle as the driver passes it.
+    pub *mut c_void,
+);
+
+/// How many bytes of dynamic shared memory a block of so many threads asks for; null asks for none.
+pub type CUoccupancyB2DSize = Option<extern "C" fn(c_int) -> usize>;
+
+/// One launch of `cuLaunchCooperativeKernelMultiDevice`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_LAUNCH_PARAMS {
+    /// What.
+    pub function: CUfunction,
+    /// Blocks in x.
+    pub grid_dim_x: c_uint,
+    /// Blocks in y.
+    pub grid_dim_y: c_uint,
+    /// Blocks in z.
+    pub grid_dim_z: c_uint,
+    /// Threads per block in x.
+    pub block_dim_x: c_uint,
+    /// Threads per block in y.
+    pub block_dim_y: c_uint,
+    /// Threads per block in z.
+    pub block_dim_z: c_uint,
+    /// Dynamic shared memory per block, in bytes.
+    pub shared_mem_bytes: c_uint,
+    /// Where.
+    pub stream: CUstream,
+    /// An address of each parameter.
+    pub kernel_params: *mut *mut c_void,
+}
+
+named_values! {
+    /// What is given to a linker.
+    CUjitInputType(u32), "CU_JIT_INPUT_" {
+        /// A cubin.
+        CUBIN = 0,
+        /// A PTX text.
+        PTX = 1,
+        /// A fat binary.
+        FATBINARY = 2,
+        /// A host object with device code in it.
+        OBJECT = 3,
+        /// An archive of such objects.
+        LIBRARY = 4,
+        /// Intermediate code.
+        NVVM = 5,
+    }
+}
+
+named_values! {
+    /// Whether a function's code is on the device.
+    CUfunctionLoadingState(u32), "CU_FUNCTION_LOADING_STATE_" {
+        /// Not yet.
+        UNLOADED = 0,
+        /// It is.
+        LOADED = 1,
+    }
+}
+
+named_values! {
+    /// Which of L1 and shared memory a kernel would rather have.
+    #[expect(non_camel_case_types, reason = "named as in the header")]
+    CUfunc_cache(u32), "CU_FUNC_CACHE_" {
+        /// Neither.
+        PREFER_NONE = 0,
+        /// Shared memory.
+        PREFER_SHARED = 1,
+        /// L1.
+        PREFER_L1 = 2,
+        /// Both alike.
+        PREFER_EQUAL = 3,
+    }
+}
+
+named_values! {
+    /// How wide the banks of shared memory are.
+    CUsharedconfig(u32), "CU_SHARED_MEM_CONFIG_" {
+        /// As the context says.
+        DEFAULT_BANK_SIZE = 0,
+        /// Four bytes.
+        FOUR_BYTE_BANK_SIZE = 1,
+        /// Eight bytes.
+        EIGHT_BYTE_BANK_SIZE = 2,
+    }
+}
+
+const _: () = assert!(size_of::<CUDA_LAUNCH_PARAMS>() == 56);
+const _: () = assert!(offset_of!(CUDA_LAUNCH_PARAMS, shared_mem_bytes) == 32);
+const _: () = assert!(offset_of!(CUDA_LAUNCH_PARAMS, stream) == 40);
+const _: () = assert!(offset_of!(CUDA_LAUNCH_PARAMS, kernel_params) == 48);

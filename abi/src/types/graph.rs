@@ -1,0 +1,287 @@
+//! What graphs are made of: the parameters of nodes, the results of updates.
+//!
+//! Layouts are the header's; structures of which nothing inside matters here are words.
+
+use core::ffi::{c_int, c_uint, c_void};
+use core::mem::offset_of;
+
+use super::{
+    CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUfunction, CUgraphNode, CUkernel, CUstream,
+    named_values,
+};
+
+named_values! {
+    /// What a node of a graph does.
+    CUgraphNodeType(u32), "CU_GRAPH_NODE_TYPE_" {
+        /// Runs a kernel.
+        KERNEL = 0,
+        /// Copies.
+        MEMCPY = 1,
+        /// Fills.
+        MEMSET = 2,
+        /// Calls a function of the host.
+        HOST = 3,
+        /// Runs a graph.
+        GRAPH = 4,
+        /// Nothing.
+        EMPTY = 5,
+        /// Waits for an event.
+        WAIT_EVENT = 6,
+        /// Records an event.
+        EVENT_RECORD = 7,
+        /// Signals semaphores.
+        EXT_SEMAS_SIGNAL = 8,
+        /// Waits for semaphores.
+        EXT_SEMAS_WAIT = 9,
+        /// Allocates.
+        MEM_ALLOC = 10,
+        /// Frees.
+        MEM_FREE = 11,
+        /// Writes and waits for words in memory.
+        BATCH_MEM_OP = 12,
+        /// Runs a graph if, or while, a value says so.
+        CONDITIONAL = 13,
+    }
+}
+
+named_values! {
+    /// Why an executable graph could not be updated.
+    CUgraphExecUpdateResult(u32), "CU_GRAPH_EXEC_UPDATE_" {
+        /// It could.
+        SUCCESS = 0,
+        /// What the function's result says.
+        ERROR = 1,
+        /// The graphs differ in nodes or dependencies.
+        ERROR_TOPOLOGY_CHANGED = 2,
+        /// A node does something of another kind.
+        ERROR_NODE_TYPE_CHANGED = 3,
+        /// A kernel node runs another function (old drivers).
+        ERROR_FUNCTION_CHANGED = 4,
+        /// A node's parameters changed in a way that is not supported.
+        ERROR_PARAMETERS_CHANGED = 5,
+        /// A node is of a kind that cannot be updated.
+        ERROR_NOT_SUPPORTED = 6,
+        /// A kernel node's function changed in a way that is not supported.
+        ERROR_UNSUPPORTED_FUNCTION_CHANGE = 7,
+        /// A node's attributes changed in a way that is not supported.
+        ERROR_ATTRIBUTES_CHANGED = 8,
+    }
+}
+
+named_values! {
+    /// What became of an instantiation.
+    CUgraphInstantiateResult(u32), "CUDA_GRAPH_INSTANTIATE_" {
+        /// Done.
+        SUCCESS = 0,
+        /// What the function's result says.
+        ERROR = 1,
+        /// The graph's structure is not valid.
+        INVALID_STRUCTURE = 2,
+        /// A node cannot run where the flags say.
+        NODE_OPERATION_NOT_SUPPORTED = 3,
+        /// Nodes belong to several contexts.
+        MULTIPLE_CTXS_NOT_SUPPORTED = 4,
+    }
+}
+
+named_values! {
+    /// Flags of an instantiation.
+    #[expect(non_camel_case_types, reason = "named as in the header")]
+    CUgraphInstantiate_flags(u32), "CUDA_GRAPH_INSTANTIATE_FLAG_" {
+        /// A launch frees what the launch before left allocated.
+        AUTO_FREE_ON_LAUNCH = 1,
+        /// Uploads it too.
+        UPLOAD = 2,
+        /// Can be launched by the device.
+        DEVICE_LAUNCH = 4,
+        /// Nodes run with their own priority and not the stream's.
+        USE_NODE_PRIORITY = 8,
+    }
+}
+
+named_values! {
+    /// What is known about the memory of graphs.
+    #[expect(non_camel_case_types, reason = "named as in the header")]
+    CUgraphMem_attribute(u32), "CU_GRAPH_MEM_ATTR_" {
+        /// Bytes that graphs use (`cuuint64_t`).
+        USED_MEM_CURRENT = 0,
+        /// The most that they used; can be set to 0.
+        USED_MEM_HIGH = 1,
+        /// Bytes that are reserved for graphs.
+        RESERVED_MEM_CURRENT = 2,
+        /// The most that were reserved; can be set to 0.
+        RESERVED_MEM_HIGH = 3,
+    }
+}
+
+/// A kernel node, as entry points before CUDA 12 take it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_KERNEL_NODE_PARAMS_v1 {
+    /// What runs.
+    pub func: CUfunction,
+    /// Blocks in x, y, z.
+    pub grid_dim: [c_uint; 3],
+    /// Threads per block in x, y, z.
+    pub block_dim: [c_uint; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_mem_bytes: c_uint,
+    /// An address of each parameter.
+    pub kernel_params: *mut *mut c_void,
+    /// Packed parameters in their place.
+    pub extra: *mut *mut c_void,
+}
+
+/// A kernel node.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_KERNEL_NODE_PARAMS {
+    /// As before CUDA 12.
+    pub v1: CUDA_KERNEL_NODE_PARAMS_v1,
+    /// What runs, where `func` is null.
+    pub kern: CUkernel,
+    /// The context it runs in; null is the current one.
+    pub ctx: CUcontext,
+}
+
+/// A fill.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_MEMSET_NODE_PARAMS {
+    /// First address.
+    pub dst: CUdeviceptr,
+    /// Bytes from row to row, if there are several.
+    pub pitch: usize,
+    /// What it is filled with.
+    pub value: c_uint,
+    /// Bytes of the value: 1, 2 or 4.
+    pub element_size: c_uint,
+    /// Values of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+/// A function to call, and what it is called with.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUDA_HOST_NODE_PARAMS {
+    /// The function.
+    pub function: CUhostFn,
+    /// What it gets.
+    pub user_data: *mut c_void,
+}
+
+/// A function that the driver calls (`CUhostFn`).
+pub type CUhostFn = Option<extern "C" fn(*mut c_void)>;
+
+/// A function that the driver calls with a stream and its error (`CUstreamCallback`).
+pub type CUstreamCallback = Option<extern "C" fn(CUstream, super::CUresult, *mut c_void)>;
+
+/// An allocation by a graph.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
+    /// Where (`CUmemPoolProps`).
+    pub pool_props: [u64; 11],
+    /// Who may access it (`CUmemAccessDesc`).
+    pub access_descs: *const c_void,
+    /// How many of these.
+    pub access_desc_count: usize,
+    /// How much.
+    pub bytesize: usize,
+    /// Its address, which the driver writes.
+    pub dptr: CUdeviceptr,
+}
+
+/// A node of any kind.
+#[repr(C, align(8))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUgraphNodeParams {
+    /// Which kind, and so what is in the union.
+    pub kind: CUgraphNodeType,
+    /// Zero.
+    pub reserved0: [c_int; 3],
+    /// In the header a union of structures, here its words.
+    pub union: [u64; 29],
+    /// Zero.
+    pub reserved2: u64,
+}
+
+/// A copy in [`CUgraphNodeParams`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_MEMCPY_NODE_PARAMS {
+    /// Zero.
+    pub flags: c_int,
+    /// Zero.
+    pub reserved: c_int,
+    /// The context it runs in.
+    pub copy_ctx: CUcontext,
+    /// What is copied.
+    pub copy_params: CUDA_MEMCPY3D,
+}
+
+/// A fill in [`CUgraphNodeParams`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_MEMSET_NODE_PARAMS_v2 {
+    /// What is filled.
+    pub v1: CUDA_MEMSET_NODE_PARAMS,
+    /// The context it runs in.
+    pub ctx: CUcontext,
+}
+
+/// How to instantiate a graph, and what became of it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUDA_GRAPH_INSTANTIATE_PARAMS {
+    /// [`CUgraphInstantiate_flags`].
+    pub flags: u64,
+    /// The stream to upload on.
+    pub upload_stream: CUstream,
+    /// The node that is at fault.
+    pub error_node: CUgraphNode,
+    /// What became of it.
+    pub result: CUgraphInstantiateResult,
+}
+
+/// What became of an update.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUgraphExecUpdateResultInfo {
+    /// Why not.
+    pub result: CUgraphExecUpdateResult,
+    /// The node at fault in the new graph.
+    pub error_node: CUgraphNode,
+    /// Where the wrong dependency comes from.
+    pub error_from_node: CUgraphNode,
+}
+
+/// What a dependency waits for.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct CUgraphEdgeData {
+    /// Output of the first node; 0 is its end.
+    pub from_port: u8,
+    /// Input of the second; 0 is its beginning.
+    pub to_port: u8,
+    /// Kind of dependency; 0 is the usual one.
+    pub kind: u8,
+    /// Zero.
+    pub reserved: [u8; 5],
+}
+
+const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS_v1>() == 56);
+const _: () = assert!(offset_of!(CUDA_KERNEL_NODE_PARAMS_v1, kernel_params) == 40);
+const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
+const _: () = assert!(size_of::<CUDA_MEMSET_NODE_PARAMS>() == 40);
+const _: () = assert!(size_of::<CUDA_HOST_NODE_PARAMS>() == 16);
+const _: () = assert!(size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>() == 120);
+const _: () = assert!(size_of::<CUgraphNodeParams>() == 256);
+const _: () = assert!(offset_of!(CUgraphNodeParams, union) == 16);
+const _: () = assert!(size_of::<CUDA_MEMCPY_NODE_PARAMS>() == 216);
+const _: () = assert!(size_of::<CUDA_MEMSET_NODE_PARAMS_v2>() == 48);
+const _: () = assert!(size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>() == 32);
+const _: () = assert!(size_of::<CUgraphExecUpdateResultInfo>() == 24);
+const _: () = assert!(size_of::<CUgraphEdgeData>() == 8);
