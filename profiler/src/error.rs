@@ -103,7 +103,7 @@ pub enum Error {
     },
 
     /// The right format, in a version that this program does not know.
-    #[error("{place}: {format} version {found}; this program reads version {supported}")]
+    #[error("{place}: {format} version {found}; this program reads versions up to {supported}")]
     UnsupportedVersion {
         /// Where the version stands.
         place: Place,
@@ -111,7 +111,7 @@ pub enum Error {
         format: &'static str,
         /// The file's version, as written.
         found: String,
-        /// The version this program reads.
+        /// The newest version this program reads.
         supported: u32,
     },
 

@@ -16,9 +16,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod base_name;
 pub mod error;
 pub mod limits;
 pub mod lookup;
+pub mod names;
 pub mod nearest;
 pub mod orion;
 pub mod profile;

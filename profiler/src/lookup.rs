@@ -4,6 +4,13 @@
 //! searches, of which the one by name can be done once per kernel ([`ProfileIndex::name_id`]) and
 //! only the one by shape at each launch ([`ProfileIndex::find_shape`]).
 //!
+//! The driver knows a kernel by its mangled name. A profile has that where a source stated it, and
+//! else perhaps only the name that people read; a launch is then found by the base name of the two
+//! ([`crate::base_name`]), among the kernels whose mangled name the profile does not know. Before
+//! that, [`ProfileIndex::find_in_any_spelling`] compares whole names in one spelling
+//! ([`crate::names`]), which tells instances of one template apart; it allocates, so the library asks
+//! it once per kernel and shape.
+//!
 //! A launch whose exact shape was never measured is judged by its nearest relative. The order:
 //!
 //! 1. [`Match::Exact`]: same name, grid, block and shared memory.
@@ -14,6 +21,10 @@
 //! Where several kernels match equally well, the one with the largest p95 is taken: to expect too
 //! much costs best-effort work a little, to expect too little costs the high-priority job latency.
 
+use std::cmp::Reverse;
+
+use crate::base_name::base;
+use crate::names;
 use crate::profile::{KernelProfile, Profile};
 
 /// How well a look-up matched, best first.
@@ -31,12 +42,26 @@ pub enum Match {
 
 /// A name that a particular [`ProfileIndex`] has. Keep it with the kernel, not across indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NameId(u32);
+pub struct NameId {
+    group: u32,
+    is_base: bool,
+}
 
 /// A profile, ordered for look-up.
 #[derive(Clone, Debug)]
 pub struct ProfileIndex {
     profile: Profile,
+    /// All kernels, by the name the driver knows them by, as far as the profile knows that.
+    named: Groups,
+    /// Those of which it does not, by base name.
+    based: Groups,
+    /// Their names in canonical spelling, sorted, with their positions in `named.names`.
+    spellings: Vec<(String, u32)>,
+}
+
+/// Kernels in groups of one name.
+#[derive(Clone, Debug)]
+struct Groups {
     /// Kernels of one name, sorted by name.
     names: Vec<NameGroup>,
     /// Positions in `profile.kernels` sorted by (name, grid, block, p95, shared memory): kernels
@@ -53,33 +78,45 @@ struct NameGroup {
     longest: u32,
 }
 
-impl ProfileIndex {
-    /// Orders `profile` for look-up. Kernels beyond the first 2³² are not found.
-    #[must_use]
-    pub fn new(profile: Profile) -> Self {
-        let kernels = &profile.kernels;
+/// The name the driver knows `kernel` by, as far as the profile knows it.
+fn driver_name(kernel: &KernelProfile) -> &str {
+    kernel.mangled.as_deref().unwrap_or(&kernel.name)
+}
+
+/// The name of `kernel` without all that spellings differ in.
+fn base_name(kernel: &KernelProfile) -> &str {
+    base(&kernel.name)
+}
+
+/// Whether the profile has only a name that people read: one with brackets, spaces or colons.
+fn is_demangled(kernel: &KernelProfile) -> bool {
+    kernel.mangled.is_none() && kernel.name.contains(['(', '<', ' ', ':'])
+}
+
+impl Groups {
+    /// The kernels that `has` lets in, grouped by `name`.
+    fn new(
+        kernels: &[KernelProfile],
+        has: fn(&KernelProfile) -> bool,
+        name: fn(&KernelProfile) -> &str,
+    ) -> Self {
         let count = u32::try_from(kernels.len()).unwrap_or(u32::MAX);
-        let mut order: Vec<u32> = (0..count).collect();
+        let of = |index: u32| &kernels[index as usize];
+        let mut order: Vec<u32> = (0..count).filter(|&index| has(of(index))).collect();
         order.sort_by(|&a, &b| {
-            let key = |index: u32| {
-                let kernel = &kernels[index as usize];
+            let key = |kernel: &'_ KernelProfile| {
                 let p95_ns = kernel.durations.p95_ns;
-                (
-                    &kernel.name,
-                    kernel.grid,
-                    kernel.block,
-                    p95_ns,
-                    kernel.shared_bytes,
-                )
+                (kernel.grid, kernel.block, p95_ns, kernel.shared_bytes)
             };
-            key(a).cmp(&key(b))
+            let (a, b) = (of(a), of(b));
+            name(a).cmp(name(b)).then_with(|| key(a).cmp(&key(b)))
         });
         let mut names = Vec::new();
         let mut first = 0;
-        for group in order.chunk_by(|&a, &b| kernels[a as usize].name == kernels[b as usize].name) {
+        for group in order.chunk_by(|&a, &b| name(of(a)) == name(of(b))) {
             // As many as `order` has, which 32 bits hold.
             let end = first + group.len() as u32;
-            let p95_ns = |&index: &u32| kernels[index as usize].durations.p95_ns;
+            let p95_ns = |&index: &u32| of(index).durations.p95_ns;
             if let Some(longest) = group.iter().copied().max_by_key(p95_ns) {
                 names.push(NameGroup {
                     first,
@@ -89,10 +126,36 @@ impl ProfileIndex {
             }
             first = end;
         }
+        Self { names, order }
+    }
+
+    /// The group of that name.
+    fn find(
+        &self,
+        kernels: &[KernelProfile],
+        wanted: &str,
+        name: fn(&KernelProfile) -> &str,
+    ) -> Option<u32> {
+        let found = self.names.binary_search_by(|group| {
+            let kernel = kernels.get(group.longest as usize);
+            kernel.map_or("", name).cmp(wanted)
+        });
+        found.ok().and_then(|index| u32::try_from(index).ok())
+    }
+}
+
+impl ProfileIndex {
+    /// Orders `profile` for look-up. Kernels beyond the first 2³² are not found.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        let named = Groups::new(&profile.kernels, |_| true, driver_name);
+        let based = Groups::new(&profile.kernels, is_demangled, base_name);
+        let spellings = spelt(&profile.kernels, &named);
         Self {
             profile,
-            names,
-            order,
+            named,
+            based,
+            spellings,
         }
     }
 
@@ -115,17 +178,46 @@ impl ProfileIndex {
         self.find_shape(self.name_id(name), grid, block, shared_bytes)
     }
 
+    /// The best match for a launch of a kernel that may be spelt in another way in the profile: by
+    /// the name as it is, then by the whole name in one spelling, then as [`ProfileIndex::find`] does.
+    /// Allocates.
+    #[must_use]
+    pub fn find_in_any_spelling(
+        &self,
+        name: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+    ) -> (Option<&KernelProfile>, Match) {
+        if self
+            .named
+            .find(&self.profile.kernels, name, driver_name)
+            .is_none()
+        {
+            let spelling = names::canonical(name);
+            let best = ids_of(&self.spellings, &spelling)
+                .map(|id| self.find_shape(Some(id), grid, block, shared_bytes))
+                .min_by_key(|(kernel, quality)| (*quality, Reverse(p95_ns(*kernel))));
+            if let Some(found) = best {
+                return found;
+            }
+        }
+        self.find(name, grid, block, shared_bytes)
+    }
+
     /// The first half of [`ProfileIndex::find`]: the name, if the profile has it.
     #[must_use]
     pub fn name_id(&self, name: &str) -> Option<NameId> {
-        let found = self.names.binary_search_by(|group| {
-            let kernel = self.profile.kernels.get(group.longest as usize);
-            kernel.map_or("", |kernel| &kernel.name).cmp(name)
-        });
-        found
-            .ok()
-            .and_then(|index| u32::try_from(index).ok())
-            .map(NameId)
+        let kernels = &self.profile.kernels;
+        if let Some(group) = self.named.find(kernels, name, driver_name) {
+            let is_base = false;
+            return Some(NameId { group, is_base });
+        }
+        // Of a plain name nothing is left out; it would have been found.
+        let mangled = name.starts_with("_Z").then_some(name)?;
+        let group = self.based.find(kernels, base(mangled), base_name)?;
+        let is_base = true;
+        Some(NameId { group, is_base })
     }
 
     /// The second half of [`ProfileIndex::find`]: the launch shape among the kernels of a name.
@@ -137,10 +229,14 @@ impl ProfileIndex {
         block: [u32; 3],
         shared_bytes: u32,
     ) -> (Option<&KernelProfile>, Match) {
-        let Some(group) = name.and_then(|NameId(index)| self.names.get(index as usize)) else {
+        let groups = match name {
+            Some(NameId { is_base: true, .. }) => &self.based,
+            _ => &self.named,
+        };
+        let Some(group) = name.and_then(|name| groups.names.get(name.group as usize)) else {
             return (None, Match::Unknown);
         };
-        let group_order = self
+        let group_order = groups
             .order
             .get(group.first as usize..group.end as usize)
             .unwrap_or(&[]);
@@ -172,6 +268,37 @@ impl ProfileIndex {
             },
         }
     }
+}
+
+fn p95_ns(kernel: Option<&KernelProfile>) -> u64 {
+    kernel.map_or(0, |kernel| kernel.durations.p95_ns)
+}
+
+/// The canonical spellings of the names that people read.
+fn spelt(kernels: &[KernelProfile], named: &Groups) -> Vec<(String, u32)> {
+    let mut spellings = Vec::new();
+    for (position, group) in (0..).zip(&named.names) {
+        let kernel = kernels.get(group.longest as usize);
+        if let Some(kernel) = kernel.filter(|kernel| is_demangled(kernel)) {
+            spellings.push((names::canonical(&kernel.name), position));
+        }
+    }
+    spellings.sort_unstable();
+    spellings
+}
+
+/// The names that are spelt like this.
+fn ids_of<'a>(spellings: &'a [(String, u32)], wanted: &'a str) -> impl Iterator<Item = NameId> {
+    let first = spellings.partition_point(|(spelling, _)| spelling.as_str() < wanted);
+    spellings
+        .get(first..)
+        .unwrap_or(&[])
+        .iter()
+        .take_while(move |(spelling, _)| spelling == wanted)
+        .map(|&(_, group)| NameId {
+            group,
+            is_base: false,
+        })
 }
 
 #[cfg(test)]

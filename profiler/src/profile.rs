@@ -5,7 +5,7 @@
 //!
 //! ```toml
 //! format = "pillion-profile"
-//! version = 1
+//! version = 2
 //! gpu = "V100-SXM2-16GB"
 //! sources = ["resnet50_4_fwd"]
 //!
@@ -22,10 +22,17 @@
 //! class_rule = "given"
 //! ```
 //!
-//! Every key must be there, and no other. A kernel's key is (name, grid, block, shared_bytes), of
-//! which there is one `[[kernel]]` each, in order of first launch. [`Profile::write`] always
-//! writes this layout, so that equal profiles are equal files and a version-control system shows
-//! what changed. A comment is read over, and lost when the file is written again.
+//! These keys must be there. Version 2 may add what an import found: the mangled name, and what
+//! class and SM need were judged by ([`Evidence`]), in the kernel; what the GPU is ([`Measured`])
+//! what should be known before the profile is trusted (`notices`), and the job's
+//! requests ([`Requests`]), in the file. A value that
+//! was not measured is left out, never written as 0. Version 1, without these, is read too.
+//!
+//! A kernel's key is (name, grid, block, shared_bytes), of which there is one `[[kernel]]` each, in
+//! order of first launch. A grid of `[0, 0, 0]` says that the source did not state the shape: such
+//! a kernel is found by name only. [`Profile::write`] always writes this layout, so that equal
+//! profiles are equal files and a version-control system shows what changed. A comment is read
+//! over, and lost when the file is written again.
 
 use std::path::Path;
 
@@ -36,14 +43,19 @@ use crate::quantile::{MEDIAN_PER_MILLE, P95_PER_MILLE, nearest_rank};
 use crate::text::{self, Format, looks_like};
 use crate::trace::Trace;
 
+mod evidence;
 mod parse;
+mod requests;
 mod write;
+
+pub use evidence::{Evidence, Measured, Percent, Roofline};
+pub use requests::{RequestRule, Requests};
 
 /// The value of `format` in a profile.
 pub const FORMAT: &str = "pillion-profile";
 
-/// The version of the profile format that is read and written.
-pub const VERSION: u32 = 1;
+/// The version of the profile format that is written; it and those before it are read.
+pub const VERSION: u32 = 2;
 
 /// What [`Profile::load`] says it accepts when it is given something else.
 const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile\"`), a Pillion \
@@ -51,12 +63,18 @@ const ACCEPTED: &str = "a Pillion profile (TOML with `format = \"pillion-profile
                         `Name,Profile,Memory_footprint,SM_usage,Duration`)";
 
 /// What was measured about kernels on one kind of GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// Name of the GPU, as in the device table, on which it was measured.
     pub gpu: String,
     /// What it was made from, for people: names of files or programs.
     pub sources: Vec<String>,
+    /// What to know before trusting it, a sentence each.
+    pub notices: Vec<String>,
+    /// The GPU as the sources described it; `None` where no source did.
+    pub measured: Option<Measured>,
+    /// The requests of the job; `None` if none were told apart.
+    pub requests: Option<Requests>,
     /// The kernels in order of first launch. In a profile that was read no two have the same
     /// (name, grid, block, shared_bytes).
     pub kernels: Vec<KernelProfile>,
@@ -65,11 +83,13 @@ pub struct Profile {
 /// What was measured about one kernel in one launch shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelProfile {
-    /// The name the driver knows it by.
+    /// The name the driver knows it by, or, where `mangled` is that, the one people know it by.
     pub name: String,
-    /// Blocks in x, y, z.
+    /// The name the driver knows it by, where it is known and another.
+    pub mangled: Option<String>,
+    /// Blocks in x, y, z; `[0, 0, 0]` if the source did not state the shape.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
+    /// Threads of a block in x, y, z; `[0, 0, 0]` if the source did not state the shape.
     pub block: [u32; 3],
     /// Dynamic shared memory of a block as asked for at launch, bytes.
     pub shared_bytes: u32,
@@ -77,7 +97,7 @@ pub struct KernelProfile {
     pub count: u64,
     /// How long they lasted.
     pub durations: Durations,
-    /// Registers of a thread.
+    /// Registers of a thread; 0 if the source did not state them.
     pub registers: u32,
     /// SMs it needs so that all its blocks run at once, at least 1; not capped at what the GPU has.
     pub sm_needed: u32,
@@ -85,6 +105,8 @@ pub struct KernelProfile {
     pub class: ResourceClass,
     /// How that was decided.
     pub class_rule: ClassRule,
+    /// What SM need and class were judged by.
+    pub evidence: Evidence,
 }
 
 /// How long the launches of a kernel lasted. Quantiles are nearest-rank.
@@ -120,13 +142,26 @@ pub enum ClassRule {
     Roofline,
     /// By which of compute and memory throughput reached 60 %.
     Throughput,
+    /// By the rule of the vendor's own tool, from its two throughputs.
+    Vendor,
+    /// From the shapes of the tensors that it worked on; nothing was measured.
+    Estimated,
     /// The source said so.
     Given,
+    /// Nothing was known to decide it by.
+    Unknown,
 }
 
 impl ClassRule {
     /// All rules, in the order in which messages list them.
-    pub const ALL: [Self; 3] = [Self::Roofline, Self::Throughput, Self::Given];
+    pub const ALL: [Self; 6] = [
+        Self::Roofline,
+        Self::Throughput,
+        Self::Vendor,
+        Self::Estimated,
+        Self::Given,
+        Self::Unknown,
+    ];
 
     /// The word for it in files.
     #[must_use]
@@ -134,7 +169,10 @@ impl ClassRule {
         match self {
             Self::Roofline => "roofline",
             Self::Throughput => "throughput",
+            Self::Vendor => "vendor",
+            Self::Estimated => "estimated",
             Self::Given => "given",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -207,6 +245,7 @@ impl Profile {
             .filter_map(|index| Some((trace.kernels.get(index)?, counts.get(index).copied()?)));
         let kernels = known.map(|(kernel, count)| KernelProfile {
             name: kernel.name.clone(),
+            mangled: None,
             grid: kernel.grid,
             block: kernel.block,
             shared_bytes: kernel.shared_bytes,
@@ -220,11 +259,12 @@ impl Profile {
             sm_needed: kernel.sm_needed,
             class: kernel.class,
             class_rule: ClassRule::Given,
+            evidence: Evidence::default(),
         });
         Self {
             gpu: trace.device.clone(),
-            sources: Vec::new(),
             kernels: kernels.collect(),
+            ..Self::default()
         }
     }
 

@@ -1,6 +1,6 @@
 //! The synthetic traces of `examples/traces`, and how they are made.
 //!
-//! They let the demo run without anybody's measured data. They are invented: shaped like an
+//! They let tests replay something short without anybody's measured data. They are invented: shaped like an
 //! inference request and a training iteration, measured on nothing, and labelled so in the files.
 //! `PILLION_REGENERATE=1 cargo test -p pillion-profiler --test synthetic` writes them anew.
 
@@ -16,7 +16,7 @@ type Step = (&'static str, ResourceClass, u32, u64);
 
 /// The label, after the first line of each file.
 const LABEL: &str = "\
-# SYNTHETIC: invented for the demo, measured on no device. Made by profiler/tests/synthetic.rs.
+# SYNTHETIC: invented for tests, measured on no device. Made by profiler/tests/synthetic.rs.
 ";
 
 /// One request: five stages, each six times a compute-bound kernel and a memory-bound one after

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Match, ProfileIndex};
+use crate::profile::Evidence;
 use crate::{ClassRule, Durations, KernelProfile, Profile, ResourceClass};
 
 fn kernel(name: &str, blocks: u32, threads: u32, shared_bytes: u32, p95_ns: u64) -> KernelProfile {
@@ -21,14 +22,16 @@ fn kernel(name: &str, blocks: u32, threads: u32, shared_bytes: u32, p95_ns: u64)
         sm_needed: 1,
         class: ResourceClass::Unknown,
         class_rule: ClassRule::Given,
+        mangled: None,
+        evidence: Evidence::default(),
     }
 }
 
 fn index(kernels: Vec<KernelProfile>) -> ProfileIndex {
     ProfileIndex::new(Profile {
         gpu: "T4".to_owned(),
-        sources: Vec::new(),
         kernels,
+        ..Profile::default()
     })
 }
 
@@ -73,6 +76,42 @@ fn fall_backs_go_from_exact_over_shape_to_name_and_take_the_longest() {
     assert_eq!(found(&index, "fill", 2, 32, 0), (Some(3), Match::NameOnly));
     assert_eq!(found(&index, "gem", 8, 128, 0), (None, Match::Unknown));
     assert_eq!(found(&index, "", 8, 128, 0), (None, Match::Unknown));
+}
+
+#[test]
+fn instances_of_a_template_are_told_apart_in_any_spelling() {
+    let index = index(vec![
+        kernel(
+            "void scale<float>(float *, float, int, double)",
+            8,
+            128,
+            0,
+            10,
+        ),
+        kernel(
+            "void scale<double>(double*, double, int, double)",
+            8,
+            128,
+            0,
+            20,
+        ),
+        kernel("gemm", 4, 128, 64, 50),
+    ]);
+    let find = |name: &str, blocks: u32, shared_bytes: u32| {
+        let (kernel, quality) =
+            index.find_in_any_spelling(name, [blocks, 1, 1], [128, 1, 1], shared_bytes);
+        (kernel.map(|kernel| kernel.durations.p95_ns), quality)
+    };
+    let float = "_Z5scaleIfEvPT_S0_id";
+    assert_eq!(find(float, 8, 0), (Some(10), Match::Exact));
+    assert_eq!(find(float, 8, 1), (Some(10), Match::WithoutShared));
+    assert_eq!(find(float, 9, 0), (Some(10), Match::NameOnly));
+    assert_eq!(find("_Z5scaleIdEvPT_S0_id", 8, 0), (Some(20), Match::Exact));
+    // Another instance is found by its base name: the longest.
+    assert_eq!(find("_Z5scaleIiEvPT_S0_id", 8, 0), (Some(20), Match::Exact));
+    assert_eq!(find("gemm", 4, 64), (Some(50), Match::Exact));
+    assert_eq!(find("gemm_", 4, 64), (None, Match::Unknown));
+    assert_eq!(find("", 4, 64), (None, Match::Unknown));
 }
 
 #[test]
@@ -125,6 +164,43 @@ fn plain_search(
         (Some(p95_ns), Match::NameOnly)
     } else {
         (None, Match::Unknown)
+    }
+}
+
+#[test]
+fn a_kernel_is_found_by_the_name_the_driver_knows() {
+    let mangled = KernelProfile {
+        mangled: Some("_ZN2nn4gemmILi8EEEvPf".to_owned()),
+        ..kernel("void nn::gemm<8>(float *)", 8, 128, 0, 10)
+    };
+    let demangled = kernel(
+        "void at::(anonymous namespace)::fill<float>(float*)",
+        4,
+        32,
+        0,
+        20,
+    );
+    let wider = kernel("void at::<unnamed>::fill<double>(double *)", 8, 32, 0, 30);
+    let index = index(vec![
+        mangled,
+        demangled,
+        wider,
+        kernel("plain", 1, 32, 0, 40),
+    ]);
+    let driver = "_ZN2at12_GLOBAL__N_14fillIfEEvPf";
+    for (name, blocks, expected) in [
+        ("_ZN2nn4gemmILi8EEEvPf", 8, (Some(10), Match::Exact)),
+        // Of gemm the profile knows the mangled name, and this is another.
+        ("_ZN2nn4gemmILi4EEEvPf", 8, (None, Match::Unknown)),
+        (driver, 4, (Some(20), Match::Exact)),
+        (driver, 8, (Some(30), Match::Exact)),
+        (driver, 5, (Some(30), Match::NameOnly)),
+        ("plain", 1, (Some(40), Match::Exact)),
+        ("fill", 4, (None, Match::Unknown)),
+        ("_Z5plainv", 1, (None, Match::Unknown)),
+    ] {
+        let threads = if name.contains("gemm") { 128 } else { 32 };
+        assert_eq!(found(&index, name, blocks, threads, 0), expected, "{name}");
     }
 }
 

@@ -10,7 +10,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::{ClassRule, Durations, FORMAT, KernelProfile, Profile, VERSION};
+use super::{
+    ClassRule, Durations, Evidence, FORMAT, KernelProfile, Measured, Percent, Profile, RequestRule,
+    Requests, Roofline, VERSION,
+};
 use crate::ResourceClass;
 use crate::error::{Error, Place};
 use crate::limits::{
@@ -23,11 +26,29 @@ use crate::text::{NAME_EXPECTED, is_name, shown};
 /// Greatest number TOML has.
 const NUMBER_MAX: u64 = i64::MAX as u64;
 
-/// Keys of the file.
-const KEYS: [&str; 5] = ["format", "version", "gpu", "sources", "kernel"];
+/// Keys of the file; the last three are not in version 1.
+const KEYS: [&str; 8] = [
+    "format", "version", "gpu", "sources", "kernel", "notices", "measured", "requests",
+];
 
-/// Keys of a kernel, in the order in which they are written.
-const KERNEL_KEYS: [&str; 10] = [
+/// How many of [`KEYS`] version 1 has.
+const KEYS_OF_1: usize = 5;
+
+/// Keys of `[measured]`, none of which must be there.
+const MEASURED_KEYS: [&str; 4] = ["sms", "compute_capability", "clock_mhz", "bandwidth_gb_s"];
+
+/// Keys of `[requests]`: one of the first two, and all others.
+const REQUESTS_KEYS: [&str; 6] = [
+    "range",
+    "gap_ns",
+    "count",
+    "latency_ns",
+    "same_order",
+    "order",
+];
+
+/// Keys of a kernel: the ten that must be there, and those of version 2 that may.
+const KERNEL_KEYS: [&str; 21] = [
     "name",
     "grid",
     "block",
@@ -38,7 +59,21 @@ const KERNEL_KEYS: [&str; 10] = [
     "sm_needed",
     "class",
     "class_rule",
+    "mangled",
+    "static_shared_bytes",
+    "blocks_per_sm",
+    "outliers",
+    "compute_pct",
+    "memory_pct",
+    "dram_pct",
+    "l2_pct",
+    "l1_pct",
+    "mflop_per_s",
+    "mbyte_per_s",
 ];
+
+/// How many of [`KERNEL_KEYS`] version 1 has, all of which must be there.
+const KERNEL_KEYS_OF_1: usize = 10;
 
 /// Keys of `duration_ns`.
 const DURATION_KEYS: [&str; 3] = ["sum", "median", "p95"];
@@ -58,8 +93,9 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
         inside: "the profile",
         table: document.get_ref(),
     };
-    check_version(&table)?;
-    table.check_keys(&KEYS)?;
+    let version = check_version(&table)?;
+    let known = if version == 1 { KEYS_OF_1 } else { KEYS.len() };
+    table.check_keys(KEYS.get(..known).unwrap_or(&KEYS))?;
     let sources = table.list("sources", "a list of names")?;
     let sources: Result<_, _> = sources
         .iter()
@@ -69,16 +105,99 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
         Some(_) => table.list("kernel", "[[kernel]] tables")?,
         None => &[],
     };
+    let notices = match table.table.get("notices") {
+        Some(_) => table.list("notices", "a list of sentences")?,
+        None => &[],
+    };
+    let notices: Result<_, _> = notices
+        .iter()
+        .map(|notice| file.name("notices", notice))
+        .collect();
+    let kernels = parse_kernels(file, kernels, version)?;
     Ok(Profile {
         gpu: file.name("gpu", table.value("gpu", "gpu = \"NAME\"")?)?,
         sources: sources?,
-        kernels: parse_kernels(file, kernels)?,
+        notices: notices?,
+        measured: parse_measured(&table)?,
+        requests: parse_requests(&table, kernels.len())?,
+        kernels,
     })
 }
 
+/// The `[measured]` table, if it is there.
+fn parse_measured(table: &Table<'_>) -> Result<Option<Measured>, Error> {
+    let file = table.file;
+    let Some(value) = table.table.get("measured") else {
+        return Ok(None);
+    };
+    let table = file.table("measured", value, "a [measured] table")?;
+    table.check_keys(&MEASURED_KEYS)?;
+    let capability = table.table.get("compute_capability");
+    let capability = capability.map(|value| {
+        let text = value.get_ref().as_str().and_then(|text| {
+            let (major, minor) = text.split_once('.')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        });
+        text.ok_or_else(|| file.bad("compute_capability", value.span(), "\"MAJOR.MINOR\""))
+    });
+    Ok(Some(Measured {
+        sms: table.optional("sms", 1, SM_NEEDED_MAX)?,
+        compute_capability: capability.transpose()?,
+        clock_mhz: table.optional("clock_mhz", 1, u32::MAX)?,
+        bandwidth_gb_s: table.optional("bandwidth_gb_s", 1, u32::MAX)?,
+    }))
+}
+
+/// The `[requests]` table, if it is there. Its order names kernels by their place, of which there
+/// are `kernels`.
+fn parse_requests(table: &Table<'_>, kernels: usize) -> Result<Option<Requests>, Error> {
+    const EXPECTED: &str =
+        "range = \"NAME\" or gap_ns = NS, count, latency_ns, same_order and order";
+    let file = table.file;
+    let Some(value) = table.table.get("requests") else {
+        return Ok(None);
+    };
+    let table = Table {
+        inside: "the requests",
+        ..file.table("requests", value, "a [requests] table")?
+    };
+    table.check_keys(&REQUESTS_KEYS)?;
+    let rule = match table.table.get("range") {
+        Some(name) => RequestRule::Range(file.name("range", name)?),
+        None => {
+            let gap = table.value("gap_ns", EXPECTED)?;
+            RequestRule::Gap(file.number("gap_ns", gap, 1, NUMBER_MAX)?)
+        }
+    };
+    let number = |key| file.number(key, table.value(key, EXPECTED)?, 1, NUMBER_MAX);
+    let most = (kernels as u64).saturating_sub(1);
+    let mut order = Vec::new();
+    for run in table.list("order", "a list of [KERNEL, TIMES]")? {
+        let pair = run.get_ref().as_array().filter(|pair| pair.len() == 2);
+        let pair = pair.map(|pair| &**pair);
+        let Some([kernel, times]) = pair else {
+            return Err(file.bad("order", run.span(), "[KERNEL, TIMES]"));
+        };
+        if kernels == 0 {
+            return Err(file.bad("order", run.span(), "no order, as there are no kernels"));
+        }
+        let kernel = file.number("order", kernel, 0, most.min(u64::from(u32::MAX)))?;
+        let times = file.number("order", times, 1, u64::from(u32::MAX))?;
+        // The upper bounds are u32, so nothing is lost.
+        order.push((kernel as u32, times as u32));
+    }
+    Ok(Some(Requests {
+        rule,
+        count: number("count")?,
+        latency: parse_durations(file, table.value("latency_ns", EXPECTED)?)?,
+        same_order: number("same_order")?,
+        order,
+    }))
+}
+
 /// Format and version come first: of another version nothing else can be judged.
-fn check_version(table: &Table<'_>) -> Result<(), Error> {
-    const EXPECTED: &str = "format = \"pillion-profile\" and version = 1";
+fn check_version(table: &Table<'_>) -> Result<u64, Error> {
+    const EXPECTED: &str = "format = \"pillion-profile\" and version = 2";
     // A mistyped `format` is better named as such than as missing.
     if table.table.get("format").is_none() || table.table.get("version").is_none() {
         table.check_keys(&KEYS)?;
@@ -91,8 +210,8 @@ fn check_version(table: &Table<'_>) -> Result<(), Error> {
     }
     let version = table.value("version", EXPECTED)?;
     let number = table.file.number("version", version, 0, NUMBER_MAX)?;
-    if number == u64::from(VERSION) {
-        return Ok(());
+    if (1..=u64::from(VERSION)).contains(&number) {
+        return Ok(number);
     }
     Err(Error::UnsupportedVersion {
         place: table.file.place(version.span().start),
@@ -103,15 +222,27 @@ fn check_version(table: &Table<'_>) -> Result<(), Error> {
 }
 
 /// The kernels, each key once.
-fn parse_kernels(file: Source<'_>, values: &[Value<'_>]) -> Result<Vec<KernelProfile>, Error> {
+fn parse_kernels(
+    file: Source<'_>,
+    values: &[Value<'_>],
+    version: u64,
+) -> Result<Vec<KernelProfile>, Error> {
+    let known = if version == 1 {
+        KERNEL_KEYS_OF_1
+    } else {
+        KERNEL_KEYS.len()
+    };
+    let known = KERNEL_KEYS.get(..known).unwrap_or(&KERNEL_KEYS);
     let mut kernels = Vec::with_capacity(values.len());
     let mut first_lines = HashMap::new();
     for value in values {
         let table = file.table("kernel", value, "a [[kernel]] table")?;
-        let kernel = parse_kernel(&Table {
+        let table = Table {
             inside: "the kernel",
             ..table
-        })?;
+        };
+        table.check_keys(known)?;
+        let kernel = parse_kernel(&table, version)?;
         let place = file.place(value.span().start);
         let line = place.line;
         let key = (
@@ -141,8 +272,7 @@ fn parse_kernels(file: Source<'_>, values: &[Value<'_>]) -> Result<Vec<KernelPro
 }
 
 /// One kernel.
-fn parse_kernel(table: &Table<'_>) -> Result<KernelProfile, Error> {
-    table.check_keys(&KERNEL_KEYS)?;
+fn parse_kernel(table: &Table<'_>, version: u64) -> Result<KernelProfile, Error> {
     let file = table.file;
     let class = file.word(
         "class",
@@ -160,14 +290,19 @@ fn parse_kernel(table: &Table<'_>) -> Result<KernelProfile, Error> {
         // The upper bound is a u32, so nothing is lost.
         Ok(file.number(key, table.field(key)?, least, most.into())? as u32)
     };
-    let block = file.triple("block", table.field("block")?, BLOCK_MAX)?;
+    let shape = |key, most| file.shape(key, table.field(key)?, most, version);
+    let block = shape("block", BLOCK_MAX)?;
     if block.iter().product::<u32>() > BLOCK_THREADS_MAX {
         let expected = format!("at most {BLOCK_THREADS_MAX} threads in all");
         return Err(file.bad("block", table.field("block")?.span(), &expected));
     }
     Ok(KernelProfile {
         name: file.name("name", table.field("name")?)?,
-        grid: file.triple("grid", table.field("grid")?, GRID_MAX)?,
+        mangled: match table.table.get("mangled") {
+            Some(value) => Some(file.name("mangled", value)?),
+            None => None,
+        },
+        grid: shape("grid", GRID_MAX)?,
         block,
         shared_bytes: number("shared_bytes", 0, SHARED_BYTES_MAX)?,
         count: file.number("count", table.field("count")?, 1, NUMBER_MAX)?,
@@ -176,6 +311,28 @@ fn parse_kernel(table: &Table<'_>) -> Result<KernelProfile, Error> {
         sm_needed: number("sm_needed", 1, SM_NEEDED_MAX)?,
         class,
         class_rule,
+        evidence: parse_evidence(table)?,
+    })
+}
+
+/// What there is of the evidence.
+fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
+    let flops = table.optional_number("mflop_per_s", 0, NUMBER_MAX)?;
+    let bytes = table.optional_number("mbyte_per_s", 0, NUMBER_MAX)?;
+    let roofline = flops.zip(bytes);
+    Ok(Evidence {
+        static_shared_bytes: table.optional("static_shared_bytes", 0, SHARED_BYTES_MAX)?,
+        blocks_per_sm: table.optional("blocks_per_sm", 1, BLOCK_THREADS_MAX)?,
+        outliers: table.optional_number("outliers", 1, NUMBER_MAX)?,
+        compute_pct: table.percent("compute_pct")?,
+        memory_pct: table.percent("memory_pct")?,
+        dram_pct: table.percent("dram_pct")?,
+        l2_pct: table.percent("l2_pct")?,
+        l1_pct: table.percent("l1_pct")?,
+        roofline: roofline.map(|(mflop_per_s, mbyte_per_s)| Roofline {
+            mflop_per_s,
+            mbyte_per_s,
+        }),
     })
 }
 
@@ -253,6 +410,40 @@ impl<'a> Table<'a> {
         self.value(key, "every [[kernel]] to have every key")
     }
 
+    /// The number of a key that need not be there.
+    fn optional_number(
+        &self,
+        key: &'static str,
+        least: u64,
+        most: u64,
+    ) -> Result<Option<u64>, Error> {
+        let value = self.table.get(key);
+        value
+            .map(|value| self.file.number(key, value, least, most))
+            .transpose()
+    }
+
+    /// The same in 32 bits.
+    fn optional(&self, key: &'static str, least: u64, most: u32) -> Result<Option<u32>, Error> {
+        let number = self.optional_number(key, least, most.into())?;
+        // The upper bound is a u32, so nothing is lost.
+        Ok(number.map(|number| number as u32))
+    }
+
+    /// The percentage of a key that need not be there.
+    fn percent(&self, key: &'static str) -> Result<Option<Percent>, Error> {
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
+        let number = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            DeValue::Integer(number) => number.as_str().parse().ok(),
+            _ => None,
+        };
+        let bad = || self.file.bad(key, value.span(), "a percentage, 0 to 1000");
+        number.map(Some).ok_or_else(bad)
+    }
+
     fn list(&self, key: &'static str, expected: &'static str) -> Result<&'a [Value<'a>], Error> {
         let value = self.value(key, expected)?;
         let list = value.get_ref().as_array();
@@ -319,6 +510,25 @@ impl<'a> Source<'a> {
                     &format!("a whole number, {least} to {most}"),
                 )
             })
+    }
+
+    /// Grid or block; from version 2 on `[0, 0, 0]` says that it was not stated.
+    fn shape(
+        &self,
+        key: &'static str,
+        value: &Value<'_>,
+        most: [u32; 3],
+        version: u64,
+    ) -> Result<[u32; 3], Error> {
+        let list = value.get_ref().as_array();
+        let is_zero = |value: &Value<'_>| {
+            let number = value.get_ref().as_integer().and_then(unsigned);
+            number == Some(0)
+        };
+        if version > 1 && list.is_some_and(|list| list.len() == 3 && list.iter().all(is_zero)) {
+            return Ok([0; 3]);
+        }
+        self.triple(key, value, most)
     }
 
     fn triple(

@@ -4,13 +4,16 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::{ClassRule, Durations, KernelProfile, Profile};
+use super::{
+    ClassRule, Durations, Evidence, KernelProfile, Measured, Percent, Profile, RequestRule,
+    Requests, Roofline,
+};
 use crate::ResourceClass;
 use crate::orion::Entry;
 use crate::trace::Trace;
 
 const EXAMPLE: &str = r##"format = "pillion-profile"
-version = 1
+version = 2
 gpu = "V100-SXM2-16GB"
 sources = ["resnet50_4_fwd"]
 
@@ -54,7 +57,7 @@ fn a_profile_reads_and_writes_back_as_it_was() {
 
 #[test]
 fn a_profile_may_know_no_kernel_and_no_source() {
-    let text = "format = \"pillion-profile\"\nversion = 1\ngpu = \"T4\"\nsources = []\n";
+    let text = "format = \"pillion-profile\"\nversion = 2\ngpu = \"T4\"\nsources = []\n";
     assert_eq!(
         parse(text).map(|profile| profile.write()),
         Ok(text.to_owned())
@@ -64,19 +67,19 @@ fn a_profile_may_know_no_kernel_and_no_source() {
 /// What to replace in [`EXAMPLE`], by what, and how the message then starts or goes on.
 const WRONG: &[(&str, &str, &str)] = &[
     (
-        "version = 1",
         "version = 2",
-        "p:2:11: pillion-profile version 2; this program reads version 1",
+        "version = 3",
+        "p:2:11: pillion-profile version 3; this program reads versions up to 2",
     ),
     (
-        "version = 1",
+        "version = 2",
         "version = \"1\"",
         "p:2:11: version = `\"1\"`; expected a whole number, 0 to",
     ),
     (
-        "version = 1",
+        "version = 2",
         "",
-        "p:1:1: the profile has no version; expected format = \"pillion-profile\" and version = 1",
+        "p:1:1: the profile has no version; expected format = \"pillion-profile\" and version = 2",
     ),
     (
         "format = ",
@@ -183,7 +186,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"given\"",
         "7",
-        "p:16:14: class_rule = `7`; expected one of roofline, throughput, given",
+        "p:16:14: class_rule = `7`; expected one of roofline, throughput, vendor, estimated, given, unknown",
     ),
     ("\"given\"", "\"given", "p:16:20: "),
 ];
@@ -274,8 +277,9 @@ fn kernel() -> impl Strategy<Value = KernelProfile> {
     );
     let class = prop::sample::select(ResourceClass::ALL.as_slice());
     let rule = prop::sample::select(ClassRule::ALL.as_slice());
-    (name, samples, numbers, shape, class, rule).prop_map(
-        |(name, mut samples, numbers, (grid, block), class, class_rule)| KernelProfile {
+    (name, samples, numbers, shape, class, rule, evidence()).prop_map(
+        |(name, mut samples, numbers, (grid, block), class, class_rule, evidence)| KernelProfile {
+            mangled: evidence.outliers.map(|number| format!("_Z{number}")),
             name,
             grid,
             block,
@@ -286,8 +290,165 @@ fn kernel() -> impl Strategy<Value = KernelProfile> {
             sm_needed: numbers.2,
             class,
             class_rule,
+            evidence,
         },
     )
+}
+
+fn evidence() -> impl Strategy<Value = Evidence> {
+    let percent = || {
+        prop::option::of((0.0..=1000.0).prop_map(|number| Percent::new(number).expect("in range")))
+    };
+    let numbers = (
+        prop::option::of(0u32..=1 << 20),
+        prop::option::of(1u32..=32),
+        prop::option::of(1u64..1 << 40),
+        prop::option::of((0u64..1 << 40, 0u64..1 << 40)),
+    );
+    let percents = [percent(), percent(), percent(), percent(), percent()];
+    (numbers, percents).prop_map(|((shared, blocks, outliers, roofline), percents)| {
+        let [compute_pct, memory_pct, dram_pct, l2_pct, l1_pct] = percents;
+        Evidence {
+            static_shared_bytes: shared,
+            blocks_per_sm: blocks,
+            outliers,
+            compute_pct,
+            memory_pct,
+            dram_pct,
+            l2_pct,
+            l1_pct,
+            roofline: roofline.map(|(mflop_per_s, mbyte_per_s)| Roofline {
+                mflop_per_s,
+                mbyte_per_s,
+            }),
+        }
+    })
+}
+
+fn requests() -> impl Strategy<Value = Requests> {
+    let rule = prop_oneof![
+        "[!-~é]{1,20}".prop_map(RequestRule::Range),
+        (1u64..1 << 40).prop_map(RequestRule::Gap),
+    ];
+    let samples = prop::collection::vec(1u64..=1 << 39, 1..50);
+    let order = prop::collection::vec((Just(0u32), 1u32..9), 0..5);
+    (rule, samples, order).prop_map(|(rule, mut samples, order)| Requests {
+        rule,
+        count: samples.len() as u64,
+        latency: Durations::of_samples(&mut samples).expect("at least one sample"),
+        same_order: 1,
+        order,
+    })
+}
+
+#[test]
+fn an_order_names_kernels_that_are_there() {
+    let requests = "[requests]\ngap_ns = 5\ncount = 3\nlatency_ns = { sum = 9, median = 3, p95 = 3 }\nsame_order = 2\n";
+    let with = |order: &str| {
+        EXAMPLE.replacen(
+            "\n[[kernel]]",
+            &format!("\n{requests}order = {order}\n\n[[kernel]]"),
+            1,
+        )
+    };
+    let right = with("[[0, 2], [1, 1]]");
+    assert_eq!(parse(&right).map(|profile| profile.write()), Ok(right));
+    for (order, expected) in [
+        ("[[2, 1]]", "order = `2`; expected a whole number, 0 to 1"),
+        ("[[0, 0]]", "order = `0`; expected a whole number, 1 to"),
+        ("[[0]]", "order = `[0]`; expected [KERNEL, TIMES]"),
+        ("[7]", "order = `7`; expected [KERNEL, TIMES]"),
+    ] {
+        let error = parse(&with(order)).expect_err("wrong");
+        assert!(error.contains(expected), "{error}");
+    }
+    let neither = with("[]").replacen("gap_ns = 5\n", "", 1);
+    assert!(parse(&neither).is_err_and(|error| error.contains("the requests has no gap_ns")));
+}
+
+fn measured() -> impl Strategy<Value = Measured> {
+    let number = || prop::option::of(1u32..=1 << 20);
+    let capability = prop::option::of((0u32..20, 0u32..10));
+    (number(), capability, number(), number()).prop_map(
+        |(sms, compute_capability, clock_mhz, bandwidth_gb_s)| Measured {
+            sms,
+            compute_capability,
+            clock_mhz,
+            bandwidth_gb_s,
+        },
+    )
+}
+
+#[test]
+fn version_1_is_read_and_has_no_keys_of_version_2() {
+    let old = EXAMPLE.replacen("version = 2", "version = 1", 1);
+    assert_eq!(
+        parse(&old).map(|profile| profile.write()),
+        Ok(EXAMPLE.to_owned())
+    );
+    for (key, place) in [("dram_pct = 5", "p:17:1"), ("mangled = \"f\"", "p:17:1")] {
+        let text = old.replacen(
+            "\n\n[[kernel]]\nname = \"say",
+            &format!("\n{key}\n\n[[kernel]]\nname = \"say"),
+            1,
+        );
+        let error = parse(&text).expect_err("version 1 has no such key");
+        assert!(
+            error.starts_with(&format!("{place}: unknown key")),
+            "{error}"
+        );
+    }
+    let error = parse(&old.replacen("[98, 1, 1]", "[0, 0, 0]", 1)).expect_err("no shape");
+    assert!(error.starts_with("p:8:9: grid"), "{error}");
+}
+
+#[test]
+fn evidence_stands_behind_what_it_is_about() {
+    let text = EXAMPLE.replacen(
+        "class_rule = \"given\"\n",
+        "class_rule = \"given\"\nblocks_per_sm = 2\ncompute_pct = 66\ndram_pct = 16.17\n",
+        1,
+    );
+    let profile = parse(&text).expect("right");
+    let evidence = &profile.kernels[0].evidence;
+    assert_eq!(evidence.blocks_per_sm, Some(2));
+    assert_eq!(evidence.dram_pct.map(Percent::value), Some(16.17));
+    assert!(
+        profile
+            .write()
+            .contains("compute_pct = 66.00\ndram_pct = 16.17\n")
+    );
+    let unstated = EXAMPLE.replacen("[98, 1, 1]", "[0, 0, 0]", 1);
+    assert_eq!(
+        parse(&unstated).map(|profile| profile.write()),
+        Ok(unstated)
+    );
+    for (wrong, expected) in [
+        (
+            "compute_pct = -1",
+            "compute_pct = `-1`; expected a percentage, 0 to 1000",
+        ),
+        (
+            "compute_pct = \"1\"",
+            "compute_pct = `\"1\"`; expected a percentage",
+        ),
+        (
+            "compute_pct = nan",
+            "compute_pct = `nan`; expected a percentage",
+        ),
+        (
+            "blocks_per_sm = 0",
+            "blocks_per_sm = `0`; expected a whole number, 1 to",
+        ),
+    ] {
+        let text = EXAMPLE.replacen(
+            "class_rule = \"given\"",
+            &format!("class_rule = \"given\"\n{wrong}"),
+            1,
+        );
+        let error = parse(&text).expect_err("wrong");
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 proptest! {
@@ -295,12 +456,16 @@ proptest! {
     fn a_written_profile_reads_back_equal_and_writes_the_same_text(
         gpu in "[!-~é]{1,20}",
         sources in prop::collection::vec("[!-~é]{1,20}", 0..3),
+        notices in prop::collection::vec("[!-~é]{1,20}", 0..3),
+        measured in prop::option::of(measured()),
+        requests in prop::option::of(requests()),
         mut kernels in prop::collection::vec(kernel(), 0..6),
     ) {
         for (index, kernel) in kernels.iter_mut().enumerate() {
             kernel.name.push_str(&index.to_string());
         }
-        let profile = Profile { gpu, sources, kernels };
+        let requests = requests.filter(|_| !kernels.is_empty());
+        let profile = Profile { gpu, sources, notices, measured, requests, kernels };
         let text = profile.write();
         let read = parse(&text);
         prop_assert_eq!(read.as_ref(), Ok(&profile));

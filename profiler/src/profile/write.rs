@@ -2,24 +2,75 @@
 
 use std::fmt::{self, Write};
 
-use super::{FORMAT, KernelProfile, Profile, VERSION};
+use super::{Evidence, FORMAT, KernelProfile, Measured, Profile, RequestRule, Requests, VERSION};
 
 /// `profile` as text.
 pub(super) fn write(profile: &Profile) -> String {
-    let sources: Vec<String> = profile
-        .sources
-        .iter()
-        .map(|source| quoted(source))
-        .collect();
-    let mut text = format!(
-        "format = \"{FORMAT}\"\nversion = {VERSION}\ngpu = {}\nsources = [{}]\n",
-        quoted(&profile.gpu),
-        sources.join(", "),
-    );
-    for kernel in &profile.kernels {
-        write_kernel(&mut text, kernel).expect("a String takes all that is written to it");
-    }
+    let mut text = String::new();
+    write_all(&mut text, profile).expect("a String takes all that is written to it");
     text
+}
+
+fn write_all(text: &mut String, profile: &Profile) -> fmt::Result {
+    writeln!(text, "format = \"{FORMAT}\"\nversion = {VERSION}")?;
+    writeln!(text, "gpu = {}", quoted(&profile.gpu))?;
+    writeln!(text, "sources = [{}]", list(&profile.sources, ", "))?;
+    if !profile.notices.is_empty() {
+        writeln!(
+            text,
+            "notices = [\n    {},\n]",
+            list(&profile.notices, ",\n    ")
+        )?;
+    }
+    if let Some(measured) = &profile.measured {
+        write_measured(text, measured)?;
+    }
+    if let Some(requests) = &profile.requests {
+        write_requests(text, requests)?;
+    }
+    for kernel in &profile.kernels {
+        write_kernel(text, kernel)?;
+    }
+    Ok(())
+}
+
+/// Quoted and joined.
+fn list(values: &[String], between: &str) -> String {
+    let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+    values.join(between)
+}
+
+/// The `[measured]` table, after a blank line.
+fn write_measured(text: &mut String, measured: &Measured) -> fmt::Result {
+    writeln!(text, "\n[measured]")?;
+    write_optional(text, "sms", measured.sms)?;
+    if let Some((major, minor)) = measured.compute_capability {
+        writeln!(text, "compute_capability = \"{major}.{minor}\"")?;
+    }
+    write_optional(text, "clock_mhz", measured.clock_mhz)?;
+    write_optional(text, "bandwidth_gb_s", measured.bandwidth_gb_s)
+}
+
+/// The `[requests]` table, after a blank line.
+fn write_requests(text: &mut String, requests: &Requests) -> fmt::Result {
+    writeln!(text, "\n[requests]")?;
+    match &requests.rule {
+        RequestRule::Range(name) => writeln!(text, "range = {}", quoted(name))?,
+        RequestRule::Gap(gap_ns) => writeln!(text, "gap_ns = {gap_ns}")?,
+    }
+    let latency = requests.latency;
+    writeln!(text, "count = {}", requests.count)?;
+    writeln!(
+        text,
+        "latency_ns = {{ sum = {}, median = {}, p95 = {} }}",
+        latency.sum_ns, latency.median_ns, latency.p95_ns,
+    )?;
+    writeln!(text, "same_order = {}", requests.same_order)?;
+    let runs = requests.order.iter();
+    let runs: Vec<String> = runs
+        .map(|(kernel, times)| format!("[{kernel}, {times}]"))
+        .collect();
+    writeln!(text, "order = [{}]", runs.join(", "))
 }
 
 /// One `[[kernel]]`, after a blank line.
@@ -27,6 +78,9 @@ fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     let durations = kernel.durations;
     writeln!(text, "\n[[kernel]]")?;
     writeln!(text, "name = {}", quoted(&kernel.name))?;
+    if let Some(mangled) = &kernel.mangled {
+        writeln!(text, "mangled = {}", quoted(mangled))?;
+    }
     writeln!(text, "grid = {:?}", kernel.grid)?;
     writeln!(text, "block = {:?}", kernel.block)?;
     writeln!(text, "shared_bytes = {}", kernel.shared_bytes)?;
@@ -39,7 +93,31 @@ fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     writeln!(text, "registers = {}", kernel.registers)?;
     writeln!(text, "sm_needed = {}", kernel.sm_needed)?;
     writeln!(text, "class = \"{}\"", kernel.class)?;
-    writeln!(text, "class_rule = \"{}\"", kernel.class_rule.word())
+    writeln!(text, "class_rule = \"{}\"", kernel.class_rule.word())?;
+    write_evidence(text, &kernel.evidence)
+}
+
+/// What there is of the evidence, a line each.
+fn write_evidence(text: &mut String, evidence: &Evidence) -> fmt::Result {
+    write_optional(text, "static_shared_bytes", evidence.static_shared_bytes)?;
+    write_optional(text, "blocks_per_sm", evidence.blocks_per_sm)?;
+    write_optional(text, "outliers", evidence.outliers)?;
+    write_optional(text, "compute_pct", evidence.compute_pct)?;
+    write_optional(text, "memory_pct", evidence.memory_pct)?;
+    write_optional(text, "dram_pct", evidence.dram_pct)?;
+    write_optional(text, "l2_pct", evidence.l2_pct)?;
+    write_optional(text, "l1_pct", evidence.l1_pct)?;
+    let roofline = evidence.roofline;
+    write_optional(text, "mflop_per_s", roofline.map(|place| place.mflop_per_s))?;
+    write_optional(text, "mbyte_per_s", roofline.map(|place| place.mbyte_per_s))
+}
+
+/// A line for a value that is there.
+fn write_optional(text: &mut String, key: &str, value: Option<impl fmt::Display>) -> fmt::Result {
+    match value {
+        Some(value) => writeln!(text, "{key} = {value}"),
+        None => Ok(()),
+    }
 }
 
 /// A TOML basic string.

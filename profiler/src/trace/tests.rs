@@ -61,7 +61,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "trace 1",
         "trace 2",
-        "t:1:15: pillion-trace version `2`; this program reads version 1",
+        "t:1:15: pillion-trace version `2`; this program reads versions up to 1",
     ),
     (
         "trace 1",

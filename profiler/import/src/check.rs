@@ -1,0 +1,122 @@
+//! What a profile that can be read still lacks, or makes one doubt.
+
+use profiler::{KernelProfile, Profile, ResourceClass};
+use softgpu::Device;
+
+/// Share of a job's time from which on a lack is worth a word, percent.
+const SHARE_PCT: f64 = 5.0;
+
+/// How many times the median a p95 may be before it is doubted.
+const SPREAD: u64 = 3;
+
+/// What to know about `profile`, a sentence each, the weightiest first; nothing if it is all it
+/// can be.
+#[must_use]
+pub fn check(profile: &Profile) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if profile.kernels.is_empty() {
+        doubts.push("it knows no kernel, so every launch will count as unknown".to_owned());
+        return doubts;
+    }
+    if !Device::all()
+        .iter()
+        .any(|device| device.name == profile.gpu)
+    {
+        doubts.push(format!(
+            "`{}` is not in the device table, so the profile cannot be scaled to another GPU",
+            profile.gpu
+        ));
+    }
+    let mut say = |what: &str, remedy: &str, is_meant: &dyn Fn(&KernelProfile) -> bool| {
+        let (share, count) = share_of(profile, is_meant);
+        if count > 0 && share >= SHARE_PCT {
+            doubts.push(format!(
+                "{share:.0} % of the time is in {count} {what}; {remedy}"
+            ));
+        }
+    };
+    say(
+        "kernels of unknown class",
+        "counters of Nsight Compute (`ncu --set full`) tell it",
+        &|kernel| kernel.class == ResourceClass::Unknown,
+    );
+    say(
+        "kernels whose launch shape is not known",
+        "an SQLite export of Nsight Systems has it",
+        &|kernel| kernel.grid == [0; 3],
+    );
+    say(
+        "kernels of which it is not known how many blocks fit on an SM",
+        "they count as one block per SM; an SQLite export of Nsight Systems has what is needed",
+        &|kernel| kernel.grid != [0; 3] && kernel.evidence.blocks_per_sm.is_none(),
+    );
+    say(
+        "kernels whose p95 is more than 3 medians",
+        "profile a longer, undisturbed run",
+        &|kernel| kernel.durations.p95_ns > kernel.durations.median_ns.saturating_mul(SPREAD),
+    );
+    say(
+        "kernels that were launched once only",
+        "profile several requests or iterations",
+        &|kernel| kernel.count == 1,
+    );
+    doubts
+}
+
+/// Percent of the profile's time, and number, of the kernels that are meant.
+fn share_of(profile: &Profile, is_meant: &dyn Fn(&KernelProfile) -> bool) -> (f64, usize) {
+    let sum = |kernels: &mut dyn Iterator<Item = &KernelProfile>| {
+        kernels
+            .map(|kernel| kernel.durations.sum_ns as f64)
+            .sum::<f64>()
+    };
+    let all = sum(&mut profile.kernels.iter());
+    let meant = || profile.kernels.iter().filter(|kernel| is_meant(kernel));
+    (sum(&mut meant()) / all.max(1.0) * 100.0, meant().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use profiler::Profile;
+
+    use super::check;
+
+    const GOOD: &str = "format = \"pillion-profile\"\nversion = 2\ngpu = \"T4\"\nsources = []\n\
+        [[kernel]]\nname = \"f\"\ngrid = [1, 1, 1]\nblock = [32, 1, 1]\nshared_bytes = 0\ncount = 4\n\
+        duration_ns = { sum = 400, median = 100, p95 = 110 }\nregisters = 16\nsm_needed = 1\n\
+        class = \"memory\"\nclass_rule = \"throughput\"\nblocks_per_sm = 16\n";
+
+    fn doubts(from: &str, to: &str) -> Vec<String> {
+        let text = GOOD.replacen(from, to, 1);
+        check(&Profile::parse(&text, Path::new("p")).expect("right"))
+    }
+
+    #[test]
+    fn what_is_lacking_is_said_and_nothing_else() {
+        assert!(doubts("T4", "T4").is_empty());
+        for (from, to, expected) in [
+            ("T4", "RTX 9090", "not in the device table"),
+            (
+                "\"memory\"",
+                "\"unknown\"",
+                "100 % of the time is in 1 kernels of unknown class",
+            ),
+            (
+                "grid = [1, 1, 1]\nblock = [32, 1, 1]",
+                "grid = [0, 0, 0]\nblock = [0, 0, 0]",
+                "launch shape is not known",
+            ),
+            ("blocks_per_sm = 16\n", "", "how many blocks fit on an SM"),
+            ("p95 = 110", "p95 = 310", "p95 is more than 3 medians"),
+            ("count = 4", "count = 1", "launched once only"),
+        ] {
+            let found = doubts(from, to);
+            assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+        }
+        let empty = GOOD.split("[[kernel]]").next().expect("a head");
+        let empty = Profile::parse(empty, Path::new("p")).expect("right");
+        assert!(check(&empty)[0].contains("knows no kernel"));
+    }
+}

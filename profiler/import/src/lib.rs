@@ -1,0 +1,111 @@
+//! Reads what Nsight Systems, Nsight Compute and PyTorch write about kernels, and makes of it a
+//! Pillion profile.
+//!
+//! Three steps, each its own module, each knowing nothing of the next:
+//!
+//! 1. [`detect`](mod@detect) tells by its content what a file is; one reader per format turns it into a
+//!    [`Source`]: launches, the kernels they are of, the GPUs they ran on ([`source`]). A reader
+//!    states what the file states and judges nothing. What it cannot read it refuses with an
+//!    [`Error`] that says what to do.
+//! 2. [`reduce`](mod@reduce) makes one profile of the sources: one entry for each kernel and
+//!    shape, with quantiles, blocks per SM ([`occupancy`]) and a resource class
+//!    ([`classify`](mod@classify)).
+//! 3. [`profiler::Profile::write`] writes it.
+//!
+//! Files come from other people and other machines, so they are hostile until read: no unsafe
+//! code, no panic on any input, a bound on everything that is kept ([`limits`]). They also carry
+//! what is nobody's business (environment, user and host names, command lines): readers ask for
+//! named columns and keys only, and nothing else reaches a profile.
+//!
+//! This is a crate of its own, not part of `profiler`, because `profiler` is linked into the
+//! library that is preloaded into other people's programs: SQLite, gzip and JSON have no place
+//! there. Only `cli` depends on it.
+//!
+//! Units: times are nanoseconds (`_ns`), sizes bytes (`_bytes`), ratios percent of a peak (`_pct`).
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod classify;
+pub mod compare;
+pub mod detect;
+pub mod error;
+pub mod gpu;
+mod input;
+mod known;
+pub mod limits;
+pub mod name;
+mod ncu;
+mod nsys_sqlite;
+mod nsys_stats;
+pub mod occupancy;
+pub mod reduce;
+pub mod roofline;
+pub mod source;
+mod trace;
+
+use std::path::Path;
+
+pub use check::check;
+pub use detect::{Format, detect};
+pub use error::Error;
+pub use gpu::Gpu;
+pub use limits::Limits;
+pub use name::Names;
+pub use nsys_sqlite::scrub::scrub;
+pub use reduce::{Options, reduce};
+pub use roofline::roofline;
+pub use source::{Kernel, Launch, Source};
+
+/// What a reader is given beside its file.
+pub struct Context<'a> {
+    /// The bounds to keep.
+    pub limits: Limits,
+    /// Called now and then with how far the reader has come and how far it has to go, in units of
+    /// the reader's own (bytes or rows); the second is 0 where the end is not known.
+    pub progress: &'a mut dyn FnMut(u64, u64),
+}
+
+/// Reads the file at `path`, whatever it is.
+///
+/// # Errors
+/// That the file cannot be read, is of no format that is read here, or has nothing to import; see
+/// the variants of [`Error`].
+pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
+    match detect(path)? {
+        Format::NsysSqlite => nsys_sqlite::read(path, context),
+        Format::NcuCsv | Format::NcuText => ncu::csv::read(path, context),
+        Format::NcuReport => ncu::report::read(path, context),
+        Format::NsysStats => nsys_stats::read(path, context),
+        Format::Json => trace::read(path, context),
+        Format::Profiler => known::read(path),
+        Format::Archive => Err(Error::NotSuitable {
+            path: path.to_owned(),
+            found: "an archive of several files".to_owned(),
+            remedy: format!(
+                "unpack it (tar -xf {}), and import what is in it",
+                path.display()
+            ),
+        }),
+        Format::NsysText => Err(Error::NotSuitable {
+            path: path.to_owned(),
+            found: "the tables of nsys for people, which it cuts".to_owned(),
+            remedy: "use `nsys stats --report cuda_gpu_trace --format csv`, or better export the \
+                     report with `nsys export --type sqlite` and import that"
+                .to_owned(),
+        }),
+        Format::NsysReport { version } => Err(Error::NeedsExport {
+            path: path.to_owned(),
+            found: format!("an Nsight Systems report ({version}), whose format is not public"),
+            command: format!(
+                "nsys export --type sqlite -o profile.sqlite {}",
+                path.display()
+            ),
+        }),
+        other => Err(Error::UnknownFormat {
+            path: path.to_owned(),
+            found: other.description().to_owned(),
+            accepted: detect::ACCEPTED,
+        }),
+    }
+}

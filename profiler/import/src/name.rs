@@ -1,0 +1,96 @@
+//! Names of kernels, and what of a name two tools agree on.
+//!
+//! A kernel has a mangled name (what the driver knows it by, exact), a demangled one (what people
+//! read) and a base name (the function alone, without namespaces, template arguments and
+//! parameters). Demanglers differ: NVIDIA's tools print `<unnamed>::f<(bool)0>`, PyTorch's prints
+//! `(anonymous namespace)::f<false>`. What they agree on is the base name, so files of different
+//! tools are joined by base name and shape.
+
+use std::sync::Arc;
+
+use profiler::base_name::base;
+
+use crate::limits::NAME_BYTES_MAX;
+
+/// The names that a file gives a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Names {
+    /// The name to show: demangled where the file has that, else as it is in the file.
+    pub shown: Arc<str>,
+    /// The mangled name, where the file states it.
+    pub mangled: Option<Arc<str>>,
+    /// The function alone.
+    pub base: Arc<str>,
+}
+
+impl Names {
+    /// The names of a kernel that a file calls `text`, demangled or not. `None` if nothing is left
+    /// of it once it is made fit to be a name ([`clean`]).
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let shown = clean(text)?;
+        let base = Arc::from(base(&shown));
+        let mangled = shown.starts_with("_Z").then(|| Arc::clone(&shown));
+        Some(Self {
+            shown,
+            mangled,
+            base,
+        })
+    }
+
+    /// The same with the mangled name that the file states beside it.
+    #[must_use]
+    pub fn with_mangled(mut self, mangled: &str) -> Self {
+        self.mangled = clean(mangled).or(self.mangled);
+        self
+    }
+}
+
+/// `text` as one line without control characters and spaces at its ends, as profiles want names;
+/// `None` if that leaves nothing. Very long names are cut at [`NAME_BYTES_MAX`].
+#[must_use]
+pub fn clean(text: &str) -> Option<Arc<str>> {
+    let mut end = text.len().min(NAME_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let text = text.get(..end).unwrap_or("").trim();
+    if text.is_empty() {
+        return None;
+    }
+    if text.contains(char::is_control) {
+        let replaced = text.replace(char::is_control, "?");
+        return Some(Arc::from(replaced.trim()));
+    }
+    Some(Arc::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Names, clean};
+
+    #[test]
+    fn names_are_made_fit_for_a_profile() {
+        assert_eq!(clean("  f(int)\t").as_deref(), Some("f(int)"));
+        assert_eq!(clean("a\nb").as_deref(), Some("a?b"));
+        assert_eq!(clean(" \u{0} ").as_deref(), Some("?"));
+        assert_eq!(clean(" \t"), None);
+        let names = Names::new("f(int)").expect("a name").with_mangled("_Z1fi");
+        assert_eq!(
+            (&*names.base, names.mangled.as_deref()),
+            ("f", Some("_Z1fi"))
+        );
+        let long = "é".repeat(100_000);
+        assert!(clean(&long).is_some_and(|name| name.len() <= super::NAME_BYTES_MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_kept_fit_or_not_at_all(name in any::<String>()) {
+            let names = Names::new(&name);
+            prop_assert!(names.is_none_or(|names| names.shown.trim() == &*names.shown));
+        }
+    }
+}

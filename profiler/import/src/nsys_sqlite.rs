@@ -1,0 +1,307 @@
+//! Reader of the SQLite databases that `nsys export --type sqlite` writes.
+//!
+//! Schemas changed often (none, 2.x … 3.24 seen, from 2020 to 2026): tables appear only when they
+//! have rows, columns come and go, their order is no order. So every column is asked for by its
+//! name, and one that is not there is a value that is not stated.
+//!
+//! These databases hold the whole environment of the profiled program, its output, user and host
+//! names. Only the columns named here are read, and of the table of strings only those that are
+//! names of kernels and ranges.
+//!
+//! The file is opened read-only and as immutable, so that nothing is written beside it, whoever
+//! owns it. It may have been made by anyone: only plain tables are read (a view could compute for
+//! ever), and functions in the schema are not trusted.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::Context;
+use crate::detect::Format;
+use crate::error::{EXPORT_AGAIN, Error, reason};
+use crate::source::{Source, SourceBuilder};
+
+mod gpus;
+mod kernels;
+mod ranges;
+pub(crate) mod scrub;
+mod tables;
+
+use tables::Tables;
+
+/// The table that has a row for each launch.
+const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
+/// The table of calls of the CUDA API.
+const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
+/// The table of graph launches that were captured as a whole.
+const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+/// The table of ranges that the program named.
+const NVTX: &str = "NVTX_EVENTS";
+
+/// Longest string or row that SQLite may hand out, bytes.
+const ROW_BYTES_MAX: i32 = 64 << 20;
+
+/// Reads the database at `path`.
+pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
+    let metadata = fs::metadata(path).map_err(|source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    if metadata.len() > context.limits.bytes_max {
+        return Err(Error::TooLong {
+            path: path.to_owned(),
+            limit: context.limits.bytes_max,
+            is_compressed: false,
+        });
+    }
+    let unreadable = |source| Error::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(reason) = cut_short(path, metadata.len()).map_err(unreadable)? {
+        return Err(Error::Damaged {
+            path: path.to_owned(),
+            reason,
+            remedy: EXPORT_AGAIN,
+        });
+    }
+    let damaged = |error: rusqlite::Error| Error::Damaged {
+        path: path.to_owned(),
+        reason: reason(&error),
+        remedy: EXPORT_AGAIN,
+    };
+    let connection = open(path).map_err(damaged)?;
+    let tables = Tables::of(&connection).map_err(damaged)?;
+    let reader = Reader {
+        path,
+        connection: &connection,
+        tables: &tables,
+    };
+    reader.read(context)
+}
+
+/// What to say if the file has fewer bytes than its header counts. SQLite itself reads zeros where
+/// a last page is cut, and would find fewer launches without a word.
+fn cut_short(path: &Path, length: u64) -> io::Result<Option<String>> {
+    /// Bytes of the header (sqlite.org, "Database File Format", §1.3).
+    const HEADER_BYTES: usize = 100;
+    let mut header = [0; HEADER_BYTES];
+    match File::open(path)?.read_exact(&mut header) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Some(format!("{length} bytes")));
+        }
+        result => result?,
+    }
+    let word = |at: usize| {
+        let bytes = header
+            .get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_be_bytes)
+    };
+    let page_bytes = match word(16) >> 16 {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    // The count of pages holds if it was written by the last writer of the change counter.
+    let (pages, is_valid) = (u64::from(word(28)), word(24) == word(92));
+    let expected = page_bytes * pages;
+    let is_short = is_valid && length < expected;
+    Ok(is_short.then(|| format!("{length} bytes of {expected}")))
+}
+
+/// Opens the database at `path` read-only; whatever lies beside it is not looked at.
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(uri(path), flags)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, ROW_BYTES_MAX)?;
+    Ok(connection)
+}
+
+/// `path` as SQLite wants it: an URI, in which only plain characters stand for themselves.
+fn uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    // A path with two slashes in front would be read as a host.
+    if path.is_relative() {
+        uri.push_str("./");
+    }
+    let mut before = 0;
+    for &byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' if before == b'/' => {}
+            b'/' | b'.' | b'-' | b'_' => uri.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => uri.push(byte.into()),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+        before = byte;
+    }
+    uri.push_str("?immutable=1");
+    uri
+}
+
+/// A database that is being read.
+struct Reader<'a> {
+    path: &'a Path,
+    connection: &'a Connection,
+    tables: &'a Tables,
+}
+
+impl Reader<'_> {
+    fn read(&self, context: &mut Context<'_>) -> Result<Source, Error> {
+        let mut builder = SourceBuilder::new(self.path, Format::NsysSqlite);
+        if let Some(version) = self.version()? {
+            builder.tool_version(&version);
+        }
+        if self.rows(KERNELS)? == 0 {
+            return Err(self.no_kernels()?);
+        }
+        let launches = self.read_kernels(&mut builder, context)?;
+        if builder.is_empty() {
+            return Err(self.no_kernels()?);
+        }
+        self.read_ranges(&mut builder, &launches)?;
+        let graphs = self.rows(GRAPHS)?;
+        if graphs > 0 {
+            builder.notice(format!(
+                "{graphs} launches of CUDA graphs are in the file as a whole, without their \
+                 kernels; capture with `nsys profile --cuda-graph-trace=node` to see them"
+            ));
+        }
+        Ok(builder.finish())
+    }
+
+    /// Version of Nsight Systems, in one of two tables, or nowhere before 2021.
+    fn version(&self) -> Result<Option<String>, Error> {
+        for table in ["META_DATA_EXPORT", "EXPORT_META_DATA"] {
+            if !self.tables.has(table, &["name", "value"]) {
+                continue;
+            }
+            let sql = format!("SELECT value FROM {table} WHERE name = 'EXPORT_PRODUCT_VERSION'");
+            let mut versions = Vec::new();
+            self.each(&sql, |row| {
+                versions.extend(row.get_ref(0)?.as_str().ok().map(str::to_owned));
+                Ok(Ok(()))
+            })?;
+            if let Some(version) = versions.pop() {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Why there is nothing to import, and what to do.
+    fn no_kernels(&self) -> Result<Error, Error> {
+        let path = self.path.to_owned();
+        if !self.tables.is_nsys() {
+            return Ok(Error::UnknownFormat {
+                path,
+                found: "an SQLite database that Nsight Systems did not write".to_owned(),
+                accepted: crate::detect::ACCEPTED,
+            });
+        }
+        let (calls, graphs, ranges) = (self.rows(CALLS)?, self.rows(GRAPHS)?, self.rows(NVTX)?);
+        let (found, remedy) = if graphs > 0 {
+            (
+                format!("{graphs} launches of CUDA graphs as a whole"),
+                "capture with `nsys profile --cuda-graph-trace=node`",
+            )
+        } else if calls > 0 {
+            (
+                format!("{calls} calls of the CUDA API, but nothing of what ran on the GPU"),
+                "nsys could not trace the GPU (under WSL 2, in a container without the right, \
+                 beside another profiler); run it where `nsys status -e` finds no fault",
+            )
+        } else if ranges > 0 {
+            (
+                format!("{ranges} NVTX events, but nothing of CUDA"),
+                "capture with `nsys profile --trace=cuda,nvtx`",
+            )
+        } else {
+            (
+                "the program made no CUDA call while it was profiled".to_owned(),
+                "capture with `nsys profile --trace=cuda,nvtx`, all processes of the job included",
+            )
+        };
+        Ok(Error::NoKernels {
+            path,
+            found,
+            remedy: remedy.to_owned(),
+        })
+    }
+
+    /// Rows of `table`; 0 if it is not there.
+    fn rows(&self, table: &str) -> Result<u64, Error> {
+        if !self.tables.has(table, &[]) {
+            return Ok(0);
+        }
+        let mut rows = 0;
+        self.each(&format!("SELECT COUNT(*) FROM {table}"), |row| {
+            rows = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
+            Ok(Ok(()))
+        })?;
+        Ok(rows)
+    }
+
+    /// Calls `visit` with each row of `sql`. SQLite's errors mean a damaged file, the visitor's
+    /// own are passed on.
+    fn each(
+        &self,
+        sql: &str,
+        mut visit: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<Result<(), Error>>,
+    ) -> Result<(), Error> {
+        let damaged = |error: rusqlite::Error| Error::Damaged {
+            path: self.path.to_owned(),
+            reason: reason(&error),
+            remedy: EXPORT_AGAIN,
+        };
+        let mut statement = self.connection.prepare(sql).map_err(damaged)?;
+        let mut rows = statement.query([]).map_err(damaged)?;
+        while let Some(row) = rows.next().map_err(damaged)? {
+            visit(row).map_err(damaged)??;
+        }
+        Ok(())
+    }
+}
+
+/// Column `index` of `row` as a whole number; `None` for anything else.
+fn integer(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<i64>> {
+    Ok(row.get_ref(index)?.as_i64().ok())
+}
+
+/// The same in 32 bits.
+fn number(row: &rusqlite::Row<'_>, index: usize) -> rusqlite::Result<Option<u32>> {
+    Ok(integer(row, index)?.and_then(|value| u32::try_from(value).ok()))
+}
+
+/// Process of a `globalPid` or `globalTid`: bits 24 to 47.
+fn process(global: i64) -> i64 {
+    (global >> 24) & 0xff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::uri;
+
+    #[test]
+    fn a_path_is_quoted_for_sqlite() {
+        assert_eq!(
+            uri(Path::new("/a/b-c_1.sqlite")),
+            "file:/a/b-c_1.sqlite?immutable=1"
+        );
+        assert_eq!(
+            uri(Path::new("//a?mode=rwc#é")),
+            "file:/a%3Fmode%3Drwc%23%C3%A9?immutable=1"
+        );
+        assert_eq!(uri(Path::new("a%b")), "file:./a%25b?immutable=1");
+    }
+}

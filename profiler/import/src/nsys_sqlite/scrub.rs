@@ -1,0 +1,110 @@
+//! A copy of an export of Nsight Systems with nothing in it but what an import reads.
+//!
+//! An export holds the environment, output, user, host and file names of the profiled program. To
+//! take these out one would have to know where each version puts them; so nothing is taken out: a
+//! new database gets the columns that are known to be needed, and of the strings the names of
+//! kernels and ranges. What a program called its kernels and ranges stays.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::tables::Tables;
+use super::{CALLS, GRAPHS, KERNELS, NVTX, cut_short, open, uri};
+use crate::error::{EXPORT_AGAIN, Error, reason};
+
+/// The tables and columns that are copied; those of [`super`]'s readers.
+const COPIED: [(&str, &[&str], &str); 9] = [
+    (KERNELS, &super::kernels::COLUMNS, ""),
+    (GRAPHS, &["start", "end"], ""),
+    (CALLS, &["start", "globalTid", "correlationId"], ""),
+    (
+        NVTX,
+        &["start", "end", "eventType", "globalTid", "text", "textId"],
+        "WHERE eventType IN (59, 60)",
+    ),
+    ("TARGET_INFO_GPU", &super::gpus::COLUMNS, ""),
+    ("TARGET_INFO_CUDA_GPU", &super::gpus::COLUMNS_OF_2020, ""),
+    ("TARGET_INFO_CUDA_DEVICE", &["gpuId", "cudaId", "pid"], ""),
+    ("META_DATA_EXPORT", &["name", "value"], VERSIONS),
+    ("EXPORT_META_DATA", &["name", "value"], VERSIONS),
+];
+
+/// The rows about the tool, not the machine.
+const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')";
+
+/// Copies what an import reads from the database at `from` into a new one at `to`, which must not
+/// exist.
+///
+/// # Errors
+/// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for what is no export.
+pub fn scrub(from: &Path, to: &Path) -> Result<(), Error> {
+    let unreadable = |source| Error::Unreadable {
+        path: from.to_owned(),
+        source,
+    };
+    let length = std::fs::metadata(from).map_err(unreadable)?.len();
+    let damaged = |reason: String| Error::Damaged {
+        path: from.to_owned(),
+        reason,
+        remedy: EXPORT_AGAIN,
+    };
+    if let Some(reason) = cut_short(from, length).map_err(unreadable)? {
+        return Err(damaged(reason));
+    }
+    let failed = |error: rusqlite::Error| damaged(reason(&error));
+    let tables = Tables::of(&open(from).map_err(failed)?).map_err(failed)?;
+    if !tables.is_nsys() {
+        return Err(Error::UnknownFormat {
+            path: from.to_owned(),
+            found: "an SQLite database that Nsight Systems did not write".to_owned(),
+            accepted: "an SQLite export of Nsight Systems (`nsys export --type sqlite`)",
+        });
+    }
+    copy(from, to, &tables).map_err(failed)
+}
+
+fn copy(from: &Path, to: &Path, tables: &Tables) -> rusqlite::Result<()> {
+    let connection = Connection::open(to)?;
+    connection.execute("ATTACH DATABASE ?1 AS source", [uri(from)])?;
+    connection.execute_batch("BEGIN")?;
+    for (table, columns, rows) in COPIED {
+        let mut columns: Vec<&str> = columns.to_vec();
+        columns.sort_unstable();
+        columns.dedup();
+        columns.retain(|column| tables.has(table, &[column]));
+        if columns.is_empty()
+            || (!rows.is_empty()
+                && !tables.has(table, &["eventType"])
+                && !tables.has(table, &["name", "value"]))
+        {
+            continue;
+        }
+        let columns: Vec<String> = columns
+            .iter()
+            .map(|column| format!("\"{column}\""))
+            .collect();
+        let columns = columns.join(", ");
+        connection.execute_batch(&format!(
+            "CREATE TABLE {table} AS SELECT {columns} FROM source.{table} {rows}"
+        ))?;
+    }
+    let mut named: Vec<String> = super::kernels::NAME_COLUMNS
+        .iter()
+        .filter(|column| tables.has(KERNELS, &[column]))
+        .map(|column| format!("SELECT {column} FROM {KERNELS}"))
+        .collect();
+    if tables.has(NVTX, &["textId", "eventType"]) {
+        named.push(format!("SELECT textId FROM {NVTX}"));
+    }
+    connection.execute_batch(
+        "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+    )?;
+    if !named.is_empty() {
+        connection.execute_batch(&format!(
+            "INSERT INTO StringIds SELECT id, value FROM source.StringIds WHERE id IN ({})",
+            named.join(" UNION ")
+        ))?;
+    }
+    connection.execute_batch("COMMIT; DETACH DATABASE source;")
+}

@@ -1,0 +1,231 @@
+//! Launches of all sources by kernel and shape: what is joined with what.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profiler::KernelProfile;
+
+use super::choose::Choice;
+use crate::detect::Format;
+use crate::source::{Counters, Kernel, Source, Summary, Work};
+
+/// All that is known of one kernel in one shape.
+pub(super) struct Group<'a> {
+    /// The kernel, as the first source that had it describes it.
+    pub(super) kernel: &'a Kernel,
+    /// The kernel as the source with counters describes it, if that is another.
+    pub(super) counted: Option<&'a Kernel>,
+    /// Durations of its launches, ns.
+    pub(super) durations_ns: Vec<u64>,
+    /// Sums, where there is nothing finer.
+    pub(super) summaries: Vec<Summary>,
+    /// Counters of its launches.
+    pub(super) counters: Vec<&'a Counters>,
+    /// What a profile says of it.
+    pub(super) known: Option<&'a KernelProfile>,
+    /// What its operator computes.
+    pub(super) work: Option<&'a Work>,
+}
+
+/// The groups of all sources, and where the kernels of each source are in them.
+pub(super) struct Grouped<'a> {
+    /// In the order of their first launch in the sources, best source first.
+    pub(super) groups: Vec<Group<'a>>,
+    /// For each source, best first: its index, and the group of each of its kernels.
+    pub(super) places: Vec<(usize, Vec<Option<usize>>)>,
+}
+
+/// Name, grid, block and dynamic shared memory: what makes launches the same to a profile.
+type Key = (Arc<str>, Option<[u32; 3]>, Option<[u32; 3]>, u32);
+
+/// Most names of kernels in the sentence about what did not join.
+const NAMED_MAX: usize = 3;
+
+/// How much a source disturbs what it measures; the least gives the durations.
+fn rank(format: &Format) -> u32 {
+    match format {
+        Format::NsysSqlite => 0,
+        Format::Json => 1,
+        Format::NsysStats => 2,
+        Format::NcuReport | Format::NcuCsv => 4,
+        _ => 3,
+    }
+}
+
+/// Dynamic shared memory as a launch asks for it; where only the sum with the static is known,
+/// that sum.
+pub(super) fn shared_bytes(kernel: &Kernel) -> u32 {
+    let shared = &kernel.shared;
+    shared.dynamic_bytes.or(shared.both_bytes).unwrap_or(0)
+}
+
+fn key_of(kernel: &Kernel) -> Key {
+    let name = Arc::clone(&kernel.names.shown);
+    (name, kernel.grid, kernel.block, shared_bytes(kernel))
+}
+
+/// What `sources` know, joined.
+pub(super) fn group<'a>(
+    sources: &'a [Source],
+    choice: &Choice,
+    notices: &mut Vec<String>,
+) -> Grouped<'a> {
+    let mut order: Vec<usize> = (0..sources.len()).collect();
+    order.sort_by_key(|&index| sources.get(index).map(|source| rank(&source.format)));
+    let mut groups = Groups::default();
+    let mut best = None;
+    let mut all_places = Vec::new();
+    for index in order {
+        let Some(source) = sources.get(index) else {
+            continue;
+        };
+        let rank = rank(&source.format);
+        let is_best = *best.get_or_insert(rank) == rank;
+        let (apart, places) = groups.add(source, index, is_best, choice);
+        all_places.push((index, places));
+        if !apart.is_empty() {
+            notices.push(not_joined(source, &apart));
+        }
+    }
+    Grouped {
+        groups: groups.groups,
+        places: all_places,
+    }
+}
+
+/// The sentence about kernels of `source` that no better source has.
+fn not_joined(source: &Source, apart: &[&Kernel]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for kernel in apart {
+        if !names.contains(&&*kernel.names.base) {
+            names.push(&kernel.names.base);
+        }
+    }
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "{}: {} of its kernels and shapes are in no other file and stand alone: {}{more}",
+        source.label,
+        apart.len(),
+        names.join(", "),
+    )
+}
+
+/// Groups and the ways to find them.
+#[derive(Default)]
+struct Groups<'a> {
+    groups: Vec<Group<'a>>,
+    by_key: HashMap<Key, usize>,
+    by_mangled: HashMap<ShapeKey<'a>, Vec<usize>>,
+    by_base: HashMap<ShapeKey<'a>, Vec<usize>>,
+}
+
+/// A name and a shape.
+type ShapeKey<'a> = (&'a str, Option<[u32; 3]>, Option<[u32; 3]>);
+
+impl<'a> Groups<'a> {
+    /// Adds what `source` knows. Gives the kernels that join nothing of the sources before, and the
+    /// group of each kernel that was launched.
+    fn add(
+        &mut self,
+        source: &'a Source,
+        index: usize,
+        is_best: bool,
+        choice: &Choice,
+    ) -> (Vec<&'a Kernel>, Vec<Option<usize>>) {
+        let known = self.groups.len();
+        // The group of each kernel, once it is found.
+        let mut places: Vec<Option<usize>> = vec![None; source.kernels.len()];
+        let mut apart = Vec::new();
+        let mut place = |groups: &mut Self, kernel: u32| {
+            let slot = places.get_mut(kernel as usize)?;
+            if slot.is_none() {
+                let kernel = source.kernels.get(kernel as usize)?;
+                let found = groups.find(kernel, is_best);
+                let is_new = found.is_none();
+                *slot = Some(found.unwrap_or_else(|| groups.push(kernel)));
+                if is_new && !is_best {
+                    apart.push(kernel);
+                }
+            }
+            *slot
+        };
+        for launch in &source.launches {
+            if !choice.takes(index, launch) {
+                continue;
+            }
+            let Some(place) = place(self, launch.kernel) else {
+                continue;
+            };
+            let Some(group) = self.groups.get_mut(place) else {
+                continue;
+            };
+            if is_best || place >= known {
+                group.durations_ns.extend(launch.duration_ns);
+            }
+            if let Some(counters) = &launch.counters {
+                group.counters.push(counters);
+                group.counted = source.kernels.get(launch.kernel as usize);
+            }
+            group.work = group.work.or(launch.work.as_deref());
+        }
+        for summary in &source.summaries {
+            let Some(place) = place(self, summary.kernel) else {
+                continue;
+            };
+            let Some(group) = self.groups.get_mut(place) else {
+                continue;
+            };
+            if is_best || place >= known {
+                group.summaries.push(*summary);
+            }
+            group.known = group.known.or(source.known.get(&summary.kernel));
+        }
+        (apart, places)
+    }
+
+    /// The group that `kernel` belongs to. Within the best kind of source only the same name will
+    /// do; across kinds, names are spelt differently.
+    fn find(&self, kernel: &'a Kernel, is_best: bool) -> Option<usize> {
+        let exact = self.by_key.get(&key_of(kernel)).copied();
+        if is_best || exact.is_some() {
+            return exact;
+        }
+        let shape = (kernel.grid, kernel.block);
+        let only = |found: Option<&Vec<usize>>| match found.map(Vec::as_slice) {
+            Some(&[place]) => Some(place),
+            _ => None,
+        };
+        let mangled = kernel.names.mangled.as_deref();
+        let mangled = mangled.and_then(|name| only(self.by_mangled.get(&(name, shape.0, shape.1))));
+        mangled.or_else(|| only(self.by_base.get(&(&*kernel.names.base, shape.0, shape.1))))
+    }
+
+    fn push(&mut self, kernel: &'a Kernel) -> usize {
+        let place = self.groups.len();
+        self.groups.push(Group {
+            kernel,
+            counted: None,
+            durations_ns: Vec::new(),
+            summaries: Vec::new(),
+            counters: Vec::new(),
+            known: None,
+            work: None,
+        });
+        self.by_key.insert(key_of(kernel), place);
+        let shape = (kernel.grid, kernel.block);
+        let base: &'a str = &kernel.names.base;
+        let in_base = self.by_base.entry((base, shape.0, shape.1)).or_default();
+        in_base.push(place);
+        if let Some(mangled) = kernel.names.mangled.as_deref() {
+            let in_mangled = self.by_mangled.entry((mangled, shape.0, shape.1));
+            in_mangled.or_default().push(place);
+        }
+        place
+    }
+}

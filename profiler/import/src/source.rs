@@ -1,0 +1,486 @@
+//! What a file says, in one form for all formats: the types that readers make and the reduction
+//! takes.
+//!
+//! A [`Source`] is one file. Its launches are rows: which kernel, when, how long, on which GPU and
+//! stream. A kernel is one function in one launch shape, kept once however often it was launched
+//! ([`SourceBuilder::kernel`]); that keeps a file of a million launches in some 80 MB. Counters of
+//! Nsight Compute hang on the launch they were measured on. Reports that have no launches, only
+//! sums, give [`Summary`] rows.
+//!
+//! **Everything that a file does not state is `None`.** A reader never fills in what is usual, and
+//! never judges: whether a number of SMs is plausible, which class a kernel has, which request a
+//! launch belongs to is for the reduction.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use profiler::KernelProfile;
+use profiler::limits::{BLOCK_MAX, BLOCK_THREADS_MAX, GRID_MAX, REGISTERS_MAX, SHARED_BYTES_MAX};
+
+use crate::detect::Format;
+use crate::error::Error;
+use crate::gpu::Gpu;
+use crate::limits::{GPUS_MAX, KERNELS_MAX, LAUNCHES_MAX, NAMES_BYTES_MAX, RANGES_MAX};
+use crate::name::Names;
+
+/// What one file says.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The file's name without its folder, for people.
+    pub label: String,
+    /// What the file is.
+    pub format: Format,
+    /// Version of the tool that wrote it, where it says so.
+    pub tool_version: Option<String>,
+    /// The GPUs that launches ran on; [`Launch::gpu`] counts in here.
+    pub gpus: Vec<Gpu>,
+    /// The kernels, each in one shape; [`Launch::kernel`] counts in here.
+    pub kernels: Vec<Kernel>,
+    /// The launches, in the order in which they started where the file has starts, else as in the
+    /// file.
+    pub launches: Vec<Launch>,
+    /// Sums over launches, from reports that have nothing finer.
+    pub summaries: Vec<Summary>,
+    /// Ranges that the program named (NVTX, annotations of PyTorch), on the clock of
+    /// [`Call::at_ns`].
+    pub ranges: Vec<Range>,
+    /// Names of ranges; [`Range::name`] counts in here.
+    pub range_names: Vec<String>,
+    /// What a user should know, one sentence each.
+    pub notices: Vec<String>,
+    /// Entries of a file that is a profile, or can be read as one, by index of the kernel: they
+    /// are judged already.
+    pub known: HashMap<u32, KernelProfile>,
+}
+
+/// One function in one launch shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// What it is called.
+    pub names: Names,
+    /// Blocks in x, y, z.
+    pub grid: Option<[u32; 3]>,
+    /// Threads of a block in x, y, z.
+    pub block: Option<[u32; 3]>,
+    /// Registers of a thread.
+    pub registers: Option<u32>,
+    /// Shared memory.
+    pub shared: SharedMemory,
+    /// Blocks of a cluster, where it was launched in clusters of more than one.
+    pub cluster_blocks: Option<u32>,
+}
+
+/// Shared memory of a block, in the parts that tools tell apart; bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SharedMemory {
+    /// Declared by the kernel.
+    pub static_bytes: Option<u32>,
+    /// Asked for at launch.
+    pub dynamic_bytes: Option<u32>,
+    /// Static and dynamic together, where a tool (PyTorch) states nothing finer.
+    pub both_bytes: Option<u32>,
+    /// Kept for itself by the driver.
+    pub driver_bytes: Option<u32>,
+    /// What the SM had set aside as shared memory for all its blocks when the kernel ran: the
+    /// carve-out. Not of a block, and not the most that the device could set aside.
+    pub carveout_bytes: Option<u32>,
+}
+
+impl SharedMemory {
+    /// Static and dynamic shared memory of a block together.
+    #[must_use]
+    pub fn of_block(&self) -> Option<u32> {
+        let sum = self.static_bytes.zip(self.dynamic_bytes);
+        sum.map(|(fixed, dynamic)| fixed.saturating_add(dynamic))
+            .or(self.both_bytes)
+    }
+}
+
+/// One launch of a kernel.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Which kernel: an index into [`Source::kernels`].
+    pub kernel: u32,
+    /// On which GPU: an index into [`Source::gpus`].
+    pub gpu: u16,
+    /// In which stream, as the tool numbers them within the process.
+    pub stream: Option<u32>,
+    /// When it began on the GPU, on the file's own clock.
+    pub start_ns: Option<i64>,
+    /// How long it ran.
+    pub duration_ns: Option<u64>,
+    /// The host call that launched it.
+    pub call: Option<Call>,
+    /// What Nsight Compute counted while it ran.
+    pub counters: Option<Box<Counters>>,
+    /// What it had to compute, as far as the shapes of its operator's tensors tell.
+    pub work: Option<Arc<Work>>,
+}
+
+/// A call that launched a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The thread that made it, as the file numbers threads; comparable with [`Range::thread`].
+    pub thread: u64,
+    /// When, on the clock of [`Range::start_ns`].
+    pub at_ns: i64,
+}
+
+/// Counters of one launch. Throughputs are percent of the device's peak while the kernel ran.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// `sm__throughput`: the busiest part of the SMs.
+    pub compute_pct: Option<f64>,
+    /// `gpu__compute_memory_throughput`: the busiest of L1, L2 and device memory.
+    pub memory_pct: Option<f64>,
+    /// `gpu__dram_throughput` or `dram__throughput`: device memory.
+    pub dram_pct: Option<f64>,
+    /// `lts__throughput`: level 2 cache.
+    pub l2_pct: Option<f64>,
+    /// `l1tex__throughput`: level 1 caches.
+    pub l1_pct: Option<f64>,
+    /// Bytes per second to and from device memory.
+    pub dram_bytes_per_s: Option<f64>,
+    /// What device memory can do at the clock it ran at, bytes per second.
+    pub dram_peak_bytes_per_s: Option<f64>,
+    /// Single-precision operations per second by the FP32 units; an FMA counts as two.
+    pub fp32_per_s: Option<f64>,
+    /// What the FP32 units can do at the clock they ran at, operations per second.
+    pub fp32_peak_per_s: Option<f64>,
+    /// Double- and half-precision operations per second, counted likewise.
+    pub fp64_fp16_per_s: Option<f64>,
+    /// Share of time that tensor pipes were busy. Their operations are in no count above.
+    pub tensor_pct: Option<f64>,
+    /// Blocks per SM, as the tool computed the limits.
+    pub limits: StatedLimits,
+    /// Grid ÷ (SMs × blocks per SM), as the tool computed it.
+    pub waves_per_sm: Option<f64>,
+    /// SMs × time busy ÷ SMs × time.
+    pub sm_active_pct: Option<f64>,
+}
+
+/// Limits on resident blocks per SM as a tool stated them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StatedLimits {
+    /// By the slots for blocks.
+    pub blocks: Option<u32>,
+    /// By registers.
+    pub registers: Option<u32>,
+    /// By shared memory.
+    pub shared: Option<u32>,
+    /// By warps.
+    pub warps: Option<u32>,
+    /// By barriers (tools since 2025).
+    pub barriers: Option<u32>,
+}
+
+impl StatedLimits {
+    /// The least of them, if the four that every tool states are there and none is 0.
+    #[must_use]
+    pub fn blocks_per_sm(&self) -> Option<u32> {
+        let four = [self.blocks?, self.registers?, self.shared?, self.warps?];
+        let least = four.into_iter().chain(self.barriers).min();
+        least.filter(|&blocks| blocks > 0)
+    }
+}
+
+/// What an operator computes, from the shapes of its tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Work {
+    /// The operator, for people.
+    pub operator: &'static str,
+    /// Floating-point operations.
+    pub flop: f64,
+    /// Bytes of its tensors, each read or written once.
+    pub bytes: f64,
+    /// Whether tensor cores can do it (by element type).
+    pub is_tensor: bool,
+}
+
+/// Sums over the launches of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Which kernel: an index into [`Source::kernels`].
+    pub kernel: u32,
+    /// Launches.
+    pub count: u64,
+    /// Their durations together.
+    pub sum_ns: u64,
+    /// The median, where the report has one.
+    pub median_ns: Option<u64>,
+    /// The 95th percentile, where the file has it.
+    pub p95_ns: Option<u64>,
+    /// The longest, where the report has it.
+    pub max_ns: Option<u64>,
+    /// Standard deviation, where the report has it.
+    pub deviation_ns: Option<u64>,
+}
+
+/// A stretch of a thread's time that the program gave a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// An index into [`Source::range_names`].
+    pub name: u32,
+    /// The thread.
+    pub thread: u64,
+    /// When it began.
+    pub start_ns: i64,
+    /// When it ended.
+    pub end_ns: i64,
+}
+
+/// Builds a [`Source`], keeping the bounds of [`limits`](crate::limits).
+pub struct SourceBuilder<'a> {
+    path: &'a Path,
+    source: Source,
+    kernels: HashMap<Kernel, u32>,
+    range_names: HashMap<String, u32>,
+    names_bytes: usize,
+}
+
+impl<'a> SourceBuilder<'a> {
+    /// Nothing yet, of the file at `path`.
+    #[must_use]
+    pub fn new(path: &'a Path, format: Format) -> Self {
+        let label = path.file_name().map(|name| name.to_string_lossy());
+        let label = label.and_then(|name| crate::name::clean(&name));
+        Self {
+            path,
+            source: Source {
+                label: label.map_or_else(|| "-".to_owned(), |label| label.to_string()),
+                format,
+                tool_version: None,
+                gpus: Vec::new(),
+                kernels: Vec::new(),
+                launches: Vec::new(),
+                summaries: Vec::new(),
+                ranges: Vec::new(),
+                range_names: Vec::new(),
+                notices: Vec::new(),
+                known: HashMap::new(),
+            },
+            kernels: HashMap::new(),
+            range_names: HashMap::new(),
+            names_bytes: 0,
+        }
+    }
+
+    /// The index of `kernel`, which is kept if it is new. Values outside what CUDA allows
+    /// ([`profiler::limits`]) are no values: they are taken as not stated.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] beyond [`KERNELS_MAX`] or [`NAMES_BYTES_MAX`].
+    pub fn kernel(&mut self, kernel: Kernel) -> Result<u32, Error> {
+        let kernel = possible(kernel);
+        if let Some(&index) = self.kernels.get(&kernel) {
+            return Ok(index);
+        }
+        self.names_bytes += kernel.names.shown.len();
+        self.checked(self.names_bytes, NAMES_BYTES_MAX, "bytes of names")?;
+        let index = self.checked(self.source.kernels.len(), KERNELS_MAX, "different kernels")?;
+        self.source.kernels.push(kernel.clone());
+        self.kernels.insert(kernel, index);
+        Ok(index)
+    }
+
+    /// Keeps a GPU and gives its index.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] beyond [`GPUS_MAX`].
+    pub fn gpu(&mut self, gpu: Gpu) -> Result<u16, Error> {
+        let index = self.checked(self.source.gpus.len(), GPUS_MAX, "GPUs")?;
+        self.source.gpus.push(gpu);
+        // GPUS_MAX fits.
+        Ok(index as u16)
+    }
+
+    /// Completes a GPU by what another launch says of it.
+    pub fn complete_gpu(&mut self, index: u16, other: Gpu) {
+        if let Some(gpu) = self.source.gpus.get_mut(usize::from(index)) {
+            gpu.complete(other);
+        }
+    }
+
+    /// Keeps a launch.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] beyond [`LAUNCHES_MAX`].
+    pub fn launch(&mut self, launch: Launch) -> Result<(), Error> {
+        self.checked(self.source.launches.len(), LAUNCHES_MAX, "launches")?;
+        self.source.launches.push(launch);
+        Ok(())
+    }
+
+    /// Keeps sums.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] beyond [`KERNELS_MAX`].
+    pub fn summary(&mut self, summary: Summary) -> Result<(), Error> {
+        self.checked(self.source.summaries.len(), KERNELS_MAX, "rows of sums")?;
+        self.source.summaries.push(summary);
+        Ok(())
+    }
+
+    /// Keeps a named range.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`] beyond [`RANGES_MAX`].
+    pub fn range(
+        &mut self,
+        name: &str,
+        thread: u64,
+        start_ns: i64,
+        end_ns: i64,
+    ) -> Result<(), Error> {
+        self.checked(self.source.ranges.len(), RANGES_MAX, "named ranges")?;
+        let name = match self.range_names.get(name) {
+            Some(&index) => index,
+            None => {
+                // No more names than ranges, so 32 bits hold it.
+                let index = self.source.range_names.len() as u32;
+                self.names_bytes += name.len();
+                self.checked(self.names_bytes, NAMES_BYTES_MAX, "bytes of names")?;
+                self.source.range_names.push(name.to_owned());
+                self.range_names.insert(name.to_owned(), index);
+                index
+            }
+        };
+        self.source.ranges.push(Range {
+            name,
+            thread,
+            start_ns,
+            end_ns,
+        });
+        Ok(())
+    }
+
+    /// Keeps the entry of a profile for a kernel.
+    pub fn known(&mut self, kernel: u32, entry: KernelProfile) {
+        self.source.known.insert(kernel, entry);
+    }
+
+    /// Says something to the user, once.
+    pub fn notice(&mut self, notice: impl Into<String>) {
+        let notice = notice.into();
+        if !self.source.notices.contains(&notice) {
+            self.source.notices.push(notice);
+        }
+    }
+
+    /// The version of the tool that wrote the file.
+    pub fn tool_version(&mut self, version: &str) {
+        self.source.tool_version = crate::name::clean(version).map(|version| version.to_string());
+    }
+
+    /// The launches so far, to complete them.
+    pub fn launches_mut(&mut self) -> &mut [Launch] {
+        &mut self.source.launches
+    }
+
+    /// Whether there is neither a launch nor a sum.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.source.launches.is_empty() && self.source.summaries.is_empty()
+    }
+
+    /// The source, its launches in order of their start.
+    #[must_use]
+    pub fn finish(mut self) -> Source {
+        // Stable, so that launches without a start stay as in the file.
+        self.source.launches.sort_by_key(|launch| launch.start_ns);
+        self.source
+    }
+
+    /// `count` as the next index, if there is room for one more.
+    fn checked(&self, count: usize, limit: usize, what: &'static str) -> Result<u32, Error> {
+        if count >= limit {
+            let path = self.path.to_owned();
+            return Err(Error::TooMany { path, what, limit });
+        }
+        // Every bound of things that have an index fits in 32 bits.
+        Ok(count as u32)
+    }
+}
+
+/// `kernel` without what CUDA cannot have launched.
+fn possible(mut kernel: Kernel) -> Kernel {
+    let in_range = |shape: &[u32; 3], most: [u32; 3]| {
+        shape
+            .iter()
+            .zip(most)
+            .all(|(&extent, most)| (1..=most).contains(&extent))
+    };
+    kernel.grid = kernel.grid.filter(|grid| in_range(grid, GRID_MAX));
+    kernel.block = kernel.block.filter(|block| {
+        in_range(block, BLOCK_MAX) && block.iter().product::<u32>() <= BLOCK_THREADS_MAX
+    });
+    // A shape is both or nothing.
+    if kernel.grid.is_none() || kernel.block.is_none() {
+        (kernel.grid, kernel.block) = (None, None);
+    }
+    kernel.registers = kernel.registers.filter(|n| (1..=REGISTERS_MAX).contains(n));
+    let size = |bytes: Option<u32>| bytes.filter(|&bytes| bytes <= SHARED_BYTES_MAX);
+    kernel.shared = SharedMemory {
+        static_bytes: size(kernel.shared.static_bytes),
+        dynamic_bytes: size(kernel.shared.dynamic_bytes),
+        both_bytes: size(kernel.shared.both_bytes),
+        driver_bytes: size(kernel.shared.driver_bytes),
+        // A carve-out of nothing is how old tools say that they do not know.
+        carveout_bytes: size(kernel.shared.carveout_bytes).filter(|&bytes| bytes > 0),
+    };
+    kernel.cluster_blocks = kernel.cluster_blocks.filter(|&blocks| blocks > 1);
+    kernel
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Kernel, SharedMemory, SourceBuilder};
+    use crate::{Format, Names};
+
+    fn kernel(grid: [u32; 3]) -> Kernel {
+        Kernel {
+            names: Names::new("f(int)").expect("a name"),
+            grid: Some(grid),
+            block: Some([256, 1, 1]),
+            registers: Some(32),
+            shared: SharedMemory::default(),
+            cluster_blocks: Some(1),
+        }
+    }
+
+    #[test]
+    fn a_kernel_and_shape_is_kept_once() {
+        let mut builder = SourceBuilder::new(Path::new("/x/report.sqlite"), Format::NsysSqlite);
+        assert_eq!(builder.kernel(kernel([1, 1, 1])).ok(), Some(0));
+        assert_eq!(builder.kernel(kernel([2, 1, 1])).ok(), Some(1));
+        assert_eq!(builder.kernel(kernel([1, 1, 1])).ok(), Some(0));
+        let source = builder.finish();
+        assert_eq!((source.kernels.len(), &*source.label), (2, "report.sqlite"));
+        assert_eq!(source.kernels[0].cluster_blocks, None);
+    }
+
+    #[test]
+    fn what_cuda_cannot_have_launched_is_not_stated() {
+        let mut builder = SourceBuilder::new(Path::new("r"), Format::NsysSqlite);
+        for (grid, block) in [
+            ([0, 1, 1], [1, 1, 1]),
+            ([1, 1, 1], [1024, 2, 1]),
+            ([1, 65_536, 1], [1, 1, 1]),
+        ] {
+            let impossible = Kernel {
+                block: Some(block),
+                ..kernel(grid)
+            };
+            builder.kernel(impossible).expect("there is room");
+        }
+        let source = builder.finish();
+        assert_eq!(source.kernels.len(), 1, "all the same without a shape");
+        assert_eq!(
+            (source.kernels[0].grid, source.kernels[0].block),
+            (None, None)
+        );
+    }
+}

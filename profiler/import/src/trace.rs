@@ -1,0 +1,413 @@
+//! Chrome traces, as PyTorch's profiler (Kineto) writes them.
+//!
+//! A trace is one JSON object with a list of events, or the list alone; of 35 MB or 1 GB, most of
+//! it stacks of Python. It is read as a stream: an event that is not needed is gone before the
+//! next one is read.
+//!
+//! What is kept: kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
+//! (`correlation`), annotations of the program, and, where shapes were recorded, what the operator
+//! of a kernel computes (`External id`; [`work`]). Times are microseconds, whole until 2.2 and with
+//! decimals since.
+//!
+//! Writers break JSON in known ways; [`lenient`] mends those.
+
+use std::collections::HashMap;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::Context;
+use crate::detect::Format;
+use crate::error::{Error, reason};
+use crate::gpu::Gpu;
+use crate::input::Input;
+use crate::limits::RANGES_MAX;
+use crate::name::Names;
+use crate::source::{Call, Kernel, Launch, SharedMemory, Source, SourceBuilder, Work};
+
+mod event;
+mod lenient;
+mod work;
+
+use event::{Device, Event};
+use lenient::Lenient;
+
+/// How many events lie between two reports of progress.
+const EVENTS_PER_PROGRESS: u64 = 16_384;
+
+/// Bytes that are read at once.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// Reads the trace at `path`.
+pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
+    let input = Input::open(path, context.limits.bytes_max)?;
+    let mut reading = Reading {
+        path,
+        builder: SourceBuilder::new(path, Format::Json),
+        failure: None,
+        events: 0,
+        gpus: HashMap::new(),
+        ids: Vec::new(),
+        calls: HashMap::new(),
+        operators: HashMap::new(),
+        works: Vec::new(),
+        places: HashMap::new(),
+        devices: Vec::new(),
+        has_list: false,
+        is_bare_list: false,
+        counter_ranges: 0,
+        api_calls: 0,
+        foreign: None,
+    };
+    let mut lenient = Lenient::new(input);
+    let result = {
+        let reader = BufReader::with_capacity(PIECE_BYTES, &mut lenient);
+        let mut json = serde_json::Deserializer::from_reader(reader);
+        let mut root = Root {
+            reading: &mut reading,
+            context,
+        };
+        DeserializeSeed::deserialize(&mut root, &mut json).and_then(|()| json.end())
+    };
+    if let Some(failure) = reading.failure.take() {
+        return Err(failure);
+    }
+    if let Err(error) = result {
+        reading.handle_broken(error, &lenient)?;
+    }
+    reading.finish()
+}
+
+/// The id of what has none; numbers in JSON are smaller.
+const NO_ID: u64 = u64::MAX;
+
+/// What makes two operators' work the same.
+type WorkKey = (&'static str, u64, u64, bool);
+
+/// What is known while events are read.
+struct Reading<'a> {
+    path: &'a Path,
+    builder: SourceBuilder<'a>,
+    /// Why reading stopped, where that was not the JSON's fault.
+    failure: Option<Error>,
+    events: u64,
+    /// Device numbers to indices of the source.
+    gpus: HashMap<i64, u16>,
+    /// Correlation and external id of each launch; [`NO_ID`] where there is none.
+    ids: Vec<(u64, u64)>,
+    /// Calls by correlation.
+    calls: HashMap<u64, Call>,
+    /// What operators compute, by external id: places in `works`, where each stands once.
+    operators: HashMap<u64, u32>,
+    works: Vec<Arc<Work>>,
+    places: HashMap<WorkKey, u32>,
+    devices: Vec<Device>,
+    has_list: bool,
+    is_bare_list: bool,
+    counter_ranges: u64,
+    api_calls: u64,
+    foreign: Option<String>,
+}
+
+impl Reading<'_> {
+    fn event(&mut self, event: Event) -> Result<(), Error> {
+        if *event.ph != "X" {
+            return Ok(());
+        }
+        match event.cat.as_str() {
+            "kernel" | "Kernel" => self.kernel(event),
+            "cuda_runtime" | "cuda_driver" | "Runtime" | "runtime" => {
+                self.api_calls += 1;
+                let call = event.call();
+                if let (Some(correlation), Some(call)) = (event.args.correlation.whole(), call)
+                    && event.name.contains("aunch")
+                {
+                    self.bounded(self.calls.len())?;
+                    self.calls.insert(correlation, call);
+                }
+                Ok(())
+            }
+            "user_annotation" => self.annotation(&event),
+            "cpu_op" | "Operator" if event.name.starts_with("ProfilerStep#") => {
+                self.annotation(&event)
+            }
+            "cpu_op" | "Operator" => {
+                if let Some(id) = event.args.external_id.whole()
+                    && let Some(work) = work::of(&event.name, &event.args)
+                {
+                    self.bounded(self.operators.len())?;
+                    self.operate(id, work);
+                }
+                Ok(())
+            }
+            "cuda_profiler_range" => {
+                self.counter_ranges += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn kernel(&mut self, event: Event) -> Result<(), Error> {
+        let args = &event.args;
+        if args.kind.contains("Dispatch") && self.foreign.is_none() {
+            self.foreign = Some("an AMD GPU (its kernels are dispatched by ROCm)".to_owned());
+        }
+        let Some(names) = Names::new(&event.name) else {
+            return Ok(());
+        };
+        let small = |number: event::Number| number.whole().and_then(|n| u32::try_from(n).ok());
+        let kernel = self.builder.kernel(Kernel {
+            names,
+            grid: args.grid.triple(),
+            block: args.block.triple(),
+            registers: small(args.registers),
+            shared: SharedMemory {
+                both_bytes: small(args.shared_memory),
+                ..SharedMemory::default()
+            },
+            cluster_blocks: None,
+        })?;
+        let device = args.device.nanoseconds(1).unwrap_or(0);
+        let gpu = match self.gpus.get(&device) {
+            Some(&gpu) => gpu,
+            None => {
+                let gpu = self.builder.gpu(Gpu::default())?;
+                self.gpus.insert(device, gpu);
+                gpu
+            }
+        };
+        let duration = event.dur.nanoseconds(1000);
+        self.builder.launch(Launch {
+            kernel,
+            gpu,
+            stream: small(args.stream),
+            start_ns: event.ts.nanoseconds(1000),
+            duration_ns: duration.and_then(|duration| u64::try_from(duration).ok()),
+            call: None,
+            counters: None,
+            work: None,
+        })?;
+        let id = |number: event::Number| number.whole().unwrap_or(NO_ID);
+        self.ids.push((id(args.correlation), id(args.external_id)));
+        Ok(())
+    }
+
+    /// Keeps what the operator of that external id computes.
+    fn operate(&mut self, id: u64, work: Work) {
+        let key = (
+            work.operator,
+            work.flop.to_bits(),
+            work.bytes.to_bits(),
+            work.is_tensor,
+        );
+        // No more works than operators, of which there are less than 2³².
+        let next = self.works.len() as u32;
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.works.push(Arc::new(work));
+        }
+        self.operators.insert(id, place);
+    }
+
+    fn annotation(&mut self, event: &Event) -> Result<(), Error> {
+        let (Some(call), Some(duration)) = (event.call(), event.dur.nanoseconds(1000)) else {
+            return Ok(());
+        };
+        match crate::name::clean(&event.name) {
+            Some(name) => {
+                let end_ns = call.at_ns.saturating_add(duration);
+                self.builder.range(&name, call.thread, call.at_ns, end_ns)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps tables of calls and operators below the bound of ranges.
+    fn bounded(&self, count: usize) -> Result<(), Error> {
+        if count < RANGES_MAX {
+            return Ok(());
+        }
+        Err(Error::TooMany {
+            path: self.path.to_owned(),
+            what: "calls or operators",
+            limit: RANGES_MAX,
+        })
+    }
+
+    /// The list is not closed, or something is no JSON. A bare list may be open by its format
+    /// ("Trace Event Format": a crashing program cannot close it).
+    fn handle_broken(&mut self, error: serde_json::Error, lenient: &Lenient) -> Result<(), Error> {
+        if error.is_io() {
+            return Err(lenient.error(error.into()));
+        }
+        if error.is_eof() && self.is_bare_list && !self.builder.is_empty() {
+            self.builder.notice(
+                "the list of events is not closed, so the last ones may be missing: the program \
+                 ended while it wrote the trace",
+            );
+            return Ok(());
+        }
+        Err(Error::Damaged {
+            path: self.path.to_owned(),
+            reason: format!("after {} events: {}", self.events, reason(&error)),
+            remedy: "let the profiler end (leave its `with` block) before the program does, and \
+                     copy the whole file",
+        })
+    }
+
+    fn finish(mut self) -> Result<Source, Error> {
+        let path = self.path;
+        let is_foreign = |name: &&str| {
+            ["AMD", "Radeon", "Intel"]
+                .iter()
+                .any(|word| name.contains(word))
+        };
+        let named = self
+            .devices
+            .iter()
+            .map(|device| device.name.as_str())
+            .find(is_foreign);
+        if let Some(gpu) = named.map(str::to_owned).or(self.foreign.take()) {
+            let path = path.to_owned();
+            return Err(Error::ForeignGpu { path, gpu });
+        }
+        if self.builder.is_empty() {
+            return Err(self.nothing());
+        }
+        for device in &self.devices {
+            if let Some(&gpu) = device.id.nanoseconds(1).and_then(|id| self.gpus.get(&id)) {
+                self.builder.complete_gpu(gpu, device.gpu());
+            }
+        }
+        for (launch, (correlation, external)) in
+            self.builder.launches_mut().iter_mut().zip(&self.ids)
+        {
+            launch.call = self.calls.get(correlation).copied();
+            let place = self.operators.get(external);
+            launch.work = place.and_then(|&place| self.works.get(place as usize).cloned());
+        }
+        Ok(self.builder.finish())
+    }
+
+    fn nothing(&self) -> Error {
+        let path = self.path.to_owned();
+        if !self.has_list {
+            return Error::UnknownFormat {
+                path,
+                found: "JSON without `traceEvents`".to_owned(),
+                accepted: crate::detect::ACCEPTED,
+            };
+        }
+        let (found, remedy) = if self.counter_ranges > 0 {
+            (
+                format!(
+                    "{} ranges of CUPTI's counters in place of kernels",
+                    self.counter_ranges
+                ),
+                "profile without `experimental_config=_ExperimentalConfig(profiler_metrics=…)`",
+            )
+        } else if self.api_calls > 0 {
+            (
+                format!(
+                    "{} calls of the CUDA API, but nothing of what ran on the GPU",
+                    self.api_calls
+                ),
+                "another profiler may have held CUPTI; profile again without it",
+            )
+        } else {
+            (
+                format!("{} events, none of CUDA", self.events),
+                "profile with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`",
+            )
+        };
+        let remedy = remedy.to_owned();
+        Error::NoKernels {
+            path,
+            found,
+            remedy,
+        }
+    }
+}
+
+/// The whole trace.
+struct Root<'r, 'a, 'c, 'p> {
+    reading: &'r mut Reading<'a>,
+    context: &'c mut Context<'p>,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Root<'_, '_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Root<'_, '_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("an object with traceEvents, or a list of events")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "traceEvents" => map.next_value_seed(Events(self))?,
+                "deviceProperties" | "computeProperties" => {
+                    self.reading.devices = map.next_value::<event::Devices>()?.0;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
+        self.reading.is_bare_list = true;
+        Events(self).visit_seq(seq)
+    }
+}
+
+/// The list of events.
+struct Events<'s, 'r, 'a, 'c, 'p>(&'s mut Root<'r, 'a, 'c, 'p>);
+
+impl<'de> DeserializeSeed<'de> for Events<'_, '_, '_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Events<'_, '_, '_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let Root { reading, context } = self.0;
+        while let Some(event) = seq.next_element::<Event>()? {
+            reading.events += 1;
+            // A list of other things is no trace.
+            reading.has_list |= !event.ph.is_empty();
+            if reading.events.is_multiple_of(EVENTS_PER_PROGRESS) {
+                (context.progress)(reading.events, 0);
+            }
+            if let Err(failure) = reading.event(event) {
+                reading.failure = Some(failure);
+                return Err(serde::de::Error::custom("stopped"));
+            }
+        }
+        reading.has_list |= !reading.is_bare_list;
+        Ok(())
+    }
+}

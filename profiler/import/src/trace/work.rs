@@ -1,0 +1,228 @@
+//! What an operator of PyTorch computes, from the shapes of its inputs.
+//!
+//! Only operators of which the work follows from the shapes are here: matrix products and
+//! convolutions, and those that touch each element once. Others (attention in one kernel, loss
+//! functions, collectives) give nothing rather than a guess.
+//!
+//! Bytes are those of all inputs and of the output, each once: what moves at least. A product that
+//! does not fit in the cache moves more, so its intensity is an upper bound.
+
+use super::event::{Args, Number};
+use crate::source::Work;
+
+/// Operators that do a few operations for each element of their inputs, by name without `aten::`
+/// and without the `_` of their variants in place.
+const ELEMENTWISE: [&str; 40] = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "copy",
+    "fill",
+    "zero",
+    "relu",
+    "threshold_backward",
+    "gelu",
+    "gelu_backward",
+    "silu",
+    "silu_backward",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "pow",
+    "sqrt",
+    "rsqrt",
+    "neg",
+    "clamp_min",
+    "where",
+    "addcmul",
+    "addcdiv",
+    "sum",
+    "mean",
+    "softmax",
+    "_softmax",
+    "_log_softmax",
+    "native_layer_norm",
+    "native_layer_norm_backward",
+    "native_batch_norm",
+    "cudnn_batch_norm",
+    "cudnn_batch_norm_backward",
+    "native_dropout",
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "cat",
+    "embedding",
+    "index_select",
+];
+
+/// Operations per element that such an operator does: 1, to be well below any ridge.
+const ELEMENTWISE_FLOP: f64 = 1.0;
+
+/// The work of operator `name`; `None` if the shapes do not tell.
+pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
+    let name = name.strip_prefix("aten::")?;
+    let inputs = inputs(args);
+    let bytes_each = element_bytes(args)?;
+    let is_tensor = bytes_each <= 2.0;
+    let work = |operator, (flop, elements): (f64, f64)| Work {
+        operator,
+        flop,
+        bytes: elements * bytes_each,
+        is_tensor,
+    };
+    let of = |index: usize| inputs.get(index).map(Vec::as_slice);
+    match name {
+        "mm" => Some(work("aten::mm", product(of(0)?, of(1)?)?)),
+        "bmm" => Some(work("aten::bmm", product(of(0)?, of(1)?)?)),
+        "addmm" => Some(work("aten::addmm", product(of(1)?, of(2)?)?)),
+        "baddbmm" => Some(work("aten::baddbmm", product(of(1)?, of(2)?)?)),
+        "convolution" | "_convolution" | "cudnn_convolution" | "conv2d" => Some(work(
+            "aten::convolution",
+            convolution(of(0)?, of(1)?, args)?,
+        )),
+        _ => {
+            let plain = name.strip_suffix('_').unwrap_or(name);
+            ELEMENTWISE.iter().find(|known| **known == plain)?;
+            let elements: f64 = inputs.iter().map(|dims| dims.iter().product::<f64>()).sum();
+            let largest = inputs
+                .iter()
+                .map(|dims| dims.iter().product())
+                .fold(0.0, f64::max);
+            let is_known = largest > 0.0;
+            is_known.then(|| {
+                work(
+                    "elementwise",
+                    (ELEMENTWISE_FLOP * largest, elements + largest),
+                )
+            })
+        }
+    }
+}
+
+/// The dimensions of the inputs that are tensors; of others there is an empty list.
+fn inputs(args: &Args) -> Vec<Vec<f64>> {
+    let dimension = |number: &Number| number.whole().map_or(0.0, |extent| extent as f64);
+    let dims = args.input_dims.0.iter();
+    dims.map(|dims| match dims.0.as_slice() {
+        [] => vec![0.0],
+        dims => dims.iter().map(dimension).collect(),
+    })
+    .collect()
+}
+
+/// Bytes of an element, by the type of the first input that is a tensor of a known one.
+fn element_bytes(args: &Args) -> Option<f64> {
+    args.input_types
+        .0
+        .iter()
+        .find_map(|name| match name.as_str() {
+            "float" | "Float" => Some(4.0),
+            "double" | "Double" => Some(8.0),
+            "c10::Half" | "Half" | "c10::BFloat16" | "BFloat16" => Some(2.0),
+            name if name.starts_with("c10::Float8") => Some(1.0),
+            _ => None,
+        })
+}
+
+/// Operations and elements of (batches of) an m×k by k×n product.
+fn product(left: &[f64], right: &[f64]) -> Option<(f64, f64)> {
+    let (batch, m, k, n) = match (left, right) {
+        (&[m, k], &[_, n]) => (1.0, m, k, n),
+        (&[batch, m, k], &[_, _, n]) => (batch, m, k, n),
+        _ => return None,
+    };
+    let flop = 2.0 * batch * m * k * n;
+    (flop > 0.0).then_some((flop, batch * (m * k + k * n + m * n)))
+}
+
+/// Operations and elements of a convolution of two dimensions: input N×C×H×W, weights K×C/g×R×S.
+/// Stride is the fourth argument where arguments were recorded; else it is taken as 1.
+fn convolution(input: &[f64], weights: &[f64], args: &Args) -> Option<(f64, f64)> {
+    let (&[n, c, h, w], &[k, c_group, r, s]) = (input, weights) else {
+        return None;
+    };
+    let stride = args
+        .concrete_inputs
+        .0
+        .get(3)
+        .and_then(|text| first_number(text))
+        .unwrap_or(1.0);
+    // With the usual padding of half a filter the output is the input ÷ stride.
+    let (p, q) = ((h / stride).ceil(), (w / stride).ceil());
+    let flop = 2.0 * n * k * p * q * c_group * r * s;
+    let elements = n * c * h * w + k * c_group * r * s + n * k * p * q;
+    (flop > 0.0 && flop.is_finite()).then_some((flop, elements))
+}
+
+/// The first number of `[2, 2]`, if it is 1 or more.
+fn first_number(text: &str) -> Option<f64> {
+    let inside = text.trim().strip_prefix('[')?;
+    let first = inside.split([',', ']']).next()?;
+    first
+        .trim()
+        .parse()
+        .ok()
+        .filter(|&number: &f64| number >= 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Args, of};
+
+    fn args(json: &str) -> Args {
+        serde_json::from_str(json).expect("arguments")
+    }
+
+    #[test]
+    fn products_and_convolutions_have_the_work_of_the_textbook() {
+        let mm = args(r#"{"Input Dims": [[16, 64], [64, 32]], "Input type": ["float", "float"]}"#);
+        let work = of("aten::mm", &mm).expect("known");
+        assert_eq!(
+            (work.flop, work.bytes, work.is_tensor),
+            (65_536.0, 14_336.0, false)
+        );
+        let addmm = args(
+            r#"{"Input Dims": [[32], [16, 64], [64, 32], [], []], "Input type": ["c10::Half", "c10::Half", "c10::Half", "Scalar", "Scalar"]}"#,
+        );
+        let work = of("aten::addmm", &addmm).expect("known");
+        assert_eq!(
+            (work.flop, work.bytes, work.is_tensor),
+            (65_536.0, 7_168.0, true)
+        );
+        // ResNet-50's first layer: 7×7, stride 2, 236 MFLOP (as multiply-adds 118 M) per image.
+        let conv = args(
+            r#"{"Input Dims": [[1, 3, 224, 224], [64, 3, 7, 7], [], [], []], "Input type": ["float", "float"], "Concrete Inputs": ["", "", "", "[2, 2]", "[3, 3]"]}"#,
+        );
+        let work = of("aten::cudnn_convolution", &conv).expect("known");
+        assert_eq!(work.flop, 2.0 * 112.0 * 112.0 * 64.0 * 3.0 * 49.0);
+    }
+
+    #[test]
+    fn what_the_shapes_do_not_tell_is_not_guessed() {
+        let add = args(
+            r#"{"Input Dims": [[8, 8], [8, 8], []], "Input type": ["float", "float", "Scalar"]}"#,
+        );
+        assert_eq!(
+            of("aten::add_", &add).map(|work| (work.flop, work.bytes)),
+            Some((64.0, 768.0))
+        );
+        for (name, json) in [
+            (
+                "aten::scaled_dot_product_attention",
+                r#"{"Input Dims": [[8, 8]], "Input type": ["float"]}"#,
+            ),
+            (
+                "aten::mm",
+                r#"{"Input Dims": [[8, 8]], "Input type": ["float"]}"#,
+            ),
+            ("aten::mm", r#"{"Input Dims": [[8, 8], [8, 8]]}"#),
+            ("aten::mm", r#"{"Input Dims": "x", "Input type": 7}"#),
+            (
+                "mm",
+                r#"{"Input Dims": [[8, 8], [8, 8]], "Input type": ["float"]}"#,
+            ),
+        ] {
+            assert_eq!(of(name, &args(json)), None, "{name} {json}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Chrome traces made here: what writers of other years and systems do, and hostile ones.
+
+use std::fs;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use import::{Context, Error, Limits, Source};
+use proptest::prelude::*;
+
+use crate::common::read;
+
+const KERNEL: &str = r#"{"ph": "X", "cat": "kernel", "name": "void f<float>(float*)", "pid": 0, "tid": 7, "ts": 100.5, "dur": 2.25, "args": {"External id": 3, "device": 0, "stream": 7, "correlation": 9, "registers per thread": 32, "shared memory": 4096, "grid": [80, 1, 1], "block": [256, 1, 1]}}"#;
+
+fn source(bytes: impl AsRef<[u8]>) -> Result<Source, Error> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("trace");
+    fs::write(&path, bytes).expect("room");
+    let source = read(&path);
+    if let Err(error) = &source {
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+    source
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).expect("room");
+    encoder.finish().expect("room")
+}
+
+#[test]
+fn object_list_gzip_mark_nan_and_trailing_comma_are_all_read() {
+    let list = format!("[{KERNEL}]");
+    let object = format!(
+        "{{\"schemaVersion\": 1, \"x\": NaN, \"traceEvents\": [{KERNEL},\n], \"y\": [1,2,],}}"
+    );
+    let utf16: Vec<u8> = format!("\u{feff}{object}")
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    for bytes in [
+        list.clone().into_bytes(),
+        object.clone().into_bytes(),
+        format!("\u{feff}{list}").into_bytes(),
+        gzip(object.as_bytes()),
+        utf16,
+    ] {
+        let source = source(&bytes).expect("a trace");
+        let [launch] = &source.launches[..] else {
+            panic!("one kernel")
+        };
+        assert_eq!(
+            (launch.start_ns, launch.duration_ns),
+            (Some(100_500), Some(2_250))
+        );
+        let kernel = &source.kernels[0];
+        assert_eq!(
+            (kernel.grid, kernel.registers),
+            (Some([80, 1, 1]), Some(32))
+        );
+        assert_eq!(
+            (kernel.shared.of_block(), &*kernel.names.base),
+            (Some(4096), "f")
+        );
+    }
+}
+
+#[test]
+fn an_open_list_keeps_what_was_written_and_an_open_object_is_damaged() {
+    let kept = source(format!("[{KERNEL},\n{KERNEL},\n")).expect("the format allows it");
+    assert_eq!(kept.launches.len(), 2);
+    assert!(kept.notices[0].contains("not closed"), "{:?}", kept.notices);
+    for text in [
+        format!("{{\"traceEvents\": [{KERNEL},"),
+        format!("{{\"traceEvents\": [{KERNEL}, {{\"ph\" 7}}]}}"),
+    ] {
+        let error = source(text).expect_err("cut");
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    }
+    let whole = gzip(format!("[{}{KERNEL}]", format!("{KERNEL},").repeat(2000)).as_bytes());
+    let error = source(&whole[..whole.len() / 2]).expect_err("cut");
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn json_of_something_else_and_traces_without_kernels_say_so() {
+    for (text, expected) in [
+        ("{\"a\": [1, 2]}", "JSON without `traceEvents`"),
+        ("{\"traceEvents\": []}", "0 events, none of CUDA"),
+        (
+            "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cuda_runtime\", \"name\": \"cudaLaunchKernel\", \"ts\": 1}]}",
+            "1 calls of the CUDA API",
+        ),
+        ("{\"traceEvents\": 7}", "damaged"),
+        (
+            "[{\"name\": \"x\", \"metrics\": {}}]",
+            "JSON without `traceEvents`",
+        ),
+    ] {
+        let error = source(text).expect_err("no kernel").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn values_of_any_type_are_read_over() {
+    let odd = r#"{"ph": "X", "cat": "kernel", "name": "g", "pid": "x", "tid": "stream 7", "ts": "12", "dur": null, "args": {"grid": "1", "block": {}, "device": [], "registers per thread": "48", "shared memory": -1, "External id": 1e300, "Input Dims": {"a": 1}}}"#;
+    let source = source(format!(
+        "[{odd}, {KERNEL}, {{}}, {{\"ph\": 7, \"args\": []}}]"
+    ))
+    .expect("a trace");
+    assert_eq!(source.launches.len(), 2);
+    assert_eq!(source.launches[0].duration_ns, None);
+    assert_eq!(
+        (source.kernels[0].grid, source.kernels[0].registers),
+        (None, Some(48))
+    );
+}
+
+#[test]
+fn a_launch_knows_its_call_and_the_annotations_its_times() {
+    let call = r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 2, "ts": 90, "dur": 5, "args": {"correlation": 9}}"#;
+    let step = r#"{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#6", "pid": 1, "tid": 2, "ts": 80, "dur": 100}"#;
+    let source = source(format!("[{step}, {KERNEL}, {call}]")).expect("a trace");
+    let call = source.launches[0].call.expect("called");
+    let [range] = &source.ranges[..] else {
+        panic!("one annotation")
+    };
+    assert_eq!((call.at_ns, call.thread), (90_000, range.thread));
+    assert_eq!(
+        (range.start_ns, range.end_ns, &*source.range_names[0]),
+        (80_000, 180_000, "ProfilerStep#6")
+    );
+}
+
+#[test]
+fn what_decompresses_without_end_stops_at_the_limit() {
+    let bomb = gzip(&[b"[".as_slice(), &vec![b' '; 16 << 20]].concat());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("bomb");
+    fs::write(&path, bomb).expect("room");
+    let mut context = Context {
+        limits: Limits { bytes_max: 1 << 20 },
+        progress: &mut |_, _| {},
+    };
+    let error = import::read(&path, &mut context).expect_err("too long");
+    assert!(
+        matches!(
+            error,
+            Error::TooLong {
+                is_compressed: true,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn nesting_without_end_is_refused() {
+    let error = source("[".repeat(1 << 20)).expect_err("no trace");
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    let deep = format!("[{{\"ph\": \"X\", \"args\": {}", "{\"a\":".repeat(1 << 20));
+    let error = source(deep).expect_err("no trace");
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_cut_or_changed_trace_is_read_or_refused(at in 0usize..1000, byte in any::<u8>(), is_cut in any::<bool>()) {
+        let mut text = format!("{{\"deviceProperties\": [{{\"id\": 0, \"name\": \"T4\"}}], \"traceEvents\": [{KERNEL}, {KERNEL}]}}").into_bytes();
+        let at = at % text.len();
+        if is_cut {
+            text.truncate(at);
+        } else {
+            text[at] = byte;
+        }
+        let _ = source(text);
+    }
+}
