@@ -95,7 +95,7 @@
 use crate::throttle::Throttle;
 use crate::turn::Turn;
 use crate::{
-    Class, ClassSet, Kernel, Lease, OrionParams, Policy, Sharing, Snapshot, TemporalParams,
+    Class, ClassSet, Kernel, Lease, Limit, OrionParams, Policy, Sharing, Snapshot, TemporalParams,
 };
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -160,8 +160,18 @@ impl Gate {
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn gate(&self, snapshot: &Snapshot<'_>, job: usize) -> Lease {
+        self.gate_with_limit(snapshot, job).0
+    }
+
+    /// [`Gate::gate`], and which rule limits the lease.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such job: a bug of the caller.
+    #[must_use]
+    pub fn gate_with_limit(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
         match self.regime(snapshot) {
-            Regime::Free => Lease::ungated(snapshot.epoch),
+            Regime::Free => (Lease::ungated(snapshot.epoch), Limit::Ungated),
             Regime::Orion(params) => self.gate_orion(&params, snapshot, job),
             Regime::Temporal(params) => self.gate_temporal(&params, snapshot, job),
         }
@@ -233,53 +243,69 @@ impl Gate {
         }
     }
 
-    fn gate_orion(&self, params: &OrionParams, snapshot: &Snapshot<'_>, job: usize) -> Lease {
+    fn gate_orion(
+        &self,
+        params: &OrionParams,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+    ) -> (Lease, Limit) {
         let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
         let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
         let closed = Lease::closed(snapshot.epoch, expiry_ns);
         let job = &snapshot.be[job];
         let Some(turn_ns) = self.turn.budget_ns(job, quantum_ns(bound_ns)) else {
-            return closed;
+            return (closed, Limit::Turn);
         };
+        let throttle_ns = self.throttle.budget_ns(bound_ns);
         let idle = Lease {
             classes: ClassSet::ALL,
             sms_max: u32::MAX,
-            budget_ns: self.throttle.budget_ns(bound_ns).min(turn_ns),
+            budget_ns: throttle_ns.min(turn_ns),
             ..closed
         };
+        let limit = limit_of(throttle_ns, turn_ns);
         if !snapshot.hp.busy {
-            return idle;
+            return (idle, limit);
         }
         // A threshold of 0 lets no kernel go beside HP, even one of 0 SMs.
         let Some(sms_max) = params.sm_threshold.unwrap_or(snapshot.sms).checked_sub(1) else {
-            return closed;
+            return (closed, Limit::HpBusy);
         };
         let classes = suiting(snapshot.hp.executing);
-        Lease {
+        let lease = Lease {
             classes,
             sms_max,
             beside_hp: true,
             ..idle
-        }
+        };
+        let is_open = limit == Limit::Budget;
+        (lease, if is_open { Limit::Interference } else { limit })
     }
 
-    fn gate_temporal(&self, params: &TemporalParams, snapshot: &Snapshot<'_>, job: usize) -> Lease {
+    fn gate_temporal(
+        &self,
+        params: &TemporalParams,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+    ) -> (Lease, Limit) {
         let bound_ns = params.dur_threshold_ns(&snapshot.hp);
         let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
         let closed = Lease::closed(snapshot.epoch, expiry_ns);
         if snapshot.hp.busy {
-            return closed;
+            return (closed, Limit::HpBusy);
         }
         let job = &snapshot.be[job];
         let Some(turn_ns) = self.turn.budget_ns(job, quantum_ns(bound_ns)) else {
-            return closed;
+            return (closed, Limit::Turn);
         };
-        Lease {
+        let rolling_ns = rolling_budget_ns(snapshot, bound_ns);
+        let lease = Lease {
             classes: ClassSet::ALL,
             sms_max: u32::MAX,
-            budget_ns: rolling_budget_ns(snapshot, bound_ns).min(turn_ns),
+            budget_ns: rolling_ns.min(turn_ns),
             ..closed
-        }
+        };
+        (lease, limit_of(rolling_ns, turn_ns))
     }
 
     /// The third rule of the law: the job has the turn, and either nobody else
@@ -319,6 +345,15 @@ fn have_different_profiles(hp: Class, be: Class) -> bool {
 /// and unknown always.
 fn suiting(executing: ClassSet) -> ClassSet {
     ClassSet::from_bits_truncate(!executing.bits()).with(Class::Unknown)
+}
+
+/// Which of both budgets is used up.
+fn limit_of(throttle_ns: u64, turn_ns: u64) -> Limit {
+    match (throttle_ns, turn_ns) {
+        (0, _) => Limit::Throttle,
+        (_, 0) => Limit::Turn,
+        _ => Limit::Budget,
+    }
 }
 
 /// What a job may charge in one turn while others wait. One more than the

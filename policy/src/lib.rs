@@ -32,6 +32,7 @@
 pub mod gate;
 pub mod kernel;
 pub mod lease;
+pub mod limit;
 pub mod policy;
 pub mod snapshot;
 mod throttle;
@@ -41,6 +42,7 @@ mod turn;
 pub use gate::{Gate, JOBS_MAX};
 pub use kernel::{Class, ClassSet, Kernel};
 pub use lease::{Lease, admits};
+pub use limit::Limit;
 pub use policy::{OrionParams, Policy, PolicyError, TemporalParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use timeline::{HpTimeline, Launch};

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use policy::{
-    Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, Lease, OrionParams, Policy, Sharing,
-    Snapshot, TURN_PATIENCE_NS, TemporalParams, admits,
+    Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, Lease, Limit, OrionParams, Policy,
+    Sharing, Snapshot, TURN_PATIENCE_NS, TemporalParams, admits,
 };
 
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
@@ -566,6 +566,7 @@ fn hp_at(poll: u64) -> HpView {
     if poll % 10 < 3 { busy(COMPUTE) } else { IDLE }
 }
 
+// census: E14
 #[test]
 fn jobs_that_always_want_differ_by_one_kernel_per_turn_and_none_starves() {
     for policy in [orion(), temporal()] {
@@ -614,4 +615,44 @@ fn a_rolling_bound_gets_more_done_than_draining() {
         world.be[0].completed_total_ns
     };
     assert!(done(temporal()) > done(orion()));
+}
+
+/// The rule behind the lease of the job at index 0, and whether the lease is open.
+fn limit_of(policy: Policy, snapshot: &Snapshot<'_>) -> (Limit, bool) {
+    let mut gate = Gate::new(policy);
+    gate.handle_snapshot(snapshot);
+    let (lease, limit) = gate.gate_with_limit(snapshot, 0);
+    assert_eq!(lease, gate.gate(snapshot, 0));
+    (limit, lease.budget_ns > 0 && !lease.classes.is_empty())
+}
+
+#[test]
+fn the_rule_behind_a_lease_is_named() {
+    let quiet = [job(1, 0, 0)];
+    let full = [job(1, 200_000, 0)];
+    let second = [job(2, 0, 0), job(1, 0, 0)];
+    let here = HpView {
+        present: true,
+        ..IDLE
+    };
+    let busy = HpView {
+        present: true,
+        ..busy(COMPUTE)
+    };
+    for (policy, hp, be, expected) in [
+        (orion(), HpView::ABSENT, &quiet[..], (Limit::Ungated, true)),
+        (Policy::None, busy, &quiet, (Limit::Ungated, true)),
+        (orion(), here, &quiet, (Limit::Budget, true)),
+        (orion(), here, &full, (Limit::Throttle, false)),
+        (orion(), busy, &quiet, (Limit::Interference, true)),
+        (orion(), busy, &full, (Limit::Throttle, false)),
+        (orion(), here, &second, (Limit::Turn, false)),
+        (temporal(), here, &quiet, (Limit::Budget, true)),
+        (temporal(), here, &full, (Limit::Throttle, false)),
+        (temporal(), busy, &quiet, (Limit::HpBusy, false)),
+        (temporal(), here, &second, (Limit::Turn, false)),
+    ] {
+        let snapshot = snapshot(hp, be);
+        assert_eq!(limit_of(policy, &snapshot), expected, "{policy:?} {hp:?}");
+    }
 }

@@ -1,0 +1,46 @@
+//! Which rule of the law is behind a lease: what a person is told about a job that waits.
+//!
+//! It is decided together with the lease ([`crate::Gate::gate_with_limit`]) and decides nothing.
+
+/// What keeps a job from launching more than its lease admits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Nobody is protected, or the policy never holds.
+    Ungated,
+    /// Everything may go until the budget is spent; then it is [`Limit::Throttle`].
+    Budget,
+    /// As much BE work is in flight as HP may have to wait for.
+    Throttle,
+    /// HP is busy, and nothing goes beside it.
+    HpBusy,
+    /// HP is busy, and only what uses another resource, on fewer SMs than the threshold, goes beside
+    /// it.
+    Interference,
+    /// Another BE job has the turn.
+    Turn,
+}
+
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Ungated,
+        Self::Budget,
+        Self::Throttle,
+        Self::HpBusy,
+        Self::Interference,
+        Self::Turn,
+    ];
+
+    /// The word in records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ungated => "ungated",
+            Self::Budget => "budget",
+            Self::Throttle => "throttle",
+            Self::HpBusy => "hp-busy",
+            Self::Interference => "interference",
+            Self::Turn => "turn",
+        }
+    }
+}
