@@ -36,6 +36,25 @@ pub(crate) struct Compute {
     anchor_ns: u64,
     work_q32: u128,
     usage: Usage,
+    /// What of it each context used.
+    shares: BTreeMap<ContextId, Share>,
+}
+
+/// One context's part of what runs, and of what ran.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    /// Of these, it is busy while there are any.
+    cohorts: u64,
+    /// Sum over them.
+    bandwidth_q32: u64,
+    usage: ContextUsage,
+}
+
+/// Integrals over time of one context; see [`crate::ContextUtilisation`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ContextUsage {
+    pub(crate) busy_ns: u64,
+    pub(crate) bandwidth_q32_ns: u128,
 }
 
 /// Order of arrival at the head of a stream, over the whole GPU.
@@ -155,6 +174,7 @@ impl Compute {
             anchor_ns: now_ns,
             work_q32: 0,
             usage: Usage::default(),
+            shares: BTreeMap::new(),
         }
     }
 
@@ -223,6 +243,9 @@ impl Compute {
                 run.started_ns.get_or_insert(now_ns);
                 let demand = run.demand.share(blocks, run.resident);
                 self.demand = self.demand.plus(demand);
+                let share = self.shares.entry(run.context).or_default();
+                share.cohorts += 1;
+                share.bandwidth_q32 += demand.bandwidth_q32;
                 let key = (self.work_q32 + run.block_work_q32, self.cohort_next);
                 self.cohorts.insert(
                     key,
@@ -284,6 +307,7 @@ impl Compute {
             let run = self.runs.remove(&id).expect("the id was just listed");
             self.ready.remove(&(run.rank, id));
         }
+        self.shares.remove(&context);
         self.set_rate();
     }
 
@@ -308,15 +332,33 @@ impl Compute {
             return usage;
         }
         let time_ns = now_ns - self.anchor_ns;
-        // What is achieved is what is asked for ÷ slowdown.
-        let achieved = |demand_q32: u64| {
-            ((u128::from(demand_q32) * u128::from(self.rate_q32)) >> 32) * u128::from(time_ns)
-        };
         usage.busy_ns += time_ns;
         usage.busy_sm_ns += time_ns * u64::from(self.sms.sms_busy());
-        usage.compute_q32_ns += achieved(self.demand.compute_q32);
-        usage.bandwidth_q32_ns += achieved(self.demand.bandwidth_q32);
+        usage.compute_q32_ns += self.achieved_q32_ns(self.demand.compute_q32, time_ns);
+        usage.bandwidth_q32_ns += self.achieved_q32_ns(self.demand.bandwidth_q32, time_ns);
         usage
+    }
+
+    /// The same of one context.
+    pub(crate) fn usage_of(&self, now_ns: u64, context: ContextId) -> ContextUsage {
+        let share = self.shares.get(&context).copied().unwrap_or_default();
+        self.usage_with(share, now_ns)
+    }
+
+    fn usage_with(&self, share: Share, now_ns: u64) -> ContextUsage {
+        let mut usage = share.usage;
+        if self.paused || share.cohorts == 0 {
+            return usage;
+        }
+        let time_ns = now_ns - self.anchor_ns;
+        usage.busy_ns += time_ns;
+        usage.bandwidth_q32_ns += self.achieved_q32_ns(share.bandwidth_q32, time_ns);
+        usage
+    }
+
+    /// What is achieved is what is asked for ÷ slowdown.
+    fn achieved_q32_ns(&self, demand_q32: u64, time_ns: u64) -> u128 {
+        ((u128::from(demand_q32) * u128::from(self.rate_q32)) >> 32) * u128::from(time_ns)
     }
 
     /// Streams whose head is here.
@@ -332,9 +374,18 @@ impl Compute {
             .values()
             .fold(Demand::default(), |sum, c| sum.plus(c.demand));
         let mut running: BTreeMap<RunId, u64> = BTreeMap::new();
+        let mut shares: BTreeMap<ContextId, (u64, u64)> = BTreeMap::new();
         for cohort in self.cohorts.values() {
             *running.entry(cohort.run).or_default() += cohort.blocks;
+            if let Some(run) = self.runs.get(&cohort.run) {
+                let share = shares.entry(run.context).or_default();
+                share.0 += 1;
+                share.1 += cohort.demand.bandwidth_q32;
+            }
         }
+        let shares_are_sums = self.shares.iter().all(|(context, share)| {
+            shares.remove(context).unwrap_or_default() == (share.cohorts, share.bandwidth_q32)
+        }) && shares.is_empty();
         let placements = self
             .cohorts
             .values()
@@ -353,11 +404,17 @@ impl Compute {
             && running.keys().all(|id| self.runs.contains_key(id))
             && self.ready.len() == self.runs.values().filter(|run| run.pending > 0).count()
             && runs_are_valid
+            && shares_are_sums
     }
 
     fn free(&mut self, cohort: Cohort) {
         self.demand = self.demand.minus(cohort.demand);
-        if let Some(footprint) = &self.runs[&cohort.run].footprint {
+        let run = &self.runs[&cohort.run];
+        let share = self.shares.get_mut(&run.context);
+        let share = share.expect("a context that has cohorts has a share");
+        share.cohorts -= 1;
+        share.bandwidth_q32 -= cohort.demand.bandwidth_q32;
+        if let Some(footprint) = &run.footprint {
             self.sms.release(footprint, cohort.placement);
         }
     }
@@ -369,6 +426,11 @@ impl Compute {
     /// Moves the anchor. Called before anything that changes the rate, and only then.
     fn settle_work(&mut self, now_ns: u64) {
         self.usage = self.usage(now_ns);
+        let mut shares = std::mem::take(&mut self.shares);
+        for share in shares.values_mut() {
+            share.usage = self.usage_with(*share, now_ns);
+        }
+        self.shares = shares;
         self.work_q32 = self.work_at(now_ns);
         self.anchor_ns = now_ns;
     }

@@ -89,6 +89,16 @@ impl Device {
         let per_clock = f64::from(self.sms) * f64::from(self.fp32_per_clk_per_sm) * 2.0;
         per_clock * f64::from(self.max_clock_mhz) / 1e6
     }
+
+    /// Clock of the device's memory. Bandwidth is clock × 2 × width ÷ 8; the table has the
+    /// bandwidth, so the width is assumed.
+    pub fn memory_clock_khz(&self) -> u32 {
+        let khz = u64::from(self.bandwidth_gb_s) * 8 * 1_000_000 / (2 * Self::BUS_WIDTH_BITS);
+        u32::try_from(khz).unwrap_or(u32::MAX)
+    }
+
+    /// Width of the memory bus of a V100, assumed of all.
+    pub const BUS_WIDTH_BITS: u64 = 4096;
 }
 
 impl fmt::Display for ComputeCapability {

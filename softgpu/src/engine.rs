@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::compute::{Compute, Run, RunId, Usage};
+use crate::compute::{Compute, ContextUsage, Run, RunId, Usage};
 use crate::device::Device;
 use crate::gpu::{Config, Sharing};
 use crate::op::{ContextId, StreamId};
@@ -122,6 +122,14 @@ impl Engine {
                 pools.fold(sliced.usage_gone, sum)
             }
         }
+    }
+
+    pub(crate) fn usage_of(&self, now_ns: u64, context: ContextId) -> ContextUsage {
+        let pool = match self {
+            Self::Shared(pool) => Some(&**pool),
+            Self::Sliced(sliced) => sliced.pools.get(&context),
+        };
+        pool.map_or_else(ContextUsage::default, |pool| pool.usage_of(now_ns, context))
     }
 
     pub(crate) fn streams(&self) -> Vec<StreamId> {

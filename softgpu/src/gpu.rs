@@ -119,6 +119,16 @@ pub struct Utilisation {
     pub copy_to_host_ns: u64,
 }
 
+/// What one context used of it since the context was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContextUtilisation {
+    /// Time in which a kernel, fill or copy inside device memory of the context ran. Under MPS such
+    /// times of several contexts overlap.
+    pub busy_ns: u64,
+    /// Time at full memory bandwidth that would have moved as much as these did.
+    pub bandwidth_ns: u64,
+}
+
 /// A GPU with its contexts and all that was submitted and is not complete.
 #[derive(Debug)]
 pub struct Gpu {
@@ -221,6 +231,15 @@ impl Gpu {
         }
     }
 
+    /// What a context used up to now; nothing for an unknown context.
+    pub fn utilisation_of(&self, context: ContextId) -> ContextUtilisation {
+        let usage = self.engine.usage_of(self.now_ns, context);
+        ContextUtilisation {
+            busy_ns: usage.busy_ns,
+            bandwidth_ns: u64::try_from(usage.bandwidth_q32_ns >> 32).unwrap_or(u64::MAX),
+        }
+    }
+
     /// A new context: a process that attached to the device.
     pub fn create_context(&mut self) -> ContextId {
         let id = ContextId(self.context_next);
@@ -306,6 +325,17 @@ impl Gpu {
         Ok(seq)
     }
 
+    /// Lets the holds of a stream up to operation `seq` complete, now or when their turn comes. A
+    /// stream that is gone has none.
+    pub fn release(&mut self, now_ns: u64, stream: StreamId, seq: u64) {
+        self.run_until(now_ns);
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.released = state.released.max(seq);
+            self.stirred.push_back(stream);
+            self.settle();
+        }
+    }
+
     /// Goes to `now_ns` and returns what completed since the last call.
     pub fn advance(&mut self, now_ns: u64) -> Vec<Completion> {
         self.run_until(now_ns);
@@ -373,7 +403,7 @@ impl Gpu {
                     _ => Ok(()),
                 }
             }
-            Op::Copy { .. } | Op::Memset { .. } | Op::Marker => Ok(()),
+            Op::Copy { .. } | Op::Memset { .. } | Op::Marker | Op::Hold => Ok(()),
         }
     }
 
@@ -451,6 +481,8 @@ impl Gpu {
             let head = match *op {
                 Op::Marker => Head::Idle,
                 Op::Wait { stream, seq } => self.wait(id, stream, seq),
+                Op::Hold if stream.released > stream.completed => Head::Idle,
+                Op::Hold => Head::Waiting,
                 Op::Copy { bytes: 0, .. } | Op::Memset { bytes: 0 } => Head::Idle,
                 Op::Copy { direction, bytes } => self.copy(id, direction, bytes),
                 Op::Memset { bytes } => self.move_memory(id, bytes),

@@ -35,11 +35,16 @@
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
 pub use crate::device::{ComputeCapability, Device};
 pub use crate::error::Error;
-pub use crate::gpu::{Completion, Config, Dispatch, Gpu, Sharing, Utilisation};
+pub use crate::gpu::{Completion, Config, ContextUtilisation, Dispatch, Gpu, Sharing, Utilisation};
 pub use crate::kernel::KernelShape;
 pub use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
 
+/// The version of CUDA whose driver the stand-ins are, as `cuDriverGetVersion` writes it: 12.8, the
+/// version of `abi`'s types.
+pub const CUDA_VERSION: i32 = 12_080;
+
+pub mod code;
 pub mod module_image;
 pub mod wire;
 

@@ -8,7 +8,7 @@
 //! A name is percent-encoded: each byte that is no letter, digit, `_`, `-`, `.`, `#` or `@` is `%` and two hexadecimal
 //! digits. `block_ns` is the time of one block alone, `regs` registers per thread, `shared` static shared bytes per
 //! block; `compute` and `bandwidth` are the demands of [`crate::KernelShape`]. The text goes where CUDA takes a module
-//! image (`cuModuleLoadData`), and ends with a NUL there. Besides, every module has the kernels of [`crate::Builtin`].
+//! image (`cuModuleLoadData`), and ends with a NUL there. Besides, every such module has the kernels of [`crate::Builtin`].
 
 use std::fmt::Write as _;
 

@@ -44,6 +44,8 @@ pub enum Op {
         /// Its operation, which must have been submitted.
         seq: u64,
     },
+    /// Completes when [`crate::Gpu::release`] says so: the host has a part in the stream's order.
+    Hold,
 }
 
 impl Op {
@@ -55,6 +57,7 @@ impl Op {
             Self::Memset { .. } => OpKind::Memset,
             Self::Marker => OpKind::Marker,
             Self::Wait { .. } => OpKind::Wait,
+            Self::Hold => OpKind::Hold,
         }
     }
 }
@@ -83,6 +86,8 @@ pub enum OpKind {
     Marker,
     /// [`Op::Wait`].
     Wait,
+    /// [`Op::Hold`].
+    Hold,
 }
 
 impl fmt::Display for ContextId {

@@ -16,6 +16,8 @@ pub(crate) struct Stream {
     pub(crate) head: Head,
     /// Sequence number of the last operation that completed; the head has the next.
     pub(crate) completed: u64,
+    /// Holds up to this number are released.
+    pub(crate) released: u64,
     /// No more operations are taken; goes when the queue is empty.
     pub(crate) closing: bool,
     /// Streams whose head waits for an operation of this one.
@@ -29,7 +31,7 @@ pub(crate) enum Head {
     Idle,
     /// It is with an engine, which will say when it ends.
     Running,
-    /// It is a wait that has been entered with the other stream.
+    /// It is a wait that has been entered with the other stream, or a hold.
     Waiting,
 }
 
@@ -47,6 +49,7 @@ impl Stream {
             queue: VecDeque::new(),
             head: Head::Idle,
             completed: 0,
+            released: 0,
             closing: false,
             waiters: Vec::new(),
         }

@@ -12,7 +12,8 @@
 //!
 //! **Host memory.** What the device reads from and writes to the host lies in the client's *host
 //! arena*, a sparse memory file that both map: pinned allocations and staging for pageable copies.
-//! **Device memory** exists in the server only; its addresses begin at [`DEVICE_BASE`] in every
+//! A client of several servers has one arena, which the first makes and the others are given.
+//! **Device memory** exists in the server only; its addresses begin at [`device_base`] in every
 //! client, as address spaces of processes are separate.
 //!
 //! **Waiting.** Who waits for a command reads the client's progress bell, lowers the stream's
@@ -26,15 +27,21 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use arena::HostArena;
-pub use command::{Command, StreamKind};
+pub use command::{Command, StreamKind, Until};
+pub use memory::{MEMORY_WORDS, MemoryRequest};
 pub use message::{Reply, Request};
+pub use monitor::{Monitor, PROCESSES_MAX, ProcessUse, SAMPLE_NS, SAMPLES_MAX, Sample};
+pub use shape::{Extent, ROWS_MAX, Spot};
 
 mod arena;
 mod command;
+mod memory;
 mod message;
+mod monitor;
+mod shape;
 
 /// Version of everything in this file; both sides must have the same.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.
@@ -43,6 +50,12 @@ pub const CONTEXTS: usize = 16;
 pub const STREAMS: usize = 1024;
 /// Events of one client.
 pub const EVENTS: usize = 16_384;
+/// Graphs of one client that can be launched.
+pub const GRAPHS: usize = 4096;
+/// Nodes of one client's graphs, over all graphs.
+pub const GRAPH_NODES_MAX: usize = 1 << 20;
+/// Host calls that are due and not taken: one of each stream at most, as a stream stops at each.
+pub const HOST_CALLS: usize = STREAMS;
 /// Commands that the ring holds.
 pub const COMMANDS: usize = 1024;
 /// Commands of one stream that may be incomplete; the driver waits before it puts more. CUDA's
@@ -57,6 +70,16 @@ pub const PARAMS: usize = 8;
 pub const DEVICE_BASE: u64 = 0x0200_0000_0000;
 /// Addresses above [`DEVICE_BASE`] that belong to the device, far more than any device has memory.
 pub const DEVICE_SPAN_BYTES: u64 = 1 << 40;
+/// Devices of one client, each with a server of its own.
+pub const DEVICES: usize = 16;
+/// Address of the first byte of device memory whose addresses fit in 32 bits. Drivers keep their
+/// process off it once they hand such addresses out.
+pub const DEVICE_LOW_BASE: u64 = 0x4000_0000;
+/// How much of it each device has.
+pub const DEVICE_LOW_SPAN_BYTES: u64 = 0x0400_0000;
+/// Physical memory without an address comes in multiples of this, as on the devices that are
+/// modelled, and pools grow by it.
+pub const GRANULARITY_BYTES: u64 = 2 << 20;
 /// Allocations are multiples of this, and aligned to it, as CUDA's are at least.
 pub const ALLOCATION_ALIGN_BYTES: u64 = 512;
 /// Size of a host arena. Pages are used only once they are touched.
@@ -69,6 +92,12 @@ pub const PRIORITY_LEAST: i32 = 0;
 pub const PACKET_BYTES_MAX: usize = 32 * 1024;
 /// Longest label or device name in a packet.
 pub const TEXT_BYTES_MAX: usize = 256;
+
+/// Address of the first byte of the memory of a client's `index`th device: no address means memory
+/// of two devices.
+pub fn device_base(index: usize) -> u64 {
+    DEVICE_BASE + index as u64 * DEVICE_SPAN_BYTES
+}
 
 /// Puts a word on a cache line of its own.
 #[derive(Debug, Default)]
@@ -83,6 +112,9 @@ pub struct DevicePage {
     pub magic: AtomicU64,
     /// Calls of entry points that the software GPU does not have.
     pub not_supported: AtomicU64,
+    /// Launches, of kernels and graphs, that were recorded into a capture. The driver writes: they
+    /// do not come to the server.
+    pub captured: AtomicU64,
     /// Commands taken out, ever. The server writes.
     pub taken: Line<AtomicU64>,
     /// Commands put in, ever. The driver writes.
@@ -95,6 +127,10 @@ pub struct DevicePage {
     pub events: [EventTime; EVENTS],
     /// The ring.
     pub commands: [CommandSlot; COMMANDS],
+    /// Host calls that became due, ever. The server writes, and rings the client's bell.
+    pub host_due: Line<AtomicU64>,
+    /// The numbers of the last of these calls.
+    pub host_calls: [AtomicU64; HOST_CALLS],
 }
 
 /// How far a stream has come.
@@ -131,8 +167,10 @@ const _: () = {
     assert!(offset_of!(DevicePage, events) == 256 + 16 * STREAMS);
     assert!(offset_of!(DevicePage, commands) == 256 + 16 * (STREAMS + EVENTS));
     assert!(
-        size_of::<DevicePage>() == 256 + 16 * (STREAMS + EVENTS) + 8 * COMMAND_WORDS * COMMANDS
+        offset_of!(DevicePage, host_due)
+            == 256 + 16 * (STREAMS + EVENTS) + 8 * COMMAND_WORDS * COMMANDS
     );
+    assert!(size_of::<DevicePage>() == offset_of!(DevicePage, host_due) + 64 + 8 * HOST_CALLS);
 };
 
 /// What was wrong with a command or packet.
@@ -220,6 +258,23 @@ impl DevicePage {
         }
         progress.wanted.store(u64::MAX, Ordering::SeqCst);
         true
+    }
+
+    /// Says that a host call is due.
+    pub fn publish_host_call(&self, call: u64) {
+        let due = self.host_due.0.load(Ordering::Relaxed);
+        self.host_calls[due as usize % HOST_CALLS].store(call, Ordering::Relaxed);
+        // Release pairs with the Acquire in `host_call`.
+        self.host_due
+            .0
+            .store(due.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Host call number `taken`, counted from 0 over the life of the page, if it is due.
+    pub fn host_call(&self, taken: u64) -> Option<u64> {
+        // Acquire pairs with the Release in `publish_host_call`: the number is there.
+        (self.host_due.0.load(Ordering::Acquire) > taken)
+            .then(|| self.host_calls[taken as usize % HOST_CALLS].load(Ordering::Relaxed))
     }
 
     /// Writes down when a record of an event happened, unless a later record already did.

@@ -188,7 +188,7 @@ fn check(device: &Device, config: Config, outcome: &Outcome) {
                     .find(|c| (c.stream, c.seq) == (*stream, *seq));
                 assert!(awaited.is_none_or(|awaited| awaited.at_ns <= end.at_ns));
             }
-            Op::Copy { .. } | Op::Memset { .. } | Op::Marker => {}
+            Op::Copy { .. } | Op::Memset { .. } | Op::Marker | Op::Hold => {}
         }
     }
     for key in ends.keys() {

@@ -7,7 +7,9 @@ use common::{
     client, conv, copy_in, copy_out, drain, end_ns, fill_in, kernel, mps, norm, one_block, put,
     start_ns, v100, whole_gpu,
 };
-use softgpu::{Config, CopyDirection, Error, Gpu, KernelShape, Op, OpKind, StreamId};
+use softgpu::{
+    Config, ContextUtilisation, CopyDirection, Error, Gpu, KernelShape, Op, OpKind, StreamId,
+};
 
 const HIGH: i32 = -5;
 const LOW: i32 = 0;
@@ -289,6 +291,29 @@ fn a_marker_completes_with_what_is_before_it() {
 }
 
 #[test]
+fn a_hold_stops_its_stream_until_it_is_released_and_no_other() {
+    let mut gpu = gpu();
+    let (_, held) = client(&mut gpu, LOW);
+    let (_, other) = client(&mut gpu, LOW);
+    put(&mut gpu, 0, held, kernel(one_block(100)));
+    let hold = put(&mut gpu, 0, held, Op::Hold);
+    put(&mut gpu, 0, held, kernel(one_block(100)));
+    put(&mut gpu, 0, other, kernel(one_block(100)));
+    assert_eq!(gpu.advance(5000).len(), 2);
+    assert_eq!(gpu.next_event_ns(), None);
+    assert!(gpu.is_valid());
+    gpu.release(6000, held, hold);
+    let ends: Vec<_> = drain(&mut gpu).iter().map(|c| (c.seq, c.at_ns)).collect();
+    assert_eq!(ends, [(2, 6000), (3, 6100)]);
+    // Released before its turn comes, a hold takes no time.
+    put(&mut gpu, 7000, held, kernel(one_block(100)));
+    let hold = put(&mut gpu, 7000, held, Op::Hold);
+    gpu.release(7000, held, hold);
+    let ends: Vec<_> = drain(&mut gpu).iter().map(|c| c.at_ns).collect();
+    assert_eq!(ends, [7100, 7100]);
+}
+
+#[test]
 fn a_wait_holds_its_stream_until_the_other_operation_completes() {
     let mut gpu = gpu();
     let (_, a) = client(&mut gpu, LOW);
@@ -459,6 +484,44 @@ fn utilisation_integrates_what_ran() {
     );
     assert!(used.compute_ns.abs_diff(common::NORM_NS * 14 / 100) <= 1);
     assert!(used.bandwidth_ns.abs_diff(common::NORM_NS * 80 / 100) <= 1);
+}
+
+#[test]
+fn a_context_is_busy_while_its_own_work_runs() {
+    let mut gpu = gpu();
+    let (a, first) = client(&mut gpu, LOW);
+    let (b, second) = client(&mut gpu, LOW);
+    put(&mut gpu, 0, first, kernel(norm()));
+    put(
+        &mut gpu,
+        common::NORM_NS / 2,
+        second,
+        Op::Memset { bytes: 1 << 30 },
+    );
+    // What is used of a kernel that runs is known before its end.
+    gpu.advance(common::NORM_NS / 2);
+    let half = gpu.utilisation_of(a);
+    assert_eq!(half.busy_ns, common::NORM_NS / 2);
+    assert!(half.bandwidth_ns.abs_diff(half.busy_ns * 80 / 100) <= 1);
+    assert_eq!(gpu.utilisation_of(b), ContextUtilisation::default());
+    let done = drain(&mut gpu);
+    let time_ns = |stream| end_ns(&done, stream, 1) - start_ns(&done, stream, 1);
+    let (used_a, used_b, all) = (
+        gpu.utilisation_of(a),
+        gpu.utilisation_of(b),
+        gpu.utilisation(),
+    );
+    assert_eq!(
+        (used_a.busy_ns, used_b.busy_ns),
+        (time_ns(first), time_ns(second))
+    );
+    assert!(
+        all.busy_ns < used_a.busy_ns + used_b.busy_ns,
+        "they overlap"
+    );
+    assert!((used_a.bandwidth_ns + used_b.bandwidth_ns).abs_diff(all.bandwidth_ns) <= 1);
+    gpu.destroy_context(gpu.now_ns(), a).unwrap();
+    assert_eq!(gpu.utilisation_of(a), ContextUtilisation::default());
 }
 
 #[test]

@@ -124,8 +124,8 @@ fn a_switch_costs_time_except_to_the_context_that_was_last() {
         ..time_slice()
     };
     let mut gpu = Gpu::new(v100(), config);
-    let (_, a) = client(&mut gpu, 0);
-    let (_, b) = client(&mut gpu, 0);
+    let (first, a) = client(&mut gpu, 0);
+    let (second, b) = client(&mut gpu, 0);
     put(&mut gpu, 0, a, kernel(one_block(1000)));
     put(&mut gpu, 2000, a, kernel(one_block(1000)));
     put(&mut gpu, 2000, b, kernel(one_block(1000)));
@@ -134,6 +134,8 @@ fn a_switch_costs_time_except_to_the_context_that_was_last() {
     assert_eq!(end_ns(&done, a, 2), 3000);
     assert_eq!(start_ns(&done, b, 1), 3700);
     assert_eq!(gpu.utilisation().busy_ns, 3000);
+    assert_eq!(gpu.utilisation_of(first).busy_ns, 2000);
+    assert_eq!(gpu.utilisation_of(second).busy_ns, 1000);
 }
 
 #[test]

@@ -3,15 +3,23 @@
 use abi::types::{CUdevice_attribute, CUresult};
 use softgpu::Device;
 
-use crate::driver::Driver;
-use crate::modules::SHARED_BYTES_DEFAULT;
+use crate::driver::Gpu;
+use crate::functions::SHARED_BYTES_DEFAULT;
 
-/// Where the device is on PCI, as a text.
-pub(crate) const PCI_BUS_ID: &str = "0000:01:00.0";
-/// The same bus as a number.
-const PCI_BUS: i32 = 1;
+/// PCI bus of the machine's first device; the others follow.
+const PCI_BUS_FIRST: usize = 1;
 
-impl Driver {
+impl Gpu {
+    /// Its PCI bus.
+    pub(crate) fn pci_bus(&self) -> usize {
+        PCI_BUS_FIRST + self.place
+    }
+
+    /// Where it is on PCI: domain, bus, device, function.
+    pub(crate) fn pci_bus_id(&self) -> String {
+        format!("0000:{:02x}:00.0", self.pci_bus())
+    }
+
     /// What `cuDeviceGetAttribute` answers. What is not listed is 0, as in a driver that has no
     /// such feature.
     pub(crate) fn attribute(&self, attribute: CUdevice_attribute) -> Result<i32, CUresult> {
@@ -21,8 +29,10 @@ impl Driver {
         if !(1..=LAST).contains(&attribute.0) {
             return Err(CUresult::INVALID_VALUE);
         }
-        let device = &self.device;
-        Ok(limit(device, attribute)
+        if attribute == CUdevice_attribute::PCI_BUS_ID {
+            return Ok(self.pci_bus() as i32);
+        }
+        Ok(limit(&self.device, attribute)
             .or_else(|| property(attribute))
             .unwrap_or(0))
     }
@@ -51,11 +61,8 @@ fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
         A::MAX_BLOCKS_PER_MULTIPROCESSOR => device.blocks_per_sm.into(),
         A::L2_CACHE_SIZE => device.l2_bytes,
         A::CLOCK_RATE => u64::from(device.max_clock_mhz) * 1000,
-        // Bandwidth is clock × 2 × width ÷ 8; the table has the bandwidth, so the width is assumed.
-        A::MEMORY_CLOCK_RATE => {
-            u64::from(device.bandwidth_gb_s) * 8 * 1_000_000 / (2 * BUS_WIDTH_BITS)
-        }
-        A::GLOBAL_MEMORY_BUS_WIDTH => BUS_WIDTH_BITS,
+        A::MEMORY_CLOCK_RATE => device.memory_clock_khz().into(),
+        A::GLOBAL_MEMORY_BUS_WIDTH => Device::BUS_WIDTH_BITS,
         A::TEXTURE_ALIGNMENT | A::SURFACE_ALIGNMENT => 512,
         A::TEXTURE_PITCH_ALIGNMENT => 32,
         // One per direction.
@@ -67,9 +74,6 @@ fn limit(device: &Device, attribute: CUdevice_attribute) -> Option<i32> {
     };
     Some(i32::try_from(number).unwrap_or(i32::MAX))
 }
-
-/// Width of the memory bus of a V100.
-const BUS_WIDTH_BITS: u64 = 4096;
 
 /// Features, and where it is.
 fn property(attribute: CUdevice_attribute) -> Option<i32> {
@@ -84,8 +88,14 @@ fn property(attribute: CUdevice_attribute) -> Option<i32> {
         | A::LOCAL_L1_CACHE_SUPPORTED
         | A::COMPUTE_PREEMPTION_SUPPORTED
         | A::COOPERATIVE_LAUNCH
-        | A::MEMORY_POOLS_SUPPORTED => Some(1),
-        A::PCI_BUS_ID => Some(PCI_BUS),
+        | A::MEMORY_POOLS_SUPPORTED
+        | A::MANAGED_MEMORY
+        | A::CONCURRENT_MANAGED_ACCESS
+        | A::HOST_REGISTER_SUPPORTED
+        | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        | A::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+        | A::CAN_USE_64_BIT_STREAM_MEM_OPS
+        | A::CAN_USE_STREAM_WAIT_VALUE_NOR => Some(1),
         _ => None,
     }
 }

@@ -12,18 +12,15 @@ use crate::thread;
 pub(crate) const API_VERSION: u32 = 3020;
 
 impl Driver {
-    /// The ordinal must be that of the one device.
-    pub(crate) fn check_device(&self, device: CUdevice) -> Result<(), CUresult> {
-        if device.0 == 0 {
-            Ok(())
-        } else {
-            Err(CUresult::INVALID_DEVICE)
-        }
+    /// The ordinal must be that of a device; its index.
+    pub(crate) fn check_device(&self, device: CUdevice) -> Result<usize, CUresult> {
+        self.gpu(device).map(|_| device.0 as usize)
     }
 
-    /// A new context.
-    pub(crate) fn create_context(&self, flags: u32) -> Result<u64, CUresult> {
-        let slot = match (&self.link, self.link.call(&Request::CreateContext)?) {
+    /// A new context on a device.
+    pub(crate) fn create_context(&self, device: usize, flags: u32) -> Result<u64, CUresult> {
+        let reply = self.link.call_on(device, &Request::CreateContext)?;
+        let slot = match (&self.link, reply) {
             (Link::Live(_), Reply::Context { context }) => context,
             (Link::Null, _) => 0,
             _ => return Err(CUresult::DEVICE_UNAVAILABLE),
@@ -34,9 +31,12 @@ impl Driver {
             tables.contexts.insert(
                 handle,
                 Context {
+                    device,
                     slot,
                     flags,
                     legacy: 0,
+                    attached: 1,
+                    green: None,
                 },
             );
             handle
@@ -62,7 +62,15 @@ impl Driver {
 
     /// Destroys a context that the application made.
     pub(crate) fn destroy_created_context(&self, handle: u64) -> Result<(), CUresult> {
-        if self.tables.lock().primary.context == Some(handle) {
+        if self.context(handle)?.green.is_some() {
+            return Err(CUresult::INVALID_CONTEXT);
+        }
+        let is_primary = {
+            let tables = self.tables.lock();
+            let mut primaries = tables.primaries.iter();
+            primaries.any(|primary| primary.context == Some(handle))
+        };
+        if is_primary {
             return Err(CUresult::INVALID_CONTEXT);
         }
         self.destroy_context(handle)?;
@@ -72,14 +80,61 @@ impl Driver {
         Ok(())
     }
 
+    /// Counts one more that uses a context.
+    pub(crate) fn attach_context(&self, handle: u64) -> Result<(), CUresult> {
+        let mut tables = self.tables.lock();
+        let context = tables.contexts.get_mut(&handle);
+        context.ok_or(CUresult::INVALID_CONTEXT)?.attached += 1;
+        Ok(())
+    }
+
+    /// Counts one less; the last destroys it.
+    pub(crate) fn detach_context(&self, handle: u64) -> Result<(), CUresult> {
+        let is_last = {
+            let mut tables = self.tables.lock();
+            let context = tables.contexts.get_mut(&handle);
+            let context = context.ok_or(CUresult::INVALID_CONTEXT)?;
+            context.attached -= 1;
+            context.attached == 0
+        };
+        if is_last {
+            self.destroy_created_context(handle)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Destroys a device's primary context, however often it is retained; it can be retained again.
+    pub(crate) fn reset_primary(&self, device: usize) -> Result<(), CUresult> {
+        let primary = std::mem::take(&mut self.tables.lock().primaries[device]);
+        self.tables.lock().primaries[device].flags = primary.flags;
+        primary
+            .context
+            .map_or(Ok(()), |handle| self.destroy_context(handle))
+    }
+
     /// What a handle means.
     pub(crate) fn context(&self, handle: u64) -> Result<Context, CUresult> {
         let known = self.tables.lock().contexts.get(&handle).copied();
         known.ok_or(CUresult::INVALID_CONTEXT)
     }
 
-    /// The calling thread's context, if it works.
+    /// What the calling thread's context has its memory and code in, if it works: of a green context that is the primary
+    /// context, but for the default stream.
     pub(crate) fn current(&self) -> Result<(u64, Context), CUresult> {
+        let (handle, context) = self.current_itself()?;
+        let Some(green) = context.green else {
+            return Ok((handle, context));
+        };
+        let primary = self
+            .context(green.primary)
+            .map_err(|_| CUresult::CONTEXT_IS_DESTROYED)?;
+        let legacy = context.legacy;
+        Ok((green.primary, Context { legacy, ..primary }))
+    }
+
+    /// The calling thread's context, if it works.
+    pub(crate) fn current_itself(&self) -> Result<(u64, Context), CUresult> {
         let handle = thread::current().ok_or(CUresult::INVALID_CONTEXT)?;
         let context = self
             .context(handle)
@@ -101,7 +156,7 @@ impl Driver {
             let of_context = tables
                 .streams
                 .values()
-                .filter(|stream| stream.context == handle);
+                .filter(|stream| stream.is_of(handle));
             of_context
                 .map(|stream| (stream.slot, tables.slots.submitted(stream.slot)))
                 .collect()
@@ -112,21 +167,21 @@ impl Driver {
         self.check_context(handle)
     }
 
-    /// The device's primary context, made by the first to ask.
-    pub(crate) fn retain_primary(&self) -> Result<u64, CUresult> {
-        let existing = {
+    /// A device's primary context, made by the first to ask.
+    pub(crate) fn retain_primary(&self, device: usize) -> Result<u64, CUresult> {
+        let (existing, flags) = {
             let mut tables = self.tables.lock();
-            tables.primary.retained += 1;
-            tables.primary.context
+            let primary = &mut tables.primaries[device];
+            primary.retained += 1;
+            (primary.context, primary.flags)
         };
         if let Some(handle) = existing {
             return Ok(handle);
         }
-        let flags = self.tables.lock().primary.flags;
-        match self.create_context(flags) {
+        match self.create_context(device, flags) {
             Ok(handle) => {
                 let mut tables = self.tables.lock();
-                let first = *tables.primary.context.get_or_insert(handle);
+                let first = *tables.primaries[device].context.get_or_insert(handle);
                 drop(tables);
                 if first != handle {
                     // Another thread was first.
@@ -135,17 +190,17 @@ impl Driver {
                 Ok(first)
             }
             Err(error) => {
-                self.tables.lock().primary.retained -= 1;
+                self.tables.lock().primaries[device].retained -= 1;
                 Err(error)
             }
         }
     }
 
     /// The last to release destroys it.
-    pub(crate) fn release_primary(&self) -> Result<(), CUresult> {
+    pub(crate) fn release_primary(&self, device: usize) -> Result<(), CUresult> {
         let last = {
             let mut tables = self.tables.lock();
-            let primary = &mut tables.primary;
+            let primary = &mut tables.primaries[device];
             primary.retained = primary
                 .retained
                 .checked_sub(1)

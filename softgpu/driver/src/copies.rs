@@ -9,9 +9,12 @@ use abi::types::CUresult;
 use softgpu::CopyDirection;
 use softgpu::wire::Command;
 
+use crate::boxes::direction;
 use crate::cost::SUBMIT_HOST_NS;
 use crate::driver::Driver;
-use crate::link::{Link, Live};
+use crate::graphs::Kind as NodeKind;
+use crate::graphs::nodes::SetNode;
+use crate::link::{Link, Live, device_of_address};
 use crate::memory::Place;
 use crate::raw::Bytes;
 use crate::tables::{Point, Stream};
@@ -45,6 +48,13 @@ impl Driver {
         let Link::Live(live) = &self.link else {
             return Ok(());
         };
+        if copy.waits {
+            self.check_submit(stream)?;
+        } else if self.is_captured(stream)? {
+            let node = self.flat_copy_node(stream.context, [copy.to, copy.from, copy.bytes])?;
+            self.try_capture(stream, |_| Ok(NodeKind::Copy(Box::new(node))))?;
+            return Ok(());
+        }
         let to = self.place(copy.to, copy.bytes)?;
         let from = self.place(copy.from, copy.bytes)?;
         let is_as_said = match copy.kind {
@@ -56,17 +66,16 @@ impl Driver {
         if !is_as_said {
             return Err(CUresult::INVALID_VALUE);
         }
+        if self.gpus.len() > 1 && self.leaves_device(stream, [copy.to, copy.from])? {
+            return self.copy_between(live, stream, copy, [to, from]);
+        }
         match (to, from) {
             (Place::Pageable, Place::Pageable | Place::Pinned)
             | (Place::Pinned, Place::Pageable) => self.copy_on_host(stream, copy),
-            (Place::Device, Place::Pageable) => self.copy_staged(live, stream, copy),
-            (Place::Pageable, Place::Device) => self.copy_out(live, stream, copy),
-            (Place::Device | Place::Pinned, Place::Device | Place::Pinned) => {
-                let direction = match (to, from) {
-                    (Place::Pinned, Place::Device) => CopyDirection::DeviceToHost,
-                    (_, Place::Device) => CopyDirection::DeviceToDevice,
-                    _ => CopyDirection::HostToDevice,
-                };
+            (_, Place::Pageable) => self.copy_staged(live, stream, copy),
+            (Place::Pageable, _) => self.copy_out(live, stream, copy),
+            _ => {
+                let direction = direction(to, from);
                 let point = self.put_copy(stream, direction, copy.to, copy.from, copy.bytes)?;
                 let waits = copy.waits && direction != CopyDirection::DeviceToDevice;
                 self.finish(stream, waits.then_some(point))
@@ -124,6 +133,64 @@ impl Driver {
         copied.map(|_| ())
     }
 
+    /// Whether an address lies on another device than the stream is of.
+    pub(crate) fn leaves_device(
+        &self,
+        stream: &Stream,
+        addresses: [u64; 2],
+    ) -> Result<bool, CUresult> {
+        let device = self.context(stream.context)?.device;
+        let mut found = addresses
+            .into_iter()
+            .filter(|&address| self.block_around(address).is_ok());
+        Ok(found.any(|address| device_of_address(address) != device))
+    }
+
+    /// Between devices, or with memory of another device than the stream's: by way of the host, in
+    /// the stream's order and done when it returns. Each device counts its own half.
+    fn copy_between(
+        &self,
+        live: &Live,
+        stream: &Stream,
+        copy: Copy,
+        [to, from]: [Place; 2],
+    ) -> Result<(), CUresult> {
+        self.synchronise_stream(stream)?;
+        let waiting = Copy {
+            waits: true,
+            kind: Kind::Unified,
+            ..copy
+        };
+        match (to, from) {
+            (Place::Device, Place::Device) => {
+                let offset = self.stage(copy.bytes)?;
+                let staging = live.host_base() + offset;
+                let half = |stream: &Stream, direction, to, from| {
+                    let point = self.put_copy(stream, direction, to, from, copy.bytes)?;
+                    self.finish(stream, Some(point))
+                };
+                let copied = self
+                    .stream_at(copy.from)
+                    .and_then(|s| half(&s, CopyDirection::DeviceToHost, staging, copy.from))
+                    .and_then(|()| self.stream_at(copy.to))
+                    .and_then(|s| half(&s, CopyDirection::HostToDevice, copy.to, staging));
+                self.unstage(offset);
+                copied
+            }
+            (Place::Device, _) => self.copy(&self.stream_at(copy.to)?, waiting),
+            _ => self.copy(&self.stream_at(copy.from)?, waiting),
+        }
+    }
+
+    /// A stream of the device that an address lies on: the legacy stream of a context there.
+    fn stream_at(&self, address: u64) -> Result<Stream, CUresult> {
+        let device = device_of_address(address);
+        let tables = self.tables.lock();
+        let context = tables.contexts.values().find(|c| c.device == device);
+        let legacy = context.and_then(|context| tables.streams.get(&context.legacy));
+        legacy.copied().ok_or(CUresult::INVALID_CONTEXT)
+    }
+
     /// Where the device has no part: in the stream's order, by this thread.
     fn copy_on_host(&self, stream: &Stream, copy: Copy) -> Result<(), CUresult> {
         self.synchronise_stream(stream)?;
@@ -166,8 +233,21 @@ impl Driver {
             return Ok(());
         }
         let is_aligned = to.is_multiple_of(width_bytes.into());
-        if !is_aligned || self.place(to, bytes)? == Place::Pageable {
+        let is_elsewhere = self.gpus.len() > 1 && self.leaves_device(stream, [to; 2])?;
+        if !is_aligned || is_elsewhere || self.place(to, bytes)? == Place::Pageable {
             return Err(CUresult::INVALID_VALUE);
+        }
+        let node = SetNode {
+            context: stream.context,
+            dst: to,
+            pitch: 0,
+            value,
+            width_bytes,
+            width: count,
+            height: 1,
+        };
+        if self.try_capture(stream, |_| Ok(NodeKind::Set(node)))? {
+            return Ok(());
         }
         let slot = stream.slot;
         self.submit(stream, |seq| Command::Set {
@@ -182,7 +262,7 @@ impl Driver {
     }
 
     /// Spends what the call costs, and waits if it must.
-    fn finish(&self, stream: &Stream, until: Option<Point>) -> Result<(), CUresult> {
+    pub(crate) fn finish(&self, stream: &Stream, until: Option<Point>) -> Result<(), CUresult> {
         self.link.spend(SUBMIT_HOST_NS);
         if let Some(point) = until {
             self.link.wait(point.stream, point.seq)?;

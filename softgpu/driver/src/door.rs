@@ -4,14 +4,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use abi::types::CUresult;
 
+use crate::captures::Care;
 use crate::driver::{self, Driver};
 use crate::fork_guard::{Mode, mode};
+use crate::thread;
 
-/// Runs a call that needs an initialised driver.
-pub(crate) fn enter(call: impl FnOnce(&'static Driver) -> Result<(), CUresult>) -> CUresult {
-    enter_early(|| match driver::live() {
-        Some(driver) => call(driver),
-        None => Err(CUresult::NOT_INITIALIZED),
+/// Runs a call that needs an initialised driver, unless a capture forbids it or it is made from a
+/// function that the driver called.
+pub(crate) fn enter(
+    care: Care,
+    call: impl FnOnce(&'static Driver) -> Result<(), CUresult>,
+) -> CUresult {
+    enter_early(|| {
+        let driver = driver::live().ok_or(CUresult::NOT_INITIALIZED)?;
+        if thread::is_in_host_call() {
+            return Err(CUresult::NOT_PERMITTED);
+        }
+        driver.check_capture(care)?;
+        call(driver)
     })
 }
 
@@ -34,7 +44,7 @@ pub(crate) fn is_null() -> bool {
 
 /// Answers a call of an entry point that the software GPU does not have.
 pub(crate) fn refuse() -> CUresult {
-    enter(|driver| {
+    enter(Care::None, |driver| {
         driver.link.count_not_supported();
         Err(CUresult::NOT_SUPPORTED)
     })

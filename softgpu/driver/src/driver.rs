@@ -1,16 +1,18 @@
 //! The initialised driver, and how commands are put on streams.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use abi::types::CUresult;
+use abi::types::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use softgpu::Device;
-use softgpu::wire::{Command, STREAM_DEPTH_MAX};
+use softgpu::wire::{Command, DEVICES, STREAM_DEPTH_MAX};
 
 use crate::fork_guard::{self, Mode, mode};
+use crate::host_calls::HostCalls;
 use crate::link::{Link, Live};
 use crate::tables::{Point, Stream, Tables};
+use crate::{thread, visible};
 
 /// Device of the null mode.
 const DEVICE_DEFAULT: &str = "V100-SXM2-16GB";
@@ -22,11 +24,21 @@ static INITIALISING: Mutex<()> = Mutex::new(());
 /// What `cuInit` makes.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    pub(crate) device: Device,
-    pub(crate) uuid: [u8; 16],
+    /// The devices that this process sees, in the order of their ordinals.
+    pub(crate) gpus: Vec<Gpu>,
     pub(crate) link: Link,
     /// Never held while a thread waits.
     pub(crate) tables: Mutex<Tables>,
+    pub(crate) host_calls: HostCalls,
+}
+
+/// A device that this process sees.
+#[derive(Clone, Debug)]
+pub(crate) struct Gpu {
+    pub(crate) device: Device,
+    pub(crate) uuid: [u8; 16],
+    /// Which of the machine's devices it is, whatever this process sees of them: its PCI bus.
+    pub(crate) place: usize,
 }
 
 /// The driver, in a process that may use it.
@@ -58,31 +70,91 @@ pub(crate) fn initialise() -> Result<(), CUresult> {
 fn connect() -> Result<Driver, String> {
     let var = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let device = |name: &str| Device::by_name(name).map_err(|error| error.to_string());
-    let tables = Mutex::default();
-    if var("SOFTGPU_NULL").as_deref() == Some("1") {
+    let null = var("SOFTGPU_NULL").and_then(|number| number.parse::<u64>().ok());
+    if let Some(number @ 1..) = null {
         let device = device(var("SOFTGPU_DEVICE").as_deref().unwrap_or(DEVICE_DEFAULT))?;
-        return Ok(Driver {
+        let gpu = Gpu {
             device,
-            uuid: [0; 16],
+            uuid: u128::from(number - 1).to_be_bytes(),
+            place: 0,
+        };
+        return Ok(Driver {
+            gpus: vec![gpu],
             link: Link::Null,
-            tables,
+            tables: Mutex::new(Tables::new(1)),
+            host_calls: HostCalls::default(),
         });
     }
-    let path = std::env::var_os("SOFTGPU_SOCKET").ok_or("SOFTGPU_SOCKET is not set")?;
+    let sockets = std::env::var_os("SOFTGPU_SOCKET").ok_or("SOFTGPU_SOCKET is not set")?;
+    let paths: Vec<PathBuf> = std::env::split_paths(&sockets)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    if paths.len() > DEVICES {
+        return Err(format!("SOFTGPU_SOCKET: more than {DEVICES} devices"));
+    }
     let label = var("SOFTGPU_LABEL").unwrap_or_default();
-    let (live, welcome) = Live::connect(Path::new(&path), &label)
-        .map_err(|error| format!("SOFTGPU_SOCKET={}: {error}", path.display()))?;
-    let device = device(&welcome.device)?;
+    let asked = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let seen: Vec<usize> = match asked {
+        None => (0..paths.len()).collect(),
+        Some(asked) => visible::select(&asked, &uuids(&paths, &asked)?),
+    };
+    let chosen: Vec<&Path> = seen.iter().map(|&place| &*paths[place]).collect();
+    if chosen.is_empty() {
+        return Err("no device is visible".to_owned());
+    }
+    let (live, welcomes) =
+        Live::connect(&chosen, &label).map_err(|error| format!("SOFTGPU_SOCKET={error}"))?;
+    let gpus = seen.iter().zip(welcomes).map(|(&place, welcome)| {
+        Ok(Gpu {
+            device: device(&welcome.device)?,
+            uuid: welcome.uuid,
+            place,
+        })
+    });
     Ok(Driver {
-        device,
-        uuid: welcome.uuid,
+        gpus: gpus.collect::<Result<_, String>>()?,
         link: Link::Live(Box::new(live)),
-        tables,
+        tables: Mutex::new(Tables::new(seen.len())),
+        host_calls: HostCalls::default(),
     })
 }
 
+/// The identities of all devices, if the selection asks for any by identity: a process that chooses
+/// by ordinal never speaks with servers that it does not see.
+fn uuids(paths: &[PathBuf], asked: &str) -> Result<Vec<[u8; 16]>, String> {
+    if !visible::names_identities(asked) {
+        return Ok(vec![[0; 16]; paths.len()]);
+    }
+    paths
+        .iter()
+        .map(|path| {
+            Live::identity(path)
+                .map_err(|error| format!("SOFTGPU_SOCKET={}: {error}", path.display()))
+        })
+        .collect()
+}
+
 impl Driver {
-    /// Puts a command on a stream, after waiting for room. `make` is given its number.
+    /// A device.
+    pub(crate) fn gpu(&self, device: CUdevice) -> Result<&Gpu, CUresult> {
+        let index = usize::try_from(device.0).map_err(|_| CUresult::INVALID_DEVICE)?;
+        self.gpus.get(index).ok_or(CUresult::INVALID_DEVICE)
+    }
+
+    /// Not to be called with the tables locked. The device of a context; of what belongs to none (a library's kernel), the current one, or
+    /// the first.
+    pub(crate) fn device_of(&self, context: u64) -> &Device {
+        let known = {
+            let tables = self.tables.lock();
+            let current = thread::current().unwrap_or_default();
+            let mut asked = [context, current].into_iter();
+            asked.find_map(|context| tables.contexts.get(&context).map(|found| found.device))
+        };
+        &self.gpus[known.unwrap_or(0)].device
+    }
+
+    /// Puts a command on a stream, after waiting for room. `make` is given its number. What can be
+    /// recorded by a capture was, and did not come here.
     pub(crate) fn submit(
         &self,
         stream: &Stream,
@@ -91,6 +163,7 @@ impl Driver {
         loop {
             let seq = {
                 let mut tables = self.tables.lock();
+                tables.captures.check_submit(stream)?;
                 let seq = tables.slots.submitted(stream.slot) + 1;
                 let oldest = seq.saturating_sub(STREAM_DEPTH_MAX);
                 if !self.link.is_complete(stream.slot, oldest) {
@@ -104,20 +177,20 @@ impl Driver {
             };
             match seq {
                 Ok(seq) => {
-                    self.link.announce();
+                    self.link.announce(stream.slot);
                     return Ok(Point {
                         stream: stream.slot,
                         seq,
                     });
                 }
-                Err(0) => self.link.pause()?,
+                Err(0) => self.link.pause(stream.slot)?,
                 Err(oldest) => self.link.wait(stream.slot, oldest)?,
             }
         }
     }
 
-    /// Puts a command that is not numbered.
-    pub(crate) fn put(&self, command: &Command) -> Result<(), CUresult> {
+    /// Puts a command that is not numbered, about a stream's slot.
+    pub(crate) fn put(&self, stream: u32, command: &Command) -> Result<(), CUresult> {
         loop {
             {
                 // The lock makes this the one thread that puts.
@@ -126,9 +199,9 @@ impl Driver {
                     break;
                 }
             }
-            self.link.pause()?;
+            self.link.pause(stream)?;
         }
-        self.link.announce();
+        self.link.announce(stream);
         Ok(())
     }
 }

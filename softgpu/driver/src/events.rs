@@ -5,7 +5,7 @@ use softgpu::wire::Command;
 
 use crate::cost::QUERY_HOST_NS;
 use crate::driver::Driver;
-use crate::tables::{Event, Stream};
+use crate::tables::{Context, Event, Point, Stream};
 
 /// All flags that an event may have.
 const FLAGS: u32 = CUevent_flags::BLOCKING_SYNC.0 | CUevent_flags::DISABLE_TIMING.0;
@@ -13,7 +13,7 @@ const FLAGS: u32 = CUevent_flags::BLOCKING_SYNC.0 | CUevent_flags::DISABLE_TIMIN
 impl Driver {
     /// A new event; returns its handle. Events for other processes are not supported.
     pub(crate) fn create_event(&self, flags: u32) -> Result<u64, CUresult> {
-        let (context, _) = self.current()?;
+        let (context, Context { device, .. }) = self.current()?;
         if flags & CUevent_flags::INTERPROCESS.0 != 0 {
             return Err(CUresult::NOT_SUPPORTED);
         }
@@ -21,7 +21,7 @@ impl Driver {
             return Err(CUresult::INVALID_VALUE);
         }
         let mut tables = self.tables.lock();
-        let slot = tables.event_slots.take()?;
+        let slot = tables.event_slots.take(device)?;
         let handle = tables.new_handle();
         tables.events.insert(
             handle,
@@ -42,6 +42,7 @@ impl Driver {
             .remove(&handle)
             .ok_or(CUresult::INVALID_HANDLE)?;
         tables.event_slots.release(event.slot);
+        tables.captures.handle_event_destroyed(handle);
         Ok(())
     }
 
@@ -50,11 +51,20 @@ impl Driver {
         known.ok_or(CUresult::INVALID_HANDLE)
     }
 
-    /// Puts a record on a stream.
-    pub(crate) fn record_event(&self, handle: u64, stream: &Stream) -> Result<(), CUresult> {
+    /// Puts a record on a stream, or into its capture: there an external one is a node, another one
+    /// only says where the event stands.
+    pub(crate) fn record_event(
+        &self,
+        handle: u64,
+        stream: &Stream,
+        is_external: bool,
+    ) -> Result<(), CUresult> {
         let event = self.event(handle)?;
         if event.context != stream.context {
             return Err(CUresult::INVALID_HANDLE);
+        }
+        if self.try_capture_record(stream, handle, is_external)? {
+            return Ok(());
         }
         let record = {
             let mut tables = self.tables.lock();
@@ -78,26 +88,98 @@ impl Driver {
 
     /// Lets a stream wait for an event's last record; for one that was never recorded there is
     /// nothing to wait for.
-    pub(crate) fn wait_event(&self, stream: &Stream, handle: u64) -> Result<(), CUresult> {
+    pub(crate) fn wait_event(
+        &'static self,
+        stream: &Stream,
+        handle: u64,
+        is_external: bool,
+    ) -> Result<(), CUresult> {
         let event = self.event(handle)?;
+        if self.try_capture_wait(stream, handle, is_external)? {
+            return Ok(());
+        }
         if let Some(point) = event.last
             && !self.link.is_complete(point.stream, point.seq)
         {
-            let slot = stream.slot;
-            let (other, other_seq) = (point.stream, point.seq);
-            self.submit(stream, |seq| Command::Wait {
-                stream: slot,
-                seq,
-                other,
-                other_seq,
-            })?;
+            if self.context(event.context)?.device != self.context(stream.context)?.device {
+                return self.wait_across(stream, point);
+            }
+            self.wait_for(stream, point)?;
         }
         self.link.spend(QUERY_HOST_NS);
         Ok(())
     }
 
+    /// Records an event behind all streams of a context: the legacy stream is given waits for the
+    /// others, and the event comes after these.
+    pub(crate) fn record_context(&'static self, context: u64, handle: u64) -> Result<(), CUresult> {
+        let owner = self.context(context)?.green;
+        let owner = owner.map_or(context, |green| green.primary);
+        if self.event(handle)?.context != owner {
+            return Err(CUresult::INVALID_HANDLE);
+        }
+        let legacy = self.legacy_of(context)?;
+        for other in self.streams_of(context) {
+            let seq = self.tables.lock().slots.submitted(other.slot);
+            if other.slot != legacy.slot && !self.link.is_complete(other.slot, seq) {
+                self.wait_for(
+                    &legacy,
+                    Point {
+                        stream: other.slot,
+                        seq,
+                    },
+                )?;
+            }
+        }
+        self.record_event(handle, &legacy, false)
+    }
+
+    /// Lets all streams of a context wait for an event.
+    pub(crate) fn wait_in_context(
+        &'static self,
+        context: u64,
+        handle: u64,
+    ) -> Result<(), CUresult> {
+        self.context(context)?;
+        self.event(handle)?;
+        for stream in self.streams_of(context) {
+            self.wait_event(&stream, handle, false)?;
+        }
+        Ok(())
+    }
+
+    fn legacy_of(&self, context: u64) -> Result<Stream, CUresult> {
+        let legacy = self.context(context)?.legacy;
+        let known = self.tables.lock().streams.get(&legacy).copied();
+        known.ok_or(CUresult::INVALID_CONTEXT)
+    }
+
+    fn streams_of(&self, context: u64) -> Vec<Stream> {
+        let tables = self.tables.lock();
+        let streams = tables.streams.values();
+        streams
+            .filter(|stream| stream.is_of(context))
+            .copied()
+            .collect()
+    }
+
+    fn wait_for(&self, stream: &Stream, point: Point) -> Result<Point, CUresult> {
+        let slot = stream.slot;
+        let Point {
+            stream: other,
+            seq: other_seq,
+        } = point;
+        self.submit(stream, |seq| Command::Wait {
+            stream: slot,
+            seq,
+            other,
+            other_seq,
+        })
+    }
+
     pub(crate) fn synchronise_event(&self, handle: u64) -> Result<(), CUresult> {
         let event = self.event(handle)?;
+        self.check_event(handle)?;
         if let Some(point) = event.last {
             self.link.wait(point.stream, point.seq)?;
         }
@@ -107,12 +189,17 @@ impl Driver {
     pub(crate) fn query_event(&self, handle: u64) -> Result<(), CUresult> {
         self.link.spend_query();
         let event = self.event(handle)?;
+        self.check_event(handle)?;
         self.check_context(event.context)?;
         self.check_reached(&event)
     }
 
     /// Device milliseconds between two events.
     pub(crate) fn elapsed_ms(&self, start: u64, end: u64) -> Result<f32, CUresult> {
+        for event in [start, end] {
+            self.event(event)?;
+            self.check_event(event)?;
+        }
         let [start, end] = [self.event(start)?, self.event(end)?];
         for event in [&start, &end] {
             let is_timed = event.flags & CUevent_flags::DISABLE_TIMING.0 == 0;

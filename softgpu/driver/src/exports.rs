@@ -4,16 +4,31 @@
 //! Parameter types are those of `crate::raw`, so that no function here touches the application's
 //! memory. That `abi`'s table is complete is shown by [`ADDRESSES`], which names every symbol.
 
+mod array;
+mod capture;
 mod context;
 mod copy;
+mod copy_box;
+mod copy_linear;
 mod device;
 mod entry;
 mod event;
+mod exec;
+mod function;
+mod graph;
+mod green;
+mod host;
 mod launch;
+mod library;
+mod managed;
 mod memory;
 mod module;
+mod node;
+mod physical;
+mod pool;
 mod stream;
 mod unsupported;
+mod value;
 
 use abi::ENTRY_POINT_COUNT;
 
@@ -31,12 +46,18 @@ macro_rules! exports {
             if $crate::door::is_null() {
                 return abi::types::CUresult::SUCCESS;
             }
-            $crate::door::enter(move |$driver| $body)
+            $crate::door::enter(
+                const { $crate::captures::care(abi::id::$name) },
+                move |$driver| $body,
+            )
         } }
         $crate::exports::exports! { $($rest)* }
     };
     ($name:ident($($arg:ident: $type:ty),* $(,)?) |$driver:pat_param| $body:expr; $($rest:tt)*) => {
-        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter(move |$driver| $body) }
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter(
+            const { $crate::captures::care(abi::id::$name) },
+            move |$driver| $body,
+        ) }
         $crate::exports::exports! { $($rest)* }
     };
 }
@@ -88,8 +109,10 @@ unsafe impl Sync for Address {}
 /// compile.
 pub(crate) static ADDRESSES: [Address; ENTRY_POINT_COUNT] = {
     use self::{
-        context::*, copy::*, device::*, entry::*, event::*, launch::*, memory::*, module::*,
-        stream::*, unsupported::*,
+        array::*, capture::*, context::*, copy::*, copy_box::*, copy_linear::*, device::*,
+        entry::*, event::*, exec::*, function::*, graph::*, green::*, host::*, launch::*,
+        library::*, managed::*, memory::*, module::*, node::*, physical::*, pool::*, stream::*,
+        unsupported::*, value::*,
     };
     let mut table = [Address(std::ptr::null()); ENTRY_POINT_COUNT];
     macro_rules! enter {

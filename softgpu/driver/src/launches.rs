@@ -6,7 +6,9 @@ use softgpu::{Builtin, Error, KernelShape};
 
 use crate::cost::SUBMIT_HOST_NS;
 use crate::driver::Driver;
-use crate::modules::static_shape;
+use crate::functions::static_shape;
+use crate::graphs::Kind;
+use crate::images::packed;
 use crate::raw::{In, Params};
 use crate::tables::{Function, Kernel, Stream};
 
@@ -19,15 +21,23 @@ const THREADS_MAX: u64 = 1024;
 
 /// What a launch asks for, however it was asked.
 #[derive(Clone, Copy)]
-pub(crate) struct Launch {
+pub(crate) struct Launch<'a> {
+    /// Handle of a function, or of a kernel, which CUDA 12 takes for its function.
     pub(crate) function: u64,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) dynamic_shared_bytes: u32,
-    pub(crate) params: Params,
-    /// `extra` was given; its packed parameters are not supported.
-    pub(crate) has_extra: bool,
+    pub(crate) arguments: Arguments<'a>,
     pub(crate) options: Options,
+}
+
+/// The parameters of a launch.
+#[derive(Clone, Copy)]
+pub(crate) enum Arguments<'a> {
+    /// An address of each, perhaps null.
+    Each(Params),
+    /// All of them, each at its offset.
+    Packed(&'a [u8]),
 }
 
 /// What the attributes of a launch say.
@@ -79,29 +89,17 @@ pub(crate) fn options(attributes: &In<CUlaunchAttribute>, count: u32) -> Result<
 }
 
 impl Driver {
-    pub(crate) fn launch(&self, stream: &Stream, launch: &Launch) -> Result<(), CUresult> {
-        let function = self.function(launch.function)?;
-        if function.context != stream.context {
-            return Err(CUresult::INVALID_HANDLE);
+    /// Launches, or records the launch in a capture.
+    pub(crate) fn launch(&self, stream: &Stream, launch: &Launch<'_>) -> Result<(), CUresult> {
+        if self.is_captured(stream)? {
+            let node = self.node_of_launch(stream.context, launch)?;
+            self.try_capture(stream, |_| Ok(Kind::Kernel(Box::new(node))))?;
+            return Ok(());
         }
-        check_dimensions(launch)?;
-        if launch.dynamic_shared_bytes > function.dynamic_shared_bytes_max {
-            return Err(CUresult::INVALID_VALUE);
-        }
-        if launch.has_extra {
-            self.link.count_not_supported();
-            return Err(CUresult::NOT_SUPPORTED);
-        }
-        let (shape, builtin, params) = self.shape(&function, launch)?;
-        shape.check(&self.device).map_err(|error| refusal(&error))?;
-        if launch.options.is_cooperative {
-            let resident =
-                u64::from(shape.blocks_per_sm(&self.device)) * u64::from(self.device.sms);
-            if shape.grid_blocks > resident {
-                return Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE);
-            }
-        }
-        let (slot, priority) = (stream.slot, launch.options.priority);
+        let (shape, builtin, params) = self.work(stream.context, launch)?;
+        let slot = stream.slot;
+        // A stream's priority may have changed since the server heard of it.
+        let priority = launch.options.priority.or(Some(stream.priority));
         let command = |seq| Command::Launch {
             stream: slot,
             seq,
@@ -115,20 +113,44 @@ impl Driver {
         Ok(())
     }
 
+    /// What a launch in a context takes, if it can be made.
+    pub(crate) fn work(
+        &self,
+        context: u64,
+        launch: &Launch<'_>,
+    ) -> Result<(KernelShape, u32, [u64; PARAMS]), CUresult> {
+        let function = self.launchable(launch.function, context)?;
+        check_dimensions(launch)?;
+        if launch.dynamic_shared_bytes > function.dynamic_shared_bytes_max {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        check_arguments(&function, launch)?;
+        let (shape, builtin, params) = self.shape(&function, launch)?;
+        let device = self.device_of(function.context);
+        shape.check(device).map_err(|error| refusal(&error))?;
+        if launch.options.is_cooperative {
+            let resident = u64::from(shape.blocks_per_sm(device)) * u64::from(device.sms);
+            if shape.grid_blocks > resident {
+                return Err(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE);
+            }
+        }
+        Ok((shape, builtin, params))
+    }
+
     /// What the launch takes, and the number and parameters of a kernel that computes.
     fn shape(
         &self,
         function: &Function,
-        launch: &Launch,
+        launch: &Launch<'_>,
     ) -> Result<(KernelShape, u32, [u64; PARAMS]), CUresult> {
         let grid_blocks = launch.grid.iter().map(|&n| u64::from(n)).product();
         let threads = launch.block.iter().product();
         match &*function.kernel {
             Kernel::Computes(builtin) => {
-                let params = read_params(*builtin, launch.params)?;
+                let params = read_params(*builtin, &launch.arguments)?;
                 let shared_bytes = launch.dynamic_shared_bytes;
-                let shape =
-                    builtin.shape(grid_blocks, threads, shared_bytes, &params, &self.device);
+                let device = self.device_of(function.context);
+                let shape = builtin.shape(grid_blocks, threads, shared_bytes, &params, device);
                 Ok((
                     shape.map_err(|error| refusal(&error))?,
                     *builtin as u32,
@@ -150,7 +172,7 @@ impl Driver {
     }
 }
 
-fn check_dimensions(launch: &Launch) -> Result<(), CUresult> {
+fn check_dimensions(launch: &Launch<'_>) -> Result<(), CUresult> {
     let within = |sizes: &[u32; 3], limits: [u32; 3]| {
         sizes
             .iter()
@@ -165,13 +187,40 @@ fn check_dimensions(launch: &Launch) -> Result<(), CUresult> {
     Err(CUresult::INVALID_VALUE)
 }
 
-fn read_params(builtin: Builtin, params: Params) -> Result<[u64; PARAMS], CUresult> {
-    if params.is_null() {
-        return Err(CUresult::INVALID_VALUE);
+/// A kernel that has parameters must be given them, and a block may be no larger than the kernel
+/// was compiled for.
+fn check_arguments(function: &Function, launch: &Launch<'_>) -> Result<(), CUresult> {
+    let traits = &function.traits;
+    let threads: u32 = launch.block.iter().product();
+    if traits.threads_max.is_some_and(|max| threads > max) {
+        return Err(CUresult::LAUNCH_OUT_OF_RESOURCES);
     }
+    let needed = match traits.params.last() {
+        Some(last) if traits.needs_params => last.offset.saturating_add(last.size_bytes) as usize,
+        _ => return Ok(()),
+    };
+    let are_there = match launch.arguments {
+        Arguments::Each(params) => !params.is_null(),
+        Arguments::Packed(bytes) => bytes.len() >= needed,
+    };
+    are_there.then_some(()).ok_or(CUresult::INVALID_VALUE)
+}
+
+fn read_params(builtin: Builtin, arguments: &Arguments<'_>) -> Result<[u64; PARAMS], CUresult> {
     let mut words = [0; PARAMS];
-    for (index, (word, param)) in words.iter_mut().zip(builtin.params()).enumerate() {
-        *word = params.number(index, param.size_bytes())?;
+    let params = packed(builtin);
+    for (index, (word, param)) in words.iter_mut().zip(params).enumerate() {
+        let size_bytes = param.size_bytes as usize;
+        *word = match arguments {
+            Arguments::Each(params) => params.number(index, size_bytes)?,
+            Arguments::Packed(bytes) => {
+                let bytes = bytes.get(param.offset as usize..).unwrap_or_default();
+                let value = bytes.get(..size_bytes).ok_or(CUresult::INVALID_VALUE)?;
+                let mut word = [0; 8];
+                word[..size_bytes].copy_from_slice(value);
+                u64::from_le_bytes(word)
+            }
+        };
     }
     Ok(words)
 }

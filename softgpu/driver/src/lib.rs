@@ -7,10 +7,12 @@
 //!
 //! | environment | meaning |
 //! |---|---|
-//! | `SOFTGPU_SOCKET` | the device server's socket; without it, or if nobody listens, there is no device |
+//! | `SOFTGPU_SOCKET` | the device server's socket, or several, separated by `:`, a device each in that order; without it, or if nobody listens, there is no device |
+//! | `CUDA_VISIBLE_DEVICES` | which of them this process sees, and in which order; see [`visible`] |
 //! | `SOFTGPU_LABEL` | label of this process in the server's counters |
-//! | `SOFTGPU_NULL=1` | no server: launches, copies and events succeed at once and do nothing (for benchmarks) |
+//! | `SOFTGPU_NULL=1` | no server: launches, copies and events succeed at once and do nothing (for benchmarks). Any other number but 0 does the same on another device, told apart by its UUID |
 //! | `SOFTGPU_DEVICE` | with `SOFTGPU_NULL`: name of the device, V100-SXM2-16GB if unset |
+//! | `SOFTGPU_REUSE_HANDLES=1` | handles of functions and kernels that have ended are given out again |
 //! | `PILLION_CLOCK` | the virtual clock's page; the server must have made it |
 //!
 //! # How a call goes
@@ -30,7 +32,13 @@
 //! Times are device nanoseconds, sizes bytes.
 
 #[forbid(unsafe_code)]
+mod arrays;
+#[forbid(unsafe_code)]
 mod attributes;
+#[forbid(unsafe_code)]
+mod boxes;
+#[forbid(unsafe_code)]
+mod captures;
 #[forbid(unsafe_code)]
 mod contexts;
 #[forbid(unsafe_code)]
@@ -46,13 +54,38 @@ mod events;
 mod exports;
 mod fork_guard;
 #[forbid(unsafe_code)]
+mod functions;
+mod graphs;
+#[forbid(unsafe_code)]
+mod green;
+#[forbid(unsafe_code)]
+mod holdings;
+#[forbid(unsafe_code)]
+mod host_calls;
+#[forbid(unsafe_code)]
+mod images;
+#[forbid(unsafe_code)]
 mod launches;
 #[forbid(unsafe_code)]
+mod legacy;
+#[forbid(unsafe_code)]
+mod libraries;
+#[forbid(unsafe_code)]
 mod link;
+#[forbid(unsafe_code)]
+mod linking;
+#[forbid(unsafe_code)]
+mod managed;
 #[forbid(unsafe_code)]
 mod memory;
 #[forbid(unsafe_code)]
 mod modules;
+#[forbid(unsafe_code)]
+mod physical;
+#[forbid(unsafe_code)]
+mod pointers;
+#[forbid(unsafe_code)]
+mod pools;
 #[forbid(unsafe_code)]
 mod ranges;
 mod raw;
@@ -63,3 +96,7 @@ mod streams;
 mod tables;
 #[forbid(unsafe_code)]
 mod thread;
+#[forbid(unsafe_code)]
+mod values;
+#[forbid(unsafe_code)]
+mod visible;

@@ -1,7 +1,11 @@
-//! The connection with the device server: messages, commands, waiting.
+//! The connections with the device servers: messages, commands, waiting.
+//!
+//! A process has a server per device. Slots of contexts, streams and events are counted over all
+//! devices on this side of the link (`device * CONTEXTS + slot` and so on), so that a slot names its
+//! device; here they are turned into the server's own.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -13,13 +17,19 @@ use protocol::pages::BellPage;
 use protocol::segment::{Access, Mapping};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FallocateFlags, fallocate};
-use softgpu::wire::{Command, DevicePage, HostArena, PAGE_MAGIC, Reply, Request};
+use softgpu::wire::{
+    CONTEXTS, Command, DEVICE_BASE, DEVICE_LOW_BASE, DEVICE_LOW_SPAN_BYTES, DEVICE_SPAN_BYTES,
+    DevicePage, EVENTS, GRAPHS, HostArena, MemoryRequest, PAGE_MAGIC, Reply, Request, STREAMS,
+    device_base,
+};
 
 use crate::cost;
 use crate::shared::Shared;
 
 /// How often a thread that waits in real time looks whether the server is gone.
 const SERVER_CHECK_NS: u64 = 100_000_000;
+/// Host calls of a device are numbered below this power of two; above is the device.
+const CALL_BITS: u32 = 56;
 /// Pause of a thread that found the ring full, while the server empties it.
 const RING_FULL_NS: u64 = 20_000;
 
@@ -28,20 +38,26 @@ const RING_FULL_NS: u64 = 20_000;
 pub(crate) enum Link {
     /// Nothing is done, and is done at once.
     Null,
-    /// A server.
+    /// A server for each device.
     Live(Box<Live>),
 }
 
-/// A connection.
+/// The connections, and the host arena that all devices reach.
 #[derive(Debug)]
 pub(crate) struct Live {
-    socket: Mutex<OwnedFd>,
-    page: Mapping<Shared<DevicePage>>,
+    servers: Vec<Connection>,
     host: Mapping<Shared<HostArena>>,
     host_fd: OwnedFd,
+    clock: Clock,
+}
+
+/// A connection with one server.
+#[derive(Debug)]
+struct Connection {
+    socket: Mutex<OwnedFd>,
+    page: Mapping<Shared<DevicePage>>,
     progress: Mapping<BellPage>,
     doorbell: Mapping<BellPage>,
-    clock: Clock,
 }
 
 /// What the server said of its device.
@@ -52,17 +68,128 @@ pub(crate) struct Welcome {
 }
 
 impl Live {
-    /// Connects to the server.
-    pub(crate) fn connect(path: &Path, label: &str) -> io::Result<(Self, Welcome)> {
+    /// Connects to the servers, in the order of the devices.
+    pub(crate) fn connect(paths: &[&Path], label: &str) -> io::Result<(Self, Vec<Welcome>)> {
         if let Some(error) = Clock::open_error() {
             return Err(io::Error::other(error));
         }
         let clock = Clock::process();
+        if clock.is_virtual() && paths.len() > 1 {
+            // Each server would be the one that lets time pass.
+            return Err(io::Error::other("several devices have no virtual clock"));
+        }
+        let [first, others @ ..] = paths else {
+            return Err(io::Error::other("no server is named"));
+        };
+        let at = |path: &Path, error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        let (server, welcome, host_fd) =
+            Connection::open(first, label, clock, None).map_err(|error| at(first, error))?;
+        let host = Mapping::<Shared<HostArena>>::open(&host_fd, Access::ReadWrite)?;
+        let mut live = Self {
+            servers: vec![server],
+            host,
+            host_fd,
+            clock,
+        };
+        let mut welcomes = vec![welcome];
+        for path in others {
+            let (server, welcome, _) = Connection::open(path, label, clock, Some(&live.host_fd))
+                .map_err(|error| at(path, error))?;
+            live.servers.push(server);
+            welcomes.push(welcome);
+        }
+        let base = live.host_base();
+        for (index, server) in live.servers.iter().enumerate() {
+            let device_base = device_base(index);
+            match server.call(&Request::MapHost { base, device_base }) {
+                Ok(Reply::Done) => {}
+                _ => return Err(io::Error::other("a server does not take our host arena")),
+            }
+        }
+        Ok((live, welcomes))
+    }
+
+    /// The identity of a server's device, which counts as a process that came and went.
+    pub(crate) fn identity(path: &Path) -> io::Result<[u8; 16]> {
+        let (_, welcome, _) = Connection::open(path, "", Clock::process(), None)?;
+        Ok(welcome.uuid)
+    }
+
+    /// The connection with a device's server, of a slot of that device.
+    fn server(&self, device: usize) -> &Connection {
+        &self.servers[device]
+    }
+
+    /// The connection that a stream's slot names, and the slot there.
+    fn of_stream(&self, slot: u32) -> (&Connection, u32) {
+        (self.server(slot as usize / STREAMS), slot % STREAMS as u32)
+    }
+
+    /// Address of the host arena in this process.
+    pub(crate) fn host_base(&self) -> u64 {
+        let arena: *const Shared<HostArena> = &raw const *self.host;
+        arena.expose_provenance() as u64
+    }
+
+    /// The memory that the device reaches.
+    pub(crate) fn host(&self) -> &HostArena {
+        &self.host
+    }
+
+    /// Gives the memory behind freed pinned pages back to the system.
+    pub(crate) fn release_host(&self, offset: u64, bytes: u64) {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Without it the pages stay until they are used again.
+        let _ = fallocate(&self.host_fd, flags, offset, bytes);
+    }
+
+    /// Starts a thread of the driver.
+    pub(crate) fn spawn(
+        &self,
+        builder: std::thread::Builder,
+        body: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        self.clock.spawn(builder, body).map(drop)
+    }
+
+    /// Host call number `taken` of a device, if it is due.
+    pub(crate) fn host_call(&self, device: usize, taken: u64) -> Option<u64> {
+        self.server(device).page.host_call(taken)
+    }
+
+    /// What to hand to [`Self::wait_for_progress`] after looking.
+    pub(crate) fn read_progress(&self, device: usize) -> u32 {
+        self.server(device).progress.bell.read()
+    }
+
+    /// Sleeps until the device's server rings, or another thread of this process does.
+    pub(crate) fn wait_for_progress(&self, device: usize, seen: u32) {
+        let bell = &self.server(device).progress.bell;
+        bell.wait(&self.clock, seen, None);
+    }
+
+    /// Wakes who waits for a device's server.
+    pub(crate) fn wake_waiters(&self, device: usize) {
+        self.server(device).progress.bell.ring(&self.clock);
+    }
+}
+
+impl Connection {
+    /// Connects to a server; the last is the descriptor of the host arena.
+    fn open(
+        path: &Path,
+        label: &str,
+        clock: Clock,
+        host: Option<&OwnedFd>,
+    ) -> io::Result<(Self, Welcome, OwnedFd)> {
         let socket = connect_to(path)?;
         let hello = Request::Hello {
             label: label.to_owned(),
         };
-        send(&socket, &hello.encode(), &[])?;
+        let fds: Vec<BorrowedFd<'_>> = host.iter().map(|fd| fd.as_fd()).collect();
+        send(&socket, &hello.encode(), &fds)?;
         let (packet, fds) = receive(&socket)?;
         let reply = Reply::decode(&packet).map_err(io::Error::other)?;
         let Reply::Welcome {
@@ -86,39 +213,13 @@ impl Live {
         if page.magic.load(Ordering::Acquire) != PAGE_MAGIC {
             return Err(io::Error::other("not a page of the software GPU"));
         }
-        let host = Mapping::<Shared<HostArena>>::open(&host_fd, Access::ReadWrite)?;
-        let live = Self {
+        let connection = Self {
             socket: Mutex::new(socket),
             page,
-            host,
-            host_fd,
             progress: Mapping::open(&bell_fd, Access::ReadWrite)?,
             doorbell: Mapping::open(&doorbell_fd, Access::ReadWrite)?,
-            clock,
         };
-        let base = live.host_base();
-        match live.call(&Request::MapHost { base }) {
-            Ok(Reply::Done) => Ok((live, Welcome { device, uuid })),
-            _ => Err(io::Error::other("the server does not take our host arena")),
-        }
-    }
-
-    /// Address of the host arena in this process.
-    pub(crate) fn host_base(&self) -> u64 {
-        let arena: *const Shared<HostArena> = &raw const *self.host;
-        arena.expose_provenance() as u64
-    }
-
-    /// The memory that the device reaches.
-    pub(crate) fn host(&self) -> &HostArena {
-        &self.host
-    }
-
-    /// Gives the memory behind freed pinned pages back to the system.
-    pub(crate) fn release_host(&self, offset: u64, bytes: u64) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // Without it the pages stay until they are used again.
-        let _ = fallocate(&self.host_fd, flags, offset, bytes);
+        Ok((connection, Welcome { device, uuid }, host_fd))
     }
 
     /// Asks the server and waits for its answer, in real time.
@@ -147,45 +248,94 @@ impl Live {
 }
 
 impl Link {
-    /// Asks the server. Without one everything is done.
+    /// Asks the server of the device that the request's slot or address names. Without one
+    /// everything is done.
     pub(crate) fn call(&self, request: &Request) -> Result<Reply, CUresult> {
-        match self {
-            Self::Null => Ok(Reply::Done),
-            Self::Live(live) => live.call(request),
+        let mut request = request.clone();
+        let device = match &mut request {
+            Request::DestroyContext { context } | Request::Allocate { context, .. } => {
+                take_device(context, CONTEXTS)
+            }
+            Request::Free { address } => device_of_address(*address),
+            Request::Hello { .. }
+            | Request::MapHost { .. }
+            | Request::CreateContext
+            | Request::MemoryInfo
+            | Request::Memory(_)
+            | Request::Monitor
+            | Request::Stats => return Err(CUresult::INVALID_VALUE),
+        };
+        self.call_on(device, &request)
+    }
+
+    /// Asks a device's server. Without one everything is done. Slots in the answer are those of
+    /// this side.
+    pub(crate) fn call_on(&self, device: usize, request: &Request) -> Result<Reply, CUresult> {
+        let Self::Live(live) = self else {
+            return Ok(Reply::Done);
+        };
+        let server = live.servers.get(device).ok_or(CUresult::INVALID_VALUE)?;
+        Ok(match server.call(request)? {
+            Reply::Context { context } => Reply::Context {
+                context: (device * CONTEXTS) as u32 + context,
+            },
+            reply => reply,
+        })
+    }
+
+    /// Asks a device's server about memory. There is none without a server.
+    pub(crate) fn ask(&self, device: usize, request: MemoryRequest) -> Result<[u64; 4], CUresult> {
+        if self.is_null() {
+            return Err(CUresult::NOT_SUPPORTED);
         }
+        match self.call_on(device, &Request::Memory(request))? {
+            Reply::Allocated { address } => Ok([address, 0, 0, 0]),
+            Reply::Words { words } => Ok(words),
+            Reply::Done => Ok([0; 4]),
+            _ => Err(CUresult::DEVICE_UNAVAILABLE),
+        }
+    }
+
+    /// Whether nothing is done, and at once.
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
     }
 
     /// Puts a command; false if the ring is full. One thread at a time.
     pub(crate) fn try_put(&self, command: &Command) -> bool {
         match self {
             Self::Null => true,
-            Self::Live(live) => live.page.try_put(command),
+            Self::Live(live) => {
+                let (device, command) = localised(command.clone());
+                live.server(device).page.try_put(&command)
+            }
         }
     }
 
-    /// Tells a server that sleeps in real time that there are commands. On the virtual clock it
-    /// looks when this thread waits.
-    pub(crate) fn announce(&self) {
+    /// Tells the servers that sleep in real time that there are commands for a stream. On the
+    /// virtual clock they look when this thread waits.
+    pub(crate) fn announce(&self, stream: u32) {
         if let Self::Live(live) = self
             && !live.clock.is_virtual()
         {
-            live.doorbell.bell.ring(&live.clock);
+            let (server, _) = live.of_stream(stream);
+            server.doorbell.bell.ring(&live.clock);
         }
     }
 
-    /// Lets the server empty the ring.
-    pub(crate) fn pause(&self) -> Result<(), CUresult> {
+    /// Lets the server of a stream empty its ring.
+    pub(crate) fn pause(&self, stream: u32) -> Result<(), CUresult> {
         let Self::Live(live) = self else {
             return Ok(());
         };
-        self.announce();
+        self.announce(stream);
         let now_ns = live.clock.now_ns();
         if live.clock.is_virtual() {
             live.clock.sleep_until(now_ns);
             return Ok(());
         }
         live.clock.sleep_until(now_ns + RING_FULL_NS);
-        if live.is_gone() {
+        if live.of_stream(stream).0.is_gone() {
             Err(CUresult::DEVICE_UNAVAILABLE)
         } else {
             Ok(())
@@ -205,7 +355,10 @@ impl Link {
     pub(crate) fn is_complete(&self, stream: u32, seq: u64) -> bool {
         match self {
             Self::Null => true,
-            Self::Live(live) => live.page.is_complete(stream, seq),
+            Self::Live(live) => {
+                let (server, slot) = live.of_stream(stream);
+                server.page.is_complete(slot, seq)
+            }
         }
     }
 
@@ -214,15 +367,16 @@ impl Link {
         let Self::Live(live) = self else {
             return Ok(());
         };
+        let (server, stream) = live.of_stream(stream);
         loop {
-            if live.page.is_complete(stream, seq) {
+            if server.page.is_complete(stream, seq) {
                 return Ok(());
             }
-            let bell = &live.progress.bell;
+            let bell = &server.progress.bell;
             // The order matters; see `softgpu::wire`.
             let seen = bell.read();
-            live.page.want(stream, seq);
-            if live.page.is_complete(stream, seq) {
+            server.page.want(stream, seq);
+            if server.page.is_complete(stream, seq) {
                 return Ok(());
             }
             if live.clock.is_virtual() {
@@ -234,7 +388,7 @@ impl Link {
                 seen,
                 Some(live.clock.now_ns() + SERVER_CHECK_NS),
             );
-            if live.is_gone() {
+            if server.is_gone() {
                 return Err(CUresult::DEVICE_UNAVAILABLE);
             }
         }
@@ -245,7 +399,9 @@ impl Link {
         let Self::Live(live) = self else {
             return Ok(());
         };
-        match live.page.errors.0[context as usize].load(Ordering::Relaxed) {
+        let mut slot = context;
+        let server = live.server(take_device(&mut slot, CONTEXTS));
+        match server.page.errors.0[slot as usize].load(Ordering::Relaxed) {
             0 => Ok(()),
             code => Err(CUresult(code)),
         }
@@ -255,16 +411,29 @@ impl Link {
     pub(crate) fn event_ns(&self, event: u32) -> u64 {
         match self {
             Self::Null => 0,
-            Self::Live(live) => live.page.events[event as usize]
-                .at_ns
-                .load(Ordering::Relaxed),
+            Self::Live(live) => {
+                let mut slot = event;
+                let server = live.server(take_device(&mut slot, EVENTS));
+                server.page.events[slot as usize]
+                    .at_ns
+                    .load(Ordering::Relaxed)
+            }
         }
     }
 
-    /// Counts a call that the software GPU cannot serve.
+    /// Counts a call that the software GPU cannot serve, at the first device.
     pub(crate) fn count_not_supported(&self) {
         if let Self::Live(live) = self {
-            live.page.not_supported.fetch_add(1, Ordering::Relaxed);
+            let page = &live.server(0).page;
+            page.not_supported.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a launch that was recorded into a capture, at the device of the stream.
+    pub(crate) fn count_captured(&self, stream: u32) {
+        if let Self::Live(live) = self {
+            let (server, _) = live.of_stream(stream);
+            server.page.captured.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -272,4 +441,77 @@ impl Link {
     pub(crate) fn spend_query(&self) {
         self.spend(cost::QUERY_HOST_NS);
     }
+}
+
+/// The device that a slot names; the slot becomes its server's own.
+fn take_device(slot: &mut u32, per_device: usize) -> usize {
+    let device = *slot as usize / per_device;
+    *slot %= per_device as u32;
+    device
+}
+
+/// The number of the first host call of a device.
+pub(crate) fn first_call_of(device: usize) -> u64 {
+    (device as u64) << CALL_BITS
+}
+
+/// The first stream of a device, for what is no stream's.
+pub(crate) fn first_stream_of(device: usize) -> u32 {
+    (device * STREAMS) as u32
+}
+
+/// The device whose stream comes to a host call.
+fn device_of_call(call: u64) -> usize {
+    (call >> CALL_BITS) as usize
+}
+
+/// The device that an address in device memory lies on.
+pub(crate) fn device_of_address(address: u64) -> usize {
+    if address < DEVICE_BASE {
+        return (address.saturating_sub(DEVICE_LOW_BASE) / DEVICE_LOW_SPAN_BYTES) as usize;
+    }
+    ((address - DEVICE_BASE) / DEVICE_SPAN_BYTES) as usize
+}
+
+/// A command as its device's server takes it.
+fn localised(mut command: Command) -> (usize, Command) {
+    let device = match &mut command {
+        Command::CreateStream {
+            stream, context, ..
+        } => {
+            take_device(context, CONTEXTS);
+            take_device(stream, STREAMS)
+        }
+        Command::Record { stream, event, .. } => {
+            take_device(event, EVENTS);
+            take_device(stream, STREAMS)
+        }
+        Command::Wait { stream, other, .. } => {
+            take_device(other, STREAMS);
+            take_device(stream, STREAMS)
+        }
+        Command::DestroyStream { stream }
+        | Command::Launch { stream, .. }
+        | Command::Copy { stream, .. }
+        | Command::Set { stream, .. }
+        | Command::CopyBox { stream, .. }
+        | Command::SetBox { stream, .. }
+        | Command::Free { stream, .. }
+        | Command::WriteValue { stream, .. }
+        | Command::WaitValue { stream, .. }
+        | Command::Host { stream, .. } => take_device(stream, STREAMS),
+        Command::HostDone { call } => device_of_call(*call),
+        Command::GraphClear { graph } => take_device(graph, GRAPHS),
+        Command::GraphNode { graph, command } => {
+            if let Command::Record { event, .. } = &mut **command {
+                take_device(event, EVENTS);
+            }
+            take_device(graph, GRAPHS)
+        }
+        Command::GraphLaunch { stream, graph, .. } => {
+            take_device(graph, GRAPHS);
+            take_device(stream, STREAMS)
+        }
+    };
+    (device, command)
 }

@@ -1,17 +1,21 @@
 //! Device memory and pinned host memory.
 //!
-//! Allocation takes effect at once, in stream-ordered calls too: `cuMemAllocAsync` allocates before
-//! it returns, and `cuMemFreeAsync` waits for its stream and frees. Both are allowed by CUDA's
-//! rules and slower than CUDA.
+//! Allocation and `cuMemFree` take effect before the call returns; what is freed in a stream's order
+//! is in `pools`. Pinned memory lies in the host arena, which the device reaches. Memory of the
+//! application that it registers does not: copies of it are staged as if it were pageable, and it
+//! has no address on the device.
 
-use abi::types::{CUmemHostAlloc_flags, CUresult};
+use abi::types::{CUmemAccess_flags, CUmemHostAlloc_flags, CUmemHostRegister_flags, CUresult};
 use softgpu::wire::{
-    ALLOCATION_ALIGN_BYTES, DEVICE_BASE, DEVICE_SPAN_BYTES, HOST_ARENA_BYTES, Reply, Request,
+    ALLOCATION_ALIGN_BYTES, DEVICE_BASE, DEVICE_LOW_BASE, DEVICE_LOW_SPAN_BYTES, DEVICES,
+    HOST_ARENA_BYTES, MemoryRequest, Reply, Request, device_base,
 };
 
 use crate::driver::Driver;
-use crate::link::Link;
-use crate::tables::{Context, DeviceBlock, HostBlock, Point, Stream, Tables};
+use crate::holdings::Registered;
+use crate::link::{Link, device_of_address};
+use crate::raw;
+use crate::tables::{BlockKind, Context, DeviceBlock, HostBlock, Point, Tables};
 
 /// What an address of the application means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub(crate) enum Place {
     Device,
     /// Inside a pinned allocation.
     Pinned,
+    /// Inside managed memory, which is the device's although it lies in the host arena.
+    Managed,
     /// Any other memory of the process.
     Pageable,
 }
@@ -31,13 +37,17 @@ pub(crate) struct Allocation {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) context: u64,
+    /// Index of its device.
+    pub(crate) device: usize,
     pub(crate) id: u64,
+    /// What is known of it if it is on the device.
+    pub(crate) block: Option<DeviceBlock>,
 }
 
 impl Driver {
     /// Device memory in the current context.
     pub(crate) fn allocate(&self, bytes: u64) -> Result<u64, CUresult> {
-        let (context, Context { slot, .. }) = self.current()?;
+        let (context, Context { device, slot, .. }) = self.current()?;
         if bytes == 0 {
             return Err(CUresult::INVALID_VALUE);
         }
@@ -47,7 +57,12 @@ impl Driver {
         })?;
         let mut tables = self.tables.lock();
         let id = tables.new_handle();
-        let block = DeviceBlock { context, id };
+        let block = DeviceBlock {
+            context,
+            id,
+            kind: BlockKind::Plain,
+            has_sync_memops: false,
+        };
         match (&self.link, reply) {
             (Link::Live(_), Reply::Allocated { address }) => {
                 tables.device.insert(address, bytes, block);
@@ -56,7 +71,7 @@ impl Driver {
             (Link::Null, _) => {
                 let (align, end) = (
                     ALLOCATION_ALIGN_BYTES,
-                    DEVICE_BASE + self.device.memory_bytes,
+                    DEVICE_BASE + self.gpus[device].device.memory_bytes,
                 );
                 let taken = tables.device.take(bytes, align, DEVICE_BASE, end, block);
                 taken.ok_or(CUresult::OUT_OF_MEMORY)
@@ -70,26 +85,83 @@ impl Driver {
         if address == 0 {
             return Ok(());
         }
-        let context = self.device_block_at(address)?.context;
-        self.synchronise_context(context)?;
+        if let Some(freed) = self.free_managed(address) {
+            return freed;
+        }
+        if self.try_free_graph_block(address)? {
+            return Ok(());
+        }
+        let block = self.device_block_at(address)?;
+        if !matches!(block.kind, BlockKind::Plain | BlockKind::Pool(_)) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.synchronise_context(block.context)?;
         self.free_now(address)
     }
 
-    /// Waits for a stream and gives device memory back.
-    pub(crate) fn free_after(&self, address: u64, stream: &Stream) -> Result<(), CUresult> {
-        self.device_block_at(address)?;
-        self.synchronise_stream(stream)?;
-        self.free_now(address)
+    /// Device memory whose address fits in 32 bits, as CUDA 2 takes it.
+    pub(crate) fn allocate_low(&self, bytes: u64) -> Result<u32, CUresult> {
+        let (handle, context) = self.current()?;
+        if bytes == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.keep_off_low_addresses(context.device)?;
+        let request = MemoryRequest::AllocateLow {
+            context: context.local_slot(),
+            bytes,
+        };
+        let [address, ..] = self.ask(context.device, request)?;
+        self.note_block(address, bytes, handle, BlockKind::Plain);
+        u32::try_from(address).map_err(|_| CUresult::UNKNOWN)
     }
 
-    fn free_now(&self, address: u64) -> Result<(), CUresult> {
-        self.link.call(&Request::Free { address })?;
+    /// Makes sure that no address below 4 GiB means memory of device and host at once.
+    fn keep_off_low_addresses(&self, device: usize) -> Result<(), CUresult> {
+        let mut tables = self.tables.lock();
+        if !tables.holdings.low.contains(&device) {
+            let start = DEVICE_LOW_BASE + device as u64 * DEVICE_LOW_SPAN_BYTES;
+            raw::keep_off(start, DEVICE_LOW_SPAN_BYTES)?;
+            tables.holdings.low.push(device);
+        }
+        Ok(())
+    }
+
+    /// Asks a device's server about memory.
+    pub(crate) fn ask(&self, device: usize, request: MemoryRequest) -> Result<[u64; 4], CUresult> {
+        self.link.ask(device, request)
+    }
+
+    /// Asks the servers in turn, until one has an answer; which one.
+    pub(crate) fn ask_each(&self, request: MemoryRequest) -> Result<(usize, [u64; 4]), CUresult> {
+        let answers = (0..self.gpus.len()).map(|device| (device, self.ask(device, request)));
+        let mut answered = answers.filter_map(|(device, answer)| Some((device, answer.ok()?)));
+        answered.next().ok_or(CUresult::INVALID_VALUE)
+    }
+
+    pub(crate) fn free_now(&self, address: u64) -> Result<(), CUresult> {
+        // Before the server has it: then another thread may be given the same address at once.
         let removed = self.tables.lock().device.remove(address);
-        removed.map(|_| ()).ok_or(CUresult::INVALID_VALUE)
+        removed.ok_or(CUresult::INVALID_VALUE)?;
+        self.link.call(&Request::Free { address })?;
+        Ok(())
+    }
+
+    /// The block that an address lies in, of those that the application knows the address of.
+    pub(crate) fn block_around(&self, address: u64) -> Result<DeviceBlock, CUresult> {
+        self.block_with_start(address).map(|(_, block)| block)
+    }
+
+    /// The same, and where it begins.
+    pub(crate) fn block_with_start(&self, address: u64) -> Result<(u64, DeviceBlock), CUresult> {
+        let tables = self.tables.lock();
+        match tables.device.holding(address, 1) {
+            Some((start, _, block)) if block.kind != BlockKind::Array => Ok((start, *block)),
+            _ => Err(CUresult::INVALID_VALUE),
+        }
     }
 
     /// The block that begins there.
-    fn device_block_at(&self, address: u64) -> Result<DeviceBlock, CUresult> {
+    pub(crate) fn device_block_at(&self, address: u64) -> Result<DeviceBlock, CUresult> {
         let tables = self.tables.lock();
         match tables.device.holding(address, 1) {
             Some((start, _, block)) if start == address => Ok(*block),
@@ -97,15 +169,34 @@ impl Driver {
         }
     }
 
+    /// Where the host arena lies in this process, if there is one.
+    pub(crate) fn host_base(&self) -> Option<u64> {
+        match &self.link {
+            Link::Live(live) => Some(live.host_base()),
+            Link::Null => None,
+        }
+    }
+
+    /// The host arena, if there is one.
+    pub(crate) fn host(&self) -> Option<&softgpu::wire::HostArena> {
+        match &self.link {
+            Link::Live(live) => Some(live.host()),
+            Link::Null => None,
+        }
+    }
+
     /// Free and total bytes of the device.
     pub(crate) fn memory_info(&self) -> Result<(u64, u64), CUresult> {
-        self.current()?;
-        match self.link.call(&Request::MemoryInfo)? {
+        let (_, Context { device, .. }) = self.current()?;
+        match self.link.call_on(device, &Request::MemoryInfo)? {
             Reply::Memory {
                 free_bytes,
                 total_bytes,
             } => Ok((free_bytes, total_bytes)),
-            _ => Ok((self.device.memory_bytes, self.device.memory_bytes)),
+            _ => {
+                let total_bytes = self.gpus[device].device.memory_bytes;
+                Ok((total_bytes, total_bytes))
+            }
         }
     }
 
@@ -123,7 +214,7 @@ impl Driver {
         };
         let mut tables = self.tables.lock();
         let id = tables.new_handle();
-        let block = HostBlock::Pinned { context, id };
+        let block = HostBlock::Pinned { context, id, flags };
         Ok(live.host_base() + self.take_host(&mut tables, bytes, block)?)
     }
 
@@ -147,10 +238,75 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether an address is in pinned memory.
-    pub(crate) fn is_pinned(&self, address: u64) -> bool {
-        self.allocation(address)
-            .is_ok_and(|allocation| allocation.place == Place::Pinned)
+    /// The address on the device of pinned or managed memory.
+    pub(crate) fn device_pointer(&self, address: u64) -> Result<u64, CUresult> {
+        match self.allocation(address)?.place {
+            Place::Pinned | Place::Managed => Ok(address),
+            Place::Pageable => Err(CUresult::NOT_SUPPORTED),
+            Place::Device => Err(CUresult::INVALID_VALUE),
+        }
+    }
+
+    /// The flags that pinned memory was allocated or registered with.
+    pub(crate) fn pinned_flags(&self, address: u64) -> Result<u32, CUresult> {
+        let tables = self.tables.lock();
+        if let Some((_, _, registered)) = tables.holdings.registered.holding(address, 1) {
+            return Ok(registered.flags);
+        }
+        match self.arena_block(&tables, address, 1) {
+            Some((_, _, HostBlock::Pinned { flags, .. })) => Ok(flags),
+            _ => Err(CUresult::INVALID_VALUE),
+        }
+    }
+
+    /// Takes note of memory of the application that is to count as pinned.
+    pub(crate) fn register(&self, address: u64, bytes: u64, flags: u32) -> Result<(), CUresult> {
+        let (context, _) = self.current()?;
+        let all = CUmemHostRegister_flags::PORTABLE.0
+            | CUmemHostRegister_flags::DEVICEMAP.0
+            | CUmemHostRegister_flags::IOMEMORY.0
+            | CUmemHostRegister_flags::READ_ONLY.0;
+        let is_range = address.checked_add(bytes).is_some();
+        if address == 0 || bytes == 0 || flags & !all != 0 || !is_range {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if flags & CUmemHostRegister_flags::IOMEMORY.0 != 0 {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let mut tables = self.tables.lock();
+        let is_ours = self.arena_block(&tables, address, 1).is_some();
+        let overlapping = tables
+            .holdings
+            .registered
+            .within_mut(address, bytes)
+            .count();
+        if overlapping > 0 || is_ours {
+            return Err(CUresult::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let id = tables.new_handle();
+        let registered = Registered { context, id, flags };
+        tables
+            .holdings
+            .registered
+            .insert(address, bytes, registered);
+        Ok(())
+    }
+
+    /// It no longer does.
+    pub(crate) fn unregister(&self, address: u64) -> Result<(), CUresult> {
+        if address == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let context = {
+            let tables = self.tables.lock();
+            match tables.holdings.registered.holding(address, 1) {
+                Some((start, _, registered)) if start == address => registered.context,
+                _ => return Err(CUresult::HOST_MEMORY_NOT_REGISTERED),
+            }
+        };
+        self.synchronise_context(context)?;
+        self.tables.lock().holdings.registered.remove(address);
+        Ok(())
     }
 
     /// A part of the host arena for a copy that is being made.
@@ -174,7 +330,7 @@ impl Driver {
         self.tables.lock().host.remove(offset);
     }
 
-    fn take_host(
+    pub(crate) fn take_host(
         &self,
         tables: &mut Tables,
         bytes: u64,
@@ -195,57 +351,105 @@ impl Driver {
     }
 
     /// Where a range of addresses is. A range that begins on the device must lie in one allocation
-    /// there.
+    /// there, or in mappings without a gap, and may be accessed.
     pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, CUresult> {
         let tables = self.tables.lock();
-        if (DEVICE_BASE..DEVICE_BASE + DEVICE_SPAN_BYTES).contains(&address) {
-            return match tables.device.holding(address, bytes) {
-                Some(_) => Ok(Place::Device),
-                None => Err(CUresult::INVALID_VALUE),
-            };
+        let is_high = (DEVICE_BASE..device_base(DEVICES)).contains(&address);
+        if is_high || tables.device.holding(address, 1).is_some() {
+            return check_device_range(&tables, address, bytes).map(|()| Place::Device);
         }
-        let offset = match &self.link {
-            Link::Live(live) => address.checked_sub(live.host_base()),
-            Link::Null => None,
-        };
-        let block = offset.and_then(|offset| tables.host.holding(offset, bytes));
-        Ok(match block {
+        Ok(match self.arena_block(&tables, address, bytes) {
             Some((_, _, HostBlock::Pinned { .. })) => Place::Pinned,
+            Some((_, _, HostBlock::Managed { .. })) => Place::Managed,
             _ => Place::Pageable,
         })
+    }
+
+    /// The part of the host arena that holds a range: its first address, length, what it is for.
+    fn arena_block(
+        &self,
+        tables: &Tables,
+        address: u64,
+        bytes: u64,
+    ) -> Option<(u64, u64, HostBlock)> {
+        let Link::Live(live) = &self.link else {
+            return None;
+        };
+        let offset = address.checked_sub(live.host_base())?;
+        let (start, length, block) = tables.host.holding(offset, bytes)?;
+        Some((live.host_base() + start, length, *block))
     }
 
     /// The allocation that an address is in; none for pageable memory.
     pub(crate) fn allocation(&self, address: u64) -> Result<Allocation, CUresult> {
         let tables = self.tables.lock();
+        let device_of = |context: u64| {
+            let known = tables.contexts.get(&context);
+            known.map_or(0, |context| context.device)
+        };
         if let Some((start, bytes, block)) = tables.device.holding(address, 1) {
-            let DeviceBlock { context, id } = *block;
+            if block.kind == BlockKind::Array {
+                return Err(CUresult::INVALID_VALUE);
+            }
             return Ok(Allocation {
                 place: Place::Device,
                 start,
                 bytes,
-                context,
-                id,
+                context: block.context,
+                device: device_of_address(address),
+                id: block.id,
+                block: Some(*block),
             });
         }
-        let Link::Live(live) = &self.link else {
-            return Err(CUresult::INVALID_VALUE);
-        };
-        let offset = address
-            .checked_sub(live.host_base())
-            .ok_or(CUresult::INVALID_VALUE)?;
-        match tables.host.holding(offset, 1) {
-            Some((start, bytes, &HostBlock::Pinned { context, id, .. })) => {
-                let start = start + live.host_base();
-                Ok(Allocation {
-                    place: Place::Pinned,
-                    start,
-                    bytes,
-                    context,
-                    id,
-                })
+        let registered = tables.holdings.registered.holding(address, 1);
+        let registered = registered.map(|(start, bytes, registered)| {
+            let Registered { context, id, .. } = *registered;
+            (Place::Pageable, start, bytes, context, id)
+        });
+        let arena = || match self.arena_block(&tables, address, 1)? {
+            (start, bytes, HostBlock::Pinned { context, id, .. }) => {
+                Some((Place::Pinned, start, bytes, context, id))
             }
-            _ => Err(CUresult::INVALID_VALUE),
+            (start, bytes, HostBlock::Managed { context, id }) => {
+                Some((Place::Managed, start, bytes, context, id))
+            }
+            _ => None,
+        };
+        let found = registered.or_else(arena).ok_or(CUresult::INVALID_VALUE)?;
+        let (place, start, bytes, context, id) = found;
+        Ok(Allocation {
+            place,
+            start,
+            bytes,
+            context,
+            device: device_of(context),
+            id,
+            block: None,
+        })
+    }
+}
+
+/// A range on the device that the application may use.
+fn check_device_range(tables: &Tables, address: u64, bytes: u64) -> Result<(), CUresult> {
+    let end = address.checked_add(bytes).ok_or(CUresult::INVALID_VALUE)?;
+    let mut next = address;
+    loop {
+        let holding = tables.device.holding(next, 1);
+        let (start, length, block) = holding.ok_or(CUresult::INVALID_VALUE)?;
+        let is_mapping = match block.kind {
+            BlockKind::Array => return Err(CUresult::INVALID_VALUE),
+            BlockKind::Mapping { access, .. } if access == CUmemAccess_flags::NONE => {
+                return Err(CUresult::INVALID_VALUE);
+            }
+            BlockKind::Mapping { .. } => true,
+            _ => false,
+        };
+        if end <= start + length {
+            return Ok(());
         }
+        if !is_mapping {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        next = start + length;
     }
 }

@@ -1,238 +1,190 @@
-//! Modules and functions.
+//! Modules: images in a context, and the functions and variables that are asked of them.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::sync::Arc;
 
-use abi::types::{CUfunction_attribute, CUresult};
-use softgpu::module_image::{HEADER, IMAGE_BYTES_MAX, ImageError, parse_image};
-use softgpu::{Builtin, KernelShape};
+use abi::types::CUresult;
+use parking_lot::Mutex;
+use softgpu::wire::MemoryRequest;
 
 use crate::driver::Driver;
+use crate::functions::SHARED_BYTES_DEFAULT;
+use crate::images::{Entry, Image, LoadError};
+use crate::link::device_of_address;
 use crate::raw::Bytes;
-use crate::tables::{Function, Kernel, Module};
-
-/// Dynamic shared memory that a block may have without asking for more (CUDA C++ Programming Guide,
-/// compute capability 7.x and later).
-pub(crate) const SHARED_BYTES_DEFAULT: u32 = 48 << 10;
-/// Registers of the built-in kernels, as `softgpu::Builtin` charges them.
-const REGISTERS_BUILTIN: i32 = 32;
-
-/// Why a module was not loaded.
-#[derive(Debug)]
-pub(crate) enum LoadError {
-    /// For the caller only.
-    Code(CUresult),
-    /// The image is one of ours with a mistake in it.
-    Image(ImageError),
-}
-
-impl From<CUresult> for LoadError {
-    fn from(code: CUresult) -> Self {
-        Self::Code(code)
-    }
-}
+use crate::tables::{BlockKind, Function, Module, Tables};
 
 impl Driver {
-    /// Loads an image: a text of the software GPU, or anything else, which then has the built-in
-    /// kernels only.
+    /// Loads the image at an address into the current context.
     pub(crate) fn load_module(&self, image: Bytes) -> Result<u64, LoadError> {
         let (context, _) = self.current()?;
-        if image.is_null() {
-            return Err(CUresult::INVALID_VALUE.into());
-        }
-        let kernels = match image.text_with_prefix(HEADER.as_bytes(), IMAGE_BYTES_MAX) {
-            Some(text) => {
-                let text = String::from_utf8(text).map_err(|_| CUresult::INVALID_IMAGE)?;
-                parse_image(&text).map_err(LoadError::Image)?
-            }
-            None => Vec::new(),
-        };
-        let kernels = kernels
-            .into_iter()
-            .map(|kernel| (kernel.name.clone(), kernel))
-            .collect();
+        let image = self.image_at(image)?;
+        Ok(self.keep_module(context, Arc::new(image), None))
+    }
+
+    /// Loads the image in a file.
+    pub(crate) fn load_module_file(&self, path: &str) -> Result<u64, LoadError> {
+        let (context, _) = self.current()?;
+        let image = self.image_in(path)?;
+        Ok(self.keep_module(context, Arc::new(image), None))
+    }
+
+    /// A new module, perhaps of a library.
+    pub(crate) fn keep_module(&self, context: u64, image: Arc<Image>, library: Option<u64>) -> u64 {
         let module = Module {
             context,
-            kernels: Arc::new(kernels),
+            image,
+            library,
             functions: HashMap::new(),
+            globals: HashMap::new(),
         };
         let mut tables = self.tables.lock();
         let handle = tables.new_handle();
         tables.modules.insert(handle, module);
-        Ok(handle)
+        handle
     }
 
+    /// Unloads what the application loaded; a library's modules end with the library.
     pub(crate) fn unload_module(&self, handle: u64) -> Result<(), CUresult> {
-        let mut tables = self.tables.lock();
-        let module = tables
-            .modules
-            .remove(&handle)
-            .ok_or(CUresult::INVALID_HANDLE)?;
-        for function in module.functions.values() {
-            tables.functions.remove(function);
+        let library = {
+            let tables = self.tables.lock();
+            let module = tables.modules.get(&handle);
+            module.ok_or(CUresult::INVALID_HANDLE)?.library
+        };
+        if library.is_some() {
+            return Err(CUresult::NOT_PERMITTED);
         }
+        self.forget_module(handle);
         Ok(())
+    }
+
+    /// Forgets a module, its functions and its variables.
+    pub(crate) fn forget_module(&self, handle: u64) {
+        let globals = {
+            let mut tables = self.tables.lock();
+            let Some(module) = tables.modules.remove(&handle) else {
+                return;
+            };
+            for function in module.functions.values() {
+                tables.functions.remove(function);
+                tables.end_code_handle(*function);
+            }
+            module.globals
+        };
+        for address in globals.into_values() {
+            // One that went with its context is gone already.
+            let _ = self.ask(
+                device_of_address(address),
+                MemoryRequest::FreeVariable { address },
+            );
+            self.tables.lock().device.remove(address);
+        }
     }
 
     /// A kernel of a module; the same handle each time.
     pub(crate) fn module_function(&self, handle: u64, name: &str) -> Result<u64, CUresult> {
         let mut tables = self.tables.lock();
-        let module = tables
-            .modules
-            .get(&handle)
-            .ok_or(CUresult::INVALID_HANDLE)?;
-        if let Some(&function) = module.functions.get(name) {
-            return Ok(function);
-        }
-        // A kernel of the image hides a built-in one.
-        let kernel = match (module.kernels.get(name), Builtin::from_name(name)) {
-            (Some(kernel), _) => Kernel::TakesTime(kernel.clone()),
-            (None, Some(builtin)) => Kernel::Computes(builtin),
-            (None, None) => return Err(CUresult::NOT_FOUND),
+        let entry = {
+            let module = module(&tables, handle)?;
+            module
+                .image
+                .entry(name)
+                .cloned()
+                .ok_or(CUresult::NOT_FOUND)?
         };
-        let c_name = CString::new(name).map_err(|_| CUresult::NOT_FOUND)?;
-        let function = Function {
-            context: module.context,
-            name: Arc::new(c_name),
-            kernel: Arc::new(kernel),
-            dynamic_shared_bytes_max: SHARED_BYTES_DEFAULT,
-        };
-        let function_handle = tables.new_handle();
-        tables.functions.insert(function_handle, function);
-        if let Some(module) = tables.modules.get_mut(&handle) {
-            module.functions.insert(name.to_owned(), function_handle);
-        }
-        Ok(function_handle)
+        function_of(&mut tables, handle, &entry)
     }
 
-    pub(crate) fn function(&self, handle: u64) -> Result<Function, CUresult> {
-        let known = self.tables.lock().functions.get(&handle).cloned();
-        known.ok_or(CUresult::INVALID_HANDLE)
+    /// How many kernels a module has.
+    pub(crate) fn module_function_count(&self, handle: u64) -> Result<usize, CUresult> {
+        Ok(module(&self.tables.lock(), handle)?.image.entries.len())
     }
 
-    /// What `cuFuncGetAttribute` answers.
-    pub(crate) fn function_attribute(
-        &self,
-        handle: u64,
-        attribute: CUfunction_attribute,
-    ) -> Result<i32, CUresult> {
-        let function = self.function(handle)?;
-        let (registers, shared_bytes) = match &*function.kernel {
-            Kernel::Computes(_) => (REGISTERS_BUILTIN, 0),
-            Kernel::TakesTime(kernel) => (
-                kernel.registers_per_thread as i32,
-                kernel.shared_bytes_per_block as i32,
-            ),
-        };
-        let capability = self.device.compute_capability;
-        Ok(match attribute {
-            CUfunction_attribute::MAX_THREADS_PER_BLOCK => self.threads_max(&function),
-            CUfunction_attribute::SHARED_SIZE_BYTES => shared_bytes,
-            CUfunction_attribute::NUM_REGS => registers,
-            CUfunction_attribute::PTX_VERSION | CUfunction_attribute::BINARY_VERSION => {
-                (capability.major * 10 + capability.minor) as i32
-            }
-            CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-                function.dynamic_shared_bytes_max as i32
-            }
-            CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => -1,
-            CUfunction_attribute::CONST_SIZE_BYTES
-            | CUfunction_attribute::LOCAL_SIZE_BYTES
-            | CUfunction_attribute::CACHE_MODE_CA
-            | CUfunction_attribute::CLUSTER_SIZE_MUST_BE_SET
-            | CUfunction_attribute::REQUIRED_CLUSTER_WIDTH
-            | CUfunction_attribute::REQUIRED_CLUSTER_HEIGHT
-            | CUfunction_attribute::REQUIRED_CLUSTER_DEPTH
-            | CUfunction_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            | CUfunction_attribute::CLUSTER_SCHEDULING_POLICY_PREFERENCE => 0,
-            _ => return Err(CUresult::INVALID_VALUE),
-        })
-    }
-
-    /// What `cuFuncSetAttribute` takes.
-    pub(crate) fn set_function_attribute(
-        &self,
-        handle: u64,
-        attribute: CUfunction_attribute,
-        value: i32,
-    ) -> Result<(), CUresult> {
-        let max = self.device.shared_bytes_per_block_optin;
+    /// The first kernels of a module.
+    pub(crate) fn module_functions(&self, handle: u64, count: usize) -> Result<Vec<u64>, CUresult> {
         let mut tables = self.tables.lock();
-        let function = tables
-            .functions
-            .get_mut(&handle)
-            .ok_or(CUresult::INVALID_HANDLE)?;
-        match attribute {
-            CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-                let bytes = u32::try_from(value).ok().filter(|&bytes| bytes <= max);
-                function.dynamic_shared_bytes_max = bytes.ok_or(CUresult::INVALID_VALUE)?;
-                Ok(())
-            }
-            // A hint, which the model, that always has the largest configuration, has no use for.
-            CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => Ok(()),
-            _ => Err(CUresult::INVALID_VALUE),
-        }
+        let image = Arc::clone(&module(&tables, handle)?.image);
+        let first = image.entries.iter().take(count);
+        first
+            .map(|entry| function_of(&mut tables, handle, entry))
+            .collect()
     }
 
-    /// Blocks of a function that an SM holds.
-    pub(crate) fn occupancy(
-        &self,
-        handle: u64,
-        threads: u32,
-        dynamic_bytes: u64,
-    ) -> Result<u32, CUresult> {
-        let function = self.function(handle)?;
-        let dynamic_bytes = u32::try_from(dynamic_bytes).map_err(|_| CUresult::INVALID_VALUE)?;
-        let shape = static_shape(&function, threads, dynamic_bytes);
-        match shape.check(&self.device) {
-            Ok(()) => Ok(shape.blocks_per_sm(&self.device)),
-            Err(softgpu::Error::LaunchTooLarge { .. }) => Ok(0),
-            Err(_) => Err(CUresult::INVALID_VALUE),
-        }
-    }
-
-    /// Threads of the largest block that fits.
-    fn threads_max(&self, function: &Function) -> i32 {
-        let fits = |&threads: &u32| {
-            static_shape(function, threads, 0)
-                .check(&self.device)
-                .is_ok()
+    /// Address and size of a variable. It gets its memory when it is first asked for, and reads as
+    /// zero, whatever it was initialised with.
+    pub(crate) fn module_global(&self, handle: u64, name: &str) -> Result<(u64, u64), CUresult> {
+        let (context, bytes, known) = {
+            let tables = self.tables.lock();
+            let module = module(&tables, handle)?;
+            let global = module.image.global(name).ok_or(CUresult::NOT_FOUND)?;
+            (
+                module.context,
+                global.bytes,
+                module.globals.get(name).copied(),
+            )
         };
-        (1..=32)
-            .rev()
-            .map(|warps| warps * 32)
-            .find(fits)
-            .unwrap_or(0) as i32
+        if let Some(address) = known {
+            return Ok((address, bytes));
+        }
+        let address = self.allocate_global(context, bytes)?;
+        let mut tables = self.tables.lock();
+        let kept = tables
+            .modules
+            .get_mut(&handle)
+            .map(|module| *module.globals.entry(name.to_owned()).or_insert(address));
+        drop(tables);
+        if kept != Some(address) {
+            // Another thread was first, or the module is gone.
+            let _ = self.ask(
+                device_of_address(address),
+                MemoryRequest::FreeVariable { address },
+            );
+            self.tables.lock().device.remove(address);
+        }
+        Ok((kept.ok_or(CUresult::INVALID_HANDLE)?, bytes))
+    }
+
+    fn allocate_global(&self, context: u64, bytes: u64) -> Result<u64, CUresult> {
+        let found = self.context(context)?;
+        let bytes = bytes.max(1);
+        let request = MemoryRequest::AllocateVariable {
+            context: found.local_slot(),
+            bytes,
+        };
+        let [address, ..] = self.ask(found.device, request)?;
+        self.note_block(address, bytes, context, BlockKind::Variable);
+        Ok(address)
     }
 }
 
-/// One block of a function, without what a launch adds.
-pub(crate) fn static_shape(
-    function: &Function,
-    threads: u32,
-    dynamic_shared_bytes: u32,
-) -> KernelShape {
-    let shape = KernelShape {
-        grid_blocks: 1,
-        threads_per_block: threads,
-        registers_per_thread: REGISTERS_BUILTIN as u32,
-        shared_bytes_per_block: dynamic_shared_bytes,
-        block_ns: 1,
-        compute_demand: 0.0,
-        bandwidth_demand: 0.0,
-    };
-    match &*function.kernel {
-        Kernel::Computes(_) => shape,
-        Kernel::TakesTime(kernel) => KernelShape {
-            registers_per_thread: kernel.registers_per_thread,
-            shared_bytes_per_block: kernel
-                .shared_bytes_per_block
-                .saturating_add(dynamic_shared_bytes),
-            block_ns: kernel.block_ns,
-            compute_demand: kernel.compute_demand,
-            bandwidth_demand: kernel.bandwidth_demand,
-            ..shape
-        },
+fn module(tables: &Tables, handle: u64) -> Result<&Module, CUresult> {
+    tables.modules.get(&handle).ok_or(CUresult::INVALID_HANDLE)
+}
+
+/// The function of an entry of a module.
+fn function_of(tables: &mut Tables, module: u64, entry: &Entry) -> Result<u64, CUresult> {
+    let name = entry.name.to_string_lossy().into_owned();
+    let found = tables
+        .modules
+        .get(&module)
+        .ok_or(CUresult::INVALID_HANDLE)?;
+    if let Some(&function) = found.functions.get(&name) {
+        return Ok(function);
     }
+    let function = Function {
+        context: found.context,
+        module,
+        name: Arc::clone(&entry.name),
+        kernel: Arc::clone(&entry.kernel),
+        traits: Arc::clone(&entry.traits),
+        dynamic_shared_bytes_max: SHARED_BYTES_DEFAULT,
+        is_maximum_set: false,
+        legacy: Arc::new(Mutex::default()),
+    };
+    let handle = tables.new_code_handle();
+    tables.functions.insert(handle, function);
+    if let Some(module) = tables.modules.get_mut(&module) {
+        module.functions.insert(name, handle);
+    }
+    Ok(handle)
 }

@@ -58,6 +58,17 @@ impl<T> Ranges<T> {
         is_inside.then_some((start, *length, owner))
     }
 
+    /// The ranges that overlap a range.
+    pub(crate) fn within_mut(&mut self, address: u64, bytes: u64) -> impl Iterator<Item = &mut T> {
+        let end = address.saturating_add(bytes);
+        let first = self.taken.range(..=address).next_back();
+        let first = first.map_or(address, |(&start, _)| start).min(end);
+        self.taken
+            .range_mut(first..end)
+            .filter(move |(start, (length, _))| **start + *length > address)
+            .map(|(_, (_, owner))| owner)
+    }
+
     /// Forgets what an owner had.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         self.taken.retain(|_, (_, owner)| keep(owner));
@@ -79,5 +90,8 @@ mod tests {
         assert_eq!(ranges.holding(127, 1), Some((0, 128, &'d')));
         assert_eq!(ranges.holding(127, 2), None);
         assert_eq!(ranges.holding(300, 1), None);
+        let overlapping: Vec<char> = ranges.within_mut(127, 2).map(|owner| *owner).collect();
+        assert_eq!(overlapping, ['d', 'b']);
+        assert_eq!(ranges.within_mut(228, 5).count(), 0);
     }
 }

@@ -51,6 +51,27 @@ impl<T> Out<T> {
         Ok(())
     }
 
+    /// Stores one of several results, for which the caller says there is room.
+    pub(crate) fn set_at(&self, index: usize, value: T) -> Result<(), CUresult> {
+        if self.0.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer
+        // than `index`.
+        unsafe { self.0.add(index).write_unaligned(value) };
+        Ok(())
+    }
+
+    /// The same place for a value of another type.
+    pub(crate) fn cast<U>(&self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
+    /// Where it goes, for what the caller is to be told of.
+    pub(crate) fn address(&self) -> *mut T {
+        self.0
+    }
+
     /// Stores a result if it is wanted.
     pub(crate) fn set_if_wanted(&self, value: T) {
         let _ = self.set(value);
@@ -82,6 +103,19 @@ impl<T: Copy> In<T> {
 }
 
 impl<T> In<T> {
+    /// The words of a structure that has `N` of them.
+    pub(crate) fn words<const N: usize>(&self) -> Result<[u64; N], CUresult> {
+        assert!(
+            size_of::<T>() == 8 * N,
+            "as many words as the structure has"
+        );
+        In(self.0.cast::<[u64; N]>()).get()
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
     /// For a member of a structure that was read.
     pub(crate) fn member(pointer: *const T) -> Self {
         Self(pointer)
@@ -182,6 +216,11 @@ impl Text {
 }
 
 impl Params {
+    /// For a member of a structure that was read.
+    pub(crate) fn at(pointer: *mut *mut c_void) -> Self {
+        Self(pointer.cast_const().cast())
+    }
+
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -195,6 +234,73 @@ impl Params {
         })?;
         Ok(u64::from_le_bytes(word))
     }
+}
+
+/// `void **extra`: pairs of what and where, to an end.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Extra(*const *const c_void);
+
+/// In [`Extra`]: its end, the address of packed parameters, and the address of their size.
+const EXTRA_END: usize = 0;
+const EXTRA_BUFFER: usize = 1;
+const EXTRA_SIZE: usize = 2;
+/// Pairs that are read; there are two kinds.
+const EXTRA_MAX: usize = 8;
+/// Bytes of parameters that a launch takes at most (CUDA C++ Programming Guide, from 12.1 on).
+const PARAMS_BYTES_MAX: usize = 32_764;
+
+impl Extra {
+    /// No parameters in this way.
+    pub(crate) const NONE: Self = Self(std::ptr::null());
+
+    /// For a member of a structure that was read.
+    pub(crate) fn at(pointer: *mut *mut c_void) -> Self {
+        Self(pointer.cast_const().cast())
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The packed parameters.
+    pub(crate) fn packed(self) -> Result<Vec<u8>, CUresult> {
+        let (mut buffer, mut size) = (Bytes(std::ptr::null_mut()), 0);
+        for pair in 0..EXTRA_MAX {
+            let what = In(self.0).at(2 * pair)?.addr();
+            if what == EXTRA_END {
+                break;
+            }
+            let value = In(self.0).at(2 * pair + 1)?;
+            match what {
+                EXTRA_BUFFER => buffer = Bytes(value.cast_mut().cast()),
+                EXTRA_SIZE => size = In(value.cast::<usize>()).get()?,
+                _ => return Err(CUresult::INVALID_VALUE),
+            }
+        }
+        if size == 0 {
+            return Ok(Vec::new());
+        }
+        if size > PARAMS_BYTES_MAX {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        buffer.with(size, <[u8]>::to_vec)
+    }
+}
+
+/// Keeps the process off some addresses, for good.
+pub(crate) fn keep_off(start: u64, bytes: u64) -> Result<(), CUresult> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+    let address = std::ptr::without_provenance_mut(start as usize);
+    // SAFETY: a mapping without access that replaces none.
+    let mapped = unsafe { mmap_anonymous(address, bytes as usize, ProtFlags::empty(), flags) };
+    mapped.map(|_| ()).map_err(|_| CUresult::OUT_OF_MEMORY)
+}
+
+/// A handle as the application gets it.
+pub(crate) fn handle(number: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(number as usize)
 }
 
 /// Writes a C string of at most `room` bytes, NUL included, cut if need be.

@@ -4,7 +4,7 @@ use abi::types::{CUresult, CUstream, CUstream_flags};
 use softgpu::wire::{Command, PRIORITY_GREATEST, PRIORITY_LEAST, StreamKind};
 
 use crate::driver::Driver;
-use crate::tables::Stream;
+use crate::tables::{Context, Green, HANDLE_STEP, Stream};
 use crate::thread;
 
 /// What stream 0 means: it depends on the form of the entry point.
@@ -25,15 +25,25 @@ impl Driver {
         priority: i32,
         kind: StreamKind,
     ) -> Result<u64, CUresult> {
-        let context_slot = self.context(context)?.slot;
-        let slot = self.tables.lock().slots.take(&self.link)?;
+        let Context {
+            device,
+            slot: context_slot,
+            green,
+            ..
+        } = self.context(context)?;
+        let (context, green) = match green {
+            Some(Green { primary, .. }) => (primary, Some(context)),
+            None => (context, None),
+        };
+        let slot = self.tables.lock().slots.take(device, &self.link)?;
         let priority = priority.clamp(PRIORITY_GREATEST, PRIORITY_LEAST);
-        self.put(&Command::CreateStream {
+        let create = Command::CreateStream {
             stream: slot,
             context: context_slot,
             priority,
             kind,
-        })?;
+        };
+        self.put(slot, &create)?;
         let mut tables = self.tables.lock();
         let handle = tables.new_handle();
         tables.streams.insert(
@@ -41,12 +51,32 @@ impl Driver {
             Stream {
                 slot,
                 context,
+                green,
                 flags,
                 priority,
                 kind,
+                id: handle / HANDLE_STEP,
             },
         );
         Ok(handle)
+    }
+
+    /// Gives a stream another priority, for what is launched from now on.
+    pub(crate) fn set_stream_priority(
+        &self,
+        stream: &Stream,
+        priority: i32,
+    ) -> Result<(), CUresult> {
+        if !(PRIORITY_GREATEST..=PRIORITY_LEAST).contains(&priority) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let mut tables = self.tables.lock();
+        let known = tables
+            .streams
+            .values_mut()
+            .find(|known| known.slot == stream.slot);
+        known.ok_or(CUresult::INVALID_HANDLE)?.priority = priority;
+        Ok(())
     }
 
     /// A stream that the application asks for.
@@ -56,7 +86,7 @@ impl Driver {
             CUstream_flags::NON_BLOCKING => StreamKind::NonBlocking,
             _ => return Err(CUresult::INVALID_VALUE),
         };
-        let (context, _) = self.current()?;
+        let (context, _) = self.current_itself()?;
         self.create_stream(context, flags, priority, kind)
     }
 
@@ -70,11 +100,11 @@ impl Driver {
                 return Err(CUresult::INVALID_HANDLE);
             }
             tables.streams.remove(&handle);
+            tables.captures.handle_stream_destroyed(stream.slot);
             stream
         };
-        self.put(&Command::DestroyStream {
-            stream: stream.slot,
-        })?;
+        let slot = stream.slot;
+        self.put(slot, &Command::DestroyStream { stream: slot })?;
         self.tables.lock().slots.release(stream.slot);
         Ok(())
     }
@@ -84,7 +114,7 @@ impl Driver {
         let handle = match (handle.0.addr() as u64, flavour) {
             (0, Flavour::Legacy) | (1, _) => self.current()?.1.legacy,
             (0, Flavour::PerThread) | (2, _) => {
-                let (context, _) = self.current()?;
+                let (context, _) = self.current_itself()?;
                 let create = || self.create_stream(context, 0, 0, StreamKind::Blocking);
                 thread::default_stream(context, create)?
             }
@@ -92,12 +122,19 @@ impl Driver {
         };
         let known = self.tables.lock().streams.get(&handle).copied();
         let stream = known.ok_or(CUresult::INVALID_HANDLE)?;
+        if stream
+            .green
+            .is_some_and(|green| self.context(green).is_err())
+        {
+            return Err(CUresult::STREAM_DETACHED);
+        }
         self.check_context(stream.context)?;
         Ok(stream)
     }
 
     /// Waits for all that was put on a stream.
     pub(crate) fn synchronise_stream(&self, stream: &Stream) -> Result<(), CUresult> {
+        self.check_submit(stream)?;
         let seq = self.tables.lock().slots.submitted(stream.slot);
         self.link.wait(stream.slot, seq)?;
         self.check_context(stream.context)
@@ -106,6 +143,7 @@ impl Driver {
     /// Whether all that was put on a stream is complete.
     pub(crate) fn query_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.link.spend_query();
+        self.check_submit(stream)?;
         let seq = self.tables.lock().slots.submitted(stream.slot);
         if !self.link.is_complete(stream.slot, seq) {
             return Err(CUresult::NOT_READY);

@@ -1,30 +1,44 @@
 //! What the application's handles mean.
 //!
 //! A handle is a number that was never given out before; one that is not in its table is invalid,
-//! and nothing else can come of it.
+//! and nothing else can come of it. (For tests of programs that must bear it, handles of functions
+//! and kernels can be given out again.)
 
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use abi::types::CUresult;
+use abi::types::{CUmemAccess_flags, CUresult};
+use parking_lot::Mutex;
 use softgpu::Builtin;
 use softgpu::module_image::ImageKernel;
-use softgpu::wire::{EVENTS, STREAMS, StreamKind};
+use softgpu::wire::{CONTEXTS, EVENTS, STREAMS, StreamKind};
 
+use crate::captures::Captures;
+use crate::graphs::Graphs;
+use crate::holdings::{Holdings, Physical};
+use crate::images::{Image, Traits};
+use crate::legacy::Legacy;
+use crate::libraries::Libraries;
 use crate::link::Link;
+use crate::linking::Linkings;
 use crate::ranges::Ranges;
 
 /// First handle, and the distance of handles: they look like addresses of aligned things, and none
 /// is a default stream.
-const HANDLE_STEP: u64 = 0x100;
+pub(crate) const HANDLE_STEP: u64 = 0x100;
 
 /// All that the process has made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tables {
     handle_last: u64,
-    pub(crate) primary: Primary,
+    /// Handles of functions and kernels that have ended, where they are given out again.
+    ended: Vec<u64>,
+    /// By device.
+    pub(crate) primaries: Vec<Primary>,
     pub(crate) contexts: HashMap<u64, Context>,
+    /// Descriptors of resources, which live as long as the process.
+    pub(crate) resources: HashMap<u64, Resources>,
     pub(crate) streams: HashMap<u64, Stream>,
     pub(crate) slots: StreamSlots,
     pub(crate) events: HashMap<u64, Event>,
@@ -33,13 +47,18 @@ pub(crate) struct Tables {
     pub(crate) record_last: u64,
     pub(crate) modules: HashMap<u64, Module>,
     pub(crate) functions: HashMap<u64, Function>,
+    pub(crate) libraries: Libraries,
+    pub(crate) linkings: Linkings,
+    pub(crate) holdings: Holdings,
+    pub(crate) graphs: Graphs,
+    pub(crate) captures: Captures,
     /// Device memory by address.
     pub(crate) device: Ranges<DeviceBlock>,
     /// The host arena by offset.
     pub(crate) host: Ranges<HostBlock>,
 }
 
-/// The device's primary context.
+/// A device's primary context.
 #[derive(Debug, Default)]
 pub(crate) struct Primary {
     pub(crate) retained: u32,
@@ -49,21 +68,50 @@ pub(crate) struct Primary {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
+    /// Index of its device.
+    pub(crate) device: usize,
     /// Slot at the server.
     pub(crate) slot: u32,
     pub(crate) flags: u32,
     /// Handle of its legacy default stream.
     pub(crate) legacy: u64,
+    /// Attached so often and not detached; 1 when made.
+    pub(crate) attached: u32,
+    /// What makes it a green one.
+    pub(crate) green: Option<Green>,
+}
+
+/// What a green context has besides its default stream: the rest is its primary context's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Green {
+    /// Its handle as a green context.
+    pub(crate) handle: u64,
+    /// The device's primary context.
+    pub(crate) primary: u64,
+    pub(crate) sms: u32,
+}
+
+/// What a descriptor of resources says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resources {
+    /// Index of the device.
+    pub(crate) device: usize,
+    pub(crate) sms: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
     /// Slot at the server.
     pub(crate) slot: u32,
+    /// Whose memory and code it uses; never a green context.
     pub(crate) context: u64,
+    /// The green context that it is of.
+    pub(crate) green: Option<u64>,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) kind: StreamKind,
+    /// Unique in this process, and no handle.
+    pub(crate) id: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,18 +134,28 @@ pub(crate) struct Point {
 #[derive(Clone, Debug)]
 pub(crate) struct Module {
     pub(crate) context: u64,
-    pub(crate) kernels: Arc<HashMap<String, ImageKernel>>,
+    pub(crate) image: Arc<Image>,
+    /// The library it belongs to, if it does.
+    pub(crate) library: Option<u64>,
     /// Handles of the functions that were asked for.
     pub(crate) functions: HashMap<String, u64>,
+    /// Addresses of the variables that were asked for.
+    pub(crate) globals: HashMap<String, u64>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     pub(crate) context: u64,
+    pub(crate) module: u64,
     pub(crate) name: Arc<CString>,
     pub(crate) kernel: Arc<Kernel>,
+    pub(crate) traits: Arc<Traits>,
     /// Dynamic shared memory that a block may have; settable.
     pub(crate) dynamic_shared_bytes_max: u32,
+    /// Whether that was set for this function itself, not for the kernel it comes from.
+    pub(crate) is_maximum_set: bool,
+    /// What the oldest ways to launch have set.
+    pub(crate) legacy: Arc<Mutex<Legacy>>,
 }
 
 /// What a function does.
@@ -109,37 +167,128 @@ pub(crate) enum Kernel {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceBlock {
+    /// 0 for a mapping, which belongs to none.
     pub(crate) context: u64,
     /// Unique in this process.
     pub(crate) id: u64,
+    pub(crate) kind: BlockKind,
+    /// An attribute that the application may set; copies of it wait anyway or do not, as they are.
+    pub(crate) has_sync_memops: bool,
+}
+
+/// How device memory came to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum BlockKind {
+    /// Allocated.
+    Plain,
+    /// Allocated from the pool of this handle.
+    Pool(u64),
+    /// An array's, whose address the application does not know.
+    Array,
+    /// A module's variable.
+    Variable,
+    /// Another process's, by its token.
+    Shared { token: u128 },
+    /// Physical memory of this handle, mapped.
+    Mapping {
+        handle: u64,
+        physical: Physical,
+        access: CUmemAccess_flags,
+    },
 }
 
 /// What a part of the host arena is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HostBlock {
     /// The application's.
-    Pinned { context: u64, id: u64 },
+    Pinned { context: u64, id: u64, flags: u32 },
+    /// The application's, and the device's in all accounts.
+    Managed { context: u64, id: u64 },
     /// Ours, until a copy is complete.
     Staged { until: Point },
     /// Ours, while a thread fills or reads it.
     Busy,
 }
 
+impl Stream {
+    /// Whether it is of that context, which may be green; a primary context has the streams of its green ones too.
+    pub(crate) fn is_of(&self, context: u64) -> bool {
+        self.context == context || self.green == Some(context)
+    }
+}
+
+impl Context {
+    /// Its slot as its server counts.
+    pub(crate) fn local_slot(&self) -> u64 {
+        u64::from(self.slot) % CONTEXTS as u64
+    }
+}
+
+/// Whether handles of code are given out again after they have ended.
+fn reuses_handles() -> bool {
+    static REUSES: OnceLock<bool> = OnceLock::new();
+    *REUSES
+        .get_or_init(|| std::env::var_os("SOFTGPU_REUSE_HANDLES").is_some_and(|value| value == "1"))
+}
+
 impl Tables {
+    /// Nothing was made yet, on so many devices.
+    pub(crate) fn new(devices: usize) -> Self {
+        Self {
+            handle_last: 0,
+            ended: Vec::new(),
+            primaries: std::iter::repeat_with(Primary::default)
+                .take(devices)
+                .collect(),
+            contexts: HashMap::new(),
+            resources: HashMap::new(),
+            streams: HashMap::new(),
+            slots: StreamSlots::new(devices),
+            events: HashMap::new(),
+            event_slots: EventSlots::new(devices),
+            record_last: 0,
+            modules: HashMap::new(),
+            functions: HashMap::new(),
+            libraries: Libraries::default(),
+            linkings: Linkings::default(),
+            holdings: Holdings::default(),
+            graphs: Graphs::default(),
+            captures: Captures::default(),
+            device: Ranges::default(),
+            host: Ranges::default(),
+        }
+    }
+
     /// A handle that nothing has.
     pub(crate) fn new_handle(&mut self) -> u64 {
         self.handle_last += HANDLE_STEP;
         self.handle_last
     }
 
+    /// A handle for a function or a kernel: with `SOFTGPU_REUSE_HANDLES=1` that of the one that ended
+    /// last, as an allocator gives out the same address again.
+    pub(crate) fn new_code_handle(&mut self) -> u64 {
+        self.ended.pop().unwrap_or_else(|| self.new_handle())
+    }
+
+    /// A function or a kernel has ended.
+    pub(crate) fn end_code_handle(&mut self, handle: u64) {
+        if reuses_handles() {
+            self.ended.push(handle);
+        }
+    }
+
     /// Forgets what belongs to a context, which the server has forgotten. Its events' and streams'
     /// slots are free again.
     pub(crate) fn forget_context(&mut self, handle: u64) {
         self.contexts.remove(&handle);
-        let slots = &mut self.slots;
+        self.contexts
+            .retain(|_, context| context.green.is_none_or(|green| green.primary != handle));
+        let (slots, captures) = (&mut self.slots, &mut self.captures);
         self.streams.retain(|_, stream| {
             let keep = stream.context != handle;
             if !keep {
+                captures.handle_stream_destroyed(stream.slot);
                 slots.release(stream.slot);
             }
             keep
@@ -153,47 +302,61 @@ impl Tables {
             keep
         });
         self.modules.retain(|_, module| module.context != handle);
-        self.functions
-            .retain(|_, function| function.context != handle);
+        self.libraries.forget_context(handle);
+        let in_context = |function: &Function| function.context == handle;
+        let functions = self.functions.iter();
+        let ended: Vec<u64> = functions
+            .filter(|(_, function)| in_context(function))
+            .map(|(&function, _)| function)
+            .collect();
+        for function in ended {
+            self.functions.remove(&function);
+            self.end_code_handle(function);
+        }
         self.device.retain(|block| block.context != handle);
+        self.holdings.forget_context(handle);
+        let device = &self.device;
+        let is_open = |(address, _): &(u64, u32)| device.holding(*address, 1).is_some();
+        self.holdings.opened.retain(|_, opened| is_open(opened));
         self.host.retain(
-            |block| !matches!(block, HostBlock::Pinned { context, .. } if *context == handle),
+            |block| !matches!(block, HostBlock::Pinned { context, .. } | HostBlock::Managed { context, .. } if *context == handle),
         );
     }
 }
 
-/// The server's table of streams, from this side.
+/// The servers' tables of streams, from this side; slots are counted over all devices.
 #[derive(Debug)]
 pub(crate) struct StreamSlots {
     /// Last command put on each slot, over all the streams it was.
     submitted: Vec<u64>,
-    /// Slots of no stream, or of one that is being destroyed.
-    free: Vec<u32>,
-}
-
-impl Default for StreamSlots {
-    fn default() -> Self {
-        Self {
-            submitted: vec![0; STREAMS],
-            free: (0..STREAMS as u32).rev().collect(),
-        }
-    }
+    /// By device: slots of no stream, or of one that is being destroyed.
+    free: Vec<Vec<u32>>,
 }
 
 impl StreamSlots {
-    /// A slot all of whose commands are complete.
-    pub(crate) fn take(&mut self, link: &Link) -> Result<u32, CUresult> {
+    fn new(devices: usize) -> Self {
+        let slots = |device: usize| (device * STREAMS) as u32..((device + 1) * STREAMS) as u32;
+        Self {
+            submitted: vec![0; devices * STREAMS],
+            free: (0..devices)
+                .map(|device| slots(device).rev().collect())
+                .collect(),
+        }
+    }
+
+    /// A slot on a device, all of whose commands are complete.
+    pub(crate) fn take(&mut self, device: usize, link: &Link) -> Result<u32, CUresult> {
         let drained = |&slot: &u32| link.is_complete(slot, self.submitted[slot as usize]);
-        let index = self
-            .free
+        let free = &mut self.free[device];
+        let index = free
             .iter()
             .rposition(drained)
             .ok_or(CUresult::OUT_OF_MEMORY)?;
-        Ok(self.free.swap_remove(index))
+        Ok(free.swap_remove(index))
     }
 
     pub(crate) fn release(&mut self, slot: u32) {
-        self.free.push(slot);
+        self.free[slot as usize / STREAMS].push(slot);
     }
 
     /// Number of the last command.
@@ -207,26 +370,38 @@ impl StreamSlots {
     }
 }
 
-/// The server's table of events, from this side.
-#[derive(Debug, Default)]
+/// The servers' tables of events, from this side; slots are counted over all devices.
+#[derive(Debug)]
 pub(crate) struct EventSlots {
+    devices: Vec<DeviceEvents>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct DeviceEvents {
     used: u32,
     free: Vec<u32>,
 }
 
 impl EventSlots {
-    pub(crate) fn take(&mut self) -> Result<u32, CUresult> {
-        if let Some(slot) = self.free.pop() {
+    fn new(devices: usize) -> Self {
+        Self {
+            devices: vec![DeviceEvents::default(); devices],
+        }
+    }
+
+    pub(crate) fn take(&mut self, device: usize) -> Result<u32, CUresult> {
+        let events = &mut self.devices[device];
+        if let Some(slot) = events.free.pop() {
             return Ok(slot);
         }
-        if self.used as usize >= EVENTS {
+        if events.used as usize >= EVENTS {
             return Err(CUresult::OUT_OF_MEMORY);
         }
-        self.used += 1;
-        Ok(self.used - 1)
+        events.used += 1;
+        Ok((device * EVENTS) as u32 + events.used - 1)
     }
 
     pub(crate) fn release(&mut self, slot: u32) {
-        self.free.push(slot);
+        self.devices[slot as usize / EVENTS].free.push(slot);
     }
 }

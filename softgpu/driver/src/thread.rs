@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-use abi::types::CUresult;
+use abi::types::{CUresult, CUstreamCaptureMode};
 
 use crate::driver;
 
@@ -14,6 +14,7 @@ thread_local! {
     static CONTEXTS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static STREAMS: RefCell<ThreadStreams> = RefCell::new(ThreadStreams::default());
     static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+    static IN_HOST_CALL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The thread's default stream of each context.
@@ -80,9 +81,23 @@ pub(crate) fn default_stream(
     Ok(stream)
 }
 
-/// Sets the thread's capture mode and says what it was. Nothing is ever captured here.
-pub(crate) fn exchange_capture_mode(mode: u32) -> u32 {
-    CAPTURE_MODE.replace(mode)
+/// Sets what captures may forbid this thread, and says what it was.
+pub(crate) fn exchange_capture_mode(mode: CUstreamCaptureMode) -> CUstreamCaptureMode {
+    CUstreamCaptureMode(CAPTURE_MODE.replace(mode.0))
+}
+
+/// What captures may forbid this thread.
+pub(crate) fn capture_mode() -> CUstreamCaptureMode {
+    CUstreamCaptureMode(CAPTURE_MODE.get())
+}
+
+/// This thread makes the calls that streams come to; those must not use CUDA.
+pub(crate) fn enter_host_calls() {
+    IN_HOST_CALL.set(true);
+}
+
+pub(crate) fn is_in_host_call() -> bool {
+    IN_HOST_CALL.get()
 }
 
 fn with_stack<R>(change: impl FnOnce(&mut Vec<u64>) -> Result<R, CUresult>) -> Result<R, CUresult> {

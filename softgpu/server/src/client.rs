@@ -1,34 +1,52 @@
 //! One client process as the server sees it: its pages, memory, contexts and streams.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::pages::BellPage;
 use protocol::segment::Mapping;
 use softgpu::wire::{
-    CONTEXTS, DevicePage, HOST_ARENA_BYTES, HostArena, PARAMS, STREAMS, StreamKind,
+    CONTEXTS, Command, DevicePage, Extent, HOST_ARENA_BYTES, HostArena, PARAMS, STREAMS, Spot,
+    StreamKind,
 };
-use softgpu::{Builtin, ContextId, Fault, Memory, StreamId};
+use softgpu::{Builtin, ContextId, ContextUtilisation, Fault, Memory, StreamId};
 
 use crate::device_memory::DeviceMemory;
+use crate::label::Counters;
 use crate::shared::Shared;
+use crate::store::Account;
+use crate::world::Holdings;
 
 /// A connected process.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// What its counters are under.
     pub(crate) label: String,
+    /// Its process, if the kernel told.
+    pub(crate) pid: Option<u32>,
+    /// What it has taken of the device's memory.
+    pub(crate) memory: Account,
+    /// What its contexts that are gone used.
+    pub(crate) used_gone: ContextUtilisation,
     /// The command ring and what comes back.
     pub(crate) page: Mapping<Shared<DevicePage>>,
     /// Rung when a command completes that somebody sleeps for.
     pub(crate) bell: Mapping<BellPage>,
     /// Everything that its addresses can mean.
     pub(crate) space: AddressSpace,
+    /// What it has of memory besides addresses.
+    pub(crate) holdings: Holdings,
     pub(crate) contexts: [Option<Context>; CONTEXTS],
     /// By slot.
     pub(crate) streams: Vec<Option<Stream>>,
+    /// Nodes of the graphs that can be launched, by slot.
+    pub(crate) graphs: HashMap<u32, Vec<Command>>,
+    /// Nodes of all of these.
+    pub(crate) graph_nodes: usize,
+    /// Where in the model a host call holds its stream, by its number.
+    pub(crate) host_calls: HashMap<u64, (StreamId, u64)>,
     /// Shut down to tell a client that it is no longer served.
     pub(crate) socket: Arc<OwnedFd>,
 }
@@ -94,26 +112,60 @@ pub(crate) enum Effect {
         value: u32,
         count: u64,
     },
+    /// Rows of bytes move.
+    CopyBox {
+        to: Spot,
+        from: Spot,
+        extent: Extent,
+    },
+    /// Rows are filled.
+    SetBox {
+        to: Spot,
+        width_bytes: u32,
+        value: u32,
+        extent: Extent,
+    },
+    /// An allocation ends.
+    Free { address: u64 },
     /// A kernel is done, and perhaps one that computes.
     Kernel {
         builtin: Option<Builtin>,
         params: [u64; PARAMS],
+        /// A node of a graph, counted as such.
+        is_node: bool,
+        /// For the record.
+        blocks: u64,
+        /// For the record.
+        threads: u32,
+    },
+    /// A value is put in memory.
+    WriteValue {
+        to: u64,
+        width_bytes: u32,
+        value: u64,
     },
     /// An event happens.
     Event { event: u32, record: u64 },
+    /// A host call is due.
+    HostCall { call: u64 },
 }
 
 impl Client {
     /// A client that has just connected.
     pub(crate) fn new(
-        label: String,
+        (label, pid): (String, Option<u32>),
+        memory: Account,
         page: Mapping<Shared<DevicePage>>,
         bell: Mapping<BellPage>,
         host: Mapping<Shared<HostArena>>,
         socket: Arc<OwnedFd>,
     ) -> Self {
+        let holdings = Holdings::new(&memory);
         Self {
             label,
+            pid,
+            memory,
+            used_gone: ContextUtilisation::default(),
             page,
             bell,
             space: AddressSpace {
@@ -121,15 +173,23 @@ impl Client {
                 host,
                 host_base: 0,
             },
+            holdings,
             contexts: [const { None }; CONTEXTS],
             streams: (0..STREAMS).map(|_| None).collect(),
+            graphs: HashMap::new(),
+            graph_nodes: 0,
+            host_calls: HashMap::new(),
             socket,
         }
     }
 
-    /// Calls of missing entry points, as the driver counts them.
-    pub(crate) fn not_supported(&self) -> u64 {
-        self.page.not_supported.load(Ordering::Relaxed)
+    /// Adds what the driver counts itself.
+    pub(crate) fn add_counts_to(&self, counters: &mut Counters) {
+        let add = |to: &mut u64, word: &AtomicU64| {
+            *to = to.saturating_add(word.load(Ordering::Relaxed));
+        };
+        add(&mut counters.not_supported, &self.page.not_supported);
+        add(&mut counters.launches_captured, &self.page.captured);
     }
 
     /// Notes a context's error; the first one stays.
@@ -186,6 +246,29 @@ impl AddressSpace {
             let strip = &strip[..(bytes - done).min(STRIP_BYTES) as usize];
             self.write(to.checked_add(done).ok_or(Fault)?, strip)?;
             done += strip.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Moves rows; see [`softgpu::wire::Extent`].
+    pub(crate) fn copy_box(&mut self, to: Spot, from: Spot, extent: Extent) -> Result<(), Fault> {
+        for row in 0..extent.rows().ok_or(Fault)? {
+            self.copy(to.row(&extent, row), from.row(&extent, row), extent.width)?;
+        }
+        Ok(())
+    }
+
+    /// Fills rows, each a multiple of the value.
+    pub(crate) fn set_box(
+        &mut self,
+        to: Spot,
+        width_bytes: u32,
+        value: u32,
+        extent: Extent,
+    ) -> Result<(), Fault> {
+        let count = extent.width / u64::from(width_bytes);
+        for row in 0..extent.rows().ok_or(Fault)? {
+            self.set(to.row(&extent, row), width_bytes, value, count)?;
         }
         Ok(())
     }

@@ -16,12 +16,34 @@ pub(crate) struct Counters {
     pub(crate) processes: u64,
     /// Processes that are connected.
     pub(crate) connected: u64,
-    /// Kernel launches that the device took.
+    /// Kernel launches that the device took, those in graphs not among them.
     pub(crate) launches: u64,
     /// Of these, launches taken while kernels of another process were submitted and incomplete.
     pub(crate) launches_beside_others: u64,
     /// Launches that are complete.
     pub(crate) launches_completed: u64,
+    /// Of the launches, how many had which priority.
+    pub(crate) launches_by_priority: BTreeMap<i32, u64>,
+    /// Launches that were recorded into a capture, as the driver counts them.
+    pub(crate) launches_captured: u64,
+    /// Launches of graphs that the device took.
+    pub(crate) graph_launches: u64,
+    /// Of these, launches taken while kernels of another process were submitted and incomplete.
+    pub(crate) graph_launches_beside_others: u64,
+    /// Kernels in these graphs.
+    pub(crate) graph_kernels: u64,
+    /// Kernels in graphs that are complete.
+    pub(crate) graph_kernels_completed: u64,
+    /// Copies in launched graphs.
+    pub(crate) graph_copies: u64,
+    /// Bytes of these, of any direction.
+    pub(crate) graph_copied_bytes: u64,
+    /// Bytes filled by launched graphs.
+    pub(crate) graph_set_bytes: u64,
+    /// Functions that the host was told to call in a stream's order.
+    pub(crate) host_calls: u64,
+    /// The same by launched graphs.
+    pub(crate) graph_host_calls: u64,
     /// Launches and copies that the device refused or that faulted.
     pub(crate) faults: u64,
     /// Copies taken, of any direction.
@@ -44,6 +66,14 @@ pub(crate) struct Counters {
     pub(crate) frees: u64,
     /// Calls of entry points that the software GPU does not have.
     pub(crate) not_supported: u64,
+}
+
+impl Counters {
+    /// An operation is complete: a kernel or something else, of a graph or not.
+    pub(crate) fn handle_completed(&mut self, is_kernel: bool, is_node: bool) {
+        self.launches_completed += u64::from(is_kernel && !is_node);
+        self.graph_kernels_completed += u64::from(is_kernel && is_node);
+    }
 }
 
 /// Counters by label.

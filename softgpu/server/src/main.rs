@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use protocol::clock::coordinator::Coordinator;
 use softgpu::{Config, Device, Gpu, Sharing};
 
+use crate::recorder::Recorder;
 use crate::socket::Socket;
 use crate::time_source::{RealTime, TimeSource};
 use crate::world::World;
@@ -36,9 +37,13 @@ mod device_memory;
 mod label;
 #[forbid(unsafe_code)]
 mod main_loop;
+mod pool;
+#[forbid(unsafe_code)]
+mod recorder;
 mod shared;
 #[forbid(unsafe_code)]
 mod socket;
+mod store;
 #[forbid(unsafe_code)]
 mod time_source;
 #[forbid(unsafe_code)]
@@ -82,6 +87,9 @@ struct Args {
     /// Print the statistics as JSON at the end.
     #[arg(long)]
     json_stats: bool,
+    /// Write what runs on the device to FILE, line by line; the file has no bound.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -126,7 +134,11 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         None => TimeSource::Real(RealTime::start(args.scale)),
     };
     let uuid = uuid(&device.name, &args.socket);
-    let world = World::new(Gpu::new(device, config), uuid, time.clone())?;
+    let mut world = World::new(Gpu::new(device, config), uuid, time.clone())?;
+    if let Some(path) = &args.record {
+        let recorder = Recorder::create(path).with_context(|| format!("{}", path.display()))?;
+        world.record_to(recorder);
+    }
     let world = Arc::new(Mutex::new(world));
     let socket = Socket::open(&args.socket)?;
     let (shared, json_stats) = (Arc::clone(&world), args.json_stats);
@@ -144,7 +156,7 @@ fn socket_thread(socket: Socket, world: &Mutex<World>, json_stats: bool) -> anyh
     if json_stats {
         println!("{}", world.lock().stats());
     }
-    Ok(())
+    world.lock().finish_record().context("writing the record")
 }
 
 /// Ends the program from the socket thread: the main loop may be waiting for a client that

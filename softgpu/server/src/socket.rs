@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{PidfdFlags, pidfd_open};
-use softgpu::wire::Request;
+use softgpu::wire::{Reply, Request};
 
 use crate::world::{CLIENTS_MAX, ClientId, World};
 
@@ -35,6 +35,7 @@ pub(crate) struct Socket {
 #[derive(Debug)]
 struct Connection {
     socket: Arc<OwnedFd>,
+    pid: Option<u32>,
     /// Readable when the process has ended, even if a child of it still has the socket open.
     process: Option<OwnedFd>,
     client: Option<ClientId>,
@@ -145,6 +146,7 @@ impl Socket {
         let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         let connection = Connection {
             socket: Arc::new(socket),
+            pid: peer.and_then(|peer| peer.pid.as_raw_nonzero().get().try_into().ok()),
             process,
             client: None,
         };
@@ -158,17 +160,24 @@ impl Socket {
         let Some(connection) = self.connections.get_mut(&id) else {
             return true;
         };
-        let Ok((packet, _)) = receive(&connection.socket) else {
+        let Ok((packet, fds)) = receive(&connection.socket) else {
             return false;
         };
         let Ok(request) = Request::decode(&packet) else {
             return false;
         };
         match (connection.client, request) {
-            (None, Request::Hello { label }) => connection.welcome(&label, world),
+            (None, Request::Hello { label }) => {
+                connection.welcome(&label, fds.into_iter().next(), world)
+            }
             (None, Request::Stats) => {
                 let stats = world.lock().stats();
                 let _ = send_status(&connection.socket, &stats);
+                false
+            }
+            (None, Request::Monitor) => {
+                let monitor = world.lock().monitor();
+                let _ = send(&connection.socket, &Reply::Monitor(monitor).encode(), &[]);
                 false
             }
             (Some(client), request) => {
@@ -187,8 +196,10 @@ impl Socket {
 }
 
 impl Connection {
-    fn welcome(&mut self, label: &str, world: &Mutex<World>) -> bool {
-        let added = world.lock().add_client(label, Arc::clone(&self.socket));
+    fn welcome(&mut self, label: &str, host: Option<OwnedFd>, world: &Mutex<World>) -> bool {
+        let added = world
+            .lock()
+            .add_client(label, self.pid, Arc::clone(&self.socket), host);
         let Ok((client, reply, fds)) = added else {
             return false;
         };

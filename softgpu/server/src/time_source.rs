@@ -36,6 +36,14 @@ impl TimeSource {
         matches!(self, Self::Virtual(_))
     }
 
+    /// Real nanoseconds per device nanosecond; 1 where there is no such thing.
+    pub(crate) fn scale(&self) -> f64 {
+        match self {
+            Self::Virtual(_) => 1.0,
+            Self::Real(time) => time.scale,
+        }
+    }
+
     /// Wakes whoever waits for a bell of this server.
     pub(crate) fn ring(&self, bell: &Bell) {
         match self {

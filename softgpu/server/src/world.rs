@@ -1,7 +1,11 @@
 //! The device with its clients: takes commands in, lets the model run, does what completes.
 
 mod commands;
+mod graphs;
+mod memory;
+mod monitor;
 mod requests;
+mod value_waits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -10,11 +14,17 @@ use protocol::hello::format_uuid;
 use protocol::pages::BellPage;
 use protocol::segment::Mapping;
 use serde::Serialize;
-use softgpu::{Completion, Gpu, OpKind, Sharing, StreamId};
+use softgpu::{Completion, Fault, Gpu, Memory as _, OpKind, Sharing, StreamId};
 
+use self::memory::Export;
+pub(crate) use self::memory::Holdings;
+use self::monitor::History;
 use crate::client::{Client, Effect};
 use crate::label::{Counters, Labels};
+use crate::recorder::Recorder;
+use crate::store::Account;
 use crate::time_source::TimeSource;
+use crate::world::value_waits::ValueWait;
 
 /// Processes connected at a time.
 pub(crate) const CLIENTS_MAX: usize = 64;
@@ -35,11 +45,21 @@ pub(crate) struct World {
     client_next: u64,
     /// Whose the model's streams are, and in which slot.
     streams: HashMap<StreamId, (ClientId, u32)>,
+    /// Streams that wait for values in memory.
+    value_waits: Vec<ValueWait>,
     labels: Labels,
-    used_bytes: u64,
+    /// What was used up to some instants of the past.
+    history: History,
+    /// How much of the device's memory is taken.
+    memory: Account,
+    /// Memory that clients may share, by token.
+    exports: HashMap<u128, Export>,
+    /// Tokens given out.
+    export_last: u64,
     /// Rung by drivers in real time after they put a command.
     doorbell: Mapping<BellPage>,
     doorbell_fd: OwnedFd,
+    recorder: Option<Recorder>,
 }
 
 /// The document that `Stats` answers; the keys are the contract.
@@ -84,11 +104,28 @@ impl World {
             clients: BTreeMap::new(),
             client_next: 1,
             streams: HashMap::new(),
+            value_waits: Vec::new(),
             labels: Labels::default(),
-            used_bytes: 0,
+            history: History::default(),
+            memory: Account::default(),
+            exports: HashMap::new(),
+            export_last: 0,
             doorbell,
             doorbell_fd,
+            recorder: None,
         })
+    }
+
+    /// From now on, writes down what runs.
+    pub(crate) fn record_to(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+    }
+
+    /// Whatever runs after this is not in the record.
+    pub(crate) fn finish_record(&mut self) -> std::io::Result<()> {
+        self.recorder
+            .take()
+            .map_or(Ok(()), |mut recorder| recorder.finish())
     }
 
     /// A second mapping of the doorbell, to sleep on without the lock.
@@ -103,11 +140,15 @@ impl World {
             self.take_commands(id);
         }
         self.let_complete();
+        while self.end_value_waits() {
+            self.let_complete();
+        }
     }
 
     /// When the device has something to do next, if nobody asks for anything.
     pub(crate) fn next_event_ns(&self) -> Option<u64> {
-        self.gpu.next_event_ns()
+        let events = self.gpu.next_event_ns().into_iter();
+        events.chain(self.next_look_ns()).min()
     }
 
     /// A process is gone: what it had on the device goes, what it did stays counted.
@@ -121,12 +162,9 @@ impl World {
             debug_assert!(destroyed.is_ok(), "contexts of a client exist in the model");
         }
         self.streams.retain(|_, (owner, _)| *owner != id);
-        self.used_bytes -= client.space.device.held_bytes();
         let counters = self.labels.of(&client.label);
         counters.connected -= 1;
-        counters.not_supported = counters
-            .not_supported
-            .saturating_add(client.not_supported());
+        client.add_counts_to(counters);
         self.ring_doorbell();
     }
 
@@ -136,9 +174,7 @@ impl World {
         let mut labels = self.labels.all().clone();
         for client in self.clients.values() {
             if let Some(counters) = labels.get_mut(&client.label) {
-                counters.not_supported = counters
-                    .not_supported
-                    .saturating_add(client.not_supported());
+                client.add_counts_to(counters);
             }
         }
         let (device, config, used) = (self.gpu.device(), self.gpu.config(), self.gpu.utilisation());
@@ -158,7 +194,7 @@ impl World {
             now_ns: self.gpu.now_ns(),
             memory: MemoryStats {
                 total_bytes: device.memory_bytes,
-                used_bytes: self.used_bytes,
+                used_bytes: self.memory.used_bytes(),
             },
             utilisation: UtilisationStats {
                 busy_ns: used.busy_ns,
@@ -183,8 +219,20 @@ impl World {
 
     fn let_complete(&mut self) {
         let now_ns = self.time.now_ns();
+        // Looks on the way change nothing: the same completes at the same time.
+        while let Some(due_ns) = self.history.due_ns(now_ns) {
+            self.advance(due_ns.max(self.gpu.now_ns()));
+            self.remember();
+        }
+        self.advance(now_ns);
+    }
+
+    fn advance(&mut self, now_ns: u64) {
         for completion in self.gpu.advance(now_ns) {
             self.handle_completion(completion);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.sample(self.gpu.now_ns(), self.gpu.utilisation().busy_sm_ns);
         }
     }
 
@@ -206,6 +254,10 @@ impl World {
         debug_assert_eq!(pending.gpu_seq, completion.seq, "streams complete in order");
         stream.commands -= u64::from(pending.seq.is_some());
         let context = stream.context;
+        let is_node = matches!(pending.effect, Effect::Kernel { is_node: true, .. });
+        if let Some(recorder) = &mut self.recorder {
+            recorder.handle_completion(&client.label, &completion, &pending.effect);
+        }
         let done = match pending.effect {
             Effect::None => Ok(()),
             Effect::Copy { to, from, bytes } => client.space.copy(to, from, bytes),
@@ -215,13 +267,31 @@ impl World {
                 value,
                 count,
             } => client.space.set(to, width_bytes, value, count),
-            Effect::Kernel { builtin: None, .. } => Ok(()),
+            Effect::CopyBox { to, from, extent } => client.space.copy_box(to, from, extent),
+            Effect::SetBox {
+                to,
+                width_bytes,
+                value,
+                extent,
+            } => client.space.set_box(to, width_bytes, value, extent),
+            Effect::Free { address } => client.free(address).ok_or(Fault),
             Effect::Kernel {
-                builtin: Some(builtin),
-                params,
-            } => builtin.run(&params, &mut client.space),
+                builtin, params, ..
+            } => builtin.map_or(Ok(()), |b| b.run(&params, &mut client.space)),
+            Effect::WriteValue {
+                to,
+                width_bytes,
+                value,
+            } => client
+                .space
+                .write(to, &value.to_le_bytes()[..width_bytes as usize]),
             Effect::Event { event, record } => {
                 client.page.publish_event(event, record, completion.at_ns);
+                Ok(())
+            }
+            Effect::HostCall { call } => {
+                client.page.publish_host_call(call);
+                self.time.ring(&client.bell.bell);
                 Ok(())
             }
         };
@@ -230,7 +300,7 @@ impl World {
             counters.faults += 1;
             client.fail_context(context, ILLEGAL_ADDRESS);
         }
-        counters.launches_completed += u64::from(completion.kind == OpKind::Kernel);
+        counters.handle_completed(completion.kind == OpKind::Kernel, is_node);
         if let Some(seq) = pending.seq
             && client.page.publish(slot, seq)
         {

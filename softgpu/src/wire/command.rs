@@ -1,8 +1,8 @@
 //! Commands: how launches, copies and events lie in the ring.
 
 use super::{
-    COMMAND_WORDS, CONTEXTS, EVENTS, PARAMS, PRIORITY_GREATEST, PRIORITY_LEAST, STREAMS, WireError,
-    slot,
+    COMMAND_WORDS, CONTEXTS, EVENTS, Extent, GRAPHS, PARAMS, PRIORITY_GREATEST, PRIORITY_LEAST,
+    STREAMS, Spot, WireError, slot,
 };
 use crate::kernel::KernelShape;
 use crate::op::CopyDirection;
@@ -72,6 +72,45 @@ pub enum Command {
         /// How many values.
         count: u64,
     },
+    /// Move a box between addresses of the client, each on the device or in the host arena.
+    CopyBox {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// Which engine moves it.
+        direction: CopyDirection,
+        /// To.
+        to: Spot,
+        /// From.
+        from: Spot,
+        /// How much.
+        extent: Extent,
+    },
+    /// Fill a box with a repeated value.
+    SetBox {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// Where.
+        to: Spot,
+        /// Bytes of the value: 1, 2 or 4.
+        width_bytes: u32,
+        /// The value.
+        value: u32,
+        /// How much; rows are multiples of the value.
+        extent: Extent,
+    },
+    /// Give device memory back when everything before it in the stream is complete.
+    Free {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// As [`super::Reply::Allocated`] said.
+        address: u64,
+    },
     /// Write down when everything before it in the stream was complete.
     Record {
         /// Slot of the stream.
@@ -94,6 +133,111 @@ pub enum Command {
         /// Number in the other stream.
         other_seq: u64,
     },
+    /// Put a value in memory.
+    WriteValue {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// Where.
+        to: u64,
+        /// Bytes of the value: 4 or 8.
+        width_bytes: u32,
+        /// The value.
+        value: u64,
+    },
+    /// Go on only when memory holds a value.
+    WaitValue {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// Where.
+        at: u64,
+        /// Bytes of the value: 4 or 8.
+        width_bytes: u32,
+        /// The value.
+        value: u64,
+        /// How what is there compares.
+        until: Until,
+    },
+    /// Tell the driver when everything before it in the stream is complete, by the number of a call,
+    /// and go on when it answers with [`Command::HostDone`].
+    Host {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// The call; no two that are not done have the same number.
+        call: u64,
+    },
+    /// The driver has made a call that it was told to make.
+    HostDone {
+        /// Its number.
+        call: u64,
+    },
+    /// Forget the nodes of a graph.
+    GraphClear {
+        /// Slot of the graph.
+        graph: u32,
+    },
+    /// One more node of a graph. Nodes run one after the other, in the order in which they came.
+    GraphNode {
+        /// Slot of the graph.
+        graph: u32,
+        /// What it does: a launch, copy, fill, record or host call. Stream and number are of no
+        /// matter; the numbers of records and calls are added to those of the graph's launch.
+        command: Box<Self>,
+    },
+    /// Run the nodes of a graph.
+    GraphLaunch {
+        /// Slot of the stream.
+        stream: u32,
+        /// Number in the stream.
+        seq: u64,
+        /// Slot of the graph.
+        graph: u32,
+        /// What the numbers of its records are added to.
+        record: u64,
+        /// What the numbers of its host calls are added to.
+        call: u64,
+    },
+}
+
+/// When a wait for a value is over; see the CUDA driver API, `CUstreamWaitValue_flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Memory minus value, as a signed number of their width, is not negative.
+    GreaterOrEqual,
+    /// They are equal.
+    Equal,
+    /// They have a bit in common.
+    And,
+    /// There is a bit that neither has.
+    Nor,
+}
+
+impl Until {
+    /// That of a number, as the flags of a wait have it.
+    pub fn from_number(number: u64) -> Option<Self> {
+        [Self::GreaterOrEqual, Self::Equal, Self::And, Self::Nor]
+            .into_iter()
+            .find(|&until| until as u64 == number)
+    }
+
+    /// Whether the wait is over: `memory` and `value` are of so many bytes, 4 or 8.
+    pub fn is_over(self, width_bytes: u32, memory: u64, value: u64) -> bool {
+        match self {
+            Self::GreaterOrEqual if width_bytes == 4 => {
+                (memory as u32).wrapping_sub(value as u32) as i32 >= 0
+            }
+            Self::GreaterOrEqual => memory.wrapping_sub(value) as i64 >= 0,
+            Self::Equal => memory == value,
+            Self::And => memory & value != 0,
+            Self::Nor if width_bytes == 4 => !(memory as u32 | value as u32) != 0,
+            Self::Nor => !(memory | value) != 0,
+        }
+    }
 }
 
 /// How a stream is ordered with the legacy default stream of its context.
@@ -114,6 +258,17 @@ const COPY: u32 = 4;
 const SET: u32 = 5;
 const RECORD: u32 = 6;
 const WAIT: u32 = 7;
+const HOST: u32 = 8;
+const HOST_DONE: u32 = 9;
+const GRAPH_CLEAR: u32 = 10;
+const GRAPH_LAUNCH: u32 = 11;
+/// Added to a command that is a graph's node; the graph is then in the last word.
+const GRAPH_NODE: u32 = 1 << 31;
+const COPY_BOX: u32 = 16;
+const SET_BOX: u32 = 17;
+const FREE: u32 = 18;
+const WRITE_VALUE: u32 = 20;
+const WAIT_VALUE: u32 = 21;
 /// In place of a priority: the stream's.
 const NO_PRIORITY: u64 = u64::MAX;
 
@@ -164,6 +319,11 @@ impl Command {
                 stream,
                 &[seq, to, width_bytes.into(), value.into(), count],
             ),
+            Self::CopyBox { .. }
+            | Self::SetBox { .. }
+            | Self::Free { .. }
+            | Self::WriteValue { .. }
+            | Self::WaitValue { .. } => self.encode_memory(),
             Self::Record {
                 stream,
                 seq,
@@ -176,6 +336,84 @@ impl Command {
                 other,
                 other_seq,
             } => put(WAIT, stream, &[seq, other.into(), other_seq]),
+            ref other => other.encode_rest(),
+        }
+    }
+
+    fn encode_memory(&self) -> [u64; COMMAND_WORDS] {
+        match *self {
+            Self::CopyBox {
+                stream,
+                seq,
+                direction,
+                ref to,
+                ref from,
+                ref extent,
+            } => put(
+                COPY_BOX,
+                stream,
+                &box_words([seq, direction as u64, 0], to, from, extent),
+            ),
+            Self::SetBox {
+                stream,
+                seq,
+                ref to,
+                width_bytes,
+                value,
+                ref extent,
+            } => put(
+                SET_BOX,
+                stream,
+                &box_words([seq, width_bytes.into(), value.into()], to, to, extent),
+            ),
+            Self::Free {
+                stream,
+                seq,
+                address,
+            } => put(FREE, stream, &[seq, address]),
+            Self::WriteValue {
+                stream,
+                seq,
+                to,
+                width_bytes,
+                value,
+            } => put(WRITE_VALUE, stream, &[seq, to, width_bytes.into(), value]),
+            Self::WaitValue {
+                stream,
+                seq,
+                at,
+                width_bytes,
+                value,
+                until,
+            } => put(
+                WAIT_VALUE,
+                stream,
+                &[seq, at, width_bytes.into(), value, until as u64],
+            ),
+            _ => [0; COMMAND_WORDS],
+        }
+    }
+
+    /// Host calls and graphs.
+    fn encode_rest(&self) -> [u64; COMMAND_WORDS] {
+        match *self {
+            Self::Host { stream, seq, call } => put(HOST, stream, &[seq, call]),
+            Self::HostDone { call } => put(HOST_DONE, 0, &[call]),
+            Self::GraphClear { graph } => put(GRAPH_CLEAR, 0, &[graph.into()]),
+            Self::GraphNode { graph, ref command } => {
+                let mut words = command.encode();
+                words[0] |= u64::from(GRAPH_NODE);
+                words[COMMAND_WORDS - 1] = graph.into();
+                words
+            }
+            Self::GraphLaunch {
+                stream,
+                seq,
+                graph,
+                record,
+                call,
+            } => put(GRAPH_LAUNCH, stream, &[seq, graph.into(), record, call]),
+            _ => [0; COMMAND_WORDS],
         }
     }
 
@@ -185,6 +423,9 @@ impl Command {
     /// # Errors
     /// [`WireError::Unknown`].
     pub fn decode(words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
+        if words[0] & u64::from(GRAPH_NODE) != 0 {
+            return Self::decode_node(words);
+        }
         let stream = slot((words[0] >> 32) as u32, STREAMS, "stream")?;
         let [_, seq, a, b, c, d, ..] = *words;
         Ok(match words[0] as u32 {
@@ -208,12 +449,30 @@ impl Command {
                 stream,
                 seq,
                 to: a,
-                width_bytes: match b as u32 {
-                    width @ (1 | 2 | 4) => width,
-                    _ => return Err(WireError::Unknown("width")),
-                },
+                width_bytes: value_width(b)?,
                 value: c as u32,
                 count: d,
+            },
+            COPY_BOX => Self::CopyBox {
+                stream,
+                seq,
+                direction: direction(a)?,
+                to: spot(words, 4),
+                from: spot(words, 7),
+                extent: extent(words),
+            },
+            SET_BOX => Self::SetBox {
+                stream,
+                seq,
+                to: spot(words, 4),
+                width_bytes: value_width(a)?,
+                value: b as u32,
+                extent: extent(words),
+            },
+            FREE => Self::Free {
+                stream,
+                seq,
+                address: a,
             },
             RECORD => Self::Record {
                 stream,
@@ -227,7 +486,72 @@ impl Command {
                 other: slot(a as u32, STREAMS, "stream")?,
                 other_seq: b,
             },
+            WRITE_VALUE | WAIT_VALUE => Self::decode_value(stream, words)?,
+            _ => return Self::decode_rest(stream, words),
+        })
+    }
+
+    /// Host calls and graphs.
+    fn decode_rest(stream: u32, words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
+        let [_, seq, a, b, c, ..] = *words;
+        Ok(match words[0] as u32 {
+            HOST => Self::Host {
+                stream,
+                seq,
+                call: a,
+            },
+            HOST_DONE => Self::HostDone { call: seq },
+            GRAPH_CLEAR => Self::GraphClear {
+                graph: slot(seq as u32, GRAPHS, "graph")?,
+            },
+            GRAPH_LAUNCH => Self::GraphLaunch {
+                stream,
+                seq,
+                graph: slot(a as u32, GRAPHS, "graph")?,
+                record: b,
+                call: c,
+            },
             _ => return Err(WireError::Unknown("command")),
+        })
+    }
+
+    fn decode_node(words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
+        let graph = slot(words[COMMAND_WORDS - 1] as u32, GRAPHS, "graph")?;
+        let mut own = *words;
+        own[0] &= !u64::from(GRAPH_NODE);
+        own[COMMAND_WORDS - 1] = 0;
+        let command = Self::decode(&own)?;
+        match command {
+            Self::Launch { .. }
+            | Self::Copy { .. }
+            | Self::Set { .. }
+            | Self::Record { .. }
+            | Self::Host { .. } => Ok(Self::GraphNode {
+                graph,
+                command: Box::new(command),
+            }),
+            _ => Err(WireError::Unknown("node")),
+        }
+    }
+
+    fn decode_value(stream: u32, words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
+        let [_, seq, a, b, c, d, ..] = *words;
+        Ok(match words[0] as u32 {
+            WRITE_VALUE => Self::WriteValue {
+                stream,
+                seq,
+                to: a,
+                width_bytes: word_width(b)?,
+                value: c,
+            },
+            _ => Self::WaitValue {
+                stream,
+                seq,
+                at: a,
+                width_bytes: word_width(b)?,
+                value: c,
+                until: Until::from_number(d).ok_or(WireError::Unknown("kind of wait"))?,
+            },
         })
     }
 
@@ -284,6 +608,42 @@ fn launch_words(
     words
 }
 
+/// Three words of the command's own, two boxes, and how large they are.
+fn box_words(own: [u64; 3], to: &Spot, from: &Spot, extent: &Extent) -> [u64; 12] {
+    let mut words = [0; 12];
+    words[..3].copy_from_slice(&own);
+    words[3..6].copy_from_slice(&to.words());
+    words[6..9].copy_from_slice(&from.words());
+    words[9..].copy_from_slice(&[extent.width, extent.height, extent.depth]);
+    words
+}
+
+fn spot(words: &[u64; COMMAND_WORDS], first: usize) -> Spot {
+    Spot::from_words([words[first], words[first + 1], words[first + 2]])
+}
+
+fn extent(words: &[u64; COMMAND_WORDS]) -> Extent {
+    Extent {
+        width: words[10],
+        height: words[11],
+        depth: words[12],
+    }
+}
+
+fn word_width(number: u64) -> Result<u32, WireError> {
+    match number {
+        4 | 8 => Ok(number as u32),
+        _ => Err(WireError::Unknown("width")),
+    }
+}
+
+fn value_width(number: u64) -> Result<u32, WireError> {
+    match number {
+        1 | 2 | 4 => Ok(number as u32),
+        _ => Err(WireError::Unknown("width")),
+    }
+}
+
 fn encode_i32(number: i32) -> u64 {
     u64::from(number as u32)
 }
@@ -310,96 +670,4 @@ impl StreamKind {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn commands() -> Vec<Command> {
-        let shape = KernelShape {
-            grid_blocks: 1 << 40,
-            threads_per_block: 1024,
-            registers_per_thread: 255,
-            shared_bytes_per_block: 65_536,
-            block_ns: 12_345,
-            compute_demand: 0.89,
-            bandwidth_demand: 0.2,
-        };
-        let (stream, seq) = (1023, u64::MAX - 1);
-        let direction = CopyDirection::DeviceToHost;
-        let params = std::array::from_fn(|i| i as u64 + 1);
-        vec![
-            Command::CreateStream {
-                stream,
-                context: 15,
-                priority: -5,
-                kind: StreamKind::Legacy,
-            },
-            Command::DestroyStream { stream },
-            Command::Launch {
-                stream,
-                seq,
-                priority: None,
-                shape,
-                builtin: 5,
-                params,
-            },
-            Command::Launch {
-                stream,
-                seq,
-                priority: Some(-3),
-                shape,
-                builtin: 0,
-                params,
-            },
-            Command::Copy {
-                stream,
-                seq,
-                direction,
-                to: 1,
-                from: 2,
-                bytes: 3,
-            },
-            Command::Set {
-                stream,
-                seq,
-                to: 9,
-                width_bytes: 4,
-                value: u32::MAX,
-                count: 7,
-            },
-            Command::Record {
-                stream,
-                seq,
-                event: 16_383,
-                record: 8,
-            },
-            Command::Wait {
-                stream,
-                seq,
-                other: 0,
-                other_seq: 5,
-            },
-        ]
-    }
-
-    #[test]
-    fn commands_survive_the_journey() {
-        for command in commands() {
-            assert_eq!(Command::decode(&command.encode()), Ok(command));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_words_are_decoded_to_slots_in_range_or_refused(
-            kind in 0u32..9, stream in 0u32..2048, rest: [u64; COMMAND_WORDS],
-        ) {
-            let mut words = rest;
-            words[0] = u64::from(kind) | u64::from(stream) << 32;
-            if let Ok(command) = Command::decode(&words) {
-                prop_assert!((stream as usize) < STREAMS, "{command:?}");
-            }
-        }
-    }
-}
+mod tests;

@@ -1,19 +1,24 @@
 //! Messages: questions and answers over the socket.
 
-use super::{CONTEXTS, TEXT_BYTES_MAX, WIRE_VERSION, WireError, slot};
+use super::{
+    CONTEXTS, MEMORY_WORDS, MemoryRequest, Monitor, TEXT_BYTES_MAX, WIRE_VERSION, WireError, slot,
+};
 
 /// What a client or an operator's tool asks over the socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// First message of a driver.
+    /// First message of a driver. A driver that has a host arena already, from the server of another
+    /// device, sends its descriptor along.
     Hello {
         /// Name of this process in the server's statistics.
         label: String,
     },
-    /// Where the driver mapped its host arena.
+    /// Where the driver mapped its host arena, and where it wants the device's memory.
     MapHost {
-        /// Address of its first byte.
+        /// Address of the arena's first byte.
         base: u64,
+        /// Address of the device's first byte, see [`super::device_base`].
+        device_base: u64,
     },
     /// A new context.
     CreateContext,
@@ -36,12 +41,16 @@ pub enum Request {
     },
     /// How much memory is free.
     MemoryInfo,
+    /// Anything else about memory.
+    Memory(MemoryRequest),
     /// The server's statistics as JSON, in packets; then it closes the connection.
     Stats,
+    /// What the device is and who uses it, in one packet; then it closes the connection.
+    Monitor,
 }
 
 /// What the server answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// To [`Request::Hello`]. With it come the descriptors of the device page, the host arena, the
     /// client's progress bell and the server's doorbell.
@@ -72,6 +81,13 @@ pub enum Reply {
         /// Bytes of the device.
         total_bytes: u64,
     },
+    /// To a [`Request::Memory`] that has an answer.
+    Words {
+        /// The answer.
+        words: [u64; 4],
+    },
+    /// To [`Request::Monitor`].
+    Monitor(Monitor),
     /// Not done.
     Refused {
         /// A CUDA result code.
@@ -84,13 +100,15 @@ impl Request {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello { label } => packet(1, &[], Some(label)),
-            Self::MapHost { base } => packet(2, &[*base], None),
+            Self::MapHost { base, device_base } => packet(2, &[*base, *device_base], None),
             Self::CreateContext => packet(3, &[], None),
             Self::DestroyContext { context } => packet(4, &[(*context).into()], None),
             Self::Allocate { context, bytes } => packet(5, &[(*context).into(), *bytes], None),
             Self::Free { address } => packet(6, &[*address], None),
             Self::MemoryInfo => packet(7, &[], None),
             Self::Stats => packet(8, &[], None),
+            Self::Monitor => packet(9, &[], None),
+            Self::Memory(request) => packet(20, &request.encode(), None),
         }
     }
 
@@ -106,6 +124,7 @@ impl Request {
             },
             2 => Self::MapHost {
                 base: reader.number()?,
+                device_base: reader.number()?,
             },
             3 => Self::CreateContext,
             4 => Self::DestroyContext {
@@ -120,6 +139,14 @@ impl Request {
             },
             7 => Self::MemoryInfo,
             8 => Self::Stats,
+            9 => Self::Monitor,
+            20 => {
+                let mut words = [0; MEMORY_WORDS];
+                for word in &mut words {
+                    *word = reader.number()?;
+                }
+                Self::Memory(MemoryRequest::decode(words)?)
+            }
             _ => return Err(WireError::Unknown("request")),
         })
     }
@@ -148,6 +175,8 @@ impl Reply {
                 free_bytes,
                 total_bytes,
             } => packet(5, &[*free_bytes, *total_bytes], None),
+            Self::Words { words } => packet(20, words, None),
+            Self::Monitor(monitor) => packet(7, &monitor.numbers(), Some(&monitor.device)),
             Self::Refused { code } => packet(6, &[(*code).into()], None),
         }
     }
@@ -182,6 +211,14 @@ impl Reply {
             6 => Self::Refused {
                 code: reader.number()? as u32,
             },
+            7 => Self::Monitor(Monitor::read(&mut reader)?),
+            20 => {
+                let mut words = [0; 4];
+                for word in &mut words {
+                    *word = reader.number()?;
+                }
+                Self::Words { words }
+            }
             _ => return Err(WireError::Unknown("reply")),
         })
     }
@@ -198,7 +235,7 @@ fn packet(kind: u32, numbers: &[u64], text: Option<&str>) -> Vec<u8> {
     bytes
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
@@ -212,7 +249,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn number(&mut self) -> Result<u64, WireError> {
+    pub(super) fn number(&mut self) -> Result<u64, WireError> {
         let (number, rest) = self.rest.split_first_chunk().ok_or(WireError::Short)?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*number))
@@ -223,7 +260,7 @@ impl<'a> Reader<'a> {
         slot(number, CONTEXTS, "context")
     }
 
-    fn text(&mut self) -> Result<String, WireError> {
+    pub(super) fn text(&mut self) -> Result<String, WireError> {
         if self.rest.len() > TEXT_BYTES_MAX {
             return Err(WireError::Text);
         }
@@ -236,13 +273,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::DEVICE_BASE;
+    use crate::wire::{
+        DEVICE_BASE, PACKET_BYTES_MAX, PROCESSES_MAX, ProcessUse, SAMPLES_MAX, Sample,
+    };
 
     #[test]
     fn messages_survive_the_journey() {
         for request in [
             Request::Hello { label: "hp".into() },
-            Request::MapHost { base: 7 << 40 },
+            Request::MapHost {
+                base: 7 << 40,
+                device_base: DEVICE_BASE,
+            },
             Request::CreateContext,
             Request::DestroyContext { context: 3 },
             Request::Allocate {
@@ -253,12 +295,37 @@ mod tests {
                 address: DEVICE_BASE,
             },
             Request::MemoryInfo,
+            Request::Memory(MemoryRequest::TrimPool {
+                pool: 3,
+                keep_bytes: u64::MAX,
+            }),
             Request::Stats,
+            Request::Monitor,
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let device = "V100-SXM2-16GB".to_owned();
+        let monitor = Monitor {
+            device: device.clone(),
+            uuid: std::array::from_fn(|i| i as u8),
+            is_mps: true,
+            scale: 0.5,
+            used_bytes: 1 << 33,
+            samples: vec![Sample::default(); SAMPLES_MAX],
+            processes: vec![
+                ProcessUse {
+                    pid: 7,
+                    held_bytes: 6,
+                    window_ns: 5,
+                    busy_ns: 4,
+                    bandwidth_ns: 3,
+                };
+                PROCESSES_MAX
+            ],
+        };
+        assert!(Reply::Monitor(monitor.clone()).encode().len() < PACKET_BYTES_MAX);
         for reply in [
+            Reply::Monitor(monitor),
             Reply::Welcome {
                 device,
                 uuid: std::array::from_fn(|i| i as u8),
@@ -273,6 +340,9 @@ mod tests {
                 free_bytes: 1,
                 total_bytes: 2,
             },
+            Reply::Words {
+                words: [1, 2, 3, u64::MAX],
+            },
             Reply::Refused { code: 2 },
         ] {
             assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
@@ -285,7 +355,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 2") && text.contains("this build 1"),
+            text.contains("version 3") && text.contains("this build 2"),
             "{text}"
         );
     }

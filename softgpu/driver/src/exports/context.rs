@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_uint};
 
-use abi::types::{CUcontext, CUdevice, CUexecAffinityParam, CUlimit, CUresult};
+use abi::types::{CUcontext, CUdevice, CUevent, CUexecAffinityParam, CUlimit, CUresult};
 use softgpu::wire::{PRIORITY_GREATEST, PRIORITY_LEAST};
 
 use super::exports;
 use crate::contexts::{API_VERSION, limit};
 use crate::driver::Driver;
 use crate::raw::{In, Out};
+use crate::tables::HANDLE_STEP;
 use crate::thread;
 
 fn handle(handle: u64) -> CUcontext {
@@ -25,11 +26,11 @@ fn create(
     flags: c_uint,
     device: CUdevice,
 ) -> Result<(), CUresult> {
-    driver.check_device(device)?;
+    let device = driver.check_device(device)?;
     if context.is_null() {
         return Err(CUresult::INVALID_VALUE);
     }
-    let made = driver.create_context(flags)?;
+    let made = driver.create_context(device, flags)?;
     thread::push(made)?;
     context.set(handle(made))
 }
@@ -73,8 +74,8 @@ exports! {
     };
 
     cuCtxGetDevice(device: Out<CUdevice>) |driver| {
-        driver.current()?;
-        device.set(CUdevice(0))
+        let (_, context) = driver.current()?;
+        device.set(CUdevice(context.device as c_int))
     };
 
     cuCtxGetFlags(flags: Out<c_uint>) |driver| flags.set(driver.current()?.1.flags);
@@ -107,38 +108,139 @@ exports! {
     };
 
     cuCtxSynchronize() live |driver| {
-        let (context, _) = driver.current()?;
+        let (context, _) = driver.current_itself()?;
         driver.synchronise_context(context)
     };
 
     cuCtxSynchronize_v2(context: CUcontext) live |driver| {
-        let asked = if context.is_null() { driver.current()?.0 } else { number(context) };
+        let asked = if context.is_null() { driver.current_itself()?.0 } else { number(context) };
         driver.synchronise_context(asked)
     };
 
     cuDevicePrimaryCtxRetain(context: Out<CUcontext>, device: CUdevice) |driver| {
-        driver.check_device(device)?;
+        let device = driver.check_device(device)?;
         if context.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        context.set(handle(driver.retain_primary()?))
+        context.set(handle(driver.retain_primary(device)?))
     };
 
     cuDevicePrimaryCtxRelease_v2(device: CUdevice) |driver| {
-        driver.check_device(device)?;
-        driver.release_primary()
+        let device = driver.check_device(device)?;
+        driver.release_primary(device)
     };
 
     cuDevicePrimaryCtxGetState(device: CUdevice, flags: Out<c_uint>, active: Out<c_int>) |driver| {
-        driver.check_device(device)?;
+        let device = driver.check_device(device)?;
         let tables = driver.tables.lock();
-        flags.set(tables.primary.flags)?;
-        active.set(tables.primary.context.is_some().into())
+        let primary = &tables.primaries[device];
+        flags.set(primary.flags)?;
+        active.set(primary.context.is_some().into())
     };
 
     cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) |driver| {
-        driver.check_device(device)?;
-        driver.tables.lock().primary.flags = flags;
+        let device = driver.check_device(device)?;
+        driver.tables.lock().primaries[device].flags = flags;
+        Ok(())
+    };
+
+    // Nothing that the parameters can say (SM affinity, graphics) is there.
+    cuCtxCreate_v4(
+        context: Out<CUcontext>, parameters: In<[u64; 3]>, flags: c_uint, device: CUdevice,
+    ) |driver| {
+        // Affinities, how many, and a context of graphics (cuda.h, CUctxCreateParams).
+        match parameters.get() {
+            Ok([_, _, graphics]) if graphics != 0 => return Err(CUresult::NOT_SUPPORTED),
+            Ok([affinities, ..]) if affinities != 0 => {
+                return Err(CUresult::UNSUPPORTED_EXEC_AFFINITY);
+            }
+            _ => {}
+        }
+        create(driver, &context, flags, device)
+    };
+
+    cuCtxDestroy(context: CUcontext) |driver| driver.destroy_created_context(number(context));
+
+    cuCtxPushCurrent(context: CUcontext) |driver| {
+        driver.context(number(context))?;
+        thread::push(number(context))
+    };
+
+    cuCtxPopCurrent(context: Out<CUcontext>) |_| {
+        context.set_if_wanted(handle(thread::pop()?));
+        Ok(())
+    };
+
+    cuCtxAttach(context: Out<CUcontext>, flags: c_uint) |driver| {
+        if flags != 0 || context.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let (current, _) = driver.current()?;
+        driver.attach_context(current)?;
+        context.set(handle(current))
+    };
+
+    cuCtxDetach(context: CUcontext) |driver| driver.detach_context(number(context));
+
+    cuCtxGetId(context: CUcontext, id: Out<u64>) |driver| {
+        let asked = if context.is_null() { driver.current_itself()?.0 } else { number(context) };
+        driver.context(asked)?;
+        id.set(asked / HANDLE_STEP)
+    };
+
+    cuCtxGetDevice_v2(device: Out<CUdevice>, context: CUcontext) |driver| {
+        let asked = if context.is_null() { driver.current_itself()?.0 } else { number(context) };
+        device.set(CUdevice(driver.context(asked)?.device as c_int))
+    };
+
+    cuCtxRecordEvent(context: CUcontext, event: CUevent) live |driver| {
+        let asked = if context.is_null() { driver.current_itself()?.0 } else { number(context) };
+        driver.record_context(asked, event.0.addr() as u64)
+    };
+
+    cuCtxWaitEvent(context: CUcontext, event: CUevent) live |driver| {
+        let asked = if context.is_null() { driver.current_itself()?.0 } else { number(context) };
+        driver.wait_in_context(asked, event.0.addr() as u64)
+    };
+
+    // No device reaches another's memory; see cuDeviceCanAccessPeer.
+    cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint) |driver| {
+        let (current, _) = driver.current()?;
+        driver.context(number(peer))?;
+        if flags != 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Err(if current == number(peer) {
+            CUresult::INVALID_DEVICE
+        } else {
+            CUresult::PEER_ACCESS_UNSUPPORTED
+        })
+    };
+
+    cuCtxDisablePeerAccess(peer: CUcontext) |driver| {
+        driver.current()?;
+        driver.context(number(peer))?;
+        Err(CUresult::PEER_ACCESS_NOT_ENABLED)
+    };
+
+    cuDevicePrimaryCtxRelease(device: CUdevice) |driver| {
+        let device = driver.check_device(device)?;
+        driver.release_primary(device)
+    };
+
+    cuDevicePrimaryCtxReset(device: CUdevice) |driver| {
+        let device = driver.check_device(device)?;
+        driver.reset_primary(device)
+    };
+
+    cuDevicePrimaryCtxReset_v2(device: CUdevice) |driver| {
+        let device = driver.check_device(device)?;
+        driver.reset_primary(device)
+    };
+
+    cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: c_uint) |driver| {
+        let device = driver.check_device(device)?;
+        driver.tables.lock().primaries[device].flags = flags;
         Ok(())
     };
 }

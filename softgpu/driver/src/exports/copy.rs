@@ -11,7 +11,7 @@ use crate::raw::Bytes;
 use crate::streams::Flavour;
 
 /// Copies on a stream, or, where the call has none, on the default stream and until it is done.
-fn copy(
+pub(super) fn copy(
     driver: &Driver,
     flavour: Flavour,
     stream: Option<CUstream>,
@@ -33,7 +33,7 @@ fn copy(
     )
 }
 
-fn set(
+pub(super) fn set(
     driver: &Driver,
     flavour: Flavour,
     stream: CUstream,

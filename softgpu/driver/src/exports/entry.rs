@@ -11,13 +11,10 @@ use crate::driver;
 use crate::raw::{In, Out, Text};
 use crate::streams::Flavour;
 
-/// CUDA 12.8, the version of `abi`'s types.
-const DRIVER_VERSION: c_int = 12_080;
-
 exports! {
     cuInit(flags: c_uint) early || if flags == 0 { driver::initialise() } else { Err(CUresult::INVALID_VALUE) };
 
-    cuDriverGetVersion(version: Out<c_int>) early || version.set(DRIVER_VERSION);
+    cuDriverGetVersion(version: Out<c_int>) early || version.set(softgpu::CUDA_VERSION);
 
     cuGetErrorName(error: CUresult, name: Out<*const c_char>) early || match error.name() {
         Some(text) => name.set(text.as_ptr()),

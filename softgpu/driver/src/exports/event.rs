@@ -39,7 +39,7 @@ exports! {
 flavoured! {
     cuEventRecord cuEventRecord_ptsz (event: CUevent, stream: CUstream) live |driver, flavour| {
         let stream = driver.stream(stream, flavour)?;
-        driver.record_event(number(event), &stream)
+        driver.record_event(number(event), &stream, false)
     };
 
     cuEventRecordWithFlags cuEventRecordWithFlags_ptsz (event: CUevent, stream: CUstream, flags: c_uint) live
@@ -48,7 +48,7 @@ flavoured! {
                 return Err(CUresult::INVALID_VALUE);
             }
             let stream = driver.stream(stream, flavour)?;
-            driver.record_event(number(event), &stream)
+            driver.record_event(number(event), &stream, flags == CUevent_record_flags::EXTERNAL.0)
         };
 
     cuStreamWaitEvent cuStreamWaitEvent_ptsz (stream: CUstream, event: CUevent, flags: c_uint) live
@@ -57,6 +57,6 @@ flavoured! {
                 return Err(CUresult::INVALID_VALUE);
             }
             let stream = driver.stream(stream, flavour)?;
-            driver.wait_event(&stream, number(event))
+            driver.wait_event(&stream, number(event), flags == CUevent_wait_flags::EXTERNAL.0)
         };
 }

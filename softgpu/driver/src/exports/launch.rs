@@ -1,14 +1,51 @@
 //! Launches.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
-use abi::types::{CUfunction, CUlaunchConfig, CUresult, CUstream};
+use abi::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream};
 
-use super::flavoured;
+use super::{exports, flavoured};
 use crate::driver::Driver;
-use crate::launches::{Launch, Options, options};
-use crate::raw::{In, Params};
+use crate::launches::{Arguments, Launch, Options, options};
+use crate::raw::{Bytes, Extra, In, Params};
 use crate::streams::Flavour;
+
+/// A launch's shape and place, as most entry points take them.
+struct Request {
+    function: CUfunction,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    dynamic_shared_bytes: c_uint,
+    stream: CUstream,
+    params: Params,
+    extra: Extra,
+    options: Options,
+}
+
+impl Request {
+    fn launch(&self, driver: &Driver, flavour: Flavour) -> Result<(), CUresult> {
+        let stream = driver.stream(self.stream, flavour)?;
+        let packed;
+        let arguments = if self.extra.is_null() {
+            Arguments::Each(self.params)
+        } else if self.params.is_null() {
+            packed = self.extra.packed()?;
+            Arguments::Packed(&packed)
+        } else {
+            // Both ways at once.
+            return Err(CUresult::INVALID_VALUE);
+        };
+        let launch = Launch {
+            function: self.function.0.addr() as u64,
+            grid: self.grid,
+            block: self.block,
+            dynamic_shared_bytes: self.dynamic_shared_bytes,
+            arguments,
+            options: self.options,
+        };
+        driver.launch(&stream, &launch)
+    }
+}
 
 fn launch_ex(
     driver: &Driver,
@@ -16,21 +53,20 @@ fn launch_ex(
     config: &In<CUlaunchConfig>,
     function: CUfunction,
     params: Params,
-    extra: *const *const c_void,
+    extra: Extra,
 ) -> Result<(), CUresult> {
     let config = config.get()?;
-    let options = options(&In::member(config.attrs), config.num_attrs)?;
-    let stream = driver.stream(config.stream, flavour)?;
-    let launch = Launch {
-        function: function.0.addr() as u64,
+    let request = Request {
+        function,
         grid: [config.grid_dim_x, config.grid_dim_y, config.grid_dim_z],
         block: [config.block_dim_x, config.block_dim_y, config.block_dim_z],
         dynamic_shared_bytes: config.shared_mem_bytes,
+        stream: config.stream,
         params,
-        has_extra: !extra.is_null(),
-        options,
+        extra,
+        options: options(&In::member(config.attrs), config.num_attrs)?,
     };
-    driver.launch(&stream, &launch)
+    request.launch(driver, flavour)
 }
 
 flavoured! {
@@ -38,19 +74,19 @@ flavoured! {
         function: CUfunction,
         grid_x: c_uint, grid_y: c_uint, grid_z: c_uint,
         block_x: c_uint, block_y: c_uint, block_z: c_uint,
-        dynamic_shared_bytes: c_uint, stream: CUstream, params: Params, extra: *const *const c_void
+        dynamic_shared_bytes: c_uint, stream: CUstream, params: Params, extra: Extra
     ) live |driver, flavour| {
-        let stream = driver.stream(stream, flavour)?;
-        let launch = Launch {
-            function: function.0.addr() as u64,
+        let request = Request {
+            function,
             grid: [grid_x, grid_y, grid_z],
             block: [block_x, block_y, block_z],
             dynamic_shared_bytes,
+            stream,
             params,
-            has_extra: !extra.is_null(),
+            extra,
             options: Options::default(),
         };
-        driver.launch(&stream, &launch)
+        request.launch(driver, flavour)
     };
 
     cuLaunchCooperativeKernel cuLaunchCooperativeKernel_ptsz (
@@ -59,20 +95,51 @@ flavoured! {
         block_x: c_uint, block_y: c_uint, block_z: c_uint,
         dynamic_shared_bytes: c_uint, stream: CUstream, params: Params
     ) live |driver, flavour| {
-        let stream = driver.stream(stream, flavour)?;
-        let launch = Launch {
-            function: function.0.addr() as u64,
+        let request = Request {
+            function,
             grid: [grid_x, grid_y, grid_z],
             block: [block_x, block_y, block_z],
             dynamic_shared_bytes,
+            stream,
             params,
-            has_extra: false,
+            extra: Extra::NONE,
             options: Options { is_cooperative: true, ..Options::default() },
         };
-        driver.launch(&stream, &launch)
+        request.launch(driver, flavour)
     };
 
     cuLaunchKernelEx cuLaunchKernelEx_ptsz (
-        config: In<CUlaunchConfig>, function: CUfunction, params: Params, extra: *const *const c_void
+        config: In<CUlaunchConfig>, function: CUfunction, params: Params, extra: Extra
     ) live |driver, flavour| launch_ex(driver, flavour, &config, function, params, extra);
+}
+
+exports! {
+    cuLaunchCooperativeKernelMultiDevice(
+        launches: In<CUDA_LAUNCH_PARAMS>, count: c_uint, flags: c_uint,
+    ) live |driver| driver.launch_on_several(&launches, count, flags);
+
+    cuFuncSetBlockShape(function: CUfunction, x: c_int, y: c_int, z: c_int)
+        |driver| driver.set_block_shape(function, [x, y, z]);
+
+    cuFuncSetSharedSize(function: CUfunction, bytes: c_uint) |driver| driver.set_shared_size(function, bytes);
+
+    cuParamSetSize(function: CUfunction, bytes: c_uint) |driver| driver.set_params_size(function, bytes);
+
+    cuParamSeti(function: CUfunction, offset: c_int, value: c_uint)
+        |driver| driver.set_param(function, offset, &value.to_le_bytes());
+
+    cuParamSetf(function: CUfunction, offset: c_int, value: f32)
+        |driver| driver.set_param(function, offset, &value.to_le_bytes());
+
+    cuParamSetv(function: CUfunction, offset: c_int, value: Bytes, bytes: c_uint)
+        |driver| value.with(bytes as usize, |value| driver.set_param(function, offset, value))?;
+
+
+    cuLaunch(function: CUfunction) live |driver| driver.launch_legacy(function, [1, 1], CUstream::NULL);
+
+    cuLaunchGrid(function: CUfunction, width: c_int, height: c_int)
+        live |driver| driver.launch_legacy(function, [width, height], CUstream::NULL);
+
+    cuLaunchGridAsync(function: CUfunction, width: c_int, height: c_int, stream: CUstream)
+        live |driver| driver.launch_legacy(function, [width, height], stream);
 }

@@ -2,12 +2,12 @@
 
 use std::ffi::{c_uint, c_void};
 
-use abi::types::{CUcontext, CUdeviceptr, CUmemorytype, CUpointer_attribute, CUresult, CUstream};
+use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUpointer_attribute, CUresult};
 
-use super::{exports, flavoured};
+use super::exports;
 use crate::driver::Driver;
 use crate::memory::Place;
-use crate::raw::{Bytes, Out};
+use crate::raw::{Bytes, In, Out};
 
 fn pin(
     driver: &Driver,
@@ -47,67 +47,130 @@ exports! {
 
     // Device and host have one address space, so the pointer is the same.
     cuMemHostGetDevicePointer_v2(device: Out<CUdeviceptr>, host: Bytes, flags: c_uint) |driver| {
-        if flags != 0 || !driver.is_pinned(host.address()) {
+        if flags != 0 || device.is_null() {
             return Err(CUresult::INVALID_VALUE);
         }
-        device.set(CUdeviceptr(host.address()))
+        device.set(CUdeviceptr(driver.device_pointer(host.address())?))
     };
 
-    cuPointerGetAttribute(data: Bytes, attribute: CUpointer_attribute, address: CUdeviceptr) |driver| {
-        write_attribute(driver, data, attribute, address.0)
-    };
-}
+    cuMemHostGetFlags(flags: Out<c_uint>, host: Bytes)
+        |driver| flags.set(driver.pinned_flags(host.address())?);
 
-flavoured! {
-    cuMemAllocAsync cuMemAllocAsync_ptsz (address: Out<CUdeviceptr>, bytes: usize, stream: CUstream)
-        |driver, flavour| {
-            if address.is_null() {
-                return Err(CUresult::INVALID_VALUE);
-            }
-            driver.stream(stream, flavour)?;
-            address.set(CUdeviceptr(driver.allocate(bytes as u64)?))
+    cuMemHostRegister(address: Bytes, bytes: usize, flags: c_uint)
+        |driver| driver.register(address.address(), bytes as u64, flags);
+
+    cuMemHostRegister_v2(address: Bytes, bytes: usize, flags: c_uint)
+        |driver| driver.register(address.address(), bytes as u64, flags);
+
+    cuMemHostUnregister(address: Bytes) |driver| driver.unregister(address.address());
+
+    cuMemAllocHost(address: Out<*mut c_void>, bytes: c_uint)
+        |driver| pin(driver, &address, bytes as usize, 0);
+
+    cuMemAlloc(address: Out<CUdeviceptr_v1>, bytes: c_uint) |driver| {
+        if address.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        address.set(CUdeviceptr_v1(driver.allocate_low(bytes.into())?))
+    };
+
+    cuMemAllocPitch(
+        address: Out<CUdeviceptr_v1>,
+        pitch: Out<c_uint>,
+        width_bytes: c_uint,
+        height: c_uint,
+        element_bytes: c_uint,
+    ) |driver| {
+        if address.is_null() || pitch.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let (pitch_bytes, bytes) = pitched(width_bytes.into(), height.into(), element_bytes)?;
+        let pitch_bytes = c_uint::try_from(pitch_bytes).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+        address.set(CUdeviceptr_v1(driver.allocate_low(bytes)?))?;
+        pitch.set(pitch_bytes)
+    };
+
+    cuMemAllocPitch_v2(
+        address: Out<CUdeviceptr>,
+        pitch: Out<usize>,
+        width_bytes: usize,
+        height: usize,
+        element_bytes: c_uint,
+    ) |driver| {
+        if address.is_null() || pitch.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let (pitch_bytes, bytes) = pitched(width_bytes as u64, height as u64, element_bytes)?;
+        address.set(CUdeviceptr(driver.allocate(bytes)?))?;
+        pitch.set(pitch_bytes as usize)
+    };
+
+    cuMemFree(address: CUdeviceptr_v1) |driver| driver.free(address.0.into());
+
+    // What does not fit in 32 bits is said to be as much as does.
+    cuMemGetInfo(free: Out<c_uint>, total: Out<c_uint>) |driver| {
+        let (free_bytes, total_bytes) = driver.memory_info()?;
+        free.set(c_uint::try_from(free_bytes).unwrap_or(c_uint::MAX))?;
+        total.set(c_uint::try_from(total_bytes).unwrap_or(c_uint::MAX))
+    };
+
+    cuMemGetAddressRange(base: Out<CUdeviceptr_v1>, bytes: Out<c_uint>, address: CUdeviceptr_v1)
+        |driver| {
+            let (start, length) = range(driver, address.0.into())?;
+            let narrow = |number: u64| c_uint::try_from(number).map_err(|_| CUresult::INVALID_VALUE);
+            let (start, length) = (narrow(start)?, narrow(length)?);
+            base.set_if_wanted(CUdeviceptr_v1(start));
+            bytes.set_if_wanted(length);
+            Ok(())
         };
 
-    cuMemFreeAsync cuMemFreeAsync_ptsz (address: CUdeviceptr, stream: CUstream) |driver, flavour| {
-        let stream = driver.stream(stream, flavour)?;
-        driver.free_after(address.0, &stream)
+    cuMemGetAddressRange_v2(base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr)
+        |driver| {
+            let (start, length) = range(driver, address.0)?;
+            base.set_if_wanted(CUdeviceptr(start));
+            bytes.set_if_wanted(length as usize);
+            Ok(())
+        };
+
+    cuPointerGetAttribute(to: Bytes, attribute: CUpointer_attribute, address: CUdeviceptr)
+        |driver| driver.write_pointer_attribute(to, attribute, address.0);
+
+    cuPointerGetAttributes(
+        count: c_uint,
+        attributes: In<CUpointer_attribute>,
+        to: In<Bytes>,
+        address: CUdeviceptr,
+    ) |driver| {
+        if count == 0 {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        (0..count as usize).try_for_each(|index| {
+            let (to, attribute) = (to.at(index)?, attributes.at(index)?);
+            driver.write_pointer_attribute_or_none(to, attribute, address.0)
+        })
     };
+
+    cuPointerSetAttribute(value: Bytes, attribute: CUpointer_attribute, address: CUdeviceptr)
+        |driver| driver.set_pointer_attribute(value, attribute, address.0);
 }
 
-/// The type of what is written depends on the attribute; see `CUpointer_attribute`.
-fn write_attribute(
-    driver: &Driver,
-    data: Bytes,
-    attribute: CUpointer_attribute,
-    address: u64,
-) -> Result<(), CUresult> {
-    use CUpointer_attribute as A;
-    let found = driver.allocation(address)?;
-    let put = |bytes: &[u8]| data.with_mut(bytes.len(), |to| to.copy_from_slice(bytes));
-    let is_pinned = found.place == Place::Pinned;
-    match attribute {
-        A::CONTEXT => put(
-            &CUcontext(std::ptr::without_provenance_mut(found.context as usize))
-                .0
-                .addr()
-                .to_ne_bytes(),
-        ),
-        A::MEMORY_TYPE => {
-            let kind = if is_pinned {
-                CUmemorytype::HOST
-            } else {
-                CUmemorytype::DEVICE
-            };
-            put(&kind.0.to_ne_bytes())
-        }
-        A::DEVICE_POINTER => put(&address.to_ne_bytes()),
-        A::HOST_POINTER if is_pinned => put(&address.to_ne_bytes()),
-        A::BUFFER_ID => put(&found.id.to_ne_bytes()),
-        A::DEVICE_ORDINAL => put(&0i32.to_ne_bytes()),
-        A::IS_MANAGED | A::SYNC_MEMOPS | A::IS_LEGACY_CUDA_IPC_CAPABLE => put(&[0]),
-        A::MAPPED => put(&[1]),
-        A::RANGE_START_ADDR => put(&found.start.to_ne_bytes()),
-        A::RANGE_SIZE => put(&found.bytes.to_ne_bytes()),
-        _ => Err(CUresult::INVALID_VALUE),
+/// Rows begin at multiples of this, which is more than any copy needs.
+const PITCH_BYTES: u64 = 512;
+
+/// The pitch of rows of that width, and the bytes of all rows.
+fn pitched(width_bytes: u64, height: u64, element_bytes: c_uint) -> Result<(u64, u64), CUresult> {
+    if width_bytes == 0 || height == 0 || !matches!(element_bytes, 4 | 8 | 16) {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let pitch = width_bytes.checked_next_multiple_of(PITCH_BYTES);
+    let bytes = pitch.and_then(|pitch| pitch.checked_mul(height));
+    pitch.zip(bytes).ok_or(CUresult::OUT_OF_MEMORY)
+}
+
+/// First address and length of the allocation that holds an address.
+fn range(driver: &Driver, address: u64) -> Result<(u64, u64), CUresult> {
+    match driver.allocation(address) {
+        Ok(found) if found.place != Place::Pageable => Ok((found.start, found.bytes)),
+        _ => Err(CUresult::NOT_FOUND),
     }
 }

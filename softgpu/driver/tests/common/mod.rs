@@ -58,7 +58,15 @@ pub(crate) fn program(name: &str) -> Command {
     let program = folder.join(format!("{name}-{}", thread.replace(['(', ')'], "")));
     let mut compile = Command::new("cc");
     compile
-        .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-o"])
+        .args([
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-O1",
+            "-pthread",
+            "-o",
+        ])
         .arg(&program);
     compile
         .arg(sources.join(format!("{name}.c")))
@@ -75,6 +83,7 @@ pub(crate) fn program(name: &str) -> Command {
         "SOFTGPU_SOCKET",
         "SOFTGPU_LABEL",
         "SOFTGPU_NULL",
+        "CUDA_VISIBLE_DEVICES",
     ] {
         command.env_remove(name);
     }
@@ -153,6 +162,21 @@ impl Server {
         command.env("PILLION_CLOCK", self.folder.path().join("clock"));
         command.env("PILLION_CLOCK_RANK", rank.to_string());
         command
+    }
+
+    /// What it has counted so far.
+    pub(crate) fn stats(&self) -> Value {
+        let socket = protocol::hello::connect_to(&self.socket()).unwrap();
+        let request = softgpu::wire::Request::Stats.encode();
+        protocol::hello::send(&socket, &request, &[]).unwrap();
+        let mut json = Vec::new();
+        loop {
+            let (packet, _) = protocol::hello::receive(&socket).unwrap();
+            if packet.is_empty() {
+                return serde_json::from_slice(&json).unwrap();
+            }
+            json.extend(packet);
+        }
     }
 
     /// Ends the server as an operator does, and returns what it counted.

@@ -32,6 +32,13 @@ CUresult cuDeviceGet(CUdevice *, int);
 CUresult cuDeviceGetCount(int *);
 CUresult cuDeviceGetName(char *, int, CUdevice);
 CUresult cuDeviceGetAttribute(int *, int, CUdevice);
+CUresult cuDeviceGetUuid_v2(char *, CUdevice);
+CUresult cuDeviceGetPCIBusId(char *, int, CUdevice);
+CUresult cuDeviceGetByPCIBusId(CUdevice *, const char *);
+CUresult cuDeviceCanAccessPeer(int *, CUdevice, CUdevice);
+CUresult cuDeviceGetP2PAttribute(int *, int, CUdevice, CUdevice);
+CUresult cuCtxGetDevice(CUdevice *);
+CUresult cuStreamGetCtx(CUstream, CUcontext *);
 CUresult cuDeviceTotalMem_v2(size_t *, CUdevice);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice);
@@ -87,7 +94,7 @@ CUresult cuEventElapsedTime(float *, CUevent, CUevent);
 CUresult cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 CUresult cuGetErrorName(CUresult, const char **);
 CUresult cuGetExportTable(const void **, const void *);
-CUresult cuGraphCreate(void **, unsigned);
+CUresult cuGraphicsUnregisterResource(void *);
 
 static const char *const IMAGE =
     "softgpu-module 1\n"

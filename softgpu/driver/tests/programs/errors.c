@@ -47,7 +47,10 @@ int main(void) {
     CUfunction f, shorter, fill;
     WANT(INVALID_VALUE, cuModuleLoadData(&module, NULL));
     WANT(INVALID_IMAGE, cuModuleLoadData(&module, "softgpu-module 1\nkernel"));
-    DO(cuModuleLoadData(&module, "\x7f" "ELF"));
+    WANT(INVALID_IMAGE, cuModuleLoadData(&module, "garbage"));
+    WANT(INVALID_IMAGE, cuModuleLoadData(&module, "\x01\x02"));
+    WANT(INVALID_IMAGE, cuModuleLoadData(&module, ""));
+    DO(cuModuleLoadData(&module, "softgpu-module 1\n"));
     DO(cuModuleGetFunction(&fill, module, "fill"));
     WANT(NOT_FOUND, cuModuleGetFunction(&f, module, "long"));
     shorter = function("short");
@@ -65,7 +68,9 @@ int main(void) {
     DO(cuFuncSetAttribute(shorter, 8, 96 * 1024));
     DO(cuLaunchKernel(shorter, 1, 1, 1, 1, 1, 1, 96 * 1024, NULL, NULL, NULL));
     WANT(INVALID_VALUE, cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-    WANT(NOT_SUPPORTED, cuLaunchKernel(shorter, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, (void *[]){NULL}));
+    WANT(INVALID_VALUE, cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, (void *[]){NULL}));
+    WANT(INVALID_VALUE, cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, (void *[]){(void *)9, NULL, NULL}));
+    WANT(INVALID_VALUE, cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){NULL}, (void *[]){NULL}));
     WANT(TOO_LARGE, cuLaunchCooperativeKernel(shorter, 10000, 1, 1, 1024, 1, 1, 0, NULL, NULL));
     DO(cuLaunchCooperativeKernel(shorter, 80, 1, 1, 1024, 1, 1, 0, NULL, NULL));
     DO(cuOccupancyMaxActiveBlocksPerMultiprocessor(&number, shorter, 1024, 0));
@@ -105,7 +110,7 @@ int main(void) {
     WANT(NOT_FOUND, cuGetProcAddress_v2("cuGraphCreate", &found, 9000, 0, &status));
     SHOW(status == 2);
     WANT(INVALID_VALUE, cuGetProcAddress_v2("cuInit", &found, 12080, 9, &status));
-    WANT(NOT_SUPPORTED, cuGraphCreate(&found, 0));
+    WANT(NOT_SUPPORTED, cuGraphicsUnregisterResource(host));
     WANT(NOT_SUPPORTED, cuGetExportTable((const void **)&found, host));
     DO(cuGetErrorName(700, &name));
     SHOW(strcmp(name, "CUDA_ERROR_ILLEGAL_ADDRESS") == 0);

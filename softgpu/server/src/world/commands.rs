@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rustix::net::{Shutdown, shutdown};
-use softgpu::wire::{Command, DEVICE_SPAN_BYTES, STREAM_DEPTH_MAX, StreamKind};
+use softgpu::wire::{Command, DEVICE_SPAN_BYTES, Extent, STREAM_DEPTH_MAX, StreamKind};
 use softgpu::{Builtin, CopyDirection, Error, KernelShape, Op};
 
 use super::{ClientId, World};
@@ -17,7 +17,7 @@ const LAUNCH_FAILED: u32 = 719;
 
 /// What a well-meaning driver never does; the client is not served any longer.
 #[derive(Debug)]
-struct Violation;
+pub(super) struct Violation;
 
 impl World {
     /// Takes all commands of one client.
@@ -49,6 +49,17 @@ impl World {
                 let stream = self.stream_mut(id, stream)?.id;
                 self.gpu.destroy_stream(stream).map_err(|_| Violation)
             }
+            Command::HostDone { call } => self.handle_host_done(id, call),
+            Command::GraphClear { graph } => self.clear_graph(id, graph),
+            Command::GraphNode { graph, command } => self.add_node(id, graph, *command),
+            Command::Host { stream, seq, call } => self.call_host(id, stream, seq, call),
+            Command::GraphLaunch {
+                stream,
+                seq,
+                graph,
+                record,
+                call,
+            } => self.launch_graph(id, stream, seq, graph, [record, call]),
             operation => self.handle_operation(id, operation),
         }
     }
@@ -56,7 +67,6 @@ impl World {
     /// What takes its turn in a stream.
     fn handle_operation(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
         match command {
-            Command::CreateStream { .. } | Command::DestroyStream { .. } => Err(Violation),
             Command::Launch {
                 stream,
                 seq,
@@ -68,6 +78,9 @@ impl World {
                 let effect = Effect::Kernel {
                     builtin: Builtin::from_number(builtin),
                     params,
+                    is_node: false,
+                    blocks: shape.grid_blocks,
+                    threads: shape.threads_per_block,
                 };
                 self.launch(id, stream, seq, shape, priority, effect)
             }
@@ -100,6 +113,9 @@ impl World {
                 let bytes = count.checked_mul(width_bytes.into()).ok_or(Violation)?;
                 self.set(id, stream, seq, bytes, effect)
             }
+            Command::CopyBox { .. } | Command::SetBox { .. } | Command::Free { .. } => {
+                self.handle_memory_operation(id, command)
+            }
             Command::Record {
                 stream,
                 seq,
@@ -107,8 +123,19 @@ impl World {
                 record,
             } => {
                 let effect = Effect::Event { event, record };
-                self.submit(id, stream, Some(seq), Op::Marker, effect)
+                self.submit(id, stream, Some(seq), Op::Marker, effect)?;
+                Ok(())
             }
+            Command::Wait { .. } | Command::WriteValue { .. } | Command::WaitValue { .. } => {
+                self.handle_wait(id, command)
+            }
+            _ => Err(Violation),
+        }
+    }
+
+    /// Waits, and the values in memory that some are for.
+    fn handle_wait(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
+        match command {
             Command::Wait {
                 stream,
                 seq,
@@ -116,8 +143,79 @@ impl World {
                 other_seq,
             } => {
                 let op = self.wait_op(id, other, other_seq);
-                self.submit(id, stream, Some(seq), op, Effect::None)
+                self.submit(id, stream, Some(seq), op, Effect::None)?;
+                Ok(())
             }
+            Command::WriteValue {
+                stream,
+                seq,
+                to,
+                width_bytes,
+                value,
+            } => {
+                let effect = Effect::WriteValue {
+                    to,
+                    width_bytes,
+                    value,
+                };
+                self.submit(id, stream, Some(seq), Op::Marker, effect)?;
+                Ok(())
+            }
+            Command::WaitValue {
+                stream,
+                seq,
+                at,
+                width_bytes,
+                value,
+                until,
+            } => self.wait_for_value(id, stream, seq, (at, width_bytes, value, until)),
+            _ => Err(Violation),
+        }
+    }
+
+    /// Boxes, and the ends of allocations.
+    fn handle_memory_operation(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
+        match command {
+            Command::CopyBox {
+                stream,
+                seq,
+                direction,
+                to,
+                from,
+                extent,
+            } => {
+                let bytes = box_bytes(&extent)?;
+                let effect = Effect::CopyBox { to, from, extent };
+                self.copy(id, stream, seq, direction, bytes, effect)
+            }
+            Command::SetBox {
+                stream,
+                seq,
+                to,
+                width_bytes,
+                value,
+                extent,
+            } => {
+                let bytes = box_bytes(&extent)?;
+                let effect = Effect::SetBox {
+                    to,
+                    width_bytes,
+                    value,
+                    extent,
+                };
+                self.set(id, stream, seq, bytes, effect)
+            }
+            Command::Free {
+                stream,
+                seq,
+                address,
+            } => {
+                self.count_free(id);
+                let effect = Effect::Free { address };
+                self.submit(id, stream, Some(seq), Op::Marker, effect)
+                    .map(drop)
+            }
+            _ => Err(Violation),
         }
     }
 
@@ -169,17 +267,16 @@ impl World {
         priority: Option<i32>,
         effect: Effect,
     ) -> Result<(), Violation> {
-        let is_beside_others = self
-            .clients
-            .iter()
-            .filter(|(other, _)| **other != id)
-            .flat_map(|(_, client)| client.contexts.iter().flatten())
-            .any(|context| self.gpu.in_flight_kernels(context.id) > 0);
+        let is_beside_others = self.is_beside_others(id);
         match shape.check(self.gpu.device()) {
             Ok(()) => {
                 self.submit(id, slot, Some(seq), Op::Kernel { shape, priority }, effect)?;
                 let counters = self.counters(id);
                 counters.launches += 1;
+                if let Some(priority) = priority {
+                    // Decoding has clamped it, so that there are few.
+                    *counters.launches_by_priority.entry(priority).or_default() += 1;
+                }
                 counters.launches_beside_others += u64::from(is_beside_others);
                 Ok(())
             }
@@ -189,9 +286,19 @@ impl World {
                 let context = self.stream_mut(id, slot)?.context;
                 self.counters(id).faults += 1;
                 self.clients[&id].fail_context(context, refusal_code(&error));
-                self.submit(id, slot, Some(seq), Op::Marker, Effect::None)
+                self.submit(id, slot, Some(seq), Op::Marker, Effect::None)?;
+                Ok(())
             }
         }
+    }
+
+    /// Whether kernels of another process are submitted and incomplete.
+    pub(super) fn is_beside_others(&self, id: ClientId) -> bool {
+        self.clients
+            .iter()
+            .filter(|(other, _)| **other != id)
+            .flat_map(|(_, client)| client.contexts.iter().flatten())
+            .any(|context| self.gpu.in_flight_kernels(context.id) > 0)
     }
 
     fn copy(
@@ -241,26 +348,28 @@ impl World {
         }
     }
 
-    fn submit(
+    /// Gives an operation to the model, after what CUDA says it comes after; where it is there.
+    pub(super) fn submit(
         &mut self,
         id: ClientId,
         slot: u32,
         seq: Option<u64>,
         op: Op,
         effect: Effect,
-    ) -> Result<(), Violation> {
+    ) -> Result<(softgpu::StreamId, u64), Violation> {
         self.keep_legacy_order(id, slot)?;
         self.submit_alone(id, slot, seq, op, effect)
     }
 
-    fn submit_alone(
+    /// The same, after nothing but what the stream has.
+    pub(super) fn submit_alone(
         &mut self,
         id: ClientId,
         slot: u32,
         seq: Option<u64>,
         op: Op,
         effect: Effect,
-    ) -> Result<(), Violation> {
+    ) -> Result<(softgpu::StreamId, u64), Violation> {
         let now_ns = self.time.now_ns();
         let client = self.clients.get_mut(&id).ok_or(Violation)?;
         let stream = client.streams[slot as usize].as_mut().ok_or(Violation)?;
@@ -277,12 +386,12 @@ impl World {
             seq,
             effect,
         });
-        Ok(())
+        Ok((stream.id, gpu_seq))
     }
 
     /// Puts waits before an operation so that it comes after what CUDA's legacy stream says it
     /// comes after.
-    fn keep_legacy_order(&mut self, id: ClientId, slot: u32) -> Result<(), Violation> {
+    pub(super) fn keep_legacy_order(&mut self, id: ClientId, slot: u32) -> Result<(), Violation> {
         let stream = self.stream_mut(id, slot)?;
         let (context, kind) = (stream.context, stream.kind);
         match kind {
@@ -307,6 +416,7 @@ impl World {
                             Op::Wait { stream: other, seq },
                             Effect::None,
                         )
+                        .map(drop)
                     }
                     _ => Ok(()),
                 }
@@ -332,12 +442,12 @@ impl World {
         }
     }
 
-    fn stream_mut(&mut self, id: ClientId, slot: u32) -> Result<&mut Stream, Violation> {
+    pub(super) fn stream_mut(&mut self, id: ClientId, slot: u32) -> Result<&mut Stream, Violation> {
         let client = self.clients.get_mut(&id).ok_or(Violation)?;
         client.streams[slot as usize].as_mut().ok_or(Violation)
     }
 
-    fn counters(&mut self, id: ClientId) -> &mut Counters {
+    pub(super) fn counters(&mut self, id: ClientId) -> &mut Counters {
         self.labels.of(&self.clients[&id].label)
     }
 }
@@ -347,7 +457,13 @@ fn last_pending(stream: Option<&Stream>) -> Option<(softgpu::StreamId, u64)> {
     Some((stream.id, stream.pending.back()?.gpu_seq))
 }
 
-fn within_device(bytes: u64) -> Result<(), Violation> {
+fn box_bytes(extent: &Extent) -> Result<u64, Violation> {
+    extent.rows().ok_or(Violation)?;
+    let bytes = extent.bytes().ok_or(Violation)?;
+    within_device(bytes).map(|()| bytes)
+}
+
+pub(super) fn within_device(bytes: u64) -> Result<(), Violation> {
     if bytes <= DEVICE_SPAN_BYTES {
         Ok(())
     } else {
@@ -363,7 +479,7 @@ fn bytes_counter(counters: &mut Counters, direction: CopyDirection) -> &mut u64 
     }
 }
 
-fn refusal_code(error: &Error) -> u32 {
+pub(super) fn refusal_code(error: &Error) -> u32 {
     match error {
         Error::LaunchTooLarge { .. } => LAUNCH_OUT_OF_RESOURCES,
         _ => LAUNCH_FAILED,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use protocol::pages::BellPage;
-use protocol::segment::Mapping;
-use softgpu::wire::{DevicePage, HOST_ARENA_BYTES, HostArena, Reply, Request};
+use protocol::segment::{Access, Mapping};
+use softgpu::wire::{DEVICES, DevicePage, HOST_ARENA_BYTES, HostArena, Reply, Request};
 
+use super::monitor::sum;
 use super::{CLIENTS_MAX, ClientId, World};
 use crate::client::{Client, Context};
-use crate::device_memory::rounded_bytes;
+use crate::device_memory::{DeviceMemory, Window};
 use crate::shared::Shared;
 
 /// CUDA_ERROR_INVALID_VALUE.
@@ -29,13 +30,21 @@ impl World {
     pub(crate) fn add_client(
         &mut self,
         label: &str,
+        pid: Option<u32>,
         socket: Arc<OwnedFd>,
+        host: Option<OwnedFd>,
     ) -> io::Result<(ClientId, Reply, Vec<OwnedFd>)> {
         if self.clients.len() >= CLIENTS_MAX {
             return Err(io::Error::other("too many clients"));
         }
         let (page_fd, page) = Mapping::<Shared<DevicePage>>::create("softgpu-page")?;
-        let (host_fd, host) = Mapping::<Shared<HostArena>>::create("softgpu-host")?;
+        let (host_fd, host) = match host {
+            Some(fd) => {
+                let host = Mapping::<Shared<HostArena>>::open(&fd, Access::ReadWrite)?;
+                (fd, host)
+            }
+            None => Mapping::<Shared<HostArena>>::create("softgpu-host")?,
+        };
         let (bell_fd, bell) = Mapping::<BellPage>::create("softgpu-bell")?;
         bell.bell.key.store(self.time.bell_key(), Ordering::Relaxed);
         page.initialise();
@@ -46,8 +55,9 @@ impl World {
         let counters = self.labels.of(label);
         counters.processes += 1;
         counters.connected += 1;
-        self.clients
-            .insert(id, Client::new(label.to_owned(), page, bell, host, socket));
+        let (name, memory) = ((label.to_owned(), pid), self.memory.part());
+        let client = Client::new(name, memory, page, bell, host, socket);
+        self.clients.insert(id, client);
         let reply = Reply::Welcome {
             device: self.gpu.device().name.clone(),
             uuid: self.uuid,
@@ -65,29 +75,37 @@ impl World {
             return None;
         }
         let reply = match *request {
-            Request::Hello { .. } | Request::Stats => return None,
-            Request::MapHost { base } => self.map_host(id, base),
+            Request::Hello { .. } | Request::Stats | Request::Monitor => return None,
+            Request::MapHost { base, device_base } => self.map_host(id, base, device_base),
             Request::CreateContext => self.create_context(id),
             Request::DestroyContext { context } => self.destroy_context(id, context),
-            Request::Allocate { context, bytes } => self.allocate(id, context, bytes),
+            Request::Allocate { context, bytes } => self.allocate(id, context, bytes, Window::High),
             Request::Free { address } => self.free(id, address),
             Request::MemoryInfo => Ok(self.memory_info()),
+            Request::Memory(request) => self.handle_memory(id, request),
         };
         self.ring_doorbell();
         Some(reply.unwrap_or_else(|code| Reply::Refused { code }))
     }
 
-    fn client(&mut self, id: ClientId) -> &mut Client {
+    pub(super) fn client(&mut self, id: ClientId) -> &mut Client {
         self.clients
             .get_mut(&id)
             .expect("looked up before the request is handled")
     }
 
-    fn map_host(&mut self, id: ClientId, base: u64) -> Result<Reply, u32> {
-        if base == 0 || base.checked_add(HOST_ARENA_BYTES).is_none() {
+    fn map_host(&mut self, id: ClientId, base: u64, device_base: u64) -> Result<Reply, u32> {
+        let is_known = (0..DEVICES).any(|index| softgpu::wire::device_base(index) == device_base);
+        if base == 0 || base.checked_add(HOST_ARENA_BYTES).is_none() || !is_known {
             return Err(INVALID_VALUE);
         }
-        self.client(id).space.host_base = base;
+        let space = &mut self.client(id).space;
+        // What was allocated would be lost.
+        if !space.device.is_unused() {
+            return Err(INVALID_VALUE);
+        }
+        space.host_base = base;
+        space.device = DeviceMemory::at(device_base);
         Ok(Reply::Done)
     }
 
@@ -112,11 +130,15 @@ impl World {
         let context = self.client(id).contexts[slot as usize]
             .take()
             .ok_or(INVALID_CONTEXT)?;
+        let used = self.gpu.utilisation_of(context.id);
+        let gone = &mut self.client(id).used_gone;
+        *gone = sum(*gone, used);
         self.gpu
             .destroy_context(now_ns, context.id)
             .map_err(|_| INVALID_CONTEXT)?;
         let client = self.client(id);
-        let freed_bytes = client.space.device.free_context(slot);
+        let freed = client.space.device.remove_context(slot);
+        client.holdings.forget_context(slot, &freed);
         let mut gone = Vec::new();
         let mut must_ring = false;
         for stream_slot in client.streams_of(slot) {
@@ -136,48 +158,13 @@ impl World {
         for stream in gone {
             self.streams.remove(&stream);
         }
-        self.used_bytes -= freed_bytes;
-        Ok(Reply::Done)
-    }
-
-    fn allocate(&mut self, id: ClientId, context: u32, asked_bytes: u64) -> Result<Reply, u32> {
-        let total_bytes = self.gpu.device().memory_bytes;
-        let used_bytes = self.used_bytes;
-        let client = self.client(id);
-        if client.contexts[context as usize].is_none() {
-            return Err(INVALID_CONTEXT);
-        }
-        if asked_bytes == 0 {
-            return Err(INVALID_VALUE);
-        }
-        let address = rounded_bytes(asked_bytes)
-            .filter(|&bytes| bytes <= total_bytes - used_bytes)
-            .and_then(|bytes| Some((client.space.device.allocate(context, bytes)?, bytes)));
-        let label = client.label.clone();
-        let counters = self.labels.of(&label);
-        let Some((address, bytes)) = address else {
-            counters.allocations_refused += 1;
-            return Err(OUT_OF_MEMORY);
-        };
-        counters.allocations += 1;
-        counters.allocated_bytes += asked_bytes;
-        self.used_bytes += bytes;
-        Ok(Reply::Allocated { address })
-    }
-
-    fn free(&mut self, id: ClientId, address: u64) -> Result<Reply, u32> {
-        let client = self.client(id);
-        let bytes = client.space.device.free(address).ok_or(INVALID_VALUE)?;
-        let label = client.label.clone();
-        self.labels.of(&label).frees += 1;
-        self.used_bytes -= bytes;
         Ok(Reply::Done)
     }
 
     fn memory_info(&self) -> Reply {
         let total_bytes = self.gpu.device().memory_bytes;
         Reply::Memory {
-            free_bytes: total_bytes - self.used_bytes,
+            free_bytes: total_bytes - self.memory.used_bytes(),
             total_bytes,
         }
     }

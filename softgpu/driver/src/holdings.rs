@@ -1,0 +1,104 @@
+//! What the application has of memory besides addresses: pools, handles, address space, arrays,
+//! registered host memory, what it opened of other processes.
+
+use std::collections::HashMap;
+
+use abi::types::CUDA_ARRAY3D_DESCRIPTOR;
+use abi::types::CUmemAllocFlags;
+
+use crate::managed::Advice;
+use crate::ranges::Ranges;
+use crate::tables::Point;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Holdings {
+    pub(crate) pools: HashMap<u64, Pool>,
+    /// Handle of each device's default pool, once somebody asked for it.
+    pub(crate) default_pools: HashMap<usize, u64>,
+    /// Handle of each device's current pool, where it is not the default.
+    pub(crate) current_pools: HashMap<usize, u64>,
+    /// Frees that are on their way in some stream.
+    pub(crate) freeing: Vec<Point>,
+    pub(crate) handles: HashMap<u64, Physical>,
+    /// Address space without memory.
+    pub(crate) reserved: Ranges<()>,
+    pub(crate) arrays: HashMap<u64, Array>,
+    pub(crate) mipmaps: HashMap<u64, Mipmap>,
+    /// Host memory of the application that is registered.
+    pub(crate) registered: Ranges<Registered>,
+    /// Memory of other processes: first address of each, how often it was opened.
+    pub(crate) opened: HashMap<u128, (u64, u32)>,
+    /// Devices whose addresses below 4 GiB this process keeps off.
+    pub(crate) low: Vec<usize>,
+    /// What was said about managed memory, by its first address.
+    pub(crate) advice: HashMap<u64, Vec<Advice>>,
+}
+
+/// A pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pool {
+    pub(crate) device: usize,
+    /// Its number at the server.
+    pub(crate) number: u64,
+    pub(crate) threshold: u64,
+    /// Attributes 1 to 3, see `CUmemPool_attribute`: kept, as nothing here depends on them.
+    pub(crate) reuse: [i32; 3],
+}
+
+/// Physical memory by name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Physical {
+    pub(crate) device: usize,
+    /// Its number at the server.
+    pub(crate) number: u64,
+    pub(crate) bytes: u64,
+    pub(crate) wishes: Wishes,
+    /// How often it must be released.
+    pub(crate) names: u64,
+}
+
+/// What was asked of physical memory besides its size and place.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wishes {
+    pub(crate) handle_types: u32,
+    pub(crate) flags: CUmemAllocFlags,
+}
+
+/// An array, or a level of a mipmapped one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Array {
+    pub(crate) context: u64,
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    /// Where its elements lie on the device, row after row without gaps.
+    pub(crate) start: u64,
+    /// The mipmapped array that it is a level of; such an array cannot be destroyed alone.
+    pub(crate) parent: Option<u64>,
+}
+
+/// A mipmapped array.
+#[derive(Clone, Debug)]
+pub(crate) struct Mipmap {
+    pub(crate) context: u64,
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    pub(crate) start: u64,
+    /// Handles of its levels, 0 for one that nobody asked for.
+    pub(crate) levels: Vec<u64>,
+}
+
+/// Host memory that is registered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registered {
+    pub(crate) context: u64,
+    pub(crate) id: u64,
+    pub(crate) flags: u32,
+}
+
+impl Holdings {
+    /// Forgets what belongs to a context.
+    pub(crate) fn forget_context(&mut self, context: u64) {
+        self.arrays.retain(|_, array| array.context != context);
+        self.mipmaps.retain(|_, mipmap| mipmap.context != context);
+        self.registered.retain(|host| host.context != context);
+    }
+}

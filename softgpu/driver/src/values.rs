@@ -1,0 +1,200 @@
+//! Values in memory that streams wait for and write, one by one or in batches.
+
+use abi::types::{
+    CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamWaitValue_flags,
+    CUstreamWriteValue_flags,
+};
+use softgpu::wire::{Command, Until};
+
+use crate::cost::QUERY_HOST_NS;
+use crate::driver::Driver;
+use crate::memory::Place;
+use crate::tables::{Point, Stream};
+
+/// Most operations of a batch (CUDA driver API, `cuStreamBatchMemOp`).
+pub(crate) const BATCH_MAX: u32 = 256;
+
+/// One operation, checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Wait {
+        at: u64,
+        width_bytes: u32,
+        value: u64,
+        until: Until,
+    },
+    Write {
+        to: u64,
+        width_bytes: u32,
+        value: u64,
+    },
+    /// Streams of the software GPU are in order with memory anyway.
+    Barrier,
+}
+
+impl Driver {
+    /// Whether a wait can be made.
+    pub(crate) fn check_wait(
+        &self,
+        at: u64,
+        width_bytes: u32,
+        value: u64,
+        flags: u32,
+    ) -> Result<Operation, CUresult> {
+        self.check_value(at, width_bytes)?;
+        if flags & CUstreamWaitValue_flags::FLUSH.0 != 0 {
+            // As cuDeviceGetAttribute says of it.
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        Ok(Operation::Wait {
+            at,
+            width_bytes,
+            value,
+            until: Until::from_number(flags.into()).ok_or(CUresult::INVALID_VALUE)?,
+        })
+    }
+
+    /// Whether a write can be made.
+    pub(crate) fn check_write(
+        &self,
+        to: u64,
+        width_bytes: u32,
+        value: u64,
+        flags: u32,
+    ) -> Result<Operation, CUresult> {
+        self.check_value(to, width_bytes)?;
+        if CUstreamWriteValue_flags(flags).name().is_none() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Ok(Operation::Write {
+            to,
+            width_bytes,
+            value,
+        })
+    }
+
+    /// Whether an operation of a batch can be made.
+    pub(crate) fn check_batched(
+        &self,
+        operation: &CUstreamBatchMemOpParams,
+    ) -> Result<Operation, CUresult> {
+        let CUstreamBatchMemOpParams {
+            address,
+            value,
+            flags,
+            ..
+        } = *operation;
+        let low = value & u64::from(u32::MAX);
+        match operation.operation {
+            CUstreamBatchMemOpType::WAIT_VALUE_32 => self.check_wait(address, 4, low, flags),
+            CUstreamBatchMemOpType::WAIT_VALUE_64 => self.check_wait(address, 8, value, flags),
+            CUstreamBatchMemOpType::WRITE_VALUE_32 => self.check_write(address, 4, low, flags),
+            CUstreamBatchMemOpType::WRITE_VALUE_64 => self.check_write(address, 8, value, flags),
+            CUstreamBatchMemOpType::BARRIER if operation.flags_of_barrier <= 1 => {
+                Ok(Operation::Barrier)
+            }
+            CUstreamBatchMemOpType::FLUSH_REMOTE_WRITES => Err(CUresult::NOT_SUPPORTED),
+            _ => Err(CUresult::INVALID_VALUE),
+        }
+    }
+
+    fn check_value(&self, address: u64, width_bytes: u32) -> Result<(), CUresult> {
+        let is_aligned = address.is_multiple_of(width_bytes.into());
+        if !is_aligned || self.place(address, width_bytes.into())? == Place::Pageable {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// Puts operations on a stream, in order.
+    pub(crate) fn put_operations(
+        &self,
+        stream: &Stream,
+        operations: &[Operation],
+    ) -> Result<(), CUresult> {
+        for operation in operations {
+            self.put_operation(stream, operation)?;
+        }
+        self.link.spend(QUERY_HOST_NS);
+        Ok(())
+    }
+
+    fn put_operation(
+        &self,
+        stream: &Stream,
+        operation: &Operation,
+    ) -> Result<Option<Point>, CUresult> {
+        let slot = stream.slot;
+        let put = |make: &dyn Fn(u64) -> Command| self.submit(stream, make).map(Some);
+        match *operation {
+            Operation::Barrier => Ok(None),
+            Operation::Wait {
+                at,
+                width_bytes,
+                value,
+                until,
+            } => put(&|seq| Command::WaitValue {
+                stream: slot,
+                seq,
+                at,
+                width_bytes,
+                value,
+                until,
+            }),
+            Operation::Write {
+                to,
+                width_bytes,
+                value,
+            } => put(&|seq| Command::WriteValue {
+                stream: slot,
+                seq,
+                to,
+                width_bytes,
+                value,
+            }),
+        }
+    }
+
+    /// Lets a stream wait for a point in a stream of another device. Their servers know nothing of
+    /// each other, so a thread of ours waits for the one and writes what the other waits for.
+    pub(crate) fn wait_across(
+        &'static self,
+        stream: &Stream,
+        point: Point,
+    ) -> Result<(), CUresult> {
+        let Some(base) = self.host_base() else {
+            return Ok(());
+        };
+        let offset = self.stage(8)?;
+        let write = move |value: u64| {
+            if let Some(host) = self.host() {
+                host.write(offset, &value.to_le_bytes());
+            }
+        };
+        write(0);
+        let wait = Operation::Wait {
+            at: base + offset,
+            width_bytes: 8,
+            value: 1,
+            until: Until::Equal,
+        };
+        let put = self.put_operation(stream, &wait);
+        match put {
+            Ok(Some(until)) => self.staged_until(offset, until),
+            other => {
+                self.unstage(offset);
+                return other.map(drop);
+            }
+        }
+        let reach = move || {
+            // Of a server that is gone nothing will come; then the stream need not wait either.
+            let _ = self.link.wait(point.stream, point.seq);
+            write(1);
+        };
+        let thread = std::thread::Builder::new().name("softgpu-wait".into());
+        if thread.spawn(reach).is_err() {
+            reach();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! Links the library as NVIDIA's management library is linked.
+
+fn main() {
+    // Programs look it up by this name.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");
+    println!("cargo:rerun-if-changed=build.rs");
+}

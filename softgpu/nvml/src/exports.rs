@@ -1,0 +1,401 @@
+//! The C functions of nvml.h that the stand-in has. Others are no symbols of it, which clients take
+//! as they take an older library.
+//!
+//! Each is a door (`crate::library`) around a few words; what is answered is decided in
+//! `crate::device` and `crate::usage`. Parameter types are those of `crate::raw`, so that no
+//! function here touches the application's memory.
+
+use std::ffi::{c_char, c_uint, c_ulonglong};
+
+use protocol::clock;
+
+use crate::code::{Code, Outcome};
+use crate::device::{
+    Clock, DRIVER_VERSION, NVML_VERSION, architecture, by_pci, by_uuid, can_be_divided,
+};
+use crate::library::{Gpu, Handle, enter, enter_device, enter_early, initialise, shut_down};
+use crate::link::unix_us;
+use crate::raw::{Out, Text};
+use crate::types::{
+    EventData, FieldValue, Memory, MemoryV2, PciInfo, PciInfoV1, PciInfoV2, ProcessInfo,
+    ProcessInfoV1, ProcessUtilizationSample, Sample, Utilization, struct_version,
+};
+use crate::usage::{self, Sampled};
+
+/// Defines exported functions. `early ||` runs always, `|gpus|` once the library is initialised,
+/// `device |gpu|` with the device that the first argument, `device`, names.
+macro_rules! exports {
+    () => {};
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
+        define! { $name($($arg: $type),*) enter_early(move || $body) }
+        exports! { $($rest)* }
+    };
+    ($name:ident($device:ident: Handle $(, $arg:ident: $type:ty)* $(,)?) device |$gpu:pat_param| $body:expr;
+        $($rest:tt)*) => {
+        define! { $name($device: Handle $(, $arg: $type)*) enter_device($device, move |$gpu| $body) }
+        exports! { $($rest)* }
+    };
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) |$gpus:pat_param| $body:expr; $($rest:tt)*) => {
+        define! { $name($($arg: $type),*) enter(move |$gpus| $body) }
+        exports! { $($rest)* }
+    };
+}
+
+macro_rules! define {
+    ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
+        // SAFETY: nothing else in the process that loads NVML has this name; that is what loading
+        // it means.
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $type),*) -> Code {
+            $body
+        }
+    };
+}
+
+/// Several names of one function.
+macro_rules! versions {
+    (@each [$($name:ident)*] $rest:tt) => { $(versions! { @one $name $rest })* };
+    (@one $name:ident [$($rest:tt)*]) => { exports! { $name $($rest)*; } };
+    ($($name:ident)* ($($args:tt)*) $($body:tt)*) => {
+        versions! { @each [$($name)*] [($($args)*) $($body)*] }
+    };
+}
+
+/// Calls about a device that answer NVML_ERROR_NOT_SUPPORTED whatever their further arguments,
+/// which these functions do not take from where the caller put them.
+macro_rules! not_supported {
+    ($($name:ident)*) => {
+        $(exports! { $name(device: Handle) device |_| Err(Code::NOT_SUPPORTED); })*
+    };
+}
+
+versions! { nvmlInit nvmlInit_v2() early || initialise() }
+exports! {
+    // The flags allow that there are no devices, or that none is attached; neither is so.
+    nvmlInitWithFlags(_flags: c_uint) early || initialise();
+    nvmlShutdown() early || shut_down();
+}
+
+/// `nvmlErrorString`; needs no initialised library.
+// SAFETY: as of the others.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
+    result.text().as_ptr()
+}
+
+// The system. Versions are also told before nvmlInit, as the reference says.
+exports! {
+    nvmlSystemGetDriverVersion(version: Out<c_char>, length: c_uint) |_|
+        version.set_text(length, DRIVER_VERSION);
+    nvmlSystemGetNVMLVersion(version: Out<c_char>, length: c_uint) early ||
+        version.set_text(length, NVML_VERSION);
+    nvmlSystemGetProcessName(pid: c_uint, name: Out<c_char>, length: c_uint) |_|
+        process_name(pid, &name, length);
+    nvmlUnitGetCount(count: Out<c_uint>) |_| count.set(0);
+}
+versions! {
+    nvmlSystemGetCudaDriverVersion nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) early ||
+        version.set(softgpu::CUDA_VERSION)
+}
+
+// Devices.
+versions! {
+    nvmlDeviceGetCount nvmlDeviceGetCount_v2(count: Out<c_uint>) |gpus|
+        count.set(gpus.len() as c_uint)
+}
+versions! {
+    nvmlDeviceGetHandleByIndex nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<Handle>)
+        |gpus| device.set(gpus.get(index as usize).ok_or(Code::INVALID_ARGUMENT)?.handle())
+}
+versions! {
+    nvmlDeviceGetHandleByPciBusId nvmlDeviceGetHandleByPciBusId_v2(
+        address: Text, device: Out<Handle>
+    ) |gpus| device.set(by_pci(gpus, &address.to_string()?)?.handle())
+}
+exports! {
+    nvmlDeviceGetHandleByUUID(uuid: Text, device: Out<Handle>) |gpus|
+        device.set(by_uuid(gpus, &uuid.to_string()?)?.handle());
+    nvmlDeviceGetIndex(device: Handle, index: Out<c_uint>) device |gpu| index.set(gpu.place);
+    nvmlDeviceGetMinorNumber(device: Handle, minor: Out<c_uint>) device |gpu| minor.set(gpu.place);
+    nvmlDeviceGetName(device: Handle, name: Out<c_char>, length: c_uint) device |gpu|
+        name.set_text(length, &gpu.device.name);
+    nvmlDeviceGetUUID(device: Handle, uuid: Out<c_char>, length: c_uint) device |gpu|
+        uuid.set_text(length, &gpu.uuid());
+    // NVML_BRAND_UNKNOWN: it is none of NVIDIA's.
+    nvmlDeviceGetBrand(device: Handle, brand: Out<c_uint>) device |_| brand.set(0);
+    nvmlDeviceGetBoardId(device: Handle, board: Out<c_uint>) device |gpu| board.set(gpu.bus() << 8);
+    nvmlDeviceGetMultiGpuBoard(device: Handle, is_multi: Out<c_uint>) device |_| is_multi.set(0);
+    nvmlDeviceOnSameBoard(device: Handle, other: Handle, is_same: Out<i32>) |gpus| {
+        let is_known = |handle| gpus.iter().any(|gpu| gpu.handle() == handle);
+        if !is_known(device) || !is_known(other) {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        is_same.set(i32::from(device == other))
+    };
+    nvmlDeviceGetArchitecture(device: Handle, number: Out<c_uint>) device |gpu|
+        number.set(architecture(&gpu.device));
+    nvmlDeviceGetCudaComputeCapability(device: Handle, major: Out<i32>, minor: Out<i32>)
+        device |gpu| {
+            let capability = gpu.device.compute_capability;
+            if minor.is_null() {
+                return Err(Code::INVALID_ARGUMENT);
+            }
+            major.set(capability.major as i32)?;
+            minor.set(capability.minor as i32)
+        };
+    nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<c_uint>) device |gpu|
+        cores.set(gpu.device.sms * gpu.device.fp32_per_clk_per_sm);
+    nvmlDeviceGetPciInfo(device: Handle, pci: Out<PciInfoV1>) device |gpu| pci.set(gpu.pci().v1);
+    nvmlDeviceGetPciInfo_v2(device: Handle, pci: Out<PciInfoV2>) device |gpu| pci.set(gpu.pci_v2());
+    nvmlDeviceGetPciInfo_v3(device: Handle, pci: Out<PciInfo>) device |gpu| pci.set(gpu.pci());
+}
+
+// Memory and utilisation.
+exports! {
+    nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) device |gpu| {
+        memory.set(usage::memory(&gpu.ask()?, gpu.device.memory_bytes))
+    };
+    nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: Out<MemoryV2>) device |gpu| {
+        let version = Out::version_of(&memory)?;
+        if version != struct_version::<MemoryV2>(2) {
+            return Err(Code::ARGUMENT_VERSION_MISMATCH);
+        }
+        let Memory { total, free, used } = usage::memory(&gpu.ask()?, gpu.device.memory_bytes);
+        // The software GPU keeps nothing for itself.
+        memory.set(MemoryV2 { version, total, reserved: 0, free, used })
+    };
+    nvmlDeviceGetUtilizationRates(device: Handle, rates: Out<Utilization>) device |gpu|
+        rates.set(usage::utilisation(&gpu.ask()?));
+    nvmlDeviceGetSamples(
+        device: Handle, kind: c_uint, last_seen_us: c_ulonglong, value_type: Out<c_uint>,
+        count: Out<c_uint>, samples: Out<Sample>
+    ) device |gpu| {
+        let sampled = Sampled::from_number(kind)?;
+        let room = count.get()?;
+        let told = usage::samples(&gpu.ask()?, sampled, unix_us(), last_seen_us)?;
+        // NVML_VALUE_TYPE_UNSIGNED_INT.
+        value_type.set(1)?;
+        // Without a place the call asks how many there are.
+        if samples.is_null() {
+            return count.set(told.len() as c_uint);
+        }
+        // Between that and now more may have come; the newest are left for the next call.
+        let told = &told[..told.len().min(room as usize)];
+        samples.set_all(told)?;
+        count.set(told.len() as c_uint)
+    };
+}
+
+// Processes.
+versions! {
+    nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetComputeRunningProcesses_v3(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfo>
+    ) device |gpu| list(&usage::processes(&gpu.ask()?), &count, &infos)
+}
+versions! {
+    nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfo>
+    ) device |gpu| list(&mps_processes(gpu)?, &count, &infos)
+}
+versions! {
+    nvmlDeviceGetGraphicsRunningProcesses_v2 nvmlDeviceGetGraphicsRunningProcesses_v3(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfo>
+    ) device |_| list(&[], &count, &infos)
+}
+exports! {
+    nvmlDeviceGetComputeRunningProcesses(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+    ) device |gpu| list(&old(&usage::processes(&gpu.ask()?)), &count, &infos);
+    nvmlDeviceGetMPSComputeRunningProcesses(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+    ) device |gpu| list(&old(&mps_processes(gpu)?), &count, &infos);
+    nvmlDeviceGetGraphicsRunningProcesses(
+        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+    ) device |_| list(&[], &count, &infos);
+    nvmlDeviceGetProcessUtilization(
+        device: Handle, samples: Out<ProcessUtilizationSample>, count: Out<c_uint>,
+        last_seen_us: c_ulonglong
+    ) device |gpu| {
+        count.get()?;
+        let told = usage::process_samples(&gpu.ask()?, unix_us(), last_seen_us)?;
+        list(&told, &count, &samples)
+    };
+}
+
+// Clocks, power, state.
+exports! {
+    nvmlDeviceGetClockInfo(device: Handle, kind: c_uint, mhz: Out<c_uint>) device |gpu|
+        mhz.set(Clock::from_number(kind)?.mhz(&gpu.device)?);
+    nvmlDeviceGetMaxClockInfo(device: Handle, kind: c_uint, mhz: Out<c_uint>) device |gpu|
+        mhz.set(Clock::from_number(kind)?.mhz(&gpu.device)?);
+    nvmlDeviceGetClock(device: Handle, kind: c_uint, id: c_uint, mhz: Out<c_uint>) device |gpu| {
+        let clock = Clock::from_number(kind)?;
+        match id {
+            // Now, and at most.
+            0 | 3 => mhz.set(clock.mhz(&gpu.device)?),
+            // Clocks that an application asks for.
+            1 | 2 => Err(Code::NOT_SUPPORTED),
+            _ => Err(Code::INVALID_ARGUMENT),
+        }
+    };
+    // NVML_PSTATE_0: it has one frequency, its highest.
+    nvmlDeviceGetPerformanceState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
+    nvmlDeviceGetPowerState(device: Handle, state: Out<c_uint>) device |_| state.set(0);
+    // The server keeps the device initialised while nobody uses it, which is what the mode means.
+    nvmlDeviceGetPersistenceMode(device: Handle, mode: Out<c_uint>) device |_| mode.set(1);
+    // NVML_COMPUTEMODE_DEFAULT: any number of contexts.
+    nvmlDeviceGetComputeMode(device: Handle, mode: Out<c_uint>) device |_| mode.set(0);
+    nvmlDeviceGetDisplayMode(device: Handle, is_on: Out<c_uint>) device |_| is_on.set(0);
+    nvmlDeviceGetDisplayActive(device: Handle, is_on: Out<c_uint>) device |_| is_on.set(0);
+    nvmlDeviceGetVirtualizationMode(device: Handle, mode: Out<c_uint>) device |_| mode.set(0);
+    nvmlDeviceGetAccountingMode(device: Handle, is_on: Out<c_uint>) device |_| is_on.set(0);
+}
+versions! {
+    nvmlDeviceGetPowerManagementLimit nvmlDeviceGetPowerManagementDefaultLimit
+    nvmlDeviceGetEnforcedPowerLimit(device: Handle, mw: Out<c_uint>) device |gpu|
+        mw.set(gpu.device.tdp_w * 1000)
+}
+
+// MIG: never divided.
+exports! {
+    nvmlDeviceGetMigMode(device: Handle, current: Out<c_uint>, pending: Out<c_uint>) device |gpu| {
+        if !can_be_divided(&gpu.device) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if pending.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        current.set(0)?;
+        pending.set(0)
+    };
+    nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: Out<c_uint>) device |_| count.set(0);
+    nvmlDeviceIsMigDeviceHandle(device: Handle, is_mig: Out<c_uint>) device |_| is_mig.set(0);
+    nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, _index: c_uint, mig: Out<Handle>)
+        device |_| Err(if mig.is_null() { Code::INVALID_ARGUMENT } else { Code::NOT_FOUND });
+}
+
+// Events: there are none, so a wait for one takes its time.
+exports! {
+    nvmlEventSetCreate(set: Out<usize>) |_| set.set(EVENT_SET);
+    nvmlEventSetFree(set: usize) |_| check_event_set(set);
+    nvmlDeviceGetSupportedEventTypes(device: Handle, types: Out<c_ulonglong>) device |_|
+        types.set(0);
+    nvmlDeviceRegisterEvents(device: Handle, types: c_ulonglong, set: usize) device |_| {
+        check_event_set(set)?;
+        if types == 0 { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+    };
+}
+versions! {
+    nvmlEventSetWait nvmlEventSetWait_v2(set: usize, data: Out<EventData>, timeout_ms: c_uint)
+        |_| wait(set, &data, timeout_ms)
+}
+
+exports! {
+    nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) device |_| {
+        let count = usize::try_from(count).map_err(|_| Code::INVALID_ARGUMENT)?;
+        if count == 0 || values.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // Each value has a result of its own.
+        (0..count).try_for_each(|index| {
+            let mut value = values.at(index)?;
+            value.nvml_return = Code::NOT_SUPPORTED.0;
+            values.set_at(index, value)
+        })
+    };
+}
+
+not_supported! {
+    nvmlDeviceGetApplicationsClock nvmlDeviceGetAttributes nvmlDeviceGetAttributes_v2
+    nvmlDeviceGetAutoBoostedClocksEnabled nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetBoardPartNumber
+    nvmlDeviceGetComputeInstanceId nvmlDeviceGetCurrPcieLinkGeneration
+    nvmlDeviceGetCurrPcieLinkWidth nvmlDeviceGetCurrentClocksEventReasons
+    nvmlDeviceGetCurrentClocksThrottleReasons nvmlDeviceGetDecoderUtilization
+    nvmlDeviceGetDefaultApplicationsClock nvmlDeviceGetDefaultEccMode
+    nvmlDeviceGetDetailedEccErrors nvmlDeviceGetDeviceHandleFromMigDeviceHandle
+    nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v2 nvmlDeviceGetEccMode
+    nvmlDeviceGetEncoderCapacity nvmlDeviceGetEncoderStats nvmlDeviceGetEncoderUtilization
+    nvmlDeviceGetFanSpeed nvmlDeviceGetFanSpeed_v2 nvmlDeviceGetGpuInstanceId
+    nvmlDeviceGetGpuOperationMode nvmlDeviceGetInforomConfigurationChecksum
+    nvmlDeviceGetInforomImageVersion nvmlDeviceGetInforomVersion nvmlDeviceGetJpgUtilization
+    nvmlDeviceGetMaxPcieLinkGeneration nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMemoryBusWidth
+    nvmlDeviceGetMemoryErrorCounter nvmlDeviceGetMinMaxFanSpeed nvmlDeviceGetNumFans
+    nvmlDeviceGetNvLinkState nvmlDeviceGetOfaUtilization nvmlDeviceGetPcieReplayCounter
+    nvmlDeviceGetPcieSpeed nvmlDeviceGetPcieThroughput nvmlDeviceGetPowerManagementLimitConstraints
+    nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerSource nvmlDeviceGetPowerUsage
+    nvmlDeviceGetRemappedRows nvmlDeviceGetRetiredPages nvmlDeviceGetSerial
+    nvmlDeviceGetSupportedClocksThrottleReasons nvmlDeviceGetSupportedGraphicsClocks
+    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold
+    nvmlDeviceGetTemperatureV nvmlDeviceGetThermalSettings nvmlDeviceGetTotalEccErrors
+    nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetVbiosVersion nvmlDeviceGetViolationStatus
+    nvmlDeviceSetAccountingMode nvmlDeviceSetApplicationsClocks nvmlDeviceSetComputeMode
+    nvmlDeviceSetEccMode nvmlDeviceSetGpuLockedClocks nvmlDeviceSetMemoryLockedClocks
+    nvmlDeviceSetMigMode nvmlDeviceSetPersistenceMode nvmlDeviceSetPowerManagementLimit
+    nvmlDeviceResetGpuLockedClocks nvmlDeviceResetMemoryLockedClocks
+}
+
+/// `nvmlEventSet_t` of every set: they are all empty.
+const EVENT_SET: usize = 0x6770_7565;
+
+fn check_event_set(set: usize) -> Outcome {
+    if set == EVENT_SET {
+        Ok(())
+    } else {
+        Err(Code::INVALID_ARGUMENT)
+    }
+}
+
+fn wait(set: usize, data: &Out<EventData>, timeout_ms: c_uint) -> Outcome {
+    check_event_set(set)?;
+    if data.is_null() {
+        return Err(Code::INVALID_ARGUMENT);
+    }
+    // The caller's real time, whatever the device's is.
+    let clock = clock::Clock::monotonic();
+    clock.sleep_until(clock.now_ns() + u64::from(timeout_ms) * 1_000_000);
+    Err(Code::TIMEOUT)
+}
+
+/// Tells how many there are; and which, if there is room for all.
+fn list<T: Copy>(all: &[T], count: &Out<c_uint>, places: &Out<T>) -> Outcome {
+    let room = count.get()?;
+    count.set(all.len() as c_uint)?;
+    if (room as usize) < all.len() {
+        return Err(Code::INSUFFICIENT_SIZE);
+    }
+    places.set_all(all)
+}
+
+/// The processes that compute side by side with others.
+fn mps_processes(gpu: &Gpu) -> Outcome<Vec<ProcessInfo>> {
+    let monitor = gpu.ask()?;
+    Ok(if monitor.is_mps {
+        usage::processes(&monitor)
+    } else {
+        Vec::new()
+    })
+}
+
+fn old(processes: &[ProcessInfo]) -> Vec<ProcessInfoV1> {
+    let processes = processes.iter();
+    processes
+        .map(|process| ProcessInfoV1 {
+            pid: process.pid,
+            used_gpu_memory: process.used_gpu_memory,
+        })
+        .collect()
+}
+
+/// The first word of a process's command line, cut to the room there is.
+fn process_name(pid: c_uint, name: &Out<c_char>, length: c_uint) -> Outcome {
+    if length == 0 || name.is_null() {
+        return Err(Code::INVALID_ARGUMENT);
+    }
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| Code::NOT_FOUND)?;
+    let first = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(first);
+    name.set_text(
+        length,
+        &text[..text.floor_char_boundary(length as usize - 1)],
+    )
+}

@@ -1,0 +1,129 @@
+//! The initialised library, and the one way into it: is it initialised, which device is meant, and
+//! nothing escapes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use softgpu::Device;
+use softgpu::wire::Monitor;
+
+use crate::code::{Code, Outcome};
+use crate::link;
+
+static LIBRARY: Mutex<Library> = Mutex::new(Library {
+    users: 0,
+    gpus: None,
+});
+
+/// What `nvmlInit` makes.
+struct Library {
+    /// Calls of `nvmlInit` that no `nvmlShutdown` has answered.
+    users: u64,
+    /// All devices of the machine, while there are users.
+    gpus: Option<Arc<Vec<Gpu>>>,
+}
+
+/// What of a device never changes.
+#[derive(Clone, Debug)]
+pub(crate) struct Gpu {
+    pub(crate) device: Device,
+    pub(crate) uuid: [u8; 16],
+    /// Its index, which its PCI address and its minor number follow.
+    pub(crate) place: u32,
+    socket: PathBuf,
+}
+
+/// `nvmlDevice_t`: a number that is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Handle(usize);
+
+/// The first handle; neither null nor a number that comes by accident.
+const HANDLE_FIRST: usize = 0x6770_7500;
+
+impl Gpu {
+    pub(crate) fn handle(&self) -> Handle {
+        Handle(HANDLE_FIRST + self.place as usize)
+    }
+
+    /// The present, as its server says it.
+    pub(crate) fn ask(&self) -> Outcome<Monitor> {
+        let monitor = link::ask(&self.socket).map_err(|_| Code::GPU_IS_LOST)?;
+        // Another server at the same socket is another device.
+        if monitor.uuid == self.uuid {
+            Ok(monitor)
+        } else {
+            Err(Code::GPU_IS_LOST)
+        }
+    }
+}
+
+/// `nvmlInit`.
+pub(crate) fn initialise() -> Outcome {
+    let mut library = LIBRARY.lock();
+    if library.gpus.is_none() {
+        let gpus = connect().map_err(|reason| {
+            // A tool only says "driver not loaded"; this says why.
+            eprintln!("softgpu libnvidia-ml.so.1: {reason}");
+            Code::DRIVER_NOT_LOADED
+        })?;
+        library.gpus = Some(Arc::new(gpus));
+    }
+    library.users += 1;
+    Ok(())
+}
+
+/// `nvmlShutdown`.
+pub(crate) fn shut_down() -> Outcome {
+    let mut library = LIBRARY.lock();
+    library.users = library.users.checked_sub(1).ok_or(Code::UNINITIALIZED)?;
+    if library.users == 0 {
+        library.gpus = None;
+    }
+    Ok(())
+}
+
+fn connect() -> Result<Vec<Gpu>, String> {
+    (0..)
+        .zip(link::sockets()?)
+        .map(|(place, socket)| {
+            let monitor = link::ask(&socket)?;
+            Ok(Gpu {
+                device: Device::by_name(&monitor.device).map_err(|error| error.to_string())?,
+                uuid: monitor.uuid,
+                place,
+                socket,
+            })
+        })
+        .collect()
+}
+
+/// Runs a call that needs no initialised library.
+pub(crate) fn enter_early(call: impl FnOnce() -> Outcome) -> Code {
+    // A panic is a bug of ours; it must not unwind into C.
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => Code::SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => Code::UNKNOWN,
+    }
+}
+
+/// Runs a call that does.
+pub(crate) fn enter(call: impl FnOnce(&[Gpu]) -> Outcome) -> Code {
+    enter_early(|| {
+        // Not held during the call, which may ask a server.
+        let gpus = LIBRARY.lock().gpus.clone();
+        call(&gpus.ok_or(Code::UNINITIALIZED)?)
+    })
+}
+
+/// Runs a call about a device.
+pub(crate) fn enter_device(handle: Handle, call: impl FnOnce(&Gpu) -> Outcome) -> Code {
+    enter(|gpus| {
+        let mut all = gpus.iter();
+        let gpu = all.find(|gpu| gpu.handle() == handle);
+        call(gpu.ok_or(Code::INVALID_ARGUMENT)?)
+    })
+}

@@ -1,0 +1,102 @@
+//! The application's pointers, as parameter types of the exported functions.
+//!
+//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to
+//! what the prototype says for as long as the call lasts. Null is checked here, once. All of the
+//! library's access to the application's memory is in this file.
+
+use std::ffi::{CStr, c_char, c_uint};
+
+use crate::code::{Code, Outcome};
+
+/// Where a result goes.
+#[repr(transparent)]
+pub(crate) struct Out<T>(*mut T);
+
+/// A text that ends with a NUL.
+#[repr(transparent)]
+pub(crate) struct Text(*const c_char);
+
+impl<T: Copy> Out<T> {
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Stores a result.
+    pub(crate) fn set(&self, value: T) -> Outcome {
+        self.set_all(&[value])
+    }
+
+    /// Stores several results, for which the caller says there is room.
+    pub(crate) fn set_all(&self, values: &[T]) -> Outcome {
+        if values.is_empty() {
+            return Ok(());
+        }
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        for (index, &value) in values.iter().enumerate() {
+            // SAFETY: not null, so by the contract of the C interface an array of as many `T` as
+            // the prototype or the caller's count says.
+            unsafe { self.0.add(index).write_unaligned(value) };
+        }
+        Ok(())
+    }
+
+    /// What is there, of an argument that goes both ways.
+    pub(crate) fn get(&self) -> Outcome<T> {
+        self.at(0)
+    }
+
+    /// One of several.
+    pub(crate) fn at(&self, index: usize) -> Outcome<T> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so by the contract of the C interface an array of `T` that is longer
+        // than `index`, which the application has filled.
+        Ok(unsafe { self.0.add(index).read_unaligned() })
+    }
+
+    /// Stores one of several.
+    pub(crate) fn set_at(&self, index: usize, value: T) -> Outcome {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: as in `at`.
+        unsafe { self.0.add(index).write_unaligned(value) };
+        Ok(())
+    }
+}
+
+impl Out<c_uint> {
+    /// The version of a structure that begins with it, before the rest is touched.
+    pub(crate) fn version_of<T>(structure: &Out<T>) -> Outcome<c_uint> {
+        Self(structure.0.cast()).at(0)
+    }
+}
+
+impl Out<c_char> {
+    /// Writes a C string into so many bytes, NUL included.
+    pub(crate) fn set_text(&self, room: c_uint, text: &str) -> Outcome {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        if text.len() >= room as usize {
+            return Err(Code::INSUFFICIENT_SIZE);
+        }
+        let bytes: Vec<c_char> = text.bytes().chain([0]).map(u8::cast_signed).collect();
+        self.set_all(&bytes)
+    }
+}
+
+impl Text {
+    /// The text, of which nothing is known; bytes that are not UTF-8 are replaced.
+    pub(crate) fn to_string(&self) -> Outcome<String> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, so by the contract of the C interface a text with a NUL at its end.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        Ok(text.to_string_lossy().into_owned())
+    }
+}

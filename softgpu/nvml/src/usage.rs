@@ -1,0 +1,246 @@
+//! What is used now, from what the server says: percents over a window of the recent past.
+//!
+//! The window is the past sample period, between one and two [`SAMPLE_NS`] long; right after the
+//! server's start all of the time that it has been running.
+
+use softgpu::wire::{Monitor, SAMPLE_NS, Sample};
+
+use crate::code::{Code, Outcome};
+use crate::types::{self, ProcessInfo, ProcessUtilizationSample, Utilization};
+
+/// Of `nvmlSamplingType_t`, what is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sampled {
+    Gpu,
+    Memory,
+}
+
+impl Sampled {
+    /// From `nvmlSamplingType_t`, which ends at 9.
+    pub(crate) fn from_number(number: u32) -> Outcome<Self> {
+        match number {
+            1 => Ok(Self::Gpu),
+            2 => Ok(Self::Memory),
+            0 | 3..=9 => Err(Code::NOT_SUPPORTED),
+            _ => Err(Code::INVALID_ARGUMENT),
+        }
+    }
+
+    fn of(self, use_: Utilization) -> u32 {
+        match self {
+            Self::Gpu => use_.gpu,
+            Self::Memory => use_.memory,
+        }
+    }
+}
+
+/// Device memory.
+pub(crate) fn memory(monitor: &Monitor, total: u64) -> types::Memory {
+    let used = monitor.used_bytes.min(total);
+    types::Memory {
+        total,
+        free: total - used,
+        used,
+    }
+}
+
+/// Of the past sample period: time in which anything computed, and memory bandwidth that was
+/// reached, of the highest.
+pub(crate) fn utilisation(monitor: &Monitor) -> Utilization {
+    let [.., now] = &*monitor.samples else {
+        return between(&Sample::default(), &Sample::default());
+    };
+    let is_before = |sample: &&Sample| sample.at_ns.saturating_add(SAMPLE_NS) <= now.at_ns;
+    let before = monitor.samples.iter().rev().find(is_before);
+    between(&before.copied().unwrap_or_default(), now)
+}
+
+/// The processes with contexts. Nothing of a device is divided into instances.
+pub(crate) fn processes(monitor: &Monitor) -> Vec<ProcessInfo> {
+    let processes = monitor.processes.iter();
+    processes
+        .map(|process| ProcessInfo {
+            pid: process.pid,
+            used_gpu_memory: process.held_bytes,
+            gpu_instance_id: types::NOT_AVAILABLE,
+            compute_instance_id: types::NOT_AVAILABLE,
+        })
+        .collect()
+}
+
+/// Of each process that computed in the past sample period, how much; stamped with the present,
+/// `unix_us`, so that nothing is newer than a stamp from now on.
+pub(crate) fn process_samples(
+    monitor: &Monitor,
+    unix_us: u64,
+    last_seen_us: u64,
+) -> Outcome<Vec<ProcessUtilizationSample>> {
+    let active = monitor.processes.iter().filter(|process| {
+        unix_us > last_seen_us && (process.busy_ns > 0 || process.bandwidth_ns > 0)
+    });
+    let samples: Vec<_> = active
+        .map(|process| ProcessUtilizationSample {
+            pid: process.pid,
+            time_stamp: unix_us,
+            sm_util: percent(process.busy_ns, process.window_ns),
+            mem_util: percent(process.bandwidth_ns, process.window_ns),
+            enc_util: 0,
+            dec_util: 0,
+        })
+        .collect();
+    if samples.is_empty() {
+        return Err(Code::NOT_FOUND);
+    }
+    Ok(samples)
+}
+
+/// What was used between the instants that the server remembers and that came after a stamp.
+pub(crate) fn samples(
+    monitor: &Monitor,
+    sampled: Sampled,
+    unix_us: u64,
+    last_seen_us: u64,
+) -> Outcome<Vec<types::Sample>> {
+    let now_ns = monitor.samples.last().map_or(0, |sample| sample.at_ns);
+    let pairs = monitor.samples.windows(2).map(|pair| types::Sample {
+        time_stamp: stamp_us(unix_us, now_ns.saturating_sub(pair[1].at_ns), monitor.scale),
+        value: sampled.of(between(&pair[0], &pair[1])).into(),
+    });
+    let samples: Vec<_> = pairs
+        .filter(|sample| sample.time_stamp > last_seen_us)
+        .collect();
+    if samples.is_empty() {
+        return Err(Code::NOT_FOUND);
+    }
+    Ok(samples)
+}
+
+/// When something was that happened so long ago in device time.
+fn stamp_us(unix_us: u64, ago_ns: u64, scale: f64) -> u64 {
+    unix_us.saturating_sub((ago_ns as f64 * scale / 1000.0) as u64)
+}
+
+fn between(before: &Sample, now: &Sample) -> Utilization {
+    let time_ns = now.at_ns.saturating_sub(before.at_ns);
+    Utilization {
+        gpu: percent(now.busy_ns.saturating_sub(before.busy_ns), time_ns),
+        memory: percent(
+            now.bandwidth_ns.saturating_sub(before.bandwidth_ns),
+            time_ns,
+        ),
+    }
+}
+
+/// To the nearest whole percent; of no time, 0. Contexts of one process can overlap.
+fn percent(part_ns: u64, whole_ns: u64) -> u32 {
+    if whole_ns == 0 {
+        return 0;
+    }
+    let (part, whole) = (u128::from(part_ns), u128::from(whole_ns));
+    u32::try_from((100 * part + whole / 2) / whole).map_or(100, |percent| percent.min(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use softgpu::wire::ProcessUse;
+
+    use super::*;
+
+    fn sample(periods: u64, busy_ns: u64) -> Sample {
+        Sample {
+            at_ns: periods * SAMPLE_NS,
+            busy_ns,
+            bandwidth_ns: busy_ns / 5,
+        }
+    }
+
+    fn monitor(samples: &[Sample]) -> Monitor {
+        let process = |pid, busy_ns| ProcessUse {
+            pid,
+            held_bytes: 512,
+            window_ns: 1000,
+            busy_ns,
+            bandwidth_ns: busy_ns / 10,
+        };
+        Monitor {
+            device: String::new(),
+            uuid: [0; 16],
+            is_mps: false,
+            scale: 2.0,
+            used_bytes: 1024,
+            samples: samples.to_vec(),
+            processes: vec![process(3, 500), process(7, 0), process(9, 1500)],
+        }
+    }
+
+    #[test]
+    fn utilisation_is_of_the_past_period() {
+        let busy = monitor(&[sample(4, 10), sample(5, 10 + SAMPLE_NS / 2)]);
+        assert_eq!(
+            utilisation(&busy),
+            Utilization {
+                gpu: 50,
+                memory: 10
+            }
+        );
+        // The first period has not passed: since the beginning.
+        let young = Sample {
+            at_ns: 1000,
+            busy_ns: 999,
+            bandwidth_ns: 0,
+        };
+        assert_eq!(
+            utilisation(&monitor(&[young])),
+            Utilization {
+                gpu: 100,
+                memory: 0
+            }
+        );
+        let idle = monitor(&[sample(1, 77), sample(2, 77), sample(3, 77)]);
+        assert_eq!(utilisation(&idle), Utilization { gpu: 0, memory: 0 });
+        assert_eq!(
+            utilisation(&monitor(&[])),
+            Utilization { gpu: 0, memory: 0 }
+        );
+    }
+
+    #[test]
+    fn only_processes_that_computed_have_samples_and_none_is_told_twice() {
+        let monitor = monitor(&[sample(4, 10)]);
+        let told = process_samples(&monitor, 1_000_000, 0).unwrap();
+        let seen: Vec<_> = told
+            .iter()
+            .map(|s| (s.pid, s.sm_util, s.mem_util))
+            .collect();
+        assert_eq!(seen, [(3, 50, 5), (9, 100, 15)]);
+        assert!(told.iter().all(|sample| sample.time_stamp == 1_000_000));
+        assert_eq!(
+            process_samples(&monitor, 1_000_000, 1_000_000),
+            Err(Code::NOT_FOUND)
+        );
+        assert_eq!(processes(&monitor).len(), 3);
+    }
+
+    #[test]
+    fn samples_are_stamped_in_the_time_of_the_caller() {
+        let monitor = monitor(&[sample(1, 0), sample(2, SAMPLE_NS), sample(3, SAMPLE_NS)]);
+        let period_us = 2 * SAMPLE_NS / 1000;
+        let now_us = 10_000_000;
+        let told = samples(&monitor, Sampled::Gpu, now_us, 0).unwrap();
+        let values: Vec<_> = told.iter().map(|s| (s.time_stamp, s.value)).collect();
+        assert_eq!(values, [(now_us - period_us, 100), (now_us, 0)]);
+        let later = samples(&monitor, Sampled::Memory, now_us, now_us - 1).unwrap();
+        assert_eq!(later.len(), 1);
+        assert_eq!(
+            samples(&monitor, Sampled::Gpu, now_us, now_us),
+            Err(Code::NOT_FOUND)
+        );
+    }
+
+    #[test]
+    fn memory_adds_up() {
+        let monitor = monitor(&[]);
+        let told = memory(&monitor, 4096);
+        assert_eq!((told.total, told.free, told.used), (4096, 3072, 1024));
+    }
+}

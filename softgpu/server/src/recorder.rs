@@ -1,0 +1,123 @@
+//! What the device ran, as a file: `--record`.
+//!
+//! A line of fields separated by tabs for each operation that took time, when it completes:
+//!
+//! - `kernel`, label, stream, start, end, blocks, threads per block
+//! - `h2d`, `d2h`, `d2d` or `set`, label, stream, start, end, bytes
+//! - `sms`, since when, how many SMs have at least one block (a mean where less is known)
+//!
+//! Times are ns of the device. The record grows with what runs and has no bound: it is for runs that
+//! have an end. It changes nothing of what is counted or when it happens.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use softgpu::{Completion, CopyDirection, OpKind};
+
+use crate::client::Effect;
+
+/// An open record.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    out: BufWriter<File>,
+    /// The last sample of the integral, and the rate before it.
+    at_ns: u64,
+    busy_sm_ns: u64,
+    sms: Option<u64>,
+    /// The first error; nothing is written after it.
+    failed: Option<io::Error>,
+}
+
+impl Recorder {
+    /// Begins a file.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            out: BufWriter::new(File::create(path)?),
+            at_ns: 0,
+            busy_sm_ns: 0,
+            sms: None,
+            failed: None,
+        })
+    }
+
+    /// Writes what a process of `label` completed.
+    pub(crate) fn handle_completion(
+        &mut self,
+        label: &str,
+        completion: &Completion,
+        effect: &Effect,
+    ) {
+        let word = match completion.kind {
+            OpKind::Kernel => "kernel",
+            OpKind::Copy(CopyDirection::HostToDevice) => "h2d",
+            OpKind::Copy(CopyDirection::DeviceToHost) => "d2h",
+            OpKind::Copy(CopyDirection::DeviceToDevice) => "d2d",
+            OpKind::Memset => "set",
+            OpKind::Marker | OpKind::Wait | OpKind::Hold => return,
+        };
+        let label: String = label.chars().filter(|c| !c.is_control()).collect();
+        let Completion {
+            stream,
+            started_ns,
+            at_ns,
+            ..
+        } = completion;
+        let size = size_of_effect(effect);
+        let line = writeln!(
+            self.out,
+            "{word}\t{label}\t{}\t{started_ns}\t{at_ns}\t{size}",
+            stream.0
+        );
+        self.note(line);
+    }
+
+    /// The integral of busy SMs is `busy_sm_ns` at `now_ns`. Nothing changes between two events of
+    /// the device, so called at each of them this knows the number exactly.
+    pub(crate) fn sample(&mut self, now_ns: u64, busy_sm_ns: u64) {
+        let Some(passed_ns) = now_ns.checked_sub(self.at_ns).filter(|&ns| ns > 0) else {
+            return;
+        };
+        let sms = (busy_sm_ns - self.busy_sm_ns).div_ceil(passed_ns);
+        if self.sms != Some(sms) {
+            let line = writeln!(self.out, "sms\t{}\t{sms}", self.at_ns);
+            self.note(line);
+            self.sms = Some(sms);
+        }
+        (self.at_ns, self.busy_sm_ns) = (now_ns, busy_sm_ns);
+    }
+
+    /// Everything is in the file, or the first error.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.out.flush(),
+        }
+    }
+
+    fn note(&mut self, line: io::Result<()>) {
+        if let Err(error) = line {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
+/// Blocks and threads, or bytes.
+fn size_of_effect(effect: &Effect) -> String {
+    match effect {
+        Effect::Kernel {
+            blocks, threads, ..
+        } => format!("{blocks}\t{threads}"),
+        Effect::Copy { bytes, .. } => bytes.to_string(),
+        Effect::Set {
+            width_bytes, count, ..
+        } => count.saturating_mul(u64::from(*width_bytes)).to_string(),
+        Effect::CopyBox { extent, .. } | Effect::SetBox { extent, .. } => {
+            extent.bytes().unwrap_or(0).to_string()
+        }
+        Effect::WriteValue { width_bytes, .. } => width_bytes.to_string(),
+        Effect::None | Effect::Free { .. } | Effect::Event { .. } | Effect::HostCall { .. } => {
+            "0".to_owned()
+        }
+    }
+}

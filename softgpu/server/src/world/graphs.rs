@@ -1,0 +1,200 @@
+//! Graphs, and calls of functions on the host.
+//!
+//! A graph is a list of commands that the driver has put beforehand. Launching it puts them on the
+//! launch's stream at once, one after the other: an order that every graph allows, and one in which
+//! no other command of the stream comes between. Branches that a GPU might run side by side do not
+//! run side by side here.
+//!
+//! A host call stops its stream: a marker says when it is due, a hold in the model lasts until the
+//! driver says that it has been made.
+
+use softgpu::wire::{Command, GRAPH_NODES_MAX};
+use softgpu::{Builtin, KernelShape, Op};
+
+use super::commands::{Violation, refusal_code, within_device};
+use super::{ClientId, World};
+use crate::client::{Client, Effect};
+
+impl World {
+    pub(super) fn clear_graph(&mut self, id: ClientId, graph: u32) -> Result<(), Violation> {
+        let client = self.client_mut(id)?;
+        if let Some(nodes) = client.graphs.remove(&graph) {
+            client.graph_nodes -= nodes.len();
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_node(
+        &mut self,
+        id: ClientId,
+        graph: u32,
+        command: Command,
+    ) -> Result<(), Violation> {
+        let client = self.client_mut(id)?;
+        if client.graph_nodes >= GRAPH_NODES_MAX {
+            return Err(Violation);
+        }
+        client.graph_nodes += 1;
+        client.graphs.entry(graph).or_default().push(command);
+        Ok(())
+    }
+
+    /// `first` are the numbers that those of the graph's records and host calls are added to.
+    pub(super) fn launch_graph(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        graph: u32,
+        first: [u64; 2],
+    ) -> Result<(), Violation> {
+        let is_beside_others = self.is_beside_others(id);
+        let nodes = self.client_mut(id)?.graphs.remove(&graph);
+        let nodes = nodes.unwrap_or_default();
+        self.keep_legacy_order(id, slot)?;
+        for node in &nodes {
+            self.run_node(id, slot, node, first)?;
+        }
+        self.client_mut(id)?.graphs.insert(graph, nodes);
+        let counters = self.counters(id);
+        counters.graph_launches += 1;
+        counters.graph_launches_beside_others += u64::from(is_beside_others);
+        // The graph is complete when its last node is, also if it has none.
+        self.submit_alone(id, slot, Some(seq), Op::Marker, Effect::None)?;
+        Ok(())
+    }
+
+    fn run_node(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        node: &Command,
+        [record_first, call_first]: [u64; 2],
+    ) -> Result<(), Violation> {
+        let (op, effect) = match *node {
+            Command::Launch {
+                priority,
+                shape,
+                builtin,
+                params,
+                ..
+            } => {
+                let builtin = Builtin::from_number(builtin);
+                return self.run_kernel(id, slot, shape, priority, builtin, params);
+            }
+            Command::Copy {
+                direction,
+                to,
+                from,
+                bytes,
+                ..
+            } => {
+                within_device(bytes)?;
+                let counters = self.counters(id);
+                counters.graph_copies += 1;
+                counters.graph_copied_bytes += bytes;
+                (
+                    Op::Copy { direction, bytes },
+                    Effect::Copy { to, from, bytes },
+                )
+            }
+            Command::Set {
+                to,
+                width_bytes,
+                value,
+                count,
+                ..
+            } => {
+                let bytes = count.checked_mul(width_bytes.into()).ok_or(Violation)?;
+                within_device(bytes)?;
+                self.counters(id).graph_set_bytes += bytes;
+                let effect = Effect::Set {
+                    to,
+                    width_bytes,
+                    value,
+                    count,
+                };
+                (Op::Memset { bytes }, effect)
+            }
+            Command::Record { event, record, .. } => {
+                let record = record.wrapping_add(record_first);
+                (Op::Marker, Effect::Event { event, record })
+            }
+            Command::Host { call, .. } => {
+                return self.hold_for_host(id, slot, None, call.wrapping_add(call_first));
+            }
+            _ => return Err(Violation),
+        };
+        self.submit_alone(id, slot, None, op, effect).map(drop)
+    }
+
+    fn run_kernel(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        shape: KernelShape,
+        priority: Option<i32>,
+        builtin: Option<Builtin>,
+        params: [u64; softgpu::wire::PARAMS],
+    ) -> Result<(), Violation> {
+        if let Err(error) = shape.check(self.gpu.device()) {
+            let context = self.stream_mut(id, slot)?.context;
+            self.counters(id).faults += 1;
+            self.client_mut(id)?
+                .fail_context(context, refusal_code(&error));
+            return Ok(());
+        }
+        self.counters(id).graph_kernels += 1;
+        let effect = Effect::Kernel {
+            builtin,
+            params,
+            is_node: true,
+            blocks: shape.grid_blocks,
+            threads: shape.threads_per_block,
+        };
+        self.submit_alone(id, slot, None, Op::Kernel { shape, priority }, effect)
+            .map(drop)
+    }
+
+    pub(super) fn call_host(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        call: u64,
+    ) -> Result<(), Violation> {
+        self.keep_legacy_order(id, slot)?;
+        self.hold_for_host(id, slot, Some(seq), call)
+    }
+
+    fn hold_for_host(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: Option<u64>,
+        call: u64,
+    ) -> Result<(), Violation> {
+        let counters = self.counters(id);
+        match seq {
+            Some(_) => counters.host_calls += 1,
+            None => counters.graph_host_calls += 1,
+        }
+        self.submit_alone(id, slot, None, Op::Marker, Effect::HostCall { call })?;
+        let hold = self.submit_alone(id, slot, seq, Op::Hold, Effect::None)?;
+        match self.client_mut(id)?.host_calls.insert(call, hold) {
+            None => Ok(()),
+            Some(_) => Err(Violation),
+        }
+    }
+
+    pub(super) fn handle_host_done(&mut self, id: ClientId, call: u64) -> Result<(), Violation> {
+        let hold = self.client_mut(id)?.host_calls.remove(&call);
+        let (stream, seq) = hold.ok_or(Violation)?;
+        self.gpu.release(self.time.now_ns(), stream, seq);
+        Ok(())
+    }
+
+    fn client_mut(&mut self, id: ClientId) -> Result<&mut Client, Violation> {
+        self.clients.get_mut(&id).ok_or(Violation)
+    }
+}

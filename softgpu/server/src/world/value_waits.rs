@@ -1,0 +1,121 @@
+//! Streams that wait for a value in memory.
+//!
+//! Anybody may write it: a stream of this client, another device's server, or the application, as
+//! pinned memory is the application's own. So while the turn of such a wait has come, memory is
+//! looked at every [`LOOK_NS`].
+
+use softgpu::wire::Until;
+use softgpu::{Memory as _, Op, StreamId};
+
+use super::commands::Violation;
+use super::{ClientId, ILLEGAL_ADDRESS, World};
+use crate::client::Effect;
+
+/// Device time between two looks.
+const LOOK_NS: u64 = 20_000;
+
+/// One wait.
+#[derive(Debug)]
+pub(super) struct ValueWait {
+    client: ClientId,
+    /// Slot of its context.
+    context: u32,
+    /// Where in the model it holds its stream.
+    stream: StreamId,
+    gpu_seq: u64,
+    at: u64,
+    width_bytes: u32,
+    value: u64,
+    until: Until,
+}
+
+/// What a look at a wait found.
+enum Found {
+    /// Its turn has not come, or memory holds something else.
+    Waits,
+    /// It is over, and its stream has to be let go.
+    Over,
+    /// Its stream is gone.
+    Gone,
+}
+
+impl World {
+    /// Puts a wait on a stream.
+    pub(super) fn wait_for_value(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        (at, width_bytes, value, until): (u64, u32, u64, Until),
+    ) -> Result<(), Violation> {
+        let (stream, gpu_seq) = self.submit(id, slot, Some(seq), Op::Hold, Effect::None)?;
+        let context = self.clients[&id].streams[slot as usize]
+            .as_ref()
+            .ok_or(Violation)?
+            .context;
+        self.value_waits.push(ValueWait {
+            client: id,
+            context,
+            stream,
+            gpu_seq,
+            at,
+            width_bytes,
+            value,
+            until,
+        });
+        Ok(())
+    }
+
+    /// Lets the streams go whose wait is over; whether there were any.
+    pub(super) fn end_value_waits(&mut self) -> bool {
+        let mut waits = std::mem::take(&mut self.value_waits);
+        let mut is_any = false;
+        waits.retain(|wait| match self.look(wait) {
+            Found::Waits => true,
+            Found::Gone => false,
+            Found::Over => {
+                self.gpu
+                    .release(self.time.now_ns(), wait.stream, wait.gpu_seq);
+                is_any = true;
+                false
+            }
+        });
+        self.value_waits = waits;
+        is_any
+    }
+
+    /// When to look again.
+    pub(super) fn next_look_ns(&self) -> Option<u64> {
+        let mut waits = self.value_waits.iter();
+        let is_due = waits.any(|wait| self.is_due(wait));
+        is_due.then(|| self.gpu.now_ns() + LOOK_NS)
+    }
+
+    fn is_due(&self, wait: &ValueWait) -> bool {
+        self.gpu.last_completed(wait.stream) == Some(wait.gpu_seq - 1)
+    }
+
+    fn look(&self, wait: &ValueWait) -> Found {
+        let Some(client) = self.clients.get(&wait.client) else {
+            return Found::Gone;
+        };
+        match self.gpu.last_completed(wait.stream) {
+            None => return Found::Gone,
+            Some(completed) if completed >= wait.gpu_seq => return Found::Gone,
+            Some(_) if !self.is_due(wait) => return Found::Waits,
+            Some(_) => {}
+        }
+        let mut bytes = [0; 8];
+        let memory = &mut bytes[..wait.width_bytes as usize];
+        if client.space.read(wait.at, memory).is_err() {
+            client.fail_context(wait.context, ILLEGAL_ADDRESS);
+            return Found::Over;
+        }
+        let memory = u64::from_le_bytes(bytes);
+        if wait.until.is_over(wait.width_bytes, memory, wait.value) {
+            Found::Over
+        } else {
+            Found::Waits
+        }
+    }
+}

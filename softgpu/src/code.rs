@@ -1,0 +1,205 @@
+//! What a program gives the driver to load: cubins, fat binaries and PTX, read as far as needed to know which kernels
+//! there are and what a launch of one occupies.
+//!
+//! Nothing here runs device code. A kernel of such an image exists by name, has its registers, static shared memory and
+//! parameters, and takes time ([`BLOCK_NS`] for a block, an assumption); it computes nothing.
+//!
+//! An image comes as an address without a length. [`extent`] says, from the bytes read so far, how many more belong to
+//! it; whoever has the address reads them and asks again. [`parse`] then reads the whole.
+//!
+//! The layouts are those that public tools print (`readelf`, `cuobjdump`) and NVIDIA's PTX manual describes; what is not
+//! described is what NVRTC 13.5 and nvFatbin 13.5 were seen to write for sm_75 to sm_100.
+
+mod cubin;
+mod fatbin;
+mod ptx;
+
+pub use self::fatbin::WRAPPER_BYTES;
+pub use self::ptx::write as write_ptx;
+
+/// Longest image that is read; the largest cubin in cuBLAS 13 is some tens of megabytes.
+pub const CODE_BYTES_MAX: usize = 1 << 30;
+/// Time of one block of a kernel of which only the image is known, device nanoseconds. An assumption, of the order of
+/// the short kernels in Orion's traces.
+pub const BLOCK_NS: u64 = 10_000;
+/// Registers of a kernel whose image does not say, as PTX does not: what a small kernel gets.
+pub const REGISTERS_ASSUMED: u32 = 32;
+
+/// What an image holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// Compute capability it is for, major * 10 + minor; for PTX the least.
+    pub capability: u32,
+    /// Whether it still has to be compiled and so runs on every later device.
+    pub is_virtual: bool,
+    /// The kernels, in the image's order.
+    pub kernels: Vec<CodeKernel>,
+    /// The variables that a program may ask for.
+    pub globals: Vec<CodeGlobal>,
+}
+
+/// A kernel of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeKernel {
+    /// Its symbol.
+    pub name: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Static shared memory of a block, without what the hardware reserves.
+    pub shared_bytes: u32,
+    /// Local memory of a thread.
+    pub local_bytes: u32,
+    /// Constant memory of its own, parameters included.
+    pub constant_bytes: u32,
+    /// Most threads of a block, if the program limited them.
+    pub threads_max: Option<u32>,
+    /// Its parameters, in order.
+    pub params: Vec<CodeParam>,
+}
+
+/// Where a parameter lies among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeParam {
+    /// Bytes from the first parameter's beginning.
+    pub offset: u32,
+    /// Bytes of it.
+    pub size_bytes: u32,
+}
+
+/// A variable of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeGlobal {
+    /// Its symbol.
+    pub name: String,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+/// What is wrong with an image.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    /// It is no image, or a broken one.
+    #[error("no image: {0}")]
+    Malformed(&'static str),
+    /// It has no code that this device runs.
+    #[error("no code for a device of compute capability {0}")]
+    NoCode(u32),
+    /// It is compressed, which is not read.
+    #[error("the image is compressed")]
+    Compressed,
+    /// A text that begins like PTX and is not.
+    #[error("not PTX: {0}")]
+    Ptx(&'static str),
+}
+
+/// Of which kind an image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// ELF for NVIDIA's machine.
+    Cubin,
+    /// Several cubins and PTX texts in one.
+    Fatbin,
+    /// The structure that points to a fat binary.
+    Wrapper,
+}
+
+/// How far an image goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// At least so many bytes belong to it, more than were seen.
+    AtLeast(usize),
+    /// Exactly so many.
+    Whole(Kind, usize),
+    /// It is a text and ends with a NUL.
+    Text,
+}
+
+/// What the bytes seen so far say about the image's length. Never asks for a byte that does not belong to a correct
+/// image.
+///
+/// # Errors
+/// [`CodeError::Malformed`] for what can be no image.
+pub fn extent(seen: &[u8]) -> Result<Extent, CodeError> {
+    let Some(&first) = seen.first() else {
+        return Ok(Extent::AtLeast(1));
+    };
+    let magics: [(&[u8], Kind); 3] = [
+        (cubin::MAGIC, Kind::Cubin),
+        (fatbin::MAGIC, Kind::Fatbin),
+        (fatbin::WRAPPER_MAGIC, Kind::Wrapper),
+    ];
+    for (magic, kind) in magics {
+        let known = seen.len().min(magic.len());
+        if seen[..known] != magic[..known] {
+            continue;
+        }
+        if known < magic.len() {
+            // One at a time: a text may be shorter than the magic number whose first byte it has.
+            return Ok(Extent::AtLeast(known + 1));
+        }
+        let bytes = match kind {
+            Kind::Cubin => cubin::bytes(seen)?,
+            Kind::Fatbin => fatbin::bytes(seen)?,
+            Kind::Wrapper => WRAPPER_BYTES,
+        };
+        if bytes > CODE_BYTES_MAX {
+            return Err(CodeError::Malformed("larger than any image"));
+        }
+        return Ok(match bytes > seen.len() {
+            true => Extent::AtLeast(bytes),
+            false => Extent::Whole(kind, bytes),
+        });
+    }
+    if first.is_ascii_graphic() || first.is_ascii_whitespace() {
+        return Ok(Extent::Text);
+    }
+    Err(CodeError::Malformed("neither ELF, fat binary nor text"))
+}
+
+/// Reads an image for a device of this compute capability (major * 10 + minor).
+///
+/// # Errors
+/// As [`CodeError`] says.
+pub fn parse(kind: Kind, bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
+    let code = match kind {
+        Kind::Cubin => cubin::parse(bytes)?,
+        Kind::Fatbin => return fatbin::parse(bytes, capability),
+        Kind::Wrapper => return Err(CodeError::Malformed("a wrapper is followed, not read")),
+    };
+    runnable(code, capability)
+}
+
+/// Reads a PTX text for such a device.
+///
+/// # Errors
+/// As [`CodeError`] says.
+pub fn parse_ptx(text: &str, capability: u32) -> Result<Code, CodeError> {
+    runnable(ptx::parse(text)?, capability)
+}
+
+/// A cubin runs on its own major version from its minor version on, PTX on everything later (CUDA C++ Programming
+/// Guide, binary and PTX compatibility).
+fn runnable(code: Code, capability: u32) -> Result<Code, CodeError> {
+    let runs = code.capability <= capability
+        && (code.is_virtual || code.capability / 10 == capability / 10);
+    if runs {
+        Ok(code)
+    } else {
+        Err(CodeError::NoCode(capability))
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk::<2>()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk::<4>()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk::<8>()?))
+}
+
+#[cfg(test)]
+mod tests;

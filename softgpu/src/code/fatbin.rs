@@ -1,0 +1,90 @@
+//! Fat binaries: a header, then entries of PTX and cubins, each with its own header.
+//!
+//! The best entry for a device is the cubin of its own major version with the highest minor version that it has, else
+//! the newest PTX that is not newer than the device, as the programming guide says of the driver.
+
+use super::{Code, CodeError, cubin, ptx, runnable, u16_at, u32_at, u64_at};
+
+pub(super) const MAGIC: &[u8] = b"\x50\xed\x55\xba";
+pub(super) const WRAPPER_MAGIC: &[u8] = b"\xb1\x43\x62\x46";
+/// The structure that compilers leave in a program: magic number, version, address of the fat binary, one more address.
+pub const WRAPPER_BYTES: usize = 24;
+
+const HEADER_BYTES: usize = 16;
+/// Bytes of an entry's header that are read.
+const ENTRY_BYTES: usize = 64;
+const KIND_PTX: u16 = 1;
+const KIND_CUBIN: u16 = 2;
+/// In an entry's flags: LZ4, and from CUDA 12.4 on another one (zstd).
+const FLAGS_COMPRESSED: u64 = 0x2000 | 0x8000;
+
+/// An entry of a kind that is read.
+struct Entry<'a> {
+    kind: u16,
+    capability: u32,
+    is_compressed: bool,
+    content: &'a [u8],
+}
+
+pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
+    let Some((header, content)) = u16_at(seen, 6).zip(u64_at(seen, 8)) else {
+        return Ok(HEADER_BYTES);
+    };
+    usize::try_from(content)
+        .ok()
+        .and_then(|content| content.checked_add(header.into()))
+        .ok_or(CodeError::Malformed("larger than any image"))
+}
+
+pub(super) fn parse(bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
+    let mut entries = entries(bytes).ok_or(CodeError::Malformed(
+        "an entry of the fat binary lies outside",
+    ))?;
+    let runs = |entry: &Entry<'_>| match entry.kind {
+        KIND_CUBIN => entry.capability / 10 == capability / 10 && entry.capability <= capability,
+        _ => entry.capability <= capability,
+    };
+    entries.retain(runs);
+    let best = entries
+        .iter()
+        .max_by_key(|entry| (entry.kind, entry.capability))
+        .ok_or(CodeError::NoCode(capability))?;
+    if best.is_compressed {
+        return Err(CodeError::Compressed);
+    }
+    let code = match best.kind {
+        KIND_CUBIN => cubin::parse(best.content)?,
+        _ => {
+            let text = best.content.split(|&byte| byte == 0).next();
+            let text = text.and_then(|text| std::str::from_utf8(text).ok());
+            ptx::parse(text.ok_or(CodeError::Ptx("not a text"))?)?
+        }
+    };
+    runnable(code, capability)
+}
+
+fn entries(bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
+    let mut rest = bytes.get(usize::from(u16_at(bytes, 6)?)..)?;
+    let mut entries = Vec::new();
+    while rest.len() >= ENTRY_BYTES {
+        let kind = u16_at(rest, 0)?;
+        let header = u32_at(rest, 4)? as usize;
+        let size = usize::try_from(u64_at(rest, 8)?).ok()?;
+        let end = header.checked_add(size)?;
+        if header < ENTRY_BYTES {
+            return None;
+        }
+        // Padding follows what is used of a compressed entry.
+        let content = rest.get(header..end)?;
+        if matches!(kind, KIND_PTX | KIND_CUBIN) {
+            entries.push(Entry {
+                kind,
+                capability: u32_at(rest, 28)?,
+                is_compressed: u64_at(rest, 40)? & FLAGS_COMPRESSED != 0,
+                content,
+            });
+        }
+        rest = rest.get(end..)?;
+    }
+    Some(entries)
+}

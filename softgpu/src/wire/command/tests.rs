@@ -1,0 +1,226 @@
+//! Every command survives the journey; any words are decoded to slots in range or refused.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn value_commands() -> [Command; 2] {
+    let (stream, seq) = (1023, u64::MAX - 1);
+    [
+        Command::WriteValue {
+            stream,
+            seq,
+            to: 8,
+            width_bytes: 4,
+            value: 7,
+        },
+        Command::WaitValue {
+            stream,
+            seq,
+            at: 8,
+            width_bytes: 8,
+            value: u64::MAX,
+            until: Until::Nor,
+        },
+    ]
+}
+
+fn commands() -> Vec<Command> {
+    let shape = KernelShape {
+        grid_blocks: 1 << 40,
+        threads_per_block: 1024,
+        registers_per_thread: 255,
+        shared_bytes_per_block: 65_536,
+        block_ns: 12_345,
+        compute_demand: 0.89,
+        bandwidth_demand: 0.2,
+    };
+    let (stream, seq) = (1023, u64::MAX - 1);
+    let direction = CopyDirection::DeviceToHost;
+    let params = std::array::from_fn(|i| i as u64 + 1);
+    vec![
+        Command::CreateStream {
+            stream,
+            context: 15,
+            priority: -5,
+            kind: StreamKind::Legacy,
+        },
+        Command::DestroyStream { stream },
+        Command::Launch {
+            stream,
+            seq,
+            priority: None,
+            shape,
+            builtin: 5,
+            params,
+        },
+        Command::Launch {
+            stream,
+            seq,
+            priority: Some(-3),
+            shape,
+            builtin: 0,
+            params,
+        },
+        Command::Copy {
+            stream,
+            seq,
+            direction,
+            to: 1,
+            from: 2,
+            bytes: 3,
+        },
+        Command::Set {
+            stream,
+            seq,
+            to: 9,
+            width_bytes: 4,
+            value: u32::MAX,
+            count: 7,
+        },
+        Command::Record {
+            stream,
+            seq,
+            event: 16_383,
+            record: 8,
+        },
+        Command::Wait {
+            stream,
+            seq,
+            other: 0,
+            other_seq: 5,
+        },
+    ]
+}
+
+fn memory_commands() -> Vec<Command> {
+    let (stream, seq) = (7, 8);
+    let direction = CopyDirection::DeviceToDevice;
+    let spot = Spot {
+        start: 1,
+        pitch: 2,
+        slice: 3,
+    };
+    let extent = Extent {
+        width: 7,
+        height: 8,
+        depth: 9,
+    };
+    vec![
+        Command::CopyBox {
+            stream,
+            seq,
+            direction,
+            to: spot,
+            from: Spot { start: 4, ..spot },
+            extent,
+        },
+        Command::SetBox {
+            stream,
+            seq,
+            to: spot,
+            width_bytes: 2,
+            value: 4,
+            extent,
+        },
+        Command::Free {
+            stream,
+            seq,
+            address: 12,
+        },
+    ]
+}
+
+fn graph_commands() -> Vec<Command> {
+    let (stream, seq) = (7, 8);
+    vec![
+        Command::Host {
+            stream,
+            seq,
+            call: 77,
+        },
+        Command::HostDone { call: u64::MAX },
+        Command::GraphClear { graph: 4095 },
+        Command::GraphLaunch {
+            stream,
+            seq,
+            graph: 3,
+            record: 4,
+            call: 5,
+        },
+    ]
+}
+
+#[test]
+fn nodes_of_a_graph_survive_the_journey_and_graphs_do_not_nest() {
+    for command in commands()
+        .into_iter()
+        .chain(memory_commands())
+        .chain(graph_commands())
+    {
+        let is_node = matches!(
+            command,
+            Command::Launch { .. }
+                | Command::Copy { .. }
+                | Command::Set { .. }
+                | Command::Record { .. }
+                | Command::Host { .. }
+        );
+        let node = Command::GraphNode {
+            graph: 17,
+            command: Box::new(command),
+        };
+        let back = Command::decode(&node.encode());
+        assert_eq!(back == Ok(node), is_node, "{back:?}");
+    }
+}
+
+#[test]
+fn commands_survive_the_journey() {
+    for command in commands()
+        .into_iter()
+        .chain(memory_commands())
+        .chain(value_commands())
+        .chain(graph_commands())
+    {
+        assert_eq!(Command::decode(&command.encode()), Ok(command));
+    }
+}
+
+#[test]
+fn a_wait_is_over_when_the_flags_of_the_header_say_so() {
+    use Until::{And, Equal, GreaterOrEqual, Nor};
+    for (until, width_bytes, memory, value, over) in [
+        (GreaterOrEqual, 4, 5, 5, true),
+        (GreaterOrEqual, 4, 4, 5, false),
+        // Cyclic: just after the wrap is after just before it.
+        (GreaterOrEqual, 4, 3, u64::from(u32::MAX), true),
+        (GreaterOrEqual, 8, 3, u64::from(u32::MAX), false),
+        (GreaterOrEqual, 8, 3, u64::MAX, true),
+        (Equal, 8, 3, 3, true),
+        (Equal, 8, 3, 2, false),
+        (And, 4, 6, 2, true),
+        (And, 4, 4, 2, false),
+        (Nor, 4, u64::from(u32::MAX), 0, false),
+        (Nor, 8, u64::from(u32::MAX), 0, true),
+    ] {
+        let answer = until.is_over(width_bytes, memory, value);
+        assert_eq!(answer, over, "{until:?} {width_bytes} {memory} {value}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_words_are_decoded_to_slots_in_range_or_refused(
+        kind in 0u32..24, is_node: bool, stream in 0u32..2048, rest: [u64; COMMAND_WORDS],
+    ) {
+        let mut words = rest;
+        words[0] = u64::from(kind) | u64::from(stream) << 32;
+        if is_node {
+            words[0] |= u64::from(GRAPH_NODE);
+        }
+        if let Ok(command) = Command::decode(&words) {
+            prop_assert!((stream as usize) < STREAMS, "{command:?}");
+        }
+    }
+}
