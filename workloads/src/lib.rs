@@ -1,0 +1,297 @@
+//! Built-in workloads: the kernel traces of well-known networks, computed from their architecture.
+//!
+//! A trace needs a GPU to be recorded; these need none, for any batch and any device of the table.
+//! Three steps, each a module:
+//!
+//! 1. [`network`]: the architecture as a list of layers, from the publications.
+//! 2. [`lower`]: each layer as the kernels that a framework launches for it (eager PyTorch, no
+//!    fusion), forward for inference, forward, backward and optimizer for training; with each
+//!    kernel the arithmetic it does and the bytes it moves ([`work`]).
+//! 3. [`roofline`]: the time of each kernel on a device, the larger of arithmetic and traffic at
+//!    the efficiency of its family, and its launch shape.
+//!
+//! The efficiencies ([`efficiency`]) are fitted to ResNet-50 and BERT as Orion recorded them on a
+//! V100, and to nothing else; there is no factor for a single network. `docs/workloads.md` has the
+//! table of how far the other recorded networks are off.
+//!
+//! What such a trace is not: a recording. It has no host time between launches, no autotuning, and
+//! only the kernel choices that [`lower`] names.
+//!
+//! Units: times are nanoseconds, sizes are elements or bytes as the name says, arithmetic counts a
+//! multiply-add as two operations.
+
+#![forbid(unsafe_code)]
+
+mod efficiency;
+mod lower;
+mod network;
+mod roofline;
+mod work;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use profiler::limits::LAUNCHES_MAX;
+use profiler::{Trace, TraceKernel};
+use softgpu::Device;
+
+use crate::network::{Mode, Network};
+use crate::work::Kernel;
+
+/// The number format in which a workload computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// 32-bit floating point, on the ordinary units.
+    Fp32,
+    /// 16-bit floating point with 32-bit sums, on the matrix units.
+    Fp16,
+}
+
+impl Precision {
+    /// The words for it, as options take them.
+    pub const NAMES: [&'static str; 2] = ["fp32", "fp16"];
+
+    /// The precision of that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "fp32" => Some(Self::Fp32),
+            "fp16" => Some(Self::Fp16),
+            _ => None,
+        }
+    }
+
+    /// Bytes of one number.
+    const fn bytes(self) -> f64 {
+        match self {
+            Self::Fp32 => 4.0,
+            Self::Fp16 => 2.0,
+        }
+    }
+}
+
+/// One built-in workload: a network and what is done with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Its name, as `pillion workload` takes it.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+    /// Batch if none is asked for.
+    pub batch_default: u32,
+    build: fn(batch: u32) -> Network,
+    mode: Mode,
+}
+
+/// Largest batch: beyond it no device of the table holds the smallest network's activations.
+pub const BATCH_MAX: u32 = 4096;
+
+/// Why there is no trace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No workload has that name.
+    #[error("unknown workload {name:?}{hint}; known are {known}")]
+    UnknownWorkload {
+        /// What was asked for.
+        name: String,
+        /// The known name that was probably meant, as a question; empty if none is near.
+        hint: String,
+        /// All known names.
+        known: String,
+    },
+    /// A batch of that size is not possible.
+    #[error("batch {batch}: expected 1 to {BATCH_MAX}")]
+    Batch {
+        /// What was asked for.
+        batch: u32,
+    },
+    /// The device has no matrix units for the precision.
+    #[error("{device} (compute capability {capability}) has no fp16 matrix units: use fp32")]
+    NoMatrixUnits {
+        /// Name of the device.
+        device: String,
+        /// Its compute capability.
+        capability: String,
+    },
+}
+
+impl Workload {
+    /// All of them, inference before training.
+    #[must_use]
+    pub fn all() -> &'static [Self] {
+        &WORKLOADS
+    }
+
+    /// The workload of that name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownWorkload`], which names the nearest and all known ones.
+    pub fn by_name(name: &str) -> Result<&'static Self, Error> {
+        if let Some(workload) = WORKLOADS.iter().find(|w| w.name == name) {
+            return Ok(workload);
+        }
+        let names = || WORKLOADS.iter().map(|workload| workload.name);
+        Err(Error::UnknownWorkload {
+            name: name.to_owned(),
+            hint: profiler::nearest::nearest(name, names())
+                .map_or_else(String::new, |meant| format!(" (did you mean {meant:?}?)")),
+            known: names().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The trace of one request: one forward pass, one training step, or one decoding step. `batch`
+    /// is the default if not given.
+    ///
+    /// # Errors
+    /// [`Error::Batch`], [`Error::NoMatrixUnits`].
+    pub fn trace(
+        &self,
+        batch: Option<u32>,
+        device: &Device,
+        precision: Precision,
+    ) -> Result<Trace, Error> {
+        let batch = batch.unwrap_or(self.batch_default);
+        if !(1..=BATCH_MAX).contains(&batch) {
+            return Err(Error::Batch { batch });
+        }
+        if precision == Precision::Fp16 && roofline::matrix_units_per_clock(device).is_none() {
+            return Err(Error::NoMatrixUnits {
+                device: device.name.clone(),
+                capability: device.compute_capability.to_string(),
+            });
+        }
+        let network = (self.build)(batch);
+        let kernels = lower::lower(&network, self.mode, precision);
+        Ok(trace_of(&kernels, device, precision))
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The launches in order; equal kernels are one.
+fn trace_of(kernels: &[Kernel], device: &Device, precision: Precision) -> Trace {
+    debug_assert!(kernels.len() <= LAUNCHES_MAX, "a network of that size");
+    let mut indices: HashMap<&str, u32> = HashMap::new();
+    let mut table: Vec<TraceKernel> = Vec::new();
+    let mut launches = Vec::with_capacity(kernels.len());
+    for kernel in kernels {
+        let next = u32::try_from(table.len()).unwrap_or(u32::MAX);
+        let index = *indices.entry(&kernel.name).or_insert(next);
+        if index == next {
+            table.push(roofline::trace_kernel(kernel, device, precision));
+        }
+        launches.push(index);
+    }
+    Trace {
+        device: device.name.clone(),
+        kernels: table,
+        launches,
+    }
+}
+
+const fn workload(
+    name: &'static str,
+    about: &'static str,
+    batch_default: u32,
+    build: fn(u32) -> Network,
+    mode: Mode,
+) -> Workload {
+    Workload {
+        name,
+        about,
+        batch_default,
+        build,
+        mode,
+    }
+}
+
+static WORKLOADS: [Workload; 12] = [
+    workload(
+        "resnet50-inference",
+        "image classification, 224 x 224",
+        4,
+        network::resnet::resnet50,
+        Mode::Inference,
+    ),
+    workload(
+        "resnet101-inference",
+        "image classification, 224 x 224",
+        4,
+        network::resnet::resnet101,
+        Mode::Inference,
+    ),
+    workload(
+        "mobilenetv2-inference",
+        "image classification, 224 x 224",
+        4,
+        network::mobilenet::mobilenetv2,
+        Mode::Inference,
+    ),
+    workload(
+        "bert-base-inference",
+        "question answering, 384 tokens",
+        2,
+        network::bert::base,
+        Mode::Inference,
+    ),
+    workload(
+        "bert-large-inference",
+        "question answering, 384 tokens",
+        2,
+        network::bert::large,
+        Mode::Inference,
+    ),
+    workload(
+        "gpt-1.3b-prefill",
+        "one prompt of 512 tokens per sequence",
+        1,
+        network::gpt::prefill,
+        Mode::Inference,
+    ),
+    workload(
+        "gpt-1.3b-decode",
+        "one token per sequence after 1024",
+        8,
+        network::gpt::decode,
+        Mode::Inference,
+    ),
+    workload(
+        "resnet50-training",
+        "one step, gradient descent with weight decay",
+        32,
+        network::resnet::resnet50,
+        Mode::Training,
+    ),
+    workload(
+        "resnet101-training",
+        "one step, gradient descent with weight decay",
+        32,
+        network::resnet::resnet101,
+        Mode::Training,
+    ),
+    workload(
+        "mobilenetv2-training",
+        "one step, gradient descent with weight decay",
+        32,
+        network::mobilenet::mobilenetv2,
+        Mode::Training,
+    ),
+    workload(
+        "bert-base-training",
+        "one step, Adam with clipping by norm, tensor by tensor",
+        8,
+        network::bert::base,
+        Mode::Training,
+    ),
+    workload(
+        "bert-large-training",
+        "one step, Adam with clipping by norm, tensor by tensor",
+        4,
+        network::bert::large,
+        Mode::Training,
+    ),
+];

@@ -1,0 +1,100 @@
+//! From layers to kernels: what eager PyTorch launches, one after another, for each layer.
+
+mod backward;
+mod forward;
+mod optimizer;
+
+use crate::Precision;
+use crate::network::{Convolution, Layer, Mode, Network};
+use crate::work::{Algorithm, Family, Kernel, Matrix, Stream, Work};
+
+/// The kernels of one pass, or of one training step, in order of launch.
+pub(crate) fn lower(network: &Network, mode: Mode, precision: Precision) -> Vec<Kernel> {
+    let mut list = List {
+        kernels: Vec::new(),
+        precision,
+    };
+    for layer in &network.layers {
+        forward::forward(&mut list, layer, mode);
+    }
+    if mode == Mode::Training {
+        for (index, layer) in network.layers.iter().enumerate().rev() {
+            backward::backward(&mut list, layer, index == 0);
+        }
+        for elements in network.layers.iter().flat_map(Layer::parameters) {
+            optimizer::step(&mut list, network.optimizer, elements);
+        }
+    }
+    list.kernels
+}
+
+/// The kernels so far.
+struct List {
+    kernels: Vec<Kernel>,
+    precision: Precision,
+}
+
+impl List {
+    /// A pass over `elements` that reads and writes `arrays` arrays of that size.
+    fn pass(&mut self, name: &str, family: Family, elements: f64, arrays: f64, flops: f64) {
+        self.stream(
+            name,
+            Stream {
+                family,
+                elements,
+                numbers: arrays * elements,
+                flops: flops * elements,
+            },
+        );
+    }
+
+    /// An element-wise pass without arithmetic that a profiler would count.
+    fn elementwise(&mut self, name: &str, elements: f64, arrays: f64) {
+        self.pass(name, Family::Elementwise, elements, arrays, 0.0);
+    }
+
+    /// An element-wise pass with one floating-point operation for each element.
+    fn arithmetic(&mut self, name: &str, elements: f64, arrays: f64) {
+        self.pass(name, Family::Elementwise, elements, arrays, 1.0);
+    }
+
+    fn stream(&mut self, name: &str, stream: Stream) {
+        let (elements, numbers) = (stream.elements, stream.numbers);
+        self.kernels.push(Kernel {
+            name: format!("{name}#e{elements}t{numbers}"),
+            work: Work::Stream(stream),
+        });
+    }
+
+    /// `batch` products of m x k with k x n.
+    fn product(&mut self, name: &str, [batch, m, n, k]: [f64; 4]) {
+        self.matrix(
+            name,
+            Matrix {
+                algorithm: Algorithm::Product,
+                batch,
+                m,
+                n,
+                k,
+                numbers: batch * (m * k + k * n + m * n),
+            },
+        );
+    }
+
+    fn matrix(&mut self, name: &str, matrix: Matrix) {
+        let Matrix { batch, m, n, k, .. } = matrix;
+        self.kernels.push(Kernel {
+            name: format!("{name}#b{batch}m{m}n{n}k{k}"),
+            work: Work::Matrix(matrix),
+        });
+    }
+
+    /// The algorithm for a convolution. Winograd's is for 3 x 3 filters at stride 1 on the ordinary
+    /// units; the matrix units have none.
+    fn convolution_algorithm(&self, layer: &Convolution) -> Algorithm {
+        match (layer.filter, layer.stride, self.precision) {
+            (3, 1, Precision::Fp32) => Algorithm::Winograd,
+            _ => Algorithm::Convolution,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The forward pass.
+
+use super::List;
+use crate::network::{Attention, Convolution, Layer, Mode};
+use crate::work::{Family, Matrix, Stream};
+
+/// Adds the kernels of a layer.
+pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
+    let is_training = mode == Mode::Training;
+    match *layer {
+        Layer::Convolution(ref layer) => convolution(list, layer),
+        Layer::Depthwise(ref layer) => {
+            let (inputs, outputs) = (layer.images.elements(), layer.outputs().elements());
+            let stream = depthwise(outputs, inputs + outputs, layer.taps());
+            list.stream("conv_depthwise2d_forward", stream);
+        }
+        // In training mean and variance come first, from the same data, and batches are counted.
+        Layer::BatchNorm(images) if is_training => {
+            list.pass(
+                "batch_norm_forward",
+                Family::Norm,
+                images.elements(),
+                2.75,
+                4.0,
+            );
+            list.elementwise("add_counter", 1.0, 2.0);
+        }
+        Layer::BatchNorm(images) => {
+            list.pass(
+                "batch_norm_inference",
+                Family::Norm,
+                images.elements(),
+                2.0,
+                2.0,
+            );
+        }
+        Layer::Activation { elements } => list.elementwise("activation", elements, 2.0),
+        Layer::Residual { elements } => list.arithmetic("add", elements, 3.0),
+        Layer::MaxPool(images) => {
+            let outputs = images.at_stride(2).elements();
+            // Eager PyTorch writes where each maximum came from, in 64 bits, at inference too.
+            let numbers = images.elements() + 3.0 * outputs;
+            list.stream("max_pool_forward", Stream::of_norm(outputs, numbers));
+        }
+        Layer::AveragePool(images) => {
+            list.pass("reduce_mean", Family::Reduce, images.elements(), 1.0, 1.0);
+        }
+        Layer::Linear([rows, inputs, outputs]) => {
+            // The bias is spread over the output, to which the product is added.
+            list.elementwise("bias", rows * outputs, 1.0);
+            list.product("gemm", [1.0, rows, outputs, inputs]);
+        }
+        Layer::Output([rows, inputs, outputs]) => {
+            list.product("gemm", [1.0, rows, outputs, inputs]);
+        }
+        Layer::Attention(ref layer) => attention(list, layer, is_training),
+        Layer::LayerNorm([rows, columns]) => {
+            list.pass("layer_norm_forward", Family::Norm, rows * columns, 2.0, 4.0);
+        }
+        Layer::Dropout { elements } if is_training => {
+            list.arithmetic("dropout_forward", elements, 2.25);
+        }
+        Layer::Embedding { rows, columns, .. } => {
+            list.elementwise("index_select", rows * columns, 2.0);
+        }
+        Layer::Loss([rows, columns]) if is_training => {
+            list.pass(
+                "log_softmax_forward",
+                Family::Norm,
+                rows * columns,
+                2.0,
+                4.0,
+            );
+            list.pass("nll_loss_forward", Family::Reduce, rows, 2.0, 1.0);
+        }
+        Layer::Dropout { .. } | Layer::Loss(_) => {}
+    }
+}
+
+fn convolution(list: &mut List, layer: &Convolution) {
+    let (images, outputs) = (&layer.images, layer.outputs());
+    let (m, n) = (outputs.positions(), f64::from(outputs.channels));
+    let k = f64::from(images.channels) * layer.taps();
+    list.matrix(
+        "conv_forward",
+        Matrix {
+            algorithm: list.convolution_algorithm(layer),
+            batch: 1.0,
+            m,
+            n,
+            k,
+            numbers: images.elements() + n * k + m * n,
+        },
+    );
+}
+
+fn attention(list: &mut List, layer: &Attention, is_training: bool) {
+    let &Attention {
+        products,
+        queries,
+        keys,
+        width,
+        is_masked,
+    } = layer;
+    let scores = products * queries * keys;
+    list.product("gemm_scores", [products, queries, keys, width]);
+    list.arithmetic("scale", scores, 2.0);
+    if is_masked {
+        list.arithmetic("add_mask", scores, 2.0);
+    }
+    list.pass("softmax_forward", Family::Norm, scores, 2.0, 4.0);
+    if is_training {
+        list.arithmetic("dropout_forward", scores, 2.25);
+    }
+    list.product("gemm_values", [products, queries, width, keys]);
+    list.elementwise("copy_heads", products * queries * width, 2.0);
+}
+
+/// A depthwise convolution: a few multiplications for each number that moves.
+pub(super) fn depthwise(elements: f64, numbers: f64, taps: f64) -> Stream {
+    Stream {
+        family: Family::Depthwise,
+        elements,
+        numbers,
+        flops: 2.0 * taps * elements,
+    }
+}

@@ -1,0 +1,188 @@
+//! Architectures, as lists of layers.
+
+pub(crate) mod bert;
+pub(crate) mod gpt;
+pub(crate) mod mobilenet;
+pub(crate) mod resnet;
+
+/// What is done with a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A forward pass.
+    Inference,
+    /// Forward, backward and the optimizer's step.
+    Training,
+}
+
+/// How parameters are updated, tensor by tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Optimizer {
+    /// Stochastic gradient descent with weight decay.
+    Descent,
+    /// Adam with weight decay, after clipping each gradient by its norm.
+    Adam,
+}
+
+/// A network for one batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) optimizer: Optimizer,
+}
+
+/// Square images of one batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Images {
+    pub(crate) batch: u32,
+    pub(crate) channels: u32,
+    /// Height and width.
+    pub(crate) size: u32,
+}
+
+impl Images {
+    /// Positions in all images.
+    pub(crate) fn positions(&self) -> f64 {
+        f64::from(self.batch) * f64::from(self.size) * f64::from(self.size)
+    }
+
+    /// Positions times channels.
+    pub(crate) fn elements(&self) -> f64 {
+        self.positions() * f64::from(self.channels)
+    }
+
+    /// What a filter that is padded to keep the size leaves at a stride.
+    pub(crate) fn at_stride(self, stride: u32) -> Self {
+        let size = self.size.div_ceil(stride);
+        Self { size, ..self }
+    }
+}
+
+/// A convolution, padded to keep the size at stride 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Convolution {
+    /// The input.
+    pub(crate) images: Images,
+    /// Channels of the output.
+    pub(crate) channels: u32,
+    /// Height and width of the filters.
+    pub(crate) filter: u32,
+    pub(crate) stride: u32,
+}
+
+impl Convolution {
+    /// The output.
+    pub(crate) fn outputs(&self) -> Images {
+        Images {
+            channels: self.channels,
+            ..self.images.at_stride(self.stride)
+        }
+    }
+
+    /// Positions of a filter.
+    pub(crate) fn taps(&self) -> f64 {
+        f64::from(self.filter * self.filter)
+    }
+}
+
+/// Scaled dot-product attention without a fused kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Attention {
+    /// Heads of all sequences: independent products.
+    pub(crate) products: f64,
+    pub(crate) queries: f64,
+    pub(crate) keys: f64,
+    /// Of a head.
+    pub(crate) width: f64,
+    pub(crate) is_masked: bool,
+}
+
+/// A layer. Sizes are of one batch; those that are computed with only are floating-point numbers, which
+/// hold them exactly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::enum_variant_names,
+    reason = "layer normalisation is called so"
+)]
+pub(crate) enum Layer {
+    /// Convolution.
+    Convolution(Convolution),
+    /// The same with one filter for each channel.
+    Depthwise(Convolution),
+    /// Batch normalisation.
+    BatchNorm(Images),
+    /// A function of each element that has no parameters: ReLU, GELU.
+    Activation { elements: f64 },
+    /// Adds what by-passed the layers before.
+    Residual { elements: f64 },
+    /// Maximum over 3 x 3 windows at stride 2.
+    MaxPool(Images),
+    /// Mean over each image.
+    AveragePool(Images),
+    /// A matrix product with a bias: rows, inputs, outputs.
+    Linear([f64; 3]),
+    /// A matrix product with a table that another layer owns, without a bias.
+    Output([f64; 3]),
+    /// Attention.
+    Attention(Attention),
+    /// Layer normalisation: rows, columns.
+    LayerNorm([f64; 2]),
+    /// Dropout; nothing at inference.
+    Dropout { elements: f64 },
+    /// Looks rows up in a table.
+    Embedding { rows: f64, columns: f64, table: f64 },
+    /// Cross-entropy, rows and columns; nothing at inference.
+    Loss([f64; 2]),
+}
+
+impl Layer {
+    /// Sizes of its parameter tensors, elements.
+    pub(crate) fn parameters(&self) -> Vec<f64> {
+        match *self {
+            Self::Convolution(layer) => {
+                let channels = f64::from(layer.images.channels) * f64::from(layer.channels);
+                vec![channels * layer.taps()]
+            }
+            Self::Depthwise(layer) => vec![f64::from(layer.channels) * layer.taps()],
+            Self::BatchNorm(images) => vec![f64::from(images.channels); 2],
+            Self::Linear([_, inputs, outputs]) => vec![inputs * outputs, outputs],
+            Self::LayerNorm([_, columns]) => vec![columns; 2],
+            Self::Embedding { columns, table, .. } => vec![columns * table],
+            Self::Activation { .. }
+            | Self::Residual { .. }
+            | Self::MaxPool(_)
+            | Self::AveragePool(_)
+            | Self::Output(_)
+            | Self::Attention(_)
+            | Self::Dropout { .. }
+            | Self::Loss(_) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millions_of_parameters(network: &Network) -> f64 {
+        let sum: f64 = network.layers.iter().flat_map(Layer::parameters).sum();
+        sum / 1e6
+    }
+
+    #[test]
+    fn networks_have_their_published_numbers_of_parameters() {
+        // ResNet and MobileNetV2: torchvision's model table. BERT: Devlin et al., 2018, 110 M and 340 M
+        // with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B.
+        for (network, published, tolerance) in [
+            (resnet::resnet50(1), 25.56, 0.01),
+            (resnet::resnet101(1), 44.55, 0.01),
+            (mobilenet::mobilenetv2(1), 3.50, 0.01),
+            (bert::base(1), 109.5, 0.02),
+            (bert::large(1), 335.1, 0.02),
+            (gpt::prefill(1), 1315.0, 0.02),
+        ] {
+            let millions = millions_of_parameters(&network);
+            let error = (millions / published - 1.0).abs();
+            assert!(error < tolerance, "{millions} M instead of {published} M");
+        }
+    }
+}

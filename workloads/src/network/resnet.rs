@@ -1,0 +1,95 @@
+//! ResNet-50 and ResNet-101: He et al., "Deep Residual Learning for Image Recognition", 2016,
+//! Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5").
+
+use super::{Convolution, Images, Layer, Network, Optimizer};
+
+/// Channels of the first convolution, and width of the first stage.
+const STEM: u32 = 64;
+/// Output channels of a block for each channel inside it.
+const EXPANSION: u32 = 4;
+/// Classes of ImageNet.
+const CLASSES: f64 = 1000.0;
+
+/// 50 layers.
+pub(crate) fn resnet50(batch: u32) -> Network {
+    resnet(batch, [3, 4, 6, 3])
+}
+
+/// 101 layers.
+pub(crate) fn resnet101(batch: u32) -> Network {
+    resnet(batch, [3, 4, 23, 3])
+}
+
+fn resnet(batch: u32, stages: [u32; 4]) -> Network {
+    let mut builder = Builder {
+        layers: Vec::new(),
+        images: Images {
+            batch,
+            channels: 3,
+            size: 224,
+        },
+    };
+    builder.convolution(STEM, 7, 2);
+    builder.activation();
+    builder.layers.push(Layer::MaxPool(builder.images));
+    builder.images = builder.images.at_stride(2);
+    for (stage, blocks) in stages.into_iter().enumerate() {
+        for block in 0..blocks {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            builder.bottleneck(STEM << stage, stride, block == 0);
+        }
+    }
+    let (rows, channels) = (f64::from(batch), f64::from(builder.images.channels));
+    builder.layers.extend([
+        Layer::AveragePool(builder.images),
+        Layer::Linear([rows, channels, CLASSES]),
+        Layer::Loss([rows, CLASSES]),
+    ]);
+    Network {
+        layers: builder.layers,
+        optimizer: Optimizer::Descent,
+    }
+}
+
+/// The layers so far and the images that come out of them.
+struct Builder {
+    layers: Vec<Layer>,
+    images: Images,
+}
+
+impl Builder {
+    /// A convolution with its normalisation.
+    fn convolution(&mut self, channels: u32, filter: u32, stride: u32) {
+        let layer = Convolution {
+            images: self.images,
+            channels,
+            filter,
+            stride,
+        };
+        self.images = layer.outputs();
+        self.layers.push(Layer::Convolution(layer));
+        self.layers.push(Layer::BatchNorm(self.images));
+    }
+
+    fn activation(&mut self) {
+        let elements = self.images.elements();
+        self.layers.push(Layer::Activation { elements });
+    }
+
+    /// 1 x 1, 3 x 3, 1 x 1, beside which the input goes by, projected in the first of a stage.
+    fn bottleneck(&mut self, width: u32, stride: u32, is_projected: bool) {
+        let by_passing = self.images;
+        self.convolution(width, 1, 1);
+        self.activation();
+        self.convolution(width, 3, stride);
+        self.activation();
+        self.convolution(EXPANSION * width, 1, 1);
+        if is_projected {
+            self.images = by_passing;
+            self.convolution(EXPANSION * width, 1, stride);
+        }
+        let elements = self.images.elements();
+        self.layers.push(Layer::Residual { elements });
+        self.activation();
+    }
+}

@@ -1,0 +1,94 @@
+//! What holds for every workload, batch, device and precision.
+
+use proptest::prelude::*;
+
+use profiler::Trace;
+use softgpu::{Device, KernelShape};
+use workloads::{Error, Precision, Workload};
+
+fn shape_of(kernel: &profiler::TraceKernel) -> KernelShape {
+    KernelShape {
+        grid_blocks: u64::from(kernel.grid[0]),
+        threads_per_block: kernel.block[0],
+        registers_per_thread: kernel.registers,
+        shared_bytes_per_block: kernel.shared_bytes,
+        block_ns: kernel.block_ns,
+        compute_demand: kernel.compute_demand.into(),
+        bandwidth_demand: kernel.bandwidth_demand.into(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_trace_is_read_back_and_runs_on_its_device(
+        workload in prop::sample::select(Workload::all()),
+        batch in 1u32..=128,
+        device in prop::sample::select(Device::all()),
+        is_fp16: bool,
+    ) {
+        let precision = if is_fp16 { Precision::Fp16 } else { Precision::Fp32 };
+        let trace = workload.trace(Some(batch), &device, precision).unwrap();
+        let read = Trace::parse(&trace.write(), std::path::Path::new("computed")).unwrap();
+        prop_assert_eq!(&read, &trace);
+        for kernel in &trace.kernels {
+            let shape = shape_of(kernel);
+            prop_assert_eq!(shape.check(&device), Ok(()));
+            prop_assert_eq!(shape.sm_needed(&device), Ok(kernel.sm_needed));
+            // Whole ns for each wave, so the model's time is the computed one up to rounding.
+            let waves = shape.waves(&device).unwrap();
+            let model_ns = shape.block_ns * waves;
+            prop_assert!(model_ns.abs_diff(kernel.duration_ns) <= waves, "{}", kernel.name);
+        }
+    }
+
+    #[test]
+    fn a_larger_batch_never_takes_less_time(
+        workload in prop::sample::select(Workload::all()),
+        batch in 1u32..=64,
+        device in prop::sample::select(Device::all()),
+    ) {
+        let ns = |batch| workload.trace(Some(batch), &device, Precision::Fp32).unwrap().duration_ns_sum();
+        // A larger product may happen to be cut more evenly: a little is allowed.
+        let (one, two) = (ns(batch), ns(2 * batch));
+        prop_assert!(two as f64 > 0.97 * one as f64, "{one} {two}");
+    }
+}
+
+#[test]
+fn a_faster_device_is_faster() {
+    let ms = |device: &str, precision| {
+        let device = Device::by_name(device).unwrap();
+        let workload = Workload::by_name("bert-large-inference").unwrap();
+        workload
+            .trace(Some(8), &device, precision)
+            .unwrap()
+            .duration_ns_sum()
+            / 1_000
+    };
+    let [t4, v100, h100] =
+        ["T4", "V100-SXM2-16GB", "H100-SXM5-80GB"].map(|d| ms(d, Precision::Fp32));
+    assert!(h100 < v100 && v100 < t4, "{h100} {v100} {t4}");
+    assert!(2 * ms("H100-SXM5-80GB", Precision::Fp16) < h100);
+}
+
+#[test]
+fn mistakes_are_named_with_what_would_be_right() {
+    let error = Workload::by_name("resnet50_inference")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("did you mean \"resnet50-inference\"?"),
+        "{error}"
+    );
+    assert!(error.contains("gpt-1.3b-decode"), "{error}");
+    let device = Device::by_name("T4").unwrap();
+    let workload = Workload::by_name("resnet50-training").unwrap();
+    for batch in [0, workloads::BATCH_MAX + 1] {
+        let error = workload
+            .trace(Some(batch), &device, Precision::Fp32)
+            .unwrap_err();
+        assert_eq!(error, Error::Batch { batch });
+    }
+}
