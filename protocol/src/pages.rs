@@ -162,8 +162,16 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Kernel launches that the driver accepted.
+    /// Kernel launches that the driver accepted and that ran, those in graphs not among them.
     Launches = "launches",
+    /// Launches that were recorded into a capture and did not run then.
+    Captured = "launches_captured",
+    /// Launches of graphs that the driver accepted.
+    GraphLaunches = "graph_launches",
+    /// Kernels that these run.
+    GraphKernels = "graph_kernels",
+    /// Functions that the host was asked to call in a stream's order.
+    HostCalls = "host_calls",
     /// Best-effort launches granted by a lease made beside busy high-priority work.
     BesideHp = "launches_beside_hp",
     /// Best-effort launches that had to wait at the gate.
@@ -184,11 +192,13 @@ counters! {
     UnknownKernels = "launches_unknown",
     /// Panics of ours that were caught; the real call was made.
     Panics = "panics_caught",
+    /// Libraries opened so that their calls pass by us (`RTLD_DEEPBIND`, `dlmopen`).
+    Bypasses = "bypasses",
     /// Allocations that the driver granted.
     Allocations = "allocations",
-    /// Bytes of these allocations.
+    /// Bytes of device memory that the application asked for in these.
     AllocatedBytes = "allocated_bytes",
-    /// Allocations freed.
+    /// Allocations, arrays and handles of memory given back.
     Frees = "frees",
     /// Copies that the driver accepted.
     Copies = "copies",
@@ -200,6 +210,36 @@ counters! {
     CopiedOtherBytes = "copied_other_bytes",
     /// Bytes set by memset calls.
     SetBytes = "set_bytes",
+    /// Bytes of pinned host memory that the application asked for or registered.
+    HostBytes = "host_bytes",
+    /// Entry points that the program obtained as our hook, each once.
+    ResolvedHooked = "resolved_hooked",
+    /// Entry points that it obtained as the driver's own, each once.
+    ResolvedPassed = "resolved_passed",
+    /// Entry points of the driver that our table does not have.
+    ResolvedUnknown = "resolved_unknown",
+    /// Hooked calls from inside a hook (the driver's own, a tool's), which passed by.
+    NestedCalls = "calls_nested",
+    /// Launches on devices without a daemon, which passed by.
+    ForeignLaunches = "launches_foreign",
+    /// Calls of hooks about contexts.
+    ContextCalls = "calls_context",
+    /// Calls of hooks that copy or fill.
+    CopyCalls = "calls_copy",
+    /// Calls of hooks that initialise.
+    EntryCalls = "calls_entry",
+    /// Calls of hooks about graphs and capture.
+    GraphCalls = "calls_graph",
+    /// Calls of hooks about memory.
+    MemoryCalls = "calls_memory",
+    /// Calls of hooks about modules, libraries and functions.
+    ModuleCalls = "calls_module",
+    /// Calls of hooks about streams.
+    StreamCalls = "calls_stream",
+    /// Calls of hooks that wait or signal.
+    SyncCalls = "calls_sync",
+    /// Calls of all other hooks but launches, which are counted as such.
+    OtherCalls = "calls_other",
 }
 
 impl ClientPage {

@@ -33,7 +33,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::daemon::Shared;
 use crate::pages::{GpuFds, client_page, lease_page};
 use crate::socket::Seat;
-use crate::state::{NewPages, Peer};
+use crate::state::{NewPages, Peer, TurnedAway};
 use crate::status::{Identity, Status};
 
 /// Connections that have not said yet what they want. The oldest is dropped for another.
@@ -196,11 +196,11 @@ impl Control {
         match Request::decode(&packet) {
             Ok(Request::Status) => self.send_status(socket),
             Ok(Request::Attach(attach)) => self.attach(socket, attach),
-            Err(HelloError::Version { peer }) => refuse(
-                &socket,
-                format!("the client speaks protocol {peer}, this daemon {VERSION}"),
-            ),
-            Err(error) => refuse(&socket, error.to_string()),
+            Err(HelloError::Version { peer }) => {
+                let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
+                self.turn_away_unknown(&socket, reason);
+            }
+            Err(error) => self.turn_away_unknown(&socket, error.to_string()),
         }
     }
 
@@ -210,6 +210,7 @@ impl Control {
             Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
         };
         let class = attach.class;
+        let (name, job) = (attach.name.clone(), attach.job.clone());
         let who = format!("{} job {:?} pid {}", class.name(), attach.job, peer.pid);
         match self.try_attach(&socket, peer, attach) {
             Ok(client) => {
@@ -222,9 +223,37 @@ impl Control {
             }
             Err(reason) => {
                 tracing::warn!("refused: {who}: {reason}");
-                refuse(&socket, reason);
+                self.turn_away(&socket, peer, (name, job), reason);
             }
         }
+    }
+
+    /// Refuses a process that did not come to say who it is.
+    fn turn_away_unknown(&self, socket: &OwnedFd, reason: String) {
+        match peer_of(socket) {
+            Ok((peer, _)) => self.turn_away(socket, peer, Default::default(), reason),
+            Err(_) => refuse(socket, reason),
+        }
+    }
+
+    /// Refuses a process, and remembers it for the status.
+    fn turn_away(
+        &self,
+        socket: &OwnedFd,
+        peer: Peer,
+        (name, job): (String, String),
+        reason: String,
+    ) {
+        self.shared.state().handle_turned_away(TurnedAway {
+            pid: peer.pid,
+            uid: peer.uid,
+            name,
+            job,
+            attached: false,
+            reason: reason.clone(),
+            at_ns: self.shared.clock().now_ns(),
+        });
+        refuse(socket, reason);
     }
 
     /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says

@@ -4,7 +4,8 @@
 //! the bell until it is time to look again. The bell's word is read *before* the poll, so that
 //! whatever happens during it ends the wait at once.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::control::Control;
 use crate::gpu::Gpu;
 use crate::pages::GpuPages;
 use crate::socket::{Seat, SocketError};
-use crate::state::{Look, State};
+use crate::state::{Entry, Look, State};
 use crate::status::Identity;
 
 /// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
@@ -90,6 +91,7 @@ impl Shared {
 pub struct Daemon {
     shared: Arc<Shared>,
     control: JoinHandle<()>,
+    record: Option<BufWriter<File>>,
 }
 
 /// Ends a daemon from another thread.
@@ -143,7 +145,20 @@ impl Daemon {
                 control.run();
             })
             .map_err(system("starting the control thread"))?;
-        Ok(Self { shared, control })
+        Ok(Self {
+            shared,
+            control,
+            record: None,
+        })
+    }
+
+    /// Writes to `file` what is granted to best-effort jobs and why they wait: one
+    /// [`crate::state::Entry`] per line.
+    #[must_use]
+    pub fn record_to(mut self, file: File) -> Self {
+        self.shared.state().start_record();
+        self.record = Some(BufWriter::new(file));
+        self
     }
 
     /// A handle that ends this daemon.
@@ -158,24 +173,28 @@ impl Daemon {
     /// # Errors
     ///
     /// [`DaemonError::Panicked`].
-    pub fn run(self) -> Result<(), DaemonError> {
+    pub fn run(mut self) -> Result<(), DaemonError> {
         let clock = self.shared.clock;
         // Without it polls are late, not wrong.
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK_NS));
         clock.enter();
         self.poll_until_stopped(&clock);
+        if let Some(Err(error)) = self.record.as_mut().map(io::Write::flush) {
+            tracing::warn!("the record ends: {error}");
+        }
         clock.leave();
         self.control.join().map_err(|_| DaemonError::Panicked)
     }
 
-    fn poll_until_stopped(&self, clock: &Clock) {
-        let bell = &self.shared.pages.bell.bell;
+    fn poll_until_stopped(&mut self, clock: &Clock) {
+        let shared = Arc::clone(&self.shared);
+        let bell = &shared.pages.bell.bell;
         loop {
             let seen = bell.read();
             let now_ns = clock.now_ns();
-            let mut state = self.shared.state();
+            let mut state = shared.state();
             // Acquire pairs with the Release in `Shared::stop`.
-            let is_stopping = self.shared.is_stopping.load(Ordering::Acquire);
+            let is_stopping = shared.is_stopping.load(Ordering::Acquire);
             let look = match is_stopping {
                 true => {
                     state.close();
@@ -184,13 +203,29 @@ impl Daemon {
                 false => Some(state.poll(now_ns)),
             };
             state.ring_bells(clock);
+            let entries = self.record.is_some().then(|| state.take_record());
             drop(state);
+            self.write_record(&entries.unwrap_or_default());
             let deadline_ns = match look {
                 None => return,
                 Some(Look::At(at_ns)) => Some(at_ns),
                 Some(Look::WhenRung) => None,
             };
             bell.wait(clock, seen, deadline_ns);
+        }
+    }
+}
+
+impl Daemon {
+    /// A record that cannot be written ends; the daemon does not.
+    fn write_record(&mut self, entries: &[Entry]) {
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        let mut lines = entries.iter();
+        if let Err(error) = lines.try_for_each(|entry| writeln!(record, "{entry}")) {
+            tracing::warn!("the record ends: {error}");
+            self.record = None;
         }
     }
 }

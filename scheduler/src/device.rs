@@ -1,6 +1,6 @@
 //! Asks the driver which GPUs there are.
 //!
-//! The one unsafe module of this crate: seven calls of `libcuda.so.1`, opened at run time so that
+//! Unsafe: eight calls of `libcuda.so.1`, opened at run time so that
 //! the daemon starts, and says what is missing, where there is no driver. No context is created:
 //! it would take several hundred MB of the GPU that others are to use. The library stays open,
 //! because the driver's own threads may still run in it.
@@ -10,10 +10,12 @@
 
 use core::ffi::{c_char, c_int, c_uint};
 use core::mem::ManuallyDrop;
+use std::path::PathBuf;
 
 use libloading::Library;
 
 use crate::gpu::{Gpu, PciAddress};
+use crate::nvml::mapped;
 
 /// What is opened.
 const LIBRARY: &str = "libcuda.so.1";
@@ -64,6 +66,32 @@ type Get = unsafe extern "C" fn(*mut c_int, c_int) -> c_uint;
 type GetText = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint;
 type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
+
+/// The file of the driver's library, as the loader finds it in this process; `None` if it says none.
+///
+/// # Errors
+///
+/// See [`DeviceError`].
+pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
+    let _driver = Driver::open()?;
+    Ok(mapped("libcuda.so"))
+}
+
+/// The newest CUDA version that the driver supports, as `cuDriverGetVersion` says it: 1000 times the
+/// major number plus 10 times the minor.
+///
+/// # Errors
+///
+/// See [`DeviceError`].
+pub fn driver_version() -> Result<u32, DeviceError> {
+    const CALL: &str = "cuDriverGetVersion";
+    let driver = Driver::open()?;
+    let get: Count = driver.symbol(CALL)?;
+    let mut version = 0;
+    // SAFETY: writes one int to the pointer, which is valid for the call; allowed before cuInit.
+    check(CALL, unsafe { get(&raw mut version) })?;
+    Ok(u32::try_from(version).unwrap_or(0))
+}
 
 /// The GPUs of this machine that the driver shows to this process.
 ///

@@ -25,7 +25,7 @@
 //! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
 //! mean, and used; see [`state`]. Packets are decoded by `protocol::hello`.
 //!
-//! `unsafe` is in [`device`] only.
+//! `unsafe` is in [`device`] and [`nvml`] only.
 
 #[forbid(unsafe_code)]
 pub mod claim;
@@ -38,6 +38,7 @@ pub mod daemon;
 pub mod device;
 #[forbid(unsafe_code)]
 pub mod gpu;
+pub mod nvml;
 #[forbid(unsafe_code)]
 pub mod pages;
 #[forbid(unsafe_code)]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -48,6 +49,8 @@ Example:
 Environment:
   PILLION_SOCKET  where to listen, instead of /run/pillion/<gpu uuid>.sock (root)
                   or $XDG_RUNTIME_DIR/pillion/<gpu uuid>.sock
+  PILLION_RECORD  a file for what is granted to best-effort jobs, when, and why
+                  they wait (for `pillion demo`; it grows without bound)
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
 
 Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
@@ -83,7 +86,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
     let uuid = gpu.uuid.clone();
     let _claim = Claim::take(&uuid)?;
-    let daemon = Daemon::start(&config, gpu, &path, clock)?;
+    let mut daemon = Daemon::start(&config, gpu, &path, clock)?;
+    if let Some(path) = std::env::var_os("PILLION_RECORD") {
+        let file = File::create(&path).with_context(|| format!("{}", path.display()))?;
+        daemon = daemon.record_to(file);
+    }
     end_on(signals, daemon.stopper())?;
     tracing::info!("ready: {uuid} socket {}", path.display());
     daemon.run()?;

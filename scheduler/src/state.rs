@@ -27,6 +27,7 @@
 
 mod feed;
 mod lessee;
+mod record;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -39,6 +40,7 @@ use protocol::lease::announce_live;
 use protocol::pages::{Bell, ClientPage, Counter, LeasePage};
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
+use serde::Serialize;
 
 use crate::config::Config;
 use crate::pages::GpuPages;
@@ -48,6 +50,8 @@ use feed::Feed;
 pub use lessee::DRAIN_NS_MAX;
 pub(crate) use lessee::Lessee;
 use lessee::Need;
+use record::Record;
+pub use record::{Entry, Grant};
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
 /// 65 loads per poll if it is high-priority.
@@ -114,6 +118,28 @@ pub enum Refused {
     Closing,
 }
 
+/// Processes turned away that are remembered.
+const TURNED_AWAY_MAX: usize = 32;
+
+/// A process that wanted to be a client and is none: it runs unmanaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TurnedAway {
+    /// Process id; 0 if it cannot be seen from the daemon's PID namespace.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Program; empty if it did not come to say.
+    pub name: String,
+    /// Id of its job; empty if it did not come to say.
+    pub job: String,
+    /// Always false, as opposed to clients.
+    pub attached: bool,
+    /// Why not, as it was told.
+    pub reason: String,
+    /// When, on the daemon's clock.
+    pub at_ns: u64,
+}
+
 /// What makes a job: clients that say the same of these are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JobKey {
@@ -124,12 +150,22 @@ pub(crate) struct JobKey {
 }
 
 /// Running totals of a client or a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) counters: [u64; Counter::ALL.len()],
     /// Expected ns charged.
     pub(crate) charged_ns: u64,
     pub(crate) faults: Faults,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            counters: [0; Counter::ALL.len()],
+            charged_ns: 0,
+            faults: Faults::default(),
+        }
+    }
 }
 
 impl Totals {
@@ -213,9 +249,13 @@ pub struct State {
     views: Vec<JobView>,
     /// Found out by the last poll, or by who closed the state.
     wakes: Vec<Wake>,
+    /// If somebody wants to know.
+    record: Option<Record>,
     clients_ever: u64,
     jobs_ever: u64,
     is_closed: bool,
+    /// Processes that wanted to be clients and are none, the oldest first.
+    pub(crate) turned_away: VecDeque<TurnedAway>,
 }
 
 impl State {
@@ -234,9 +274,11 @@ impl State {
             hp: HpView::ABSENT,
             views: Vec::with_capacity(JOBS_MAX),
             wakes: Vec::new(),
+            record: None,
             clients_ever: 0,
             jobs_ever: 0,
             is_closed: false,
+            turned_away: VecDeque::new(),
         }
     }
 
@@ -281,6 +323,14 @@ impl State {
         };
         job.clients.push(client);
         Ok(attached)
+    }
+
+    /// A process that wanted to be a client is none. The oldest is forgotten for it.
+    pub fn handle_turned_away(&mut self, process: TurnedAway) {
+        if self.turned_away.len() >= TURNED_AWAY_MAX {
+            self.turned_away.pop_front();
+        }
+        self.turned_away.push_back(process);
     }
 
     fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
@@ -371,6 +421,7 @@ impl State {
             }
         }
         self.poll_questions(now_ns);
+        self.note(now_ns);
         self.look(now_ns)
     }
 
@@ -447,7 +498,7 @@ impl State {
         self.gate.handle_snapshot(&snapshot);
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
             let place = self.views.iter().position(|view| view.id == lessee.id());
-            let lease = place.map(|place| self.gate.gate(&snapshot, place));
+            let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
             lessee.handle_lease(lease, epoch, now_ns);
         }
     }

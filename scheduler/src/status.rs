@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::config::sharing_name;
 use crate::gpu::Gpu;
-use crate::state::{Client, EndedJob, Faults, Job, Lessee, State, Totals};
+use crate::state::{Client, EndedJob, Faults, Job, Lessee, State, Totals, TurnedAway};
 
 /// The version of this document: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -35,6 +35,8 @@ pub struct Status {
     pub hp: HpStatus,
     /// Jobs with clients, then jobs that have ended, the oldest first.
     pub jobs: Vec<JobStatus>,
+    /// Processes that wanted to be clients and are not, the oldest first; the last 32.
+    pub turned_away: Vec<TurnedAway>,
 }
 
 /// The daemon itself.
@@ -143,7 +145,7 @@ pub struct ClientStatus {
     pub name: String,
     /// Profile file; empty: none, all its kernels are unknown.
     pub profile: String,
-    /// True: a client that is listed is attached. (Processes that are not are unknown here.)
+    /// True: a client that is listed is attached. (Processes that were turned away are listed by themselves.)
     pub attached: bool,
     /// When it attached.
     pub attached_ns: u64,
@@ -223,6 +225,7 @@ impl Status {
                 live_epoch: state.pages.daemon.live_epoch.load(Ordering::Relaxed),
             },
             jobs: live.chain(ended).collect(),
+            turned_away: state.turned_away.iter().cloned().collect(),
         }
     }
 

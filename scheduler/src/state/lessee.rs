@@ -23,7 +23,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{JobId, JobView, Lease};
+use policy::{JobId, JobView, Lease, Limit};
 use protocol::lease::Terms;
 use protocol::pages::{ClientPage, LEASE_BESIDE_HP, LEASE_UNGATED, LeasePage};
 use protocol::record::EXPECTED_NS_MAX;
@@ -56,6 +56,8 @@ pub(crate) struct Lessee {
     view: JobView,
     /// What the policy grants as of the last decision.
     lease: Lease,
+    /// The rule behind it.
+    limit: Limit,
     /// Since when nothing has been granted though work is in flight.
     closed_since_ns: Option<u64>,
     is_stalled: bool,
@@ -90,6 +92,7 @@ impl Lessee {
                 waiting: false,
             },
             lease: Lease::closed(0, 0),
+            limit: Limit::Throttle,
             closed_since_ns: None,
             is_stalled: false,
             is_counted: false,
@@ -114,6 +117,11 @@ impl Lessee {
 
     pub(crate) fn published(&self) -> &Terms {
         &self.published
+    }
+
+    /// The rule behind the lease of the last decision.
+    pub(crate) fn limit(&self) -> Limit {
+        self.limit
     }
 
     /// Whether the job has not drained for too long and is left out of the decision.
@@ -170,8 +178,9 @@ impl Lessee {
     }
 
     /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.
-    pub(crate) fn handle_lease(&mut self, lease: Option<Lease>, epoch: u64, now_ns: u64) {
-        self.lease = lease.unwrap_or(Lease::closed(epoch, now_ns));
+    pub(crate) fn handle_lease(&mut self, lease: Option<(Lease, Limit)>, epoch: u64, now_ns: u64) {
+        let closed = (Lease::closed(epoch, now_ns), Limit::Throttle);
+        (self.lease, self.limit) = lease.unwrap_or(closed);
         if self.view.drained || !admits_nothing(&self.lease) {
             self.closed_since_ns = None;
             self.is_stalled = false;

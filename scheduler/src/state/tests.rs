@@ -257,6 +257,7 @@ fn without_mps_a_busy_high_priority_job_leaves_nothing() {
     assert!(rig.try_launch(&be, &COMPUTE).is_ok());
 }
 
+// census: H4, H9
 #[test]
 fn work_in_flight_is_bounded_until_it_drains() {
     let mut rig = Rig::new("residual_us = 100");
@@ -377,6 +378,7 @@ fn a_closed_lease_stays_live_until_it_is_overtaken_once() {
     assert_eq!((rig.epoch(), rig.live_epoch()), (2, 1));
 }
 
+// census: D20, E2
 #[test]
 fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_totals() {
     let mut rig = Rig::new("residual_us = 100");
@@ -411,6 +413,7 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
     );
 }
 
+// census: H11
 #[test]
 fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
     let mut rig = Rig::new("residual_us = 100");

@@ -1,0 +1,156 @@
+//! What was granted to best-effort jobs, what they waited for, and which rule was behind it.
+//!
+//! Off unless asked for ([`State::start_record`]); then every poll that changes something adds an
+//! [`Entry`] per job, which whoever polls takes out and writes ([`State::take_record`]). A hold is
+//! seen at the daemon's polls: one that begins and ends between two is not in the record, only in
+//! the counters.
+
+use std::fmt;
+
+use policy::{ClassSet, JobId, Limit};
+use protocol::lease::Terms;
+use protocol::pages::LEASE_BESIDE_HP;
+
+use super::{Lessee, State};
+
+/// A best-effort job from one moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Since when, ns of the daemon's clock.
+    pub at_ns: u64,
+    /// The job's id.
+    pub job: String,
+    /// What it has been granted.
+    pub grant: Grant,
+    /// Whether a thread of it waits at the gate.
+    pub waiting: bool,
+    /// The rule behind the lease, and so behind the wait.
+    pub limit: Limit,
+}
+
+/// A lease's terms as a record has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Nothing.
+    Closed,
+    /// Everything.
+    Ungated,
+    /// What the terms say.
+    Open {
+        /// Made while HP work executed.
+        beside_hp: bool,
+        /// Resource classes.
+        classes: ClassSet,
+        /// SMs that a kernel may need; `u32::MAX` if any number.
+        sms_max: u32,
+        /// Expected ns that could still be charged.
+        budget_ns: u64,
+    },
+}
+
+impl fmt::Display for Entry {
+    /// One line: time, job, grant, classes, SMs, budget, waiting, limit; separated by tabs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, classes, sms_max, budget_ns) = match self.grant {
+            Grant::Closed => ("closed", 0, 0, 0),
+            Grant::Ungated => ("ungated", ClassSet::ALL.bits(), u32::MAX, u64::MAX),
+            Grant::Open {
+                beside_hp,
+                classes,
+                sms_max,
+                budget_ns,
+            } => {
+                let word = if beside_hp { "beside-hp" } else { "open" };
+                (word, classes.bits(), sms_max, budget_ns)
+            }
+        };
+        let job: String = self.job.chars().filter(|c| !c.is_control()).collect();
+        write!(
+            f,
+            "{}\t{job}\t{word}\t{classes}\t{sms_max}\t{budget_ns}\t{}\t{}",
+            self.at_ns,
+            u8::from(self.waiting),
+            self.limit.name()
+        )
+    }
+}
+
+/// What is not yet taken out, and what is known of each job.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    entries: Vec<Entry>,
+    last: Vec<(JobId, Known)>,
+}
+
+/// What of a job decides whether it has changed.
+type Known = (Terms, bool, Limit);
+
+impl Record {
+    fn handle_job(&mut self, now_ns: u64, id: &str, lessee: &Lessee) {
+        // A renewal moves the expiry only.
+        let terms = Terms {
+            expiry_ns: 0,
+            ..*lessee.published()
+        };
+        let view = lessee.view();
+        let known = (terms, view.waiting, lessee.limit());
+        match self.last.iter_mut().find(|(job, _)| *job == lessee.id()) {
+            Some((_, before)) if *before == known => return,
+            Some((_, before)) => *before = known,
+            None => self.last.push((lessee.id(), known)),
+        }
+        self.entries.push(Entry {
+            at_ns: now_ns,
+            job: id.to_owned(),
+            grant: grant(&terms, view.charged_total_ns),
+            waiting: view.waiting,
+            limit: lessee.limit(),
+        });
+    }
+}
+
+fn grant(terms: &Terms, charged_total_ns: u64) -> Grant {
+    if terms.ungated() {
+        return Grant::Ungated;
+    }
+    let classes = ClassSet::from_bits_truncate(terms.terms);
+    if classes.is_empty() {
+        return Grant::Closed;
+    }
+    Grant::Open {
+        beside_hp: terms.terms & LEASE_BESIDE_HP != 0,
+        classes,
+        sms_max: terms.sms_max,
+        budget_ns: terms.limit_total_ns.saturating_sub(charged_total_ns),
+    }
+}
+
+impl State {
+    /// From the next poll on, notes what [`State::take_record`] gives.
+    pub fn start_record(&mut self) {
+        self.record = Some(Record::default());
+    }
+
+    /// What has changed since it was last asked, in order.
+    pub fn take_record(&mut self) -> Vec<Entry> {
+        let record = self.record.as_mut();
+        record.map_or_else(Vec::new, |record| std::mem::take(&mut record.entries))
+    }
+
+    /// Notes what the poll at `now_ns` changed.
+    pub(super) fn note(&mut self, now_ns: u64) {
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        record.last.retain(|(id, _)| {
+            self.jobs
+                .iter()
+                .any(|job| job.lessee.as_ref().is_some_and(|lessee| lessee.id() == *id))
+        });
+        for job in &self.jobs {
+            if let Some(lessee) = &job.lessee {
+                record.handle_job(now_ns, &job.key.id, lessee);
+            }
+        }
+    }
+}
