@@ -33,7 +33,7 @@ pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) ->
         sm_needed,
         class: known.kernel.class.bits() as u8,
     });
-    if rings::push(client.page, &record).is_err() {
+    if rings::push(client, &record).is_err() {
         client.page.count(Counter::Dropped, 1);
     }
     lease::announce(client.daemon, client.hp);
@@ -64,7 +64,7 @@ pub(crate) fn tell_again(client: &Client, index: u32, slot: &Slot) {
         stream: index,
         seq: completed,
     };
-    match rings::push(client.page, &record) {
+    match rings::push(client, &record) {
         Ok(()) => _ = slot.told.fetch_max(completed, Ordering::Relaxed),
         Err(_) => client.page.count(Counter::Dropped, 1),
     }

@@ -6,11 +6,11 @@
 //! most [`REPLY_TIMEOUT`].
 
 use core::fmt;
-use core::sync::atomic::AtomicU64;
 use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice, CUresult};
 use profiler::{Profile, ProfileIndex};
@@ -20,11 +20,12 @@ use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_
 use protocol::segment::{Access, Mapping, SharedPage};
 use protocol::sync::Ordering;
 
-use crate::client::{Client, Handle, Side};
+use crate::client::{Client, Side};
 use crate::config::Config;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
-use crate::{driver, kernels};
+use crate::standard::Occupied;
+use crate::{driver, helper, kernels};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
 /// 100 us; a second is a daemon that is stopped.
@@ -108,13 +109,14 @@ impl fmt::Display for Unmanaged {
     }
 }
 
-/// Attaches to the daemon of `device`. The descriptor is the connection, which must stay
-/// open.
+/// Attaches to the daemon of `device`, on which `context` is; `index` is what the client will have.
 pub(crate) fn attach(
     config: &Config,
     context: CUcontext,
     device: CUdevice,
-) -> Result<(Client, OwnedFd), Unmanaged> {
+    index: u32,
+) -> Result<Client, Unmanaged> {
+    let _occupied = Occupied::new();
     let tried = candidates(config, device)?;
     let (connection, socket) = connect(tried)?;
     let (number, descriptors) = ask(&connection, config).map_err(|error| match error {
@@ -138,7 +140,8 @@ pub(crate) fn attach(
         .and_then(|range| range)
         .ok()
         .and_then(|(least, greatest)| Priorities::new(least, greatest));
-    let client = Client {
+    Ok(Client {
+        index,
         side: pages.side,
         number,
         socket,
@@ -148,14 +151,14 @@ pub(crate) fn attach(
         bell: pages.bell,
         page: pages.client,
         device,
-        context: AtomicU64::new(Handle::from(context).0),
-        profile: config.profile.as_deref().and_then(load_profile),
+        connection,
+        helper: helper::Words::new(),
+        profile: profile(config),
         priorities,
         default_priority: priorities
             .filter(|_| config.class == JobClass::HighPriority && takes_priorities())
             .map(|range| range.for_high_priority(priority::DEFAULT)),
-    };
-    Ok((client, connection))
+    })
 }
 
 /// Where the daemon may listen, the likeliest first.
@@ -293,6 +296,13 @@ fn map<T: SharedPage>(descriptor: Option<OwnedFd>, access: Access) -> io::Result
     let mapping = Mapping::<T>::open(&descriptor, access)?;
     mapping.keep_from_children()?;
     Ok(mapping)
+}
+
+/// The profile of this process, loaded when it first attaches.
+fn profile(config: &Config) -> Option<&'static ProfileIndex> {
+    static PROFILE: OnceLock<Option<ProfileIndex>> = OnceLock::new();
+    let load = || config.profile.as_deref().and_then(load_profile);
+    PROFILE.get_or_init(load).as_ref()
 }
 
 /// The profile, or none and a line that says why: the job then runs with unknown kernels.

@@ -1,7 +1,7 @@
 //! This process as a client of a daemon: the shared pages and what was settled when it attached.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use abi::types::{CUcontext, CUdevice};
@@ -9,13 +9,13 @@ use profiler::ProfileIndex;
 use protocol::clock::Clock;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
 
-use crate::contexts::CONTEXTS;
-use crate::driver;
+use crate::helper;
 use crate::priority::Priorities;
-use crate::streams::Home;
 
-/// A client. There is at most one in a process, for good.
+/// A client. There is at most one for each device in a process, for good.
 pub(crate) struct Client {
+    /// Its index in [`crate::clients::CLIENTS`].
+    pub(crate) index: u32,
     /// What its class makes of it.
     pub(crate) side: Side,
     /// Its number at the daemon.
@@ -34,10 +34,12 @@ pub(crate) struct Client {
     pub(crate) page: &'static ClientPage,
     /// The device of that daemon.
     pub(crate) device: CUdevice,
-    /// The context in which the process attached; see [`Client::handle_context`].
-    pub(crate) context: AtomicU64,
-    /// What is known about kernels.
-    pub(crate) profile: Option<ProfileIndex>,
+    /// The connection to the daemon, open as long as the process lives.
+    pub(crate) connection: OwnedFd,
+    /// How others speak with the thread that finds out what has completed.
+    pub(crate) helper: helper::Words,
+    /// What is known about kernels: one file for a process, whatever its devices.
+    pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
     /// What launches on default streams carry as an attribute, if this driver takes one.
@@ -71,34 +73,6 @@ impl From<CUcontext> for Handle {
 }
 
 impl Client {
-    /// Another context was created. It takes the place of the one in which the process attached
-    /// if that is gone: a process may reset its device and start over.
-    pub(crate) fn handle_context(&self, context: CUcontext, device: CUdevice) {
-        let is_home_gone = CONTEXTS.device_of(self.home().context.context()).is_none();
-        if is_home_gone && device == self.device {
-            self.context
-                .store(Handle::from(context).0, Ordering::Relaxed);
-        }
-    }
-
-    /// Where the process attached.
-    #[inline]
-    pub(crate) fn home(&self) -> Home {
-        Home {
-            context: Handle(self.context.load(Ordering::Relaxed)),
-            device: self.device,
-        }
-    }
-
-    /// The calling thread's context, asked of the driver only where there are several.
-    pub(crate) fn current_context(&self) -> Handle {
-        let home = self.home().context;
-        if !CONTEXTS.are_several() {
-            return home;
-        }
-        driver::current_context().map_or(home, Handle::from)
-    }
-
     /// Whether this is a high-priority client.
     pub(crate) fn is_high_priority(&self) -> bool {
         matches!(self.side, Side::HighPriority)
@@ -113,7 +87,6 @@ impl fmt::Display for Client {
         };
         let kernels = self
             .profile
-            .as_ref()
             .map_or(0, |index| index.profile().kernels.len());
         write!(
             formatter,

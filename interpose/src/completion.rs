@@ -10,8 +10,9 @@ use abi::types::{CUcontext, CUevent};
 
 use crate::announce;
 use crate::client::{Client, Handle, Side};
+use crate::contexts::CONTEXTS;
 use crate::events::EVENTS;
-use crate::streams::{STREAMS, Stream};
+use crate::streams::{STREAMS, Slot, Stream};
 
 /// A mark in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub(crate) struct Mark {
 }
 
 /// The mark behind everything launched on a stream.
-pub(crate) fn mark_of_stream(client: &Client, stream: Stream) -> Option<Mark> {
-    let slot = STREAMS.existing(stream, client.home())?;
+pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
+    let slot = STREAMS.existing(stream)?;
     let mark = STREAMS.slot(slot)?.issued();
     Some(Mark { slot, mark })
 }
@@ -35,18 +36,27 @@ pub(crate) fn mark_of_event(event: CUevent) -> Option<Mark> {
 }
 
 /// The marks behind everything launched in a context; null means the calling thread's.
-pub(crate) fn marks_of_context(client: &Client, context: CUcontext) -> Vec<Mark> {
+pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
     let context = match Handle::from(context) {
-        Handle(0) => client.current_context(),
-        given => given,
+        Handle(0) => CONTEXTS.current(),
+        given => Some(given),
+    };
+    let Some(context) = context else {
+        return Vec::new();
+    };
+    let device = CONTEXTS.device_of(context.context());
+    // An overflow slot has no context of its own: it is over with its device's only one.
+    let is_all = device.is_some_and(|device| CONTEXTS.count_on(device) == 1);
+    let is_within = |(index, slot): &(u32, &Slot)| {
+        slot.context() == context
+            || is_all
+                && slot.context() == Handle(0)
+                && STREAMS.client_of(*index).map(|client| client.device) == device
     };
     STREAMS
         .used()
         .filter(|(_, slot)| slot.is_in_flight())
-        // The overflow slot has no context of its own and is taken for the one attached to.
-        .filter(|(_, slot)| {
-            slot.context() == context || slot.context().0 == 0 && context == client.home().context
-        })
+        .filter(is_within)
         .map(|(index, slot)| Mark {
             slot: index,
             mark: slot.issued(),
@@ -55,13 +65,14 @@ pub(crate) fn marks_of_context(client: &Client, context: CUcontext) -> Vec<Mark>
 }
 
 /// Everything up to the mark is complete.
-pub(crate) fn handle_reached(client: &Client, mark: Mark) {
-    complete(client, mark.slot, mark.mark);
+pub(crate) fn handle_reached(mark: Mark) {
+    complete(mark.slot, mark.mark);
 }
 
 /// Everything in a slot up to `mark` is complete: counts it and lets the daemon know.
-pub(crate) fn complete(client: &Client, index: u32, mark: u64) {
-    let Some(slot) = STREAMS.slot(index) else {
+pub(crate) fn complete(index: u32, mark: u64) {
+    // The client first: once all is complete the slot may become another's.
+    let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) else {
         return;
     };
     let by = slot.advance(mark);

@@ -8,16 +8,19 @@
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
+//! | `PILLION_DRIVER` | a path | in the shim: the driver behind it; see `real/shim.rs` |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
 //!
 //! A value that makes no sense is said and the default taken: a job never fails on our account.
 
+use core::sync::atomic::{AtomicU8, Ordering};
 use std::ffi::{CString, OsStr, OsString};
 use std::path::PathBuf;
 
 use protocol::hello::JobClass;
 
 use crate::log::Level;
+use crate::sys;
 
 /// The variable that switches the library off; also asked by `dlsym`.
 pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
@@ -77,6 +80,24 @@ impl Config {
             log,
             panic_at,
             complaints,
+        }
+    }
+}
+
+/// Whether the library is switched off; asked of the environment once. Neither locks nor allocates,
+/// so that `dlsym` may ask.
+pub(crate) fn is_disabled() -> bool {
+    const UNKNOWN: u8 = 0;
+    const ON: u8 = 1;
+    const OFF: u8 = 2;
+    static SWITCH: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match SWITCH.load(Ordering::Relaxed) {
+        ON => false,
+        OFF => true,
+        _ => {
+            let disabled = sys::is_switched_on(DISABLE);
+            SWITCH.store(if disabled { OFF } else { ON }, Ordering::Relaxed);
+            disabled
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Which contexts this process has, and on which devices.
 //!
-//! Nearly every process has one, and then nothing here is asked on the launch path. With more, the
-//! stream handles that every context has (the default streams) must be told apart, and streams of
-//! another device than the one whose daemon we are attached to are not managed.
+//! Nearly every process has one, and then the launch path reads one word here. With more, the
+//! stream handles that every context has (the default streams) must be told apart.
+//!
+//! Reading takes no lock. Changing takes one, held for as long as it takes to look through a small
+//! table, by whoever creates or destroys a context.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use abi::types::{CUcontext, CUdevice};
 
@@ -20,8 +23,13 @@ const CONTEXTS_MAX: usize = 64;
 /// A set of contexts with their devices.
 pub(crate) struct Contexts {
     entries: [Entry; CONTEXTS_MAX],
-    used: AtomicU32,
+    /// The handle of the only context; 0 if there is none, [`SEVERAL`] if there are several.
+    only: AtomicU64,
+    /// Held by whoever changes anything.
+    lock: Mutex<()>,
 }
+
+const SEVERAL: u64 = u64::MAX;
 
 struct Entry {
     /// The handle; 0 is free.
@@ -51,46 +59,70 @@ impl Contexts {
                     is_primary: AtomicBool::new(false),
                 }
             }; CONTEXTS_MAX],
-            used: AtomicU32::new(0),
+            only: AtomicU64::new(0),
+            lock: Mutex::new(()),
         }
     }
 
     /// Notes a context and its device. One that does not fit is not known.
     pub(crate) fn handle_created(&self, context: CUcontext, device: CUdevice, kind: Kind) {
         let handle = Handle::from(context).0;
-        let holds = |entry: &&Entry| entry.context.load(Ordering::Relaxed) == handle;
-        let take = |entry: &&Entry| {
-            let taken = entry
-                .context
-                .compare_exchange(0, handle, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-            if taken {
-                self.used.fetch_add(1, Ordering::Relaxed);
-            }
-            taken
+        let _locked = self.lock();
+        let holding = |wanted: u64| {
+            let holds = |entry: &&Entry| entry.context.load(Ordering::Relaxed) == wanted;
+            self.entries.iter().find(holds)
         };
-        let mut entries = self.entries.iter();
-        let known = entries.clone().find(holds);
-        if let Some(entry) = known.or_else(|| entries.find(take)) {
+        if let Some(entry) = holding(handle).or_else(|| holding(0)) {
             entry.device.store(device.0 as u32, Ordering::Relaxed);
+            // What was retained stays primary, even if a launch by another thread meets it while we attach.
+            let is_known = entry.context.load(Ordering::Relaxed) == handle;
+            let was_primary = is_known && entry.is_primary.load(Ordering::Relaxed);
             entry
                 .is_primary
-                .store(kind == Kind::Primary, Ordering::Relaxed);
+                .store(was_primary || kind == Kind::Primary, Ordering::Relaxed);
+            // Release pairs with the Acquire in `device_of`: the device is there.
+            entry.context.store(handle, Ordering::Release);
         }
+        self.count_anew();
     }
 
     /// Forgets a context that was destroyed.
     pub(crate) fn handle_destroyed(&self, context: CUcontext) {
         let handle = Handle::from(context).0;
+        let _locked = self.lock();
         for entry in &self.entries {
-            let swapped =
-                entry
-                    .context
-                    .compare_exchange(handle, 0, Ordering::Relaxed, Ordering::Relaxed);
-            if swapped.is_ok() {
-                self.used.fetch_sub(1, Ordering::Relaxed);
+            if entry.context.load(Ordering::Relaxed) == handle {
+                entry.context.store(0, Ordering::Relaxed);
             }
         }
+        self.count_anew();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        // A panic leaves nothing half done that the next would stumble over.
+        self.lock
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn count_anew(&self) {
+        let mut known = self.known();
+        let only = match (known.next(), known.next()) {
+            (None, _) => 0,
+            (Some((only, _)), None) => only.0,
+            _ => SEVERAL,
+        };
+        self.only.store(only, Ordering::Release);
+    }
+
+    /// Every context that is known, with its device.
+    fn known(&self) -> impl Iterator<Item = (Handle, CUdevice)> {
+        self.entries.iter().filter_map(|entry| {
+            // Acquire: see `handle_created`.
+            let context = entry.context.load(Ordering::Acquire);
+            let device = CUdevice(entry.device.load(Ordering::Relaxed) as i32);
+            (context != 0).then_some((Handle(context), device))
+        })
     }
 
     /// The primary context of a device, if it was seen.
@@ -103,19 +135,32 @@ impl Contexts {
         Some(Handle(entry.context.load(Ordering::Relaxed)).context())
     }
 
-    /// Whether default streams are ambiguous.
+    /// The only context of this process, if it has one.
     #[inline]
-    pub(crate) fn are_several(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > 1
+    pub(crate) fn only(&self) -> Option<Handle> {
+        let only = self.only.load(Ordering::Acquire);
+        (only != 0 && only != SEVERAL).then_some(Handle(only))
+    }
+
+    /// The calling thread's context, asked of the driver unless there is only one.
+    pub(crate) fn current(&self) -> Option<Handle> {
+        self.only().or_else(|| {
+            let current = driver::current_context().ok()?;
+            (!current.is_null()).then(|| Handle::from(current))
+        })
+    }
+
+    /// How many contexts there are on a device.
+    pub(crate) fn count_on(&self, device: CUdevice) -> usize {
+        self.known().filter(|(_, known)| *known == device).count()
     }
 
     /// The device of a context, if it was seen.
     pub(crate) fn device_of(&self, context: CUcontext) -> Option<CUdevice> {
-        let handle = Handle::from(context).0;
-        self.entries
-            .iter()
-            .find(|entry| entry.context.load(Ordering::Relaxed) == handle)
-            .map(|entry| CUdevice(entry.device.load(Ordering::Relaxed) as i32))
+        let handle = Handle::from(context);
+        let mut known = self.known();
+        let (_, device) = known.find(|(known, _)| *known == handle)?;
+        Some(device)
     }
 
     /// The same, asking the driver about a context that was made behind our back.
@@ -146,9 +191,10 @@ mod tests {
         let contexts = Contexts::new();
         contexts.handle_created(context(8), CUdevice(0), PRIMARY);
         contexts.handle_created(context(8), CUdevice(0), PRIMARY);
-        assert!(!contexts.are_several());
+        assert_eq!(contexts.only(), Some(Handle(8)));
         contexts.handle_created(context(16), CUdevice(1), PRIMARY);
-        assert!(contexts.are_several());
+        assert_eq!(contexts.only(), None);
+        assert_eq!(contexts.count_on(CUdevice(1)), 1);
         assert_eq!(contexts.device_of(context(16)), Some(CUdevice(1)));
         assert_eq!(contexts.device_of(context(24)), None);
     }
@@ -159,7 +205,7 @@ mod tests {
         contexts.handle_created(context(8), CUdevice(0), PRIMARY);
         contexts.handle_created(context(16), CUdevice(0), Kind::Created);
         contexts.handle_destroyed(context(8));
-        assert!(!contexts.are_several());
+        assert_eq!(contexts.only(), Some(Handle(16)));
         assert_eq!(contexts.device_of(context(8)), None);
         contexts.handle_created(context(8), CUdevice(1), Kind::Created);
         assert_eq!(contexts.device_of(context(8)), Some(CUdevice(1)));

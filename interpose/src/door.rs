@@ -7,9 +7,13 @@
 //! - what our parts, or the driver inside the real call, ask of hooked functions goes straight to
 //!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
 //! - `errno` is as if our parts had not run;
+//! - a thread that leaves a hook without returning leaves no mark behind: one that is cancelled
+//!   unwinds through the hook, and one that jumps out of it (`siglongjmp` from a signal handler) is
+//!   inside no more once it calls from a frame that is not deeper than the hook it left;
 //! - a process that is not managed pays one load and one branch.
 
 use core::cell::Cell;
+use core::ptr;
 use core::sync::atomic::AtomicBool;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
@@ -19,12 +23,20 @@ use protocol::pages::Counter;
 use crate::client::Client;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
+use crate::seen;
 use crate::sys::Errno;
 
 thread_local! {
-    /// Whether this thread is inside a hook.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Where on the stack the hook lies that this thread is inside of: [`OUTSIDE`] if it is in
+    /// none, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
+    /// a lower address; one at the same or a higher address is made after the hook was jumped out of.
+    static INSIDE: Cell<usize> = const { Cell::new(OUTSIDE) };
 }
+
+/// No address of a stack is as low.
+const OUTSIDE: usize = 0;
+/// Every address of a stack is lower.
+const OURS: usize = usize::MAX;
 
 /// Takes one call of entry point `index` through the three parts. `real` gets what `before` made,
 /// or nothing if `before` did not run or panicked; `after` only follows a `before` that returned.
@@ -35,23 +47,51 @@ pub(crate) fn pass<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
+    if lifecycle::phase() >= Phase::Unmanaged {
+        return real(None);
+    }
+    through(index, before, real, after)
+}
+
+/// The same for what an unmanaged process must not miss: a context on another device may make it a
+/// client after all.
+pub(crate) fn pass_always<B>(
+    index: usize,
+    before: impl FnOnce(Option<&'static Client>) -> B,
+    real: impl FnOnce(Option<&B>) -> CUresult,
+    after: impl FnOnce(Option<&'static Client>, &B, CUresult),
+) -> CUresult {
     if lifecycle::phase() == Phase::Inert {
         return real(None);
     }
+    through(index, before, real, after)
+}
+
+#[inline]
+fn through<B>(
+    index: usize,
+    before: impl FnOnce(Option<&'static Client>) -> B,
+    real: impl FnOnce(Option<&B>) -> CUresult,
+    after: impl FnOnce(Option<&'static Client>, &B, CUresult),
+) -> CUresult {
     // One access for the whole call: in a library each is a call of its own.
     INSIDE.with(|inside| {
-        if inside.get() {
+        let errno = Errno::of_thread();
+        let here = ptr::from_ref(&errno).addr();
+        if here < inside.get() {
+            seen::handle_nested_call();
             return real(None);
         }
-        let _inside = Inside::enter(inside);
-        let errno = Errno::of_thread();
+        let _inside = Inside::enter(inside, here);
         let found = errno.read();
         let mut client = None;
         let mut prepared = None;
         // Stored and not returned: what `before` makes is large enough for its copies to show.
         guarded(index, || {
-            client = lifecycle::handle_call(index);
-            prepared = Some(before(client));
+            if lifecycle::handle_call(index) {
+                client = lifecycle::client();
+                prepared = Some(before(client));
+            }
         });
         errno.write(found);
         let result = real(prepared.as_ref());
@@ -91,7 +131,7 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 
 /// Marks a thread that acts for the library and not for the application: its calls pass by.
 pub(crate) fn mark_thread_as_ours() {
-    INSIDE.set(true);
+    INSIDE.set(OURS);
 }
 
 /// What runs when any code of this library panics: one line, once. Our copy of the standard library
@@ -120,7 +160,8 @@ fn say_panic(info: &PanicHookInfo<'_>) {
 
 #[cold]
 fn handle_panic(index: usize) {
-    if let Some(client) = lifecycle::client() {
+    // Which client it was is not worth another question.
+    if let Some(client) = lifecycle::clients().next() {
         client.page.count(Counter::Panics, 1);
     }
     let symbol = abi::ENTRY_POINTS.get(index).map(|e| e.symbol);
@@ -128,18 +169,18 @@ fn handle_panic(index: usize) {
 }
 
 /// Set while a thread is inside a hook.
-struct Inside<'a>(&'a Cell<bool>);
+struct Inside<'a>(&'a Cell<usize>);
 
 impl<'a> Inside<'a> {
-    fn enter(inside: &'a Cell<bool>) -> Self {
-        inside.set(true);
+    fn enter(inside: &'a Cell<usize>, here: usize) -> Self {
+        inside.set(here);
         Self(inside)
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.set(false);
+        self.0.set(OUTSIDE);
     }
 }
 

@@ -8,11 +8,15 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
 
 use abi::types::{
-    CUcontext, CUdevice, CUevent, CUevent_flags, CUfunction, CUkernel, CUresult, CUstream,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUarray,
+    CUarray_format, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUfunction,
+    CUfunction_attribute, CUgraph, CUgraphNode, CUgraphNodeType, CUgreenCtx, CUkernel,
+    CUlaunchAttributeID, CUlaunchAttributeValue, CUlibrary, CUmemAllocFlags, CUmemAllocationProp,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
 };
 
-use crate::real;
+use crate::{real, sys};
 
 /// Calls an entry point by its symbol, with arguments of the given types.
 macro_rules! call {
@@ -24,12 +28,12 @@ macro_rules! call {
                 let function = unsafe {
                     core::mem::transmute::<
                         *mut c_void,
-                        unsafe extern "C" fn($($type),*) -> CUresult,
+                        unsafe extern "C-unwind" fn($($type),*) -> CUresult,
                     >(address.as_ptr())
                 };
                 // SAFETY: pointers among the arguments are to locals that outlive the call;
                 // handles are the driver's own, see the module's text.
-                unsafe { function($($argument),*) }
+                sys::without_cancellation(|| unsafe { function($($argument),*) })
             }
         }
     };
@@ -111,6 +115,41 @@ pub(crate) fn stream_context(stream: CUstream) -> Result<CUcontext, CUresult> {
     checked(result, context)
 }
 
+/// The context that stands for a green context, and its device.
+pub(crate) fn context_of_green(green: CUgreenCtx) -> Result<(CUcontext, CUdevice), CUresult> {
+    let mut context = CUcontext::NULL;
+    let result = call!(cuCtxFromGreenCtx(
+        &raw mut context => *mut CUcontext,
+        green => CUgreenCtx
+    ));
+    let context = checked(result, context)?;
+    let device = with_context(context, current_device)??;
+    Ok((context, device))
+}
+
+/// Whether a context is still there; a driver that does not say is believed to have it.
+pub(crate) fn is_context_alive(context: CUcontext) -> bool {
+    let mut version = 0;
+    let result = call!(cuCtxGetApiVersion(
+        context => CUcontext,
+        &raw mut version => *mut c_uint
+    ));
+    !matches!(
+        result,
+        CUresult::INVALID_CONTEXT | CUresult::CONTEXT_IS_DESTROYED
+    )
+}
+
+/// Gives a stream a priority.
+pub(crate) fn set_stream_priority(stream: CUstream, priority: c_int) -> CUresult {
+    let value = CUlaunchAttributeValue::from_int(priority);
+    call!(cuStreamSetAttribute(
+        stream => CUstream,
+        CUlaunchAttributeID::PRIORITY => CUlaunchAttributeID,
+        &raw const value => *const CUlaunchAttributeValue
+    ))
+}
+
 /// Creates a stream with a priority for the application, where it says.
 pub(crate) fn create_stream(to: *mut CUstream, flags: c_uint, priority: c_int) -> CUresult {
     call!(cuStreamCreateWithPriority(
@@ -132,6 +171,20 @@ pub(crate) fn is_capturing(stream: CUstream) -> bool {
         CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
         CUresult::NOT_FOUND => false,
         _ => true,
+    }
+}
+
+/// Whether a capture on the stream goes on, as far as the driver says: a stream that it does not know
+/// is in none.
+pub(crate) fn is_still_capturing(stream: CUstream) -> bool {
+    let mut status = CUstreamCaptureStatus::NONE;
+    let result = call!(cuStreamIsCapturing(
+        stream => CUstream,
+        &raw mut status => *mut CUstreamCaptureStatus
+    ));
+    match result {
+        CUresult::SUCCESS => status != CUstreamCaptureStatus::NONE,
+        result => result == CUresult::STREAM_CAPTURE_IMPLICIT,
     }
 }
 
@@ -164,6 +217,63 @@ pub(crate) fn query_event(event: CUevent) -> CUresult {
     call!(cuEventQuery(event => CUevent))
 }
 
+/// The device that an address's memory lies on.
+pub(crate) fn device_of_pointer(address: CUdeviceptr) -> Result<CUdevice, CUresult> {
+    let mut device = CUdevice::INVALID;
+    let result = call!(cuPointerGetAttribute(
+        (&raw mut device).cast() => *mut c_void,
+        CUpointer_attribute::DEVICE_ORDINAL => CUpointer_attribute,
+        address => CUdeviceptr
+    ));
+    checked(result, device)
+}
+
+/// The device that physical memory lies on.
+pub(crate) fn device_of_handle(handle: CUmemGenericAllocationHandle) -> Result<CUdevice, CUresult> {
+    let nowhere = CUmemLocation {
+        kind: CUmemLocationType::INVALID,
+        id: CUdevice::INVALID.0,
+    };
+    let mut properties = CUmemAllocationProp {
+        kind: CUmemAllocationType::INVALID,
+        requested_handle_types: 0,
+        location: nowhere,
+        win32_handle_meta_data: ptr::null_mut(),
+        alloc_flags: CUmemAllocFlags {
+            compression_type: 0,
+            gpu_direct_rdma_capable: 0,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    };
+    let result = call!(cuMemGetAllocationPropertiesFromHandle(
+        &raw mut properties => *mut CUmemAllocationProp,
+        handle => CUmemGenericAllocationHandle
+    ));
+    let CUmemLocation { kind, id } = checked(result, properties.location)?;
+    match kind {
+        CUmemLocationType::DEVICE => Ok(CUdevice(id)),
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// What an array was made as.
+pub(crate) fn array_descriptor(array: CUarray) -> Result<CUDA_ARRAY3D_DESCRIPTOR, CUresult> {
+    let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR {
+        width: 0,
+        height: 0,
+        depth: 0,
+        format: CUarray_format(0),
+        num_channels: 0,
+        flags: 0,
+    };
+    let result = call!(cuArray3DGetDescriptor_v2(
+        &raw mut descriptor => *mut CUDA_ARRAY3D_DESCRIPTOR,
+        array => CUarray
+    ));
+    checked(result, descriptor)
+}
+
 /// What `take` makes of the name of a function. The name is good only during the call.
 pub(crate) fn function_name<T>(function: CUfunction, take: impl FnOnce(&str) -> T) -> Option<T> {
     let mut name: *const c_char = ptr::null();
@@ -176,6 +286,136 @@ pub(crate) fn kernel_name<T>(kernel: CUkernel, take: impl FnOnce(&str) -> T) -> 
     let mut name: *const c_char = ptr::null();
     let result = call!(cuKernelGetName(&raw mut name => *mut *const c_char, kernel => CUkernel));
     text(result, name).map(take)
+}
+
+/// How many kernels a library has.
+pub(crate) fn library_kernel_count(library: CUlibrary) -> Result<u32, CUresult> {
+    let mut count: c_uint = 0;
+    let result = call!(cuLibraryGetKernelCount(
+        &raw mut count => *mut c_uint,
+        library => CUlibrary
+    ));
+    checked(result, count)
+}
+
+/// Registers of a thread and static shared memory of a block.
+pub(crate) fn function_needs(function: CUfunction) -> Option<(u32, u32)> {
+    let ask = |attribute| {
+        let mut value: c_int = 0;
+        let result = call!(cuFuncGetAttribute(
+            &raw mut value => *mut c_int,
+            attribute => CUfunction_attribute,
+            function => CUfunction
+        ));
+        checked(result, value)
+    };
+    needs(ask)
+}
+
+/// The same for a library's kernel on a device.
+pub(crate) fn kernel_needs(kernel: CUkernel, device: CUdevice) -> Option<(u32, u32)> {
+    let ask = |attribute| {
+        let mut value: c_int = 0;
+        let result = call!(cuKernelGetAttribute(
+            &raw mut value => *mut c_int,
+            attribute => CUfunction_attribute,
+            kernel => CUkernel,
+            device => CUdevice
+        ));
+        checked(result, value)
+    };
+    needs(ask)
+}
+
+fn needs(ask: impl Fn(CUfunction_attribute) -> Result<c_int, CUresult>) -> Option<(u32, u32)> {
+    let registers = ask(CUfunction_attribute::NUM_REGS).ok()?;
+    let shared_bytes = ask(CUfunction_attribute::SHARED_SIZE_BYTES).ok()?;
+    Some((
+        u32::try_from(registers).unwrap_or(0),
+        u32::try_from(shared_bytes).unwrap_or(0),
+    ))
+}
+
+/// Blocks of a function that an SM holds at once; `None` if not even one fits, or the driver does
+/// not say.
+pub(crate) fn blocks_per_sm(function: CUfunction, threads: u32, shared_bytes: u32) -> Option<u32> {
+    let mut blocks: c_int = 0;
+    let threads = c_int::try_from(threads).ok()?;
+    let result = call!(cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &raw mut blocks => *mut c_int,
+        function => CUfunction,
+        threads => c_int,
+        shared_bytes as usize => usize
+    ));
+    let blocks = checked(result, blocks).ok()?;
+    u32::try_from(blocks).ok().filter(|&blocks| blocks > 0)
+}
+
+/// The nodes of a graph; none if they are more than `count_max` or the driver does not say.
+pub(crate) fn graph_nodes(graph: CUgraph, count_max: usize) -> Option<Vec<CUgraphNode>> {
+    let mut count = 0;
+    let asked = call!(cuGraphGetNodes(
+        graph => CUgraph,
+        ptr::null_mut() => *mut CUgraphNode,
+        &raw mut count => *mut usize
+    ));
+    if asked != CUresult::SUCCESS || count > count_max {
+        return None;
+    }
+    let mut nodes = vec![CUgraphNode::NULL; count];
+    let told = call!(cuGraphGetNodes(
+        graph => CUgraph,
+        nodes.as_mut_ptr() => *mut CUgraphNode,
+        &raw mut count => *mut usize
+    ));
+    nodes.truncate(count);
+    (told == CUresult::SUCCESS).then_some(nodes)
+}
+
+/// What a node does.
+pub(crate) fn node_type(node: CUgraphNode) -> Option<CUgraphNodeType> {
+    let mut kind = CUgraphNodeType::EMPTY;
+    let result =
+        call!(cuGraphNodeGetType(node => CUgraphNode, &raw mut kind => *mut CUgraphNodeType));
+    checked(result, kind).ok()
+}
+
+/// What a kernel node runs.
+pub(crate) fn kernel_node(node: CUgraphNode) -> Option<CUDA_KERNEL_NODE_PARAMS> {
+    let mut params = CUDA_KERNEL_NODE_PARAMS {
+        v1: CUDA_KERNEL_NODE_PARAMS_v1 {
+            func: CUfunction::NULL,
+            grid_dim: [0; 3],
+            block_dim: [0; 3],
+            shared_mem_bytes: 0,
+            kernel_params: ptr::null_mut(),
+            extra: ptr::null_mut(),
+        },
+        kern: CUkernel::NULL,
+        ctx: CUcontext::NULL,
+    };
+    if has(abi::id::cuGraphKernelNodeGetParams_v2) {
+        let to = &raw mut params;
+        let result = call!(cuGraphKernelNodeGetParams_v2(
+            node => CUgraphNode,
+            to => *mut CUDA_KERNEL_NODE_PARAMS
+        ));
+        return checked(result, params).ok();
+    }
+    let to = &raw mut params.v1;
+    let result = call!(cuGraphKernelNodeGetParams(
+        node => CUgraphNode,
+        to => *mut CUDA_KERNEL_NODE_PARAMS_v1
+    ));
+    checked(result, params).ok()
+}
+
+/// The graph of a child graph node.
+pub(crate) fn child_graph(node: CUgraphNode) -> Option<CUgraph> {
+    let mut graph = CUgraph::NULL;
+    let result =
+        call!(cuGraphChildGraphNodeGetGraph(node => CUgraphNode, &raw mut graph => *mut CUgraph));
+    checked(result, graph).ok()
 }
 
 fn checked<T>(result: CUresult, value: T) -> Result<T, CUresult> {

@@ -15,7 +15,6 @@ use protocol::lease::{self, Refusal, Terms};
 use protocol::pages::{Counter, HEARTBEAT_STALE_NS, LeasePage, ON_LOSS_HOLD};
 
 use crate::client::Client;
-use crate::kernels::Known;
 
 /// A launch that may go.
 #[derive(Clone, Copy, Debug)]
@@ -38,10 +37,11 @@ const HOLD_NS_MAX: u64 = 10_000_000_000;
 pub(crate) fn admit(
     client: &Client,
     lease: &LeasePage,
-    known: &Known,
+    known: &Kernel,
+    unknown: u64,
     before_sleep: impl FnOnce(),
 ) -> Grant {
-    let kernel = judged(client, known);
+    let kernel = judged(client, known, unknown);
     match try_admit(client, lease, &kernel, client.clock.now_ns()) {
         Ok(grant) => grant,
         Err(_) => {
@@ -69,18 +69,27 @@ pub(crate) fn handle_launched(client: &Client, lease: &LeasePage, grant: &Grant,
     }
 }
 
-/// The kernel as the gate sees it: what no profile knows lasts as long as the daemon assumes, and
-/// nothing is free, so that a count of work in flight is zero only when nothing is.
+/// The kernel as the gate sees it: what no profile knows (`unknown` kernels, of a launch one or none,
+/// of a graph as many as it has) lasts as long as the daemon assumes, and nothing is free, so that a
+/// count of work in flight is zero only when nothing is.
 #[inline]
-fn judged(client: &Client, known: &Known) -> Kernel {
-    let expected_ns = if known.is_profiled {
-        known.kernel.expected_ns
-    } else {
-        client.daemon.unknown_ns.load(Ordering::Relaxed)
+fn judged(client: &Client, known: &Kernel, unknown: u64) -> Kernel {
+    let unknown_ns = match unknown {
+        0 => 0,
+        count => {
+            let each_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
+            each_ns.saturating_mul(count)
+        }
     };
+    let known_ns = if unknown == 0 || known.expected_ns > 1 {
+        known.expected_ns
+    } else {
+        0
+    };
+    let expected_ns = known_ns.saturating_add(unknown_ns);
     Kernel {
         expected_ns: expected_ns.clamp(1, protocol::record::EXPECTED_NS_MAX),
-        ..known.kernel
+        ..*known
     }
 }
 

@@ -1,14 +1,16 @@
-//! The helper thread: finds out what has completed when the application does not ask.
+//! The helper threads, one for each client: find out what has completed when the application does
+//! not ask.
 //!
 //! *Best-effort*: while anything is in flight it records one event per stream and asks for it every
 //! [`POLL_NS`]; what has completed goes into the client's page, and the daemon is rung if a thread
 //! waits at the gate. *High-priority*: only while the daemon asks (`probe`), because the application
 //! has been quiet for long and best-effort work waits; otherwise it sleeps and costs nothing.
 //!
-//! It never synchronises, so it is never in the driver for long. It does not touch the driver while
-//! a stream of the process is in capture. It has every signal blocked and its own calls are not
+//! It never synchronises, so it is never in the driver for long. While a stream of the process is in
+//! capture it records nothing and only asks for what was recorded before, or by the application's
+//! threads behind what they launch beside the capture. It has every signal blocked and its own calls are not
 //! hooked. It cannot see another thread's default stream; that thread records there itself, and the
-//! helper asks (see `launch`).
+//! helper asks (see `launch`). Of a thread that has ended it learns from the legacy stream.
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
 //! says when it sleeps without a timeout. Launching threads store what they launched, then look
@@ -19,13 +21,13 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::thread::Builder;
 
-use abi::types::CUresult;
+use abi::types::{CUresult, CUstream};
 use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
 use crate::marks::{self, Recorded};
 use crate::streams::{STREAMS, Slot, State};
-use crate::{announce, completion, door, driver, sys};
+use crate::{announce, completion, door, driver, lifecycle, sys};
 
 /// How often the helper looks while something is in flight: the time by which a completion may be
 /// learnt late twice, once before the event is recorded and once after.
@@ -37,17 +39,30 @@ const STACK_BYTES: usize = 512 << 10;
 /// Times that an exiting process gives way to the helper in a driver call.
 const PATIENCE_MAX: u32 = 100_000;
 
-/// Non-zero while the helper sleeps until it is rung, or is about to. On a line of its own: every
-/// best-effort launch reads it, and the helper writes to its other words all the time.
-static ASLEEP: Line<AtomicU32> = Line(AtomicU32::new(0));
-/// The process exits: the helper must stay out of the driver.
+/// The process exits: helpers must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
-/// Threads that want the helper to stay out of the driver for now.
+/// Threads that want the helpers to stay out of the driver for now.
 static KEPT_OUT: AtomicU32 = AtomicU32::new(0);
-/// Changes whenever the context that is current in the helper may have gone.
+/// Changes whenever the context that is current in a helper may have gone.
 static ENTERED: AtomicU32 = AtomicU32::new(0);
-/// The helper is in the driver, or about to.
-static IN_DRIVER: Line<AtomicBool> = Line(AtomicBool::new(false));
+
+/// What one client's helper and the other threads tell each other.
+pub(crate) struct Words {
+    /// Non-zero while the helper sleeps until it is rung, or is about to. On a line of its own:
+    /// every best-effort launch reads it, and the helper writes to its other words all the time.
+    asleep: Line<AtomicU32>,
+    /// The helper is in the driver, or about to.
+    in_driver: Line<AtomicBool>,
+}
+
+impl Words {
+    pub(crate) const fn new() -> Self {
+        Self {
+            asleep: Line(AtomicU32::new(0)),
+            in_driver: Line(AtomicBool::new(false)),
+        }
+    }
+}
 
 /// Starts the thread.
 pub(crate) fn start(client: &'static Client) -> io::Result<()> {
@@ -60,30 +75,36 @@ pub(crate) fn start(client: &'static Client) -> io::Result<()> {
     thread.map(drop)
 }
 
-/// Wakes the helper if it sleeps until it is rung: something is in flight.
+/// Wakes a client's helper if it sleeps until it is rung: something is in flight.
 #[inline]
 pub(crate) fn wake(client: &Client) {
+    let asleep = &client.helper.asleep;
     // SeqCst: see the module's text.
-    if ASLEEP.load(Ordering::SeqCst) != 0 && ASLEEP.swap(0, Ordering::SeqCst) != 0 {
+    if asleep.load(Ordering::SeqCst) != 0 && asleep.swap(0, Ordering::SeqCst) != 0 {
         client.page.helper_bell.ring(&client.clock);
     }
 }
 
-/// Keeps the helper out of the driver from now on; waits until it is out.
-pub(crate) fn stop() {
-    STOPPING.store(true, Ordering::SeqCst);
-    wait_until_out();
+/// Wakes every helper that sleeps: what kept them all from looking has ended.
+pub(crate) fn wake_all() {
+    lifecycle::clients().for_each(wake);
 }
 
-/// Keeps the helper out of the driver while it lives: a context must not be used while it is being
+/// Keeps the helpers out of the driver from now on; waits until this client's is out.
+pub(crate) fn stop(client: &Client) {
+    STOPPING.store(true, Ordering::SeqCst);
+    wait_until_out(client);
+}
+
+/// Keeps the helpers out of the driver while it lives: a context must not be used while it is being
 /// destroyed (CUDA driver API, `cuCtxDestroy`).
 pub(crate) struct KeptOut(());
 
-/// Waits until the helper is out of the driver and keeps it out. Afterwards it takes no context for
-/// current that it entered before.
+/// Waits until the helpers are out of the driver and keeps them out. Afterwards they take no context
+/// for current that they entered before.
 pub(crate) fn keep_out() -> KeptOut {
     KEPT_OUT.fetch_add(1, Ordering::SeqCst);
-    wait_until_out();
+    lifecycle::clients().for_each(wait_until_out);
     ENTERED.fetch_add(1, Ordering::SeqCst);
     KeptOut(())
 }
@@ -94,9 +115,9 @@ impl Drop for KeptOut {
     }
 }
 
-fn wait_until_out() {
+fn wait_until_out(client: &Client) {
     for _ in 0..PATIENCE_MAX {
-        if !IN_DRIVER.load(Ordering::SeqCst) {
+        if !client.helper.in_driver.load(Ordering::SeqCst) {
             return;
         }
         rustix::thread::sched_yield();
@@ -122,11 +143,11 @@ fn run(client: &'static Client) {
             client.clock.sleep_until(deadline_ns);
             continue;
         }
-        ASLEEP.store(1, Ordering::SeqCst);
+        client.helper.asleep.store(1, Ordering::SeqCst);
         if !helper.has_work() {
             client.page.helper_bell.wait(&client.clock, seen, None);
         }
-        ASLEEP.store(0, Ordering::SeqCst);
+        client.helper.asleep.store(0, Ordering::SeqCst);
     }
 }
 
@@ -139,23 +160,27 @@ struct Helper {
 }
 
 impl Helper {
+    /// The streams of this client.
+    fn streams(&self) -> impl Iterator<Item = (u32, &'static Slot)> + use<> {
+        STREAMS.used_by(self.client.index)
+    }
+
     /// Looks at every stream once; whether to look again soon.
     fn poll(&mut self) -> bool {
         self.answer();
-        if STREAMS.is_capturing() {
-            return false;
-        }
         let mut is_busy = false;
-        for (index, slot) in STREAMS.used() {
-            if !self.is_wanted(slot) || !can_progress(slot) {
+        for (index, slot) in self.streams() {
+            // Looked at for each stream: a capture may begin meanwhile.
+            if !self.is_wanted(slot) || !can_progress(slot, STREAMS.is_capturing()) {
                 continue;
             }
-            IN_DRIVER.store(true, Ordering::SeqCst);
+            let in_driver = &self.client.helper.in_driver;
+            in_driver.store(true, Ordering::SeqCst);
             let may_enter =
                 !STOPPING.load(Ordering::SeqCst) && KEPT_OUT.load(Ordering::SeqCst) == 0;
             // What could not be looked at is looked at again soon.
             is_busy |= !may_enter || self.poll_slot(index, slot);
-            IN_DRIVER.store(false, Ordering::SeqCst);
+            in_driver.store(false, Ordering::SeqCst);
         }
         is_busy
     }
@@ -167,7 +192,7 @@ impl Helper {
         if !client.is_high_priority() || client.page.probe.load(Ordering::SeqCst) == 0 {
             return;
         }
-        for (index, slot) in STREAMS.used() {
+        for (index, slot) in self.streams() {
             if !slot.is_in_flight() {
                 announce::tell_again(client, index, slot);
             }
@@ -176,10 +201,9 @@ impl Helper {
 
     /// Whether there is something to find out.
     fn has_work(&self) -> bool {
-        !STREAMS.is_capturing()
-            && STREAMS
-                .used()
-                .any(|(_, slot)| self.is_wanted(slot) && can_progress(slot))
+        let is_capturing = STREAMS.is_capturing();
+        self.streams()
+            .any(|(_, slot)| self.is_wanted(slot) && can_progress(slot, is_capturing))
     }
 
     /// Whether anybody wants to know: of a high-priority client the daemon, when it asks, or whoever
@@ -192,8 +216,9 @@ impl Helper {
 
     fn poll_slot(&mut self, index: u32, slot: &Slot) -> bool {
         if slot.event.is_pending() {
+            self.relax();
             if let Some(mark) = marks::try_reach(slot) {
-                completion::complete(self.client, index, mark);
+                completion::complete(index, mark);
             }
         } else if slot.state() == State::Draining && slot.event.is_idle() {
             // Nothing will tell any more when the last of it is over.
@@ -201,14 +226,21 @@ impl Helper {
             STREAMS.free(index);
             return false;
         }
-        if can_progress(slot) && !slot.event.is_pending() {
+        if !slot.event.is_pending() && can_progress(slot, STREAMS.is_capturing()) {
             self.record(index, slot);
         }
-        can_progress(slot)
+        can_progress(slot, STREAMS.is_capturing())
     }
 
     fn record(&mut self, index: u32, slot: &Slot) {
-        let Some(stream) = slot.stream_here() else {
+        // An event in the legacy stream comes after everything in the blocking streams of its
+        // context, of which an ended thread's is one (CUDA driver API, "Stream synchronization
+        // behavior"). What is launched afterwards waits for it, which costs an application little:
+        // it happens once for a thread that ended with work in flight.
+        let stream = slot
+            .stream_here()
+            .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY));
+        let Some(stream) = stream else {
             return;
         };
         if !self.enter(slot.context()) || marks::try_record(slot, stream) == Recorded::Never {
@@ -218,16 +250,21 @@ impl Helper {
 
     /// What the driver will not speak about is over: its context is broken or gone.
     fn give_up_on(&self, index: u32, slot: &Slot) {
-        completion::complete(self.client, index, slot.issued());
+        completion::complete(index, slot.issued());
     }
 
-    /// Makes the context current in this thread.
-    fn enter(&mut self, context: Handle) -> bool {
+    /// Asks that captures of other threads forbid this one nothing.
+    fn relax(&mut self) {
         if !self.is_relaxed {
             // A driver without capture has no mode to set.
             let _ = driver::relax_capture_mode();
             self.is_relaxed = true;
         }
+    }
+
+    /// Makes the context current in this thread.
+    fn enter(&mut self, context: Handle) -> bool {
+        self.relax();
         let wanted = Some((context, ENTERED.load(Ordering::SeqCst)));
         if self.context == wanted {
             return true;
@@ -239,13 +276,17 @@ impl Helper {
 }
 
 /// Whether looking at the slot again can tell something new. The overflow slot is nobody's stream,
-/// and another thread's default stream is only seen through an event that its thread recorded.
-fn can_progress(slot: &Slot) -> bool {
+/// and another thread's default stream is only seen through an event that its thread recorded. While
+/// anything is captured only events are asked that were recorded outside, which disturbs no capture
+/// in a thread whose mode is relaxed (`cuThreadExchangeStreamCaptureMode`); none is recorded, as the
+/// stream may be in the capture by now.
+fn can_progress(slot: &Slot, is_capturing: bool) -> bool {
     if slot.event.is_pending() {
         return true;
     }
     match slot.state() {
-        State::Live => slot.is_in_flight() && slot.stream_here().is_some(),
+        _ if is_capturing => false,
+        State::Live => slot.is_in_flight() && (slot.stream_here().is_some() || slot.is_abandoned()),
         State::Draining => true,
         State::Free => false,
     }

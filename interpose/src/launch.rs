@@ -2,14 +2,15 @@
 
 use core::ffi::c_int;
 
-use abi::types::{CUfunction, CUresult};
-use protocol::pages::LeasePage;
+use abi::types::{CUfunction, CUgraphExec, CUresult};
+use protocol::pages::{Counter, LeasePage};
 
 use crate::client::{Client, Side};
 use crate::gate::{self, Grant};
-use crate::kernels::{KERNELS, Shape};
+use crate::graphs::GRAPHS;
+use crate::kernels::{KERNELS, Known, Shape};
 use crate::streams::{Place, STREAMS, Slot, Stream};
-use crate::{announce, completion, driver, helper, lifecycle, marks, priority, rings};
+use crate::{announce, completion, driver, helper, lifecycle, marks, priority, rings, seen};
 
 /// What the application asks to be launched.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +27,8 @@ pub(crate) struct Request {
 pub(crate) enum Begun {
     /// Nobody manages this process.
     Unmanaged,
-    /// Counted and nothing else: recorded into a graph, or on a device that is not ours.
-    Counted(&'static Client),
+    /// Recorded into a graph: counted and nothing else.
+    Recorded(&'static Client),
     /// Announced under this number.
     Announced {
         client: &'static Client,
@@ -48,46 +49,124 @@ pub(crate) enum Begun {
 /// What comes before the driver's call; best-effort launches may wait here.
 #[inline]
 pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun {
-    let Some(client) = client.or_else(lifecycle::handle_launch_without_context) else {
+    begin_known(
+        client,
+        request.stream,
+        || request.is_empty(),
+        |client| {
+            let known = KERNELS.identify(client, request.function, &request.shape);
+            (known, u64::from(!known.is_profiled))
+        },
+    )
+}
+
+/// The same for a launch that `look` says what is known of, and how many of its kernels are not;
+/// `is_refused` says whether no driver makes it.
+#[inline]
+fn begin_known(
+    client: Option<&'static Client>,
+    stream: Stream,
+    is_refused: impl FnOnce() -> bool,
+    look: impl FnOnce(&'static Client) -> (Known, u64),
+) -> Begun {
+    if client.is_none() && !lifecycle::handle_launch_without_client() {
+        return Begun::Unmanaged;
+    }
+    if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
+        return lifecycle::client().map_or(Begun::Unmanaged, Begun::Recorded);
+    }
+    // The client is the stream's, whatever device is current.
+    let place = STREAMS.place(stream);
+    let client = match place {
+        Place::Slot(index) => STREAMS.client_of(index),
+        Place::Overflow => lifecycle::client(),
+        Place::Foreign => {
+            seen::handle_foreign_launch();
+            None
+        }
+    };
+    let Some(client) = client else {
         return Begun::Unmanaged;
     };
-    if STREAMS.is_capturing() && driver::is_capturing(request.stream.handle()) {
-        return Begun::Counted(client);
-    }
-    let place = STREAMS.place(request.stream, client.home());
-    if place == Place::Foreign {
-        return Begun::Counted(client);
-    }
-    let known = KERNELS.identify(client, request.function, &request.shape);
+    let (known, unknown) = look(client);
     match client.side {
         Side::HighPriority => {
             let index = match place {
                 Place::Slot(index) => index,
-                _ => crate::streams::OVERFLOW,
+                _ => STREAMS.overflow_of(client.index),
             };
             let Some(slot) = STREAMS.slot(index) else {
-                return Begun::Counted(client);
+                return Begun::Unmanaged;
             };
             Begun::Announced {
                 client,
                 slot: index,
                 seq: announce::submit(client, index, slot, &known),
-                stream: request.stream,
+                stream,
             }
         }
+        // The driver refuses it, and should do so at once.
+        Side::BestEffort(_) if is_refused() => Begun::Unmanaged,
         Side::BestEffort(lease) => {
             let slot = match place {
                 Place::Slot(index) => Some(index),
                 _ => None,
             };
+            let mark_own = || mark_own_stream(client, slot);
             Begun::Admitted {
                 client,
                 lease,
                 slot,
-                grant: gate::admit(client, lease, &known, || mark_own_stream(client, slot)),
+                grant: gate::admit(client, lease, &known.kernel, unknown, mark_own),
             }
         }
     }
+}
+
+impl Request {
+    /// Whether it names no kernel or no block, which no driver starts.
+    fn is_empty(&self) -> bool {
+        self.function.is_null() || self.shape.grid.contains(&0) || self.shape.block.contains(&0)
+    }
+}
+
+/// A graph's launch between [`begin_graph`] and [`end_graph`].
+pub(crate) struct BegunGraph {
+    begun: Begun,
+    kernels: u64,
+}
+
+/// What comes before the driver's launch of a graph: as for one kernel of the graph's cost.
+#[inline]
+pub(crate) fn begin_graph(
+    client: Option<&'static Client>,
+    exec: CUgraphExec,
+    stream: Stream,
+) -> BegunGraph {
+    let mut kernels = 0;
+    let begun = begin_known(
+        client,
+        stream,
+        || exec.is_null(),
+        |client| {
+            let cost = GRAPHS.cost(exec);
+            kernels = cost.kernels;
+            if cost.unknown > 0 {
+                client.page.count(Counter::UnknownKernels, cost.unknown);
+            }
+            (cost.known(), cost.unknown)
+        },
+    );
+    BegunGraph { begun, kernels }
+}
+
+/// What comes after it.
+#[inline]
+pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
+    settle(&graph.begun, result, |client| {
+        client.page.count(Counter::GraphLaunches, 1);
+        client.page.count(Counter::GraphKernels, graph.kernels);
+    });
 }
 
 impl Begun {
@@ -109,18 +188,28 @@ impl Begun {
 /// What comes after the driver's call.
 #[inline]
 pub(crate) fn end(begun: &Begun, result: CUresult) {
+    settle(begun, result, rings::count_launch);
+}
+
+/// Counts a launch that the driver took, and settles what was announced or charged.
+#[inline]
+fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) {
     let accepted = result == CUresult::SUCCESS;
     let client = match begun {
         Begun::Unmanaged => return,
-        Begun::Counted(client)
-        | Begun::Announced { client, .. }
-        | Begun::Admitted { client, .. } => *client,
+        Begun::Recorded(client) => {
+            if accepted {
+                client.page.count(Counter::Captured, 1);
+            }
+            return;
+        }
+        Begun::Announced { client, .. } | Begun::Admitted { client, .. } => *client,
     };
     if accepted {
-        rings::count_launch(client.page);
+        count(client);
     }
     match *begun {
-        Begun::Unmanaged | Begun::Counted(_) => {}
+        Begun::Unmanaged | Begun::Recorded(_) => {}
         Begun::Announced {
             slot: index, seq, ..
         } => {
@@ -149,20 +238,27 @@ fn handle_admitted(client: &Client, slot: Option<&Slot>, grant: &Grant) {
         return completion::count(client, grant.cost_ns);
     };
     slot.add_issued(grant.cost_ns);
-    if slot.is_per_thread() && slot.event.is_idle() {
+    if is_own_to_mark(slot) && slot.event.is_idle() {
         record_own(slot);
     }
     helper::wake(client);
 }
 
-/// Before this thread waits at the gate: nobody else can find out how far its own default stream
-/// has come, so it leaves an event there.
+/// Whether this thread must leave an event behind its launch: nobody else can in its own default
+/// stream, and the helper does not while anything is captured. This thread can: its launch was not
+/// recorded, so neither is an event behind it.
+#[inline]
+fn is_own_to_mark(slot: &Slot) -> bool {
+    slot.is_per_thread() || STREAMS.is_capturing()
+}
+
+/// Before this thread waits at the gate: it leaves an event behind what it launched.
 #[cold]
 fn mark_own_stream(client: &Client, slot: Option<u32>) {
     let Some(slot) = slot.and_then(|index| STREAMS.slot(index)) else {
         return;
     };
-    if slot.is_per_thread() && slot.is_in_flight() {
+    if is_own_to_mark(slot) && slot.is_in_flight() {
         record_own(slot);
         helper::wake(client);
     }

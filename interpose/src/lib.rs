@@ -16,9 +16,9 @@
 //! **One door in the other sense**: every hook goes through [`door`], which keeps our own calls from
 //! being hooked, catches our panics, keeps `errno`, and steps aside where there is nothing to do.
 //!
-//! **Life of a process.** Nothing happens at load. When the first context is created the library
-//! attaches to the daemon of that device ([`lifecycle`], [`attach`]) and becomes a *client*, or it
-//! stays out of the way for good. From then on a launch is identified ([`kernels`]) and either
+//! **Life of a process.** Nothing happens at load. When the first context on a device is created the
+//! library attaches to the daemon of that device ([`lifecycle`], [`attach`]) and becomes a *client*,
+//! one for each device ([`clients`]), or it stays out of that device's way for good. From then on a launch is identified ([`kernels`]) and either
 //! announced (high-priority, [`announce`]) or admitted (best-effort, [`gate`]); what completes is
 //! learnt from the application's own synchronisation ([`completion`]) and from a helper thread
 //! ([`helper`]).
@@ -33,8 +33,13 @@
 mod announce;
 #[forbid(unsafe_code)]
 mod attach;
+#[cfg(not(shim))]
+#[forbid(unsafe_code)]
+mod bypass;
 #[forbid(unsafe_code)]
 mod client;
+#[forbid(unsafe_code)]
+mod clients;
 #[forbid(unsafe_code)]
 mod completion;
 #[forbid(unsafe_code)]
@@ -43,23 +48,33 @@ mod config;
 mod contexts;
 #[forbid(unsafe_code)]
 mod counts;
+#[cfg(not(shim))]
+mod dlopen;
+#[cfg(not(shim))]
 mod dlsym;
 #[forbid(unsafe_code)]
 mod door;
 mod driver;
+mod elf;
 #[forbid(unsafe_code)]
 mod events;
 mod exports;
 #[forbid(unsafe_code)]
 mod gate;
 #[forbid(unsafe_code)]
+mod graphs;
+#[forbid(unsafe_code)]
 mod helper;
+mod imports;
 #[forbid(unsafe_code)]
 mod kernels;
 #[forbid(unsafe_code)]
 mod launch;
 #[forbid(unsafe_code)]
+mod legacy;
+#[forbid(unsafe_code)]
 mod lifecycle;
+mod loader;
 #[forbid(unsafe_code)]
 mod log;
 #[forbid(unsafe_code)]
@@ -73,7 +88,15 @@ mod resolver;
 #[forbid(unsafe_code)]
 mod rings;
 #[forbid(unsafe_code)]
+mod seen;
+#[forbid(unsafe_code)]
+mod standard;
+#[forbid(unsafe_code)]
 mod streams;
 mod sys;
 #[forbid(unsafe_code)]
 mod table;
+#[cfg(shim)]
+mod trampolines;
+#[cfg(not(test))]
+mod unwinder;

@@ -1,88 +1,120 @@
-//! From a process that never heard of CUDA to a client of a daemon, or not.
+//! From a process that never heard of CUDA to a client of daemons, or not.
 //!
 //! ```text
-//! Unread ── first call of a hook ──> Virgin ── first context ──> Attaching ──> Attached
-//!    │                                 │                            │
-//!    └── PILLION_DISABLE ──> Inert <───┴────── fork after that ─────┴── no daemon, refused, …
+//! Unread ── first call of a hook ──> Virgin ── first context that attached ──> Attached
+//!    │                                 │  └── first context that did not ──> Unmanaged
+//!    └── PILLION_DISABLE ──> Inert <───┴── fork after the first context            │
+//!                                                Attached <── one that attached ───┘
 //! ```
 //!
-//! *Attaching* happens once in the life of a process, at the creation of its first context, where a
-//! blocking word with the daemon costs least: creating a context takes a real driver 100 ms. A
-//! process whose first context was made behind our back attaches at its first launch.
+//! *Attaching* happens once in the life of a process for each device, at the creation of its first
+//! context there, where a blocking word with the daemon costs least: creating a context takes a real
+//! driver 100 ms. A process whose first context was made behind our back attaches at its first
+//! launch. A device whose daemon is absent or refuses stays unmanaged; the others do not mind.
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
-//! survive a fork, the parent's pages are not mapped in the child, and its helper thread is not
-//! there. A child of a process that has not goes its own way from Virgin.
+//! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
+//! there. It finds [`PAGE`] cleared if nobody told it of the fork. A child of a process that has not goes
+//! its own way from Virgin; nothing before that takes a lock, which another thread could hold.
 
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::os::fd::OwnedFd;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::client::Client;
+use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::config::{self, Config};
 use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
-use crate::{attach, door, driver, helper, sys};
+use crate::sys::SetOnce;
+use crate::{attach, door, driver, helper, seen, sys};
 
 /// Where this process stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
     /// The environment has not been read.
     Unread,
-    /// No context yet.
+    /// No context yet, or the first one's thread still talks to the daemon.
     Virgin,
-    /// One thread talks to the daemon; the others pass by.
-    Attaching,
-    /// A client.
+    /// A client of one daemon at least.
     Attached,
     /// Not managed, but hooks still go through the door, because a test wants one to panic.
     Idle,
-    /// Not managed; hooks forward at once.
+    /// Not managed so far; only hooks that may change that do anything.
+    Unmanaged,
+    /// Not managed for good; hooks forward at once.
     Inert,
 }
 
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Unread as u8);
+/// The phase, alone on its page. From the first attempt to attach on, a child finds the page cleared, however it was
+/// made: a `clone` without `fork` tells nobody, and the parent's pages, which are not mapped in the child, would crash it.
+#[repr(C, align(4096))]
+struct PhasePage(AtomicU8);
+
+static PAGE: PhasePage = PhasePage(AtomicU8::new(Phase::Unread as u8));
+/// Whether an attempt to attach was made, in this process or one that it descends from. After that only a child is
+/// [`Phase::Unread`].
+static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 /// Index of the entry point whose hook panics, as a test asks; no entry point's if none does.
 static PANIC_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
-static CONFIG: OnceLock<Config> = OnceLock::new();
-static CLIENT: OnceLock<Client> = OnceLock::new();
-/// The connection to the daemon, open as long as the process lives.
-static CONNECTION: OnceLock<OwnedFd> = OnceLock::new();
+/// Set without a lock, unlike by `OnceLock`: a child that is forked while another thread of its parent reads the
+/// environment would wait for that thread, which it does not have, for ever.
+static CONFIG: SetOnce<Config> = SetOnce::new();
 
 /// Where this process stands.
 #[inline]
 pub(crate) fn phase() -> Phase {
-    // Acquire pairs with the Release store in `enter`: who sees Attached sees the client.
-    match PHASE.load(Ordering::Acquire) {
+    // Acquire pairs with the Release store in `enter`: who sees Attached sees a client.
+    match PAGE.0.load(Ordering::Acquire) {
         0 => Phase::Unread,
         1 => Phase::Virgin,
-        2 => Phase::Attaching,
-        3 => Phase::Attached,
-        4 => Phase::Idle,
+        2 => Phase::Attached,
+        3 => Phase::Idle,
+        4 => Phase::Unmanaged,
         _ => Phase::Inert,
     }
 }
 
-/// This process as a client, if it is one.
+/// This process as a client for the calling thread's current device, if it is one. Asks the driver
+/// only if the process has several devices.
 #[inline]
 pub(crate) fn client() -> Option<&'static Client> {
     if phase() == Phase::Attached {
-        CLIENT.get()
+        CLIENTS.current()
     } else {
         None
     }
 }
 
-/// What the door does first inside a hook: reads the environment if nobody has, panics if a test
-/// asks for it, and says whose call this is.
+/// Whether this process is a client of any daemon.
 #[inline]
-pub(crate) fn handle_call(index: usize) -> Option<&'static Client> {
+pub(crate) fn is_attached() -> bool {
+    phase() == Phase::Attached
+}
+
+/// Every client that this process is.
+pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
+    let is_attached = phase() == Phase::Attached;
+    CLIENTS.all().filter(move |_| is_attached)
+}
+
+/// Whether this process is none of our business.
+pub(crate) fn is_inert() -> bool {
+    phase() == Phase::Inert
+}
+
+/// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
+/// asks for it. Returns whether the hook has anything to do.
+#[inline]
+pub(crate) fn handle_call(index: usize) -> bool {
     if phase() == Phase::Unread {
         read_environment();
+        if phase() == Phase::Inert {
+            return false;
+        }
     }
     if CONFIG
         .get()
@@ -90,37 +122,50 @@ pub(crate) fn handle_call(index: usize) -> Option<&'static Client> {
     {
         door::panic_for_test(index);
     }
-    client()
+    true
 }
 
-/// A context was created: the first one decides what this process is.
+/// A context was created: the first one on a device decides whether the device is managed.
 pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
     CONTEXTS.handle_created(context, device, kind);
-    if let Some(client) = client() {
-        client.handle_context(context, device);
+    if phase() == Phase::Inert {
+        return;
     }
-    if try_change(Phase::Virgin, Phase::Attaching) {
-        attach_to(context, device);
+    if let Some(index) = CLIENTS.try_begin(device) {
+        sys::without_cancellation(|| attach_to(context, device, index));
     }
 }
 
-/// A launch before any context that we know of: whoever made it did so behind our back.
+/// A launch by a thread whose device is not managed. Whether any stream may be: if there was no
+/// context that we know of, one was made behind our back, and decides now.
 #[cold]
-pub(crate) fn handle_launch_without_context() -> Option<&'static Client> {
-    if phase() != Phase::Virgin {
-        return None;
+pub(crate) fn handle_launch_without_client() -> bool {
+    if phase() == Phase::Virgin {
+        let context = driver::current_context().ok().filter(|c| !c.is_null());
+        if let (Some(context), Ok(device)) = (context, driver::current_device()) {
+            handle_context(context, device, Kind::Created);
+        }
     }
-    let context = driver::current_context().ok().filter(|c| !c.is_null())?;
-    let device = driver::current_device().ok()?;
-    handle_context(context, device, Kind::Created);
-    client()
+    phase() == Phase::Attached
+}
+
+/// Reads the environment if nobody has, for those who have something to say before any hook is hit.
+#[cfg(not(shim))]
+pub(crate) fn prepare() {
+    if phase() == Phase::Unread {
+        read_environment();
+    }
 }
 
 fn read_environment() {
-    let config = CONFIG.get_or_init(|| {
-        door::install_panic_hook();
-        Config::read(|name| std::env::var_os(name))
-    });
+    if HAS_BEGUN.load(Ordering::Acquire) {
+        // The child of a client.
+        enter(Phase::Inert);
+        return;
+    }
+    // Threads that race read it twice, the same.
+    let read = || Config::read(|name| std::env::var_os(name));
+    let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
     let next = if sys::is_switched_on(config::DISABLE) {
         Phase::Inert
     } else {
@@ -129,68 +174,112 @@ fn read_environment() {
     if !try_change(Phase::Unread, next) || next == Phase::Inert {
         return;
     }
+    door::install_panic_hook();
     log::set_level(config.log);
+    if config.log == Level::Debug {
+        sys::at_exit(seen::handle_exit);
+    }
     PANIC_AT.store(config.panic_at.unwrap_or(usize::MAX), Ordering::Relaxed);
     for complaint in &config.complaints {
         log::say(Level::Error, format_args!("{complaint}"));
     }
 }
 
-fn attach_to(context: CUcontext, device: CUdevice) {
-    let Some(config) = CONFIG.get() else { return };
+fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
+    let Some(config) = CONFIG.get() else {
+        CLIENTS.settle(index, None);
+        return;
+    };
+    if let Err((level, reason)) = try_attach(config, context, device, index) {
+        CLIENTS.settle(index, None);
+        if index == 0 {
+            log::say(level, format_args!("this process runs unmanaged: {reason}"));
+        } else {
+            log::say(
+                level,
+                format_args!(
+                    "device {} of this process runs unmanaged: {reason}",
+                    device.0
+                ),
+            );
+        }
+        leave(config);
+    }
+    if index as usize + 1 == DEVICES_MAX {
+        log::say(
+            Level::Warn,
+            format_args!("this is device {DEVICES_MAX} of this process; more run unmanaged"),
+        );
+    }
+}
+
+/// Why not, and how loudly to say it.
+type Reason = (Level, String);
+
+fn try_attach(
+    config: &Config,
+    context: CUcontext,
+    device: CUdevice,
+    index: u32,
+) -> Result<(), Reason> {
+    static IS_FORK_SEEN: OnceLock<bool> = OnceLock::new();
+    static IS_EXIT_SEEN: OnceLock<bool> = OnceLock::new();
     // Before anything that a fork would have to undo.
-    if !sys::at_fork_in_child(handle_fork_in_child) {
-        return give_up(config, "no memory for a fork handler");
+    if !IS_FORK_SEEN.get_or_init(|| sys::at_fork_in_child(handle_fork_in_child)) {
+        return Err((Level::Warn, "no memory for a fork handler".into()));
     }
-    match attach::attach(config, context, device) {
-        Ok((client, connection)) => {
-            let connection = CONNECTION.get_or_init(|| connection);
-            let client = CLIENT.get_or_init(|| client);
-            if let Err(error) = helper::start(client) {
-                // Without it what completes would never be learnt.
-                let _ = shutdown(connection, Shutdown::Both);
-                return give_up(config, &format!("no helper thread: {error}"));
-            }
-            sys::at_exit(handle_exit);
-            enter(Phase::Attached);
-            log::say(Level::Info, format_args!("{client}"));
-        }
-        Err(error) => {
-            // A job started by `pillion run` expects a daemon; a bare preload may just be there.
-            let level = if config.job.is_some() || !error.is_absence() {
-                Level::Warn
-            } else {
-                Level::Info
-            };
-            log::say(level, format_args!("this process runs unmanaged: {error}"));
-            leave(config);
-        }
+    // Release pairs with the Acquire in `read_environment`, which a child may run.
+    HAS_BEGUN.store(true, Ordering::Release);
+    if !sys::clear_in_children(&PAGE) {
+        // Linux before 4.14, or pages that are larger: children made by fork are told, others are not.
+        log::say(
+            Level::Debug,
+            format_args!("children made by clone and not by fork must not use CUDA"),
+        );
     }
+    let client = attach::attach(config, context, device, index).map_err(|error| {
+        // A job started by `pillion run` expects a daemon; a bare preload may just be there.
+        let level = if config.job.is_some() || !error.is_absence() {
+            Level::Warn
+        } else {
+            Level::Info
+        };
+        (level, error.to_string())
+    })?;
+    // For good, like the pages that it refers to.
+    let client: &'static Client = Box::leak(Box::new(client));
+    if let Err(error) = helper::start(client) {
+        // Without it what completes would never be learnt.
+        let _ = shutdown(&client.connection, Shutdown::Both);
+        return Err((Level::Warn, format!("no helper thread: {error}")));
+    }
+    CLIENTS.settle(index, Some(client));
+    IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
+    enter(Phase::Attached);
+    #[cfg(not(shim))]
+    crate::bypass::handle_attached(client);
+    log::say(Level::Info, format_args!("{client}"));
+    seen::handle_attached();
+    Ok(())
 }
 
-fn give_up(config: &Config, reason: &str) {
-    log::say(
-        Level::Warn,
-        format_args!("this process runs unmanaged: {reason}"),
-    );
-    leave(config);
-}
-
+/// This device is not managed. Nor is the process, unless another device is.
 fn leave(config: &Config) {
-    enter(if config.panic_at.is_some() {
+    let to = if config.panic_at.is_some() {
         Phase::Idle
     } else {
-        Phase::Inert
-    });
+        Phase::Unmanaged
+    };
+    try_change(Phase::Virgin, to);
 }
 
 fn enter(phase: Phase) {
     // Release pairs with the Acquire load in `phase`.
-    PHASE.store(phase as u8, Ordering::Release);
+    PAGE.0.store(phase as u8, Ordering::Release);
 }
 
 fn try_change(from: Phase, to: Phase) -> bool {
-    PHASE
+    PAGE.0
         .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()
 }
@@ -200,22 +289,25 @@ extern "C" fn handle_fork_in_child() {
     enter(Phase::Inert);
 }
 
+/// What the program has loaded as its driver is our shim: that one attaches, and this copy forwards.
+#[cfg(not(shim))]
+pub(crate) fn step_aside() {
+    enter(Phase::Inert);
+}
+
 /// At exit the driver takes itself down; the helper must not be in it then. On virtual time the
 /// moment at which the daemon forgets this client must not be left to chance either: we hang up
 /// first, and the daemon closes its side once it has.
 extern "C" fn handle_exit() {
-    // A child of a fork has no helper to wait for, and the connection is not its own.
-    let Some(client) = client() else { return };
-    helper::stop();
-    if !client.clock.is_virtual() {
-        return;
+    // A child of a fork has no helper to wait for, and the connections are not its own.
+    for client in clients() {
+        helper::stop(client);
     }
-    let Some(connection) = CONNECTION.get() else {
-        return;
-    };
-    if shutdown(connection, Shutdown::Write).is_ok() {
-        // The receive timeout of the hello still holds. Nothing more is said on a connection that
-        // was welcomed, so one byte is room enough.
-        while matches!(rustix::io::read(connection, &mut [0; 1]), Ok(1..)) {}
+    for client in clients().filter(|client| client.clock.is_virtual()) {
+        if shutdown(&client.connection, Shutdown::Write).is_ok() {
+            // The receive timeout of the hello still holds. Nothing more is said on a connection
+            // that was welcomed, so one byte is room enough.
+            while matches!(rustix::io::read(&client.connection, &mut [0; 1]), Ok(1..)) {}
+        }
     }
 }

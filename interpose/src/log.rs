@@ -51,9 +51,14 @@ pub(crate) fn set_level(level: Level) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
+/// Whether lines of this level are said.
+pub(crate) fn is_said(level: Level) -> bool {
+    level as u8 <= LEVEL.load(Ordering::Relaxed)
+}
+
 /// Says one line, if `level` is asked for.
 pub(crate) fn say(level: Level, text: fmt::Arguments<'_>) {
-    if level as u8 > LEVEL.load(Ordering::Relaxed) {
+    if !is_said(level) {
         return;
     }
     let mut line = Line::new();

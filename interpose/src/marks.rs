@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUevent, CUresult, CUstream};
 
+use crate::client::Handle;
 use crate::driver;
 use crate::streams::{Slot, State};
 
@@ -153,22 +154,51 @@ pub(crate) fn forget(slot: &Slot) {
     slot.event.release(IDLE);
 }
 
+/// A context is gone: events that were made in it are gone too, also those of slots whose streams had ended before it.
+pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: Handle) {
+    for slot in slots {
+        let event = &slot.event;
+        if event.handle.load(Ordering::Relaxed) == 0
+            || event.context.load(Ordering::Relaxed) != context.0
+            || !event.take_patiently()
+        {
+            continue;
+        }
+        // It may have been made anew meanwhile.
+        if event.context.load(Ordering::Relaxed) == context.0 {
+            event.handle.store(0, Ordering::Relaxed);
+        }
+        event.release(IDLE);
+    }
+}
+
+/// Records the event that was taken. It is made and recorded in the slot's own context: an application may destroy a
+/// stream, or launch on it, while another context is current, or none.
 fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
     let mark = slot.issued();
-    let recorded = event_for(slot).map(|event| driver::record_event(event, stream));
+    let record = || event_for(slot).map(|event| driver::record_event(event, stream));
+    let own = slot.context();
+    let is_current = driver::current_context().is_ok_and(|now| Handle::from(now) == own);
+    let recorded = if is_current {
+        record()
+    } else {
+        driver::with_context(own.context(), record).and_then(|recorded| recorded)
+    };
     match recorded {
         Ok(CUresult::SUCCESS) => {
             slot.event.mark.store(mark, Ordering::Relaxed);
             slot.event.release(PENDING);
             Recorded::Pending
         }
-        Ok(result) | Err(result) => {
+        Ok(result) | Err(result) if is_capture(result) => {
             slot.event.release(IDLE);
-            if is_capture(result) {
-                Recorded::Later
-            } else {
-                Recorded::Never
-            }
+            Recorded::Later
+        }
+        Ok(_) | Err(_) => {
+            // An event that this stream does not take is no use to it; the next one is made anew.
+            slot.event.handle.store(0, Ordering::Relaxed);
+            slot.event.release(IDLE);
+            Recorded::Never
         }
     }
 }

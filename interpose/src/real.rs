@@ -3,21 +3,30 @@
 //! Each is asked of the loaded `libcuda.so.1`, once, with the real `dlsym`, when it is first needed:
 //! a process that never touches CUDA never looks. A driver that is not loaded yet is loaded only
 //! when somebody calls one of our exports, which a program linked with libcuda does.
+//!
+//! Where the program's `libcuda.so.1` is our shim, that one does all there is to do and the preload
+//! library steps aside for good. In the shim itself the driver is another file of that name; see
+//! [`find`].
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use abi::ENTRY_POINT_COUNT;
 use abi::types::CUresult;
 
-use crate::{dlsym, exports};
+use crate::seen::{self, Door};
+use crate::{exports, loader};
 
-/// The driver's library.
-const DRIVER: &CStr = c"libcuda.so.1";
+#[cfg(not(shim))]
+#[path = "real/program.rs"]
+mod find;
+#[cfg(shim)]
+#[path = "real/shim.rs"]
+mod find;
 
 /// The entry points found so far: null is not looked up, [`MISSING`] not there.
-static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
+pub(crate) static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
     [const { AtomicPtr::new(ptr::null_mut()) }; ENTRY_POINT_COUNT];
 
 /// The handle of the driver's library; null while it is not loaded. Never closed, so that the
@@ -39,6 +48,26 @@ pub(crate) fn entry_point(index: usize) -> Option<NonNull<c_void>> {
     NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
 }
 
+/// The same, for the hook of that symbol: who calls it before anybody has asked for its address has it
+/// from our export.
+#[inline]
+pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
+    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    if found.is_null() {
+        return first_called(index);
+    }
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+#[cold]
+fn first_called(index: usize) -> Option<NonNull<c_void>> {
+    let found = entry_point(index);
+    if found.is_some() {
+        seen::handle_resolved(Door::Export, index, true);
+    }
+    found
+}
+
 /// The same, but only of a driver that the program has loaded.
 pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
     let found = FOUND.get(index)?.load(Ordering::Acquire);
@@ -46,6 +75,15 @@ pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
         return look_up(index, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
     }
     NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+/// Whether the driver that the program has loaded exports a name that is not in our table.
+#[cfg(not(shim))]
+pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
+    NonNull::new(LIBRARY.load(Ordering::Acquire)).is_some_and(|library| {
+        // SAFETY: an open library and a string that ends in NUL.
+        !unsafe { loader::dlsym()(library.as_ptr(), name.as_ptr()) }.is_null()
+    })
 }
 
 /// The honest result of an entry point that the driver does not have.
@@ -63,7 +101,7 @@ fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     let library = library(mode)?;
     let symbol = abi::ENTRY_POINTS.get(index)?.symbol;
     // SAFETY: an open library and a string that ends in NUL.
-    let mut found = unsafe { dlsym::real_dlsym()(library.as_ptr(), symbol.as_ptr()) };
+    let mut found = unsafe { loader::dlsym()(library.as_ptr(), symbol.as_ptr()) };
     // A library that hands out our own export is not a driver, and calling it would not end.
     if found.is_null() || Some(found) == exports::hook_of(index) {
         found = MISSING;
@@ -78,13 +116,19 @@ fn library(mode: c_int) -> Option<NonNull<c_void>> {
     if let Some(known) = NonNull::new(known) {
         return Some(known);
     }
-    // What the program has loaded comes first, wherever it found it.
-    // SAFETY: the name ends in NUL.
-    let mut opened = unsafe { libc::dlopen(DRIVER.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if opened.is_null() && mode & libc::RTLD_NOLOAD == 0 {
-        // SAFETY: as above.
-        opened = unsafe { libc::dlopen(DRIVER.as_ptr(), mode) };
-    }
-    LIBRARY.store(opened, Ordering::Release);
-    NonNull::new(opened)
+    let opened = NonNull::new(find::open(mode))?;
+    LIBRARY.store(opened.as_ptr(), Ordering::Release);
+    Some(opened)
+}
+
+/// Whether the driver that the program has loaded is our shim, which hands out the hooks itself.
+#[cfg(not(shim))]
+pub(crate) fn is_shim() -> bool {
+    find::is_shim()
+}
+
+/// In the shim: what it found is never another.
+#[cfg(shim)]
+pub(crate) fn is_shim() -> bool {
+    false
 }

@@ -7,32 +7,32 @@
 
 use core::ffi::{CStr, c_void};
 
-use crate::exports;
-use crate::real;
+use crate::{config, exports, real};
 
-/// The hook for an address that the driver gave for `api`, if it is that of a hooked entry point.
+/// Whether hooks are handed out by nobody, or by the shim.
+pub(crate) fn is_elsewhere() -> bool {
+    config::is_disabled() || real::is_shim()
+}
+
+/// The entry point whose hook stands for an address that the driver gave for `api`, if there is one.
 pub(crate) fn substitute(
     answered: *mut c_void,
     api: Option<&CStr>,
+    version: u32,
     per_thread: bool,
-) -> Option<*mut c_void> {
+) -> Option<usize> {
     let mut candidates = exports::hooked_indices()
         .filter(|&index| real::loaded(index).is_some_and(|address| address.as_ptr() == answered));
     let first = candidates.next()?;
     let Some(second) = candidates.next() else {
-        return exports::hook_of(first);
+        return Some(first);
     };
     // A driver may implement several entry points by one function. Then, and only then, what was
-    // asked for tells which is meant.
-    let is_meant = |&index: &usize| {
-        abi::ENTRY_POINTS.get(index).is_some_and(|entry_point| {
-            entry_point.per_thread == per_thread
-                && api.is_some_and(|api| api.to_bytes() == entry_point.api.as_bytes())
-        })
-    };
+    // asked for tells which is meant: the newest form that is not newer than that.
+    let api = api?.to_str().ok()?;
+    let meant = abi::newest(api, version, per_thread)?;
     [first, second]
         .into_iter()
         .chain(candidates)
-        .find(is_meant)
-        .and_then(exports::hook_of)
+        .find(|&index| index == meant)
 }

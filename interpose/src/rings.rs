@@ -1,36 +1,57 @@
 //! Records on their way to the daemon.
 //!
 //! Each thread that has something to say claims one of the client's rings and keeps it; threads that
-//! find none share one ring. Rings of threads that ended are claimed again when they are needed.
+//! find none share one ring. Rings of threads that ended are claimed again when they are needed. A
+//! thread that works for several clients has a ring with each.
 
 use core::cell::Cell;
 
-use protocol::pages::{ClientPage, Counter};
+use protocol::pages::{ClientPage, Counter, RINGS};
 use protocol::record::Record;
 use protocol::ring::Full;
 use protocol::sync::Ordering;
 
+use crate::client::Client;
+use crate::clients::DEVICES_MAX;
 use crate::sys;
 
 /// This thread has not looked for a ring yet.
-const UNCLAIMED: usize = usize::MAX;
+const UNCLAIMED: u8 = u8::MAX;
 /// This thread uses the shared ring.
-const SHARED: usize = usize::MAX - 1;
+const SHARED: u8 = u8::MAX - 1;
+
+const _: () = assert!(RINGS < SHARED as usize);
 
 thread_local! {
-    /// Index of this thread's ring.
-    static RING: Cell<usize> = const { Cell::new(UNCLAIMED) };
+    /// Index of this thread's ring with each client.
+    static RING: [Cell<u8>; DEVICES_MAX] = const { [const { Cell::new(UNCLAIMED) }; DEVICES_MAX] };
 }
 
 /// Sends a record. A full ring refuses it; nobody waits.
 #[inline]
-pub(crate) fn push(page: &ClientPage, record: &Record) -> Result<(), Full> {
-    let mut index = RING.get();
-    if index == UNCLAIMED {
-        index = claim(page, sys::thread_id()).unwrap_or(SHARED);
-        RING.set(index);
-    }
-    let Some(ring) = page.rings.get(index) else {
+pub(crate) fn push(client: &Client, record: &Record) -> Result<(), Full> {
+    push_to(client.page, client.index, record)
+}
+
+/// Counts a launch that the driver accepted from this thread.
+#[inline]
+pub(crate) fn count_launch(client: &Client) {
+    count_launch_in(client.page, client.index);
+}
+
+#[inline]
+fn push_to(page: &ClientPage, client: u32, record: &Record) -> Result<(), Full> {
+    let index = RING.with(|rings| {
+        let Some(ring) = rings.get(client as usize) else {
+            return SHARED;
+        };
+        if ring.get() == UNCLAIMED {
+            let claimed = claim(page, sys::thread_id());
+            ring.set(claimed.map_or(SHARED, |index| index as u8));
+        }
+        ring.get()
+    });
+    let Some(ring) = page.rings.get(usize::from(index)) else {
         return page.shared_ring.push(&record.encode());
     };
     let pushed = ring.push(&record.encode());
@@ -41,12 +62,11 @@ pub(crate) fn push(page: &ClientPage, record: &Record) -> Result<(), Full> {
     pushed
 }
 
-/// Counts a launch that the driver accepted from this thread.
 #[inline]
-pub(crate) fn count_launch(page: &ClientPage) {
-    let index = RING.get();
-    if index < page.rings.len() {
-        page.count_launch_of_ring(index);
+fn count_launch_in(page: &ClientPage, client: u32) {
+    let index = RING.with(|rings| rings.get(client as usize).map_or(SHARED, |ring| ring.get()));
+    if usize::from(index) < page.rings.len() {
+        page.count_launch_of_ring(usize::from(index));
     } else {
         page.count(Counter::Launches, 1);
     }
@@ -82,7 +102,6 @@ fn claim(page: &ClientPage, thread_id: u32) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::pages::RINGS;
     use protocol::segment::Mapping;
 
     use super::*;
@@ -116,10 +135,10 @@ mod tests {
     #[test]
     fn launches_are_counted_with_and_without_a_ring() {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
-        count_launch(&page);
-        push(&page, &Record::Complete { stream: 1, seq: 1 }).unwrap();
-        count_launch(&page);
-        count_launch(&page);
+        count_launch_in(&page, 0);
+        push_to(&page, 0, &Record::Complete { stream: 1, seq: 1 }).unwrap();
+        count_launch_in(&page, 0);
+        count_launch_in(&page, 0);
         assert_eq!(page.counted(Counter::Launches), 3);
         assert_eq!(page.ring_launches[0].load(Ordering::Relaxed), 2);
     }
@@ -129,7 +148,7 @@ mod tests {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
         let record = Record::Complete { stream: 1, seq: 1 };
         let pushed = (0..protocol::pages::RING_RECORDS + 1)
-            .filter(|_| push(&page, &record).is_ok())
+            .filter(|_| push_to(&page, 0, &record).is_ok())
             .count();
         assert_eq!(pushed, protocol::pages::RING_RECORDS);
     }

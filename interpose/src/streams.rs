@@ -15,11 +15,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use abi::types::{CUcontext, CUdevice, CUstream};
+use abi::types::{CUcontext, CUstream};
 use protocol::record::STREAMS_MAX;
 use protocol::sync::Line;
 
-use crate::client::Handle;
+use crate::client::{Client, Handle};
+use crate::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::contexts::CONTEXTS;
 use crate::marks::Event;
 use crate::table::{Keys, mix};
@@ -28,18 +29,15 @@ use crate::{driver, sys};
 /// The streams of this process.
 pub(crate) static STREAMS: Streams = Streams::new();
 
-/// Slots; the last is [`OVERFLOW`].
+/// Slots; the last of them are for overflow.
 const SLOTS: usize = STREAMS_MAX as usize;
 
-/// The slot of all streams that found no slot of their own. Only the synchronisation of a whole
-/// context completes it.
-pub(crate) const OVERFLOW: u32 = STREAMS_MAX - 1;
+/// The first of the overflow slots, one for each client: for all streams that found no slot of their
+/// own. Only the synchronisation of a whole context completes one.
+const OVERFLOW: u32 = STREAMS_MAX - DEVICES_MAX as u32;
 
 /// Places for keys: twice the slots, so that searches stay short.
 const KEYS: usize = 2 * SLOTS;
-
-/// The key of the legacy stream of the context in which the process attached.
-const LEGACY_KEY: u64 = 1;
 
 /// Attempts at the lock. It is held for about 100 ns by whoever makes or ends a stream.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
@@ -95,12 +93,12 @@ impl Stream {
 
     /// The key of this stream, which never is 0 or all ones. Handles are addresses, so their low
     /// three bits are zero; in ours they are not. `context` tells default streams of several
-    /// contexts apart and is 0 for the one in which the process attached.
+    /// contexts apart.
     #[inline]
-    fn key(self, context: u64) -> u64 {
+    fn key(self, context: Handle) -> u64 {
         match self {
-            Self::Legacy => context & !7 | LEGACY_KEY,
-            Self::PerThread => (mix(context) & !7) ^ (u64::from(sys::thread_id()) << 3) | 2,
+            Self::Legacy => context.0 & !7 | 1,
+            Self::PerThread => (mix(context.0) & !7) ^ (u64::from(sys::thread_id()) << 3) | 2,
             Self::Created(handle) => handle.0 as u64,
         }
     }
@@ -113,7 +111,7 @@ pub(crate) enum Place {
     Slot(u32),
     /// Nowhere of its own: too many streams.
     Overflow,
-    /// Not at all: a stream of a device that this process is not attached for.
+    /// Not at all: a stream of a device that is not managed.
     Foreign,
 }
 
@@ -123,9 +121,10 @@ pub(crate) struct Streams {
     /// The slot of the key at the same place.
     indices: [AtomicU32; KEYS],
     slots: [Slot; SLOTS],
-    /// Index plus one of the slot of the legacy stream, which most launches are on; 0 while it has
-    /// none.
+    /// Slot of the legacy stream, which most launches are on, of the context that
+    /// [`Streams::legacy_context`] names: the only one of the process, or there is none (0).
     legacy: AtomicU32,
+    legacy_context: AtomicU64,
     /// All slots in use are below this.
     high: AtomicU32,
     /// Held by whoever makes or ends a stream.
@@ -154,8 +153,8 @@ struct Launched {
     handle: AtomicU64,
     /// The thread whose default stream it is.
     owner: AtomicU32,
-    /// Whether it is of a device that this process is not attached for.
-    is_foreign: AtomicBool,
+    /// Index plus one of the client that its device has; 0 if the device is not managed.
+    client: AtomicU32,
     /// Launches on it are recorded into a graph, as far as begin and end of captures tell.
     is_capturing: AtomicBool,
     context: AtomicU64,
@@ -194,50 +193,66 @@ impl Streams {
             indices: [const { AtomicU32::new(0) }; KEYS],
             slots: [const { Slot::new() }; SLOTS],
             legacy: AtomicU32::new(0),
+            legacy_context: AtomicU64::new(0),
             high: AtomicU32::new(0),
             lock: AtomicBool::new(false),
             capturing: AtomicU32::new(0),
         }
     }
 
-    /// Where a launch on the stream is counted, making a slot at first sight. `home` is the context
-    /// in which the process attached, on `device`.
+    /// Where a launch on the stream is counted, making a slot at first sight.
     #[inline]
-    pub(crate) fn place(&self, stream: Stream, home: Home) -> Place {
-        let context = match self.context_key(stream, home) {
-            Ok(context) => context,
-            Err(place) => return place,
-        };
-        let index = match self.find(stream.key(context)) {
+    pub(crate) fn place(&self, stream: Stream) -> Place {
+        let index = match self.find(stream) {
             Some(index) => index,
-            None => match self.make(stream, context, home) {
-                Some(index) => index,
-                None => return Place::Overflow,
+            None => match self.place_anew(stream) {
+                Ok(index) => index,
+                Err(place) => return place,
             },
         };
         match self.slot(index) {
-            Some(slot) if slot.launched.is_foreign.load(Ordering::Relaxed) => Place::Foreign,
+            Some(slot) if slot.launched.client.load(Ordering::Relaxed) == 0 => Place::Foreign,
             Some(_) => Place::Slot(index),
             None => Place::Overflow,
         }
     }
 
-    /// The slot of a stream that has one and is ours.
+    /// The slot of a stream that has one.
     #[inline]
-    pub(crate) fn existing(&self, stream: Stream, home: Home) -> Option<u32> {
-        let context = self.context_key(stream, home).ok()?;
-        let index = self.find(stream.key(context))?;
-        let is_foreign = self
-            .slot(index)?
-            .launched
-            .is_foreign
-            .load(Ordering::Relaxed);
-        (!is_foreign).then_some(index)
+    pub(crate) fn existing(&self, stream: Stream) -> Option<u32> {
+        if let Some(index) = self.find(stream) {
+            return Some(index);
+        }
+        if !stream.is_default() {
+            return None;
+        }
+        self.find_key(stream.key(CONTEXTS.current()?))
+    }
+
+    /// The client of a slot, if its device is managed.
+    #[inline]
+    pub(crate) fn client_of(&self, index: u32) -> Option<&'static Client> {
+        let client = match index.checked_sub(OVERFLOW) {
+            Some(client) => client,
+            None => {
+                let slot = self.slot(index)?;
+                slot.launched
+                    .client
+                    .load(Ordering::Relaxed)
+                    .checked_sub(1)?
+            }
+        };
+        CLIENTS.at(client)
+    }
+
+    /// The slot of all streams of a client that found no slot of their own.
+    pub(crate) fn overflow_of(&self, client: u32) -> u32 {
+        (OVERFLOW + client).min(STREAMS_MAX - 1)
     }
 
     /// Notes a stream that the application made, with the priority it asked for.
-    pub(crate) fn handle_created(&self, stream: Stream, home: Home, asked_priority: i32) {
-        let Place::Slot(index) = self.place(stream, home) else {
+    pub(crate) fn handle_created(&self, stream: Stream, asked_priority: i32) {
+        let Place::Slot(index) = self.place(stream) else {
             return;
         };
         if let Some(slot) = self.slot(index) {
@@ -251,8 +266,8 @@ impl Streams {
     }
 
     /// The priority that the application asked for when it made the stream.
-    pub(crate) fn asked_priority(&self, stream: Stream, home: Home) -> Option<i32> {
-        let slot = self.slot(self.existing(stream, home)?)?;
+    pub(crate) fn asked_priority(&self, stream: Stream) -> Option<i32> {
+        let slot = self.slot(self.existing(stream)?)?;
         let is_known = slot.launched.has_asked_priority.load(Ordering::Acquire);
         is_known.then(|| slot.launched.asked_priority.load(Ordering::Relaxed))
     }
@@ -263,18 +278,33 @@ impl Streams {
         self.slots.get(index as usize)
     }
 
-    /// All slots that may be in use, the overflow slot last.
+    /// All slots that may be in use, the overflow slots last.
     pub(crate) fn used(&self) -> impl Iterator<Item = (u32, &Slot)> {
         let high = self.high.load(Ordering::Acquire);
         (0..high)
-            .chain([OVERFLOW])
+            .chain(OVERFLOW..STREAMS_MAX)
             .filter_map(|index| Some((index, self.slot(index)?)))
+    }
+
+    /// The same of one client, the overflow slot last.
+    pub(crate) fn used_by(&self, client: u32) -> impl Iterator<Item = (u32, &Slot)> + use<'_> {
+        let high = self.high.load(Ordering::Acquire);
+        (0..high)
+            .filter_map(|index| Some((index, self.slot(index)?)))
+            .filter(move |(_, slot)| slot.launched.client.load(Ordering::Relaxed) == client + 1)
+            .chain(
+                [self.overflow_of(client)]
+                    .into_iter()
+                    .filter_map(|index| Some((index, self.slot(index)?))),
+            )
     }
 
     /// Whether any stream is in capture.
     #[inline]
     pub(crate) fn is_capturing(&self) -> bool {
-        self.capturing.load(Ordering::Relaxed) != 0
+        // SeqCst pairs with the changes in `set_capturing`: a helper that has said that it sleeps and still sees a capture
+        // here is woken by whoever ends it.
+        self.capturing.load(Ordering::SeqCst) != 0
     }
 
     /// Notes that a stream's capture began or ended.
@@ -293,10 +323,9 @@ impl Streams {
 
     /// Takes a stream out that is about to be destroyed: nobody finds its slot any more. The caller
     /// drains or frees it.
-    pub(crate) fn take_out(&self, stream: Stream, home: Home) -> Option<u32> {
-        let context = self.context_key(stream, home).ok()?;
+    pub(crate) fn take_out(&self, stream: CUstream) -> Option<u32> {
         let _locked = self.lock_patiently()?;
-        let place = self.keys.remove(stream.key(context))?;
+        let place = self.keys.remove(Stream::Created(stream).key(Handle(0)))?;
         let index = self.indices.get(place)?.load(Ordering::Relaxed);
         self.set_capturing(index, false);
         self.slot(index)?
@@ -312,6 +341,9 @@ impl Streams {
             return Vec::new();
         };
         let context = Handle::from(context);
+        if self.legacy_context.load(Ordering::Relaxed) == context.0 {
+            self.legacy_context.store(0, Ordering::Release);
+        }
         let ended: Vec<u32> = self
             .used()
             .filter(|(_, slot)| slot.state() != State::Free && slot.context() == context)
@@ -326,9 +358,6 @@ impl Streams {
                 self.keys.remove(key);
                 self.set_capturing(index, false);
                 slot.launched.state.store(DRAINING, Ordering::SeqCst);
-            }
-            if key == LEGACY_KEY {
-                self.legacy.store(0, Ordering::Release);
             }
         }
         ended
@@ -345,57 +374,64 @@ impl Streams {
         }
     }
 
+    /// The slot of a stream, without asking the driver anything: `None` also for a default stream
+    /// of one of several contexts.
     #[inline]
-    fn find(&self, key: u64) -> Option<u32> {
-        if key == LEGACY_KEY {
-            return self.legacy.load(Ordering::Acquire).checked_sub(1);
+    fn find(&self, stream: Stream) -> Option<u32> {
+        let context = match stream {
+            Stream::Created(_) => Handle(0),
+            _ => CONTEXTS.only()?,
+        };
+        // Acquire pairs with the Release in `keep_legacy`: the slot is this context's.
+        if stream == Stream::Legacy && self.legacy_context.load(Ordering::Acquire) == context.0 {
+            return Some(self.legacy.load(Ordering::Relaxed));
         }
+        self.find_key(stream.key(context))
+    }
+
+    #[inline]
+    fn find_key(&self, key: u64) -> Option<u32> {
         let place = self.keys.find(key)?;
         Some(self.indices.get(place)?.load(Ordering::Relaxed))
     }
 
-    /// What tells the default streams of contexts apart; `Err` is a stream that is not ours.
-    #[inline]
-    fn context_key(&self, stream: Stream, home: Home) -> Result<u64, Place> {
-        if !CONTEXTS.are_several() || !stream.is_default() {
-            return Ok(0);
-        }
-        let current = driver::current_context().map_err(|_| Place::Foreign)?;
-        if Handle::from(current) == home.context {
-            return Ok(0);
-        }
-        match CONTEXTS.device_of(current) {
-            Some(device) if device == home.device => Ok(Handle::from(current).0),
-            _ => Err(Place::Foreign),
-        }
+    /// The slot of a stream that [`Streams::find`] does not find, made if there is none.
+    #[cold]
+    fn place_anew(&self, stream: Stream) -> Result<u32, Place> {
+        let owner = owner_of(stream).ok_or(Place::Foreign)?;
+        self.make(stream, owner).ok_or(Place::Overflow)
     }
 
-    #[cold]
-    fn make(&self, stream: Stream, context: u64, home: Home) -> Option<u32> {
-        let owning = match (stream, context) {
-            (Stream::Created(handle), _) if CONTEXTS.are_several() => {
-                driver::stream_context(handle).unwrap_or(home.context.context())
-            }
-            (_, 0) => home.context.context(),
-            (_, context) => Handle(context).context(),
+    fn make(&self, stream: Stream, owner: Owner) -> Option<u32> {
+        let key = match stream {
+            Stream::Created(_) => stream.key(Handle(0)),
+            _ => stream.key(owner.context),
         };
-        let is_foreign =
-            CONTEXTS.are_several() && CONTEXTS.device_or_ask(owning) != Some(home.device);
-        let key = stream.key(context);
         let _locked = self.try_lock()?;
-        if let Some(index) = self.find(key) {
-            return Some(index);
-        }
-        let place = self.keys.vacancy(key)?;
-        let index = self.free_slot()?;
-        self.slot(index)?.begin(stream, key, owning, is_foreign);
-        self.indices.get(place)?.store(index, Ordering::Relaxed);
-        self.high.fetch_max(index + 1, Ordering::AcqRel);
-        self.keys.publish(place, key);
-        if key == LEGACY_KEY {
-            self.legacy.store(index + 1, Ordering::Release);
+        let index = match self.find_key(key) {
+            Some(index) => index,
+            None => {
+                let place = self.keys.vacancy(key)?;
+                let index = self.free_slot()?;
+                self.slot(index)?.begin(stream, key, owner);
+                self.indices.get(place)?.store(index, Ordering::Relaxed);
+                self.high.fetch_max(index + 1, Ordering::AcqRel);
+                self.keys.publish(place, key);
+                index
+            }
+        };
+        if stream == Stream::Legacy && CONTEXTS.only() == Some(owner.context) {
+            self.keep_legacy(index, owner.context);
         }
         Some(index)
+    }
+
+    /// Keeps at hand the slot of the legacy stream of the only context. The caller has the lock.
+    fn keep_legacy(&self, index: u32, context: Handle) {
+        // Nobody takes the new slot for the old context's: its name is gone meanwhile.
+        self.legacy_context.store(0, Ordering::SeqCst);
+        self.legacy.store(index, Ordering::SeqCst);
+        self.legacy_context.store(context.0, Ordering::Release);
     }
 
     /// A slot that nobody has. Default streams of threads that ended give theirs up only here:
@@ -405,13 +441,14 @@ impl Streams {
         if let Some(index) = (0..OVERFLOW).find(is_free) {
             return Some(index);
         }
-        for slot in &self.slots {
+        for (index, slot) in (0..).zip(&self.slots) {
             if slot.launched.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
                 && slot.state() == State::Live
                 && !slot.is_in_flight()
                 && !sys::is_thread_alive(slot.launched.owner.load(Ordering::Relaxed))
             {
                 self.keys.remove(slot.launched.key.load(Ordering::Relaxed));
+                self.set_capturing(index, false);
                 slot.launched.state.store(FREE, Ordering::Release);
             }
         }
@@ -441,13 +478,38 @@ impl Streams {
     }
 }
 
-/// Where the process attached.
+/// Whose a stream is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Home {
-    /// In this context.
-    pub(crate) context: Handle,
-    /// For this device.
-    pub(crate) device: CUdevice,
+struct Owner {
+    /// Its context.
+    context: Handle,
+    /// Index plus one of the client that its device has; 0 if the device is not managed.
+    client: u32,
+}
+
+/// Whose a stream is; `None` if that is not known, or not yet settled.
+fn owner_of(stream: Stream) -> Option<Owner> {
+    let context = match stream {
+        Stream::Created(handle) if CONTEXTS.only().is_none() => {
+            match driver::stream_context(handle) {
+                Ok(context) => Handle::from(context),
+                // A driver before CUDA 9.2 does not tell.
+                Err(_) => CONTEXTS.current()?,
+            }
+        }
+        _ => CONTEXTS.current()?,
+    };
+    let managed = if CLIENTS.are_several() {
+        CLIENTS.of_device(CONTEXTS.device_or_ask(context.context())?)
+    } else {
+        CLIENTS.of_only_device()
+    };
+    let client = match managed {
+        Managed::NotYet => return None,
+        Managed::No => 0,
+        Managed::By(client) => client.index + 1,
+    };
+    Some(Owner { context, client })
 }
 
 struct Locked<'a>(&'a AtomicBool);
@@ -467,7 +529,7 @@ impl Slot {
                 key: AtomicU64::new(0),
                 handle: AtomicU64::new(0),
                 owner: AtomicU32::new(0),
-                is_foreign: AtomicBool::new(false),
+                client: AtomicU32::new(0),
                 is_capturing: AtomicBool::new(false),
                 context: AtomicU64::new(0),
                 asked_priority: AtomicI32::new(0),
@@ -516,8 +578,8 @@ impl Slot {
         self.completed.load(Ordering::Acquire)
     }
 
-    fn begin(&self, stream: Stream, key: u64, context: CUcontext, is_foreign: bool) {
-        let (kind, owner) = match stream {
+    fn begin(&self, stream: Stream, key: u64, owner: Owner) {
+        let (kind, thread_id) = match stream {
             Stream::Legacy => (KIND_LEGACY, 0),
             Stream::PerThread => (KIND_PER_THREAD, sys::thread_id()),
             Stream::Created(_) => (KIND_CREATED, 0),
@@ -526,13 +588,11 @@ impl Slot {
         self.launched.kind.store(kind, Ordering::Relaxed);
         self.launched.key.store(key, Ordering::Relaxed);
         self.launched.handle.store(handle, Ordering::Relaxed);
-        self.launched.owner.store(owner, Ordering::Relaxed);
+        self.launched.owner.store(thread_id, Ordering::Relaxed);
         self.launched
             .context
-            .store(Handle::from(context).0, Ordering::Relaxed);
-        self.launched
-            .is_foreign
-            .store(is_foreign, Ordering::Relaxed);
+            .store(owner.context.0, Ordering::Relaxed);
+        self.launched.client.store(owner.client, Ordering::Relaxed);
         self.launched.is_capturing.store(false, Ordering::Relaxed);
         // Release pairs with the Acquire in `state`: a live slot is filled in.
         self.launched.state.store(LIVE, Ordering::Release);
@@ -555,6 +615,12 @@ impl Slot {
             && self.launched.owner.load(Ordering::Relaxed) != sys::thread_id();
         let handle = self.launched.handle.load(Ordering::Relaxed) as usize;
         (!is_others).then(|| CUstream(core::ptr::with_exposed_provenance_mut(handle)))
+    }
+
+    /// Whether it is the default stream of a thread that has ended. What was launched there still
+    /// runs, and nobody has a handle of it any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_per_thread() && !sys::is_thread_alive(self.launched.owner.load(Ordering::Relaxed))
     }
 
     /// Whether it is a thread's default stream.
@@ -584,20 +650,30 @@ impl Slot {
 mod tests {
     use super::*;
 
-    const HOME: Home = Home {
+    const OWNER: Owner = Owner {
         context: Handle(8),
-        device: CUdevice(0),
+        client: 1,
     };
 
-    fn created(address: usize) -> Stream {
-        Stream::Created(CUstream(core::ptr::without_provenance_mut(address)))
+    /// A slot for the stream; `None` if it overflows.
+    fn place(streams: &Streams, stream: Stream) -> Option<u32> {
+        streams.make(stream, OWNER)
     }
 
-    fn slot(place: Place) -> u32 {
-        match place {
-            Place::Slot(index) => index,
-            other => panic!("{other:?}"),
-        }
+    fn existing(streams: &Streams, stream: Stream) -> Option<u32> {
+        let context = match stream {
+            Stream::Created(_) => Handle(0),
+            _ => OWNER.context,
+        };
+        streams.find_key(stream.key(context))
+    }
+
+    fn handle(address: usize) -> CUstream {
+        CUstream(core::ptr::without_provenance_mut(address))
+    }
+
+    fn created(address: usize) -> Stream {
+        Stream::Created(handle(address))
     }
 
     #[test]
@@ -616,28 +692,28 @@ mod tests {
     #[test]
     fn a_stream_keeps_its_slot_and_another_gets_another() {
         static STREAMS: Streams = Streams::new();
-        let a = slot(STREAMS.place(created(64), HOME));
-        let b = slot(STREAMS.place(created(128), HOME));
-        let legacy = slot(STREAMS.place(Stream::Legacy, HOME));
-        let mine = slot(STREAMS.place(Stream::PerThread, HOME));
-        let others = std::thread::spawn(|| slot(STREAMS.place(Stream::PerThread, HOME)));
+        let a = place(&STREAMS, created(64)).unwrap();
+        let b = place(&STREAMS, created(128)).unwrap();
+        let legacy = place(&STREAMS, Stream::Legacy).unwrap();
+        let mine = place(&STREAMS, Stream::PerThread).unwrap();
+        let others = std::thread::spawn(|| place(&STREAMS, Stream::PerThread).unwrap());
         let all = [a, b, legacy, mine, others.join().unwrap()];
         assert_eq!(all, [0, 1, 2, 3, 4]);
-        assert_eq!(slot(STREAMS.place(created(64), HOME)), a);
-        assert_eq!(STREAMS.existing(created(128), HOME), Some(b));
-        assert_eq!(STREAMS.existing(created(192), HOME), None);
+        assert_eq!(place(&STREAMS, created(64)).unwrap(), a);
+        assert_eq!(existing(&STREAMS, created(128)), Some(b));
+        assert_eq!(existing(&STREAMS, created(192)), None);
     }
 
     #[test]
     fn a_slot_is_used_again_when_it_has_drained_and_its_counts_go_on() {
         static STREAMS: Streams = Streams::new();
-        let a = slot(STREAMS.place(created(64), HOME));
+        let a = place(&STREAMS, created(64)).unwrap();
         STREAMS.slot(a).unwrap().set_issued(5);
-        assert_eq!(STREAMS.take_out(created(64), HOME), Some(a));
-        assert_eq!(STREAMS.existing(created(64), HOME), None);
-        assert_ne!(slot(STREAMS.place(created(64), HOME)), a);
+        assert_eq!(STREAMS.take_out(handle(64)), Some(a));
+        assert_eq!(existing(&STREAMS, created(64)), None);
+        assert_ne!(place(&STREAMS, created(64)).unwrap(), a);
         STREAMS.free(a);
-        assert_eq!(slot(STREAMS.place(created(256), HOME)), a);
+        assert_eq!(place(&STREAMS, created(256)).unwrap(), a);
         assert_eq!(STREAMS.slot(a).unwrap().issued(), 5);
     }
 
@@ -645,21 +721,18 @@ mod tests {
     fn streams_beyond_the_slots_overflow() {
         static STREAMS: Streams = Streams::new();
         for index in 0..OVERFLOW as usize {
-            assert_ne!(
-                STREAMS.place(created(64 * (index + 1)), HOME),
-                Place::Overflow
-            );
+            assert!(place(&STREAMS, created(64 * (index + 1))).is_some());
         }
-        assert_eq!(STREAMS.place(created(8), HOME), Place::Overflow);
+        assert_eq!(place(&STREAMS, created(8)), None);
     }
 
     #[test]
     fn slots_of_ended_threads_are_given_up_when_they_are_needed() {
         static STREAMS: Streams = Streams::new();
-        let ended = std::thread::spawn(|| slot(STREAMS.place(Stream::PerThread, HOME)));
+        let ended = std::thread::spawn(|| place(&STREAMS, Stream::PerThread).unwrap());
         let ended = ended.join().unwrap();
         for index in 1..OVERFLOW as usize {
-            slot(STREAMS.place(created(64 * index), HOME));
+            place(&STREAMS, created(64 * index)).unwrap();
         }
         // join returns when the thread's function has; the kernel may see it a moment longer.
         while sys::is_thread_alive(
@@ -672,31 +745,31 @@ mod tests {
         ) {
             std::thread::yield_now();
         }
-        assert_eq!(slot(STREAMS.place(created(8), HOME)), ended);
+        assert_eq!(place(&STREAMS, created(8)).unwrap(), ended);
     }
 
     #[test]
     fn a_destroyed_context_takes_its_streams_along() {
         static STREAMS: Streams = Streams::new();
-        let a = slot(STREAMS.place(created(64), HOME));
-        let legacy = slot(STREAMS.place(Stream::Legacy, HOME));
-        let context = HOME.context.context();
+        let a = place(&STREAMS, created(64)).unwrap();
+        let legacy = place(&STREAMS, Stream::Legacy).unwrap();
+        let context = OWNER.context.context();
         assert_eq!(STREAMS.take_out_context(context), [a, legacy]);
         for stream in [created(64), Stream::Legacy] {
-            assert_eq!(STREAMS.existing(stream, HOME), None);
+            assert_eq!(existing(&STREAMS, stream), None);
         }
         STREAMS.free(legacy);
-        assert_eq!(slot(STREAMS.place(Stream::Legacy, HOME)), legacy);
+        assert_eq!(place(&STREAMS, Stream::Legacy).unwrap(), legacy);
     }
 
     #[test]
     fn captures_are_counted_per_stream() {
         static STREAMS: Streams = Streams::new();
-        let a = slot(STREAMS.place(created(64), HOME));
+        let a = place(&STREAMS, created(64)).unwrap();
         STREAMS.set_capturing(a, true);
         STREAMS.set_capturing(a, true);
         assert!(STREAMS.is_capturing());
-        STREAMS.take_out(created(64), HOME);
+        STREAMS.take_out(handle(64));
         assert!(!STREAMS.is_capturing());
     }
 

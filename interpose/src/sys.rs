@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::process::getpid;
 use rustix::thread::gettid;
@@ -12,6 +13,42 @@ thread_local! {
     /// This thread's id; 0 before it was asked for. A constant without a destructor, so that it
     /// can be used to the last instruction of a thread.
     static THREAD_ID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A value that is set once and lives for ever, without a lock: nobody ever waits for it, so a fork
+/// at any moment leaves nothing to wait for.
+pub(crate) struct SetOnce<T>(AtomicPtr<T>);
+
+impl<T: Send + Sync> SetOnce<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The value, if it was set.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&T> {
+        // Acquire pairs with the Release in `set`: who sees the address sees the value.
+        // SAFETY: null, or a value that `set` has leaked and nobody changes.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The value that is there, which is this one unless another thread was first.
+    pub(crate) fn set(&self, value: T) -> &T {
+        let new = Box::into_raw(Box::new(value));
+        let set =
+            self.0
+                .compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
+        let there = match set {
+            Ok(_) => new,
+            Err(first) => {
+                // SAFETY: made above and given to nobody.
+                drop(unsafe { Box::from_raw(new) });
+                first
+            }
+        };
+        // SAFETY: not null, and as in `get`.
+        unsafe { &*there }
+    }
 }
 
 /// Where this thread's `errno` lies. Applications read it after calls that never fail in it, so
@@ -98,6 +135,32 @@ pub(crate) fn without_sigpipe<T>(body: impl FnOnce() -> T) -> T {
     })
 }
 
+/// Runs `body` with `pthread_cancel` put off until later. Our own parts of a hook run under
+/// `catch_unwind`, which a cancelled thread cannot unwind through: what in them may be a point of
+/// cancellation runs in here.
+pub(crate) fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
+    /// Restores the state even if `body` panics.
+    struct Restore(c_int);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the state that the same function stored; a null address is allowed.
+            unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+        }
+    }
+    /// From `pthread.h`, the same in glibc and musl.
+    const PTHREAD_CANCEL_DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: a state that exists, and room for the one before. It cannot fail with these.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
+    let _restore = Restore(before);
+    body()
+}
+
+unsafe extern "C" {
+    /// POSIX; the libc crate does not declare it.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
 fn sigpipe() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigemptyset` fills the set in; SIGPIPE is a signal.
@@ -115,6 +178,21 @@ fn is_sigpipe_pending() -> bool {
         libc::sigpending(set.as_mut_ptr()) == 0
             && libc::sigismember(set.as_ptr(), libc::SIGPIPE) == 1
     }
+}
+
+/// Has a value that fills its pages read as zeros in children that get a copy of this process's memory, however they are
+/// made (Linux 4.14, `madvise(2)`, `MADV_WIPEONFORK`).
+pub(crate) fn clear_in_children<T: Sync>(value: &'static T) -> bool {
+    let address = ptr::from_ref(value).cast_mut().cast();
+    // The kernel rounds up: where its pages are larger, it would clear what lies behind.
+    // SAFETY: no precondition.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    if usize::try_from(page_bytes).is_ok_and(|bytes| bytes > size_of::<T>()) {
+        return false;
+    }
+    // SAFETY: the advice does nothing to this process's memory; the kernel refuses addresses that are not the beginning of
+    // a page. What a child finds there instead, zeros, is the caller's affair.
+    unsafe { libc::madvise(address, size_of::<T>(), libc::MADV_WIPEONFORK) == 0 }
 }
 
 /// Has `handler` run in every child that `fork` makes from here on. It may only do what a signal
@@ -175,6 +253,35 @@ mod tests {
         assert!(is_thread_alive(thread_id()));
         // Above the kernel's limit for thread ids, 2^22.
         assert!(!is_thread_alive(1 << 30));
+    }
+
+    #[test]
+    fn what_is_set_once_stays() {
+        let once = SetOnce::new();
+        assert_eq!(once.get(), None);
+        assert_eq!(once.set(1), &1);
+        assert_eq!(once.set(2), &1);
+        assert_eq!(once.get(), Some(&1));
+    }
+
+    #[test]
+    fn threads_that_set_once_agree() {
+        let once = SetOnce::new();
+        let seen: Vec<u32> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|value| {
+                    scope.spawn({
+                        let once = &once;
+                        move || *once.set(value)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert!(
+            seen.iter().all(|value| Some(value) == once.get()),
+            "{seen:?}"
+        );
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) const PROBES_MAX: usize = 64;
 
 const EMPTY: u64 = 0;
 const REMOVED: u64 = u64::MAX;
+/// Between two keys; no key, and not free.
+const BUSY: u64 = u64::MAX - 1;
 
 /// A set of non-zero keys. `N` is a power of two.
 pub(crate) struct Keys<const N: usize> {
@@ -60,6 +62,31 @@ impl<const N: usize> Keys<N> {
                 swapped.is_ok() || swapped == Err(key)
             }
         })
+    }
+
+    /// Whether a place is this key's.
+    #[inline]
+    pub(crate) fn is_at(&self, place: usize, key: u64) -> bool {
+        // Relaxed: callers have acquired what was stored at the place after the key.
+        self.places
+            .get(place)
+            .is_some_and(|word| word.load(Ordering::Relaxed) == key)
+    }
+
+    /// Gives a key the place of another that may go. `fill` puts there what belongs to the new key,
+    /// which is found afterwards. Callers hold a lock that keeps others from changing the set.
+    pub(crate) fn replace(
+        &self,
+        key: u64,
+        may_go: impl Fn(usize) -> bool,
+        fill: impl FnOnce(usize),
+    ) -> Option<usize> {
+        let place = Self::probes(key).find(|&place| may_go(place))?;
+        let word = self.places.get(place)?;
+        word.store(BUSY, Ordering::Release);
+        fill(place);
+        self.publish(place, key);
+        Some(place)
     }
 
     /// A free place for a key. Callers hold a lock that keeps others from taking it, fill in what

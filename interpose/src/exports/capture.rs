@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use abi::types::{CUgraph, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
 
 use super::hook;
-use crate::client::Client;
+use crate::driver;
 use crate::helper;
 use crate::streams::{Flavour, Place, STREAMS, Stream};
 
@@ -16,10 +16,8 @@ macro_rules! begin {
         hook! {
             $name(stream: CUstream $(, $argument: $type)*);
             // An event of ours recorded meanwhile would become part of the graph, or void it.
-            before |client| client.map(|_| helper::keep_out());
-            after |client, _, result| {
-                handle_begun(client, Stream::of(stream, $flavour), result);
-            };
+            before |_| helper::keep_out();
+            after |_, _, result| handle_begun(Stream::of(stream, $flavour), result);
         }
     };
 }
@@ -68,40 +66,41 @@ begin!(
 
 hook! {
     cuStreamEndCaptureToCig(stream: CUstream);
-    after |client, result| handle_ended(client, Stream::of(stream, Flavour::Plain), result);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::Plain), result);
 }
 
 hook! {
     cuStreamEndCaptureToCig_ptsz(stream: CUstream);
-    after |client, result| handle_ended(client, Stream::of(stream, Flavour::PerThread), result);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::PerThread), result);
 }
 
 hook! {
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
-    after |client, result| handle_ended(client, Stream::of(stream, Flavour::Plain), result);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::Plain), result);
 }
 
 hook! {
     cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
-    after |client, result| handle_ended(client, Stream::of(stream, Flavour::PerThread), result);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::PerThread), result);
 }
 
-fn handle_begun(client: Option<&Client>, stream: Stream, result: CUresult) {
-    let Some(client) = client.filter(|_| result == CUresult::SUCCESS) else {
+fn handle_begun(stream: Stream, result: CUresult) {
+    if result != CUresult::SUCCESS {
         return;
-    };
-    if let Place::Slot(index) = STREAMS.place(stream, client.home()) {
+    }
+    if let Place::Slot(index) = STREAMS.place(stream) {
         STREAMS.set_capturing(index, true);
     }
 }
 
-/// A capture that failed has ended too, except for a thread that may not end it.
-fn handle_ended(client: Option<&Client>, stream: Stream, result: CUresult) {
-    let Some(client) = client.filter(|_| result != CUresult::STREAM_CAPTURE_WRONG_THREAD) else {
+/// A capture that failed has mostly ended too, but not if it may not be ended by this thread or the
+/// call made no sense; the driver is asked.
+fn handle_ended(stream: Stream, result: CUresult) {
+    if result != CUresult::SUCCESS && driver::is_still_capturing(stream.handle()) {
         return;
-    };
-    if let Some(index) = STREAMS.existing(stream, client.home()) {
+    }
+    if let Some(index) = STREAMS.existing(stream) {
         STREAMS.set_capturing(index, false);
-        helper::wake(client);
+        helper::wake_all();
     }
 }

@@ -2,34 +2,37 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use abi::types::{CUcontext, CUdevice, CUexecAffinityParam, CUresult};
+use abi::types::{
+    CUcontext, CUdevResourceDesc, CUdevice, CUexecAffinityParam, CUgreenCtx, CUresult,
+};
 
 use super::{hook, stored};
-use crate::client::Client;
+use crate::client::Handle;
 use crate::contexts::{CONTEXTS, Kind};
+use crate::kernels::KERNELS;
 use crate::streams::STREAMS;
 use crate::{completion, driver, helper, lifecycle, marks};
 
 hook! {
-    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    always cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     // SAFETY: this call's output parameter.
     after |_, result| unsafe { handle_created(context, device, Kind::Primary, result) };
 }
 
 hook! {
-    cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+    always cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
     // SAFETY: as above.
     after |_, result| unsafe { handle_created(context, device, Kind::Created, result) };
 }
 
 hook! {
-    cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+    always cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice);
     // SAFETY: as above.
     after |_, result| unsafe { handle_created(context, device, Kind::Created, result) };
 }
 
 hook! {
-    cuCtxCreate_v3(
+    always cuCtxCreate_v3(
         context: *mut CUcontext,
         affinities: *mut CUexecAffinityParam,
         count: c_int,
@@ -41,7 +44,7 @@ hook! {
 }
 
 hook! {
-    cuCtxCreate_v4(
+    always cuCtxCreate_v4(
         context: *mut CUcontext,
         parameters: *mut c_void,
         flags: c_uint,
@@ -55,11 +58,11 @@ hook! {
 macro_rules! destroy {
     ($name:ident) => {
         hook! {
-            $name(context: CUcontext);
-            before |client| client.map(|_| helper::keep_out());
-            after |client, _, result| {
-                if let Some(client) = client.filter(|_| result == CUresult::SUCCESS) {
-                    handle_destroyed(client, context);
+            always $name(context: CUcontext);
+            before |_| helper::keep_out();
+            after |_, _, result| {
+                if result == CUresult::SUCCESS {
+                    handle_destroyed(context);
                 }
             };
         }
@@ -69,17 +72,55 @@ macro_rules! destroy {
 destroy!(cuCtxDestroy);
 destroy!(cuCtxDestroy_v2);
 
+hook! {
+    always cuCtxDetach(context: CUcontext);
+    before |_| helper::keep_out();
+    after |_, _, result| {
+        // It goes with the last that was attached to it.
+        if result == CUresult::SUCCESS && !driver::is_context_alive(context) {
+            handle_destroyed(context);
+        }
+    };
+}
+
+hook! {
+    always cuGreenCtxCreate(
+        context: *mut CUgreenCtx,
+        description: CUdevResourceDesc,
+        device: CUdevice,
+        flags: c_uint,
+    );
+    // SAFETY: this call's output parameter.
+    after |_, result| if let Some(green) = unsafe { stored(context, result) } {
+        handle_green(green);
+    };
+}
+
+hook! {
+    always cuCtxFromGreenCtx(context: *mut CUcontext, green: CUgreenCtx);
+    after |_, result| if result == CUresult::SUCCESS {
+        handle_green(green);
+    };
+}
+
+hook! {
+    always cuGreenCtxDestroy(green: CUgreenCtx);
+    // Afterwards nothing tells which context it was.
+    before |_| (helper::keep_out(), driver::context_of_green(green).ok());
+    after |_, (_, known), result| {
+        if let (Some((context, _)), CUresult::SUCCESS) = (known, result) {
+            handle_destroyed(*context);
+        }
+    };
+}
+
 /// Defines what may end a device's primary context: it does if it was retained only once.
 macro_rules! release {
     ($name:ident) => {
         hook! {
-            $name(device: CUdevice);
-            before |client| client.map(|_| helper::keep_out());
-            after |client, _, _| {
-                if let Some(client) = client {
-                    handle_released(client, device);
-                }
-            };
+            always $name(device: CUdevice);
+            before |_| helper::keep_out();
+            after |_, _, _| handle_released(device);
         }
     };
 }
@@ -103,25 +144,37 @@ unsafe fn handle_created(
     }
 }
 
+/// A green context is known by the context that stands for it.
+fn handle_green(green: CUgreenCtx) {
+    if let Ok((context, device)) = driver::context_of_green(green) {
+        lifecycle::handle_context(context, device, Kind::Created);
+    }
+}
+
 /// A context is gone: what ran in it is over, and its streams and our events went with it. The
-/// helper is kept out of the driver until this returns.
-fn handle_destroyed(client: &Client, context: CUcontext) {
+/// helpers are kept out of the driver until this returns.
+fn handle_destroyed(context: CUcontext) {
+    // Its modules went with it.
+    KERNELS.handle_unloaded();
     for index in STREAMS.take_out_context(context) {
         let Some(slot) = STREAMS.slot(index) else {
             continue;
         };
         marks::forget(slot);
-        completion::complete(client, index, slot.issued());
+        completion::complete(index, slot.issued());
         STREAMS.free(index);
     }
+    marks::forget_all_of(STREAMS.used().map(|(_, slot)| slot), Handle::from(context));
+    // A capture in it ended too, for which the helpers may have stayed out.
+    helper::wake_all();
     CONTEXTS.handle_destroyed(context);
 }
 
-fn handle_released(client: &Client, device: CUdevice) {
+fn handle_released(device: CUdevice) {
     let Some(context) = CONTEXTS.primary_of(device) else {
         return;
     };
     if !driver::is_primary_context_active(device) {
-        handle_destroyed(client, context);
+        handle_destroyed(context);
     }
 }

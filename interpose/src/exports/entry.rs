@@ -5,7 +5,8 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use abi::types::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult};
 
 use super::hook;
-use crate::{dlsym, door, real, resolver};
+use crate::seen::{self, Door};
+use crate::{door, exports, real, resolver};
 
 hook! {
     cuInit(flags: c_uint);
@@ -22,7 +23,7 @@ macro_rules! resolver {
         /// As the driver's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, expect(non_snake_case, reason = "named exactly like the symbol"))]
-        pub(crate) unsafe extern "C" fn $name(
+        pub(crate) unsafe extern "C-unwind" fn $name(
             symbol: *const c_char,
             function: *mut *mut c_void,
             cuda_version: c_int,
@@ -33,7 +34,7 @@ macro_rules! resolver {
                 matches!(abi::ENTRY_POINTS[abi::id::$name].route, abi::Route::Hook),
                 "exported but not routed to a hook"
             );
-            type Real = unsafe extern "C" fn(
+            type Real = unsafe extern "C-unwind" fn(
                 *const c_char, *mut *mut c_void, c_int, u64, $($type,)?
             ) -> CUresult;
             let Some(address) = real::entry_point(abi::id::$name) else {
@@ -44,14 +45,17 @@ macro_rules! resolver {
             let real = unsafe { core::mem::transmute::<*mut c_void, Real>(address.as_ptr()) };
             // SAFETY: the application's own arguments, passed on.
             let result = unsafe { real(symbol, function, cuda_version, flags, $($more,)?) };
-            if result == CUresult::SUCCESS && !function.is_null() && !dlsym::is_disabled() {
+            if result == CUresult::SUCCESS && !function.is_null() && !resolver::is_elsewhere() {
                 // SAFETY: the driver has stored its answer there and the symbol is a string, as it
                 // succeeded with both.
                 door::follow(abi::id::$name, || unsafe {
-                    replace_answer(symbol, function, $per_thread, flags);
+                    replace_answer(symbol, function, cuda_version, $per_thread, flags);
                 });
             }
             result
+        }
+        crate::exports::signature! {
+            $name(*const c_char, *mut *mut c_void, c_int, u64 $(, $type)?)
         }
     };
 }
@@ -68,6 +72,7 @@ resolver!(cuGetProcAddress_v2_ptsz(status: *mut CUdriverProcAddressQueryResult),
 unsafe fn replace_answer(
     symbol: *const c_char,
     function: *mut *mut c_void,
+    cuda_version: c_int,
     per_thread: bool,
     flags: u64,
 ) {
@@ -80,8 +85,17 @@ unsafe fn replace_answer(
     let api = (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol) });
     let asked = u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0);
     let per_thread = per_thread || flags & asked != 0;
-    if let Some(hook) = resolver::substitute(answered, api, per_thread) {
+    let version = u32::try_from(cuda_version).unwrap_or(0);
+    let index = resolver::substitute(answered, api, version, per_thread);
+    if let Some((index, hook)) = index.and_then(|index| Some((index, exports::hook_of(index)?))) {
+        seen::handle_resolved(Door::ProcAddress, index, true);
         // SAFETY: see above.
         unsafe { *function = hook };
+    } else if let Some(api) = api {
+        let known = api.to_str().ok();
+        match known.and_then(|api| abi::newest(api, version, per_thread)) {
+            Some(index) => seen::handle_resolved(Door::ProcAddress, index, false),
+            None => seen::handle_unknown(api),
+        }
     }
 }

@@ -4,10 +4,12 @@ use core::ffi::{c_uint, c_void};
 use core::{ptr, slice};
 
 use abi::types::{
-    CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig, CUresult, CUstream,
+    CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig,
+    CUresult, CUstream,
 };
 
 use super::hook;
+use crate::client::Client;
 use crate::kernels::Shape;
 use crate::launch::{Begun, Request, begin, end};
 use crate::streams::{Flavour, Stream};
@@ -15,6 +17,9 @@ use crate::{priority, real};
 
 /// Most attributes of a launch to which one is added; a header of CUDA 13 names 16 kinds.
 const ATTRIBUTES_MAX: usize = 24;
+
+/// Most launches of one call on several devices; each has a client of its own.
+const LAUNCHES_MAX: usize = 32;
 
 /// Defines `cuLaunchKernel` in one flavour. `$extended` is the entry point that takes attributes.
 macro_rules! launch_kernel {
@@ -169,6 +174,48 @@ macro_rules! launch_cooperative {
 launch_cooperative!(cuLaunchCooperativeKernel, Flavour::Plain);
 launch_cooperative!(cuLaunchCooperativeKernel_ptsz, Flavour::PerThread);
 
+hook! {
+    cuLaunchCooperativeKernelMultiDevice(
+        launches: *mut CUDA_LAUNCH_PARAMS,
+        count: c_uint,
+        flags: c_uint,
+    );
+    // SAFETY: the application's list, valid for the call, or null.
+    before |client| unsafe { begin_each(client, launches, count) };
+    after |_, begun, result| begun.iter().for_each(|begun| end(begun, result));
+}
+
+/// Each is a launch of its own stream, and so of that stream's device. What is more than there are
+/// clients passes unjudged.
+///
+/// # Safety
+/// `launches` is null or a list of so many.
+unsafe fn begin_each(
+    client: Option<&'static Client>,
+    launches: *const CUDA_LAUNCH_PARAMS,
+    count: c_uint,
+) -> [Begun; LAUNCHES_MAX] {
+    let mut begun = [const { Begun::Unmanaged }; LAUNCHES_MAX];
+    if launches.is_null() {
+        return begun;
+    }
+    for (index, begun) in begun.iter_mut().enumerate().take(count as usize) {
+        // SAFETY: the caller's promise.
+        let params = unsafe { launches.add(index).read() };
+        let request = Request {
+            function: params.function,
+            shape: Shape {
+                grid: [params.grid_dim_x, params.grid_dim_y, params.grid_dim_z],
+                block: [params.block_dim_x, params.block_dim_y, params.block_dim_z],
+                shared_bytes: params.shared_mem_bytes,
+            },
+            stream: Stream::of(params.stream, Flavour::Plain),
+        };
+        *begun = begin(client, &request);
+    }
+    begun
+}
+
 /// The result of a launch that carried a priority of ours: if that may be why it was refused, the
 /// application's own call decides, and if it goes, ours was the fault and is not made again.
 fn without_ours(result: CUresult, plain: impl FnOnce() -> CUresult) -> CUresult {
@@ -183,7 +230,7 @@ fn without_ours(result: CUresult, plain: impl FnOnce() -> CUresult) -> CUresult 
 }
 
 /// The C type of `cuLaunchKernelEx`.
-type Extended = unsafe extern "C" fn(
+type Extended = unsafe extern "C-unwind" fn(
     *const CUlaunchConfig,
     CUfunction,
     *mut *mut c_void,

@@ -1,10 +1,11 @@
 //! Modules, libraries and the functions in them: where kernels get their names.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_uint};
 
 use abi::types::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 
 use super::{hook, stored};
+use crate::driver;
 use crate::kernels::KERNELS;
 
 hook! {
@@ -40,18 +41,47 @@ hook! {
 }
 
 hook! {
-    cuModuleUnload(module: CUmodule);
-    after |_, result| handle_unloaded(result);
+    cuLibraryEnumerateKernels(kernels: *mut CUkernel, room: c_uint, library: CUlibrary);
+    after |_, result| {
+        // SAFETY: this call's output parameter, of which the driver has filled in as many as the
+        // library has, and at most `room`.
+        unsafe { handle_enumerated(kernels, room, library, result) };
+    };
 }
 
-hook! {
-    cuLibraryUnload(library: CUlibrary);
-    after |_, result| handle_unloaded(result);
+/// Defines what takes handles away. A new generation begins before, so that another thread that
+/// gets a handle of this module as soon as the driver has let go of it finds nothing old, and after,
+/// for what was still found out meanwhile.
+macro_rules! unload {
+    ($name:ident($argument:ident: $type:ty)) => {
+        hook! {
+            always $name($argument: $type);
+            before |_| KERNELS.handle_unloaded();
+            after |_, (), _| KERNELS.handle_unloaded();
+        }
+    };
 }
 
-fn handle_unloaded(result: CUresult) {
-    if result == CUresult::SUCCESS {
-        KERNELS.handle_unloaded();
+unload!(cuModuleUnload(module: CUmodule));
+unload!(cuLibraryUnload(library: CUlibrary));
+
+/// # Safety
+/// As [`stored`], for as many as `room` kernels.
+unsafe fn handle_enumerated(
+    kernels: *const CUkernel,
+    room: c_uint,
+    library: CUlibrary,
+    result: CUresult,
+) {
+    if result != CUresult::SUCCESS || kernels.is_null() {
+        return;
+    }
+    // The driver fills in no more than there are.
+    let count = driver::library_kernel_count(library).unwrap_or(0).min(room);
+    for index in 0..count as usize {
+        // SAFETY: the caller's promise.
+        let kernel = unsafe { *kernels.add(index) };
+        KERNELS.handle_enumerated(kernel);
     }
 }
 

@@ -2,14 +2,17 @@
 
 use core::ffi::{c_int, c_uint};
 
-use abi::types::{CUevent, CUresult, CUstream};
+use abi::types::{
+    CUevent, CUgreenCtx, CUlaunchAttributeID, CUlaunchAttributeValue, CUresult, CUstream,
+};
 
 use super::{hook, stored};
 use crate::client::Client;
+use crate::clients::{CLIENTS, Managed};
 use crate::events::EVENTS;
 use crate::priority;
-use crate::streams::{Flavour, STREAMS, Stream};
-use crate::{completion, driver, helper, marks};
+use crate::streams::{Flavour, Place, STREAMS, Stream};
+use crate::{completion, driver, helper, lifecycle, marks};
 
 hook! {
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
@@ -42,30 +45,114 @@ hook! {
 hook! {
     cuStreamGetPriority(stream: CUstream, priority: *mut c_int);
     // SAFETY: this call's output parameter.
-    after |client, result| unsafe {
-        answer_priority(client, Stream::of(stream, Flavour::Plain), priority, result);
+    after |_, result| unsafe {
+        answer_priority(Stream::of(stream, Flavour::Plain), priority, result);
     };
 }
 
 hook! {
     cuStreamGetPriority_ptsz(stream: CUstream, priority: *mut c_int);
     // SAFETY: this call's output parameter.
-    after |client, result| unsafe {
-        answer_priority(client, Stream::of(stream, Flavour::PerThread), priority, result);
+    after |_, result| unsafe {
+        answer_priority(Stream::of(stream, Flavour::PerThread), priority, result);
     };
 }
+
+hook! {
+    cuGreenCtxStreamCreate(
+        stream: *mut CUstream,
+        context: CUgreenCtx,
+        flags: c_uint,
+        asked: c_int,
+    );
+    before |_| {
+        let client = client_of_green(context);
+        (client, mapped(client, asked))
+    };
+    call |prepared, real| {
+        let priority = prepared.and_then(|(_, mapped)| *mapped).unwrap_or(asked);
+        // SAFETY: the application's own arguments, passed on but for the number of the priority.
+        unsafe { real(stream, context, flags, priority) }
+    };
+    // SAFETY: this call's output parameter.
+    after |_, (client, _), result| unsafe { handle_created(*client, stream, asked, result) };
+}
+
+/// Defines the setting of a stream's attribute: a priority is mapped as if the stream were created
+/// with it.
+macro_rules! set_attribute {
+    ($name:ident, $flavour:expr) => {
+        hook! {
+            $name(
+                stream: CUstream,
+                attribute: CUlaunchAttributeID,
+                value: *const CUlaunchAttributeValue,
+            );
+            // SAFETY: the application's value, valid for the call, or null.
+            before |_| unsafe { asked_priority(Stream::of(stream, $flavour), attribute, value) };
+            call |asked, real| match asked.copied().flatten() {
+                Some((_, mapped)) => {
+                    let own = CUlaunchAttributeValue::from_int(mapped);
+                    // SAFETY: the application's own arguments, and a value that outlives the call.
+                    unsafe { real(stream, attribute, &raw const own) }
+                }
+                // SAFETY: the application's own arguments, passed on.
+                None => unsafe { real(stream, attribute, value) },
+            };
+            after |_, asked, result| {
+                if let (Some((asked, _)), CUresult::SUCCESS) = (asked, result) {
+                    STREAMS.handle_created(Stream::of(stream, $flavour), *asked);
+                }
+            };
+        }
+    };
+}
+
+set_attribute!(cuStreamSetAttribute, Flavour::Plain);
+set_attribute!(cuStreamSetAttribute_ptsz, Flavour::PerThread);
+
+/// Defines the question for a stream's attribute: a priority is the one that was asked for.
+macro_rules! attribute {
+    ($name:ident, $flavour:expr) => {
+        hook! {
+            $name(
+                stream: CUstream,
+                attribute: CUlaunchAttributeID,
+                value: *mut CUlaunchAttributeValue,
+            );
+            after |_, result| if attribute == CUlaunchAttributeID::PRIORITY {
+                // SAFETY: this call's output parameter, which begins with the priority.
+                unsafe { answer_priority(Stream::of(stream, $flavour), value.cast(), result) };
+            };
+        }
+    };
+}
+
+attribute!(cuStreamGetAttribute, Flavour::Plain);
+attribute!(cuStreamGetAttribute_ptsz, Flavour::PerThread);
+
+/// Defines the copying of all attributes, the priority among them.
+macro_rules! copy_attributes {
+    ($name:ident, $flavour:expr) => {
+        hook! {
+            $name(to: CUstream, from: CUstream);
+            after |_, result| if result == CUresult::SUCCESS {
+                handle_copied(Stream::of(to, $flavour), Stream::of(from, $flavour));
+            };
+        }
+    };
+}
+
+copy_attributes!(cuStreamCopyAttributes, Flavour::Plain);
+copy_attributes!(cuStreamCopyAttributes_ptsz, Flavour::PerThread);
 
 /// Defines the end of a stream.
 macro_rules! destroy_stream {
     ($name:ident) => {
         hook! {
             $name(stream: CUstream);
-            before |client| {
-                if let Some(client) = client {
-                    handle_ending(client, stream);
-                }
-            };
-            after |_, (), _| ();
+            before |_| handle_ending(stream);
+            after |_, asked, result| handle_kept(stream, *asked, result);
         }
     };
 }
@@ -95,6 +182,64 @@ fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
     Some(range.of(client.is_high_priority(), asked))
 }
 
+/// The client of a green context's device.
+fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
+    if !lifecycle::is_attached() {
+        return None;
+    }
+    let (_, device) = driver::context_of_green(context).ok()?;
+    match CLIENTS.of_device(device) {
+        Managed::By(client) => Some(client),
+        Managed::No | Managed::NotYet => None,
+    }
+}
+
+/// The priority that is asked of a stream of ours, and what it gets; `None` if the attribute is
+/// another, or the stream nobody's.
+///
+/// # Safety
+/// `value` is null or valid.
+unsafe fn asked_priority(
+    stream: Stream,
+    attribute: CUlaunchAttributeID,
+    value: *const CUlaunchAttributeValue,
+) -> Option<(c_int, c_int)> {
+    if attribute != CUlaunchAttributeID::PRIORITY || stream.is_default() {
+        return None;
+    }
+    let Place::Slot(index) = STREAMS.place(stream) else {
+        return None;
+    };
+    let client = STREAMS.client_of(index)?;
+    let range = client.priorities?;
+    // SAFETY: the caller's promise.
+    let asked = unsafe { value.as_ref() }?.as_int();
+    // What is out of range is the driver's to refuse.
+    (range.clamp(asked) == asked).then(|| (asked, range.of(client.is_high_priority(), asked)))
+}
+
+/// A stream has another's attributes. Those of a default stream were never mapped, so the priority
+/// is given anew.
+fn handle_copied(to: Stream, from: Stream) {
+    if to.is_default() {
+        return;
+    }
+    let asked = STREAMS.asked_priority(from).unwrap_or(priority::DEFAULT);
+    let Some(client) = STREAMS
+        .existing(to)
+        .and_then(|index| STREAMS.client_of(index))
+    else {
+        return;
+    };
+    if let Some(mapped) = mapped(Some(client), asked) {
+        if from.is_default() {
+            // A driver whose streams have no settable priority did not copy one either.
+            let _ = driver::set_stream_priority(to.handle(), mapped);
+        }
+        STREAMS.handle_created(to, asked);
+    }
+}
+
 /// Keeps what was asked for, which the application gets back when it asks.
 ///
 /// # Safety
@@ -111,46 +256,51 @@ unsafe fn handle_created(
     };
     if let Some(range) = client.priorities {
         let stream = Stream::of(stream, Flavour::Plain);
-        STREAMS.handle_created(stream, client.home(), range.clamp(asked));
+        STREAMS.handle_created(stream, range.clamp(asked));
     }
 }
 
 /// # Safety
 /// As [`stored`].
-unsafe fn answer_priority(
-    client: Option<&Client>,
-    stream: Stream,
-    priority: *mut c_int,
-    result: CUresult,
-) {
+unsafe fn answer_priority(stream: Stream, priority: *mut c_int, result: CUresult) {
     if result != CUresult::SUCCESS || priority.is_null() {
         return;
     }
-    let asked = client.and_then(|client| STREAMS.asked_priority(stream, client.home()));
-    if let Some(asked) = asked {
+    if let Some(asked) = STREAMS.asked_priority(stream) {
         // SAFETY: the driver has just written there.
         unsafe { *priority = asked };
     }
 }
 
 /// A stream is about to be destroyed. Its last work still runs: an event stays behind to tell when
-/// that is over, which the helper asks.
-fn handle_ending(client: &Client, stream: CUstream) {
+/// that is over, which the helper asks. Returns the priority that was asked for, if it is known.
+fn handle_ending(stream: CUstream) -> Option<c_int> {
     let ending = Stream::of(stream, Flavour::Plain);
     if ending.is_default() {
-        return;
+        return None;
     }
-    let Some(index) = STREAMS.take_out(ending, client.home()) else {
-        return;
-    };
-    let Some(slot) = STREAMS.slot(index) else {
-        return;
-    };
+    let asked = STREAMS.asked_priority(ending);
+    let index = STREAMS.take_out(stream)?;
+    let slot = STREAMS.slot(index)?;
+    // If it was in capture, that has ended, and the helpers may have stayed out for it.
+    helper::wake_all();
     if marks::record_last(slot, stream) {
-        helper::wake(client);
+        if let Some(client) = STREAMS.client_of(index) {
+            helper::wake(client);
+        }
+        return asked;
+    }
+    completion::complete(index, slot.issued());
+    STREAMS.free(index);
+    asked
+}
+
+/// A stream that the driver did not destroy lives on: whoever asks for its priority gets the one that was asked for.
+fn handle_kept(stream: CUstream, asked: Option<c_int>, result: CUresult) {
+    if result == CUresult::SUCCESS {
         return;
     }
-    let issued = slot.issued();
-    completion::complete(client, index, issued);
-    STREAMS.free(index);
+    if let Some(asked) = asked {
+        STREAMS.handle_created(Stream::of(stream, Flavour::Plain), asked);
+    }
 }

@@ -2,10 +2,9 @@
 
 use core::ffi::c_uint;
 
-use abi::types::{CUcontext, CUevent, CUresult, CUstream};
+use abi::types::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream};
 
 use super::hook;
-use crate::client::Client;
 use crate::completion::{Mark, handle_reached, mark_of_event, mark_of_stream, marks_of_context};
 use crate::events::EVENTS;
 use crate::streams::{Flavour, STREAMS, Stream};
@@ -15,9 +14,8 @@ macro_rules! stream_wait {
     ($name:ident, $flavour:expr) => {
         hook! {
             $name(stream: CUstream);
-            before |client| client
-                .and_then(|client| mark_of_stream(client, Stream::of(stream, $flavour)));
-            after |client, mark, result| handle_waited(client, *mark, result);
+            before |_| mark_of_stream(Stream::of(stream, $flavour));
+            after |_, mark, result| handle_waited(*mark, result);
         }
     };
 }
@@ -32,8 +30,8 @@ macro_rules! event_wait {
     ($name:ident) => {
         hook! {
             $name(event: CUevent);
-            before |client| client.and_then(|_| mark_of_event(event));
-            after |client, mark, result| handle_waited(client, *mark, result);
+            before |_| mark_of_event(event);
+            after |_, mark, result| handle_waited(*mark, result);
         }
     };
 }
@@ -43,14 +41,14 @@ event_wait!(cuEventQuery);
 
 hook! {
     cuCtxSynchronize();
-    before |client| client.map(|client| marks_of_context(client, CUcontext::NULL));
-    after |client, marks, result| handle_context_waited(client, marks.as_deref(), result);
+    before |_| marks_of_context(CUcontext::NULL);
+    after |_, marks, result| handle_context_waited(marks, result);
 }
 
 hook! {
     cuCtxSynchronize_v2(context: CUcontext);
-    before |client| client.map(|client| marks_of_context(client, context));
-    after |client, marks, result| handle_context_waited(client, marks.as_deref(), result);
+    before |_| marks_of_context(context);
+    after |_, marks, result| handle_context_waited(marks, result);
 }
 
 /// Defines the recording of an event.
@@ -58,9 +56,8 @@ macro_rules! record {
     ($name:ident, $flavour:expr $(, $flags:ident)?) => {
         hook! {
             $name(event: CUevent, stream: CUstream $(, $flags: c_uint)?);
-            before |client| client
-                .and_then(|client| mark_of_stream(client, Stream::of(stream, $flavour)));
-            after |client, mark, result| handle_recorded(client, event, *mark, result);
+            before |_| mark_of_stream(Stream::of(stream, $flavour));
+            after |_, mark, result| handle_recorded(event, *mark, result);
         }
     };
 }
@@ -70,20 +67,48 @@ record!(cuEventRecord_ptsz, Flavour::PerThread);
 record!(cuEventRecordWithFlags, Flavour::Plain, flags);
 record!(cuEventRecordWithFlags_ptsz, Flavour::PerThread, flags);
 
-fn handle_waited(client: Option<&Client>, mark: Option<Mark>, result: CUresult) {
-    if let (Some(client), Some(mark), CUresult::SUCCESS) = (client, mark, result) {
-        handle_reached(client, mark);
+/// Defines the recording of an event behind all streams of a context. Only one mark is kept of an
+/// event, so that waiting for this one tells nothing.
+macro_rules! record_context {
+    ($name:ident, $context:ty) => {
+        hook! {
+            $name(context: $context, event: CUevent);
+            after |_, result| handle_recorded(event, None, result);
+        }
+    };
+}
+
+record_context!(cuCtxRecordEvent, CUcontext);
+record_context!(cuGreenCtxRecordEvent, CUgreenCtx);
+
+/// Defines the question for the time between two events, which is answered once both are reached.
+macro_rules! elapsed {
+    ($name:ident) => {
+        hook! {
+            $name(ms: *mut f32, start: CUevent, end: CUevent);
+            before |_| [start, end].map(mark_of_event);
+            after |_, marks, result| marks.iter().for_each(|mark| handle_waited(*mark, result));
+        }
+    };
+}
+
+elapsed!(cuEventElapsedTime);
+elapsed!(cuEventElapsedTime_v2);
+
+fn handle_waited(mark: Option<Mark>, result: CUresult) {
+    if let (Some(mark), CUresult::SUCCESS) = (mark, result) {
+        handle_reached(mark);
     }
 }
 
-fn handle_context_waited(client: Option<&Client>, marks: Option<&[Mark]>, result: CUresult) {
-    for mark in marks.into_iter().flatten() {
-        handle_waited(client, Some(*mark), result);
+fn handle_context_waited(marks: &[Mark], result: CUresult) {
+    for mark in marks {
+        handle_waited(Some(*mark), result);
     }
 }
 
-fn handle_recorded(client: Option<&Client>, event: CUevent, mark: Option<Mark>, result: CUresult) {
-    if client.is_none() || result != CUresult::SUCCESS {
+fn handle_recorded(event: CUevent, mark: Option<Mark>, result: CUresult) {
+    if result != CUresult::SUCCESS {
         return;
     }
     match mark {

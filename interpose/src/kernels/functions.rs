@@ -1,7 +1,11 @@
-//! Function handles and the names behind them.
+//! Function handles and what is known of the kernels behind them.
+//!
+//! A handle is *named* when the application obtains it by name, and *identified* at its first launch, when the driver is
+//! asked what it needs: not earlier, because that may load its code.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::identities::IdentityIndex;
 use crate::names::NameIndex;
 use crate::table::Keys;
 
@@ -11,12 +15,21 @@ const FUNCTIONS_MAX: usize = 1 << 16;
 /// What is known about a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
-    /// Its name; `None` if nobody could tell.
-    pub(super) name: Option<NameIndex>,
+    /// How much is known.
+    pub(super) sight: Sight,
     /// What kind of handle it is.
     pub(super) origin: Origin,
-    /// The generation in which it was named.
+    /// The generation in which that was found out.
     pub(super) generation: u32,
+}
+
+/// How much is known of a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sight {
+    /// Its name; `None` if there was no room for it.
+    Named(Option<NameIndex>),
+    /// What it is; `None` if nobody can tell, or there was no room.
+    Identified(Option<IdentityIndex>),
 }
 
 /// Handles of two kinds can be launched, and their names are asked for differently.
@@ -33,6 +46,7 @@ pub(super) struct Functions {
     handles: Keys<FUNCTIONS_MAX>,
     /// [`pack`]ed; 0 is not filled in yet.
     values: [AtomicU64; FUNCTIONS_MAX],
+    is_locked: AtomicBool,
 }
 
 impl Functions {
@@ -40,6 +54,7 @@ impl Functions {
         Self {
             handles: Keys::new(),
             values: [const { AtomicU64::new(0) }; FUNCTIONS_MAX],
+            is_locked: AtomicBool::new(false),
         }
     }
 
@@ -47,46 +62,96 @@ impl Functions {
     #[inline]
     pub(super) fn find(&self, handle: u64) -> Option<Function> {
         let place = self.handles.find(handle)?;
-        // Relaxed: the value is whole in one word; names are published by their own lock.
-        unpack(self.values.get(place)?.load(Ordering::Relaxed))
+        // Acquire pairs with the Release store in `keep`: whoever sees what was kept for another
+        // handle at this place also sees that the place is that handle's now.
+        let value = self.values.get(place)?.load(Ordering::Acquire);
+        if !self.handles.is_at(place, handle) {
+            return None;
+        }
+        unpack(value)
     }
 
-    /// Keeps or replaces it; a table that is full forgets.
+    /// Keeps or replaces it. In a full table it takes the place of a handle of an older generation,
+    /// of which everything has to be found out again anyway; if there is none, it is forgotten, as
+    /// it is when another thread is at it for long.
     pub(super) fn keep(&self, handle: u64, function: Function) {
-        if handle == 0 {
+        if handle == 0 || !self.try_lock() {
             return;
         }
-        let place = self.handles.insert(handle);
-        if let Some(value) = place.and_then(|place| self.values.get(place)) {
-            value.store(pack(function), Ordering::Relaxed);
+        let store = |place: usize| {
+            if let Some(value) = self.values.get(place) {
+                // Release pairs with the Acquire load in `find`.
+                value.store(pack(function), Ordering::Release);
+            }
+        };
+        let is_older = |place: usize| {
+            let value = self.values.get(place);
+            value
+                .and_then(|value| unpack(value.load(Ordering::Relaxed)))
+                .is_some_and(|old| (function.generation.wrapping_sub(old.generation) as i32) > 0)
+        };
+        match self.handles.insert(handle) {
+            Some(place) => store(place),
+            None => {
+                self.handles.replace(handle, is_older, store);
+            }
         }
+        // Release pairs with the Acquire in `try_lock`.
+        self.is_locked.store(false, Ordering::Release);
+    }
+
+    /// Only one thread at a time changes the table; one that would have to wait long does without.
+    fn try_lock(&self) -> bool {
+        (0..LOCK_TRIES).any(|_| {
+            let taken = self.is_locked.compare_exchange_weak(
+                false,
+                true,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if taken.is_err() {
+                core::hint::spin_loop();
+            }
+            taken.is_ok()
+        })
     }
 }
 
+/// Tries to take the lock, which is held for some hundred instructions.
+const LOCK_TRIES: usize = 10_000;
+
 const FILLED: u64 = 1 << 63;
 const KERNEL: u64 = 1 << 62;
-const NAMED: u64 = 1 << 61;
-const NAME_BITS: u32 = 24;
+const IDENTIFIED: u64 = 1 << 61;
+const KNOWN: u64 = 1 << 60;
+const INDEX_BITS: u32 = 24;
 
-/// One word: flags, name (24 bits), generation (32 bits).
+/// One word: flags, index of name or identity (24 bits), generation (32 bits).
 fn pack(function: Function) -> u64 {
-    let name = function
-        .name
-        .map_or(0, |name| NAMED | u64::from(name.0) << 32);
+    let (flag, index) = match function.sight {
+        Sight::Named(name) => (0, name.map(|name| name.0)),
+        Sight::Identified(identity) => (IDENTIFIED, identity.map(|identity| identity.0)),
+    };
     let origin = match function.origin {
         Origin::Function => 0,
         Origin::Kernel => KERNEL,
     };
-    FILLED | origin | name | u64::from(function.generation)
+    let known = index.map_or(0, |index| KNOWN | u64::from(index) << 32);
+    FILLED | origin | flag | known | u64::from(function.generation)
 }
 
 fn unpack(word: u64) -> Option<Function> {
     if word & FILLED == 0 {
         return None;
     }
-    let name = (word >> 32) as u32 & ((1 << NAME_BITS) - 1);
+    let index = (word >> 32) as u32 & ((1 << INDEX_BITS) - 1);
+    let index = (word & KNOWN != 0).then_some(index);
     Some(Function {
-        name: (word & NAMED != 0).then_some(NameIndex(name)),
+        sight: if word & IDENTIFIED == 0 {
+            Sight::Named(index.map(NameIndex))
+        } else {
+            Sight::Identified(index.map(IdentityIndex))
+        },
         origin: if word & KERNEL == 0 {
             Origin::Function
         } else {
@@ -105,10 +170,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_function_survives_its_word(
-            name in prop::option::of(0u32..1 << 16), is_kernel: bool, generation: u32,
+            index in prop::option::of(0u32..1 << 16), is_identified: bool, is_kernel: bool, generation: u32,
         ) {
             let function = Function {
-                name: name.map(NameIndex),
+                sight: if is_identified {
+                    Sight::Identified(index.map(IdentityIndex))
+                } else {
+                    Sight::Named(index.map(NameIndex))
+                },
                 origin: if is_kernel { Origin::Kernel } else { Origin::Function },
                 generation,
             };
@@ -116,17 +185,70 @@ mod tests {
         }
     }
 
+    fn named(name: u32, generation: u32) -> Function {
+        Function {
+            sight: Sight::Named(Some(NameIndex(name))),
+            origin: Origin::Function,
+            generation,
+        }
+    }
+
     #[test]
     fn a_handle_given_out_again_has_its_new_name() {
         static FUNCTIONS: Functions = Functions::new();
-        let function = |name| Function {
-            name: Some(NameIndex(name)),
-            origin: Origin::Function,
-            generation: name,
-        };
         assert_eq!(FUNCTIONS.find(64), None);
-        FUNCTIONS.keep(64, function(1));
-        FUNCTIONS.keep(64, function(2));
-        assert_eq!(FUNCTIONS.find(64), Some(function(2)));
+        FUNCTIONS.keep(64, named(1, 1));
+        FUNCTIONS.keep(64, named(2, 2));
+        assert_eq!(FUNCTIONS.find(64), Some(named(2, 2)));
+    }
+
+    #[test]
+    fn more_handles_than_places_push_out_those_of_older_generations_only() {
+        static FUNCTIONS: Functions = Functions::new();
+        let handle = |n: u32| u64::from(n + 1) * 256;
+        let places = FUNCTIONS_MAX as u32;
+        for n in 0..2 * places {
+            FUNCTIONS.keep(handle(n), named(n & 0xffff, 1));
+        }
+        let of_first = |n: &u32| FUNCTIONS.find(handle(*n)).is_some();
+        let first: Vec<u32> = (0..2 * places).filter(of_first).collect();
+        // What did not fit is forgotten; what did stays right.
+        assert!(first.len() <= places as usize && first.len() > places as usize / 2);
+        for n in &first {
+            assert_eq!(FUNCTIONS.find(handle(*n)), Some(named(n & 0xffff, 1)));
+        }
+        for n in 2 * places..2 * places + places / 4 {
+            FUNCTIONS.keep(handle(n), named(n & 0xffff, 2));
+            assert_eq!(FUNCTIONS.find(handle(n)), Some(named(n & 0xffff, 2)));
+        }
+        for n in 0..3 * places {
+            if let Some(found) = FUNCTIONS.find(handle(n)) {
+                assert_eq!(found.sight, Sight::Named(Some(NameIndex(n & 0xffff))));
+            }
+        }
+    }
+
+    #[test]
+    fn threads_that_push_each_other_out_never_see_another_handles_kernel() {
+        static FUNCTIONS: Functions = Functions::new();
+        // Handle and name are tied together; with each generation every place is free to take.
+        let rounds = |first: u32| {
+            for n in 0..200_000u32 {
+                let (number, generation) = (first.wrapping_add(n * 7919) % 150_000, n >> 8);
+                let handle = u64::from(number + 1) * 64;
+                FUNCTIONS.keep(handle, named(number & 0xffff, generation));
+                let probe = number.wrapping_mul(31) % 150_000;
+                let found = FUNCTIONS.find(u64::from(probe + 1) * 64);
+                if let Some(found) = found {
+                    assert_eq!(found.sight, Sight::Named(Some(NameIndex(probe & 0xffff))));
+                }
+            }
+        };
+        rounds(0);
+        std::thread::scope(|scope| {
+            for first in [1, 50_000] {
+                scope.spawn(move || rounds(first));
+            }
+        });
     }
 }

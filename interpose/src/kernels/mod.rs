@@ -1,26 +1,33 @@
-//! What is launched: from a function handle and a shape to what the profile knows.
+//! What is launched: from a function handle and a shape to what the gate asks for.
 //!
-//! Three tables, each filled at first sight and read on every launch: names ([`crate::names`]), function
-//! handles ([`functions`]) and shapes ([`shapes`]). The tables are static and never shrink. Memory is
-//! allocated only when a name is first seen, which is when a module is loaded; a function that came
-//! to us by no hook is asked of the driver (`cuFuncGetName`) at its first launch.
+//! Four tables, each filled at first sight and read on every launch: names ([`crate::names`]), function handles
+//! ([`functions`]), identities ([`identities`]: name, registers, static shared memory) and shapes ([`shapes`]). The tables
+//! are static and never shrink. Memory is allocated only when a name or a shape is first seen.
 //!
-//! A handle may be given out again after its module was unloaded. Each unload starts a new
-//! *generation*; a handle that was named in an older one is asked for again.
+//! The driver is asked at first sight, never again: a handle's name (unless the application obtained it by name),
+//! registers and static shared memory at its first launch; how many blocks of it an SM holds at the first sight of a
+//! shape that the profile does not have exactly. So the SM need of an unknown kernel is known too.
+//!
+//! A handle may be given out again after its module was unloaded or its context destroyed. Each of these starts a new
+//! *generation*; a handle that was seen in an older one is asked for again.
+//!
+//! When a table is full, the driver is not asked for what would not be kept: such a launch is known by its name alone or
+//! not at all, and needs at most as many SMs as it has blocks.
 
 mod functions;
+mod identities;
 mod shapes;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
-use profiler::{Match, ProfileIndex, ResourceClass};
+use profiler::{Match, ResourceClass};
 use protocol::pages::Counter;
 
-use self::functions::{Functions, Origin};
-
-use self::shapes::Shapes;
+use self::functions::{Function, Functions, Origin, Sight};
+use self::identities::{Identities, Identity, IdentityIndex};
+use self::shapes::{Shapes, What};
 use crate::client::Client;
 use crate::driver;
 use crate::log::{self, Level};
@@ -46,7 +53,7 @@ pub(crate) struct Known {
     /// Identity of kernel and shape within this process; 0 if it was not kept.
     pub(crate) id: u64,
     /// What the gate asks for. Of an unknown kernel the class is unknown, the duration 0 and the
-    /// SMs its blocks: it cannot need more.
+    /// SMs what the driver's occupancy says, or its blocks: it cannot need more.
     pub(crate) kernel: Kernel,
     /// Whether the profile knows it.
     pub(crate) is_profiled: bool,
@@ -56,6 +63,7 @@ pub(crate) struct Known {
 pub(crate) struct Kernels {
     names: Names,
     functions: Functions,
+    identities: Identities,
     shapes: Shapes,
     generation: AtomicU32,
 }
@@ -65,6 +73,7 @@ impl Kernels {
         Self {
             names: Names::new(),
             functions: Functions::new(),
+            identities: Identities::new(),
             shapes: Shapes::new(),
             generation: AtomicU32::new(0),
         }
@@ -72,24 +81,32 @@ impl Kernels {
 
     /// The application obtained a function by name.
     pub(crate) fn handle_function(&self, function: CUfunction, name: &str) {
-        self.keep(function.0 as u64, self.names.intern(name), Origin::Function);
+        self.handle_named(function.0 as u64, self.names.intern(name), Origin::Function);
     }
 
     /// The application obtained a library's kernel by name.
     pub(crate) fn handle_kernel(&self, kernel: CUkernel, name: &str) {
-        self.keep(kernel.0 as u64, self.names.intern(name), Origin::Kernel);
+        self.handle_named(kernel.0 as u64, self.names.intern(name), Origin::Kernel);
+    }
+
+    /// The application obtained kernels without naming them.
+    pub(crate) fn handle_enumerated(&self, kernel: CUkernel) {
+        if let Some(name) = driver::kernel_name(kernel, |name| self.names.intern(name)) {
+            self.handle_named(kernel.0 as u64, name, Origin::Kernel);
+        }
     }
 
     /// The application obtained a kernel's function in a context.
     pub(crate) fn handle_kernel_function(&self, kernel: CUkernel, function: CUfunction) {
         let name = match self.functions.find(kernel.0 as u64) {
-            Some(found) => found.name,
+            Some(found) => self.name_of(found),
             None => driver::kernel_name(kernel, |name| self.names.intern(name)).flatten(),
         };
-        self.keep(function.0 as u64, name, Origin::Function);
+        self.handle_named(function.0 as u64, name, Origin::Function);
     }
 
-    /// A module or library was unloaded: its handles may mean something else from now on.
+    /// A module or library was unloaded, or a context destroyed: its handles may mean something else
+    /// from now on.
     pub(crate) fn handle_unloaded(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
@@ -97,99 +114,249 @@ impl Kernels {
     /// What is known about a launch. Counts and says what is not.
     #[inline]
     pub(crate) fn identify(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
-        let handle = function.0 as u64;
+        let (known, identity) = self.known(client, function, shape);
+        if !known.is_profiled {
+            self.handle_unknown(client, identity);
+        }
+        known
+    }
+
+    /// What is known about a kernel that may be launched later.
+    pub(crate) fn look(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
+        self.known(client, function, shape).0
+    }
+
+    #[inline]
+    fn known(
+        &self,
+        client: &Client,
+        function: CUfunction,
+        shape: &Shape,
+    ) -> (Known, Option<IdentityIndex>) {
         let generation = self.generation.load(Ordering::Relaxed);
-        let name = match self.functions.find(handle) {
-            Some(found) if found.generation == generation => found.name,
-            found => self.name_anew(function, found),
+        let identity = match self.functions.find(function.0 as u64) {
+            Some(Function {
+                sight: Sight::Identified(identity),
+                generation: seen,
+                ..
+            }) if seen == generation => identity,
+            found => self.identify_anew(client, function, found, generation),
         };
-        let known = match name {
-            Some(name) => self.shapes.find(name, shape).unwrap_or_else(|| {
-                let (kernel, is_profiled) = self.look_up(client.profile.as_ref(), name, shape);
-                self.shapes.keep(name, shape, kernel, is_profiled)
-            }),
+        let known = match identity {
+            Some(identity) => {
+                let what = What {
+                    identity,
+                    device: client.index,
+                };
+                self.shapes.find(what, shape).unwrap_or_else(|| {
+                    self.shapes.keep(what, shape, |has_room| {
+                        self.judge(client, function, identity, shape, has_room)
+                    })
+                })
+            }
             None => Known {
                 id: 0,
                 kernel: unknown(shape),
                 is_profiled: false,
             },
         };
-        if !known.is_profiled {
-            self.handle_unknown(client, name);
-        }
-        known
+        (known, identity)
     }
 
-    /// The name of a handle that was not seen, or not since the last unload.
+    /// What a handle is that was not launched yet, or not since the last unload.
     #[cold]
-    fn name_anew(
+    fn identify_anew(
         &self,
+        client: &Client,
         function: CUfunction,
-        found: Option<functions::Function>,
-    ) -> Option<NameIndex> {
-        let origin = found.map_or(Origin::Function, |found| found.origin);
-        let told = match origin {
-            Origin::Function => driver::function_name(function, |name| self.names.intern(name)),
-            Origin::Kernel => {
-                driver::kernel_name(CUkernel(function.0), |name| self.names.intern(name))
-            }
+        found: Option<Function>,
+        generation: u32,
+    ) -> Option<IdentityIndex> {
+        let current = found.filter(|found| found.generation == generation);
+        let told = match current.map(|found| (found.sight, found.origin)) {
+            Some((Sight::Named(Some(name)), origin)) => Some((Some(name), origin)),
+            _ => self.ask_name(function, found.map(|found| found.origin)),
         };
         // A driver that cannot tell leaves us what the hooks saw: a handle given out again has gone
         // through them.
-        let name = told.unwrap_or_else(|| found.and_then(|found| found.name));
-        self.keep(function.0 as u64, name, origin);
-        name
+        let (name, origin) = told.unwrap_or_else(|| {
+            let origin = found.map_or(Origin::Function, |found| found.origin);
+            (found.and_then(|found| self.name_of(found)), origin)
+        });
+        let needs = match origin {
+            Origin::Function => driver::function_needs(function),
+            Origin::Kernel => driver::kernel_needs(CUkernel(function.0), client.device),
+        };
+        let (registers, shared_bytes) = needs.unwrap_or((0, 0));
+        let identity = name.and_then(|name| {
+            self.identities.intern(&Identity {
+                name,
+                registers,
+                shared_bytes,
+            })
+        });
+        // A handle that nobody knows is not kept: its launch will fail, and the next one may not.
+        if name.is_some() || needs.is_some() {
+            self.functions.keep(
+                function.0 as u64,
+                Function {
+                    sight: Sight::Identified(identity),
+                    origin,
+                    generation,
+                },
+            );
+        }
+        identity
     }
 
-    fn keep(&self, handle: u64, name: Option<NameIndex>, origin: Origin) {
+    /// Name and kind of a handle; `None` if the driver cannot tell. A handle that came by no hook may
+    /// be a kernel, which older questions do not know.
+    fn ask_name(
+        &self,
+        function: CUfunction,
+        origin: Option<Origin>,
+    ) -> Option<(Option<NameIndex>, Origin)> {
+        let as_kernel = || {
+            let told = driver::kernel_name(CUkernel(function.0), |name| self.names.intern(name));
+            told.map(|name| (name, Origin::Kernel))
+        };
+        let as_function = || {
+            let told = driver::function_name(function, |name| self.names.intern(name));
+            told.map(|name| (name, Origin::Function))
+        };
+        if function.0.is_null() {
+            return None;
+        }
+        match origin {
+            Some(Origin::Kernel) => as_kernel().or_else(as_function),
+            _ => as_function().or_else(as_kernel),
+        }
+    }
+
+    fn name_of(&self, function: Function) -> Option<NameIndex> {
+        match function.sight {
+            Sight::Named(name) => name,
+            Sight::Identified(identity) => Some(self.identities.of(identity?)?.name),
+        }
+    }
+
+    /// Keeps a handle's name. One that is known by this name stays as it is: programs ask for the same
+    /// functions again and again.
+    fn handle_named(&self, handle: u64, name: Option<NameIndex>, origin: Origin) {
         let generation = self.generation.load(Ordering::Relaxed);
+        let found = self.functions.find(handle);
+        let is_known = found.is_some_and(|found| {
+            found.generation == generation
+                && found.origin == origin
+                && name.is_some()
+                && self.name_of(found) == name
+        });
+        if is_known {
+            return;
+        }
         self.functions.keep(
             handle,
-            functions::Function {
-                name,
+            Function {
+                sight: Sight::Named(name),
                 origin,
                 generation,
             },
         );
     }
 
+    /// What the gate will ask for, from the profile and the driver.
     #[cold]
-    fn look_up(
+    fn judge(
         &self,
-        profile: Option<&ProfileIndex>,
-        name: NameIndex,
+        client: &Client,
+        function: CUfunction,
+        identity: IdentityIndex,
         shape: &Shape,
+        may_ask: bool,
     ) -> (Kernel, bool) {
-        let found = profile
-            .zip(self.names.text(name))
+        let found = client
+            .profile
+            .zip(self.text_of(identity))
             .and_then(|(profile, text)| {
                 let (found, quality) =
-                    profile.find(text, shape.grid, shape.block, shape.shared_bytes);
+                    profile.find_in_any_spelling(text, shape.grid, shape.block, shape.shared_bytes);
                 found.map(|found| (found, quality))
             });
-        let Some((found, quality)) = found else {
-            return (unknown(shape), false);
+        let is_exact = matches!(found, Some((_, Match::Exact)));
+        let blocks_per_sm = Some(function)
+            .filter(|_| may_ask && !is_exact)
+            .and_then(|function| {
+                driver::blocks_per_sm(function, threads(shape), shape.shared_bytes)
+            });
+        let by_driver = blocks_per_sm.map(|fit| blocks(&shape.grid).div_ceil(fit));
+        let kernel = match found {
+            None => Kernel {
+                sm_needed: by_driver.unwrap_or_else(|| blocks(&shape.grid)),
+                ..unknown(shape)
+            },
+            Some((found, quality)) => Kernel {
+                class: class(found.class),
+                sm_needed: match (quality, by_driver) {
+                    (Match::Exact, _) | (Match::WithoutShared, None) => found.sm_needed,
+                    (_, Some(by_driver)) => by_driver,
+                    (_, None) => scaled(found.sm_needed, blocks(&found.grid), blocks(&shape.grid)),
+                },
+                expected_ns: found.durations.p95_ns,
+            },
         };
-        let sm_needed = match quality {
-            Match::NameOnly => scaled(found.sm_needed, blocks(&found.grid), blocks(&shape.grid)),
-            _ => found.sm_needed,
+        self.say_judged(identity, shape, &kernel, found.map(|(_, quality)| quality));
+        (kernel, found.is_some())
+    }
+
+    fn text_of(&self, identity: IdentityIndex) -> Option<&str> {
+        self.names.text(self.identities.of(identity)?.name)
+    }
+
+    /// For those who look for a fault: each kernel and shape at first sight.
+    fn say_judged(
+        &self,
+        identity: IdentityIndex,
+        shape: &Shape,
+        kernel: &Kernel,
+        quality: Option<Match>,
+    ) {
+        let Some(Identity {
+            name,
+            registers,
+            shared_bytes,
+        }) = self
+            .identities
+            .of(identity)
+            .filter(|_| log::is_said(Level::Debug))
+        else {
+            return;
         };
-        let kernel = Kernel {
-            class: class(found.class),
-            sm_needed,
-            expected_ns: found.durations.p95_ns,
-        };
-        (kernel, true)
+        let text = self.names.text(name).unwrap_or_default();
+        let demangled = profiler::names::demangled(text);
+        log::say(
+            Level::Debug,
+            format_args!(
+                "kernel {}: grid {:?} block {:?} shared {shared_bytes}+{} registers {registers}: \
+                 {:?}, {} SMs, {} ns",
+                demangled.as_deref().unwrap_or(text),
+                shape.grid,
+                shape.block,
+                shape.shared_bytes,
+                quality.unwrap_or(Match::Unknown),
+                kernel.sm_needed,
+                kernel.expected_ns,
+            ),
+        );
     }
 
     #[cold]
-    fn handle_unknown(&self, client: &Client, name: Option<NameIndex>) {
+    fn handle_unknown(&self, client: &Client, identity: Option<IdentityIndex>) {
         client.page.count(Counter::UnknownKernels, 1);
         if SAID_UNKNOWN.load(Ordering::Relaxed) {
             return;
         }
-        let name = name
-            .and_then(|name| self.names.text(name))
+        let name = identity
+            .and_then(|identity| self.text_of(identity))
             .unwrap_or("(no name)");
         let why = match client.profile {
             Some(_) => "is not in the profile",
@@ -233,6 +400,10 @@ fn blocks(grid: &[u32; 3]) -> u32 {
         .fold(1, |product: u32, &n| product.saturating_mul(n))
 }
 
+fn threads(shape: &Shape) -> u32 {
+    blocks(&shape.block)
+}
+
 /// SMs of a launch whose kernel was measured with another grid: in proportion to the blocks, but
 /// never less than what was measured.
 fn scaled(sm_needed: u32, blocks_measured: u32, blocks: u32) -> u32 {
@@ -245,6 +416,7 @@ fn scaled(sm_needed: u32, blocks_measured: u32, blocks: u32) -> u32 {
 mod tests {
     use super::*;
 
+    // census: H12
     #[test]
     fn an_unknown_launch_needs_at_most_its_blocks() {
         let shape = Shape {

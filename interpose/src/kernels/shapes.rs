@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use policy::{Class, Kernel};
 
+use super::identities::IdentityIndex;
 use super::{Known, Shape};
-use crate::names::NameIndex;
 use crate::table::mix;
 
 /// Most shapes. A network has hundreds; one that sees every sequence length some ten thousand. Those
@@ -14,6 +14,17 @@ const SHAPES_MAX: usize = 1 << 15;
 
 /// Most places tried for a shape.
 const PROBES_MAX: usize = 32;
+
+/// What is launched, apart from the shape.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct What {
+    pub(super) identity: IdentityIndex,
+    /// Which of the process's clients, and so on which device: its SMs hold other numbers of blocks.
+    pub(super) device: u32,
+}
+
+/// Identities are below 2^24.
+const DEVICE_SHIFT: u32 = 24;
 
 /// The shapes.
 pub(super) struct Shapes {
@@ -53,8 +64,8 @@ impl Shapes {
 
     /// What was kept.
     #[inline]
-    pub(super) fn find(&self, name: NameIndex, shape: &Shape) -> Option<Known> {
-        let key = key(name, shape);
+    pub(super) fn find(&self, what: What, shape: &Shape) -> Option<Known> {
+        let key = key(what, shape);
         for place in probes(&key) {
             let entry = self.entries.get(place)?;
             // Acquire pairs with the Release store in `keep`: the other words are filled in.
@@ -73,15 +84,14 @@ impl Shapes {
         None
     }
 
-    /// Keeps what is known of a shape, if there is room.
+    /// Keeps what `compute` makes of a shape, if there is room; it is told whether there is.
     pub(super) fn keep(
         &self,
-        name: NameIndex,
+        what: What,
         shape: &Shape,
-        kernel: Kernel,
-        is_profiled: bool,
+        compute: impl FnOnce(bool) -> (Kernel, bool),
     ) -> Known {
-        let key = key(name, shape);
+        let key = key(what, shape);
         let place = probes(&key).find(|&place| {
             self.entries.get(place).is_some_and(|entry| {
                 entry
@@ -92,12 +102,14 @@ impl Shapes {
         });
         let Some((place, entry)) = place.zip(place.and_then(|place| self.entries.get(place)))
         else {
+            let (kernel, is_profiled) = compute(false);
             return Known {
                 id: 0,
                 kernel,
                 is_profiled,
             };
         };
+        let (kernel, is_profiled) = compute(true);
         for (word, value) in entry.key.iter().zip(key) {
             word.store(value, Ordering::Relaxed);
         }
@@ -137,13 +149,16 @@ fn known(place: usize, state: u64, expected_ns: u64) -> Known {
     }
 }
 
-/// Name and shape as four words.
+/// All that a launch is judged by, as four words.
 #[inline]
-fn key(name: NameIndex, shape: &Shape) -> [u64; KEY_WORDS] {
+fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let [grid, block] = [shape.grid, shape.block];
     [
-        pair(name.0, shape.shared_bytes),
+        pair(
+            what.identity.0 | what.device << DEVICE_SHIFT,
+            shape.shared_bytes,
+        ),
         pair(grid[0], grid[1]),
         pair(grid[2], block[0]),
         pair(block[1], block[2]),
@@ -175,37 +190,55 @@ mod tests {
         expected_ns: 12_345,
     };
 
+    fn what(identity: u32) -> What {
+        What {
+            identity: IdentityIndex(identity),
+            device: 0,
+        }
+    }
+
     #[test]
     fn what_is_kept_is_found_and_only_under_its_key() {
         static SHAPES: Shapes = Shapes::new();
-        assert_eq!(SHAPES.find(NameIndex(1), &SHAPE), None);
-        let kept = SHAPES.keep(NameIndex(1), &SHAPE, KERNEL, true);
+        assert_eq!(SHAPES.find(what(1), &SHAPE), None);
+        let kept = SHAPES.keep(what(1), &SHAPE, |has_room| {
+            assert!(has_room);
+            (KERNEL, true)
+        });
         assert_eq!((kept.kernel, kept.is_profiled), (KERNEL, true));
-        assert_eq!(SHAPES.find(NameIndex(1), &SHAPE), Some(kept));
-        assert_eq!(SHAPES.find(NameIndex(2), &SHAPE), None);
+        assert_eq!(SHAPES.find(what(1), &SHAPE), Some(kept));
+        assert_eq!(SHAPES.find(what(2), &SHAPE), None);
+        let elsewhere = What {
+            device: 1,
+            ..what(1)
+        };
+        assert_eq!(SHAPES.find(elsewhere, &SHAPE), None);
         for index in 0..3 {
             let mut other = SHAPE;
             other.grid[index] += 1;
-            assert_eq!(SHAPES.find(NameIndex(1), &other), None);
+            assert_eq!(SHAPES.find(what(1), &other), None);
             let mut other = SHAPE;
             other.block[index] += 1;
-            assert_eq!(SHAPES.find(NameIndex(1), &other), None);
+            assert_eq!(SHAPES.find(what(1), &other), None);
         }
     }
 
     #[test]
     fn shapes_that_do_not_fit_are_answered_all_the_same() {
         static SHAPES: Shapes = Shapes::new();
-        let mut unkept = 0;
+        let (mut unkept, mut without_room) = (0, 0);
         for grid in 1..=(SHAPES_MAX as u32 + 100) {
             let shape = Shape {
                 grid: [grid, 1, 1],
                 ..SHAPE
             };
-            let known = SHAPES.keep(NameIndex(0), &shape, KERNEL, false);
+            let known = SHAPES.keep(what(0), &shape, |has_room| {
+                without_room += u32::from(!has_room);
+                (KERNEL, false)
+            });
             assert_eq!(known.kernel, KERNEL);
             unkept += u32::from(known.id == 0);
         }
-        assert!(unkept >= 100);
+        assert!(unkept >= 100 && unkept == without_room);
     }
 }

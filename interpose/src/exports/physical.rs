@@ -1,0 +1,143 @@
+//! Physical memory and address space apart, memory shared with other processes and other APIs.
+//!
+//! `cuMemCreate` is what takes memory of the device, and of the device that its properties name; a
+//! mapping takes none. It needs no context on the calling thread, and neither do we.
+
+use core::ffi::{c_uint, c_ulonglong, c_void};
+
+use abi::types::{
+    CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUipcEventHandle, CUipcMemHandle,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemLocationType, CUmipmappedArray, CUresult, CUstream,
+};
+
+use super::memory::seen;
+use super::{hook, stored};
+use crate::client::Client;
+use crate::clients::{CLIENTS, Managed};
+use crate::counts::{handle_allocated, handle_freed, handle_host_allocated, of_handle};
+
+hook! {
+    cuMemCreate(
+        handle: *mut CUmemGenericAllocationHandle,
+        bytes: usize,
+        properties: *const CUmemAllocationProp,
+        flags: c_ulonglong,
+    );
+    after |client, result| {
+        // SAFETY: the driver has read the properties, as it succeeded with them.
+        if let Some(properties) = unsafe { stored(properties, result) } {
+            handle_created(client, bytes, &properties);
+        }
+    };
+}
+
+hook! {
+    cuMemRelease(handle: CUmemGenericAllocationHandle);
+    before |client| of_handle(client, handle);
+    // A handle of 0 would be as good as any other.
+    after |_, owner, result| handle_freed(*owner, result, u64::MAX);
+}
+
+/// The memory is of the device that the properties name, whatever the calling thread's is.
+fn handle_created(current: Option<&Client>, bytes: usize, properties: &CUmemAllocationProp) {
+    let location = properties.location;
+    match location.kind {
+        CUmemLocationType::DEVICE => {
+            if let Managed::By(client) = CLIENTS.of_device(CUdevice(location.id)) {
+                handle_allocated(Some(client), CUresult::SUCCESS, bytes);
+            }
+        }
+        CUmemLocationType::HOST
+        | CUmemLocationType::HOST_NUMA
+        | CUmemLocationType::HOST_NUMA_CURRENT => {
+            handle_host_allocated(current, CUresult::SUCCESS, bytes);
+        }
+        _ => handle_allocated(current, CUresult::SUCCESS, bytes),
+    }
+}
+
+// What goes where. A handle that is retained is a second name of memory that was counted.
+seen! {
+    cuMemMap(
+        address: CUdeviceptr,
+        bytes: usize,
+        offset: usize,
+        handle: CUmemGenericAllocationHandle,
+        flags: c_ulonglong,
+    );
+    cuMemMapArrayAsync(maps: *mut c_void, count: c_uint, stream: CUstream);
+    cuMemMapArrayAsync_ptsz(maps: *mut c_void, count: c_uint, stream: CUstream);
+    cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
+}
+
+// Memory that exists already: its owner was counted when it was made. An event is no memory, but
+// its handle is in the same family of the list.
+seen! {
+    cuMemImportFromShareableHandle(
+        handle: *mut CUmemGenericAllocationHandle,
+        exported: *mut c_void,
+        kind: CUmemAllocationHandleType,
+    );
+    cuIpcOpenMemHandle(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+    cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
+    cuIpcCloseMemHandle(address: CUdeviceptr);
+    cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
+    cuImportExternalMemory(memory: *mut CUexternalMemory, description: *const c_void);
+    cuExternalMemoryGetMappedBuffer(
+        address: *mut CUdeviceptr,
+        memory: CUexternalMemory,
+        description: *const c_void,
+    );
+    cuExternalMemoryGetMappedMipmappedArray(
+        array: *mut CUmipmappedArray,
+        memory: CUexternalMemory,
+        description: *const c_void,
+    );
+    cuDestroyExternalMemory(memory: CUexternalMemory);
+}
+
+// Objects that tie memory of several devices together; the memory is each device's own.
+seen! {
+    cuMulticastCreate(handle: *mut CUmemGenericAllocationHandle, properties: *const c_void);
+    cuMulticastAddDevice(handle: CUmemGenericAllocationHandle, device: CUdevice);
+    cuMulticastBindMem(
+        multicast: CUmemGenericAllocationHandle,
+        multicast_offset: usize,
+        memory: CUmemGenericAllocationHandle,
+        memory_offset: usize,
+        bytes: usize,
+        flags: c_ulonglong,
+    );
+    cuMulticastBindMem_v2(
+        multicast: CUmemGenericAllocationHandle,
+        device: CUdevice,
+        multicast_offset: usize,
+        memory: CUmemGenericAllocationHandle,
+        memory_offset: usize,
+        bytes: usize,
+        flags: c_ulonglong,
+    );
+    cuMulticastBindAddr(
+        multicast: CUmemGenericAllocationHandle,
+        multicast_offset: usize,
+        address: CUdeviceptr,
+        bytes: usize,
+        flags: c_ulonglong,
+    );
+    cuMulticastBindAddr_v2(
+        multicast: CUmemGenericAllocationHandle,
+        device: CUdevice,
+        multicast_offset: usize,
+        address: CUdeviceptr,
+        bytes: usize,
+        flags: c_ulonglong,
+    );
+    cuMulticastUnbind(
+        multicast: CUmemGenericAllocationHandle,
+        device: CUdevice,
+        multicast_offset: usize,
+        bytes: usize,
+    );
+}

@@ -1,0 +1,542 @@
+//! What executable graphs cost: a launch of one is one launch with the sum of its kernels.
+//!
+//! The sum is made when a graph is instantiated or changed, by asking the driver for its nodes, and
+//! found without a lock when it is launched. What each node costs is kept, so that a change of one
+//! changes the sum. An executable that is not in the table, because the table is full or nobody saw
+//! how it was made, is launched as a kernel that nobody knows.
+//!
+//! Of several kernels the need for SMs is the largest, the class the one that all have or else
+//! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon
+//! assumes when the graph is launched.
+//!
+//! Pairing: an update gives each node of an executable the parameters of its counterpart in another
+//! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists
+//! them, which is the order in which they were made. The sum is right whatever the pairs.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use abi::types::{
+    CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType,
+};
+use policy::{Class, Kernel};
+use protocol::record::EXPECTED_NS_MAX;
+
+use crate::client::Client;
+use crate::driver;
+use crate::kernels::{KERNELS, Known, Shape};
+use crate::table::Keys;
+
+/// The executables of this process.
+pub(crate) static GRAPHS: Graphs = Graphs::new();
+
+/// Places for executables. vLLM keeps some hundred, one per batch size.
+const EXECS_MAX: usize = 1 << 14;
+/// Nodes kept of one executable; a larger one is not known.
+const NODES_MAX: usize = 1 << 18;
+/// Nodes kept of all.
+const ALL_NODES_MAX: usize = 1 << 21;
+/// Child graphs inside child graphs that are followed.
+const DEPTH_MAX: usize = 16;
+/// Times that a sum is read again while it changes.
+const READS_MAX: usize = 8;
+
+/// What a launch of an executable costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// The kernels that the profile knows, as one.
+    pub(crate) kernel: Kernel,
+    /// Kernels that run.
+    pub(crate) kernels: u64,
+    /// Of these, kernels that no profile knows.
+    pub(crate) unknown: u64,
+}
+
+impl Cost {
+    /// Of an executable of which nothing is known: as one unknown kernel that needs every SM.
+    pub(crate) const UNKNOWN: Self = Self {
+        kernel: Kernel {
+            class: Class::Unknown,
+            sm_needed: u32::MAX,
+            expected_ns: 0,
+        },
+        kernels: 0,
+        unknown: 1,
+    };
+
+    /// As a launch is announced: as known only if all of it is. A graph without kernels takes time
+    /// too.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            id: 0,
+            kernel: Kernel {
+                expected_ns: self.kernel.expected_ns.max(1),
+                ..self.kernel
+            },
+            is_profiled: self.unknown == 0,
+        }
+    }
+}
+
+/// See [`GRAPHS`].
+pub(crate) struct Graphs {
+    handles: Keys<EXECS_MAX>,
+    sums: [Sum; EXECS_MAX],
+    /// Held by whoever changes anything, never across a driver call.
+    details: Mutex<Option<Details>>,
+}
+
+/// A cost, in words that are whole while `version` is even and stays the same.
+struct Sum {
+    version: AtomicU64,
+    expected_ns: AtomicU64,
+    /// SMs in the high half, class in the low one.
+    need: AtomicU64,
+    kernels: AtomicU64,
+    unknown: AtomicU64,
+}
+
+#[derive(Default)]
+struct Details {
+    execs: HashMap<u64, Exec>,
+    /// Nodes kept, over all executables.
+    nodes: usize,
+}
+
+struct Exec {
+    parts: Vec<Part>,
+    places: HashMap<u64, usize>,
+}
+
+/// A node of an executable. A child graph's nodes follow its node, one level deeper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    node: u64,
+    depth: usize,
+    /// What a kernel node runs.
+    kernel: Option<Known>,
+    is_enabled: bool,
+}
+
+impl Graphs {
+    const fn new() -> Self {
+        Self {
+            handles: Keys::new(),
+            sums: [const {
+                Sum {
+                    version: AtomicU64::new(0),
+                    expected_ns: AtomicU64::new(0),
+                    need: AtomicU64::new(0),
+                    kernels: AtomicU64::new(0),
+                    unknown: AtomicU64::new(0),
+                }
+            }; EXECS_MAX],
+            details: Mutex::new(None),
+        }
+    }
+
+    /// What a launch of the executable costs.
+    #[inline]
+    pub(crate) fn cost(&self, exec: CUgraphExec) -> Cost {
+        let place = self.handles.find(exec.0.addr() as u64);
+        let sum = place.and_then(|place| self.sums.get(place));
+        sum.and_then(Sum::read).unwrap_or(Cost::UNKNOWN)
+    }
+
+    /// A graph was instantiated.
+    pub(crate) fn handle_made(&self, exec: CUgraphExec, parts: Option<Vec<Part>>) {
+        self.change(exec, |_| parts);
+    }
+
+    /// An executable is about to be destroyed. Before the call: afterwards the handle may already be
+    /// another's.
+    pub(crate) fn handle_ending(&self, exec: CUgraphExec) {
+        self.change(exec, |_| None);
+    }
+
+    /// An executable has the parameters of a graph.
+    pub(crate) fn handle_updated(&self, exec: CUgraphExec, new: Option<Vec<Part>>) {
+        self.change(exec, |old| {
+            let (old, mut new) = (old?, new?);
+            pair(&mut new, &old);
+            Some(new)
+        });
+    }
+
+    /// A kernel node of an executable runs something else.
+    pub(crate) fn handle_kernel(&self, exec: CUgraphExec, node: CUgraphNode, known: Known) {
+        self.change_part(exec, node, |part| part.kernel = Some(known));
+    }
+
+    /// A node of an executable is run or left out.
+    pub(crate) fn handle_enabled(&self, exec: CUgraphExec, node: CUgraphNode, is_enabled: bool) {
+        self.change_part(exec, node, |part| part.is_enabled = is_enabled);
+    }
+
+    /// A child graph node of an executable runs another graph.
+    pub(crate) fn handle_child(
+        &self,
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        new: Option<Vec<Part>>,
+    ) {
+        let node = node.0.addr() as u64;
+        self.change(exec, |old| {
+            let (mut old, mut new) = (old?, new?);
+            let at = old.iter().position(|part| part.node == node)?;
+            let depth = old.get(at)?.depth;
+            let inside = old.iter().skip(at + 1);
+            let count = inside.take_while(|part| part.depth > depth).count();
+            new.iter_mut().for_each(|part| part.depth += depth + 1);
+            let range = at + 1..at + 1 + count;
+            pair(&mut new, old.get(range.clone())?);
+            old.splice(range, new);
+            Some(old)
+        });
+    }
+
+    fn change_part(&self, exec: CUgraphExec, node: CUgraphNode, change: impl FnOnce(&mut Part)) {
+        let node = node.0.addr() as u64;
+        self.with_details(|details| {
+            let known = details.execs.get_mut(&(exec.0.addr() as u64));
+            let Some(known) = known else { return };
+            let place = known.places.get(&node).copied();
+            let has_room = known.parts.len() < NODES_MAX;
+            match place.and_then(|place| known.parts.get_mut(place)) {
+                Some(part) => change(part),
+                // A node that was not listed: what it costs is added.
+                None if has_room => {
+                    let mut part = Part {
+                        node,
+                        depth: 0,
+                        kernel: None,
+                        is_enabled: true,
+                    };
+                    change(&mut part);
+                    known.places.insert(node, known.parts.len());
+                    known.parts.push(part);
+                    details.nodes += 1;
+                }
+                None => {}
+            }
+            self.publish(exec, Some(&sum_of(&known.parts)));
+        });
+    }
+
+    /// Gives an executable other parts; `None` forgets it.
+    fn change(
+        &self,
+        exec: CUgraphExec,
+        change: impl FnOnce(Option<Vec<Part>>) -> Option<Vec<Part>>,
+    ) {
+        self.with_details(|details| {
+            let handle = exec.0.addr() as u64;
+            let old = details.execs.remove(&handle).map(|known| known.parts);
+            details.nodes -= old.as_ref().map_or(0, Vec::len);
+            let new = change(old).filter(|parts| details.nodes + parts.len() <= ALL_NODES_MAX);
+            let cost = new.as_deref().map(sum_of);
+            self.publish(exec, cost.as_ref());
+            if let Some(parts) = new {
+                details.nodes += parts.len();
+                let places = parts.iter().enumerate();
+                let places = places.map(|(place, part)| (part.node, place)).collect();
+                details.execs.insert(handle, Exec { parts, places });
+            }
+        });
+    }
+
+    fn with_details(&self, change: impl FnOnce(&mut Details)) {
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        change(details.get_or_insert_default());
+    }
+
+    /// Makes a cost known, or unknown. Only with the details locked.
+    fn publish(&self, exec: CUgraphExec, cost: Option<&Cost>) {
+        let handle = exec.0.addr() as u64;
+        if handle == 0 {
+            return;
+        }
+        let Some(cost) = cost else {
+            _ = self.handles.remove(handle);
+            return;
+        };
+        let place = self.handles.find(handle).or_else(|| {
+            let place = self.handles.vacancy(handle)?;
+            self.sums.get(place)?.write(cost);
+            self.handles.publish(place, handle);
+            Some(place)
+        });
+        if let Some(sum) = place.and_then(|place| self.sums.get(place)) {
+            sum.write(cost);
+        }
+    }
+}
+
+impl Sum {
+    fn write(&self, cost: &Cost) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version | 1, Ordering::Relaxed);
+        // Pairs with the fence in `read`: who sees any word of this cost sees the odd version.
+        fence(Ordering::Release);
+        let need = u64::from(cost.kernel.sm_needed) << 32 | u64::from(cost.kernel.class.bits());
+        self.expected_ns
+            .store(cost.kernel.expected_ns, Ordering::Relaxed);
+        self.need.store(need, Ordering::Relaxed);
+        self.kernels.store(cost.kernels, Ordering::Relaxed);
+        self.unknown.store(cost.unknown, Ordering::Relaxed);
+        // Pairs with the Acquire in `read`: who sees the even version sees all words.
+        self.version
+            .store((version | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    #[inline]
+    fn read(&self) -> Option<Cost> {
+        for _ in 0..READS_MAX {
+            let version = self.version.load(Ordering::Acquire);
+            let need = self.need.load(Ordering::Relaxed);
+            let cost = Cost {
+                kernel: Kernel {
+                    class: Class::from_bits(need as u32 & 0xff),
+                    sm_needed: (need >> 32) as u32,
+                    expected_ns: self.expected_ns.load(Ordering::Relaxed),
+                },
+                kernels: self.kernels.load(Ordering::Relaxed),
+                unknown: self.unknown.load(Ordering::Relaxed),
+            };
+            // Pairs with the fence in `write`.
+            fence(Ordering::Acquire);
+            if version & 1 == 0 && self.version.load(Ordering::Relaxed) == version {
+                return Some(cost);
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+}
+
+/// The nodes of a graph with what they cost; `None` if they are too many or the driver does not say.
+pub(crate) fn parts_of(client: &Client, graph: CUgraph) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    add_parts(client, graph, 0, &mut parts)?;
+    Some(parts)
+}
+
+fn add_parts(client: &Client, graph: CUgraph, depth: usize, parts: &mut Vec<Part>) -> Option<()> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    let nodes = driver::graph_nodes(graph, NODES_MAX.checked_sub(parts.len())?)?;
+    for node in nodes {
+        let kind = driver::node_type(node)?;
+        let kernel = match kind {
+            CUgraphNodeType::KERNEL => Some(known(client, &driver::kernel_node(node)?)),
+            // What these run is decided on the device.
+            CUgraphNodeType::CONDITIONAL => Some(Cost::UNKNOWN.known()),
+            _ => None,
+        };
+        parts.push(Part {
+            node: node.0.addr() as u64,
+            depth,
+            kernel,
+            is_enabled: true,
+        });
+        if kind == CUgraphNodeType::GRAPH {
+            add_parts(client, driver::child_graph(node)?, depth + 1, parts)?;
+        }
+    }
+    Some(())
+}
+
+/// What is known about a kernel node.
+pub(crate) fn known(client: &Client, params: &CUDA_KERNEL_NODE_PARAMS) -> Known {
+    let function = if params.v1.func.is_null() {
+        CUfunction(params.kern.0)
+    } else {
+        params.v1.func
+    };
+    let shape = Shape {
+        grid: params.v1.grid_dim,
+        block: params.v1.block_dim,
+        shared_bytes: params.v1.shared_mem_bytes,
+    };
+    KERNELS.look(client, function, &shape)
+}
+
+/// Nodes take over the identity of those they stand for, if they are of the same structure.
+fn pair(new: &mut [Part], old: &[Part]) {
+    let is_alike = |(new, old): (&Part, &Part)| {
+        new.depth == old.depth && new.kernel.is_some() == old.kernel.is_some()
+    };
+    if new.len() != old.len() || !new.iter().zip(old).all(is_alike) {
+        return;
+    }
+    for (new, old) in new.iter_mut().zip(old) {
+        new.node = old.node;
+        new.is_enabled = old.is_enabled;
+    }
+}
+
+fn sum_of(parts: &[Part]) -> Cost {
+    let mut cost = Cost {
+        kernel: Kernel {
+            class: Class::Unknown,
+            sm_needed: 0,
+            expected_ns: 0,
+        },
+        kernels: 0,
+        unknown: 0,
+    };
+    let running = parts.iter().filter(|part| part.is_enabled);
+    for known in running.filter_map(|part| part.kernel) {
+        let is_first = cost.kernels == 0;
+        let sum = &mut cost.kernel;
+        sum.class = match (is_first, sum.class == known.kernel.class) {
+            (true, _) | (_, true) => known.kernel.class,
+            _ => Class::Unknown,
+        };
+        sum.sm_needed = sum.sm_needed.max(known.kernel.sm_needed);
+        if known.is_profiled {
+            let sum_ns = sum.expected_ns.saturating_add(known.kernel.expected_ns);
+            sum.expected_ns = sum_ns.min(EXPECTED_NS_MAX);
+        } else {
+            cost.unknown += 1;
+        }
+        cost.kernels += 1;
+    }
+    cost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exec(number: usize) -> CUgraphExec {
+        CUgraphExec(core::ptr::without_provenance_mut(64 * number))
+    }
+
+    fn node(number: u64) -> CUgraphNode {
+        CUgraphNode(core::ptr::without_provenance_mut(number as usize))
+    }
+
+    fn known(class: Class, sm_needed: u32, expected_ns: u64) -> Known {
+        Known {
+            id: 1,
+            kernel: Kernel {
+                class,
+                sm_needed,
+                expected_ns,
+            },
+            is_profiled: expected_ns != 0,
+        }
+    }
+
+    fn part(node: u64, depth: usize, kernel: Option<Known>) -> Part {
+        Part {
+            node,
+            depth,
+            kernel,
+            is_enabled: true,
+        }
+    }
+
+    #[test]
+    fn a_graph_costs_what_its_kernels_cost_and_needs_what_the_largest_needs() {
+        static GRAPHS: Graphs = Graphs::new();
+        let [a, b] = [known(Class::Memory, 3, 100), known(Class::Memory, 80, 50)];
+        let parts = vec![part(8, 0, Some(a)), part(16, 0, None), part(24, 0, Some(b))];
+        GRAPHS.handle_made(exec(1), Some(parts));
+        let cost = GRAPHS.cost(exec(1));
+        assert_eq!(cost.kernel, known(Class::Memory, 80, 150).kernel);
+        assert_eq!((cost.kernels, cost.unknown), (2, 0));
+        GRAPHS.handle_kernel(exec(1), node(24), known(Class::Compute, 5, 7));
+        let cost = GRAPHS.cost(exec(1));
+        assert_eq!(cost.kernel, known(Class::Unknown, 5, 107).kernel);
+        GRAPHS.handle_enabled(exec(1), node(8), false);
+        let cost = GRAPHS.cost(exec(1));
+        assert_eq!(cost.kernel, known(Class::Compute, 5, 7).kernel);
+        GRAPHS.handle_kernel(exec(1), node(24), known(Class::Unknown, 9, 0));
+        let cost = GRAPHS.cost(exec(1));
+        assert_eq!((cost.kernels, cost.unknown), (1, 1));
+        assert!(!cost.known().is_profiled);
+    }
+
+    #[test]
+    fn an_update_keeps_the_nodes_and_what_is_left_out() {
+        static GRAPHS: Graphs = Graphs::new();
+        let a = known(Class::Memory, 3, 100);
+        let parts = |first, a| vec![part(first, 0, Some(a)), part(first + 8, 0, Some(a))];
+        GRAPHS.handle_made(exec(1), Some(parts(8, a)));
+        GRAPHS.handle_enabled(exec(1), node(8), false);
+        let b = known(Class::Memory, 3, 1000);
+        GRAPHS.handle_updated(exec(1), Some(parts(800, b)));
+        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 1000);
+        GRAPHS.handle_enabled(exec(1), node(8), true);
+        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 2000);
+        GRAPHS.handle_kernel(exec(1), node(16), a);
+        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 1100);
+    }
+
+    #[test]
+    fn a_child_graph_is_replaced_inside_its_node() {
+        static GRAPHS: Graphs = Graphs::new();
+        let a = known(Class::Compute, 3, 100);
+        let parts = vec![
+            part(8, 0, None),
+            part(16, 1, Some(a)),
+            part(24, 1, Some(a)),
+            part(32, 0, Some(a)),
+        ];
+        GRAPHS.handle_made(exec(1), Some(parts));
+        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 300);
+        let b = known(Class::Compute, 3, 7);
+        let child = vec![part(160, 0, Some(b)), part(240, 0, Some(b))];
+        GRAPHS.handle_child(exec(1), node(8), Some(child));
+        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 114);
+        GRAPHS.handle_kernel(exec(1), node(16), a);
+        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 207);
+    }
+
+    #[test]
+    fn what_was_destroyed_or_never_seen_is_unknown_and_a_handle_may_come_back() {
+        static GRAPHS: Graphs = Graphs::new();
+        assert_eq!(GRAPHS.cost(exec(1)), Cost::UNKNOWN);
+        let a = known(Class::Compute, 3, 100);
+        GRAPHS.handle_made(exec(1), Some(vec![part(8, 0, Some(a))]));
+        GRAPHS.handle_ending(exec(1));
+        assert_eq!(GRAPHS.cost(exec(1)), Cost::UNKNOWN);
+        GRAPHS.handle_made(exec(1), Some(Vec::new()));
+        assert_eq!(GRAPHS.cost(exec(1)).kernels, 0);
+        assert!(GRAPHS.cost(exec(1)).known().is_profiled);
+        GRAPHS.handle_made(exec(1), None);
+        assert_eq!(GRAPHS.cost(exec(1)), Cost::UNKNOWN);
+    }
+
+    #[test]
+    fn more_executables_than_fit_are_unknown() {
+        static GRAPHS: Graphs = Graphs::new();
+        for number in 1..=EXECS_MAX + 1 {
+            GRAPHS.handle_made(exec(number), Some(Vec::new()));
+        }
+        let unknown = (1..=EXECS_MAX + 1)
+            .filter(|&number| GRAPHS.cost(exec(number)) == Cost::UNKNOWN)
+            .count();
+        assert!((1..EXECS_MAX / 2).contains(&unknown), "{unknown}");
+    }
+
+    #[test]
+    fn a_sum_is_never_half_of_one_and_half_of_another() {
+        static GRAPHS: Graphs = Graphs::new();
+        let parts = |ns| Some(vec![part(8, 0, Some(known(Class::Compute, ns as u32, ns)))]);
+        GRAPHS.handle_made(exec(1), parts(1));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (1..20_000).for_each(|ns| GRAPHS.handle_updated(exec(1), parts(ns))));
+            for _ in 0..20_000 {
+                let cost = GRAPHS.cost(exec(1));
+                if cost != Cost::UNKNOWN {
+                    assert_eq!(u64::from(cost.kernel.sm_needed), cost.kernel.expected_ns);
+                }
+            }
+        });
+    }
+}
