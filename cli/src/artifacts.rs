@@ -1,11 +1,41 @@
 //! Where the parts of Pillion lie that a command needs: beside this program, or installed.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 /// The preload library.
 pub(crate) const LIBRARY: &str = "libpillion.so";
+
+/// The same library as the driver that programs find.
+const SHIM: &str = "libpillion_shim.so";
+
+/// The folder beside it in which it has the driver's name.
+const SHIM_FOLDER: &str = "shim";
+
+/// The driver's name.
+const DRIVER: &str = "libcuda.so.1";
+
+/// The folder in which the shim has the driver's name. An installation brings it; in a build tree it
+/// is made.
+///
+/// # Errors
+/// There is no shim, or no such folder can be made beside it.
+pub(crate) fn shim_folder() -> Result<PathBuf> {
+    let shim = find(SHIM)?;
+    let folder = shim.with_file_name(SHIM_FOLDER);
+    let link = folder.join(DRIVER);
+    if link.is_file() {
+        return Ok(folder);
+    }
+    std::fs::create_dir_all(&folder)
+        .and_then(|()| symlink(Path::new("..").join(SHIM), &link))
+        // Another `pillion run` may have been faster.
+        .or_else(|error| if link.is_file() { Ok(()) } else { Err(error) })
+        .with_context(|| format!("{}: cannot be made a link to {SHIM}", link.display()))?;
+    Ok(folder)
+}
 
 /// A part called `name`: in the folder of this program (a build tree, a tarball), or in `../lib` or
 /// `../lib/pillion` beside it (an installation).

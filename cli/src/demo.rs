@@ -8,8 +8,12 @@
 //! What the phases show is the device model's word, not hardware's.
 
 mod phase;
+mod picture;
+mod record;
+mod report;
 mod results;
 mod stage;
+mod timeline;
 
 use std::path::{Path, PathBuf};
 
@@ -19,26 +23,30 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use policy::Policy;
 use profiler::{Profile, Trace};
 use softgpu::Device;
+use workloads::{Precision, Workload};
 
 use crate::demo::phase::Phase;
+use crate::demo::record::Record;
 use crate::demo::results::Results;
 use crate::demo::stage::Stage;
+use crate::demo::timeline::Scene;
 use crate::failure::Failure;
 
 /// Shows what Pillion does: a high-priority and a best-effort job share a (software) GPU six ways.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Example: pillion demo --hp model_kernels/resnet50_4_fwd --be \
-                  model_kernels/resnet50_32_fb1\n\n\
-                  Without --hp and --be it replays two small synthetic traces."
+    after_help = "Example: pillion demo --hp bert-base-inference --be mobilenetv2-training\n\n\
+                  Without --hp and --be it is a ResNet-50 that answers requests of 4 images beside one \
+                  that trains on batches of 32."
 )]
 pub(crate) struct Options {
-    /// Trace of the high-priority job: an Orion kernel file or a Pillion trace.
-    #[arg(long, value_name = "FILE")]
-    hp: Option<PathBuf>,
+    /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload
+    /// (`pillion workload` lists them).
+    #[arg(long, value_name = "TRACE", default_value = "resnet50-inference")]
+    hp: PathBuf,
     /// Trace of the best-effort job, which runs in a closed loop.
-    #[arg(long, value_name = "FILE")]
-    be: Option<PathBuf>,
+    #[arg(long, value_name = "TRACE", default_value = "resnet50-training")]
+    be: PathBuf,
     /// Requests per second of the high-priority job, for poisson and uniform arrivals.
     #[arg(
         long,
@@ -73,29 +81,28 @@ pub(crate) struct Options {
     /// Print the results as JSON.
     #[arg(long)]
     json: bool,
-    /// Also write results.json into this folder.
+    /// Also write results.json, report.html and timeline.json (for Perfetto) into this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
-
-const SYNTHETIC_HP: &str = include_str!("../../examples/traces/synthetic-inference.trace");
-const SYNTHETIC_BE: &str = include_str!("../../examples/traces/synthetic-training.trace");
 
 /// Exit 2 for input that cannot be used, 1 if a phase failed or lost or miscounted anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let stage = prepare(options)?;
     let progress = progress_bar(options);
     let mut results = Results::new(options, &stage);
+    let mut records = Vec::new();
     for phase in Phase::ALL {
         progress.set_message(phase.title());
-        let outcome = phase
+        let mut outcome = phase
             .run(options, &stage, &progress)
             .with_context(|| format!("phase {}", phase.key()))?;
+        records.extend(outcome.record.take().map(|record| (phase, record)));
         results.add(phase, outcome);
     }
     progress.finish_and_clear();
     if let Some(folder) = &options.out {
-        write_results(folder, &results.json())?;
+        write_out(folder, &results, records, &stage)?;
     }
     if options.json {
         println!("{}", results.json());
@@ -128,33 +135,31 @@ fn prepare(options: &Options) -> Result<Stage, Failure> {
             options.arrivals
         )));
     }
-    let hp = load(options.hp.as_deref(), SYNTHETIC_HP, "synthetic-inference")?;
-    let be = load(options.be.as_deref(), SYNTHETIC_BE, "synthetic-training")?;
+    let hp = load(&device, &options.hp)?;
+    let be = load(&device, &options.be)?;
     Ok(Stage::set(device, hp, be)?)
 }
 
 /// A trace with the name under which results show it.
-fn load(
-    path: Option<&Path>,
-    synthetic: &str,
-    synthetic_name: &str,
-) -> Result<(String, Trace, Profile), Failure> {
-    let (name, trace) = match path {
-        Some(path) => {
-            let name = path
-                .file_name()
-                .unwrap_or(path.as_os_str())
-                .display()
-                .to_string();
-            (name, Trace::read(path).map_err(Failure::usage)?)
-        }
-        None => {
-            let trace = Trace::parse(synthetic, Path::new(synthetic_name))?;
-            (format!("{synthetic_name} (synthetic)"), trace)
-        }
-    };
+fn load(device: &Device, path: &Path) -> Result<(String, Trace, Profile), Failure> {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    let trace = trace_at(path, device)?;
     let profile = stage::profile_of(&trace);
-    Ok((name, trace, profile))
+    Ok((name.display().to_string(), trace, profile))
+}
+
+/// A file, or the built-in workload of that name on the demo's device if there is no such file.
+fn trace_at(path: &Path, device: &Device) -> Result<Trace, Failure> {
+    let workload = path
+        .to_str()
+        .filter(|_| !path.exists())
+        .and_then(|name| Workload::by_name(name).ok());
+    match workload {
+        Some(workload) => workload
+            .trace(None, device, Precision::Fp32)
+            .map_err(Failure::usage),
+        None => Trace::read(path).map_err(Failure::usage),
+    }
 }
 
 fn progress_bar(options: &Options) -> ProgressBar {
@@ -167,11 +172,45 @@ fn progress_bar(options: &Options) -> ProgressBar {
     bar
 }
 
-/// Writes `results.json` whole or not at all.
-fn write_results(folder: &Path, json: &str) -> anyhow::Result<()> {
+/// Writes the results, the page and the timeline, each whole or not at all.
+fn write_out(
+    folder: &Path,
+    results: &Results,
+    records: Vec<(Phase, Record)>,
+    stage: &Stage,
+) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-    let path = folder.join("results.json");
-    let partial = folder.join("results.json.partial");
-    std::fs::write(&partial, json).with_context(|| format!("{}", partial.display()))?;
-    std::fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))
+    let slow = slowest(&records);
+    let scenes: Vec<Scene> = records
+        .into_iter()
+        .map(|(phase, record)| Scene::around(phase, record, slow.map(|(_, at_ns)| at_ns)))
+        .collect();
+    let slow = slow.map(|(number, _)| number);
+    let launches = stage.launches();
+    let files = [
+        ("results.json", results.json()),
+        (
+            "report.html",
+            report::report(results, &scenes, slow, launches),
+        ),
+        (
+            "timeline.json",
+            timeline::timeline(results.about(), &scenes, launches),
+        ),
+    ];
+    for (name, text) in files {
+        let path = folder.join(name);
+        let partial = folder.join(format!("{name}.partial"));
+        std::fs::write(&partial, text).with_context(|| format!("{}", partial.display()))?;
+        std::fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The request that took longest under MPS alone: its number, and when it arrived.
+fn slowest(records: &[(Phase, Record)]) -> Option<(usize, u64)> {
+    let (_, record) = records.iter().find(|(phase, _)| *phase == Phase::Mps)?;
+    let requests = record.requests.iter().enumerate();
+    let slowest = requests.max_by_key(|(_, request)| request.done_ns - request.arrived_ns);
+    slowest.map(|(number, request)| (number, request.arrived_ns))
 }

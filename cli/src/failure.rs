@@ -6,7 +6,7 @@ use std::process::ExitCode;
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    error: anyhow::Error,
+    error: Option<anyhow::Error>,
 }
 
 /// Usage or unusable input; nothing was written.
@@ -19,7 +19,7 @@ impl Failure {
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self {
             code: USAGE,
-            error: error.into(),
+            error: Some(error.into()),
         }
     }
 
@@ -27,7 +27,7 @@ impl Failure {
     pub(crate) fn unavailable(error: impl Into<anyhow::Error>) -> Self {
         Self {
             code: UNAVAILABLE,
-            error: error.into(),
+            error: Some(error.into()),
         }
     }
 
@@ -35,13 +35,23 @@ impl Failure {
     pub(crate) fn with_code(code: u8, error: impl Into<anyhow::Error>) -> Self {
         Self {
             code,
-            error: error.into(),
+            error: Some(error.into()),
+        }
+    }
+
+    /// Exit 1, where the output has said why.
+    pub(crate) fn silent() -> Self {
+        Self {
+            code: 1,
+            error: None,
         }
     }
 
     /// Says why on stderr.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("pillion: {}", told_once(&self.error));
+        if let Some(error) = &self.error {
+            eprintln!("pillion: {}", told_once(error));
+        }
         ExitCode::from(self.code)
     }
 }
@@ -65,7 +75,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         Self {
             code: 1,
-            error: error.into(),
+            error: Some(error.into()),
         }
     }
 }

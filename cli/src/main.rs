@@ -8,9 +8,13 @@
 mod artifacts;
 mod config_check;
 mod demo;
+mod doctor;
 mod failure;
+mod generate;
+mod profile;
 mod run;
 mod status;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -33,9 +37,15 @@ enum Command {
     Run(run::Options),
     Demo(demo::Options),
     Status(status::Options),
+    Doctor(doctor::Options),
+    Completions(generate::Completions),
+    Man(generate::Manual),
+    Workload(workload::Options),
     /// Works on a daemon's configuration file.
     #[command(subcommand)]
     Config(Config),
+    #[command(subcommand)]
+    Profile(profile::Command),
 }
 
 #[derive(Debug, Subcommand)]
@@ -48,6 +58,11 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Completions(options) => generate::completions(&options),
+        Command::Man(options) => generate::manual(&options),
+        Command::Workload(options) => workload::run(&options),
+        Command::Profile(command) => profile::run(&command),
         Command::Config(Config::Check(options)) => config_check::run(&options),
     };
     match result {

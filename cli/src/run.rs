@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use protocol::clock::Clock;
 use protocol::hello::{JobClass, connect_to, socket_folders, socket_paths};
@@ -39,6 +39,10 @@ pub(crate) struct Options {
     /// Refuse to start (exit 69) if no daemon answers.
     #[arg(long)]
     require_daemon: bool,
+    /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
+    /// libraries with `RTLD_DEEPBIND` or `dlmopen`, which pass by a preloaded one.
+    #[arg(long)]
+    shim: bool,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -53,6 +57,7 @@ const NOT_FOUND: u8 = 127;
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let class = class(options)?;
     let library = artifacts::find(artifacts::LIBRARY)?;
+    check_can_be_preloaded(&library)?;
     let gpu = options
         .gpu
         .as_deref()
@@ -65,6 +70,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
     command.env("LD_PRELOAD", preload(&library));
+    if options.shim {
+        put_shim_first(&mut command)?;
+    }
     command.env("PILLION_CLASS", class.name());
     command.env("PILLION_JOB", job_id());
     if let Some(profile) = &options.profile {
@@ -108,6 +116,26 @@ fn class(options: &Options) -> Result<JobClass, Failure> {
     })
 }
 
+/// The dynamic linker only says that it leaves out what it cannot load, in every process of the job,
+/// and the job would run unmanaged. So what it could not load is refused here, once.
+fn check_can_be_preloaded(library: &Path) -> anyhow::Result<()> {
+    let name = library.display();
+    std::fs::File::open(library).with_context(|| format!("cannot preload {name}"))?;
+    // It takes both for the end of a path, and knows no way to say otherwise (ld.so(8)).
+    if library
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .any(|byte| b" :".contains(byte))
+    {
+        bail!(
+            "cannot preload {name}: in LD_PRELOAD a path ends at a space or a colon; \
+             Pillion must be installed in a folder without either"
+        );
+    }
+    Ok(())
+}
+
 /// Ours first, then what was there: two interposers can live together.
 fn preload(library: &Path) -> OsString {
     let mut value = OsString::from(library);
@@ -116,6 +144,29 @@ fn preload(library: &Path) -> OsString {
         value.push(others);
     }
     value
+}
+
+/// Puts the shim where the loader looks before it looks for the driver, and tells it where that is:
+/// what the loader finds without it, unless `PILLION_DRIVER` says so already.
+///
+/// The preload library stays, for programs that find the driver without the search path; where the
+/// driver that it finds is the shim, it steps aside.
+fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
+    let folder = artifacts::shim_folder()?;
+    let driver = match std::env::var_os("PILLION_DRIVER").filter(|v| !v.is_empty()) {
+        Some(driver) => PathBuf::from(driver),
+        None => scheduler::device::library_path()
+            .map_err(anyhow::Error::from)?
+            .context("the file of the driver's library is not known; PILLION_DRIVER can name it")?,
+    };
+    let mut path = folder.into_os_string();
+    if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|v| !v.is_empty()) {
+        path.push(":");
+        path.push(others);
+    }
+    command.env("LD_LIBRARY_PATH", path);
+    command.env("PILLION_DRIVER", driver);
+    Ok(())
 }
 
 /// Unique on this machine: the process id, and the time because process ids come again.

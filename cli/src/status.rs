@@ -98,6 +98,24 @@ fn print_daemon(status: &Value) {
     } else {
         println!("{table}");
     }
+    for job in status["jobs"].as_array().unwrap_or(&none) {
+        let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
+        if bypasses > 0 {
+            println!(
+                "  job {}: {bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); \
+                 start it with `pillion run --shim`",
+                job["job"].as_str().unwrap_or("N/A")
+            );
+        }
+    }
+    for process in status["turned_away"].as_array().unwrap_or(&none) {
+        println!(
+            "  pid {} {} is not attached: {}",
+            process["pid"],
+            process["name"].as_str().unwrap_or(""),
+            process["reason"].as_str().unwrap_or("N/A")
+        );
+    }
 }
 
 /// One row per client, or one for a job whose clients have ended.
@@ -130,7 +148,19 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table.load_style(presets::NOTHING);
     table.set_header(header.to_vec());
     for (index, name) in header.iter().enumerate() {
-        let is_text = matches!(*name, "JOB" | "CLASS" | "PROGRAM" | "ENFORCED" | "PHASE");
+        let is_text = matches!(
+            *name,
+            "JOB"
+                | "CLASS"
+                | "PROGRAM"
+                | "ENFORCED"
+                | "PHASE"
+                | "WORKLOAD"
+                | "ABOUT"
+                | "VERDICT"
+                | "CHECK"
+                | "FOUND"
+        );
         if let Some(column) = table.column_mut(index).filter(|_| !is_text) {
             column.set_cell_alignment(CellAlignment::Right);
         }

@@ -227,6 +227,24 @@ fn nothing_is_left_undone_or_switched_off() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
+/// Its own calls of the driver are made by `call!`; none of them may wait for the device.
+// census: K7
+#[test]
+fn the_interposer_never_waits_for_the_device_of_its_own_accord() {
+    let mut calls = 0;
+    for (path, text) in sources() {
+        if !path.starts_with("interpose/src/") {
+            continue;
+        }
+        for call in code(&text).split("call!(").skip(1) {
+            let symbol = words(call).find(|word| !word.is_empty()).unwrap_or("");
+            assert!(!symbol.contains("Synchronize"), "{path} calls {symbol}");
+            calls += usize::from(symbol.starts_with("cu"));
+        }
+    }
+    assert!(calls > 10, "only {calls} calls found");
+}
+
 #[test]
 fn no_path_of_a_developers_machine_is_in_the_sources() {
     let homes = [

@@ -7,11 +7,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressBar;
 use protocol::clock::{CLOCK_ENV, Clock, RANK_ENV, read_clock_page};
-use protocol::hello::{JobClass, ask_status};
+use protocol::hello::{JobClass, ask_status, connect_to};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::demo::Options;
+use crate::demo::record::{CHECK_EVERY, Record};
 use crate::demo::stage::{Job, Stage};
 
 /// A way for the two jobs to use the GPU.
@@ -36,12 +37,19 @@ pub(crate) struct Outcome {
     pub(crate) device: Value,
     /// The daemon's status after both jobs ended.
     pub(crate) pillion: Option<Value>,
+    /// What ran when and what was granted, if `--out` asks for it.
+    pub(crate) record: Option<Record>,
 }
 
 /// Ids that the demo gives its jobs.
 pub(crate) const HP_JOB: &str = "demo-hp";
 /// See [`HP_JOB`].
 pub(crate) const BE_JOB: &str = "demo-be";
+
+/// What the device server and the daemon write down for `--out`.
+const DEVICE_RECORD: &str = "device.record";
+/// See [`DEVICE_RECORD`].
+const GATE_RECORD: &str = "gate.record";
 
 /// How often the demo looks at its children and the progress bar, real time.
 const LOOK_NS: u64 = 20_000_000;
@@ -117,7 +125,7 @@ impl Phase {
         progress: &ProgressBar,
     ) -> Result<Outcome> {
         let cast = Cast::start(self, options, stage)?;
-        let result = cast.play(self, options, progress);
+        let result = cast.play(self, options, stage, progress);
         // Children that a failure left running are killed when `cast` is dropped.
         result.with_context(|| cast.last_words())
     }
@@ -151,8 +159,11 @@ impl Cast {
             .arg("--clock-page")
             .arg(folder.join("clock"))
             .args(["--processes", &processes.to_string(), "--json-stats"]);
+        if options.out.is_some() {
+            server.arg("--record").arg(folder.join(DEVICE_RECORD));
+        }
         let server = Process::start("softgpu-server", server, &folder)?;
-        server.wait_for_file(&folder.join("gpu.sock"))?;
+        server.wait_for_socket(&folder.join("gpu.sock"))?;
         let mut cast = Self {
             folder,
             server,
@@ -184,8 +195,11 @@ impl Cast {
         let mut daemon = Command::new(&stage.daemon);
         daemon.arg("--config").arg(config);
         self.environment(&mut daemon, stage, 0);
+        if options.out.is_some() {
+            daemon.env("PILLION_RECORD", self.folder.join(GATE_RECORD));
+        }
         let daemon = Process::start("pilliond", daemon, &self.folder)?;
-        daemon.wait_for_file(&socket)?;
+        daemon.wait_for_socket(&socket)?;
         self.daemon = Some(daemon);
         Ok(())
     }
@@ -207,6 +221,7 @@ impl Cast {
             .arg(&job.trace)
             .args(["--seconds", &options.seconds.to_string()])
             .args(["--seed", &options.seed.to_string()])
+            .args(["--check-every", &CHECK_EVERY.to_string()])
             .arg("--out")
             .arg(self.folder.join(format!("{name}.json")));
         if class == JobClass::HighPriority {
@@ -261,7 +276,13 @@ impl Cast {
             .env(RANK_ENV, rank.to_string());
     }
 
-    fn play(&self, phase: Phase, options: &Options, progress: &ProgressBar) -> Result<Outcome> {
+    fn play(
+        &self,
+        phase: Phase,
+        options: &Options,
+        stage: &Stage,
+        progress: &ProgressBar,
+    ) -> Result<Outcome> {
         self.wait_for_replays(phase, options, progress)?;
         let pillion = match &self.daemon {
             Some(daemon) => Some(self.final_status(daemon)?),
@@ -280,12 +301,28 @@ impl Cast {
             let text = std::fs::read_to_string(self.folder.join(format!("{name}.json")))?;
             Ok(Some(serde_json::from_str(&text)?))
         };
+        let hp = report("hp", phase.has_hp())?;
+        let record = match options.out {
+            Some(_) => Some(self.record(phase, stage, hp.as_ref())?),
+            None => None,
+        };
         Ok(Outcome {
-            hp: report("hp", phase.has_hp())?,
+            hp,
+            record,
             be: report("be", phase.has_be())?,
             device: serde_json::from_str(device).context("the device server's statistics")?,
             pillion,
         })
+    }
+
+    fn record(&self, phase: Phase, stage: &Stage, hp: Option<&Value>) -> Result<Record> {
+        let gate = self.folder.join(GATE_RECORD);
+        Record::read(
+            &self.folder.join(DEVICE_RECORD),
+            phase.has_pillion().then_some(gate.as_path()),
+            hp,
+            stage.launches(),
+        )
     }
 
     /// Waits until both replays ended well; watches that virtual time moves and nobody else died.
@@ -397,10 +434,11 @@ impl Process {
         Ok(self.child.borrow_mut().try_wait()?)
     }
 
-    fn wait_for_file(&self, path: &Path) -> Result<()> {
+    /// Waits until somebody listens: the file is there a moment earlier.
+    fn wait_for_socket(&self, path: &Path) -> Result<()> {
         let clock = Clock::monotonic();
         let give_up_ns = clock.now_ns() + START_NS;
-        while !path.exists() {
+        while connect_to(path).is_err() {
             if let Some(status) = self.ended()? {
                 let said = std::fs::read_to_string(self.errors()).unwrap_or_default();
                 bail!("{} ended with {status}: {}", self.name, said.trim());

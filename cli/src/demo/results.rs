@@ -22,6 +22,11 @@ pub(crate) struct Results {
 /// What both the program and the device count under the same name.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
+/// Of the table for people.
+pub(crate) const HEADINGS: [&str; 7] = [
+    "PHASE", "HP p50", "p95", "p99 ms", "vs solo", "BE it/s", "share",
+];
+
 impl Results {
     /// No phases yet.
     pub(crate) fn new(options: &Options, stage: &Stage) -> Self {
@@ -101,36 +106,52 @@ impl Results {
             text("hp"),
             text("be"),
         );
-        let mut table = table(&[
-            "PHASE", "HP p50", "p95", "p99 ms", "vs solo", "BE it/s", "share",
-        ]);
-        let solo_p99 = self.phases["hp_solo"]["hp"]["p99_ms"].as_f64();
-        let solo_rate = self.phases["be_solo"]["be"]["per_s"].as_f64();
-        for phase in Phase::ALL {
-            let summary = &self.phases[phase.key()];
-            let (hp, be) = (&summary["hp"], &summary["be"]);
-            let number = |value: &Value| value.as_f64().map_or("-".into(), |v| format!("{v:.2}"));
-            let ratio = |value: &Value, solo: Option<f64>, unit: f64, tail: &str| {
-                let ratio = value
-                    .as_f64()
-                    .zip(solo)
-                    .map(|(value, solo)| value / solo * unit);
-                ratio.map_or("-".into(), |r| {
-                    format!("{r:.*}{tail}", if unit > 1.0 { 0 } else { 2 })
-                })
-            };
-            table.add_row(vec![
-                phase.title().to_owned(),
-                number(&hp["p50_ms"]),
-                number(&hp["p95_ms"]),
-                number(&hp["p99_ms"]),
-                ratio(&hp["p99_ms"], solo_p99, 1.0, "x"),
-                number(&be["per_s"]),
-                ratio(&be["per_s"], solo_rate, 100.0, " %"),
-            ]);
+        let mut table = table(&HEADINGS);
+        for row in self.rows() {
+            table.add_row(row);
         }
         println!("{table}\n");
         self.print_counts();
+    }
+
+    /// A row per phase, under [`HEADINGS`].
+    pub(crate) fn rows(&self) -> Vec<Vec<String>> {
+        let solo_p99 = self.hp_ms(Phase::HpSolo, "p99_ms");
+        let number = |value: Option<f64>| value.map_or("-".into(), |v| format!("{v:.2}"));
+        let row = |phase: Phase| {
+            let ms = |key| self.hp_ms(phase, key);
+            let slower = ms("p99_ms").zip(solo_p99).map(|(ms, solo)| ms / solo);
+            vec![
+                phase.title().to_owned(),
+                number(ms("p50_ms")),
+                number(ms("p95_ms")),
+                number(ms("p99_ms")),
+                slower.map_or("-".into(), |ratio| format!("{ratio:.2}x")),
+                number(self.be_per_s(phase)),
+                self.be_share(phase)
+                    .map_or("-".into(), |share| format!("{:.0} %", share * 100.0)),
+            ]
+        };
+        Phase::ALL.into_iter().map(row).collect()
+    }
+
+    /// What was run.
+    pub(crate) fn about(&self) -> &Value {
+        &self.header
+    }
+
+    /// A number of the high-priority job.
+    pub(crate) fn hp_ms(&self, phase: Phase, key: &str) -> Option<f64> {
+        self.phases[phase.key()]["hp"][key].as_f64()
+    }
+
+    /// The best-effort job's rate, of its rate alone.
+    pub(crate) fn be_share(&self, phase: Phase) -> Option<f64> {
+        Some(self.be_per_s(phase)? / self.be_per_s(Phase::BeSolo)?)
+    }
+
+    fn be_per_s(&self, phase: Phase) -> Option<f64> {
+        self.phases[phase.key()]["be"]["per_s"].as_f64()
     }
 
     fn print_counts(&self) {

@@ -4,13 +4,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use profiler::profile::{ClassRule, Durations, KernelProfile};
+use profiler::profile::{ClassRule, Durations, Evidence, KernelProfile};
 use profiler::{Profile, ResourceClass, Trace};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use softgpu::Device;
 use tempfile::TempDir;
 
 use crate::artifacts;
+use crate::demo::record::{Launch, launches_of};
 
 /// A folder with everything a phase needs; removed when dropped.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(crate) struct Job {
     pub(crate) name: String,
     /// Its trace, as a file.
     pub(crate) trace: PathBuf,
+    /// What one request of it launches.
+    pub(crate) launches: Vec<Launch>,
     /// What is known about its kernels, as a file.
     pub(crate) profile: PathBuf,
 }
@@ -81,6 +84,11 @@ impl Stage {
         Ok(stage)
     }
 
+    /// What one request of each job launches; the high-priority job's first.
+    pub(crate) fn launches(&self) -> [&[Launch]; 2] {
+        [&self.hp.launches, &self.be.launches]
+    }
+
     /// A fresh folder for one phase.
     ///
     /// # Errors
@@ -101,6 +109,7 @@ impl Job {
         Ok(Self {
             name: name.clone(),
             trace: path("trace"),
+            launches: launches_of(trace),
             profile: path("profile.toml"),
         })
     }
@@ -129,6 +138,7 @@ fn check_kernel(trace: &Trace) -> KernelProfile {
         .max_by_key(|&class| launches_of(class));
     KernelProfile {
         name: "saxpy".to_owned(),
+        mangled: None,
         grid: [1, 1, 1],
         block: [256, 1, 1],
         shared_bytes: 0,
@@ -142,6 +152,7 @@ fn check_kernel(trace: &Trace) -> KernelProfile {
         sm_needed: 1,
         class: class.unwrap_or(ResourceClass::Unknown),
         class_rule: ClassRule::Given,
+        evidence: Evidence::default(),
     }
 }
 

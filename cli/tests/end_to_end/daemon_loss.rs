@@ -31,6 +31,7 @@ fn expect_to_go_on(gpu: &Gpu, label: &str, mut process: Process, rounds: usize) 
     assert_eq!(device["launches"], ended.asked("launches"), "{device:#}");
 }
 
+// census: J2, J14
 #[test]
 fn without_a_daemon_a_job_runs_unmanaged_and_says_so_once() {
     let gpu = Gpu::start("mps");
@@ -68,6 +69,7 @@ fn jobs_that_are_not_held_go_on_when_the_daemon_is_killed() {
     }
 }
 
+// census: E1
 #[test]
 fn a_held_job_runs_when_the_daemon_is_killed_and_loss_means_run() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
@@ -100,6 +102,7 @@ fn sigterm_ends_the_daemon_in_order_and_held_jobs_go_on() {
     hp.finish().expect_success();
 }
 
+// census: E10
 #[test]
 fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     let gpu = Gpu::start("mps");
@@ -117,6 +120,7 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     gpu.expect_equal_counts("job", &ended, &second);
 }
 
+// census: E1
 #[test]
 fn a_daemon_that_is_stopped_is_as_good_as_gone_until_it_goes_on() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000";

@@ -46,16 +46,19 @@ fn a_program_that_asks_dlsym_runs_unchanged() {
     expect_unchanged(Program::Unlinked("work"), "dlsym");
 }
 
+// census: A21, A29
 #[test]
 fn a_program_that_asks_cu_get_proc_address_through_itself_runs_unchanged() {
     expect_unchanged(Program::Unlinked("work"), "proc");
 }
 
+// census: A22
 #[test]
 fn per_thread_launches_found_by_dlsym_run_unchanged() {
     expect_unchanged(Program::Unlinked("work"), "dlsym-ptsz");
 }
 
+// census: A22
 #[test]
 fn per_thread_launches_found_by_cu_get_proc_address_run_unchanged() {
     expect_unchanged(Program::Unlinked("work"), "proc-ptsz");
@@ -79,6 +82,7 @@ fn the_time_sliced_mode_runs_both_classes_at_once_and_counts_the_same() {
     }
 }
 
+// census: A28
 #[test]
 fn a_program_that_never_touches_cuda_never_meets_the_daemon() {
     let gpu = Gpu::start("mps");

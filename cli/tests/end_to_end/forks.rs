@@ -2,6 +2,7 @@
 
 use crate::common::{Gpu, Program};
 
+// census: F1, F8
 #[test]
 fn a_child_forked_before_cuda_was_touched_attaches_beside_its_parent() {
     let gpu = Gpu::start("mps");
@@ -23,6 +24,7 @@ fn a_child_forked_before_cuda_was_touched_attaches_beside_its_parent() {
     }
 }
 
+// census: F4, F9
 #[test]
 fn children_forked_after_cuda_was_touched_get_the_drivers_errors_and_harm_nobody() {
     let gpu = Gpu::start("mps");

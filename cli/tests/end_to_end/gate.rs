@@ -18,6 +18,7 @@ fn hang(gpu: &Gpu, daemon: &Daemon, block_ns: &str, launches: &str) -> Process {
     hp
 }
 
+// census: E5
 #[test]
 fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
     const MAX_HOLD_NS: u64 = 20_000_000;
@@ -62,6 +63,7 @@ fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_
     hp.finish().expect_success();
 }
 
+// census: E1
 #[test]
 fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
     let gpu = Gpu::start("mps");
@@ -77,6 +79,7 @@ fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }
 
+// census: E15
 #[test]
 fn a_signal_ends_the_wait_and_its_handler_runs() {
     let gpu = Gpu::start("mps");
@@ -105,6 +108,7 @@ fn a_signal_ends_the_wait_and_its_handler_runs() {
     hp.finish().expect_success();
 }
 
+// census: G2
 #[test]
 fn a_job_that_waits_at_the_gate_dies_of_sigterm_as_it_would_without_us() {
     use std::os::unix::process::ExitStatusExt;
@@ -120,6 +124,7 @@ fn a_job_that_waits_at_the_gate_dies_of_sigterm_as_it_would_without_us() {
     hp.finish().expect_success();
 }
 
+// census: D20, G6
 #[test]
 fn killing_one_best_effort_client_leaves_the_others_alone() {
     let gpu = Gpu::start("mps");
@@ -151,6 +156,59 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
         let ended = process.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &daemon);
     }
+}
+
+/// Errors are those of the call that made them, and what plainly cannot start does not wait for leave to start.
+#[test]
+fn a_refused_launch_returns_its_code_while_others_are_held() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 60000\n{HOLD}"));
+    let script = "cuInit i0\ncuCtxCreate_v2 oCUcontext i0 i0\ncuModuleLoadData oCUmodule M\n\
+                  cuModuleGetFunction oCUfunction hCUmodule:0 ssaxpy\n\
+                  cuLaunchKernel hCUfunction:0 i0 i1 i1 i256 i1 i1 i0 n P n\n\
+                  cuLaunchKernel hCUfunction:0 i1 i1 i1 i256 i1 i0 i0 n P n\n\
+                  cuLaunchKernel n i1 i1 i1 i256 i1 i1 i0 n P n\n\
+                  cuLaunchKernelEx n hCUfunction:0 P n\n";
+    let path = gpu.path("script");
+    std::fs::write(&path, script).unwrap();
+    let job = |label| {
+        let job = gpu.job(label, Program::Unlinked("script"));
+        job.args(&[path.to_str().unwrap()])
+    };
+    let alone = job("alone").run().expect_success();
+    assert!(
+        alone.output.contains("cuLaunchKernel -> 400\n"),
+        "{alone:#?}"
+    );
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let ended = job("be").best_effort(&daemon).run().expect_success();
+    assert_eq!(ended.output, alone.output);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+    hp.finish().expect_success();
+}
+
+/// However short its kernels are, each asks for leave.
+// census: H7, H8, H10
+#[test]
+fn tiny_kernels_are_held_like_large_ones() {
+    let gpu = Gpu::start("mps");
+    let policy = format!("name = \"temporal\"\nmax_hold_ms = 60000\n{HOLD}");
+    let daemon = gpu.daemon(&policy);
+    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let be = gpu
+        .job("be", Program::Linked("hang"))
+        .args(&["100", "5000"]);
+    let mut be = be.best_effort(&daemon).without_profile().start();
+    daemon.wait_until_held("be");
+    let launched = daemon.job("be")["totals"]["launches"].as_u64();
+    assert!(launched <= Some(1), "{launched:?} of 5000 went");
+    hp.signal(Signal::KILL);
+    be.wait_for("launched", 1);
+    let ended = be.finish().expect_success();
+    assert_eq!(ended.output, "launched\n");
+    assert_eq!(daemon.total("be", "launches"), 5000);
+    assert_eq!(gpu.counts("be")["launches"], 5000);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
 }
 
 /// Runs `steady`, whose kernels are in this class, beside a high-priority job that computes for ever; returns its job's

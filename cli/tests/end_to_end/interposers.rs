@@ -42,6 +42,7 @@ const DLSYM: Option<Program> = Some(Program::Library("wrap_dlsym"));
 /// Our own library.
 const OURS: Option<Program> = None;
 
+// census: A7
 #[test]
 fn another_getenv_is_preloaded_before_or_after_ours() {
     for preloads in [[GETENV, OURS], [OURS, GETENV]] {
@@ -50,6 +51,7 @@ fn another_getenv_is_preloaded_before_or_after_ours() {
     }
 }
 
+// census: A4, A7
 #[test]
 fn another_dlsym_is_preloaded_before_or_after_ours() {
     for preloads in [[DLSYM, OURS], [OURS, DLSYM]] {

@@ -12,24 +12,61 @@ mod common;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod daemon_loss;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod devices;
+mod doctor;
+#[cfg(test)]
 mod doors;
+mod examples;
 #[cfg(test)]
 mod forks;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod graphs;
+mod help;
+#[cfg(test)]
+mod identity;
+#[cfg(test)]
 mod interposers;
+#[cfg(test)]
+mod leaving;
+#[cfg(test)]
+mod manners;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod nvml;
 #[cfg(test)]
 mod peers;
 #[cfg(test)]
+mod picture;
+#[cfg(test)]
+mod resolution;
+#[cfg(test)]
 mod run;
+#[cfg(test)]
+mod same;
+#[cfg(test)]
+mod shim;
+#[cfg(test)]
+mod stress;
 #[cfg(test)]
 mod switches;
 #[cfg(test)]
 mod symbols;
 #[cfg(test)]
 mod threads;
+#[cfg(test)]
+mod visibility;
+#[cfg(test)]
+mod work_ends;
+#[cfg(test)]
+mod workload;
+#[cfg(test)]
+mod world;

@@ -69,6 +69,7 @@ fn expect_both_versions(text: &str) {
     }
 }
 
+// census: J3
 #[test]
 fn a_job_runs_unmanaged_under_a_newer_daemon_and_names_both_versions() {
     let gpu = Gpu::start("mps");
@@ -93,6 +94,7 @@ fn a_job_runs_unmanaged_when_the_daemons_answer_makes_no_sense() {
     }
 }
 
+// census: G3
 #[test]
 fn a_job_runs_unmanaged_when_the_daemon_refuses_it_and_says_why() {
     let gpu = Gpu::start("mps");

@@ -2,6 +2,7 @@
 
 use crate::common::{Gpu, Program};
 
+// census: G3
 #[test]
 fn a_panic_in_any_hook_changes_nothing_for_the_program() {
     let gpu = Gpu::start("mps");
@@ -63,6 +64,7 @@ fn a_job_without_a_daemon_survives_a_panic_too() {
         .expect_errors(&["internal error"]);
 }
 
+// census: J7
 #[test]
 fn pillion_disable_makes_the_library_a_no_op() {
     let gpu = Gpu::start("mps");

@@ -10,15 +10,17 @@ use crate::common::{cargo_folder, library};
 
 /// libc's family, present on every system. `libgcc_s` is in the native build only; the artefact that is released does
 /// without, which CI checks.
-const MAY_NEED: [&str; 7] = [
+const MAY_NEED: [&str; 5] = [
     "libc.so.6",
     "libdl.so.2",
-    "libgcc_s.so.1",
     "libm.so.6",
     "libpthread.so.0",
     "librt.so.1",
-    "ld-linux-x86-64.so.2",
 ];
+
+fn shim() -> std::path::PathBuf {
+    cargo_folder().join("libpillion_shim.so")
+}
 
 fn output(tool: &str, arguments: &[&str], library: &Path) -> String {
     let mut command = Command::new(tool);
@@ -50,11 +52,19 @@ fn expect_equal(exported: &BTreeSet<String>, expected: &BTreeSet<String>) {
     assert!(leaked.is_empty(), "leaked: {leaked:?}");
 }
 
+// census: A25, A27
 #[test]
-fn the_preload_library_exports_exactly_the_hooked_entry_points_and_dlsym() {
+fn the_preload_library_exports_exactly_the_hooked_entry_points_and_the_loaders_doors() {
     let mut expected = table(|entry| entry.route == Route::Hook);
-    expected.insert("dlsym".to_owned());
+    expected.extend(["dlsym", "dlvsym", "dlopen", "dlmopen"].map(str::to_owned));
     expect_equal(&exported(&library()), &expected);
+}
+
+#[test]
+fn the_shim_exports_exactly_the_table_and_its_mark() {
+    let mut expected = table(|_| true);
+    expected.insert("pillion_shim".to_owned());
+    expect_equal(&exported(&shim()), &expected);
 }
 
 #[test]
@@ -65,9 +75,16 @@ fn the_stand_in_driver_exports_exactly_the_table() {
     );
 }
 
+// census: A11, K6
 #[test]
-fn the_preload_library_needs_nothing_but_libcs_family() {
-    let text = output("readelf", &["-d", "-W"], &library());
+fn our_libraries_need_nothing_but_libcs_family() {
+    for library in [library(), shim()] {
+        expect_libcs_family(&library);
+    }
+}
+
+fn expect_libcs_family(library: &Path) {
+    let text = output("readelf", &["-d", "-W"], library);
     let needed: Vec<&str> = text
         .lines()
         .filter(|line| line.contains("(NEEDED)"))
@@ -79,9 +96,74 @@ fn the_preload_library_needs_nothing_but_libcs_family() {
     }
 }
 
+/// The names that the preload library takes from others, with the version that it asks for.
+fn taken() -> Vec<String> {
+    let text = output("nm", &["-D", "--undefined-only"], &library());
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    names.map(str::to_owned).collect()
+}
+
+// census: A1
 #[test]
-fn the_stand_in_driver_has_the_drivers_soname_and_binds_to_itself() {
-    let text = output("readelf", &["-d", "-W"], &cargo_folder().join("libcuda.so"));
-    assert!(text.contains("[libcuda.so.1]"), "{text}");
-    assert!(text.contains("SYMBOLIC"), "{text}");
+fn the_preload_library_needs_no_private_symbol_of_libc() {
+    let taken = taken();
+    // libc's loader functions are found in its symbol table, which this lists.
+    assert!(
+        taken
+            .iter()
+            .any(|name| name.starts_with("dl_iterate_phdr@")),
+        "{taken:?}"
+    );
+    let private: Vec<_> = taken
+        .iter()
+        .filter(|name| name.contains("PRIVATE"))
+        .collect();
+    assert!(private.is_empty(), "{private:?}");
+}
+
+/// What it cannot call it does not do: take signals, change the mask of files, end the process.
+// census: G1, G3, G4
+#[test]
+fn the_preload_library_cannot_take_signals_or_end_the_process() {
+    for name in taken() {
+        let name = name.split('@').next().unwrap();
+        let never = [
+            "signal",
+            "bsd_signal",
+            "sysv_signal",
+            "sigset",
+            "umask",
+            "exit",
+            "_exit",
+            "kill",
+            "raise",
+        ];
+        assert!(!never.contains(&name), "takes {name}");
+    }
+}
+
+/// Rust's standard library keeps the program's arguments at load; C's start files have one entry. Nothing else may run.
+// census: A28
+#[test]
+fn the_preload_library_has_no_constructor_of_its_own() {
+    let text = output("readelf", &["-d", "-W"], &library());
+    let line = text.lines().find(|line| line.contains("(INIT_ARRAYSZ)"));
+    let bytes = line.map_or(0, |line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words[words.len() - 2].parse::<u64>().unwrap()
+    });
+    assert!(bytes <= 2 * 8, "{bytes} bytes of constructors");
+}
+
+#[test]
+fn the_stand_in_driver_and_the_shim_have_the_drivers_soname_and_bind_to_themselves() {
+    for library in [cargo_folder().join("libcuda.so"), shim()] {
+        let text = output("readelf", &["-d", "-W"], &library);
+        assert!(text.contains("[libcuda.so.1]"), "{text}");
+        assert!(text.contains("SYMBOLIC"), "{text}");
+    }
+    // A program may close its driver, but our helper thread runs in it.
+    assert!(output("readelf", &["-d", "-W"], &shim()).contains("NODELETE"));
 }

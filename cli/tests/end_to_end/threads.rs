@@ -44,6 +44,7 @@ fn more_threads_than_rings_launch_at_once_and_nothing_is_lost() {
     }
 }
 
+// census: E14
 #[test]
 fn many_threads_at_the_gate_are_all_freed_by_max_hold() {
     let (gpu, daemon, hp) = hung("max_hold_ms = 5");

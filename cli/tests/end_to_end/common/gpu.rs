@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use protocol::hello::{JobClass, ask_status, connect_to, receive, send};
 use rustix::process::Signal;
@@ -19,6 +20,7 @@ pub(crate) struct Gpu {
     folder: TempDir,
     server: Process,
     sharing: &'static str,
+    null: String,
 }
 
 /// A daemon of a [`Gpu`].
@@ -41,23 +43,30 @@ const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 impl Gpu {
     /// A V100 that processes share in this way, `mps` or `timeslice`.
     pub(crate) fn start(sharing: &'static str) -> Self {
+        Self::start_device("V100-SXM2-16GB", sharing)
+    }
+
+    /// Another device of the table.
+    pub(crate) fn start_device(device: &str, sharing: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(cargo_folder().join("softgpu-server"));
         command
             .arg("--socket")
             .arg(folder.path().join("gpu.sock"))
-            .args(["--sharing", sharing, "--scale", "1"]);
+            .args(["--device", device, "--sharing", sharing, "--scale", "1"]);
         let server = Process::start("softgpu-server", command);
         let gpu = Self {
             folder,
             server,
             sharing,
+            null: null_number(),
         };
         until("the device server", || connect_to(&gpu.socket()).ok());
         gpu
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Where its device server listens.
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("gpu.sock")
     }
 
@@ -68,6 +77,11 @@ impl Gpu {
 
     /// What the device was given by processes of this label.
     pub(crate) fn counts(&self, label: &str) -> Value {
+        self.stats()["labels"][label].clone()
+    }
+
+    /// All that the device server says.
+    pub(crate) fn stats(&self) -> Value {
         let socket = connect_to(&self.socket())
             .unwrap_or_else(|error| panic!("{error}: {}", self.server.errors()));
         send(&socket, &Request::Stats.encode(), &[]).unwrap();
@@ -79,8 +93,7 @@ impl Gpu {
             }
             json.extend(packet);
         }
-        let stats: Value = serde_json::from_slice(&json).unwrap();
-        stats["labels"][label].clone()
+        serde_json::from_slice(&json).unwrap()
     }
 
     /// A command in which nothing but this GPU is set up.
@@ -94,7 +107,12 @@ impl Gpu {
 
     /// A process of this label that has nothing to do with Pillion.
     pub(crate) fn job(&self, label: &str, program: Program) -> Job {
-        let mut command = self.command(program.path());
+        self.job_of(label, &program.path())
+    }
+
+    /// The same with a program that is not compiled here.
+    pub(crate) fn job_of(&self, label: &str, program: &Path) -> Job {
+        let mut command = self.command(program);
         command.env("SOFTGPU_LABEL", label);
         Job {
             label: label.to_owned(),
@@ -129,9 +147,33 @@ impl Gpu {
 
     /// A daemon with these lines in its `[policy]`.
     pub(crate) fn daemon(&self, policy: &str) -> Daemon {
-        let socket = self.path("pillion.sock");
+        self.daemon_at(self.path("pillion.sock"), policy)
+    }
+
+    fn daemon_at(&self, socket: PathBuf, policy: &str) -> Daemon {
+        self.daemon_by(socket, policy, |command| command)
+    }
+
+    /// The daemon of processes whose driver is in its null mode: calls succeed at once and make no system call.
+    pub(crate) fn null_daemon(&self) -> Daemon {
+        self.daemon_by(self.path("pillion.sock"), "", |command| {
+            command.env("SOFTGPU_NULL", &self.null)
+        })
+    }
+
+    /// What `SOFTGPU_NULL` is for this daemon's processes.
+    pub(crate) fn null(&self) -> &str {
+        &self.null
+    }
+
+    fn daemon_by(
+        &self,
+        socket: PathBuf,
+        policy: &str,
+        with: impl Fn(&mut Command) -> &mut Command,
+    ) -> Daemon {
         let mut command = self.command(cargo_folder().join("pilliond"));
-        command.arg("--config").arg(self.config(&socket, policy));
+        with(command.arg("--config").arg(self.config(&socket, policy)));
         let mut process = Process::start("pilliond", command);
         until("the daemon's socket", || {
             assert!(process.is_running(), "pilliond: {}", process.errors());
@@ -155,6 +197,51 @@ impl Gpu {
                 "device: {counted} of {label}: {device:#}"
             );
         }
+    }
+}
+
+/// Several software GPUs in real time, whose daemons listen where clients look for them by identity.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    gpus: Vec<Gpu>,
+    /// The users' runtime folder.
+    folder: TempDir,
+}
+
+impl Machine {
+    /// So many V100s, each shared in this way.
+    pub(crate) fn start(sharing: &'static str, count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("pillion")).unwrap();
+        Self {
+            gpus: (0..count).map(|_| Gpu::start(sharing)).collect(),
+            folder,
+        }
+    }
+
+    pub(crate) fn gpu(&self, index: usize) -> &Gpu {
+        &self.gpus[index]
+    }
+
+    /// A daemon of one of the GPUs, with these lines in its `[policy]`.
+    pub(crate) fn daemon(&self, index: usize, policy: &str) -> Daemon {
+        let stats = self.gpus[index].stats();
+        let uuid = stats["uuid"].as_str().expect("the server says it");
+        let socket = self
+            .folder
+            .path()
+            .join("pillion")
+            .join(format!("{uuid}.sock"));
+        self.gpus[index].daemon_at(socket, policy)
+    }
+
+    /// A process of this label that sees all GPUs and has nothing to do with Pillion.
+    pub(crate) fn job(&self, label: &str, program: Program) -> Job {
+        let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
+        self.gpus[0]
+            .job(label, program)
+            .env("SOFTGPU_SOCKET", sockets)
+            .env("XDG_RUNTIME_DIR", self.folder.path())
     }
 }
 
@@ -233,6 +320,11 @@ impl Job {
         self
     }
 
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
@@ -240,9 +332,13 @@ impl Job {
 
     /// Preloads the library, and says where a daemon would be and what is known about the kernels.
     pub(crate) fn under(self, socket: &Path, class: JobClass) -> Self {
+        self.in_class(class).env("PILLION_SOCKET", socket)
+    }
+
+    /// The same, but daemons are to be found by the devices' identities.
+    pub(crate) fn in_class(self, class: JobClass) -> Self {
         let label = self.label.clone();
         self.env("LD_PRELOAD", library())
-            .env("PILLION_SOCKET", socket)
             .env("PILLION_CLASS", class.name())
             .env("PILLION_JOB", label)
             .env("PILLION_PROFILE", builtin_profile())
@@ -270,6 +366,16 @@ impl Job {
     pub(crate) fn run(self) -> Ended {
         self.start().finish()
     }
+}
+
+/// A number that no other test of this machine has: a device in null mode has a daemon of its own by it.
+fn null_number() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!(
+        "{}",
+        (u64::from(std::process::id()) << 16) + u64::from(next)
+    )
 }
 
 /// A job's entry in a daemon's status, `Null` if there is none.

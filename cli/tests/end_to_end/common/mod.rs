@@ -6,11 +6,14 @@
 mod gpu;
 mod parts;
 mod process;
+pub(crate) mod tools;
 
 use protocol::clock::Clock;
 
-pub(crate) use gpu::{Daemon, Gpu, clean_command};
-pub(crate) use parts::{Program, builtin_profile, cargo_folder, library, pillion, workspace};
+pub(crate) use gpu::{Daemon, Gpu, Job, Machine, clean_command};
+pub(crate) use parts::{
+    Program, builtin_profile, cargo_folder, driver_folder, library, pillion, workspace,
+};
 pub(crate) use process::{Ended, Process, collect};
 
 /// After so long a test has failed, real time. Generous: it ends tests that hang, it measures nothing.

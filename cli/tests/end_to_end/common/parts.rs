@@ -12,6 +12,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 pub(crate) enum Program {
     /// Linked with `-lcuda`.
     Linked(&'static str),
+    /// The same, with the driver's folder in its `DT_RPATH`, which is searched before all others.
+    RunPath(&'static str),
     /// Finds the driver at run time.
     Unlinked(&'static str),
     /// A shared library, to be preloaded.
@@ -32,9 +34,10 @@ pub(crate) fn pillion() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_pillion"))
 }
 
-/// The preload library.
+/// The preload library; another build of it if `PILLION_TEST_LIBRARY` says so, as CI does for the release artefact.
 pub(crate) fn library() -> PathBuf {
-    cargo_folder().join("libpillion.so")
+    std::env::var_os("PILLION_TEST_LIBRARY")
+        .map_or_else(|| cargo_folder().join("libpillion.so"), PathBuf::from)
 }
 
 /// What is known about the kernels of the test programs.
@@ -48,16 +51,20 @@ pub(crate) fn cargo_folder() -> &'static Path {
     BUILT.get_or_init(build)
 }
 
-/// The folder in which the software GPU's driver has the names that programs look for.
+/// The folder in which the software GPU's driver and its NVML have the names that programs look for.
 pub(crate) fn driver_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let folder = scratch().join("driver");
         fs::create_dir_all(&folder).unwrap();
-        for name in ["libcuda.so", "libcuda.so.1"] {
+        for (name, built) in [
+            ("libcuda.so", "libcuda.so"),
+            ("libcuda.so.1", "libcuda.so"),
+            ("libnvidia-ml.so.1", "libnvidia_ml.so"),
+        ] {
             let link = folder.join(name);
             let _ = fs::remove_file(&link);
-            symlink(cargo_folder().join("libcuda.so"), link).unwrap();
+            symlink(cargo_folder().join(built), link).unwrap();
         }
         folder
     })
@@ -112,10 +119,12 @@ impl Program {
     }
 
     fn compile(self) -> PathBuf {
-        let (Self::Linked(name) | Self::Unlinked(name) | Self::Library(name)) = self;
+        let (Self::Linked(name) | Self::RunPath(name) | Self::Unlinked(name) | Self::Library(name)) =
+            self;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let out = scratch().join(match self {
             Self::Linked(name) => format!("{name}-linked"),
+            Self::RunPath(name) => format!("{name}-rpath"),
             Self::Unlinked(name) => name.to_owned(),
             Self::Library(name) => format!("lib{name}.so"),
         });
@@ -124,9 +133,13 @@ impl Program {
         cc.args(["-pthread", "-o"]).arg(&out);
         cc.arg(folder.join(format!("{name}.c")));
         match self {
-            Self::Linked(_) => {
+            Self::Linked(_) | Self::RunPath(_) => {
                 cc.args(["-DLINKED", "-L"]).arg(driver_folder());
                 cc.arg("-lcuda");
+                if matches!(self, Self::RunPath(_)) {
+                    let path = driver_folder().display();
+                    cc.arg(format!("-Wl,--disable-new-dtags,-rpath,{path}"));
+                }
             }
             Self::Unlinked(_) => {}
             Self::Library(_) => {

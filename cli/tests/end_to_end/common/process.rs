@@ -1,7 +1,7 @@
 //! A child process whose output is read while it runs, and which never outlives its test.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -106,6 +106,13 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         // The child is reaped only by us, so its id is still its own.
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Writes to its standard input.
+    pub(crate) fn write(&mut self, text: &str) {
+        let stdin = self.child.stdin.as_mut().expect("it is still open");
+        // A program that has ended without reading is judged by what it said.
+        let _ = stdin.write_all(text.as_bytes());
     }
 
     /// Closes its standard input, which is how the programs are told to end.

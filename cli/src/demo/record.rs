@@ -1,0 +1,255 @@
+//! What ran in a phase and what was granted, read from the records of device server and daemon.
+//!
+//! The device knows no names. A replay launches its trace in order, again and again, with a check
+//! kernel after every [`CHECK_EVERY`]-th launch; so the n-th kernel that the device completes for a
+//! job is the n-th of that order, and its blocks and threads must be those of the trace: if one is
+//! not, a launch was lost, doubled or reordered, and the demo says so.
+//!
+//! Times are ns of the phase's clock.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use profiler::Trace;
+use serde_json::Value;
+
+/// Launches of the trace between two check kernels.
+pub(crate) const CHECK_EVERY: usize = 50;
+/// Threads of the check kernel's one block.
+const CHECK_THREADS: u64 = 256;
+
+/// A launch of a job's trace: what the device must have seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    name: String,
+    blocks: u64,
+    threads: u64,
+}
+
+/// Which of the demo's jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Hp,
+    Be,
+}
+
+impl Who {
+    /// The label with which the device server knows it, and its key in results.
+    pub(crate) const fn key(self) -> &'static str {
+        match self {
+            Self::Hp => "hp",
+            Self::Be => "be",
+        }
+    }
+}
+
+/// Something that took time on the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) who: Who,
+    pub(crate) stream: u64,
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// The n-th kernel of its job.
+    Kernel(usize),
+    /// A copy or fill: its word, and bytes.
+    Move(&'static str, u64),
+}
+
+/// A best-effort job's lease and wait from a moment on, as `scheduler::state::Entry` prints it.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    pub(crate) at_ns: u64,
+    /// closed, ungated, open, beside-hp.
+    pub(crate) grant: String,
+    /// Bits of `policy::ClassSet`.
+    pub(crate) classes: u32,
+    pub(crate) sms_max: u32,
+    pub(crate) budget_ns: u64,
+    pub(crate) waiting: bool,
+    /// The rule's word (`policy::Limit`).
+    pub(crate) limit: String,
+}
+
+/// A request of the high-priority job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) arrived_ns: u64,
+    pub(crate) done_ns: u64,
+}
+
+/// Everything recorded of a phase.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// In order of completion.
+    pub(crate) ops: Vec<Op>,
+    /// Busy SMs from a moment on.
+    pub(crate) sms: Vec<(u64, u64)>,
+    pub(crate) gates: Vec<Gate>,
+    pub(crate) requests: Vec<Request>,
+}
+
+/// The order in which a replay of `trace` launches, one request long.
+pub(crate) fn launches_of(trace: &Trace) -> Vec<Launch> {
+    let mut launches = Vec::new();
+    for (index, kernel) in trace.launched().enumerate() {
+        launches.push(Launch {
+            name: kernel.name.clone(),
+            blocks: kernel.grid.iter().map(|&n| u64::from(n)).product(),
+            threads: kernel.block.iter().map(|&n| u64::from(n)).product(),
+        });
+        if index % CHECK_EVERY == 0 {
+            launches.push(Launch {
+                name: "saxpy (check)".to_owned(),
+                blocks: 1,
+                threads: CHECK_THREADS,
+            });
+        }
+    }
+    launches
+}
+
+/// The name of a job's n-th kernel.
+pub(crate) fn name_of(launches: &[Launch], nth: usize) -> &str {
+    launches
+        .get(nth % launches.len().max(1))
+        .map_or("", |launch| &launch.name)
+}
+
+impl Record {
+    /// Reads what the device server wrote to `device`, the daemon to `gate` if there was one, and the
+    /// high-priority replay reported.
+    ///
+    /// # Errors
+    /// A file cannot be read or has a line that was not expected, or a kernel is not the one that the
+    /// trace has at its place.
+    pub(crate) fn read(
+        device: &Path,
+        gate: Option<&Path>,
+        hp: Option<&Value>,
+        launches: [&[Launch]; 2],
+    ) -> Result<Self> {
+        let mut record = Self {
+            requests: hp.map_or_else(Vec::new, requests),
+            ..Self::default()
+        };
+        let text = std::fs::read_to_string(device).context("the device server's record")?;
+        let mut counts = [0; 2];
+        for line in text.lines() {
+            record
+                .take_line(line, &mut counts, launches)
+                .with_context(|| format!("the device server's record: {line}"))?;
+        }
+        if let Some(path) = gate {
+            let text = std::fs::read_to_string(path).context("the daemon's record")?;
+            let gates = text
+                .lines()
+                .map(|line| gate_of(line).with_context(|| format!("the daemon's record: {line}")));
+            record.gates = gates.collect::<Result<_>>()?;
+        }
+        Ok(record)
+    }
+
+    fn take_line(
+        &mut self,
+        line: &str,
+        counts: &mut [usize; 2],
+        launches: [&[Launch]; 2],
+    ) -> Result<()> {
+        let fields: Vec<&str> = line.split('\t').collect();
+        if let ["sms", at_ns, sms] = fields[..] {
+            self.sms.push((at_ns.parse()?, sms.parse()?));
+            return Ok(());
+        }
+        let (word, label, stream, start_ns, end_ns) = match fields[..] {
+            [word, label, stream, start, end, ..] => (word, label, stream, start, end),
+            _ => anyhow::bail!("too few fields"),
+        };
+        let who = match label {
+            "hp" => Who::Hp,
+            "be" => Who::Be,
+            _ => anyhow::bail!("nobody is called {label}"),
+        };
+        let what = match (word, &fields[5..]) {
+            ("kernel", [blocks, threads]) => {
+                let nth = counts[who as usize];
+                counts[who as usize] += 1;
+                let launches = launches[who as usize];
+                let right = launches.get(nth % launches.len().max(1));
+                let seen = (blocks.parse::<u64>()?, threads.parse::<u64>()?);
+                anyhow::ensure!(
+                    right.is_some_and(|launch| (launch.blocks, launch.threads) == seen),
+                    "kernel {nth} of {label} is not {right:?}"
+                );
+                What::Kernel(nth)
+            }
+            (word, [bytes]) => {
+                let words = ["h2d", "d2h", "d2d", "set"];
+                let word = words.into_iter().find(|known| *known == word);
+                What::Move(word.context("an unknown word")?, bytes.parse()?)
+            }
+            _ => anyhow::bail!("unexpected fields"),
+        };
+        self.ops.push(Op {
+            who,
+            stream: stream.parse()?,
+            start_ns: start_ns.parse()?,
+            end_ns: end_ns.parse()?,
+            what,
+        });
+        Ok(())
+    }
+
+    /// Busy SMs from a moment on, for what lies between two moments; the first may begin earlier.
+    pub(crate) fn sms_within(&self, from_ns: u64, to_ns: u64) -> &[(u64, u64)] {
+        let first = self.sms.partition_point(|&(at_ns, _)| at_ns <= from_ns);
+        let end = self.sms.partition_point(|&(at_ns, _)| at_ns < to_ns);
+        &self.sms[first.saturating_sub(1)..end.max(first.saturating_sub(1))]
+    }
+}
+
+fn requests(report: &Value) -> Vec<Request> {
+    let none = Vec::new();
+    let list = |key: &str| report[key].as_array().unwrap_or(&none).iter();
+    let both = list("arrived_ns").zip(list("latencies_ms"));
+    both.filter_map(|(arrived, latency)| {
+        let arrived_ns = arrived.as_u64()?;
+        let latency_ns = (latency.as_f64()? * 1e6).round() as u64;
+        Some(Request {
+            arrived_ns,
+            done_ns: arrived_ns + latency_ns,
+        })
+    })
+    .collect()
+}
+
+fn gate_of(line: &str) -> Result<Gate> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [
+        at_ns,
+        _job,
+        grant,
+        classes,
+        sms_max,
+        budget_ns,
+        waiting,
+        limit,
+    ] = fields[..]
+    else {
+        anyhow::bail!("expected 8 fields");
+    };
+    Ok(Gate {
+        at_ns: at_ns.parse()?,
+        grant: grant.to_owned(),
+        classes: classes.parse()?,
+        sms_max: sms_max.parse()?,
+        budget_ns: budget_ns.parse()?,
+        waiting: waiting == "1",
+        limit: limit.to_owned(),
+    })
+}

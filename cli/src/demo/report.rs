@@ -1,0 +1,144 @@
+//! `report.html`: one page, two pictures, a table; no script, nothing from elsewhere.
+//!
+//! Colours follow the reader's light or dark setting; printing is always light. Orange is the job that
+//! rides along, blue the one that matters, green what Pillion decided.
+
+use std::fmt::Write as _;
+
+use crate::demo::phase::Phase;
+use crate::demo::picture;
+use crate::demo::record::Launch;
+use crate::demo::results::{HEADINGS, Results};
+use crate::demo::timeline::Scene;
+
+const STYLE: &str = include_str!("report.css");
+
+/// The page. `slow` is the number of the request in the second picture.
+pub(crate) fn report(
+    results: &Results,
+    scenes: &[Scene],
+    slow: Option<usize>,
+    launches: [&[Launch]; 2],
+) -> String {
+    let about = results.about();
+    let text = |key: &str| escaped(about[key].as_str().unwrap_or_default());
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Pillion: two jobs on one GPU</title>\n<style>\n{STYLE}</style></head>\n<body>\n\
+         <h1>Two jobs on one GPU</h1>\n\
+         <p>High priority: <b class=\"hp\">{}</b>. Best effort: <b class=\"be\">{}</b>. \
+         Policy {}, seed {}, {} s per phase.</p>\n\
+         <p class=\"note\">The GPU is a model of a {} in software: these numbers are the model's word. \
+         Nothing here was measured on hardware.</p>\n",
+        text("hp"),
+        text("be"),
+        text("policy"),
+        about["seed"],
+        about["seconds"],
+        text("device"),
+    );
+    let _ = write!(
+        page,
+        "<h2>How long requests take</h2>\n<p>{}</p>\n{}\n",
+        seen_in_latencies(results),
+        picture::latencies(scenes)
+    );
+    if let Some(slow) = slow {
+        let _ = write!(
+            page,
+            "<h2>Around one slow request</h2>\n<p>{}</p>\n{}\n{}\n",
+            seen_around(scenes, slow),
+            picture::around(scenes, slow, launches),
+            picture::KEY
+        );
+    }
+    page.push_str(&table(results));
+    let _ = writeln!(
+        page,
+        "<p class=\"note\">Each phase has the same arrivals. <i>share</i> is the best-effort job's rate, \
+         of its rate alone. The same seed gives the same page, to the byte. timeline.json beside this \
+         file has more of the second picture, for Perfetto.</p>\n</body></html>"
+    );
+    page
+}
+
+/// What the first picture shows, in numbers, and what it means.
+fn seen_in_latencies(results: &Results) -> String {
+    let p99 = |phase: Phase| results.hp_ms(phase, "p99_ms");
+    let (Some(solo), Some(without), Some(with)) =
+        (p99(Phase::HpSolo), p99(Phase::Mps), p99(Phase::MpsPillion))
+    else {
+        return "One dot is one request.".to_owned();
+    };
+    let share = results
+        .be_share(Phase::MpsPillion)
+        .map_or_else(String::new, |share| {
+            format!(
+                " and leaves the best-effort job {:.0} % of its speed",
+                share * 100.0
+            )
+        });
+    format!(
+        "One dot is one request. Alone, 99 of 100 are answered within {solo:.1} ms; beside the other job \
+         under MPS it takes {without:.1} ms ({:.1} times as long), under MPS and Pillion {with:.1} ms \
+         ({:.2} times). What it means: sharing alone costs the job that matters its latency; Pillion \
+         gives {} of it back{share}.",
+        without / solo,
+        with / solo,
+        returned(solo, without, with),
+    )
+}
+
+/// How much of what sharing cost is given back.
+fn returned(solo: f64, without: f64, with: f64) -> String {
+    let lost = without - solo;
+    if lost <= 0.0 {
+        return "nothing".to_owned();
+    }
+    let share = ((without - with) / lost).clamp(0.0, 1.0);
+    format!("{:.0} %", (share * 100.0).floor())
+}
+
+fn seen_around(scenes: &[Scene], slow: usize) -> String {
+    let took_ms = |phase: Phase| {
+        let scene = scenes.iter().find(|scene| scene.phase == phase)?;
+        let request = scene.record.requests.get(slow)?;
+        Some((request.done_ns - request.arrived_ns) as f64 / 1e6)
+    };
+    let (Some(without), Some(with)) = (took_ms(Phase::Mps), took_ms(Phase::MpsPillion)) else {
+        return String::new();
+    };
+    format!(
+        "Request {slow} was the slowest under MPS: {without:.1} ms; the same request took {with:.1} ms under \
+         Pillion. Without it the kernels of both jobs run into each other all the time: each of the \
+         request's kernels waits or takes longer, and requests queue behind each other. With it the other \
+         job is held while high-priority work runs, unless the policy finds a kernel of it harmless, and \
+         goes on as soon as it is done."
+    )
+}
+
+fn table(results: &Results) -> String {
+    let mut html = String::from("<h2>The numbers</h2>\n<table><tr>");
+    for heading in HEADINGS {
+        let _ = write!(html, "<th>{}</th>", escaped(heading));
+    }
+    html.push_str("</tr>\n");
+    for row in results.rows() {
+        html.push_str("<tr>");
+        for cell in row {
+            let _ = write!(html, "<td>{}</td>", escaped(&cell));
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</table>\n");
+    html
+}
+
+/// Text as HTML has it.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}

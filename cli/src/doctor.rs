@@ -1,0 +1,165 @@
+//! `pillion doctor`: what would keep Pillion from working here, and what to do about it.
+//!
+//! Every check looks at the machine as a job of this user would find it, changes nothing, and ends in
+//! a verdict. An *error* is what makes jobs fail or run unmanaged; a *warning* is what somebody may
+//! have meant. A machine without a daemon is no error: jobs run there as without Pillion.
+
+mod daemons;
+mod driver;
+mod environment;
+mod mps;
+mod preload;
+mod program;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::status::table;
+
+/// Checks driver, library, daemons, MPS, configuration and profiles, and says how to mend what is
+/// wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion doctor python\n\n\
+                  With a program it also says whether the library can be preloaded into it. Exit code 1 \
+                  if anything is an error.")]
+pub(crate) struct Options {
+    /// One JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Configuration files to check; those in /etc/pillion if none is given.
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// A program that is to run as a job.
+    #[arg(value_name = "PROGRAM")]
+    program: Option<PathBuf>,
+}
+
+/// What a check found.
+#[derive(Debug)]
+struct Finding {
+    /// What was looked at.
+    subject: String,
+    verdict: Verdict,
+    /// What is there.
+    found: String,
+    /// What to do; empty if nothing.
+    mend: String,
+}
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Ok,
+    Warning,
+    Error,
+}
+
+impl Verdict {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl Finding {
+    fn ok(subject: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            verdict: Verdict::Ok,
+            found: found.into(),
+            mend: String::new(),
+        }
+    }
+
+    fn warning(
+        subject: impl Into<String>,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            subject: subject.into(),
+            verdict: Verdict::Warning,
+            found: found.into(),
+            mend: mend.into(),
+        }
+    }
+
+    fn error(
+        subject: impl Into<String>,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            verdict: Verdict::Error,
+            ..Self::warning(subject, found, mend)
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "check": self.subject,
+            "verdict": self.verdict.word(),
+            "found": self.found,
+            "mend": (!self.mend.is_empty()).then_some(&self.mend),
+        })
+    }
+}
+
+/// Exit 0 if there is no error, 1 if there is.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let findings = examine(options);
+    let errors = count(&findings, Verdict::Error);
+    if options.json {
+        let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
+        println!(
+            "{}",
+            json!({"schema_version": 1, "errors": errors, "checks": checks})
+        );
+    } else {
+        print(&findings);
+    }
+    if errors > 0 {
+        return Err(Failure::silent());
+    }
+    Ok(())
+}
+
+fn examine(options: &Options) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let gpus = driver::examine(&mut findings);
+    preload::examine(&mut findings);
+    if let Some(program) = &options.program {
+        findings.push(program::examine(program));
+    }
+    let daemons = daemons::examine(&mut findings, &gpus);
+    mps::examine(&mut findings, &daemons);
+    environment::examine(&mut findings, &options.config);
+    findings
+}
+
+fn count(findings: &[Finding], verdict: Verdict) -> usize {
+    findings.iter().filter(|f| f.verdict == verdict).count()
+}
+
+fn print(findings: &[Finding]) {
+    let mut rows = table(&["VERDICT", "CHECK", "FOUND"]);
+    for finding in findings {
+        rows.add_row([finding.verdict.word(), &finding.subject, &finding.found]);
+        if !finding.mend.is_empty() {
+            rows.add_row(["", "", &format!("-> {}", finding.mend)]);
+        }
+    }
+    println!("{rows}");
+    println!(
+        "\n{} ok, {} to look at, {} to mend",
+        count(findings, Verdict::Ok),
+        count(findings, Verdict::Warning),
+        count(findings, Verdict::Error),
+    );
+}

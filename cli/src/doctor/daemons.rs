@@ -1,0 +1,113 @@
+//! The daemons: one for each GPU, reachable by this user's jobs, of this version.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use protocol::hello::{HelloError, ask_status, socket_folders, socket_paths};
+use scheduler::gpu::Gpu;
+use serde_json::Value;
+
+use super::Finding;
+
+/// What the daemons that answered say of themselves.
+pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
+    let mut answers = Vec::new();
+    if let Some(path) = std::env::var_os("PILLION_SOCKET").filter(|v| !v.is_empty()) {
+        let path = PathBuf::from(path);
+        let subject = format!("daemon at {}", path.display());
+        match ask(&path) {
+            Ok(status) => {
+                findings.push(judge(subject, &status));
+                answers.push(status);
+            }
+            Err(error) => findings.push(unreachable_daemon(subject, &path, &error)),
+        }
+        return answers;
+    }
+    for gpu in gpus {
+        let subject = format!("daemon of {}", gpu.uuid);
+        let finding = of_gpu(subject, gpu, &mut answers);
+        findings.push(finding);
+    }
+    answers
+}
+
+fn of_gpu(subject: String, gpu: &Gpu, answers: &mut Vec<Value>) -> Finding {
+    let mut absent = None;
+    for path in socket_paths(&gpu.uuid) {
+        match ask(&path) {
+            Ok(status) => {
+                let finding = judge(subject, &status);
+                answers.push(status);
+                return finding;
+            }
+            // Nobody has put a socket there; the next folder may have one.
+            Err(HelloError::Io(error)) if error.kind() == ErrorKind::NotFound => {
+                absent = Some(path);
+            }
+            Err(error) => return unreachable_daemon(subject, &path, &error),
+        }
+    }
+    let folders: Vec<_> = socket_folders()
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
+    let name = absent.as_deref().and_then(Path::file_name);
+    let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    Finding::warning(
+        subject,
+        format!("none: no {name} in {}", folders.join(" or ")),
+        "jobs on this GPU run as without Pillion; start one: pilliond --config FILE (an example \
+         with every key: examples/gpu0.toml)",
+    )
+}
+
+fn ask(path: &Path) -> Result<Value, HelloError> {
+    serde_json::from_str(&ask_status(path)?)
+        .map_err(|_| HelloError::Malformed("the status is not JSON"))
+}
+
+fn unreachable_daemon(subject: String, path: &Path, error: &HelloError) -> Finding {
+    let found = format!("{}: {error}", path.display());
+    let kind = match error {
+        HelloError::Io(error) => Some(error.kind()),
+        _ => None,
+    };
+    let mend = match kind {
+        Some(ErrorKind::PermissionDenied) => {
+            "this user may not speak with it: let him read and write the socket, or run a daemon \
+             of his own"
+        }
+        Some(ErrorKind::ConnectionRefused) => {
+            "the daemon that made the socket is gone: start it again, it takes the place over"
+        }
+        Some(ErrorKind::NotFound) => "no daemon is there: start one, or unset PILLION_SOCKET",
+        _ => "the daemon may be of another version: restart it with this one",
+    };
+    Finding::error(subject, found, mend)
+}
+
+fn judge(subject: String, status: &Value) -> Finding {
+    let text = |pointer: &str| match status.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "?".to_owned(),
+    };
+    let found = format!(
+        "pilliond {} (pid {}), policy {}, {}, {} jobs",
+        text("/daemon/version"),
+        text("/daemon/pid"),
+        text("/policy/name"),
+        text("/gpu/sharing"),
+        status["jobs"].as_array().map_or(0, Vec::len),
+    );
+    if text("/daemon/version") != env!("CARGO_PKG_VERSION") {
+        let mend = concat!(
+            "this pillion is ",
+            env!("CARGO_PKG_VERSION"),
+            ": restart the daemon after an update"
+        );
+        return Finding::warning(subject, found, mend);
+    }
+    Finding::ok(subject, found)
+}

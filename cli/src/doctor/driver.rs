@@ -1,0 +1,115 @@
+//! The driver, NVML, and the GPUs that they show.
+
+use scheduler::device;
+use scheduler::gpu::Gpu;
+use scheduler::nvml;
+
+use super::{Finding, Verdict};
+
+/// The GPUs of this machine, none if there is no driver.
+pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
+    let driver = library();
+    let is_there = driver.verdict != Verdict::Error;
+    findings.push(driver);
+    if !is_there {
+        findings.push(management());
+        return Vec::new();
+    }
+    let gpus = match device::gpus() {
+        Ok(gpus) => gpus,
+        Err(error) => {
+            findings.push(Finding::error(
+                "GPUs",
+                told(error),
+                "see what `nvidia-smi` says; in a container, start it with the NVIDIA runtime \
+                 (--gpus); without a GPU, `pillion demo` runs on the software GPU",
+            ));
+            return Vec::new();
+        }
+    };
+    for gpu in &gpus {
+        let found = format!("{}, {} SMs, at {}", gpu.name, gpu.sms, gpu.pci);
+        findings.push(Finding::ok(format!("GPU {}", gpu.uuid), found));
+    }
+    findings.push(management());
+    gpus
+}
+
+/// The driver's library and its version beside the newest that our table of entry points knows.
+fn library() -> Finding {
+    const SUBJECT: &str = "driver";
+    let version = device::library_path().and_then(|path| Ok((path, device::driver_version()?)));
+    let (path, version) = match version {
+        Ok(found) => found,
+        Err(error) => {
+            return Finding::error(
+                SUBJECT,
+                told(error),
+                "install the NVIDIA driver, or let the loader find it (ldconfig, LD_LIBRARY_PATH); \
+                 `pillion demo` needs none",
+            );
+        }
+    };
+    let path = path.map_or_else(|| "libcuda.so.1".to_owned(), |p| p.display().to_string());
+    let found = format!("{path}, CUDA {}", dotted(version));
+    let newest = newest_known();
+    if version / 10 > newest / 10 {
+        return Finding::warning(
+            SUBJECT,
+            found,
+            format!(
+                "this Pillion knows the entry points of CUDA up to {}; later ones pass unhooked: \
+                 look for a newer Pillion",
+                dotted(newest)
+            ),
+        );
+    }
+    if version < OLDEST {
+        return Finding::warning(
+            SUBJECT,
+            found,
+            format!(
+                "Pillion is tested with CUDA {} and later: update the driver",
+                dotted(OLDEST)
+            ),
+        );
+    }
+    Finding::ok(SUBJECT, found)
+}
+
+/// NVML is what tells how much memory and time each process really takes.
+fn management() -> Finding {
+    const SUBJECT: &str = "NVML";
+    match nvml::ask() {
+        Ok(nvml) => {
+            let path = nvml.library.map_or_else(
+                || "libnvidia-ml.so.1".to_owned(),
+                |path| path.display().to_string(),
+            );
+            Finding::ok(SUBJECT, format!("{path}, driver {}", nvml.driver_version))
+        }
+        Err(error) => Finding::warning(
+            SUBJECT,
+            told(error),
+            "tools such as nvidia-smi need it; jobs are managed without it",
+        ),
+    }
+}
+
+/// An error with its causes, of which the loader's own words are one.
+fn told(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
+}
+
+/// The oldest CUDA whose entry points are in the table.
+const OLDEST: u32 = 11_070;
+
+/// The newest CUDA version that brought an entry point of our table.
+fn newest_known() -> u32 {
+    let versions = abi::ENTRY_POINTS.iter().map(|entry| entry.version);
+    versions.max().unwrap_or(OLDEST)
+}
+
+fn dotted(version: u32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}

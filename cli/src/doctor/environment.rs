@@ -1,0 +1,97 @@
+//! Configuration files, profiles, and what the environment says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profiler::Profile;
+use protocol::hello::JobClass;
+use scheduler::config::Config;
+
+use super::Finding;
+
+/// Where an installation keeps one file for each GPU.
+const FOLDER: &str = "/etc/pillion";
+
+pub(super) fn examine(findings: &mut Vec<Finding>, configs: &[PathBuf]) {
+    for path in files(configs) {
+        findings.push(config(&path));
+    }
+    if let Some(path) = set("PILLION_PROFILE") {
+        findings.push(profile(Path::new(&path)));
+    }
+    if let Some(class) = set("PILLION_CLASS") {
+        findings.push(class_named(&class));
+    }
+    if set("PILLION_DISABLE").is_some_and(|value| value != "0") {
+        findings.push(Finding::warning(
+            "PILLION_DISABLE",
+            "set",
+            "jobs started from here pass by Pillion: unset it",
+        ));
+    }
+}
+
+fn set(name: &str) -> Option<String> {
+    let value = std::env::var_os(name)?.to_string_lossy().into_owned();
+    (!value.is_empty()).then_some(value)
+}
+
+/// Those asked for, else those of the installation.
+fn files(configs: &[PathBuf]) -> Vec<PathBuf> {
+    if !configs.is_empty() {
+        return configs.to_vec();
+    }
+    let mut files: Vec<PathBuf> = fs::read_dir(FOLDER)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn config(path: &Path) -> Finding {
+    let subject = format!("configuration {}", path.display());
+    match Config::load(path) {
+        Ok(config) => Finding::ok(subject, format!("right; for the GPU with {}", config.gpu)),
+        Err(error) => Finding::error(
+            subject,
+            error.to_string(),
+            "mend it as the message says; pilliond refuses it",
+        ),
+    }
+}
+
+fn profile(path: &Path) -> Finding {
+    let subject = format!("profile {}", path.display());
+    match Profile::load(path) {
+        Ok(profile) => Finding::ok(
+            subject,
+            format!(
+                "{} kernels, measured on {}",
+                profile.kernels.len(),
+                profile.gpu
+            ),
+        ),
+        Err(error) => Finding::error(
+            subject,
+            error.to_string(),
+            "jobs run with all their kernels unknown until it is mended",
+        ),
+    }
+}
+
+fn class_named(class: &str) -> Finding {
+    const SUBJECT: &str = "PILLION_CLASS";
+    if JobClass::from_name(class).is_some() {
+        return Finding::ok(SUBJECT, class);
+    }
+    let names = JobClass::NAMES.join(" or ");
+    Finding::error(
+        SUBJECT,
+        format!("{class:?}"),
+        format!("set it to {names}; jobs count as best-effort until then"),
+    )
+}

@@ -1,0 +1,49 @@
+//! `pillion completions` and `pillion man`: what a shell and `man` read, from the commands themselves.
+
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::Cli;
+use crate::failure::Failure;
+
+/// Prints what makes a shell complete pillion's commands and options.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion completions bash > /usr/share/bash-completion/completions/pillion"
+)]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(value_enum, value_name = "SHELL")]
+    shell: Shell,
+}
+
+/// Writes a manual page for every command.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion man -o /usr/share/man/man1")]
+pub(crate) struct Manual {
+    /// The folder for the pages; it must be there.
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+/// Always exit 0.
+pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
+    clap_complete::generate(
+        options.shell,
+        &mut Cli::command(),
+        "pillion",
+        &mut io::stdout(),
+    );
+    Ok(())
+}
+
+/// Exit 2 if the folder cannot be written.
+pub(crate) fn manual(options: &Manual) -> Result<(), Failure> {
+    clap_mangen::generate_to(Cli::command(), &options.output)
+        .with_context(|| format!("{}", options.output.display()))
+        .map_err(Failure::usage)
+}

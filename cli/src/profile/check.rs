@@ -1,0 +1,26 @@
+//! `pillion profile check`: whether a profile can be used, and what it lacks.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use profiler::Profile;
+
+use crate::failure::Failure;
+
+/// Checks a profile: says what is wrong in it, with file, line and column, or what it lacks.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion profile check job.profile.toml")]
+pub(crate) struct Options {
+    /// A profile, a trace, or an Orion kernel file.
+    file: PathBuf,
+}
+
+/// Exit 0 if the profile can be used, whatever it lacks; 2 if it cannot.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let profile = Profile::load(&options.file).map_err(Failure::usage)?;
+    println!("{}: ok", options.file.display());
+    for doubt in import::check(&profile).iter().chain(&profile.notices) {
+        println!("  {doubt}");
+    }
+    Ok(())
+}

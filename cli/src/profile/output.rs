@@ -1,0 +1,105 @@
+//! What the profile commands share: files written whole, tables, names and times for people.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context as _;
+use comfy_table::{CellAlignment, Table, presets};
+use profiler::KernelProfile;
+use profiler::base_name::base;
+
+use crate::failure::Failure;
+
+/// Most characters of a kernel's name in a table.
+const NAME_CHARS_MAX: usize = 44;
+
+/// Writes `text` to `path`, all of it or nothing; to the standard output if there is no path.
+pub(super) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else {
+        return match io::stdout().write_all(text.as_bytes()) {
+            // Who reads no further has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            result => Ok(result?),
+        };
+    };
+    let folder = folder(path);
+    let written = || -> io::Result<()> {
+        // A pipe or device is written to; a file is replaced when the new one is whole.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return fs::write(path, text);
+        }
+        let mut file = tempfile::Builder::new()
+            .permissions(permissions())
+            .tempfile_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
+    };
+    Ok(written().with_context(|| format!("{}: cannot be written", path.display()))?)
+}
+
+/// The folder that `path` is in.
+pub(super) fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Those of a file that any program creates; the user's mask takes its share.
+fn permissions() -> fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}
+
+/// A table without frames; columns that are not `texts` are numbers, on the right.
+pub(super) fn table(header: &[&str], texts: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.to_vec());
+    for (index, name) in header.iter().enumerate() {
+        if let Some(column) = table.column_mut(index).filter(|_| !texts.contains(name)) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The table without the spaces at the ends of its lines.
+pub(super) fn plain(table: &Table) -> String {
+    let lines: Vec<String> = table
+        .to_string()
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    lines.join("\n")
+}
+
+/// A time with three or four digits and its unit.
+pub(super) fn duration(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", value / 1e6),
+        _ => format!("{:.2} s", value / 1e9),
+    }
+}
+
+/// The function's own name and the launch shape.
+pub(super) fn kernel(kernel: &KernelProfile) -> String {
+    let name = base(&kernel.name);
+    let mut short: String = name.chars().take(NAME_CHARS_MAX).collect();
+    if short.len() < name.len() {
+        short.push('…');
+    }
+    let extents = |extents: [u32; 3]| match extents {
+        [x, 1, 1] => x.to_string(),
+        [x, y, 1] => format!("{x},{y}"),
+        [x, y, z] => format!("{x},{y},{z}"),
+    };
+    match kernel.grid {
+        [0, 0, 0] => short,
+        grid => format!("{short} <{}> x {}", extents(grid), extents(kernel.block)),
+    }
+}

@@ -1,0 +1,107 @@
+//! `pillion workload`: writes the kernel trace of a built-in network.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use profiler::{ResourceClass, Trace};
+use softgpu::Device;
+use workloads::{Precision, Workload};
+
+use crate::failure::Failure;
+use crate::status::table;
+
+/// Writes the kernel trace of a built-in network, for --hp, --be, --profile and `simulate`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion workload resnet50-inference --batch 8 --device A30 -o hp.trace\n\n\
+                  Without a name it lists the workloads. How the times are computed and how far they \
+                  are off: docs/workloads.md."
+)]
+pub(crate) struct Options {
+    /// Name of the workload.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Images or sequences in one request.
+    #[arg(long, value_name = "N", requires = "name")]
+    batch: Option<u32>,
+    /// Model of the GPU it runs on.
+    #[arg(long, value_name = "MODEL", default_value = "V100-SXM2-16GB")]
+    device: String,
+    /// fp32 on the ordinary units, or fp16 on the matrix units.
+    #[arg(long, value_name = "P", default_value = "fp32", value_parser = Precision::NAMES)]
+    precision: String,
+    /// Where the trace goes; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", requires = "name")]
+    output: Option<PathBuf>,
+}
+
+/// Exit 2 for a name, batch, device or precision that does not exist; nothing is written then.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let Some(name) = &options.name else {
+        list();
+        return Ok(());
+    };
+    let workload = Workload::by_name(name).map_err(Failure::usage)?;
+    let device = Device::by_name(&options.device).map_err(Failure::usage)?;
+    let precision = Precision::from_name(&options.precision).unwrap_or(Precision::Fp32);
+    let trace = workload
+        .trace(options.batch, &device, precision)
+        .map_err(Failure::usage)?;
+    let Some(output) = &options.output else {
+        let error = anyhow!("expected -o FILE, or -o - for standard output");
+        return Err(Failure::usage(error));
+    };
+    if output == Path::new("-") {
+        io::stdout().lock().write_all(trace.write().as_bytes())?;
+    } else {
+        write_whole(output, &trace.write())?;
+        eprintln!("{}: {}", output.display(), summary(&trace));
+    }
+    Ok(())
+}
+
+/// What a person wants to know before he uses it.
+fn summary(trace: &Trace) -> String {
+    let ms = |class: Option<ResourceClass>| {
+        let of_class = trace
+            .launched()
+            .filter(|kernel| class.is_none_or(|class| kernel.class == class));
+        of_class.map(|kernel| kernel.duration_ns).sum::<u64>() as f64 / 1e6
+    };
+    format!(
+        "{} launches of {} kernels, {:.2} ms on {} ({:.2} compute, {:.2} memory, {:.2} unknown)",
+        trace.launches.len(),
+        trace.kernels.len(),
+        ms(None),
+        trace.device,
+        ms(Some(ResourceClass::Compute)),
+        ms(Some(ResourceClass::Memory)),
+        ms(Some(ResourceClass::Unknown)),
+    )
+}
+
+fn list() {
+    let mut rows = table(&["WORKLOAD", "BATCH", "ABOUT"]);
+    for workload in Workload::all() {
+        let batch = workload.batch_default.to_string();
+        rows.add_row([workload.name, &batch, workload.about]);
+    }
+    println!("{rows}");
+}
+
+/// Writes a file whole or not at all.
+fn write_whole(path: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let mut file =
+        tempfile::NamedTempFile::new_in(folder).with_context(|| format!("{}", folder.display()))?;
+    file.write_all(text.as_bytes())
+        .with_context(|| format!("{}", path.display()))?;
+    file.persist(path)
+        .with_context(|| format!("{}", path.display()))?;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What a test needs and a bare machine may lack: programs, files of Debian packages, python packages.
+//!
+//! Whoever asks gets a path, or nothing and one printed line that says what is missing; then the test returns. So the
+//! README's test command passes on a bare machine and shows what it did not look at. With `PILLION_REQUIRE_TOOLS=1`, as
+//! CI has it, absence is a failure. `.ci/run` installs what the tests ask for.
+
+use std::env;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::workspace;
+
+/// A program, from `PATH`.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    present(&format!("program {name}"), on_path(name))
+}
+
+/// The file of an installed Debian package whose path ends in `end`, say `/libjemalloc.so.2` of `libjemalloc2`.
+pub(crate) fn debian_file(package: &str, end: &str) -> Option<PathBuf> {
+    let found = packaged_file(package, end);
+    present(
+        &format!("file {end} of the Debian package {package}"),
+        found,
+    )
+}
+
+/// A python interpreter that can import all of `modules`: `.venv` of the workspace if it can, else `python3`.
+pub(crate) fn python(modules: &[&str]) -> Option<PathBuf> {
+    let mut interpreters = interpreters();
+    let found = interpreters.find(|python| can_import(python, modules));
+    let what = if modules.is_empty() {
+        "python3".to_owned()
+    } else {
+        format!("python3 with {}", modules.join(", "))
+    };
+    present(&what, found)
+}
+
+/// Nothing, if this process may do what root may: change its user, make namespaces, mount.
+pub(crate) fn as_root() -> Option<()> {
+    let folder = rustix::process::geteuid()
+        .is_root()
+        .then(|| PathBuf::from("/"));
+    present("rights of root", folder).map(|_| ())
+}
+
+/// The path, if there is one; otherwise says so, or fails where CI promised that it is there.
+fn present(what: &str, found: Option<PathBuf>) -> Option<PathBuf> {
+    let is_required = env::var_os("PILLION_REQUIRE_TOOLS").is_some_and(|value| value == "1");
+    check(what, found, is_required)
+}
+
+fn check(what: &str, found: Option<PathBuf>, is_required: bool) -> Option<PathBuf> {
+    if found.is_none() {
+        assert!(!is_required, "PILLION_REQUIRE_TOOLS=1 and no {what}");
+        eprintln!("skipped: no {what}");
+    }
+    found
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    env::split_paths(&folders)
+        .map(|folder| folder.join(name))
+        .find(|path| is_executable(path))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.metadata()
+        .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+fn packaged_file(package: &str, end: &str) -> Option<PathBuf> {
+    let list = Command::new("dpkg")
+        .args(["-L", package])
+        .stderr(Stdio::null())
+        .output();
+    let list = String::from_utf8(list.ok()?.stdout).ok()?;
+    let mut paths = list.lines().filter(|path| path.ends_with(end));
+    paths
+        .find(|path| Path::new(path).is_file())
+        .map(PathBuf::from)
+}
+
+fn interpreters() -> impl Iterator<Item = PathBuf> {
+    let ours = workspace().join(".venv/bin/python");
+    let ours = Some(ours).filter(|path| is_executable(path));
+    ours.into_iter().chain(on_path("python3"))
+}
+
+fn can_import(python: &Path, modules: &[&str]) -> bool {
+    let imports = modules.iter().map(|module| format!("import {module}\n"));
+    Command::new(python)
+        .args(["-c", &imports.collect::<String>()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_present_is_found_with_its_path() {
+        // Every test here needs cc anyway.
+        let cc = program("cc").expect("a C compiler is installed as cc");
+        assert!(cc.is_absolute() && is_executable(&cc), "{cc:?}");
+        if let Some(python) = python(&["sys", "json"]) {
+            assert!(is_executable(&python), "{python:?}");
+        }
+        if let Some(dpkg) = debian_file("dpkg", "/bin/dpkg") {
+            assert!(is_executable(&dpkg), "{dpkg:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_absent_is_not_found() {
+        assert_eq!(on_path("no-such-program-of-pillion"), None);
+        assert_eq!(packaged_file("no-such-package-of-pillion", "/x"), None);
+        assert_eq!(packaged_file("dpkg", "/no-such-file"), None);
+        let modules = ["sys", "no_such_module_of_pillion"];
+        assert!(!interpreters().any(|python| can_import(&python, &modules)));
+    }
+
+    #[test]
+    fn what_is_absent_skips_a_test() {
+        assert_eq!(check("anything", None, false), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "PILLION_REQUIRE_TOOLS=1 and no anything")]
+    fn what_is_absent_but_promised_fails_a_test() {
+        check("anything", None, true);
+    }
+}

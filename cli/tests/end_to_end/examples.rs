@@ -1,0 +1,94 @@
+//! The examples run as their index says, and do what they say.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::common::tools;
+use crate::common::{cargo_folder, collect, workspace};
+
+fn example(name: &str) -> PathBuf {
+    workspace().join("examples").join(name)
+}
+
+/// A command under `with-softgpu`, with the programs of this test's build.
+fn with_softgpu() -> Command {
+    let mut command = Command::new(example("with-softgpu"));
+    command.env("PILLION_BIN", cargo_folder());
+    for name in [
+        "PILLION_CLASS",
+        "PILLION_PROFILE",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+    ] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn expect_results(mut command: Command, class: &str) {
+    command.env("PILLION_LOG", "error");
+    let ended = collect(command).expect_success();
+    assert_eq!(ended.output, "65536 results are right\n");
+    // What `with-softgpu` shows at the end: the job, its class and its one launch.
+    let row = ended.errors.lines().find(|line| line.contains(class));
+    let row = row.unwrap_or_else(|| panic!("no {class} in {}", ended.errors));
+    assert!(row.split_whitespace().any(|word| word == "1"), "{row}");
+}
+
+#[test]
+fn the_c_program_runs_by_pillion_run_and_by_hand() {
+    let program = tempfile::tempdir().unwrap();
+    let saxpy = program.path().join("saxpy");
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&saxpy);
+    cc.arg(example("1-c-program/saxpy.c")).arg("-ldl");
+    assert!(cc.status().unwrap().success());
+    let mut by_run = with_softgpu();
+    by_run.arg(cargo_folder().join("pillion"));
+    by_run
+        .args(["run", "--class", "high-priority", "--"])
+        .arg(&saxpy);
+    expect_results(by_run, "high-priority");
+    let mut by_hand = with_softgpu();
+    by_hand.arg(example("3-by-hand/preload.sh")).arg(&saxpy);
+    expect_results(by_hand, "best-effort");
+}
+
+#[test]
+fn the_python_program_runs_under_pillion_run() {
+    let Some(python) = tools::python(&["cuda.bindings", "numpy"]) else {
+        return;
+    };
+    let mut command = with_softgpu();
+    command
+        .arg(cargo_folder().join("pillion"))
+        .args(["run", "--"]);
+    command.arg(python).arg(example("2-python/saxpy.py"));
+    expect_results(command, "best-effort");
+}
+
+#[test]
+fn every_example_stands_in_the_index_with_its_reason() {
+    let index = std::fs::read_to_string(example("README.md")).unwrap();
+    for name in [
+        "1-c-program/saxpy.c",
+        "2-python/saxpy.py",
+        "3-by-hand/preload.sh",
+        "gpu0.toml",
+        "with-softgpu",
+    ] {
+        assert!(index.contains(&format!("({name})")), "{name}");
+        assert!(example(name).is_file(), "{name}");
+    }
+    assert_eq!(index.matches("   Why: ").count(), 4);
+}
+
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    let mut command = with_softgpu();
+    command.args(["sh", "-c", "exit 7"]);
+    assert_eq!(collect(command).code(), 7);
+    let ended = collect(with_softgpu());
+    assert_eq!(ended.code(), 2);
+    assert!(ended.output.contains("COMMAND"), "{ended:#?}");
+}

@@ -1,0 +1,169 @@
+//! Graphs, captures and host functions, end to end.
+
+use crate::common::{Daemon, Ended, Gpu, Process, Program};
+
+/// A kernel that outlasts every test, ns.
+const FOR_EVER_NS: &str = "3600000000000";
+/// As in `gate`: it matters who let a launch go.
+const HOLD: &str = "on_daemon_loss = \"hold\"";
+/// What program, Pillion and device count of graphs under the same name.
+const COUNTED: [&str; 4] = [
+    "graph_launches",
+    "graph_kernels",
+    "launches_captured",
+    "host_calls",
+];
+/// What the programs allocate in a capture.
+const CAPTURED_BYTES: u64 = 1 << 20;
+/// What the profile says of the kernel that never ends, ns.
+const HANG_NS: u64 = 10_000_000;
+/// What a kernel that no profile knows is charged by default, ns.
+const UNKNOWN_NS: u64 = 100_000;
+
+fn expect_equal_graph_counts(gpu: &Gpu, label: &str, ended: &Ended, daemon: &Daemon) {
+    let (totals, device) = (daemon.totals(label), gpu.counts(label));
+    for counted in COUNTED {
+        let asked = ended.asked(counted);
+        assert_eq!(totals[counted], asked, "Pillion: {counted}: {totals:#}");
+        assert_eq!(device[counted], asked, "device: {counted}: {device:#}");
+    }
+    gpu.expect_equal_counts(label, ended, daemon);
+}
+
+/// A high-priority job whose only work is one graph that never ends.
+fn hang_in_a_graph(gpu: &Gpu, daemon: &Daemon, steps: &str) -> Process {
+    let hp = gpu.job("hp", Program::Linked("graph_hang"));
+    let hp = hp.args(&[FOR_EVER_NS, "3", steps]).high_priority(daemon);
+    let mut hp = hp.start();
+    hp.wait_for("launched", 1);
+    hp
+}
+
+// census: H2
+#[test]
+fn a_job_that_runs_in_graphs_only_is_protected() {
+    for sharing in ["mps", "timeslice"] {
+        let gpu = Gpu::start(sharing);
+        let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 20\n{HOLD}"));
+        let hp = hang_in_a_graph(&gpu, &daemon, "");
+        let be = gpu.job("be", Program::Linked("steady"));
+        let mut be = be.best_effort(&daemon).start();
+        daemon.wait_until_held("be");
+        be.wait_for("round", 2);
+        let ended = be.finish().expect_success();
+        gpu.expect_equal_counts("be", &ended, &daemon);
+        let totals = daemon.totals("be");
+        // Nothing goes but what waited for all of max_hold.
+        assert_eq!(totals["launches_forced"], totals["launches"], "{totals:#}");
+        hp.finish().expect_success();
+    }
+}
+
+// census: H2
+#[test]
+fn with_the_policy_none_a_graph_holds_nobody() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"none\"\nmax_hold_ms = 60000");
+    let hp = hang_in_a_graph(&gpu, &daemon, "");
+    let be = gpu.job("be", Program::Linked("graph_steady"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("round", 10);
+    let ended = be.finish().expect_success();
+    expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+    hp.finish().expect_success();
+}
+
+// census: H2
+#[test]
+fn a_best_effort_graph_is_held_as_one_launch() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 20\n{HOLD}"));
+    let hp = hang_in_a_graph(&gpu, &daemon, "c");
+    let be = gpu.job("be", Program::Linked("graph_steady"));
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("round", 3);
+    let ended = be.finish().expect_success();
+    expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
+    let totals = daemon.totals("be");
+    // One wait for each graph, however many kernels it has; what was captured did not wait.
+    for counter in ["launches_held", "launches_forced"] {
+        assert_eq!(totals[counter], totals["graph_launches"], "{totals:#}");
+    }
+    assert_eq!(totals["launches_unknown"], 0, "{totals:#}");
+    hp.finish().expect_success();
+}
+
+#[test]
+fn a_graph_is_charged_the_sum_of_the_kernels_that_it_runs_now() {
+    for (steps, kernels) in [("", 3), ("u", 3), ("d", 2), ("ud", 2), ("uc", 3)] {
+        for (is_profiled, each_ns) in [(true, HANG_NS), (false, UNKNOWN_NS)] {
+            let gpu = Gpu::start("mps");
+            let daemon = gpu.daemon("name = \"orion\"");
+            let be = gpu.job("be", Program::Linked("graph_hang"));
+            let be = be.args(&[FOR_EVER_NS, "3", steps]).best_effort(&daemon);
+            let be = if is_profiled {
+                be
+            } else {
+                be.without_profile()
+            };
+            let mut be = be.start();
+            be.wait_for("launched", 1);
+            let what = format!("{kernels} kernels in flight ({steps})");
+            daemon.job_when("be", &what, |job| job["in_flight_ns"] == kernels * each_ns);
+            be.finish().expect_success();
+            let totals = daemon.totals("be");
+            let unknown = if is_profiled { 0 } else { kernels };
+            assert_eq!(totals["graph_kernels"], kernels, "{steps}: {totals:#}");
+            assert_eq!(totals["launches_unknown"], unknown, "{steps}: {totals:#}");
+        }
+    }
+}
+
+// census: I1, I15, D13, D14
+#[test]
+fn graphs_compute_under_pillion_as_without_and_all_three_count_alike() {
+    for (sharing, class) in [("mps", "hp"), ("timeslice", "hp"), ("mps", "be")] {
+        let gpu = Gpu::start(sharing);
+        let daemon = gpu.daemon("");
+        let bare = gpu.job("bare", Program::Linked("graph_work")).run();
+        let bare = bare.expect_success();
+        let job = gpu.job(class, Program::Linked("graph_work"));
+        let job = match class {
+            "hp" => job.high_priority(&daemon),
+            _ => job.best_effort(&daemon),
+        };
+        let ended = job.run().expect_success();
+        assert_eq!(ended.output, bare.output);
+        expect_equal_graph_counts(&gpu, class, &ended, &daemon);
+        let (totals, device) = (daemon.totals(class), gpu.counts(class));
+        assert_eq!(totals["panics_caught"], 0);
+        // The device takes the memory of a captured allocation at once; Pillion counts what was asked
+        // for outside captures.
+        let [counted, taken] =
+            [&totals, &device].map(|counts| counts["allocated_bytes"].as_u64().unwrap());
+        assert_eq!(counted + CAPTURED_BYTES, taken);
+        assert_eq!(device["faults"], 0, "{device:#}");
+    }
+}
+
+// census: H15, I1
+#[test]
+fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 5");
+    let hp = gpu.job("hp", Program::Linked("graph_steady"));
+    let mut hp = hp.high_priority(&daemon).start();
+    hp.wait_for("round", 1);
+    let be = gpu.job("be", Program::Linked("capture_beside"));
+    let mut be = be.args(&["60"]).best_effort(&daemon).start();
+    be.wait_for("launched", 1);
+    // Whatever became of its captures, the helper looks again.
+    daemon.job_when("be", "nothing in flight", |job| job["in_flight_ns"] == 0);
+    let ended = be.finish().expect_success();
+    expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
+    let totals = daemon.totals("be");
+    assert!(totals["launches_held"].as_u64() > Some(0), "{totals:#}");
+    let ended = hp.finish().expect_success();
+    expect_equal_graph_counts(&gpu, "hp", &ended, &daemon);
+}

@@ -1,0 +1,182 @@
+//! Which kernel a launch is of, whatever its handle was before; and launches in the ways of other times.
+
+use std::path::PathBuf;
+
+use protocol::hello::JobClass;
+
+use crate::common::{Daemon, Ended, Gpu, Program};
+
+/// Lists the kernel "known" in the shape in which `identity` launches it.
+const PROFILE: &str = r#"format = "pillion-profile"
+version = 1
+gpu = "V100-SXM2-16GB"
+sources = []
+
+[[kernel]]
+name = "known"
+grid = [4, 1, 1]
+block = [256, 1, 1]
+shared_bytes = 0
+count = 1
+duration_ns = { sum = 1000, median = 1000, p95 = 1000 }
+registers = 32
+sm_needed = 1
+class = "compute"
+class_rule = "given"
+"#;
+
+fn profile(gpu: &Gpu) -> PathBuf {
+    let path = gpu.path("known.profile.toml");
+    std::fs::write(&path, PROFILE).unwrap();
+    path
+}
+
+/// Runs `identity` in both classes where handles are given out again, and checks that exactly the
+/// launches of "other" count as unknown.
+fn expect_known(what: &str, count: &str) {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"orion\"");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, Program::Unlinked("identity"));
+        let job = job.args(&[what, count]).under(daemon.socket(), class);
+        let ended = job
+            .env("PILLION_PROFILE", profile(&gpu))
+            .env("SOFTGPU_REUSE_HANDLES", "1")
+            .run()
+            .expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        assert!(
+            ended.asked("handles") <= 8,
+            "handles were not given out again: {}",
+            ended.output
+        );
+        expect_unknown(&daemon, label, &ended);
+    }
+}
+
+fn expect_unknown(daemon: &Daemon, label: &str, ended: &Ended) {
+    let totals = daemon.totals(label);
+    assert_eq!(
+        totals["launches_unknown"],
+        ended.asked("others"),
+        "{totals:#}"
+    );
+    assert_eq!(totals["panics_caught"], 0, "{totals:#}");
+}
+
+#[test]
+fn ten_thousand_modules_one_after_the_other_are_never_taken_for_each_other() {
+    expect_known("modules", "10000");
+}
+
+#[test]
+fn kernels_of_libraries_are_never_taken_for_those_of_unloaded_ones() {
+    expect_known("libraries", "1000");
+}
+
+#[test]
+fn functions_of_destroyed_contexts_are_never_taken_for_those_of_new_ones() {
+    expect_known("contexts", "200");
+}
+
+#[test]
+fn more_names_than_there_is_room_for_cost_nothing_but_knowledge() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"orion\"");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, Program::Unlinked("identity"));
+        let job = job.args(&["names", "70000"]).under(daemon.socket(), class);
+        let ended = job.env("PILLION_PROFILE", profile(&gpu)).run();
+        let ended = ended.expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        expect_unknown(&daemon, label, &ended);
+    }
+}
+
+/// 80 blocks of 256 threads: of 32 registers eight fit on an SM of a V100, of 128 registers and
+/// 40000 bytes two.
+#[test]
+fn kernels_of_one_name_need_the_sms_that_the_driver_says_of_each() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"orion\"");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, Program::Unlinked("identity"));
+        let job = job.args(&["twins", "20"]).under(daemon.socket(), class);
+        let ended = job.env("PILLION_LOG", "debug").run().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        let judged: Vec<&str> = ended
+            .errors
+            .lines()
+            .filter(|line| line.contains("kernel twin:"))
+            .collect();
+        assert_eq!(judged.len(), 2, "once for each: {judged:#?}");
+        assert!(
+            judged[0].contains("shared 0+0 registers 32: Unknown, 10 SMs"),
+            "{judged:#?}"
+        );
+        assert!(
+            judged[1].contains("shared 40000+0 registers 128: Unknown, 40 SMs"),
+            "{judged:#?}"
+        );
+    }
+}
+
+// census: H3
+#[test]
+fn launches_of_other_times_are_judged_and_counted() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"orion\"");
+    let alone = gpu.job("alone", Program::Unlinked("legacy")).run();
+    let alone = alone.expect_success();
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, Program::Unlinked("legacy"));
+        let job = job
+            .under(daemon.socket(), class)
+            .env("PILLION_LOG", "debug");
+        let ended = job.run();
+        assert_eq!(ended.output, alone.output, "{ended:#?}");
+        assert_eq!(ended.code(), 0);
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        for shape in [
+            "grid [1, 1, 1] block [128, 2, 1] shared 0+0 ",
+            "grid [3, 2, 1] block [128, 2, 1] shared 0+4096 ",
+            "grid [5, 1, 1] block [128, 2, 1] shared 0+0 ",
+            "grid [7, 1, 1] block [32, 1, 1] shared 0+0 ",
+        ] {
+            let judged = format!("kernel fill: {shape}");
+            assert!(
+                ended.errors.contains(&judged),
+                "{judged} not in {}",
+                ended.errors
+            );
+        }
+    }
+}
+
+// census: H3
+#[test]
+fn a_legacy_launch_waits_at_the_gate() {
+    let gpu = Gpu::start("mps");
+    // A daemon that gets no processor for 10 ms, on a busy machine, would count as gone.
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"";
+    let daemon = gpu.daemon(policy);
+    // An hour of one kernel.
+    let hp = gpu.job("hp", Program::Linked("hang"));
+    let hp = hp.args(&["3600000000000", "1"]).high_priority(&daemon);
+    let mut hp = hp.start();
+    hp.wait_for("launched", 1);
+    let be = gpu.job("be", Program::Unlinked("legacy")).args(&["held"]);
+    let mut be = be.best_effort(&daemon).start();
+    be.wait_for("ready", 1);
+    daemon.wait_until_held("be");
+    hp.signal(rustix::process::Signal::KILL);
+    be.wait_for("launched", 1);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &daemon);
+    assert!(daemon.total("be", "launches_held") >= 1);
+    assert_eq!(daemon.total("be", "launches_forced"), 0);
+}

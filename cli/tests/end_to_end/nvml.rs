@@ -1,0 +1,239 @@
+//! The stand-in for NVML: what tools that nobody wrote for this say of the software GPU, beside what its device server
+//! says and what the programs on it do.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::common::{Gpu, Process, Program, collect, tools, until};
+
+/// What the programs hold of the device.
+const BUSY_MIB: u64 = 64;
+const RESTING_MIB: u64 = 3;
+const MIB: u64 = 1 << 20;
+
+/// A program that works without end.
+fn busy(gpu: &Gpu) -> Process {
+    let job = gpu.job("busy", Program::Linked("load"));
+    let mut process = job.args(&[&BUSY_MIB.to_string()]).start();
+    process.wait_for("round", 1);
+    process
+}
+
+/// A program that holds memory and does nothing.
+fn resting(gpu: &Gpu) -> Process {
+    let job = gpu.job("resting", Program::Linked("load"));
+    let mut process = job.args(&[&RESTING_MIB.to_string(), "rest"]).start();
+    process.wait_for("ready", 1);
+    process
+}
+
+/// The modules of the packages that are shown the GPU.
+fn python(gpu: &Gpu, module: &str) -> Option<Command> {
+    let interpreter = tools::python(&[module])?;
+    let mut command = gpu.command(interpreter);
+    // Nothing of a run may be left in anybody's home.
+    command.arg("-B").env("HOME", gpu.path(""));
+    Some(command)
+}
+
+/// What nvidia-ml-py says.
+fn monitor(mut command: Command) -> Value {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    command.arg(folder.join("monitor.py"));
+    let ended = collect(command).expect_success();
+    serde_json::from_str(&ended.output).expect("one JSON document")
+}
+
+#[test]
+fn wrong_arguments_and_a_wrong_order_are_answered_as_the_reference_says() {
+    let gpu = Gpu::start("timeslice");
+    let resting = resting(&gpu);
+    let bytes = RESTING_MIB * MIB;
+    assert_eq!(gpu.stats()["memory"]["used_bytes"], bytes);
+    let program = gpu.job("monitor", Program::Unlinked("nvml"));
+    let ended = program
+        .args(&[&resting.pid().to_string(), &bytes.to_string()])
+        .run();
+    assert_eq!((ended.code(), &*ended.output), (0, "right\n"), "{ended:#?}");
+    // A monitor is no client of the device.
+    assert_eq!(gpu.counts("monitor"), Value::Null);
+}
+
+/// What of a V100 never changes, or is never there.
+fn expect_a_v100(said: &Value, stats: &Value) {
+    let v100 = softgpu::Device::by_name("V100-SXM2-16GB").unwrap();
+    let absent = json!("Not Supported");
+    for (key, expected) in [
+        ("name", &stats["device"]),
+        ("uuid", &stats["uuid"]),
+        ("pci", &json!(["00000000:01:00.0", "0000:01:00.0", 0, 1, 0])),
+        ("minor", &json!(0)),
+        ("capability", &json!([7, 0])),
+        ("architecture", &json!(5)),
+        ("cores", &json!(5120)),
+        ("sm_mhz", &json!(v100.max_clock_mhz)),
+        ("memory_mhz", &json!(v100.memory_clock_khz() / 1000)),
+        ("limit_mw", &json!(300_000)),
+        ("temperature", &absent),
+        ("power", &absent),
+        ("ecc", &absent),
+        ("mig", &absent),
+        ("field", &json!(3)),
+        ("graphics", &json!([])),
+    ] {
+        assert_eq!(&said[key], expected, "{key} in {said:#}");
+    }
+}
+
+/// What is used, by whom.
+fn expect_memory(said: &Value, stats: &Value, holders: &mut [(u32, u64)]) {
+    let total = stats["memory"]["total_bytes"].as_u64().unwrap();
+    let used: u64 = holders.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(stats["memory"]["used_bytes"], used);
+    for memory in ["memory", "memory_v2"] {
+        let said = &said[memory];
+        let parts = (&said["total"], &said["used"], &said["free"]);
+        assert_eq!(parts, (&json!(total), &json!(used), &json!(total - used)));
+    }
+    holders.sort_unstable();
+    assert_eq!(
+        (&said["compute"], &said["mps"]),
+        (&json!(holders), &json!(holders))
+    );
+}
+
+#[test]
+fn nvidia_ml_py_says_what_the_device_server_says() {
+    let gpu = Gpu::start("mps");
+    if python(&gpu, "pynvml").is_none() {
+        return;
+    }
+    let ask = || monitor(python(&gpu, "pynvml").expect("it was there"));
+    let is_percent = |value: &Value| {
+        value
+            .as_u64()
+            .is_some_and(|value| (1..=100).contains(&value))
+    };
+    let idle = &ask()["devices"][0];
+    assert_eq!(idle["utilisation"], json!([0, 0]));
+    assert_eq!(
+        (&idle["compute"], &idle["samples"]),
+        (&json!([]), &json!("Not Found"))
+    );
+
+    let (resting, busy) = (resting(&gpu), busy(&gpu));
+    let rests = (resting.pid(), RESTING_MIB * MIB);
+    let (document, stats) = (ask(), gpu.stats());
+    assert_eq!(document["before"], "Uninitialized");
+    assert_eq!(document["after"], "Uninitialized");
+    assert_eq!(document["cuda"], softgpu::CUDA_VERSION);
+    let said = &document["devices"][0];
+    expect_a_v100(said, &stats);
+    expect_memory(said, &stats, &mut [rests, (busy.pid(), BUSY_MIB * MIB)]);
+    assert!(is_percent(&said["utilisation"][0]), "{said:#}");
+    let samples = said["samples"].as_object().expect("samples");
+    assert_eq!(
+        samples.keys().collect::<Vec<_>>(),
+        [&busy.pid().to_string()]
+    );
+    assert!(samples.values().all(is_percent), "{said:#}");
+    until("a period under load in the history", || {
+        let document = ask();
+        let history = document["devices"][0]["history"].as_array()?;
+        history.iter().any(is_percent).then_some(())
+    });
+
+    busy.finish().expect_success();
+    until("the end of the load in the utilisation", || {
+        (ask()["devices"][0]["utilisation"] == json!([0, 0])).then_some(())
+    });
+    expect_memory(&ask()["devices"][0], &gpu.stats(), &mut [rests]);
+}
+
+#[test]
+fn all_devices_are_seen_whatever_cuda_is_told_to_see() {
+    let gpus = [
+        Gpu::start("mps"),
+        Gpu::start_device("A100-SXM4-40GB", "timeslice"),
+    ];
+    let Some(mut command) = python(&gpus[0], "pynvml") else {
+        return;
+    };
+    let sockets = std::env::join_paths(gpus.iter().map(Gpu::socket)).unwrap();
+    command
+        .env("SOFTGPU_SOCKET", sockets)
+        .env("CUDA_VISIBLE_DEVICES", "1");
+    let document = monitor(command);
+    let said: Vec<_> = document["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|said| (&said["uuid"], &said["pci"][0], &said["mig"]))
+        .collect();
+    let uuids = gpus.each_ref().map(|gpu| gpu.stats()["uuid"].clone());
+    let pci = ["00000000:01:00.0", "00000000:02:00.0"].map(Value::from);
+    // A V100 cannot be divided, an A100 could be and is not.
+    let mig = [json!("Not Supported"), json!([0, 0])];
+    assert_eq!(
+        said,
+        [(&uuids[0], &pci[0], &mig[0]), (&uuids[1], &pci[1], &mig[1])]
+    );
+}
+
+#[test]
+fn without_a_device_server_the_driver_is_not_loaded() {
+    let gpu = Gpu::start("mps");
+    let Some(mut command) = python(&gpu, "pynvml") else {
+        return;
+    };
+    command.env("SOFTGPU_SOCKET", "/nonexistent");
+    command.args(["-c", "import pynvml\npynvml.nvmlInit()"]);
+    let ended = collect(command).expect_errors(&["/nonexistent", "Driver Not Loaded"]);
+    assert_ne!(ended.code(), 0);
+}
+
+#[test]
+fn gpustat_shows_the_software_gpu() {
+    let gpu = Gpu::start("timeslice");
+    let Some(mut command) = python(&gpu, "gpustat") else {
+        return;
+    };
+    let busy = busy(&gpu);
+    command.args(["-m", "gpustat", "--json"]);
+    let ended = collect(command).expect_success();
+    let document: Value = serde_json::from_str(&ended.output).expect("one JSON document");
+    let said = &document["gpus"][0];
+    assert_eq!(said["name"], "V100-SXM2-16GB");
+    assert_eq!(said["uuid"], gpu.stats()["uuid"]);
+    assert_eq!(
+        (&said["memory.used"], &said["memory.total"]),
+        (&json!(BUSY_MIB), &json!(16384))
+    );
+    assert!(said["utilization.gpu"].as_u64().unwrap() > 0, "{said:#}");
+    assert_eq!(said["temperature.gpu"], Value::Null);
+    let process = &said["processes"][0];
+    assert_eq!(process["pid"], busy.pid());
+    assert_eq!(process["gpu_memory_usage"], BUSY_MIB);
+}
+
+#[test]
+fn nvitop_shows_the_software_gpu() {
+    let gpu = Gpu::start("mps");
+    let Some(mut command) = python(&gpu, "nvitop") else {
+        return;
+    };
+    let busy = busy(&gpu);
+    command.args(["-m", "nvitop", "--once", "--ascii", "--colorful"]);
+    command.env("COLUMNS", "120").env("TERM", "dumb");
+    let ended = collect(command).expect_success();
+    let line = |part: &str| {
+        let mut lines = ended.output.lines();
+        lines.find(|line| line.contains(part)).map(str::to_owned)
+    };
+    let device = line("V100-SXM2-16GB").unwrap_or_else(|| panic!("{ended:#?}"));
+    assert!(device.contains("00000000:01:00.0"), "{device}");
+    assert!(line("64.00MiB / 16384MiB").is_some(), "{}", ended.output);
+    let process = line(&format!(" {} ", busy.pid())).unwrap_or_else(|| panic!("{ended:#?}"));
+    assert!(process.contains("64.00MiB"), "{process}");
+}

@@ -1,0 +1,279 @@
+//! Libraries that pass by a preloaded library are said and counted, and the shim reaches them.
+//!
+//! `host.c` opens `plugin.c` in ways that bind it to its own `libc` or put it into a namespace of its own; the plugin
+//! finds the driver by itself. What Pillion counted is compared with what the device counted.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::common::{
+    Daemon, Ended, Gpu, Job, Program, builtin_profile, cargo_folder, collect, driver_folder,
+    library,
+};
+
+const PLUGIN: Program = Program::Library("plugin");
+const HOST: Program = Program::Unlinked("host");
+/// What `host` ends with.
+const STATUS: i32 = 6;
+/// Launches of the plugin.
+const ROUNDS: u64 = 15;
+
+/// The folder in which the shim has the driver's name, made by `pillion run --shim`, or here.
+pub(crate) fn shim_folder() -> PathBuf {
+    let folder = cargo_folder().join("shim");
+    let link = folder.join("libcuda.so.1");
+    if !link.exists() {
+        std::fs::create_dir_all(&folder).unwrap();
+        // Another test may be faster.
+        let _ = std::os::unix::fs::symlink("../libpillion_shim.so", &link);
+    }
+    assert!(link.exists(), "{}", link.display());
+    folder
+}
+
+fn driver() -> PathBuf {
+    cargo_folder().join("libcuda.so")
+}
+
+/// The shim before the driver's folder.
+fn search_path() -> OsString {
+    let mut path = shim_folder().into_os_string();
+    path.push(":");
+    path.push(driver_folder());
+    path
+}
+
+/// The shim set up by hand, without the preload library.
+fn with_shim(job: Job, daemon: &Daemon) -> Job {
+    job.best_effort(daemon)
+        .env("LD_PRELOAD", "")
+        .env("LD_LIBRARY_PATH", search_path())
+        .env("PILLION_DRIVER", driver())
+}
+
+/// `host` with its arguments: the way, the plugin, its door, its rounds, the host's own rounds.
+fn host(gpu: &Gpu, label: &str, way: &str, own: u64) -> Job {
+    let (rounds, own) = (ROUNDS.to_string(), own.to_string());
+    let plugin = PLUGIN.path();
+    gpu.job(label, HOST)
+        .args(&[way, text(&plugin), "proc", &rounds, &own])
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of these tests are text")
+}
+
+/// Runs `host` without Pillion.
+fn alone(gpu: &Gpu, way: &str, own: u64) -> Ended {
+    let ended = host(gpu, "alone", way, own).run();
+    assert_eq!(
+        (ended.code(), &*ended.errors),
+        (STATUS, ""),
+        "{way}: {ended:#?}"
+    );
+    ended
+}
+
+fn launches(gpu: &Gpu, label: &str) -> u64 {
+    gpu.counts(label)["launches"].as_u64().unwrap()
+}
+
+// census: L1
+#[test]
+fn a_library_that_passes_by_the_preload_library_is_named_with_the_remedy() {
+    for (way, how) in [
+        ("deep", "was opened with RTLD_DEEPBIND"),
+        (
+            "namespace",
+            "was opened by dlmopen in a namespace of its own",
+        ),
+    ] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let alone = alone(&gpu, way, 0);
+        let job = host(&gpu, "job", way, 0).best_effort(&daemon);
+        let ended = job.run();
+        assert_eq!(ended.output, alone.output, "{way}");
+        assert_eq!(ended.code(), STATUS, "{way}: {ended:#?}");
+        // It did pass by: the device has the launches, the daemon has never heard of the process.
+        assert_eq!(launches(&gpu, "job"), ROUNDS, "{way}");
+        assert!(daemon.job("job").is_null(), "{way}");
+        let said = ended.errors.matches("pillion: ").count();
+        assert_eq!(said, 1, "{way}: {ended:#?}");
+        let plugin = PLUGIN.path();
+        ended.expect_errors(&[text(&plugin), how, "`pillion run --shim`"]);
+    }
+}
+
+#[test]
+fn what_passes_by_a_client_is_counted_in_the_status() {
+    for way in ["deep", "namespace"] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let alone = alone(&gpu, way, 5);
+        let ended = host(&gpu, "job", way, 5).best_effort(&daemon).run();
+        assert_eq!((&*ended.output, ended.code()), (&*alone.output, STATUS));
+        assert_eq!(launches(&gpu, "job"), ROUNDS + 5, "{way}");
+        let totals = daemon.totals("job");
+        assert_eq!(totals["launches"], 5, "{way}: {totals:#}");
+        assert_eq!(totals["bypasses"], 1, "{way}: {totals:#}");
+        ended.expect_errors(&["CUDA calls that it makes pass by Pillion"]);
+    }
+}
+
+#[test]
+fn a_library_that_has_nothing_to_do_with_cuda_is_not_named() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let ended = host(&gpu, "job", "plain", 5).best_effort(&daemon).run();
+    assert_eq!((ended.code(), &*ended.errors), (STATUS, ""), "{ended:#?}");
+    gpu.expect_equal_counts("job", &ended, &daemon);
+    assert_eq!(daemon.total("job", "bypasses"), 0);
+}
+
+// census: L1
+#[test]
+fn the_shim_serves_every_way_of_opening_a_library() {
+    for way in ["plain", "deep", "namespace", "twice"] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let alone = alone(&gpu, way, 0);
+        let ended = with_shim(host(&gpu, "job", way, 0), &daemon).run();
+        assert_eq!(ended.output, alone.output, "{way}: {ended:#?}");
+        assert_eq!(
+            (ended.code(), &*ended.errors),
+            (STATUS, ""),
+            "{way}: {ended:#?}"
+        );
+        gpu.expect_equal_counts("job", &ended, &daemon);
+    }
+}
+
+#[test]
+fn the_shim_serves_the_program_and_its_libraries_at_once() {
+    for way in ["deep", "namespace"] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let alone = alone(&gpu, way, 5);
+        let ended = with_shim(host(&gpu, "job", way, 5), &daemon).run();
+        assert_eq!(ended.output, alone.output, "{way}: {ended:#?}");
+        assert_eq!(ended.errors, "", "{way}");
+        gpu.expect_equal_counts("job", &ended, &daemon);
+    }
+}
+
+#[test]
+fn the_shim_serves_linked_programs_and_every_door() {
+    for (program, door) in [
+        (Program::Linked("work"), "linked"),
+        (Program::Unlinked("work"), "dlsym"),
+        (Program::Unlinked("work"), "proc"),
+        (Program::Unlinked("work"), "proc-ptsz"),
+    ] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let arguments = [door, "20", "7"];
+        let alone = gpu.job("alone", program).args(&arguments).run();
+        let job = gpu.job("job", program).args(&arguments);
+        let ended = with_shim(job, &daemon).run();
+        assert_eq!(ended.output, alone.output, "{door}: {ended:#?}");
+        assert_eq!((ended.code(), &*ended.errors), (7, ""), "{door}");
+        gpu.expect_equal_counts("job", &ended, &daemon);
+    }
+}
+
+#[test]
+fn pillion_run_sets_the_shim_up_and_the_preload_library_steps_aside() {
+    let plugin = PLUGIN.path();
+    let (host, work) = (HOST.path(), Program::Linked("work").path());
+    let rounds = ROUNDS.to_string();
+    let deep = [text(&host), "deep", text(&plugin), "dlsym", &rounds, "5"];
+    let space = [
+        text(&host),
+        "namespace",
+        text(&plugin),
+        "proc",
+        &rounds,
+        "5",
+    ];
+    let linked = [text(&work), "linked", "20", "6"];
+    for command in [&deep[..], &space[..], &linked[..]] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let profile = builtin_profile();
+        let arguments: Vec<&str> = ["--shim", "--profile", text(&profile), "--"]
+            .iter()
+            .chain(command)
+            .copied()
+            .collect();
+        let ended = gpu.pillion_run("job", daemon.socket(), &arguments).run();
+        assert_eq!(
+            (ended.code(), &*ended.errors),
+            (STATUS, ""),
+            "{command:?}: {ended:#?}"
+        );
+        let job = daemon.status()["jobs"][0]["job"].clone();
+        let totals = daemon.totals(job.as_str().unwrap());
+        for counted in ["launches", "copied_h2d_bytes", "copied_d2h_bytes"] {
+            let asked = ended.asked(counted);
+            assert_eq!(totals[counted], asked, "{counted} of {command:?}");
+            assert_eq!(
+                gpu.counts("job")[counted],
+                asked,
+                "{counted} of {command:?}"
+            );
+        }
+        assert_eq!(totals["bypasses"], 0, "{command:?}");
+    }
+}
+
+#[test]
+fn the_shim_finds_the_driver_in_the_search_path_and_can_be_switched_off() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let work = |label: &str| {
+        let job = gpu.job(label, Program::Unlinked("work"));
+        with_shim(job.args(&["proc", "20", "7"]), &daemon)
+    };
+    let found = work("found").env("PILLION_DRIVER", "").run();
+    assert_eq!((found.code(), &*found.errors), (7, ""), "{found:#?}");
+    gpu.expect_equal_counts("found", &found, &daemon);
+    let wrong = work("wrong").env("PILLION_DRIVER", "/no/driver").run();
+    assert_eq!(wrong.code(), 7, "{wrong:#?}");
+    gpu.expect_equal_counts("wrong", &wrong, &daemon);
+    wrong.expect_errors(&["PILLION_DRIVER=/no/driver: no driver; looking elsewhere"]);
+    let off = work("off").env("PILLION_DISABLE", "1").run();
+    assert_eq!((off.code(), &*off.errors), (7, ""), "{off:#?}");
+    assert_eq!(launches(&gpu, "off"), off.asked("launches"));
+    assert!(daemon.job("off").is_null());
+}
+
+#[test]
+fn a_shim_without_a_driver_says_so_and_answers_that_there_is_no_device() {
+    let mut command = crate::common::clean_command(Program::Unlinked("work").path());
+    command
+        .args(["proc", "20", "7"])
+        .env("LD_LIBRARY_PATH", shim_folder());
+    let ended = collect(command);
+    assert_eq!(ended.code(), 90, "{ended:#?}");
+    ended.expect_errors(&[
+        "pillion: no libcuda.so.1 behind the shim; PILLION_DRIVER can name one",
+        "CUresult 100",
+    ]);
+}
+
+#[test]
+fn a_run_path_that_beats_the_search_path_is_left_to_the_preload_library() {
+    // DT_RPATH is searched before LD_LIBRARY_PATH: such a program never meets the shim.
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let program = Program::RunPath("work");
+    let work = |label: &str| gpu.job(label, program).args(&["linked", "20", "7"]);
+    let shim_alone = with_shim(work("shim"), &daemon).run();
+    assert_eq!(shim_alone.code(), 7, "{shim_alone:#?}");
+    assert!(daemon.job("shim").is_null());
+    let both = with_shim(work("both"), &daemon).env("LD_PRELOAD", library());
+    let both = both.run();
+    assert_eq!((both.code(), &*both.errors), (7, ""), "{both:#?}");
+    gpu.expect_equal_counts("both", &both, &daemon);
+}

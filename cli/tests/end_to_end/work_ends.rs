@@ -1,0 +1,63 @@
+//! Work whose stream, context, device or thread ends while it runs: nothing of it stays in flight for ever.
+
+use crate::common::{Gpu, Program, until};
+
+/// How work ends; see `work_ends.c`.
+const ENDINGS: [&str; 5] = ["stream", "context", "reset", "fault", "thread"];
+/// How many kernels are launched at least.
+const KERNELS: u64 = 10;
+
+#[test]
+fn best_effort_work_that_ends_in_any_way_is_counted_complete() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for how in ENDINGS {
+        let job = gpu.job(how, Program::Linked("work_ends")).args(&[how]);
+        let mut job = job.best_effort(&daemon).start();
+        job.wait_for("ended", 1);
+        until("the device to be done", || {
+            let completed = gpu.counts(how)["launches_completed"].as_u64();
+            (completed >= Some(KERNELS)).then_some(())
+        });
+        // The process lives on, so that nothing but its own account can tell.
+        daemon.job_when(how, "nothing in flight", |job| job["in_flight_ns"] == 0);
+        let ended = job.finish().expect_success();
+        let totals = daemon.totals(how);
+        assert_eq!(
+            totals["launches"],
+            ended.asked("launches"),
+            "{how}: {totals:#}"
+        );
+        assert_eq!(
+            gpu.counts(how)["launches"],
+            ended.asked("launches"),
+            "{how}"
+        );
+        assert_eq!(totals["panics_caught"], 0, "{how}: {totals:#}");
+    }
+}
+
+#[test]
+fn a_high_priority_job_whose_work_ended_in_any_way_does_not_look_busy_for_ever() {
+    for how in ENDINGS {
+        let gpu = Gpu::start("mps");
+        let daemon =
+            gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"");
+        let hp = gpu.job("hp", Program::Linked("work_ends")).args(&[how]);
+        let mut hp = hp.high_priority(&daemon).start();
+        hp.wait_for("ended", 1);
+        let be = gpu.job("be", Program::Linked("steady"));
+        let mut be = be.best_effort(&daemon).start();
+        be.wait_for("round", 3);
+        let ended = be.finish().expect_success();
+        gpu.expect_equal_counts("be", &ended, &daemon);
+        assert_eq!(daemon.total("be", "launches_forced"), 0, "{how}");
+        let ended = hp.finish().expect_success();
+        let totals = daemon.totals("hp");
+        assert_eq!(
+            totals["launches"],
+            ended.asked("launches"),
+            "{how}: {totals:#}"
+        );
+    }
+}

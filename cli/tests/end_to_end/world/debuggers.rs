@@ -1,0 +1,107 @@
+//! Under a debugger and under an instrumenting emulator a job is the same, and our part of it without fault.
+
+use crate::common::{Ended, Gpu, Program, tools};
+
+use super::{preload, run, text};
+use crate::common::{builtin_profile, library};
+
+/// Runs `work` by another program, alone and as a best-effort job.
+fn alone_and_as_job(tool: &str, arguments: &[&str]) -> Option<(Ended, Ended)> {
+    let tool = tools::program(tool)?;
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let work = Program::Linked("work").path();
+    let make = |label: &str| {
+        let mut command = gpu.command(&tool);
+        command
+            .args(arguments)
+            .arg(text(&work))
+            .args(["linked", "3", "7"]);
+        command
+            .env("SOFTGPU_LABEL", label)
+            .env("HOME", gpu.path(""));
+        command
+    };
+    let alone = run(make("alone"), "");
+    let mut command = make("job");
+    preload(&mut command, &library(), &daemon, "job");
+    command.env("PILLION_PROFILE", builtin_profile());
+    let ours = run(command, "");
+    gpu.expect_equal_counts("job", &ours, &daemon);
+    Some((alone, ours))
+}
+
+// census: J6
+#[test]
+fn gdb_stops_at_a_launch_and_sees_the_programs_end() {
+    let arguments = [
+        "-q",
+        "-nx",
+        "-batch",
+        "-ex",
+        "set startup-with-shell off",
+        "-ex",
+        "set breakpoint pending on",
+        "-ex",
+        "break cuLaunchKernel",
+        "-ex",
+        "run",
+        "-ex",
+        "backtrace",
+        "-ex",
+        "info sharedlibrary",
+        "-ex",
+        "delete",
+        "-ex",
+        "continue",
+        "--args",
+    ];
+    let Some((alone, ours)) = alone_and_as_job("gdb", &arguments) else {
+        return;
+    };
+    for ended in [&alone, &ours] {
+        // With us the breakpoint has two places, and ours is the first.
+        let is_hit = ["Breakpoint 1, ", "hit Breakpoint 1.1, "]
+            .iter()
+            .any(|hit| ended.output.contains(hit));
+        assert!(is_hit, "{ended:#?}");
+        // Where code of another file is inlined at the entry, gdb shows that first and our function as a frame above it,
+        // without an address: only the name is the same.
+        for part in ["cuLaunchKernel (", "main ("] {
+            let is_frame = |line: &str| line.starts_with('#') && line.contains(part);
+            assert!(
+                ended.output.lines().any(is_frame),
+                "no frame of {part:?}: {ended:#?}"
+            );
+        }
+        // gdb may ask a process of several threads for its registers while it exits, and give up; that the program came
+        // to its end is then seen by what it said.
+        let gave_up = ended.errors.contains("No such process");
+        assert!(
+            gave_up || ended.output.contains("exited with code 07"),
+            "{ended:#?}"
+        );
+    }
+    assert!(ours.output.contains("libpillion.so"), "{ours:#?}");
+    let said = |ended: &Ended| {
+        let lines = ended.output.lines();
+        lines
+            .filter(|line| line.starts_with("reduce") || line.starts_with("gemm"))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(said(&ours), said(&alone));
+    assert_eq!(said(&ours).len(), 2, "{ours:#?}");
+}
+
+#[test]
+fn valgrind_finds_no_fault_in_ours() {
+    let arguments = ["--quiet", "--error-exitcode=99", "--leak-check=no"];
+    let Some((alone, ours)) = alone_and_as_job("valgrind", &arguments) else {
+        return;
+    };
+    assert_eq!(ours.status, alone.status, "{ours:#?}");
+    assert_eq!(ours.output, alone.output);
+    assert_eq!(ours.errors, alone.errors, "{ours:#?}");
+    assert_eq!(ours.code(), 7, "{ours:#?}");
+}

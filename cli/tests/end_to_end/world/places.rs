@@ -1,0 +1,75 @@
+//! Other users and other views of the system: without rights, as the first process of a namespace, on a root that cannot be
+//! written.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::common::{Gpu, Program, builtin_profile, cargo_folder, tools};
+
+use super::{preload, public_copy, public_folder, run, text};
+
+/// Runs `work` by the words before it, alone and as a job, in a folder that everybody may enter; program, Pillion and
+/// device must agree.
+fn expect_same_in(words: &[&str]) {
+    let Some(tool) = tools::as_root().and_then(|()| tools::program(words[0])) else {
+        return;
+    };
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let (folder, library) = public_folder();
+    let work = public_copy(&folder, &Program::Linked("work").path(), "work");
+    let profile = public_copy(&folder, &builtin_profile(), "profile.toml");
+    public_copy(&folder, &cargo_folder().join("libcuda.so"), "libcuda.so.1");
+    for (path, mode) in [("", 0o755), ("gpu.sock", 0o777), ("pillion.sock", 0o777)] {
+        fs::set_permissions(gpu.path(path), Permissions::from_mode(mode)).unwrap();
+    }
+    let make = |label: &str| {
+        let mut command: Command = gpu.command(&tool);
+        command
+            .args(&words[1..])
+            .arg(text(&work))
+            .args(["linked", "20", "7"]);
+        command
+            .env("LD_LIBRARY_PATH", folder.path())
+            .env("SOFTGPU_LABEL", label);
+        command
+    };
+    let alone = run(make("alone"), "");
+    assert_eq!(alone.code(), 7, "{alone:#?}");
+    let mut command = make("job");
+    preload(&mut command, &library, &daemon, "job");
+    command.env("PILLION_PROFILE", profile);
+    let ours = run(command, "");
+    assert_eq!(
+        (ours.status, &ours.output),
+        (alone.status, &alone.output),
+        "{ours:#?}"
+    );
+    gpu.expect_equal_counts("job", &ours, &daemon);
+    assert_eq!(ours.errors, alone.errors);
+}
+
+// census: J1
+#[test]
+fn a_user_without_rights_is_managed() {
+    expect_same_in(&[
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--",
+    ]);
+}
+
+// census: J12
+#[test]
+fn the_first_process_of_a_namespace_is_managed() {
+    expect_same_in(&["unshare", "--pid", "--fork", "--mount-proc"]);
+}
+
+#[test]
+fn a_process_on_a_root_that_cannot_be_written_is_managed() {
+    let script = "mount -o remount,bind,ro / && ! touch /written 2>/dev/null && exec \"$@\"";
+    expect_same_in(&["unshare", "--mount", "sh", "-c", script, "sh"]);
+}

@@ -1,0 +1,43 @@
+/* Modules, libraries and legacy launches of the driver API, beside what cuda_min.h has; found by dlsym. */
+#ifndef CODE_H
+#define CODE_H
+
+#include "cuda_min.h"
+
+typedef void *CUlibrary, *CUkernel;
+typedef struct {
+    CUfunction function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+    CUstream stream;
+    void **params;
+} LaunchParams;
+
+#define CODE_FUNCTIONS(X) \
+    X(cuModuleUnload, (CUmodule)) \
+    X(cuLibraryLoadData, (CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned)) \
+    X(cuLibraryUnload, (CUlibrary)) \
+    X(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *)) \
+    X(cuLibraryEnumerateKernels, (CUkernel *, unsigned, CUlibrary)) \
+    X(cuKernelGetFunction, (CUfunction *, CUkernel)) \
+    X(cuLaunchCooperativeKernelMultiDevice, (LaunchParams *, unsigned, unsigned)) \
+    X(cuFuncSetBlockShape, (CUfunction, int, int, int)) \
+    X(cuFuncSetSharedSize, (CUfunction, unsigned)) \
+    X(cuParamSetSize, (CUfunction, unsigned)) \
+    X(cuParamSeti, (CUfunction, int, unsigned)) \
+    X(cuParamSetf, (CUfunction, int, float)) \
+    X(cuParamSetv, (CUfunction, int, void *, unsigned)) \
+    X(cuLaunch, (CUfunction)) \
+    X(cuLaunchGrid, (CUfunction, int, int)) \
+    X(cuLaunchGridAsync, (CUfunction, int, int, CUstream))
+
+#define CODE_FIELD(name, parameters) CUresult(*name) parameters;
+static struct { CODE_FUNCTIONS(CODE_FIELD) } code;
+
+static void open_code(void) {
+    open_door("dlsym");
+    void *library = found(dlopen("libcuda.so.1", RTLD_NOW), "libcuda.so.1");
+#define TAKE_CODE(name, parameters) code.name = found(dlsym(library, #name), #name);
+    CODE_FUNCTIONS(TAKE_CODE)
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* host WAY PLUGIN DOOR ROUNDS OWN: opens PLUGIN in a way and lets it work; before that it works itself, OWN rounds.
+ *
+ *   plain       dlopen
+ *   deep        dlopen with RTLD_DEEPBIND
+ *   namespace   dlmopen into a new namespace
+ *   twice       dlmopen into two new namespaces, one after the other
+ */
+#include "cuda_min.h"
+
+static void run(void *plugin, const char *door, unsigned rounds) {
+    int (*plugin_run)(const char *, unsigned) = NULL;
+    if (plugin == NULL) {
+        fprintf(stderr, "host: %s\n", dlerror());
+        exit(NOT_CUDA);
+    }
+    *(void **)&plugin_run = dlsym(plugin, "plugin_run");
+    if (plugin_run(door, rounds) != 0) exit(WRONG_RESULT);
+}
+
+static void work_here(unsigned rounds) {
+    struct work work;
+    open_door("dlsym");
+    work_open(&work, PLAIN_IMAGE);
+    for (unsigned round = 0; round < rounds; round++) work_launch(&work, NULL);
+    work_check(&work);
+    say_asked();
+}
+
+int main(int argc, char **argv) {
+    if (argc != 6) return 2;
+    const char *way = argv[1], *path = argv[2], *door = argv[3];
+    unsigned rounds = (unsigned)atoi(argv[4]), own = (unsigned)atoi(argv[5]);
+    if (own > 0) work_here(own);
+    if (strcmp(way, "plain") == 0) run(dlopen(path, RTLD_NOW), door, rounds);
+    if (strcmp(way, "deep") == 0) run(dlopen(path, RTLD_NOW | RTLD_DEEPBIND), door, rounds);
+    if (strcmp(way, "namespace") == 0 || strcmp(way, "twice") == 0) run(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), door, rounds);
+    if (strcmp(way, "twice") == 0) run(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), door, rounds);
+    return 6;
+}

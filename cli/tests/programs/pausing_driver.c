@@ -1,0 +1,26 @@
+/* A driver of four functions that waits, in cuCtxSynchronize, as only a signal or a cancellation ends. */
+#include <unistd.h>
+
+int cuInit(unsigned flags) {
+    (void)flags;
+    return 0;
+}
+
+int cuDeviceGet(int *device, int ordinal) {
+    *device = ordinal;
+    return 0;
+}
+
+int cuCtxCreate_v2(void **context, unsigned flags, int device) {
+    (void)flags, (void)device;
+    *context = (void *)0x1000;
+    return 0;
+}
+
+/* In `said` a byte arrives when somebody waits here. */
+int said[2] = {-1, -1};
+
+int cuCtxSynchronize(void) {
+    if (write(said[1], "w", 1) != 1) return 999;
+    for (;;) pause();
+}
