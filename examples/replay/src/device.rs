@@ -23,6 +23,8 @@ const CHECKS_PER_ROUND: u64 = 1000;
 pub(crate) struct Replayed {
     /// Latency of each request, ns.
     pub(crate) latencies_ns: Vec<u64>,
+    /// When each should have begun, ns of the clock.
+    pub(crate) arrived_ns: Vec<u64>,
     /// From the start to the last completion, ns.
     pub(crate) elapsed_ns: u64,
     /// Kernel launches that returned success.
@@ -149,9 +151,15 @@ impl Device {
     }
 
     /// What was done so far, with the latencies that the caller measured.
-    pub(crate) fn replayed(&self, latencies_ns: Vec<u64>, elapsed_ns: u64) -> Replayed {
+    pub(crate) fn replayed(
+        &self,
+        latencies_ns: Vec<u64>,
+        arrived_ns: Vec<u64>,
+        elapsed_ns: u64,
+    ) -> Replayed {
         Replayed {
             latencies_ns,
+            arrived_ns,
             elapsed_ns,
             launches: self.launches,
             copied_h2d_bytes: self.copied_h2d_bytes,

@@ -99,7 +99,7 @@ fn replay(options: &Options) -> Result<()> {
 /// The loop: one request at a time, each from its arrival to its synchronisation.
 fn run(trace: &Trace, arrivals: &Arrivals, clock: Clock, device: &mut Device) -> Result<Replayed> {
     let start_ns = clock.now_ns();
-    let mut latencies_ns = Vec::new();
+    let (mut latencies_ns, mut arrived_ns) = (Vec::new(), Vec::new());
     let mut end_ns = start_ns;
     while let Some(arrival_ns) = arrivals.next_ns(latencies_ns.len(), start_ns, end_ns) {
         while clock.now_ns() < arrival_ns {
@@ -110,6 +110,7 @@ fn run(trace: &Trace, arrivals: &Arrivals, clock: Clock, device: &mut Device) ->
             .with_context(|| format!("request {} failed", latencies_ns.len()))?;
         end_ns = clock.now_ns();
         latencies_ns.push(end_ns - arrival_ns);
+        arrived_ns.push(arrival_ns);
     }
-    Ok(device.replayed(latencies_ns, end_ns - start_ns))
+    Ok(device.replayed(latencies_ns, arrived_ns, end_ns - start_ns))
 }

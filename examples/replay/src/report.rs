@@ -23,6 +23,8 @@ pub(crate) struct Report {
     mean_ms: Option<f64>,
     /// Latency of each request in order, ms.
     latencies_ms: Vec<f64>,
+    /// When each request should have begun, ns of the clock.
+    arrived_ns: Vec<u64>,
     /// Requests per power-of-two bin: `[below_ms, count]`.
     histogram: Vec<(f64, usize)>,
     launches: u64,
@@ -52,6 +54,7 @@ impl Report {
             mean_ms: (requests > 0).then(|| latencies_ms.iter().sum::<f64>() / requests as f64),
             histogram: histogram(&sorted),
             latencies_ms,
+            arrived_ns: replayed.arrived_ns,
             launches: replayed.launches,
             copied_h2d_bytes: replayed.copied_h2d_bytes,
             copied_d2h_bytes: replayed.copied_d2h_bytes,
