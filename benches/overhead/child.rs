@@ -29,6 +29,11 @@ const ALLOCATION_BYTES: usize = 512;
 pub(crate) enum Task {
     /// Measures calls through libc's own `dlsym` against calls through a door of Pillion.
     Measure(Measure),
+    /// Tells how long it took to begin.
+    Begin {
+        /// Its kernel.
+        kernel: String,
+    },
     /// Is there.
     Attend {
         /// Its kernel.
@@ -81,6 +86,17 @@ pub(crate) struct Outcome {
 pub(crate) fn run(task: &str) -> anyhow::Result<()> {
     match serde_json::from_str(task)? {
         Task::Measure(measure) => run_measure(&measure),
+        Task::Begin { kernel } => {
+            let clock = Clock::monotonic();
+            let begun_ns = clock.now_ns();
+            prepare(&module_image(), &kernel, true)?;
+            let took_ns = clock.now_ns() - begun_ns;
+            println!("ready");
+            io::stdin().lock().read_line(&mut String::new())?;
+            println!("{took_ns}");
+            wait_for_end();
+            Ok(())
+        }
         Task::Attend { kernel } => {
             prepare(&module_image(), &kernel, true)?;
             println!("ready");

@@ -7,6 +7,7 @@
 //! | part | measures | module |
 //! |---|---|---|
 //! | launch | `cuLaunchKernel` and `cuMemAlloc` in each state a process can be in | [`launch`] |
+//! | attach | becoming a client of a daemon | [`attach`] |
 //! | preload | starting `/bin/true` with the library preloaded | [`preload`] |
 //! | daemon | what `pilliond` costs without clients | [`idle`] |
 //! | ring | the push and the charge alone | [`ring`] |
@@ -16,6 +17,8 @@
 //! [`launch::check`].
 
 mod artifacts;
+#[forbid(unsafe_code)]
+mod attach;
 mod child;
 mod driver;
 #[forbid(unsafe_code)]
@@ -84,6 +87,7 @@ enum Part {
     Preload,
     Daemon,
     Ring,
+    Attach,
 }
 
 fn main() -> ExitCode {
@@ -125,6 +129,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     }
     if is_wanted(Part::Preload) {
         rows.extend(preload::measure(&artifacts, quick)?);
+    }
+    if is_wanted(Part::Attach) {
+        rows.extend(attach::measure(&artifacts, quick)?);
     }
     if is_wanted(Part::Daemon) {
         rows.extend(idle::measure(&artifacts, quick)?);

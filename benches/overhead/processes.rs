@@ -173,8 +173,8 @@ pub(crate) struct Preloaded {
 
 /// How a program is preloaded.
 pub(crate) struct Preload<'a> {
-    /// `libpillion.so`.
-    pub(crate) library: &'a Path,
+    /// `libpillion.so`; none for a control.
+    pub(crate) library: Option<&'a Path>,
     /// For `PILLION_CLASS`.
     pub(crate) class: &'static str,
     /// For `PILLION_JOB`.
@@ -197,7 +197,6 @@ impl Preloaded {
             .arg(serde_json::to_string(task)?)
             .env_clear()
             .env("LD_LIBRARY_PATH", artifacts.driver_folder())
-            .env("LD_PRELOAD", preload.library)
             .env("SOFTGPU_NULL", "1")
             .env("PILLION_SOCKET", site.socket())
             .env("PILLION_PROFILE", site.profile())
@@ -207,6 +206,9 @@ impl Preloaded {
             .env("PILLION_JOB", preload.job)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        if let Some(library) = preload.library {
+            command.env("LD_PRELOAD", library);
+        }
         if preload.is_disabled {
             command.env("PILLION_DISABLE", "1");
         }

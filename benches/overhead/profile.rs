@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use profiler::profile::{ClassRule, Durations};
+use profiler::profile::{ClassRule, Durations, Evidence};
 use profiler::{KernelProfile, Profile, ResourceClass};
 
 /// Blocks in x of every launch; y and z are 1.
@@ -66,6 +66,7 @@ pub(crate) fn module_image() -> String {
 pub(crate) fn write(path: &Path) -> std::io::Result<()> {
     let kernels = ALL.map(|kernel| KernelProfile {
         name: kernel.name.to_owned(),
+        mangled: None,
         grid: [GRID, 1, 1],
         block: [BLOCK, 1, 1],
         shared_bytes: 0,
@@ -79,11 +80,13 @@ pub(crate) fn write(path: &Path) -> std::io::Result<()> {
         sm_needed: 1,
         class: kernel.class,
         class_rule: ClassRule::Given,
+        evidence: Evidence::default(),
     });
     let profile = Profile {
         gpu: "V100-SXM2-16GB".to_owned(),
         sources: vec!["benches".to_owned()],
         kernels: kernels.into(),
+        ..Profile::default()
     };
     std::fs::write(path, profile.write())
 }

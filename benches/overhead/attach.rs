@@ -1,0 +1,112 @@
+//! What it costs a process to become a client: from before `cuInit` until it has a context and has found a kernel.
+//!
+//! Each start of the process under the preload, which attaches to a daemon, has one without the preload beside it, the
+//! control: the same program, the same driver in its null mode. A real driver takes some 100 ms more on both sides.
+
+use anyhow::{Context, ensure};
+use benches::alternate::Samples;
+use benches::report::{Measured, Row, Unit};
+use benches::summary::Comparison;
+use protocol::hello::JobClass;
+
+use crate::artifacts::Artifacts;
+use crate::child::Task;
+use crate::processes::{Daemon, Preload, Preloaded, Site};
+use crate::profile::HIGH_PRIORITY;
+
+/// The goal: at most so much more than without.
+const TARGET_MS: f64 = 3.0;
+/// Starts of each side.
+const STARTS: usize = 300;
+const STARTS_QUICK: usize = 60;
+/// Starts that are taken together to tell how much the difference scatters.
+const BLOCK: usize = 20;
+/// Starts of each side before anything is measured.
+const WARM_UP: usize = 5;
+/// The job's id.
+const JOB: &str = "bench-attach";
+
+/// Measures both classes.
+pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
+    let starts = if quick { STARTS_QUICK } else { STARTS };
+    [
+        ("attach, HP: cuInit to first kernel", JobClass::HighPriority),
+        ("attach, BE: cuInit to first kernel", JobClass::BestEffort),
+    ]
+    .into_iter()
+    .map(|(name, class)| row(artifacts, name, class, starts))
+    .collect()
+}
+
+fn row(artifacts: &Artifacts, name: &str, class: JobClass, starts: usize) -> anyhow::Result<Row> {
+    let site = Site::new()?;
+    let daemon = Daemon::start(artifacts, &site)?;
+    let start = |is_preloaded| start_ms(artifacts, &site, &daemon, class, is_preloaded);
+    let mut samples = Samples {
+        block: BLOCK,
+        ..Samples::default()
+    };
+    for _ in 0..WARM_UP {
+        start(false)?;
+        start(true)?;
+    }
+    for pair in 0..starts {
+        // Each pair in the other order than the one before it.
+        let mut sides = [false, true];
+        sides.rotate_left(pair % 2);
+        for is_preloaded in sides {
+            let took_ms = start(is_preloaded)?;
+            let side = if is_preloaded {
+                &mut samples.with
+            } else {
+                &mut samples.bare
+            };
+            side.push(took_ms);
+        }
+    }
+    let comparison = Comparison::of(&samples);
+    let (bare_min, with_min) = (comparison.bare.min, comparison.with.min);
+    let mut row = Row::new(name, Unit::Ms, Measured::Cost(comparison), Some(TARGET_MS));
+    row.evidence = vec![
+        format!(
+            "{starts} processes of each side; each of the preloaded ones was attached as {}",
+            class.name()
+        ),
+        format!(
+            "best {bare_min:.3} and {with_min:.3} ms, {:.3} more",
+            with_min - bare_min
+        ),
+    ];
+    Ok(row)
+}
+
+/// What one process took, ms.
+fn start_ms(
+    artifacts: &Artifacts,
+    site: &Site,
+    daemon: &Daemon,
+    class: JobClass,
+    is_preloaded: bool,
+) -> anyhow::Result<f64> {
+    let task = Task::Begin {
+        kernel: HIGH_PRIORITY.name.to_owned(),
+    };
+    let preload = Preload {
+        library: is_preloaded.then_some(&*artifacts.library),
+        class: class.name(),
+        job: JOB,
+        is_disabled: false,
+    };
+    let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
+    if is_preloaded {
+        let status = daemon.status()?;
+        let jobs = status["jobs"].as_array().context("no jobs in the status")?;
+        let is_attached = jobs
+            .iter()
+            .any(|job| job["job"] == JOB && job["ended_ns"].is_null());
+        ensure!(is_attached, "a preloaded process did not attach");
+    }
+    let took_ns = child.measure()?;
+    let took_ns = took_ns.as_u64().context("a child that tells its time")?;
+    Ok(took_ns as f64 / 1e6)
+}
