@@ -26,6 +26,7 @@ pub mod orion;
 pub mod profile;
 pub mod quantile;
 pub mod resource_class;
+pub mod settings;
 pub mod shape;
 mod text;
 pub mod trace;

@@ -9,11 +9,11 @@
 
 mod parse;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use policy::{Policy, Sharing};
 use profiler::Place;
+pub use profiler::settings::Fault;
 
 use crate::gpu::Select;
 
@@ -121,27 +121,6 @@ pub enum ConfigError {
     /// Something in the file is wrong; one line each.
     #[error("{}", lines(.0))]
     Invalid(Vec<Fault>),
-}
-
-/// One thing that is wrong in a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Where.
-    pub place: Place,
-    /// What was found there, and what would be right.
-    pub what: String,
-    /// The right value or word nearest to it, if one is near.
-    pub nearest: Option<String>,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)?;
-        match &self.nearest {
-            Some(nearest) => write!(f, "; nearest is {nearest}"),
-            None => Ok(()),
-        }
-    }
 }
 
 fn lines(faults: &[Fault]) -> String {

@@ -1,19 +1,17 @@
 //! Reads a configuration, with the place of everything that is wrong in it.
 //!
-//! The TOML is walked by hand rather than derived, because only so does every fault have the place
-//! of the key or value it speaks of and the nearest right one, and only so are all faults found.
+//! The TOML is walked by hand (`profiler::settings`) rather than derived, because only so does every
+//! fault have the place of the key or value it speaks of and the nearest right one, and only so are
+//! all faults found.
 
-use std::fmt::Display;
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use policy::{OrionParams, Policy, Sharing, TemporalParams};
-use profiler::Place;
-use profiler::nearest::nearest;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use profiler::settings::{self, Fault, Reader, Section};
+use toml::de::DeTable;
 
-use super::{Config, Fault, OnDaemonLoss, SHARING_NAMES};
+use super::{Config, OnDaemonLoss, SHARING_NAMES};
 use crate::gpu::{PciAddress, Select};
 use crate::socket::PATH_BYTES_MAX;
 
@@ -52,70 +50,40 @@ const POLL_US_DEFAULT: u64 = 50;
 const MAX_HOLD_MS_DEFAULT: u64 = 100;
 const UNKNOWN_KERNEL_US_DEFAULT: u64 = 100;
 
-type Value<'i> = Spanned<DeValue<'i>>;
-
 /// The configuration in `text`, or everything that is wrong with it, in the order of the file.
 pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Vec<Fault>> {
-    let document = DeTable::parse(text).map_err(|error| {
-        let offset = error.span().map_or(0, |span| span.start);
-        vec![Fault {
-            place: Place::of_offset(path, text, offset),
-            what: error.message().replace('\n', "; "),
-            nearest: None,
-        }]
-    })?;
-    let mut reader = Reader {
-        path,
-        text,
-        faults: Vec::new(),
-    };
-    let config = reader.config(document.get_ref());
-    let mut faults = reader.faults;
-    faults.sort_by_key(|(offset, _)| *offset);
-    match config {
-        Some(config) if faults.is_empty() => Ok(config),
-        _ => Err(faults.into_iter().map(|(_, fault)| fault).collect()),
+    let document = settings::document(path, text)?;
+    let mut parser = Parser(Reader::new(path, text));
+    let config = parser.config(&document);
+    match (config, parser.0.into_faults()) {
+        (Some(config), faults) if faults.is_empty() => Ok(config),
+        (_, faults) => Err(faults),
     }
 }
 
-/// Collects faults while values are read. Whatever cannot be read is `None` and has a fault.
-struct Reader<'t> {
-    path: &'t Path,
-    text: &'t str,
-    /// With the offset of each in the file.
-    faults: Vec<(usize, Fault)>,
-}
+/// What is particular to a daemon's configuration. Whatever cannot be read is `None` and has a fault.
+struct Parser<'t>(Reader<'t>);
 
-/// A table, if it is there, and where it begins.
-struct Section<'i, 't> {
-    offset: usize,
-    table: Option<&'t DeTable<'i>>,
-}
-
-impl<'i, 't> Section<'i, 't> {
-    fn get(&self, key: &str) -> Option<&'t Value<'i>> {
-        self.table.and_then(|table| table.get(key))
-    }
-}
-
-impl Reader<'_> {
+impl Parser<'_> {
     fn config(&mut self, document: &DeTable<'_>) -> Option<Config> {
-        self.check_keys("the file", document, &TABLES);
-        let gpu = self.section(document, "gpu");
-        let policy = self.section(document, "policy");
-        let socket = self.section(document, "socket");
+        self.0.check_keys("the file", document, &TABLES);
+        let gpu = self.0.section(document, "gpu");
+        let policy = self.0.section(document, "policy");
+        let socket = self.0.section(document, "socket");
         if let Some(table) = gpu.table {
-            self.check_keys("[gpu]", table, &GPU_KEYS);
+            self.0.check_keys("[gpu]", table, &GPU_KEYS);
         }
         if let Some(table) = socket.table {
-            self.check_keys("[socket]", table, &SOCKET_KEYS);
+            self.0.check_keys("[socket]", table, &SOCKET_KEYS);
         }
         let select = self.select(&gpu);
         let sharing = self.sharing(&gpu);
         let rules = self.policy(&policy);
-        let poll_us = self.number(&policy, "poll_us", POLL_US, POLL_US_DEFAULT);
-        let hold_ms = self.number(&policy, "max_hold_ms", MAX_HOLD_MS, MAX_HOLD_MS_DEFAULT);
-        let unknown_us = self.number(
+        let poll_us = self.0.number(&policy, "poll_us", POLL_US, POLL_US_DEFAULT);
+        let hold_ms = self
+            .0
+            .number(&policy, "max_hold_ms", MAX_HOLD_MS, MAX_HOLD_MS_DEFAULT);
+        let unknown_us = self.0.number(
             &policy,
             "unknown_kernel_us",
             UNKNOWN_KERNEL_US,
@@ -146,7 +114,7 @@ impl Reader<'_> {
                 0 => "none of them".to_owned(),
                 _ => given.join(" and "),
             };
-            self.fault(
+            self.0.fault(
                 gpu.offset,
                 format!("[gpu] has {found}; needs exactly one of index, uuid, pci"),
                 Some("index = 0".to_owned()),
@@ -154,19 +122,20 @@ impl Reader<'_> {
             return None;
         };
         if key == "index" {
-            let index = self.number(gpu, key, 0..=INDEX_MAX, 0)?;
+            let index = self.0.number(gpu, key, 0..=INDEX_MAX, 0)?;
             return Some(Select::Index(index as usize));
         }
-        let (span, text) = self.text(gpu, key, "a text")??;
+        let (span, text) = self.0.text(gpu, key, "a text")??;
         if key == "pci" {
             let address = text.parse::<PciAddress>().ok();
             if address.is_none() {
-                self.bad(span, key, "a PCI bus id such as \"0000:01:00.0\"", None);
+                self.0
+                    .bad(span, key, "a PCI bus id such as \"0000:01:00.0\"", None);
             }
             return address.map(Select::Pci);
         }
         if !is_uuid_prefix(text) {
-            self.bad(
+            self.0.bad(
                 span,
                 key,
                 "a UUID as nvidia-smi -L prints it, GPU-… or MIG-…, or its beginning",
@@ -178,9 +147,9 @@ impl Reader<'_> {
     }
 
     fn sharing(&mut self, gpu: &Section<'_, '_>) -> Option<Sharing> {
-        let sharing = self.word(gpu, "sharing", &SHARING_NAMES)?;
+        let sharing = self.0.word(gpu, "sharing", &SHARING_NAMES)?;
         if sharing.is_none() {
-            self.fault(
+            self.0.fault(
                 gpu.offset,
                 "[gpu] has no sharing; needs \"mps\" where jobs run under an MPS server, else \
                  \"timeslice\""
@@ -192,17 +161,24 @@ impl Reader<'_> {
     }
 
     fn policy(&mut self, section: &Section<'_, '_>) -> Option<Policy> {
-        let name = self.word(section, "name", &Policy::NAMES);
+        let name = self.0.word(section, "name", &Policy::NAMES);
         let name = name.map(|index| index.map_or("orion", |index| Policy::NAMES[index]));
         self.check_policy_keys(section, name);
         let defaults = OrionParams::default();
-        let pct = self.percentage(section, "dur_threshold_pct", defaults.dur_threshold_pct);
+        let pct = self
+            .0
+            .percentage(section, "dur_threshold_pct", defaults.dur_threshold_pct);
         let residual_us = defaults.residual_ns_unknown / 1_000;
-        let residual_us = self.number(section, "residual_us", RESIDUAL_US, residual_us);
-        let lease_ms = self.number(section, "lease_ms", LEASE_MS, defaults.lease_ns / 1_000_000);
+        let residual_us = self
+            .0
+            .number(section, "residual_us", RESIDUAL_US, residual_us);
+        let lease_ms = self
+            .0
+            .number(section, "lease_ms", LEASE_MS, defaults.lease_ns / 1_000_000);
         let sm_threshold = match section.get("sm_threshold") {
             None => Some(None),
             Some(_) => self
+                .0
                 .number(section, "sm_threshold", SM_THRESHOLD, 0)
                 .map(|sms| Some(sms as u32)),
         };
@@ -228,7 +204,7 @@ impl Reader<'_> {
     fn check_policy_keys(&mut self, section: &Section<'_, '_>, name: Option<&str>) {
         let Some(table) = section.table else { return };
         let all = [&POLICY_KEYS[..], &THROTTLE_KEYS, &ORION_KEYS].concat();
-        self.check_keys("[policy]", table, &all);
+        self.0.check_keys("[policy]", table, &all);
         let Some(name) = name else { return };
         for (key, value) in table {
             let key: &str = key.get_ref();
@@ -240,7 +216,7 @@ impl Reader<'_> {
                 continue;
             };
             if !users.contains(&name) {
-                self.fault(
+                self.0.fault(
                     value.span().start,
                     format!("{key} is set, but policy {name} does not look at it"),
                     Some(format!("name = \"{}\"", users[0])),
@@ -250,180 +226,24 @@ impl Reader<'_> {
     }
 
     fn on_daemon_loss(&mut self, section: &Section<'_, '_>) -> Option<OnDaemonLoss> {
-        let index = self.word(section, "on_daemon_loss", &OnDaemonLoss::NAMES)?;
+        let index = self
+            .0
+            .word(section, "on_daemon_loss", &OnDaemonLoss::NAMES)?;
         Some([OnDaemonLoss::Run, OnDaemonLoss::Hold][index.unwrap_or(0)])
     }
 
     fn socket_path(&mut self, section: &Section<'_, '_>) -> Option<Option<PathBuf>> {
-        let Some((span, text)) = self.text(section, "path", "an absolute path")? else {
+        let Some((span, text)) = self.0.text(section, "path", "an absolute path")? else {
             return Some(None);
         };
         if !text.starts_with('/') || text.len() > PATH_BYTES_MAX || text.contains('\0') {
             let near = Path::new("/run/pillion").join(text.trim_start_matches('/'));
             let near = (!text.is_empty() && text.len() < 80).then(|| format!("{near:?}"));
             let wanted = format!("an absolute path of at most {PATH_BYTES_MAX} bytes");
-            self.bad(span, "path", &wanted, near);
+            self.0.bad(span, "path", &wanted, near);
             return None;
         }
         Some(Some(text.into()))
-    }
-
-    fn section<'i, 't>(
-        &mut self,
-        document: &'t DeTable<'i>,
-        name: &'static str,
-    ) -> Section<'i, 't> {
-        let value = document.get(name);
-        let table = value.and_then(|value| value.get_ref().as_table());
-        let offset = value.map_or(0, |value| value.span().start);
-        if let Some(value) = value.filter(|_| table.is_none()) {
-            self.bad(value.span(), name, "a table", Some(format!("[{name}]")));
-        }
-        Section { offset, table }
-    }
-
-    fn check_keys(&mut self, inside: &str, table: &DeTable<'_>, known: &[&str]) {
-        for key in table.keys() {
-            let word: &str = key.get_ref();
-            if !known.contains(&word) {
-                self.fault(
-                    key.span().start,
-                    format!(
-                        "unknown key `{word}` in {inside}; keys are {}",
-                        known.join(", ")
-                    ),
-                    nearest(word, known.iter().copied()).map(|key| format!("`{key}`")),
-                );
-            }
-        }
-    }
-
-    /// A whole number within `range`, or `default` where the key is missing.
-    fn number(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        range: RangeInclusive<u64>,
-        default: u64,
-    ) -> Option<u64> {
-        let Some(value) = section.get(key) else {
-            return Some(default);
-        };
-        let (least, most) = (*range.start(), *range.end());
-        let wanted = format!("a whole number from {least} to {most}");
-        let integer = value.get_ref().as_integer();
-        let number = integer
-            .and_then(|integer| i128::from_str_radix(integer.as_str(), integer.radix()).ok())
-            .or_else(|| {
-                // A fraction is refused, but says which number was nearly right.
-                let float: f64 = value.get_ref().as_float()?.as_str().parse().ok()?;
-                (!float.is_nan()).then_some(float.round() as i128)
-            });
-        let near = number.map(|number| number.clamp(least.into(), most.into()));
-        if integer.is_some() && near.is_some() && near == number {
-            return near.map(|number| number as u64);
-        }
-        let near = near.unwrap_or_else(|| default.clamp(least, most).into());
-        self.bad(value.span(), key, &wanted, Some(near.to_string()));
-        None
-    }
-
-    /// A number above 0 and at most 100; whole or with a fraction.
-    fn percentage(&mut self, section: &Section<'_, '_>, key: &str, default: f64) -> Option<f64> {
-        let Some(value) = section.get(key) else {
-            return Some(default);
-        };
-        let text = match value.get_ref() {
-            DeValue::Integer(integer) if integer.radix() == 10 => Some(integer.as_str()),
-            DeValue::Float(float) => Some(float.as_str()),
-            _ => None,
-        };
-        let number: Option<f64> = text.and_then(|text| text.parse().ok());
-        match number {
-            Some(pct) if pct > 0.0 && pct <= 100.0 => number,
-            _ => {
-                let near = if number.is_some_and(|pct| pct > 100.0) {
-                    100.0
-                } else {
-                    default
-                };
-                let wanted = "a number above 0 and at most 100";
-                self.bad(value.span(), key, wanted, Some(near.to_string()));
-                None
-            }
-        }
-    }
-
-    /// One of `words`, as its index; `Some(None)` where the key is missing.
-    fn word(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        words: &[&str],
-    ) -> Option<Option<usize>> {
-        let wanted = format!("one of {}", words.join(", "));
-        let Some((span, text)) = self.text(section, key, &wanted)? else {
-            return Some(None);
-        };
-        let index = words.iter().position(|word| *word == text);
-        if index.is_none() {
-            let near = nearest(text, words.iter().copied())
-                .or_else(|| words.iter().copied().find(|word| word.starts_with(text)))
-                .map(|word| format!("\"{word}\""));
-            self.bad(span, key, &wanted, near);
-            return None;
-        }
-        Some(index)
-    }
-
-    /// A text with its place; `Some(None)` where the key is missing.
-    fn text<'t>(
-        &mut self,
-        section: &Section<'_, 't>,
-        key: &str,
-        wanted: &str,
-    ) -> Option<Option<(Range<usize>, &'t str)>> {
-        let Some(value) = section.get(key) else {
-            return Some(None);
-        };
-        match value.get_ref().as_str() {
-            Some(text) => Some(Some((value.span(), text))),
-            None => {
-                self.bad(value.span(), key, wanted, None);
-                None
-            }
-        }
-    }
-
-    /// The value at `span` is not what `key` takes.
-    fn bad(&mut self, span: Range<usize>, key: &str, wanted: &str, nearest: Option<String>) {
-        let found = self.shown(span.clone());
-        self.fault(
-            span.start,
-            format!("{key} is {found}; must be {wanted}"),
-            nearest,
-        );
-    }
-
-    /// A value as it stands in the file, shortened.
-    fn shown(&self, span: Range<usize>) -> String {
-        const CHARS_MAX: usize = 60;
-        let text = self.text.get(span).unwrap_or("").trim();
-        let line = text.lines().next().unwrap_or("");
-        if line.len() == text.len() && line.chars().count() <= CHARS_MAX {
-            return line.to_owned();
-        }
-        let start: String = line.chars().take(CHARS_MAX).collect();
-        format!("{start}…")
-    }
-
-    fn fault(&mut self, offset: usize, what: impl Display, nearest: Option<String>) {
-        let fault = Fault {
-            place: Place::of_offset(self.path, self.text, offset),
-            what: what.to_string(),
-            nearest,
-        };
-        self.faults.push((offset, fault));
     }
 }
 
