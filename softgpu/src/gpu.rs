@@ -342,6 +342,12 @@ impl Gpu {
         std::mem::take(&mut self.completions)
     }
 
+    /// [`Gpu::advance`] that appends to a buffer of the caller's.
+    pub fn advance_into(&mut self, now_ns: u64, completions: &mut Vec<Completion>) {
+        self.run_until(now_ns);
+        completions.append(&mut self.completions);
+    }
+
     /// When something happens next if nothing is submitted: a completion, or a change inside. Now,
     /// if completions wait to be fetched; `None` if nothing will ever happen.
     pub fn next_event_ns(&self) -> Option<u64> {

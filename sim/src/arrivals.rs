@@ -1,0 +1,351 @@
+//! When requests arrive: closed loop, Poisson, uniform, or read from a file.
+//!
+//! One source for the simulator and for the program that replays traces on the software GPU, so that
+//! equal seeds mean equal arrivals in both, in every phase and under every policy.
+//!
+//! Files ([`Arrivals::read`]): Orion's JSON list of gaps in seconds, a DISB workload (absolute
+//! milliseconds per task), or one absolute time in seconds per line. Times are ns from the start of
+//! the run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use serde::Deserialize;
+
+use crate::error::Error;
+
+/// Longest run, one day: bounds every list of arrivals.
+pub const SECONDS_MAX: f64 = 86_400.0;
+
+/// Most arrivals of one run.
+pub const ARRIVALS_MAX: usize = 10_000_000;
+
+/// When requests arrive.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrivals {
+    /// The next request begins when the last is complete.
+    Closed,
+    /// At random, independent of each other.
+    Poisson {
+        /// Mean rate, requests per second.
+        per_s: f64,
+    },
+    /// At equal distances, the first one at once.
+    Uniform {
+        /// Requests per second.
+        per_s: f64,
+    },
+    /// After these gaps, ns, again from the first after the last.
+    Gaps(Arc<[u64]>),
+    /// At these times after the start, ns, ascending; none after the last.
+    Times(Arc<[u64]>),
+}
+
+impl Arrivals {
+    /// Whether they can be meant, for a run of `duration_ns`.
+    ///
+    /// # Errors
+    /// What is wrong, in words that follow the name of whatever has the arrivals.
+    pub fn check(&self, duration_ns: u64) -> Result<(), String> {
+        let seconds = duration_ns as f64 / 1e9;
+        match self {
+            Self::Closed => Ok(()),
+            Self::Poisson { per_s } | Self::Uniform { per_s } => {
+                // Written so that a NaN is refused too.
+                if *per_s > 0.0 && *per_s * seconds <= ARRIVALS_MAX as f64 {
+                    return Ok(());
+                }
+                Err(format!(
+                    "{per_s} requests per second: expected more than 0 and at most {ARRIVALS_MAX} requests in all"
+                ))
+            }
+            Self::Gaps(gaps) => {
+                let sum_ns: u128 = gaps.iter().map(|&gap| u128::from(gap)).sum();
+                let rounds = u128::from(duration_ns).checked_div(sum_ns);
+                if rounds.is_some_and(|n| (n + 1) * gaps.len() as u128 <= ARRIVALS_MAX as u128) {
+                    return Ok(());
+                }
+                Err(format!(
+                    "{} gaps of {sum_ns} ns in all: expected some time between arrivals, and at most \
+                     {ARRIVALS_MAX} arrivals",
+                    gaps.len()
+                ))
+            }
+            Self::Times(times) if times.len() > ARRIVALS_MAX => {
+                Err(format!("more than {ARRIVALS_MAX} arrivals"))
+            }
+            Self::Times(times) => match times.windows(2).position(|pair| pair[0] > pair[1]) {
+                None => Ok(()),
+                Some(index) => Err(format!(
+                    "arrival {} at {} ns is before the one at {} ns; expected ascending times",
+                    index + 1,
+                    times[index + 1],
+                    times[index]
+                )),
+            },
+        }
+    }
+
+    /// The arrivals before `duration_ns`, one by one. `seed` decides random ones. They must have
+    /// been checked: with a rate of 0 or less there is no end.
+    #[must_use]
+    pub fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
+        Schedule {
+            arrivals: self.clone(),
+            duration_ns,
+            index: 0,
+            last_ns: 0,
+            random: Pcg64::seed_from_u64(seed),
+        }
+    }
+
+    /// Reads a file of arrivals; the kind is told by its first character. `stream` is which of a
+    /// DISB workload's lists, from 0.
+    ///
+    /// # Errors
+    /// [`Error::ArrivalsFile`]: the file cannot be read, or something in it is not as expected.
+    pub fn read(path: &Path, stream: usize) -> Result<Self, Error> {
+        let text = profiler::read_text(path).map_err(|error| Error::ArrivalsFile {
+            path: path.to_owned(),
+            line: None,
+            what: error.to_string(),
+        })?;
+        Self::parse(&text, path, stream)
+    }
+
+    /// What [`Arrivals::read`] does with the file's text. `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Arrivals::read`].
+    pub fn parse(text: &str, path: &Path, stream: usize) -> Result<Self, Error> {
+        let wrong = |(line, what)| Error::ArrivalsFile {
+            path: path.to_owned(),
+            line,
+            what,
+        };
+        let whole = |what: String| wrong((None, what));
+        let arrivals = match text.trim_start().chars().next() {
+            Some('[') => Self::Gaps(to_ns(&gaps(text).map_err(wrong)?).map_err(whole)?),
+            Some('{') => Self::Times(to_ns(&disb(text, stream).map_err(wrong)?).map_err(whole)?),
+            _ => Self::Times(to_ns(&lines(text).map_err(wrong)?).map_err(whole)?),
+        };
+        let is_empty = matches!(&arrivals, Self::Gaps(ns) | Self::Times(ns) if ns.is_empty());
+        if is_empty {
+            return Err(whole("no arrival".to_owned()));
+        }
+        let longest_ns = (SECONDS_MAX * 1e9) as u64;
+        let checked_for_ns = match &arrivals {
+            // Repeated only as often as a run is long, which is checked with the run.
+            Self::Gaps(gaps) => gaps.iter().sum::<u64>().min(longest_ns),
+            _ => longest_ns,
+        };
+        arrivals.check(checked_for_ns).map_err(whole)?;
+        Ok(arrivals)
+    }
+}
+
+/// The arrivals of one run, in order.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    arrivals: Arrivals,
+    duration_ns: u64,
+    index: u64,
+    last_ns: u64,
+    random: Pcg64,
+}
+
+impl Schedule {
+    /// What it is a schedule of.
+    #[must_use]
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
+    /// When the next request arrives, ns after the start; `None` when none is left. `end_ns` is when
+    /// the previous one was complete (0 before the first), which matters to a closed loop only.
+    pub fn next_ns(&mut self, end_ns: u64) -> Option<u64> {
+        let at_ns = match &self.arrivals {
+            Arrivals::Closed => end_ns,
+            Arrivals::Poisson { per_s } => {
+                let uniform: f64 = self.random.random();
+                let gap_ns = (-(1.0 - uniform).ln() / per_s * 1e9) as u64;
+                self.last_ns.saturating_add(gap_ns)
+            }
+            Arrivals::Uniform { per_s } => (self.index as f64 / per_s * 1e9) as u64,
+            Arrivals::Gaps(gaps) => {
+                let place = usize::try_from(self.index % gaps.len() as u64).unwrap_or_default();
+                self.last_ns.saturating_add(gaps[place])
+            }
+            Arrivals::Times(times) => *times.get(usize::try_from(self.index).ok()?)?,
+        };
+        self.index += 1;
+        self.last_ns = at_ns;
+        (at_ns < self.duration_ns).then_some(at_ns)
+    }
+}
+
+/// The seed of the job at `index`: the run's own for the first, so that a run of one random job has
+/// the arrivals of a replay with that seed; else far apart.
+#[must_use]
+pub fn seed_of_job(seed: u64, index: usize) -> u64 {
+    // 2^64 ÷ golden ratio: neighbours do not meet (Knuth, TAOCP 3, 6.4).
+    seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What is wrong with a file, and on which line if that is known.
+type Wrong = (Option<usize>, String);
+
+#[derive(Deserialize)]
+struct DisbWorkload {
+    tasks: Vec<DisbTask>,
+}
+
+#[derive(Deserialize)]
+struct DisbTask {
+    load: DisbLoad,
+}
+
+#[derive(Deserialize)]
+struct DisbLoad {
+    trace: Option<Vec<f64>>,
+}
+
+fn gaps(text: &str) -> Result<Vec<f64>, Wrong> {
+    serde_json::from_str(text).map_err(|error| {
+        let what = format!("expected a JSON list of gaps in seconds: {error}");
+        (Some(error.line()), what)
+    })
+}
+
+fn disb(text: &str, stream: usize) -> Result<Vec<f64>, Wrong> {
+    let workload: DisbWorkload = serde_json::from_str(text).map_err(|error| {
+        let what = format!("not a DISB workload with arrivals: {error}");
+        (Some(error.line()), what)
+    })?;
+    let traces = workload.tasks.into_iter().filter_map(|t| t.load.trace);
+    let mut traces: Vec<_> = traces.collect();
+    if stream >= traces.len() {
+        let count = traces.len();
+        let what = format!("arrivals stream {stream}: the file has {count}, counted from 0");
+        return Err((None, what));
+    }
+    let ms = traces.swap_remove(stream);
+    Ok(ms.iter().map(|ms| ms / 1e3).collect())
+}
+
+fn lines(text: &str) -> Result<Vec<f64>, Wrong> {
+    let numbered = (1..).zip(text.lines().map(str::trim));
+    numbered
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(number, line)| {
+            let seconds = line.parse().ok().filter(|s: &f64| s.is_finite());
+            seconds.ok_or_else(|| {
+                (
+                    Some(number),
+                    format!("{line:?}; expected a time in seconds"),
+                )
+            })
+        })
+        .collect()
+}
+
+fn to_ns(seconds: &[f64]) -> Result<Arc<[u64]>, String> {
+    match seconds.iter().find(|s| !(0.0..=SECONDS_MAX).contains(*s)) {
+        Some(wrong) => Err(format!("{wrong} s; expected 0 to {SECONDS_MAX} s")),
+        None => Ok(seconds.iter().map(|s| (s * 1e9).round() as u64).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(arrivals: &Arrivals, duration_ns: u64, seed: u64) -> Vec<u64> {
+        let mut schedule = arrivals.schedule(duration_ns, seed);
+        std::iter::from_fn(|| schedule.next_ns(0)).collect()
+    }
+
+    fn parse(text: &str, stream: usize) -> Result<Arrivals, String> {
+        Arrivals::parse(text, Path::new("a.txt"), stream).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_arrivals_and_others_do_not() {
+        let at = |seed| all(&Arrivals::Poisson { per_s: 15.0 }, 10_000_000_000, seed);
+        assert_eq!(at(1), at(1));
+        assert_ne!(at(1), at(2));
+        // 150 expected in 10 s, standard deviation 12.2: 5 of them is out of the question.
+        assert!((90..210).contains(&at(1).len()), "{}", at(1).len());
+    }
+
+    #[test]
+    fn uniform_arrivals_are_equally_spaced() {
+        assert_eq!(
+            all(&Arrivals::Uniform { per_s: 4.0 }, 1_000_000_000, 1),
+            [0, 250_000_000, 500_000_000, 750_000_000]
+        );
+    }
+
+    #[test]
+    fn a_closed_loop_ends_with_its_duration() {
+        let mut schedule = Arrivals::Closed.schedule(100, 1);
+        assert_eq!(schedule.next_ns(5), Some(5));
+        assert_eq!(schedule.next_ns(99), Some(99));
+        assert_eq!(schedule.next_ns(100), None);
+    }
+
+    #[test]
+    fn gaps_are_repeated_and_times_are_not() {
+        let gaps = parse("[0.5, 1]", 0).unwrap();
+        assert_eq!(
+            all(&gaps, 3_400_000_000, 1),
+            [500_000_000, 1_500_000_000, 2_000_000_000, 3_000_000_000]
+        );
+        let times = parse("# c\n0.5\n\n1\n", 0).unwrap();
+        assert_eq!(all(&times, 3_400_000_000, 1), [500_000_000, 1_000_000_000]);
+    }
+
+    #[test]
+    fn a_disb_workload_is_absolute_milliseconds_per_task() {
+        let text = r#"{"tasks":[{"load":{"type":"continuous"}},{"load":{"trace":[0,150]}}]}"#;
+        let times = parse(text, 0).unwrap();
+        assert_eq!(all(&times, 1_000_000_000, 1), [0, 150_000_000]);
+        let error = parse(text, 1).unwrap_err();
+        assert_eq!(
+            error,
+            "a.txt: arrivals stream 1: the file has 1, counted from 0"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_named_with_its_line() {
+        let error = |text: &str| parse(text, 0).unwrap_err();
+        assert_eq!(
+            error("0.5\nsoon\n"),
+            "a.txt:2: \"soon\"; expected a time in seconds"
+        );
+        assert_eq!(error("# nothing\n"), "a.txt: no arrival");
+        assert!(error("[0.1,\n\"x\"]").starts_with("a.txt:2: expected a JSON list"));
+        assert!(error("[-0.1]").contains("-0.1 s; expected 0 to 86400 s"));
+        assert!(error("[0, 0]").contains("expected some time between"));
+        assert!(error("2\n1\n").contains("expected ascending times"));
+        assert!(error("nan\n").contains("expected a time in seconds"));
+    }
+
+    #[test]
+    fn rates_that_cannot_be_meant_are_refused() {
+        for per_s in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
+            for arrivals in [Arrivals::Poisson { per_s }, Arrivals::Uniform { per_s }] {
+                assert!(arrivals.check(60_000_000_000).is_err(), "{per_s}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_jobs_seed_is_the_runs() {
+        assert_eq!(seed_of_job(7, 0), 7);
+        assert_ne!(seed_of_job(7, 1), seed_of_job(7, 2));
+    }
+}

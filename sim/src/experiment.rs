@@ -1,0 +1,161 @@
+//! An experiment: a device, jobs, a policy, and how long.
+
+use softgpu::{Config, Device};
+
+use crate::arrivals;
+use crate::error::Error;
+use crate::host::HostModel;
+use crate::job::Job;
+use crate::observer::Observer;
+use crate::outcome::Outcome;
+use crate::program::Program;
+use crate::schedulers::PolicySpec;
+use crate::world::World;
+
+/// Most jobs of an experiment: as many best-effort jobs as one daemon serves.
+pub const JOBS_MAX: usize = policy::JOBS_MAX;
+
+/// Everything that decides a run. Equal experiments have equal outcomes.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The device that is modelled.
+    pub device: Device,
+    /// How it is shared and scheduled. A policy that puts all jobs into one process makes its
+    /// sharing meaningless.
+    pub gpu: Config,
+    /// The jobs; at most [`JOBS_MAX`].
+    pub jobs: Vec<Job>,
+    /// Who decides what goes when.
+    pub policy: PolicySpec,
+    /// Decides everything random: the arrivals.
+    pub seed: u64,
+    /// For so long requests arrive, and closed loops begin new ones.
+    pub duration_ns: u64,
+    /// The host's times.
+    pub host: HostModel,
+    /// The first so many requests of each job are left out of its latencies (Orion's harness drops
+    /// ten).
+    pub warmup_requests: u32,
+}
+
+impl Experiment {
+    /// Whether it can be run.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), Error> {
+        self.programs().map(drop)
+    }
+
+    /// Runs all jobs together under the policy.
+    ///
+    /// # Errors
+    /// As [`Experiment::check`].
+    pub fn run<O: Observer + ?Sized>(&self, observer: &mut O) -> Result<Outcome, Error> {
+        let programs = self.programs()?;
+        let jobs: Vec<usize> = (0..self.jobs.len()).collect();
+        let scheduler = self.policy.build(self)?;
+        Ok(World::new(self, &jobs, programs, scheduler, observer).run())
+    }
+
+    /// Runs the job at index `job` alone, with the arrivals that it has in [`Experiment::run`] and
+    /// nobody to schedule it: what it gets from the device without the others.
+    ///
+    /// # Errors
+    /// As [`Experiment::check`].
+    ///
+    /// # Panics
+    /// When there is no such job: a bug of the caller.
+    pub fn run_solo<O: Observer + ?Sized>(
+        &self,
+        job: usize,
+        observer: &mut O,
+    ) -> Result<Outcome, Error> {
+        let mut programs = self.programs()?;
+        let program = programs.swap_remove(job);
+        let scheduler = PolicySpec::Mps.build(self)?;
+        Ok(World::new(self, &[job], vec![program], scheduler, observer).run())
+    }
+
+    /// The seed of the arrivals of the job at index `job`.
+    #[must_use]
+    pub fn seed_of(&self, job: usize) -> u64 {
+        arrivals::seed_of_job(self.seed, job)
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, Error> {
+        self.check_numbers()?;
+        let programs = self.jobs.iter().map(|job| Program::new(job, &self.device));
+        let programs = programs.collect::<Result<_, _>>()?;
+        self.check_memory()?;
+        Ok(programs)
+    }
+
+    fn check_numbers(&self) -> Result<(), Error> {
+        if self.jobs.is_empty() {
+            return Err(Error::NoJobs);
+        }
+        if self.jobs.len() > JOBS_MAX {
+            return Err(Error::TooManyJobs {
+                count: self.jobs.len(),
+                max: JOBS_MAX,
+            });
+        }
+        if !(1..=DURATION_NS_MAX).contains(&self.duration_ns) {
+            return Err(Error::Duration {
+                ns: self.duration_ns,
+            });
+        }
+        self.check_device()?;
+        self.host.check()?;
+        for job in &self.jobs {
+            job.arrivals
+                .check(self.duration_ns)
+                .map_err(|what| Error::Arrivals {
+                    job: job.name.clone(),
+                    what,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn check_device(&self) -> Result<(), Error> {
+        let device = &self.device;
+        let limits = [
+            (u64::from(device.sms), "sms"),
+            (u64::from(device.threads_per_sm), "threads_per_sm"),
+            (u64::from(device.blocks_per_sm), "blocks_per_sm"),
+            (u64::from(device.registers_per_sm), "registers_per_sm"),
+            (u64::from(device.bandwidth_gb_s), "bandwidth_gb_s"),
+        ];
+        match limits.into_iter().find(|&(value, _)| value == 0) {
+            None => Ok(()),
+            Some((_, limit)) => Err(Error::Device {
+                device: device.name.clone(),
+                limit,
+            }),
+        }
+    }
+
+    fn check_memory(&self) -> Result<(), Error> {
+        let known = || {
+            self.jobs
+                .iter()
+                .filter_map(|job| Some((job, job.memory_bytes?)))
+        };
+        let needed = known().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(bytes));
+        if needed <= self.device.memory_bytes {
+            return Ok(());
+        }
+        let each = known().map(|(job, bytes)| format!("{} {bytes}", job.name));
+        Err(Error::Memory {
+            needed,
+            available: self.device.memory_bytes,
+            device: self.device.name.clone(),
+            each: each.collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+/// A day.
+const DURATION_NS_MAX: u64 = 86_400_000_000_000;

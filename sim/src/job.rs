@@ -1,0 +1,78 @@
+//! A job of an experiment: what it launches, when, and what it is to the policy.
+
+use std::sync::Arc;
+
+use profiler::Trace;
+
+use crate::arrivals::Arrivals;
+
+/// The two classes of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum JobClass {
+    /// It drives: its latency is what is protected.
+    HighPriority,
+    /// It rides along.
+    BestEffort,
+}
+
+/// What a request of the job is. Decides nothing in the engine; policies that treat a training
+/// high-priority job otherwise (Orion's search for `SM_THRESHOLD`) and tables look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobKind {
+    /// A request is one inference batch.
+    Inference,
+    /// A request is one training iteration.
+    Training,
+}
+
+/// Bytes that cross the bus with each request: the input before its first launch, the output after
+/// its last one. Traces do not say; none is the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// Copied to the device, bytes.
+    pub to_device_bytes: u64,
+    /// Copied back, bytes.
+    pub to_host_bytes: u64,
+}
+
+/// One job: a process with one thread that launches on one stream.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What tables call it. Need not be unique.
+    pub name: String,
+    /// Its class.
+    pub class: JobClass,
+    /// What a request of it is.
+    pub kind: JobKind,
+    /// The launches of one request.
+    pub trace: Arc<Trace>,
+    /// When requests arrive.
+    pub arrivals: Arrivals,
+    /// Device memory that it holds from beginning to end; `None` where that is not known and so
+    /// takes nothing.
+    pub memory_bytes: Option<u64>,
+    /// What crosses the bus.
+    pub copies: Copies,
+}
+
+impl Job {
+    /// A job without copies whose memory is not known.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        class: JobClass,
+        kind: JobKind,
+        trace: Arc<Trace>,
+        arrivals: Arrivals,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            class,
+            kind,
+            trace,
+            arrivals,
+            memory_bytes: None,
+            copies: Copies::default(),
+        }
+    }
+}

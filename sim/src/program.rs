@@ -1,0 +1,145 @@
+//! A job's trace as the engine runs it: kernels resolved for the device once, operations by index.
+
+use policy::{Class, Kernel};
+use profiler::{ResourceClass, Trace, TraceKernel};
+use softgpu::{CopyDirection, Device, KernelShape, Op};
+
+use crate::error::Error;
+use crate::job::Job;
+
+/// One operation of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A launch: index of its kernel in [`Program::kernels`], and its place in the trace.
+    Launch { kernel: u32, place: u32 },
+    /// A copy of the input or of the output.
+    Copy {
+        direction: CopyDirection,
+        bytes: u64,
+    },
+}
+
+/// A kernel as device and policy see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) op: Op,
+    pub(crate) kernel: Kernel,
+}
+
+/// What one request of a job does, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) kernels: Vec<Resolved>,
+    pub(crate) steps: Vec<Step>,
+    /// Launches among the steps.
+    pub(crate) launches: u64,
+}
+
+impl Program {
+    /// The job's program on `device`.
+    ///
+    /// # Errors
+    /// The trace has no launch, names kernels it has not, is another device's, or has a kernel that
+    /// the device cannot run.
+    pub(crate) fn new(job: &Job, device: &Device) -> Result<Self, Error> {
+        let trace = &*job.trace;
+        check_trace(job, device)?;
+        let mut steps = Vec::with_capacity(trace.launches.len() + 2);
+        let copy = |direction, bytes| (bytes > 0).then_some(Step::Copy { direction, bytes });
+        steps.extend(copy(
+            CopyDirection::HostToDevice,
+            job.copies.to_device_bytes,
+        ));
+        steps.extend(
+            (0..)
+                .zip(&trace.launches)
+                .map(|(place, &kernel)| Step::Launch { kernel, place }),
+        );
+        steps.extend(copy(CopyDirection::DeviceToHost, job.copies.to_host_bytes));
+        let kernels = trace.kernels.iter().map(|kernel| Resolved {
+            op: Op::Kernel {
+                shape: shape_of(kernel),
+                priority: None,
+            },
+            kernel: kernel_of(kernel),
+        });
+        Ok(Self {
+            kernels: kernels.collect(),
+            steps,
+            launches: trace.launches.len() as u64,
+        })
+    }
+}
+
+fn check_trace(job: &Job, device: &Device) -> Result<(), Error> {
+    let trace: &Trace = &job.trace;
+    let name = || job.name.clone();
+    if trace.launches.is_empty() {
+        return Err(Error::EmptyTrace { job: name() });
+    }
+    let kernels = trace.kernels.len();
+    let unknown = trace.launches.iter().position(|&k| k as usize >= kernels);
+    if let Some(launch) = unknown {
+        return Err(Error::UnknownKernel {
+            job: name(),
+            launch,
+            kernel: trace.launches[launch],
+            kernels,
+        });
+    }
+    if !trace.device.eq_ignore_ascii_case(&device.name) {
+        return Err(Error::OtherDevice {
+            job: name(),
+            measured: trace.device.clone(),
+            device: device.name.clone(),
+        });
+    }
+    for kernel in &trace.kernels {
+        shape_of(kernel)
+            .check(device)
+            .map_err(|source| Error::Kernel {
+                job: name(),
+                kernel: kernel.name.clone(),
+                device: device.name.clone(),
+                source: Box::new(source),
+            })?;
+    }
+    let ns = trace.duration_ns_sum();
+    if ns > REQUEST_NS_MAX {
+        return Err(Error::RequestTooLong { job: name(), ns });
+    }
+    Ok(())
+}
+
+/// The kernel as the device model takes it.
+pub(crate) fn shape_of(kernel: &TraceKernel) -> KernelShape {
+    let product = |sides: &[u32; 3]| {
+        let sides = sides.iter().map(|&side| u64::from(side));
+        sides.fold(1, u64::saturating_mul)
+    };
+    KernelShape {
+        grid_blocks: product(&kernel.grid),
+        threads_per_block: u32::try_from(product(&kernel.block)).unwrap_or(u32::MAX),
+        registers_per_thread: kernel.registers,
+        shared_bytes_per_block: kernel.shared_bytes,
+        block_ns: kernel.block_ns,
+        compute_demand: f64::from(kernel.compute_demand),
+        bandwidth_demand: f64::from(kernel.bandwidth_demand),
+    }
+}
+
+/// The kernel as a policy takes it, from a profile that is right.
+fn kernel_of(kernel: &TraceKernel) -> Kernel {
+    Kernel {
+        class: match kernel.class {
+            ResourceClass::Compute => Class::Compute,
+            ResourceClass::Memory => Class::Memory,
+            ResourceClass::Unknown => Class::Unknown,
+        },
+        sm_needed: kernel.sm_needed,
+        expected_ns: kernel.duration_ns.max(1),
+    }
+}
+
+/// A day, as the model's longest block.
+const REQUEST_NS_MAX: u64 = 86_400_000_000_000;

@@ -1,0 +1,136 @@
+//! The one interface between the simulated world and a policy.
+//!
+//! A client's thread makes launches one after the other. Each first stands in the client's *software
+//! queue*, in order; the scheduler says when the one at the head goes to the device ([`Issue`]). The
+//! queue holds [`Scheduler::queue_depth`] launches; a thread that makes the last of them waits in its
+//! call until one has gone. So with depth 1, the default, a launch call returns when its launch has
+//! gone, as in Pillion's library and in Orion's.
+//!
+//! Copies are no scheduler's business: they go as soon as they are at the head.
+//!
+//! The world calls, at each instant at which anything happened: `handle_` for what happened (device
+//! before host), then [`Scheduler::poll`] once. It calls `poll` also at [`Scheduler::next_wake_ns`].
+//! What a scheduler learns late in reality (completions, other processes' launches) it has to delay
+//! itself; the world tells it at once.
+
+use policy::Kernel;
+
+use crate::job::{JobClass, JobKind};
+
+/// A job's place in [`Experiment::jobs`](crate::Experiment::jobs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub usize);
+
+/// One launch of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Whose.
+    pub client: ClientId,
+    /// Its number among the client's launches, from 1 upwards.
+    pub seq: u64,
+    /// The request that it is part of, from 0 upwards.
+    pub request: u64,
+    /// Its place in the trace, from 0.
+    pub place: u32,
+    /// It is the last launch of its request.
+    pub is_last: bool,
+    /// What a profile would say of it.
+    pub kernel: Kernel,
+}
+
+/// How the clients are put on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// All clients are threads of one process: one context, a stream each. Otherwise each client is a
+    /// process with a context of its own, and whether these compute together is
+    /// [`softgpu::Config::sharing`].
+    pub one_context: bool,
+    /// High-priority clients' streams have a greater priority than best-effort ones'. It moves
+    /// blocks only where [`softgpu::Config::block_priority`] is on.
+    pub priorities: bool,
+}
+
+/// What the world lets a scheduler see of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientState {
+    /// Its class.
+    pub class: JobClass,
+    /// What its requests are.
+    pub kind: JobKind,
+    /// The launch at the head of its software queue.
+    pub head: Option<Launch>,
+    /// Launches in its software queue.
+    pub queued: u32,
+    /// Launches that went and are not complete.
+    pub in_flight: u32,
+    /// The sum of their expected durations, ns.
+    pub in_flight_ns: u64,
+    /// A request has begun and its end was not noticed by its thread.
+    pub in_request: bool,
+}
+
+/// What the world lets a scheduler see.
+#[derive(Clone, Copy, Debug)]
+pub struct State<'a> {
+    /// SMs of the device.
+    pub sms: u32,
+    /// By [`ClientId`].
+    pub clients: &'a [ClientState],
+}
+
+/// The launch at the head of a client's queue goes to the device now. To let n launches of one
+/// client go, say it n times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// Whose.
+    pub client: ClientId,
+}
+
+/// A policy as the world drives it; see the module's text.
+pub trait Scheduler {
+    /// How the clients are put on the device. Asked once, before anything happens.
+    fn placement(&self) -> Placement;
+
+    /// Launches that the client's software queue holds; at least 1. Asked once.
+    fn queue_depth(&self, client: ClientId) -> u32 {
+        let _ = client;
+        1
+    }
+
+    /// A client's thread begins a request at `now_ns` that arrived at `arrival_ns`.
+    fn handle_request_start(&mut self, now_ns: u64, client: ClientId, arrival_ns: u64) {
+        let _ = (now_ns, client, arrival_ns);
+    }
+
+    /// A client's thread has noticed that its request is complete (its synchronisation returned).
+    fn handle_request_end(&mut self, now_ns: u64, client: ClientId, arrival_ns: u64) {
+        let _ = (now_ns, client, arrival_ns);
+    }
+
+    /// A client's thread makes a launch; it stands at the end of the client's queue.
+    fn handle_submit(&mut self, now_ns: u64, launch: &Launch) {
+        let _ = (now_ns, launch);
+    }
+
+    /// The device has completed a launch.
+    fn handle_complete(&mut self, now_ns: u64, launch: &Launch) {
+        let _ = (now_ns, launch);
+    }
+
+    /// Appends what goes now to `issues`, which is empty. A client without a launch in its queue
+    /// must not be named more often than it has launches.
+    fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);
+
+    /// When to call [`Scheduler::poll`] even if nothing happens; asked after each poll. Not before
+    /// the time of that poll.
+    fn next_wake_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// The rule that keeps the launch at the head of the client's queue. Asked after a poll that did
+    /// not issue it; a word of the policy, for people.
+    fn rule(&self, client: ClientId) -> &'static str {
+        let _ = client;
+        "held"
+    }
+}

@@ -1,0 +1,88 @@
+//! The policies by name, each behind [`Scheduler`].
+
+mod at_once;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::experiment::Experiment;
+use crate::scheduler::{Placement, Scheduler};
+
+use at_once::AtOnce;
+
+/// A policy and its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicySpec {
+    /// All jobs in one process, a stream each; every launch goes at once.
+    Streams,
+    /// The same, high-priority jobs' streams with the greater priority.
+    StreamPriority,
+    /// A process each; every launch goes at once. Whether they compute together is the experiment's
+    /// sharing.
+    Mps,
+    /// The same, high-priority jobs with the greater priority.
+    MpsPriority,
+}
+
+impl PolicySpec {
+    /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
+    pub const NAMES: [&'static str; 4] = ["streams", "stream-priority", "mps", "mps-priority"];
+
+    /// The name in options and tables.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Streams => "streams",
+            Self::StreamPriority => "stream-priority",
+            Self::Mps => "mps",
+            Self::MpsPriority => "mps-priority",
+        }
+    }
+
+    /// The policy, ready for a run of `experiment`, of whose jobs it may look at everything.
+    ///
+    /// # Errors
+    /// [`Error::Policy`]: its numbers cannot be meant.
+    pub fn build(&self, experiment: &Experiment) -> Result<Box<dyn Scheduler>, Error> {
+        let _ = experiment;
+        let at_once = |one_context, priorities| {
+            Box::new(AtOnce::new(Placement {
+                one_context,
+                priorities,
+            }))
+        };
+        Ok(match self {
+            Self::Streams => at_once(true, false),
+            Self::StreamPriority => at_once(true, true),
+            Self::Mps => at_once(false, false),
+            Self::MpsPriority => at_once(false, true),
+        })
+    }
+}
+
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PolicySpec {
+    type Err = Error;
+
+    /// The policy of that name with default numbers.
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "streams" => Ok(Self::Streams),
+            "stream-priority" => Ok(Self::StreamPriority),
+            "mps" => Ok(Self::Mps),
+            "mps-priority" => Ok(Self::MpsPriority),
+            _ => {
+                let names = Self::NAMES.join(", ");
+                Err(Error::Policy(format!(
+                    "unknown policy `{name}`: policies are {names}"
+                )))
+            }
+        }
+    }
+}

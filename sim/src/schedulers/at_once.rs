@@ -1,0 +1,29 @@
+//! `streams`, `stream-priority`, `mps`, `mps-priority`: every launch goes at once; what differs is
+//! how the clients are put on the device. The baselines without a scheduler.
+
+use crate::scheduler::{ClientId, Issue, Placement, Scheduler, State};
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct AtOnce {
+    placement: Placement,
+}
+
+impl AtOnce {
+    pub(crate) fn new(placement: Placement) -> Self {
+        Self { placement }
+    }
+}
+
+impl Scheduler for AtOnce {
+    fn placement(&self) -> Placement {
+        self.placement
+    }
+
+    fn poll(&mut self, _now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
+        for (index, client) in state.clients.iter().enumerate() {
+            let client_id = ClientId(index);
+            issues.extend((0..client.queued).map(|_| Issue { client: client_id }));
+        }
+    }
+}

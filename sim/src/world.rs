@@ -1,0 +1,556 @@
+//! The loop of a run: the device, the jobs' threads and the scheduler, whoever acts next.
+//!
+//! At each instant: what the device completed, in its order; what goes over to the device after the
+//! launch latency; what threads do, by place of their jobs; then the scheduler is polled and what it
+//! issues goes. Nothing happens between instants.
+//!
+//! A thread's request is: the copy of its input, every launch of its trace in order, the copy of its
+//! output, a synchronisation. Calls are asynchronous; one returns when its launch is in the software
+//! queue and the queue has room for another, and while the driver's queue has room. An open loop's
+//! next request begins when it arrives, or when the one before is complete if that is later; its
+//! latency counts from its arrival all the same.
+//!
+//! The run ends when no job has a request left; requests that arrived before the end of the
+//! experiment's duration are completed. A run that has not ended after twice the duration is given
+//! up: an overloaded open loop would not end soon.
+
+use std::collections::VecDeque;
+
+use softgpu::{Completion, Gpu, Op, StreamId};
+
+use crate::arrivals::Schedule;
+use crate::experiment::Experiment;
+use crate::host::HostModel;
+use crate::job::JobClass;
+use crate::observer::Observer;
+use crate::outcome::{JobOutcome, Outcome, Share};
+use crate::program::{Program, Step};
+use crate::scheduler::{ClientId, ClientState, Issue, Launch, Scheduler, State};
+
+/// A run in progress.
+pub(crate) struct World<'a, O: ?Sized> {
+    gpu: Gpu,
+    sms: u32,
+    host: HostModel,
+    clients: Vec<Client>,
+    /// What the scheduler sees of them.
+    states: Vec<ClientState>,
+    scheduler: Box<dyn Scheduler>,
+    observer: &'a mut O,
+    now_ns: u64,
+    give_up_ns: u64,
+    /// Client by number of its stream.
+    by_stream: Vec<usize>,
+    /// Buffers.
+    completions: Vec<Completion>,
+    issues: Vec<Issue>,
+}
+
+/// A job's thread and its queues. Within a request all positions are indices of steps, with
+/// `done <= head <= made`.
+struct Client {
+    program: Program,
+    schedule: Schedule,
+    stream: StreamId,
+    depth: u32,
+    thread: Thread,
+    /// When the thread acts next; `u64::MAX` while it waits for something else.
+    acts_ns: u64,
+    arrival_ns: u64,
+    /// Steps that the thread has made.
+    made: usize,
+    /// Steps that have left the software queue.
+    head: usize,
+    /// Steps that are complete.
+    done: usize,
+    /// Launches that have left the software queue, over all requests.
+    issued: u64,
+    /// Steps on their way to the device, and when they are there.
+    under_way: VecDeque<(u64, usize)>,
+    hold: Option<Hold>,
+    warmup_left: u32,
+    outcome: JobOutcome,
+}
+
+/// What a job's thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Thread {
+    /// It begins a request when it acts.
+    Resting,
+    /// It makes the next step when it acts.
+    Launching,
+    /// It waits in a call for room in a queue.
+    InCall,
+    /// All steps are made; it waits for their completion.
+    Synchronising,
+    /// They are complete, which it notices when it acts.
+    Noticing,
+    /// No request is left.
+    Ended,
+}
+
+/// The launch at the head of the software queue did not go at once.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    rule: &'static str,
+    since_ns: u64,
+}
+
+impl<'a, O: Observer + ?Sized> World<'a, O> {
+    /// The world of `experiment` with the jobs at the indices `jobs` in it.
+    pub(crate) fn new(
+        experiment: &Experiment,
+        jobs: &[usize],
+        programs: Vec<Program>,
+        scheduler: Box<dyn Scheduler>,
+        observer: &'a mut O,
+    ) -> Self {
+        let mut gpu = Gpu::new(experiment.device.clone(), experiment.gpu);
+        let placement = scheduler.placement();
+        let common = gpu.create_context();
+        let mut clients = Vec::with_capacity(jobs.len());
+        let mut states = Vec::with_capacity(jobs.len());
+        let mut by_stream = Vec::new();
+        for ((place, &index), program) in jobs.iter().enumerate().zip(programs) {
+            let job = &experiment.jobs[index];
+            let context = match placement.one_context {
+                true => common,
+                false => gpu.create_context(),
+            };
+            let priority = match job.class {
+                JobClass::HighPriority if placement.priorities => HIGH_PRIORITY,
+                _ => 0,
+            };
+            let stream = gpu
+                .create_stream(context, priority)
+                .expect("the context was created above");
+            by_stream.resize(stream.0 as usize + 1, usize::MAX);
+            by_stream[stream.0 as usize] = place;
+            let depth = scheduler.queue_depth(ClientId(place)).max(1);
+            clients.push(Client::new(experiment, index, program, stream, depth));
+            states.push(ClientState {
+                class: job.class,
+                kind: job.kind,
+                head: None,
+                queued: 0,
+                in_flight: 0,
+                in_flight_ns: 0,
+                in_request: false,
+            });
+        }
+        Self {
+            gpu,
+            sms: experiment.device.sms,
+            host: experiment.host,
+            clients,
+            states,
+            scheduler,
+            observer,
+            now_ns: 0,
+            give_up_ns: experiment.duration_ns.saturating_mul(2),
+            by_stream,
+            completions: Vec::new(),
+            issues: Vec::new(),
+        }
+    }
+
+    /// Plays it to its end.
+    pub(crate) fn run(mut self) -> Outcome {
+        for client in &mut self.clients {
+            client.rest(0);
+        }
+        while let Some(next_ns) = self.next_ns() {
+            if next_ns > self.give_up_ns {
+                self.now_ns = self.give_up_ns;
+                break;
+            }
+            debug_assert!(next_ns >= self.now_ns, "time does not go back");
+            self.now_ns = next_ns;
+            self.step();
+        }
+        self.finish()
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.gpu.advance(self.now_ns);
+        let elapsed_ns = self.now_ns;
+        let utilisation = Share::new(&self.gpu.utilisation(), self.sms, elapsed_ns);
+        let jobs: Vec<JobOutcome> = self
+            .clients
+            .into_iter()
+            .map(|client| client.finish(elapsed_ns))
+            .collect();
+        Outcome {
+            launches: jobs.iter().map(|job| job.launches).sum(),
+            jobs,
+            elapsed_ns,
+            utilisation,
+        }
+    }
+
+    /// When anything happens next; `None` when all threads have ended.
+    fn next_ns(&self) -> Option<u64> {
+        let mut next_ns = u64::MAX;
+        let mut is_over = true;
+        for client in &self.clients {
+            is_over &= client.thread == Thread::Ended;
+            next_ns = next_ns.min(client.acts_ns);
+            if let Some(&(at_ns, _)) = client.under_way.front() {
+                next_ns = next_ns.min(at_ns);
+            }
+        }
+        if is_over {
+            return None;
+        }
+        if let Some(at_ns) = self.gpu.next_event_ns() {
+            next_ns = next_ns.min(at_ns);
+        }
+        if let Some(at_ns) = self.scheduler.next_wake_ns() {
+            next_ns = next_ns.min(at_ns.max(self.now_ns));
+        }
+        // Nothing at all: a scheduler that holds and never wakes. It is given up, not waited for.
+        Some(next_ns)
+    }
+
+    /// Everything that happens at this instant.
+    fn step(&mut self) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.gpu.advance_into(self.now_ns, &mut completions);
+        for completion in completions.drain(..) {
+            self.handle_completion(&completion);
+        }
+        self.completions = completions;
+        for place in 0..self.clients.len() {
+            self.hand_over(place);
+            if self.clients[place].acts_ns <= self.now_ns {
+                self.act(place);
+            }
+        }
+        self.poll();
+        self.note_holds();
+    }
+
+    fn handle_completion(&mut self, completion: &Completion) {
+        let place = self.by_stream[completion.stream.0 as usize];
+        let client = &mut self.clients[place];
+        let index = client.done;
+        client.done += 1;
+        match client.program.steps[index] {
+            Step::Copy { .. } => self.observer.copy_completed(
+                completion.started_ns,
+                completion.at_ns,
+                ClientId(place),
+                completion.kind,
+            ),
+            Step::Launch { .. } => {
+                client.outcome.launches += 1;
+                let seq = client.outcome.launches;
+                let launch = client.launch(place, index, seq);
+                let state = &mut self.states[place];
+                state.in_flight -= 1;
+                state.in_flight_ns -= launch.kernel.expected_ns;
+                self.scheduler.handle_complete(self.now_ns, &launch);
+                self.observer
+                    .kernel_completed(completion.started_ns, completion.at_ns, &launch);
+            }
+        }
+        self.try_return(place);
+        let client = &mut self.clients[place];
+        if client.thread == Thread::Synchronising && client.done == client.program.steps.len() {
+            client.thread = Thread::Noticing;
+            client.acts_ns = self.now_ns.saturating_add(self.host.notice_ns);
+        }
+    }
+
+    /// What was under way reaches the device.
+    fn hand_over(&mut self, place: usize) {
+        while let Some(&(at_ns, index)) = self.clients[place].under_way.front() {
+            if at_ns > self.now_ns {
+                return;
+            }
+            self.clients[place].under_way.pop_front();
+            self.submit(place, index);
+        }
+    }
+
+    fn act(&mut self, place: usize) {
+        let client = &mut self.clients[place];
+        client.acts_ns = u64::MAX;
+        match client.thread {
+            Thread::Resting => {
+                client.begin();
+                let (arrival_ns, request) = (client.arrival_ns, client.outcome.requests);
+                self.states[place].in_request = true;
+                let id = ClientId(place);
+                self.scheduler
+                    .handle_request_start(self.now_ns, id, arrival_ns);
+                self.observer
+                    .request_started(self.now_ns, id, request, arrival_ns);
+                self.make_step(place);
+            }
+            Thread::Launching => self.make_step(place),
+            Thread::Noticing => {
+                let (arrival_ns, request) = (client.arrival_ns, client.outcome.requests);
+                client.end(self.now_ns);
+                self.states[place].in_request = false;
+                let id = ClientId(place);
+                self.scheduler
+                    .handle_request_end(self.now_ns, id, arrival_ns);
+                self.observer
+                    .request_ended(self.now_ns, id, request, arrival_ns);
+                self.clients[place].rest(self.now_ns);
+            }
+            Thread::InCall | Thread::Synchronising | Thread::Ended => {}
+        }
+    }
+
+    /// The thread makes its next call.
+    fn make_step(&mut self, place: usize) {
+        let client = &mut self.clients[place];
+        let index = client.made;
+        client.made += 1;
+        client.thread = Thread::InCall;
+        if let Step::Launch { .. } = client.program.steps[index] {
+            let state = &mut self.states[place];
+            let seq = client.issued + u64::from(state.queued) + 1;
+            let launch = client.launch(place, index, seq);
+            state.queued += 1;
+            if client.head == index {
+                state.head = Some(launch);
+            }
+            self.scheduler.handle_submit(self.now_ns, &launch);
+        }
+        self.issue_copies(place);
+        self.try_return(place);
+    }
+
+    /// Copies at the head of the software queue go.
+    fn issue_copies(&mut self, place: usize) {
+        while let client = &mut self.clients[place]
+            && client.head < client.made
+            && let Step::Copy { .. } = client.program.steps[client.head]
+        {
+            let index = client.head;
+            client.head += 1;
+            self.send(place, index);
+        }
+    }
+
+    /// If the thread waits in a call that may return now, it does.
+    fn try_return(&mut self, place: usize) {
+        let client = &mut self.clients[place];
+        let on_device = client.head - client.done;
+        if client.thread != Thread::InCall
+            || self.states[place].queued >= client.depth
+            || on_device >= self.host.driver_queue as usize
+        {
+            return;
+        }
+        let steps = client.program.steps.len();
+        if client.made < steps {
+            client.thread = Thread::Launching;
+            client.acts_ns = self.now_ns.saturating_add(self.host.launch_gap_ns);
+        } else if client.done < steps {
+            client.thread = Thread::Synchronising;
+        } else {
+            client.thread = Thread::Noticing;
+            client.acts_ns = self.now_ns.saturating_add(self.host.notice_ns);
+        }
+    }
+
+    fn poll(&mut self) {
+        let state = State {
+            sms: self.sms,
+            clients: &self.states,
+        };
+        let mut issues = std::mem::take(&mut self.issues);
+        self.scheduler.poll(self.now_ns, &state, &mut issues);
+        for issue in issues.drain(..) {
+            self.issue(issue.client.0);
+        }
+        self.issues = issues;
+    }
+
+    /// The launch at the head of the software queue goes.
+    fn issue(&mut self, place: usize) {
+        let state = &mut self.states[place];
+        let launch = state.head.expect("a scheduler issues what is queued");
+        let client = &mut self.clients[place];
+        let index = client.head;
+        client.head += 1;
+        client.issued += 1;
+        state.queued -= 1;
+        state.in_flight += 1;
+        state.in_flight_ns += launch.kernel.expected_ns;
+        state.head = None;
+        if let Some(hold) = client.hold.take() {
+            client.add_held(hold, self.now_ns);
+            self.observer.hold_ended(self.now_ns, &launch);
+        }
+        self.observer.issued(self.now_ns, &launch);
+        self.send(place, index);
+        self.issue_copies(place);
+        let client = &self.clients[place];
+        if self.states[place].queued > 0 {
+            self.states[place].head = Some(client.launch(place, client.head, client.issued + 1));
+        }
+        self.try_return(place);
+    }
+
+    fn send(&mut self, place: usize, index: usize) {
+        match self.host.launch_latency_ns {
+            0 => self.submit(place, index),
+            latency_ns => {
+                let at_ns = self.now_ns.saturating_add(latency_ns);
+                self.clients[place].under_way.push_back((at_ns, index));
+            }
+        }
+    }
+
+    fn submit(&mut self, place: usize, index: usize) {
+        let client = &self.clients[place];
+        let op = match client.program.steps[index] {
+            Step::Launch { kernel, .. } => client.program.kernels[kernel as usize].op.clone(),
+            Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
+        };
+        self.gpu
+            .submit(self.now_ns, client.stream, op)
+            .expect("the stream is open and the kernel was checked against the device");
+    }
+
+    /// Which launches are held, and by which rule.
+    fn note_holds(&mut self) {
+        for (place, client) in self.clients.iter_mut().enumerate() {
+            let Some(launch) = &self.states[place].head else {
+                continue;
+            };
+            let rule = self.scheduler.rule(ClientId(place));
+            match client.hold {
+                Some(hold) if hold.rule == rule => continue,
+                Some(hold) => client.add_held(hold, self.now_ns),
+                None => {
+                    client.outcome.held += 1;
+                    self.observer.hold_started(self.now_ns, launch, rule);
+                }
+            }
+            client.hold = Some(Hold {
+                rule,
+                since_ns: self.now_ns,
+            });
+        }
+    }
+}
+
+impl Client {
+    fn new(
+        experiment: &Experiment,
+        index: usize,
+        program: Program,
+        stream: StreamId,
+        depth: u32,
+    ) -> Self {
+        let job = &experiment.jobs[index];
+        let seed = experiment.seed_of(index);
+        Self {
+            program,
+            schedule: job.arrivals.schedule(experiment.duration_ns, seed),
+            stream,
+            depth,
+            thread: Thread::Ended,
+            acts_ns: u64::MAX,
+            arrival_ns: 0,
+            made: 0,
+            head: 0,
+            done: 0,
+            issued: 0,
+            under_way: VecDeque::new(),
+            hold: None,
+            warmup_left: experiment.warmup_requests,
+            outcome: JobOutcome {
+                index,
+                name: job.name.clone(),
+                class: job.class,
+                kind: job.kind,
+                latencies_ns: Vec::new(),
+                requests: 0,
+                unfinished: 0,
+                last_completion_ns: 0,
+                launches: 0,
+                held: 0,
+                held_ns: Vec::new(),
+            },
+        }
+    }
+
+    /// The thread has nothing to do until its next request arrives.
+    fn rest(&mut self, now_ns: u64) {
+        match self.schedule.next_ns(now_ns) {
+            Some(arrival_ns) => {
+                self.thread = Thread::Resting;
+                self.arrival_ns = arrival_ns;
+                self.acts_ns = arrival_ns.max(now_ns);
+            }
+            None => self.thread = Thread::Ended,
+        }
+    }
+
+    fn begin(&mut self) {
+        (self.made, self.head, self.done) = (0, 0, 0);
+    }
+
+    fn end(&mut self, now_ns: u64) {
+        self.outcome.requests += 1;
+        self.outcome.last_completion_ns = now_ns;
+        match self.warmup_left {
+            0 => self.outcome.latencies_ns.push(now_ns - self.arrival_ns),
+            left => self.warmup_left = left - 1,
+        }
+    }
+
+    /// The launch that is step `index` of the current request.
+    fn launch(&self, place: usize, index: usize, seq: u64) -> Launch {
+        let Step::Launch {
+            kernel,
+            place: in_trace,
+        } = self.program.steps[index]
+        else {
+            unreachable!("copies are not launches");
+        };
+        Launch {
+            client: ClientId(place),
+            seq,
+            request: self.outcome.requests,
+            place: in_trace,
+            is_last: u64::from(in_trace) + 1 == self.program.launches,
+            kernel: self.program.kernels[kernel as usize].kernel,
+        }
+    }
+
+    fn add_held(&mut self, hold: Hold, now_ns: u64) {
+        let held_ns = now_ns - hold.since_ns;
+        let sums = &mut self.outcome.held_ns;
+        match sums.iter_mut().find(|(rule, _)| *rule == hold.rule) {
+            Some((_, sum_ns)) => *sum_ns += held_ns,
+            None => sums.push((hold.rule, held_ns)),
+        }
+    }
+
+    fn finish(mut self, elapsed_ns: u64) -> JobOutcome {
+        if let Some(hold) = self.hold.take() {
+            self.add_held(hold, elapsed_ns);
+        }
+        if self.thread != Thread::Ended {
+            // The one that is under way or late, and all that arrived behind it.
+            self.outcome.unfinished = 1;
+            if !matches!(self.schedule.arrivals(), crate::Arrivals::Closed) {
+                while self.schedule.next_ns(elapsed_ns).is_some() {
+                    self.outcome.unfinished += 1;
+                }
+            }
+        }
+        self.outcome
+    }
+}
+
+/// Of high-priority streams, as CUDA numbers them: lower goes first, 0 is the default.
+const HIGH_PRIORITY: i32 = -1;
