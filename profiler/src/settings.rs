@@ -30,7 +30,7 @@ pub struct Fault {
     pub nearest: Option<String>,
 }
 
-impl fmt::Display for Fault {
+impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.what)?;
         match &self.nearest {
