@@ -1,6 +1,7 @@
 //! The policies by name, each behind [`Scheduler`].
 
 mod at_once;
+mod leased;
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +11,8 @@ use crate::experiment::Experiment;
 use crate::scheduler::{Placement, Scheduler};
 
 use at_once::AtOnce;
+use leased::Leased;
+use policy::Policy;
 
 /// A policy and its numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,11 +26,21 @@ pub enum PolicySpec {
     Mps,
     /// The same, high-priority jobs with the greater priority.
     MpsPriority,
+    /// A policy that the daemon ships, with the daemon's and the library's delays.
+    Shipped(Policy),
 }
 
 impl PolicySpec {
     /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 4] = ["streams", "stream-priority", "mps", "mps-priority"];
+    pub const NAMES: [&'static str; 7] = [
+        "none",
+        "temporal",
+        "streams",
+        "stream-priority",
+        "mps",
+        "mps-priority",
+        "orion",
+    ];
 
     /// The name in options and tables.
     #[must_use]
@@ -37,6 +50,7 @@ impl PolicySpec {
             Self::StreamPriority => "stream-priority",
             Self::Mps => "mps",
             Self::MpsPriority => "mps-priority",
+            Self::Shipped(policy) => policy.name(),
         }
     }
 
@@ -45,8 +59,7 @@ impl PolicySpec {
     /// # Errors
     /// [`Error::Policy`]: its numbers cannot be meant.
     pub fn build(&self, experiment: &Experiment) -> Result<Box<dyn Scheduler>, Error> {
-        let _ = experiment;
-        let at_once = |one_context, priorities| {
+        let at_once = |one_context, priorities| -> Box<dyn Scheduler> {
             Box::new(AtOnce::new(Placement {
                 one_context,
                 priorities,
@@ -57,6 +70,12 @@ impl PolicySpec {
             Self::StreamPriority => at_once(true, true),
             Self::Mps => at_once(false, false),
             Self::MpsPriority => at_once(false, true),
+            Self::Shipped(policy) => {
+                policy
+                    .validate()
+                    .map_err(|error| Error::Policy(error.to_string()))?;
+                Box::new(Leased::new(*policy, None, experiment))
+            }
         })
     }
 }
@@ -77,6 +96,10 @@ impl FromStr for PolicySpec {
             "stream-priority" => Ok(Self::StreamPriority),
             "mps" => Ok(Self::Mps),
             "mps-priority" => Ok(Self::MpsPriority),
+            _ if Self::NAMES.contains(&name) => name
+                .parse()
+                .map(Self::Shipped)
+                .map_err(|error: policy::PolicyError| Error::Policy(error.to_string())),
             _ => {
                 let names = Self::NAMES.join(", ");
                 Err(Error::Policy(format!(

@@ -1,0 +1,606 @@
+//! The policies that the daemon ships, behind what daemon and library do with them.
+//!
+//! Decisions are [`policy::Gate`]'s and [`policy::admits`]'s, the very code of `pilliond` and of the
+//! launch path. This file is the rest, as times and orders of events:
+//!
+//! - **High-priority launches** go at once. Each is a record for the daemon, and voids all leases
+//!   made before it (the epoch).
+//! - **Best-effort launches** go if the job's lease admits them; they are charged. One that may not
+//!   go rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes all
+//!   the same.
+//! - **The daemon** looks every `poll_ns` while best-effort work waits or is in flight, every
+//!   `idle_poll_ns` otherwise, and `wake_ns` after it is rung. It reads the records and the sums,
+//!   asks the gate, publishes what has changed, and wakes who waits.
+//! - **Completions** are seen late. A synchronisation that returns tells all of its client. A
+//!   best-effort client's helper thread records an event behind what is in flight and asks for it
+//!   every `helper_poll_ns`, then records the next one. A high-priority client's helper does the
+//!   same, but only while the daemon asks it to: best-effort work waits, and the client is busy and
+//!   has told nothing for [`QUIET_NS`].
+//!
+//! Not here, because nothing in a simulated run calls for it: jobs that lie or stall, daemons that
+//! die, records that are lost, threads that race. A launch and its check are one instant, so nothing
+//! slips.
+//!
+//! The helper's looks that find nothing change nothing, so only those that find something are
+//! events: the first on its raster at which its event is complete.
+
+use std::collections::VecDeque;
+
+use policy::{
+    ClassSet, Gate, HpTimeline, HpView, JobId, JobView, Lease, Limit, Policy, Sharing, Snapshot,
+    admits,
+};
+
+use crate::experiment::Experiment;
+use crate::host::HostModel;
+use crate::job::JobClass;
+use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
+
+/// Daemon and libraries around a gate.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    gate: Gate,
+    host: HostModel,
+    sharing: Sharing,
+    sms: u32,
+    /// The high-priority latency that the daemon is told; it learns it where it is not.
+    known_latency_ns: Option<u64>,
+    clients: Vec<Client>,
+    /// Counts the bumps by high-priority launches; 0 is none's.
+    epoch: u64,
+    /// What live leases name; 0: there are none.
+    live_epoch: u64,
+    /// When the daemon looks next.
+    look_ns: u64,
+    /// Buffers of a look.
+    views: Vec<JobView>,
+}
+
+#[derive(Debug)]
+enum Client {
+    HighPriority(Box<Feed>),
+    BestEffort(Box<Lessee>),
+}
+
+/// A high-priority client as the daemon hears of it.
+#[derive(Debug)]
+struct Feed {
+    timeline: HpTimeline,
+    /// What it pushed and the daemon has not read.
+    records: Vec<Record>,
+    /// When the daemon last read a record of it.
+    heard_ns: u64,
+    /// When it was last asked, while it is asked.
+    asked_ns: Option<u64>,
+    helper: Helper,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Record {
+    Launch(policy::Launch),
+    Complete(u64),
+}
+
+/// A best-effort client: its sums, its lease, its thread at the gate.
+#[derive(Debug)]
+struct Lessee {
+    /// Number and cost of launches that went and were not seen complete.
+    in_flight: VecDeque<(u64, u64)>,
+    charged_ns: u64,
+    completed_ns: u64,
+    helper: Helper,
+    /// As the daemon last read it.
+    view: JobView,
+    limit: Limit,
+    /// What the policy grants as of the last look, and up to which sum.
+    granted: Terms,
+    published: Terms,
+    wait: Option<Wait>,
+    /// A launch was made and not tried yet.
+    is_fresh: bool,
+}
+
+/// A lease with its budget as the sum that charges may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Terms {
+    lease: Lease,
+    limit_total_ns: u64,
+}
+
+/// A thread at the gate.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// When it goes without a lease.
+    end_ns: u64,
+    /// When it runs again because it was woken.
+    retry_ns: u64,
+}
+
+/// A client's helper thread on its one stream.
+#[derive(Debug)]
+struct Helper {
+    /// Launches that the device has completed.
+    done: u64,
+    /// Launches that went.
+    issued: u64,
+    /// Launches that were seen complete.
+    seen: u64,
+    /// The number behind which its event stands.
+    event: Option<u64>,
+    looked_ns: u64,
+    /// When it next looks and may find something.
+    look_ns: u64,
+}
+
+impl Leased {
+    /// The daemon of `experiment`'s device under `policy`. `known_latency_ns` is the high-priority
+    /// latency if it was profiled beforehand, as Orion does.
+    pub(crate) fn new(
+        policy: Policy,
+        known_latency_ns: Option<u64>,
+        experiment: &Experiment,
+    ) -> Self {
+        let clients = experiment.jobs.iter().enumerate();
+        let clients = clients.map(|(index, job)| match job.class {
+            JobClass::HighPriority => Client::HighPriority(Box::new(Feed::new())),
+            JobClass::BestEffort => Client::BestEffort(Box::new(Lessee::new(index))),
+        });
+        Self {
+            gate: Gate::new(policy),
+            host: experiment.host,
+            sharing: match experiment.gpu.sharing {
+                softgpu::Sharing::Mps => Sharing::Mps,
+                softgpu::Sharing::TimeSlice => Sharing::TimeSlice,
+            },
+            sms: experiment.device.sms,
+            known_latency_ns,
+            clients: clients.collect(),
+            epoch: 1,
+            live_epoch: 0,
+            look_ns: 0,
+            views: Vec::new(),
+        }
+    }
+
+    /// Somebody rings the daemon.
+    fn ring(&mut self, now_ns: u64) {
+        self.look_ns = self.look_ns.min(now_ns + self.host.wake_ns);
+    }
+
+    /// The daemon looks, decides and publishes.
+    fn look(&mut self, now_ns: u64) {
+        let mut hp = HpView::ABSENT;
+        for client in &mut self.clients {
+            match client {
+                Client::HighPriority(feed) => {
+                    feed.drain(now_ns);
+                    hp = HpView::merge([hp, feed.timeline.poll_view(now_ns)]);
+                }
+                Client::BestEffort(lessee) => lessee.read(),
+            }
+        }
+        if hp.present && self.known_latency_ns.is_some() {
+            hp.latency_ns = self.known_latency_ns;
+            hp.learning = false;
+        }
+        self.views.clear();
+        let lessees = self.clients.iter().filter_map(Client::lessee);
+        self.views.extend(lessees.map(|lessee| lessee.view));
+        let snapshot = Snapshot {
+            now_ns,
+            sharing: self.sharing,
+            sms: self.sms,
+            epoch: self.epoch,
+            hp,
+            be: &self.views,
+        };
+        self.gate.handle_snapshot(&snapshot);
+        let (mut is_active, mut someone_waits) = (false, false);
+        let lessees = self.clients.iter_mut().filter_map(Client::lessee_mut);
+        for (place, lessee) in lessees.enumerate() {
+            let (lease, limit) = self.gate.gate_with_limit(&snapshot, place);
+            lessee.grant(lease, limit);
+            if lessee.publish(now_ns, self.host.wake_ns) {
+                self.live_epoch = self.epoch;
+            }
+            is_active |= lessee.view.waiting || !lessee.view.drained;
+            someone_waits |= lessee.view.waiting;
+        }
+        for client in &mut self.clients {
+            if let Client::HighPriority(feed) = client {
+                feed.ask(now_ns, someone_waits, self.host.wake_ns);
+            }
+        }
+        let pause_ns = match is_active {
+            true => self.host.poll_ns,
+            false => self.host.idle_poll_ns,
+        };
+        self.look_ns = now_ns + pause_ns;
+    }
+
+    /// Helpers whose time has come look.
+    fn poll_helpers(&mut self, now_ns: u64) {
+        let pause_ns = self.host.helper_poll_ns;
+        let mut is_rung = false;
+        for client in &mut self.clients {
+            match client {
+                Client::HighPriority(feed) if feed.helper.look_ns <= now_ns => {
+                    let is_asked = feed.asked_ns.is_some();
+                    let seen = feed.helper.look(now_ns, pause_ns, is_asked);
+                    feed.records.extend(seen.map(Record::Complete));
+                }
+                Client::BestEffort(lessee) if lessee.helper.look_ns <= now_ns => {
+                    if let Some(seq) = lessee.helper.look(now_ns, pause_ns, true) {
+                        is_rung |= lessee.complete(seq);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if is_rung {
+            self.ring(now_ns);
+        }
+    }
+
+    /// Best-effort threads try, those that have made a launch and those that were woken.
+    fn try_waiting(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
+        let mut is_rung = false;
+        for (index, client) in self.clients.iter_mut().enumerate() {
+            let Client::BestEffort(lessee) = client else {
+                continue;
+            };
+            let Some(launch) = state.clients[index].head.filter(|_| lessee.is_due(now_ns)) else {
+                continue;
+            };
+            if lessee.try_go(now_ns, self.epoch, &launch) {
+                lessee.helper.wake(now_ns, self.host.wake_ns);
+                let client = ClientId(index);
+                issues.push(Issue { client });
+            } else if lessee.wait.is_none() {
+                lessee.wait = Some(Wait {
+                    end_ns: now_ns + self.host.max_hold_ns,
+                    retry_ns: u64::MAX,
+                });
+                is_rung = true;
+            }
+        }
+        if is_rung {
+            self.ring(now_ns);
+        }
+    }
+}
+
+impl Scheduler for Leased {
+    fn placement(&self) -> Placement {
+        Placement {
+            one_context: false,
+            priorities: true,
+        }
+    }
+
+    fn handle_request_end(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
+        match &mut self.clients[client.0] {
+            Client::HighPriority(feed) => {
+                feed.helper.seen = feed.helper.issued;
+                feed.records.push(Record::Complete(feed.helper.issued));
+            }
+            Client::BestEffort(lessee) => {
+                lessee.helper.seen = lessee.helper.issued;
+                if lessee.complete(lessee.helper.issued) {
+                    self.ring(now_ns);
+                }
+            }
+        }
+    }
+
+    fn handle_submit(&mut self, _now_ns: u64, launch: &Launch) {
+        match &mut self.clients[launch.client.0] {
+            Client::HighPriority(feed) => {
+                feed.helper.issued = launch.seq;
+                feed.records.push(Record::Launch(policy::Launch {
+                    stream: 0,
+                    seq: launch.seq,
+                    kernel: launch.kernel,
+                }));
+                if self.live_epoch == self.epoch {
+                    self.epoch += 1;
+                }
+            }
+            Client::BestEffort(lessee) => {
+                lessee.is_fresh = true;
+            }
+        }
+    }
+
+    fn handle_complete(&mut self, now_ns: u64, launch: &Launch) {
+        let helper = match &mut self.clients[launch.client.0] {
+            Client::HighPriority(feed) => &mut feed.helper,
+            Client::BestEffort(lessee) => &mut lessee.helper,
+        };
+        helper.handle_done(now_ns, launch.seq, self.host.helper_poll_ns);
+    }
+
+    fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
+        for (index, client) in self.clients.iter().enumerate() {
+            if matches!(client, Client::HighPriority(_)) {
+                let client = ClientId(index);
+                let queued = state.clients[index].queued;
+                issues.extend((0..queued).map(|_| Issue { client }));
+            }
+        }
+        self.poll_helpers(now_ns);
+        loop {
+            if self.look_ns <= now_ns {
+                self.look(now_ns);
+            }
+            self.try_waiting(now_ns, state, issues);
+            // Only a thread that begins to wait rings, so this ends.
+            if self.look_ns > now_ns {
+                return;
+            }
+        }
+    }
+
+    fn next_wake_ns(&self) -> Option<u64> {
+        let mut next_ns = self.look_ns;
+        for client in &self.clients {
+            next_ns = next_ns.min(match client {
+                Client::HighPriority(feed) => feed.helper.look_ns,
+                Client::BestEffort(lessee) => {
+                    let wait = lessee.wait.map_or(u64::MAX, |w| w.end_ns.min(w.retry_ns));
+                    lessee.helper.look_ns.min(wait)
+                }
+            });
+        }
+        Some(next_ns)
+    }
+
+    fn rule(&self, client: ClientId) -> &'static str {
+        match &self.clients[client.0] {
+            Client::HighPriority(_) => "queue",
+            Client::BestEffort(lessee) => lessee.limit.name(),
+        }
+    }
+}
+
+impl Client {
+    fn lessee(&self) -> Option<&Lessee> {
+        match self {
+            Self::HighPriority(_) => None,
+            Self::BestEffort(lessee) => Some(lessee),
+        }
+    }
+
+    fn lessee_mut(&mut self) -> Option<&mut Lessee> {
+        match self {
+            Self::HighPriority(_) => None,
+            Self::BestEffort(lessee) => Some(lessee),
+        }
+    }
+}
+
+impl Feed {
+    fn new() -> Self {
+        Self {
+            timeline: HpTimeline::new(),
+            records: Vec::new(),
+            heard_ns: 0,
+            asked_ns: None,
+            helper: Helper::new(),
+        }
+    }
+
+    /// The daemon reads what was pushed.
+    fn drain(&mut self, now_ns: u64) {
+        if !self.records.is_empty() {
+            self.heard_ns = now_ns;
+        }
+        for record in self.records.drain(..) {
+            match record {
+                Record::Launch(launch) => self.timeline.handle_launch(&launch, now_ns),
+                Record::Complete(seq) => self.timeline.handle_complete(0, seq, now_ns),
+            }
+        }
+    }
+
+    /// The daemon asks the helper what has completed, if it is time to.
+    fn ask(&mut self, now_ns: u64, someone_waits: bool, wake_ns: u64) {
+        if !someone_waits || !self.timeline.is_busy() {
+            self.asked_ns = None;
+            return;
+        }
+        let since_ns = self
+            .asked_ns
+            .map_or(self.heard_ns, |asked_ns| asked_ns.max(self.heard_ns));
+        if now_ns.saturating_sub(since_ns) >= QUIET_NS {
+            self.asked_ns = Some(now_ns);
+            self.helper.wake(now_ns, wake_ns);
+        }
+    }
+}
+
+impl Lessee {
+    fn new(index: usize) -> Self {
+        Self {
+            in_flight: VecDeque::new(),
+            charged_ns: 0,
+            completed_ns: 0,
+            helper: Helper::new(),
+            view: JobView {
+                id: JobId(index as u64),
+                charged_total_ns: 0,
+                completed_total_ns: 0,
+                drained: true,
+                waiting: false,
+            },
+            limit: Limit::Throttle,
+            granted: CLOSED,
+            published: CLOSED,
+            wait: None,
+            is_fresh: false,
+        }
+    }
+
+    /// The daemon reads the sums.
+    fn read(&mut self) {
+        self.view.charged_total_ns = self.charged_ns;
+        self.view.completed_total_ns = self.completed_ns;
+        self.view.drained = self.charged_ns == self.completed_ns;
+        self.view.waiting = self.wait.is_some();
+    }
+
+    /// The gate's decision.
+    fn grant(&mut self, lease: Lease, limit: Limit) {
+        self.limit = limit;
+        self.granted = if lease.ungated {
+            Terms {
+                lease: Lease::ungated(0),
+                limit_total_ns: u64::MAX,
+            }
+        } else if lease.budget_ns == 0 || lease.classes.is_empty() {
+            CLOSED
+        } else {
+            Terms {
+                lease: Lease {
+                    budget_ns: 0,
+                    ..lease
+                },
+                limit_total_ns: self.view.charged_total_ns.saturating_add(lease.budget_ns),
+            }
+        };
+    }
+
+    /// Publishes what was granted if it says something new, and wakes who waits for it. Whether a
+    /// lease is out that a high-priority launch must void.
+    fn publish(&mut self, now_ns: u64, wake_ns: u64) -> bool {
+        let expiry_ns = self.published.lease.expiry_ns;
+        let mut renewed = self.granted;
+        renewed.lease.expiry_ns = expiry_ns;
+        let is_same = renewed == self.published;
+        let is_gated = !self.granted.lease.ungated && self.granted != CLOSED;
+        if is_same {
+            let left_ns = expiry_ns.saturating_sub(now_ns);
+            let whole_ns = self.granted.lease.expiry_ns.saturating_sub(now_ns);
+            if !is_gated || left_ns >= whole_ns / 2 {
+                return is_gated;
+            }
+        }
+        let is_renewal = is_same && now_ns < expiry_ns;
+        self.published = self.granted;
+        if let Some(wait) = self.wait.as_mut().filter(|_| !is_renewal)
+            && self.granted != CLOSED
+        {
+            wait.retry_ns = wait.retry_ns.min(now_ns + wake_ns);
+        }
+        is_gated
+    }
+
+    /// Whether its thread does something at the gate now.
+    fn is_due(&self, now_ns: u64) -> bool {
+        match self.wait {
+            None => self.is_fresh,
+            Some(wait) => wait.retry_ns.min(wait.end_ns) <= now_ns,
+        }
+    }
+
+    /// Whether the launch goes; it is charged then.
+    fn try_go(&mut self, now_ns: u64, epoch: u64, launch: &Launch) -> bool {
+        self.is_fresh = false;
+        let terms = &self.published;
+        let budget_ns = terms.limit_total_ns.saturating_sub(self.charged_ns);
+        let lease = Lease {
+            budget_ns,
+            ..terms.lease
+        };
+        let is_live = lease.ungated || (lease.epoch == epoch && now_ns < lease.expiry_ns);
+        let is_forced = self.wait.is_some_and(|wait| wait.end_ns <= now_ns);
+        if !(is_forced || is_live && admits(&lease, 0, &launch.kernel)) {
+            if let Some(wait) = &mut self.wait {
+                wait.retry_ns = u64::MAX;
+            }
+            return false;
+        }
+        self.wait = None;
+        let cost_ns = launch.kernel.expected_ns;
+        self.charged_ns += cost_ns;
+        self.in_flight.push_back((launch.seq, cost_ns));
+        self.helper.issued = launch.seq;
+        true
+    }
+
+    /// Everything up to `seq` was seen complete; whether the daemon is rung because the thread waits.
+    fn complete(&mut self, seq: u64) -> bool {
+        let before_ns = self.completed_ns;
+        while let Some(&(number, cost_ns)) = self.in_flight.front()
+            && number <= seq
+        {
+            self.in_flight.pop_front();
+            self.completed_ns += cost_ns;
+        }
+        self.completed_ns != before_ns && self.wait.is_some()
+    }
+}
+
+impl Helper {
+    fn new() -> Self {
+        Self {
+            done: 0,
+            issued: 0,
+            seen: 0,
+            event: None,
+            looked_ns: 0,
+            look_ns: u64::MAX,
+        }
+    }
+
+    /// Something is in flight; wakes it if it sleeps.
+    fn wake(&mut self, now_ns: u64, wake_ns: u64) {
+        if self.event.is_none() && self.look_ns == u64::MAX {
+            self.look_ns = now_ns + wake_ns;
+        }
+    }
+
+    /// The device has completed launch `seq`.
+    fn handle_done(&mut self, now_ns: u64, seq: u64, pause_ns: u64) {
+        self.done = seq;
+        if self.event == Some(seq) {
+            let pauses = (now_ns - self.looked_ns).div_ceil(pause_ns).max(1);
+            self.look_ns = self.looked_ns + pauses * pause_ns;
+        }
+    }
+
+    /// Looks; returns up to which launch everything is newly seen complete. `is_wanted`: somebody
+    /// wants to know about what comes next.
+    fn look(&mut self, now_ns: u64, pause_ns: u64, is_wanted: bool) -> Option<u64> {
+        let reached = self.event.take_if(|event| *event <= self.done);
+        if let Some(seq) = reached {
+            self.seen = self.seen.max(seq);
+        }
+        self.looked_ns = now_ns;
+        self.look_ns = u64::MAX;
+        if is_wanted && self.event.is_none() && self.issued > self.seen {
+            self.event = Some(self.issued);
+            if self.done >= self.issued {
+                self.look_ns = now_ns + pause_ns;
+            }
+        }
+        reached
+    }
+}
+
+/// The terms that admit nothing.
+const CLOSED: Terms = Terms {
+    lease: Lease {
+        epoch: 0,
+        expiry_ns: 0,
+        classes: ClassSet::EMPTY,
+        sms_max: 0,
+        budget_ns: 0,
+        beside_hp: false,
+        ungated: false,
+    },
+    limit_total_ns: 0,
+};
+
+/// A busy client that has told nothing for so long is asked (the daemon's constant).
+const QUIET_NS: u64 = 100_000;

@@ -1,0 +1,119 @@
+//! The shipped policies behind daemon and library.
+
+mod common;
+
+use common::{experiment, full, job, kernel, trace};
+use policy::{Policy, TemporalParams};
+use sim::{Arrivals, Experiment, HostModel, JobClass, NoObserver, Outcome, PolicySpec};
+
+fn shipped(name: &str) -> PolicySpec {
+    name.parse().expect("a known policy")
+}
+
+/// A high-priority request of 2 ms every 10 ms beside best-effort kernels of 130 us.
+fn pair(policy: PolicySpec, host: HostModel) -> Experiment {
+    let every_10_ms = Arrivals::Uniform { per_s: 100.0 };
+    let jobs = vec![
+        job(JobClass::HighPriority, &full(20, 100_000), every_10_ms),
+        job(JobClass::BestEffort, &full(10, 130_000), Arrivals::Closed),
+    ];
+    Experiment {
+        host,
+        ..experiment(jobs, policy, 2.0)
+    }
+}
+
+fn run(experiment: &Experiment) -> Outcome {
+    experiment
+        .run(&mut NoObserver)
+        .expect("a possible experiment")
+}
+
+#[test]
+fn under_temporal_a_request_waits_for_at_most_the_bound_and_one_kernel() {
+    let outcome = run(&pair(shipped("temporal"), HostModel::default()));
+    let [p50, _, p99] = outcome.jobs[0].quantiles_ns().unwrap();
+    // 2 ms alone. The bound is 50 us (2.5 %), or 100 us while the latency is not known: one kernel
+    // is in flight when a request arrives.
+    assert!(p50 > 2_000_000, "{p50}");
+    assert!(p99 <= 2_130_000, "{p99}");
+    // The device is free for 8 of 10 ms, and each kernel is seen complete up to 20 us late.
+    let be = outcome.jobs[1].per_s();
+    assert!((450.0..610.0).contains(&be), "{be}");
+    assert!(outcome.jobs[1].held > 0);
+}
+
+#[test]
+fn under_none_best_effort_work_is_never_held() {
+    let outcome = run(&pair(shipped("none"), HostModel::default()));
+    assert_eq!(outcome.jobs[1].held_ns, []);
+    let [_, _, p99] = outcome.jobs[0].quantiles_ns().unwrap();
+    assert!(p99 > 2_100_000, "{p99}");
+}
+
+#[test]
+fn without_a_high_priority_job_nobody_is_held() {
+    let jobs = vec![job(
+        JobClass::BestEffort,
+        &full(10, 100_000),
+        Arrivals::Closed,
+    )];
+    for name in ["none", "temporal", "orion"] {
+        let outcome = run(&experiment(jobs.clone(), shipped(name), 1.0));
+        assert_eq!(outcome.jobs[0].requests, 1_000, "{name}");
+    }
+}
+
+#[test]
+fn orion_lets_only_the_opposite_class_go_beside_a_busy_high_priority_job() {
+    // The high-priority job never rests: all that goes, goes beside it.
+    let conv = kernel("conv", 80, 100_000, [0.8, 0.1]);
+    let compute = trace(vec![conv; 100]);
+    let memory = trace(vec![kernel("norm", 80, 20_000, [0.1, 0.8])]);
+    let be_of = |trace| {
+        let jobs = vec![
+            job(JobClass::HighPriority, &compute, Arrivals::Closed),
+            job(JobClass::BestEffort, trace, Arrivals::Closed),
+        ];
+        let mut experiment = experiment(jobs, shipped("orion"), 1.0);
+        experiment.host.launch_gap_ns = 1_000;
+        run(&experiment).jobs[1].launches
+    };
+    let (same, opposite) = (be_of(&compute), be_of(&memory));
+    assert!(opposite > 1_000, "{opposite}");
+    // What goes between two requests.
+    assert!(same < opposite / 20, "{same} beside {opposite}");
+}
+
+#[test]
+fn a_launch_that_no_lease_ever_admits_goes_after_max_hold() {
+    // Always busy: under `temporal` nothing is granted.
+    let jobs = vec![
+        job(
+            JobClass::HighPriority,
+            &full(1_000_000, 100_000),
+            Arrivals::Closed,
+        ),
+        job(JobClass::BestEffort, &full(1, 1_000), Arrivals::Closed),
+    ];
+    let mut experiment = experiment(jobs, shipped("temporal"), 5.0);
+    // Else the high-priority kernels, always one waiting, would keep it from starting.
+    experiment.gpu.block_priority = false;
+    let outcome = run(&experiment);
+    // One in 100 ms, for 5 s.
+    let be = &outcome.jobs[1];
+    assert!((48..=50).contains(&be.requests), "{}", be.requests);
+    assert_eq!(be.held, be.requests);
+    assert_eq!(be.held_ns, [("hp-busy", be.requests * 100_000_000)]);
+}
+
+#[test]
+fn numbers_that_cannot_be_meant_are_refused() {
+    let params = TemporalParams {
+        dur_threshold_pct: -1.0,
+        ..TemporalParams::default()
+    };
+    let policy = PolicySpec::Shipped(Policy::Temporal(params));
+    let refused = pair(policy, HostModel::default()).run(&mut NoObserver);
+    assert!(matches!(refused, Err(sim::Error::Policy(_))), "{refused:?}");
+}
