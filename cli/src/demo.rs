@@ -75,7 +75,7 @@ pub(crate) struct Options {
     /// Model of the software GPU.
     #[arg(long, value_name = "MODEL", default_value = "V100-SXM2-16GB")]
     device: String,
-    /// Policy of the phases with Pillion: none, orion or temporal.
+    /// Policy of the phases with Pillion: none, orion, temporal or launch-gate.
     #[arg(long, value_name = "POLICY", default_value = "orion")]
     policy: String,
     /// Print the results as JSON.

@@ -1,5 +1,8 @@
 //! The gate: which lease a best-effort job gets at this moment.
 //!
+//! Each policy is a file of its own, and its head the definition: [`crate::none`], [`crate::orion`],
+//! [`crate::temporal`], [`crate::launch_gate`]. Here is what they share.
+//!
 //! Every policy is written twice. [`Gate::gate`] makes a [`Lease`], a few
 //! numbers that can be checked far away without asking. [`Gate::eligible`] is
 //! the policy's law for one kernel, as its paper states it. They share the
@@ -12,49 +15,6 @@
 //!
 //! so the launch path allows what the policy would have granted, all of it and
 //! nothing else (`tests/gate.rs`).
-//!
-//! ## `none`
-//!
-//! Everything goes, always. The baseline, and the switch to turn Pillion off
-//! without restarting jobs.
-//!
-//! ## `orion` — the paper's Listing 1
-//!
-//! A BE kernel goes iff all of:
-//!
-//! 1. *Throttle.* `be_duration ≤ DUR_THRESHOLD`. `be_duration` is the expected
-//!    ns of what all BE jobs launched since it was last zero. It becomes zero
-//!    when it is over the threshold and everything BE is complete: never before
-//!    it is over, and never while something runs. The throttle binds while HP
-//!    is idle too. `DUR_THRESHOLD` is 2.5 % of the HP request latency.
-//! 2. *Interference.* HP is idle; or `sm_needed < SM_THRESHOLD` and the kernel's
-//!    class is the opposite of the class of *every* HP kernel that executes,
-//!    where unknown on either side counts as opposite. `SM_THRESHOLD` is the
-//!    device's number of SMs unless configured.
-//! 3. *Turn.* It is the job's turn, below.
-//!
-//! From that the lease: with T = `DUR_THRESHOLD`, d = `be_duration` in integer
-//! ns, d + spent ≤ T ⇔ spent < T + 1 − d, so `budget_ns` = T + 1 − d, or 0 when
-//! d > T; `sms_max` = `SM_THRESHOLD` − 1; classes = those opposite to all.
-//!
-//! ```text
-//! T = 150 000, nothing launched           budget 150 001
-//! a 100 µs kernel goes       d = 100 000  budget  50 001
-//! another                    d = 200 000  budget       0   until both are complete
-//! both complete              d = 0        budget 150 001
-//! ```
-//!
-//! The listing is for one BE job and has one `be_duration`; with several, the
-//! sum over all is what HP would have to wait for, so it stays one. In
-//! time-slice mode kernels of two processes never overlap: class and SMs mean
-//! nothing, and `orion` is `temporal` with its own numbers.
-//!
-//! ## `temporal` — only while HP is idle
-//!
-//! A BE kernel goes iff HP is idle, it is the job's turn, and the expected ns of
-//! BE work in flight are ≤ the same `DUR_THRESHOLD`. The bound rolls: what has
-//! completed leaves it at once, there is no bubble in which everything drains.
-//! `budget_ns` = T + 1 − in flight. HP waits for at most T plus one kernel.
 //!
 //! ## Nobody to protect
 //!
@@ -75,7 +35,7 @@
 //! turn stays where it is and has no end. While others wait, it passes to the
 //! next waiting job, in order of ids, when its holder
 //!
-//! - has charged a *quantum*, T + 1 ns; or
+//! - has charged a *quantum*, T + 1 ns (`launch-gate`: one kernel); or
 //! - is idle: none of its threads waits and all it launched is complete; or
 //! - has charged nothing for [`crate::TURN_PATIENCE_NS`] though there was budget: it
 //!   computes on the CPU, or waits with a kernel that does not suit HP's while
@@ -92,11 +52,12 @@
 //! that same snapshot. `gate` changes nothing: the same snapshot gives the same
 //! lease however often it is asked.
 
+use crate::orion::SmThreshold;
+use crate::sm_search::SmSearch;
 use crate::throttle::Throttle;
 use crate::turn::Turn;
-use crate::{
-    Class, ClassSet, Kernel, Lease, Limit, OrionParams, Policy, Sharing, Snapshot, TemporalParams,
-};
+use crate::{Kernel, Lease, Limit, Policy, Snapshot};
+use crate::{launch_gate, none, orion, temporal};
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
 /// looks at every pair of them, and no GPU has room for so many.
@@ -106,18 +67,27 @@ pub const JOBS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Gate {
     policy: Policy,
-    throttle: Throttle,
-    turn: Turn,
+    memory: Memory,
 }
 
 impl Gate {
     /// A gate that has seen nothing yet.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
+        let sm_search = match &policy {
+            Policy::Orion(params) => match params.sm_threshold {
+                SmThreshold::Searched(search) => Some(SmSearch::new(search)),
+                SmThreshold::DeviceSms | SmThreshold::Sms(_) => None,
+            },
+            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) => None,
+        };
         Self {
             policy,
-            throttle: Throttle::default(),
-            turn: Turn::default(),
+            memory: Memory {
+                throttle: Throttle::default(),
+                turn: Turn::default(),
+                sm_search,
+            },
         }
     }
 
@@ -127,29 +97,59 @@ impl Gate {
         &self.policy
     }
 
+    /// An HP request took `duration_ns`. Only a search for `SM_THRESHOLD`
+    /// ([`crate::sm_search`]) listens.
+    pub fn handle_hp_request(&mut self, duration_ns: u64) {
+        if let Some(search) = &mut self.memory.sm_search {
+            search.handle_request(duration_ns);
+        }
+    }
+
+    /// `SM_THRESHOLD` of `orion` now; `None` for a policy without one.
+    #[must_use]
+    pub fn sm_threshold(&self, device_sms: u32) -> Option<u32> {
+        match &self.policy {
+            Policy::Orion(params) => {
+                Some(self.memory.sm_threshold(params.sm_threshold, device_sms))
+            }
+            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) => None,
+        }
+    }
+
     /// Takes in what has happened since the last snapshot: what was charged,
     /// whether the throttle is lifted, whose turn it is. Once per poll, before
     /// [`Gate::gate`].
     pub fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         debug_assert!(snapshot.hp.is_valid());
         debug_assert!(snapshot.be.len() <= JOBS_MAX);
-        let Some(params) = self.policy.throttle_params() else {
-            return;
+        let (throttle_params, quantum_ns) = match &self.policy {
+            Policy::None => return,
+            Policy::LaunchGate(_) => (None, launch_gate::QUANTUM_NS),
+            Policy::Orion(_) | Policy::Temporal(_) => {
+                let params = self.policy.throttle_params();
+                let bound_ns = params.map_or(0, |params| params.dur_threshold_ns(&snapshot.hp));
+                (Some(bound_ns), quantum_ns(bound_ns))
+            }
         };
-        let bound_ns = params.dur_threshold_ns(&snapshot.hp);
-        self.throttle.handle_jobs(snapshot.be);
-        if snapshot.hp.present {
-            self.throttle.lift_if_drained(snapshot.be, bound_ns);
-        } else {
-            self.throttle.restart(snapshot.be);
+        let memory = &mut self.memory;
+        if let Some(bound_ns) = throttle_params {
+            memory.throttle.handle_jobs(snapshot.be);
+            if snapshot.hp.present {
+                memory.throttle.lift_if_drained(snapshot.be, bound_ns);
+            } else {
+                memory.throttle.restart(snapshot.be);
+            }
         }
-        let is_open = match self.regime(snapshot) {
-            Regime::Free => true,
-            Regime::Orion(_) => self.throttle.budget_ns(bound_ns) > 0,
-            Regime::Temporal(_) => !snapshot.hp.busy && rolling_budget_ns(snapshot, bound_ns) > 0,
-        };
-        self.turn
-            .handle_jobs(snapshot.now_ns, snapshot.be, quantum_ns(bound_ns), is_open);
+        let is_open = !snapshot.hp.present
+            || match &self.policy {
+                Policy::None => true,
+                Policy::Orion(params) => orion::is_open(params, memory, snapshot),
+                Policy::Temporal(params) => temporal::is_open(params, snapshot),
+                Policy::LaunchGate(_) => launch_gate::is_open(snapshot),
+            };
+        memory
+            .turn
+            .handle_jobs(snapshot.now_ns, snapshot.be, quantum_ns, is_open);
     }
 
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of
@@ -170,10 +170,15 @@ impl Gate {
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn gate_with_limit(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
-        match self.regime(snapshot) {
-            Regime::Free => (Lease::ungated(snapshot.epoch), Limit::Ungated),
-            Regime::Orion(params) => self.gate_orion(&params, snapshot, job),
-            Regime::Temporal(params) => self.gate_temporal(&params, snapshot, job),
+        if !snapshot.hp.present {
+            return none::lease(snapshot);
+        }
+        let memory = &self.memory;
+        match &self.policy {
+            Policy::None => none::lease(snapshot),
+            Policy::Orion(params) => orion::lease(params, memory, snapshot, job),
+            Policy::Temporal(params) => temporal::lease(params, memory, snapshot, job),
+            Policy::LaunchGate(params) => launch_gate::lease(params, memory, snapshot, job),
         }
     }
 
@@ -192,163 +197,61 @@ impl Gate {
         spent_ns: u64,
         kernel: &Kernel,
     ) -> bool {
-        let hp_task_running = snapshot.hp.busy;
+        if !snapshot.hp.present {
+            return true;
+        }
+        let memory = &self.memory;
         match &self.policy {
             Policy::None => true,
-            Policy::Orion(_) | Policy::Temporal(_) if !snapshot.hp.present => true,
             Policy::Orion(params) => {
-                let dur_threshold_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
-                if !self.is_turn_of(snapshot, job, spent_ns, dur_threshold_ns) {
-                    return false;
-                }
-                if snapshot.sharing == Sharing::TimeSlice {
-                    let in_flight_ns = in_flight_ns(snapshot).saturating_add(spent_ns);
-                    return !hp_task_running && in_flight_ns <= dur_threshold_ns;
-                }
-                // Listing 1, lines 12 to 16. What is over the threshold here was
-                // not drained at the snapshot, or handle_snapshot had zeroed it.
-                let be_duration_ns = self.throttle.be_duration_ns().saturating_add(spent_ns);
-                if be_duration_ns > dur_threshold_ns {
-                    return false;
-                }
-                // Lines 22 to 30, schedule_be.
-                let sm_threshold = params.sm_threshold.unwrap_or(snapshot.sms);
-                !hp_task_running
-                    || (kernel.sm_needed < sm_threshold
-                        && Class::ALL
-                            .into_iter()
-                            .filter(|&hp| snapshot.hp.executing.contains(hp))
-                            .all(|hp| have_different_profiles(hp, kernel.class)))
+                orion::eligible(params, memory, snapshot, job, spent_ns, kernel)
             }
             Policy::Temporal(params) => {
-                let dur_threshold_ns = params.dur_threshold_ns(&snapshot.hp);
-                let in_flight_ns = in_flight_ns(snapshot).saturating_add(spent_ns);
-                !hp_task_running
-                    && self.is_turn_of(snapshot, job, spent_ns, dur_threshold_ns)
-                    && in_flight_ns <= dur_threshold_ns
+                temporal::eligible(params, memory, snapshot, job, spent_ns, kernel)
             }
+            Policy::LaunchGate(_) => launch_gate::eligible(memory, snapshot, job, spent_ns, kernel),
         }
     }
+}
 
-    /// Which rules hold at this moment.
-    fn regime(&self, snapshot: &Snapshot<'_>) -> Regime {
-        if !snapshot.hp.present {
-            return Regime::Free;
-        }
-        match (&self.policy, snapshot.sharing) {
-            (Policy::None, _) => Regime::Free,
-            (Policy::Orion(params), Sharing::Mps) => Regime::Orion(*params),
-            (Policy::Orion(params), Sharing::TimeSlice) => Regime::Temporal(params.throttle()),
-            (Policy::Temporal(params), _) => Regime::Temporal(*params),
-        }
-    }
+/// What a policy remembers between snapshots; each uses what it needs.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) throttle: Throttle,
+    pub(crate) turn: Turn,
+    sm_search: Option<SmSearch>,
+}
 
-    fn gate_orion(
-        &self,
-        params: &OrionParams,
-        snapshot: &Snapshot<'_>,
-        job: usize,
-    ) -> (Lease, Limit) {
-        let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
-        let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
-        let closed = Lease::closed(snapshot.epoch, expiry_ns);
-        let job = &snapshot.be[job];
-        let Some(turn_ns) = self.turn.budget_ns(job, quantum_ns(bound_ns)) else {
-            return (closed, Limit::Turn);
-        };
-        let throttle_ns = self.throttle.budget_ns(bound_ns);
-        let idle = Lease {
-            classes: ClassSet::ALL,
-            sms_max: u32::MAX,
-            budget_ns: throttle_ns.min(turn_ns),
-            ..closed
-        };
-        let limit = limit_of(throttle_ns, turn_ns);
-        if !snapshot.hp.busy {
-            return (idle, limit);
-        }
-        // A threshold of 0 lets no kernel go beside HP, even one of 0 SMs.
-        let Some(sms_max) = params.sm_threshold.unwrap_or(snapshot.sms).checked_sub(1) else {
-            return (closed, Limit::HpBusy);
-        };
-        let classes = suiting(snapshot.hp.executing);
-        let lease = Lease {
-            classes,
-            sms_max,
-            beside_hp: true,
-            ..idle
-        };
-        let is_open = limit == Limit::Budget;
-        (lease, if is_open { Limit::Interference } else { limit })
-    }
-
-    fn gate_temporal(
-        &self,
-        params: &TemporalParams,
-        snapshot: &Snapshot<'_>,
-        job: usize,
-    ) -> (Lease, Limit) {
-        let bound_ns = params.dur_threshold_ns(&snapshot.hp);
-        let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
-        let closed = Lease::closed(snapshot.epoch, expiry_ns);
-        if snapshot.hp.busy {
-            return (closed, Limit::HpBusy);
-        }
-        let job = &snapshot.be[job];
-        let Some(turn_ns) = self.turn.budget_ns(job, quantum_ns(bound_ns)) else {
-            return (closed, Limit::Turn);
-        };
-        let rolling_ns = rolling_budget_ns(snapshot, bound_ns);
-        let lease = Lease {
-            classes: ClassSet::ALL,
-            sms_max: u32::MAX,
-            budget_ns: rolling_ns.min(turn_ns),
-            ..closed
-        };
-        (lease, limit_of(rolling_ns, turn_ns))
-    }
-
-    /// The third rule of the law: the job has the turn, and either nobody else
-    /// waits or it has not yet charged more than the threshold in this turn.
-    fn is_turn_of(
+impl Memory {
+    /// The law of turns: the job has the turn, and either nobody else waits or it has not yet
+    /// charged more than the bound in this turn.
+    pub(crate) fn is_turn_of(
         &self,
         snapshot: &Snapshot<'_>,
         job: usize,
         spent_ns: u64,
-        dur_threshold_ns: u64,
+        bound_ns: u64,
     ) -> bool {
         let job = &snapshot.be[job];
         let used_ns = self.turn.used_ns(job).saturating_add(spent_ns);
-        self.turn.holder() == Some(job.id)
-            && (!self.turn.is_contended() || used_ns <= dur_threshold_ns)
+        self.turn.holder() == Some(job.id) && (!self.turn.is_contended() || used_ns <= bound_ns)
     }
-}
 
-/// Which rules hold at a moment; a policy's parameters with it.
-#[derive(Clone, Copy, Debug)]
-enum Regime {
-    Free,
-    Orion(OrionParams),
-    Temporal(TemporalParams),
-}
-
-/// Listing 1's function: opposite, or unknown on either side.
-fn have_different_profiles(hp: Class, be: Class) -> bool {
-    match (hp, be) {
-        (Class::Unknown, _) | (_, Class::Unknown) => true,
-        (Class::Compute, Class::Memory) | (Class::Memory, Class::Compute) => true,
-        (Class::Compute, Class::Compute) | (Class::Memory, Class::Memory) => false,
+    /// `SM_THRESHOLD` now.
+    pub(crate) fn sm_threshold(&self, from: SmThreshold, device_sms: u32) -> u32 {
+        match from {
+            SmThreshold::DeviceSms => device_sms,
+            SmThreshold::Sms(sms) => sms,
+            SmThreshold::Searched(search) => self
+                .sm_search
+                .unwrap_or_else(|| SmSearch::new(search))
+                .threshold(),
+        }
     }
-}
-
-/// The classes that suit everything that executes: all but the ones that do,
-/// and unknown always.
-fn suiting(executing: ClassSet) -> ClassSet {
-    ClassSet::from_bits_truncate(!executing.bits()).with(Class::Unknown)
 }
 
 /// Which of both budgets is used up.
-fn limit_of(throttle_ns: u64, turn_ns: u64) -> Limit {
+pub(crate) fn limit_of(throttle_ns: u64, turn_ns: u64) -> Limit {
     match (throttle_ns, turn_ns) {
         (0, _) => Limit::Throttle,
         (_, 0) => Limit::Turn,
@@ -358,17 +261,12 @@ fn limit_of(throttle_ns: u64, turn_ns: u64) -> Limit {
 
 /// What a job may charge in one turn while others wait. One more than the
 /// bound, because a sum that equals the bound is still allowed.
-fn quantum_ns(bound_ns: u64) -> u64 {
+pub(crate) fn quantum_ns(bound_ns: u64) -> u64 {
     bound_ns + 1
 }
 
-/// What may still be charged before more than the bound is in flight.
-fn rolling_budget_ns(snapshot: &Snapshot<'_>, bound_ns: u64) -> u64 {
-    (bound_ns + 1).saturating_sub(in_flight_ns(snapshot))
-}
-
 /// Expected ns of all BE jobs together, launched and not complete.
-fn in_flight_ns(snapshot: &Snapshot<'_>) -> u64 {
+pub(crate) fn in_flight_ns(snapshot: &Snapshot<'_>) -> u64 {
     snapshot
         .be
         .iter()

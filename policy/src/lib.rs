@@ -13,8 +13,12 @@
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
 //! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
 //! | [`snapshot`] | everything a gate may look at |
-//! | [`policy`] | the policies by name, and their numbers |
-//! | [`gate`] | what each policy does: its law, and the lease that follows from it |
+//! | [`policy`] | the policies of a gate by name |
+//! | [`gate`] | a policy at work: its law, and the lease that follows from it |
+//! | [`none`], [`orion`], [`temporal`], [`launch_gate`] | a policy each: definition, law, lease |
+//! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
+//! | [`queue`] | what such a policy sees and says |
+//! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
 //! [`HpTimeline`] per high-priority client; [`HpView::merge`] their views; fill
@@ -31,19 +35,34 @@
 
 pub mod gate;
 pub mod kernel;
+pub mod launch_gate;
 pub mod lease;
 pub mod limit;
+pub mod none;
+pub mod orion;
+pub mod orion_code;
 pub mod policy;
+pub mod queue;
+pub mod reef_n;
+pub mod sm_search;
 pub mod snapshot;
+pub mod temporal;
 mod throttle;
 pub mod timeline;
 mod turn;
 
 pub use gate::{Gate, JOBS_MAX};
 pub use kernel::{Class, ClassSet, Kernel};
+pub use launch_gate::LaunchGateParams;
 pub use lease::{Lease, admits};
 pub use limit::Limit;
-pub use policy::{OrionParams, Policy, PolicyError, TemporalParams};
+pub use orion::{OrionParams, SmThreshold};
+pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
+pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
+pub use queue::{Op, OpKind, QueueClient};
+pub use reef_n::{ReefN, ReefNParams};
+pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
+pub use temporal::TemporalParams;
 pub use timeline::{HpTimeline, Launch};
 pub use turn::TURN_PATIENCE_NS;

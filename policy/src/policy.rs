@@ -1,29 +1,55 @@
-//! The policies by name, and their numbers.
+//! The policies of a gate by name, and the check of their numbers.
 //!
-//! What each does is in [`crate::gate`]. Numbers that a policy takes are here,
-//! with their defaults and limits, so that configuration, simulator and gate
+//! What each does, and its numbers with their defaults, is in its own file; the
+//! names and the limits are here, so that configuration, simulator and gate
 //! agree on them.
+//!
+//! Some policies cannot be put into a lease: they decide about queues of
+//! launches, or about how processes are placed on the GPU, or they know the
+//! future. [`SIMULATOR_ONLY`] names them, so that a daemon that is asked for one
+//! can say why not.
 
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::HpView;
+use crate::launch_gate::LaunchGateParams;
+use crate::orion::{DUR_THRESHOLD_PCT, OrionParams};
+use crate::temporal::TemporalParams;
 
 /// Which rules the gate follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
-    /// Nobody is held.
+    /// Nobody is held ([`crate::none`]).
     None,
-    /// Orion's Listing 1.
+    /// Orion's Listing 1 ([`crate::orion`]).
     Orion(OrionParams),
-    /// BE work only while HP is idle.
+    /// BE work only while HP is idle ([`crate::temporal`]).
     Temporal(TemporalParams),
+    /// One BE kernel at a time, only while HP is idle ([`crate::launch_gate`]).
+    LaunchGate(LaunchGateParams),
 }
+
+/// Policies that run in the simulator only: the name, and why no daemon can have it.
+pub const SIMULATOR_ONLY: [(&str, &str); 7] = [
+    ("streams", "it runs all jobs in one process"),
+    ("stream-priority", "it runs all jobs in one process"),
+    ("mps", "it is MPS without Pillion"),
+    ("mps-priority", "it is MPS without Pillion"),
+    (
+        "reef-n",
+        "it decides about queues of launches, and a daemon grants leases",
+    ),
+    (
+        "orion-code",
+        "it decides about queues of launches, and a daemon grants leases",
+    ),
+    ("oracle", "it knows the future"),
+];
 
 impl Policy {
     /// Every name that [`Policy::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 3] = ["none", "orion", "temporal"];
+    pub const NAMES: [&'static str; 4] = ["none", "orion", "temporal", "launch-gate"];
 
     /// The name in configuration and tables.
     #[must_use]
@@ -32,6 +58,7 @@ impl Policy {
             Self::None => "none",
             Self::Orion(_) => "orion",
             Self::Temporal(_) => "temporal",
+            Self::LaunchGate(_) => "launch-gate",
         }
     }
 
@@ -41,29 +68,41 @@ impl Policy {
     ///
     /// The first number that cannot, see [`PolicyError`].
     pub fn validate(&self) -> Result<(), PolicyError> {
-        let Some(params) = self.throttle_params() else {
-            return Ok(());
-        };
-        let pct = params.dur_threshold_pct;
-        // Written so that a NaN is refused too.
-        if !(pct > 0.0 && pct <= 100.0) {
-            return Err(PolicyError::DurThreshold { pct });
+        if let Some(params) = self.throttle_params() {
+            let pct = params.dur_threshold_pct;
+            // Written so that a NaN is refused too.
+            if !(pct > 0.0 && pct <= 100.0) {
+                return Err(PolicyError::DurThreshold { pct });
+            }
         }
-        if !(LEASE_NS_MIN..=LEASE_NS_MAX).contains(&params.lease_ns) {
-            return Err(PolicyError::LeaseNs {
-                lease_ns: params.lease_ns,
-            });
+        match self.lease_ns() {
+            Some(lease_ns) if !(LEASE_NS_MIN..=LEASE_NS_MAX).contains(&lease_ns) => {
+                Err(PolicyError::LeaseNs { lease_ns })
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    /// The numbers that every gating policy has; `None` for a policy that
-    /// never holds.
-    pub(crate) fn throttle_params(&self) -> Option<TemporalParams> {
+    /// The numbers of a policy that bounds the expected BE work in flight; `None` for one that does
+    /// not.
+    #[must_use]
+    pub const fn throttle_params(&self) -> Option<TemporalParams> {
         match self {
-            Self::None => None,
+            Self::None | Self::LaunchGate(_) => None,
             Self::Orion(params) => Some(params.throttle()),
             Self::Temporal(params) => Some(*params),
+        }
+    }
+
+    /// How long a lease lasts unless it is renewed, in ns; `None` for a policy whose leases have no
+    /// end.
+    #[must_use]
+    pub const fn lease_ns(&self) -> Option<u64> {
+        match self {
+            Self::None => None,
+            Self::Orion(params) => Some(params.lease_ns),
+            Self::Temporal(params) => Some(params.lease_ns),
+            Self::LaunchGate(params) => Some(params.lease_ns),
         }
     }
 }
@@ -77,87 +116,21 @@ impl FromStr for Policy {
             "none" => Ok(Self::None),
             "orion" => Ok(Self::Orion(OrionParams::default())),
             "temporal" => Ok(Self::Temporal(TemporalParams::default())),
-            _ => Err(PolicyError::UnknownName {
-                given: name.to_owned(),
+            "launch-gate" => Ok(Self::LaunchGate(LaunchGateParams::default())),
+            _ => Err(match simulator_only(name) {
+                Some(index) => PolicyError::SimulatorOnly { index },
+                None => PolicyError::UnknownName {
+                    given: name.to_owned(),
+                },
             }),
         }
     }
 }
 
-/// The numbers of `orion`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OrionParams {
-    /// `DUR_THRESHOLD` in per cent of the HP request latency. 2.5 in the paper:
-    /// HP latency is flat below 3 % and grows about linearly above (§6.4).
-    pub dur_threshold_pct: f64,
-    /// `SM_THRESHOLD`: beside HP goes only what needs fewer SMs. `None` is the
-    /// number of SMs of the device, right for a latency-critical HP.
-    pub sm_threshold: Option<u32>,
-    /// `DUR_THRESHOLD` while the HP latency is not known, in ns.
-    pub residual_ns_unknown: u64,
-    /// How long a lease lasts unless it is renewed, in ns.
-    pub lease_ns: u64,
-}
-
-impl OrionParams {
-    /// What is left of them where kernels cannot overlap.
-    #[must_use]
-    pub const fn throttle(&self) -> TemporalParams {
-        TemporalParams {
-            dur_threshold_pct: self.dur_threshold_pct,
-            residual_ns_unknown: self.residual_ns_unknown,
-            lease_ns: self.lease_ns,
-        }
-    }
-}
-
-impl Default for OrionParams {
-    fn default() -> Self {
-        Self {
-            dur_threshold_pct: DUR_THRESHOLD_PCT,
-            sm_threshold: None,
-            residual_ns_unknown: RESIDUAL_NS_UNKNOWN,
-            lease_ns: LEASE_NS,
-        }
-    }
-}
-
-/// The numbers of `temporal`, as in [`OrionParams`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TemporalParams {
-    /// BE work in flight, in per cent of the HP request latency.
-    pub dur_threshold_pct: f64,
-    /// BE work in flight while the HP latency is not known, in ns.
-    pub residual_ns_unknown: u64,
-    /// How long a lease lasts unless it is renewed, in ns.
-    pub lease_ns: u64,
-}
-
-impl TemporalParams {
-    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency,
-    /// the fixed number where that is not known, and the smaller of both where
-    /// it is known of some clients only. 0 means one kernel at a time.
-    #[must_use]
-    pub fn dur_threshold_ns(&self, hp: &HpView) -> u64 {
-        let known_ns = hp.latency_ns.map(|latency_ns| {
-            // A float holds every latency up to 2^53 ns, 104 days, exactly; the
-            // conversion back saturates.
-            (latency_ns as f64 * self.dur_threshold_pct / 100.0) as u64
-        });
-        let bound_ns = match (known_ns, hp.learning) {
-            (Some(known_ns), false) => known_ns,
-            (Some(known_ns), true) => known_ns.min(self.residual_ns_unknown),
-            (None, _) => self.residual_ns_unknown,
-        };
-        // The gate counts up to one more than the bound.
-        bound_ns.min(u64::MAX - 1)
-    }
-}
-
-impl Default for TemporalParams {
-    fn default() -> Self {
-        OrionParams::default().throttle()
-    }
+/// Where in [`SIMULATOR_ONLY`] a policy is, if it is one of them.
+#[must_use]
+pub fn simulator_only(name: &str) -> Option<usize> {
+    SIMULATOR_ONLY.iter().position(|(known, _)| *known == name)
 }
 
 /// Why a policy cannot be used. An operator's mistake.
@@ -167,6 +140,11 @@ pub enum PolicyError {
     UnknownName {
         /// What was asked for.
         given: String,
+    },
+    /// The policy runs in the simulator only.
+    SimulatorOnly {
+        /// Which of [`SIMULATOR_ONLY`].
+        index: usize,
     },
     /// `dur_threshold_pct` is not above 0 and at most 100.
     DurThreshold {
@@ -186,6 +164,7 @@ impl PolicyError {
     pub fn nearest(&self) -> String {
         match self {
             Self::UnknownName { given } => nearest_name(given).to_owned(),
+            Self::SimulatorOnly { .. } => "orion".to_owned(),
             Self::DurThreshold { pct } if *pct > 100.0 => "100".to_owned(),
             Self::DurThreshold { .. } => DUR_THRESHOLD_PCT.to_string(),
             Self::LeaseNs { lease_ns } => (*lease_ns).clamp(LEASE_NS_MIN, LEASE_NS_MAX).to_string(),
@@ -202,6 +181,15 @@ impl fmt::Display for PolicyError {
                 write!(
                     f,
                     "unknown policy `{given}`: policies are {names}; nearest is `{nearest}`"
+                )
+            }
+            Self::SimulatorOnly { index } => {
+                let (name, why) = SIMULATOR_ONLY[*index];
+                let names = Policy::NAMES.join(", ");
+                write!(
+                    f,
+                    "policy `{name}` runs in the simulator only, because {why}: \
+                     policies of a daemon are {names}"
                 )
             }
             Self::DurThreshold { pct } => write!(
@@ -249,17 +237,6 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// Orion §5.1.1: "empirically set the default percentage to 2.5%".
-const DUR_THRESHOLD_PCT: f64 = 2.5;
-
-/// Design §1: 100 µs until 50 requests were seen; 2.5 % of a 4 ms request.
-const RESIDUAL_NS_UNKNOWN: u64 = 100_000;
-
-/// A hundred polls of 50 µs. HP's launches end a lease within microseconds by
-/// the epoch; the expiry is for a daemon that has stopped, and stays below the
-/// 10 ms after which it counts as gone.
-const LEASE_NS: u64 = 5_000_000;
-
 /// The longest poll (clients, but no BE work) is 1 ms: a lease must outlive it.
 const LEASE_NS_MIN: u64 = 1_000_000;
 
@@ -269,6 +246,7 @@ const LEASE_NS_MAX: u64 = 1_000_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HpView;
 
     #[test]
     fn every_name_parses_to_the_policy_of_that_name() {
@@ -293,7 +271,25 @@ mod tests {
         }
         assert_eq!(
             "orin".parse::<Policy>().unwrap_err().to_string(),
-            "unknown policy `orin`: policies are none, orion, temporal; nearest is `orion`"
+            "unknown policy `orin`: policies are none, orion, temporal, launch-gate; nearest is `orion`"
+        );
+    }
+
+    #[test]
+    fn a_policy_of_the_simulator_is_refused_with_the_reason() {
+        for (name, why) in SIMULATOR_ONLY {
+            assert!(!Policy::NAMES.contains(&name));
+            let text = name.parse::<Policy>().unwrap_err().to_string();
+            assert!(
+                text.contains("simulator only") && text.contains(why),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            "reef-n".parse::<Policy>().unwrap_err().to_string(),
+            "policy `reef-n` runs in the simulator only, because it decides about queues of \
+             launches, and a daemon grants leases: policies of a daemon are none, orion, temporal, \
+             launch-gate"
         );
     }
 

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 
 use policy::{
-    Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, Lease, Limit, OrionParams, Policy,
-    Sharing, Snapshot, TURN_PATIENCE_NS, TemporalParams, admits,
+    Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, LaunchGateParams, Lease, Limit,
+    OrionParams, Policy, Sharing, SmSearchParams, SmThreshold, Snapshot, TURN_PATIENCE_NS,
+    TemporalParams, admits,
 };
 
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
@@ -36,6 +37,10 @@ fn orion() -> Policy {
 
 fn temporal() -> Policy {
     Policy::Temporal(TemporalParams::default())
+}
+
+fn launch_gate() -> Policy {
+    Policy::LaunchGate(LaunchGateParams::default())
 }
 
 fn snapshot(hp: HpView, be: &[JobView]) -> Snapshot<'_> {
@@ -85,7 +90,7 @@ fn none_never_holds() {
 fn nobody_is_held_while_no_hp_client_is_attached() {
     let be = [job(1, 5, 0), job(2, 5, 0)];
     let snapshot = snapshot(HpView::ABSENT, &be);
-    for policy in [Policy::None, orion(), temporal()] {
+    for policy in [Policy::None, orion(), temporal(), launch_gate()] {
         let mut gate = Gate::new(policy);
         gate.handle_snapshot(&snapshot);
         for index in 0..2 {
@@ -137,10 +142,10 @@ fn orion_takes_the_configured_sm_threshold_and_zero_admits_nothing_beside_hp() {
         ..OrionParams::default()
     };
     let snapshot = snapshot(busy(COMPUTE), &be);
-    let lease = first_lease(Policy::Orion(params(Some(200))), &snapshot);
+    let lease = first_lease(Policy::Orion(params(SmThreshold::Sms(200))), &snapshot);
     assert!(admits(&lease, 0, &kernel(Class::Memory, 199)));
     assert!(!admits(&lease, 0, &kernel(Class::Memory, 200)));
-    let lease = first_lease(Policy::Orion(params(Some(0))), &snapshot);
+    let lease = first_lease(Policy::Orion(params(SmThreshold::Sms(0))), &snapshot);
     assert!(!admits(&lease, 0, &kernel(Class::Unknown, 0)));
 }
 
@@ -274,6 +279,95 @@ fn until_the_latency_is_known_the_threshold_is_100_microseconds() {
 }
 
 #[test]
+fn launch_gate_lets_one_kernel_go_whatever_it_is_and_the_next_when_it_is_complete() {
+    let mut gate = Gate::new(launch_gate());
+    let huge = Kernel {
+        class: Class::Compute,
+        sm_needed: u32::MAX,
+        expected_ns: u64::MAX / 4,
+    };
+    // (charged, completed, drained) → whether one may go.
+    for (charged_ns, completed_ns, drained, goes) in [
+        (0, 0, true, true),
+        (500, 0, false, false),
+        (500, 499, false, false), // 1 ns in flight is a kernel
+        (500, 500, false, false), // of a client whose sums do not add up
+        (500, 500, true, true),
+    ] {
+        let be = [JobView {
+            drained,
+            ..job(1, charged_ns, completed_ns)
+        }];
+        for sharing in [Sharing::Mps, Sharing::TimeSlice] {
+            let snapshot = Snapshot {
+                sharing,
+                ..snapshot(IDLE, &be)
+            };
+            gate.handle_snapshot(&snapshot);
+            let lease = gate.gate(&snapshot, 0);
+            assert_eq!(
+                admits(&lease, 0, &huge),
+                goes,
+                "{charged_ns} {completed_ns}"
+            );
+            // What has gone has charged at least 1 ns.
+            assert!(!admits(&lease, 1, &huge));
+            let busy = Snapshot {
+                hp: busy(UNKNOWN),
+                ..snapshot
+            };
+            assert_eq!(gate.gate(&busy, 0), Lease::closed(7, 6_000_000));
+        }
+    }
+}
+
+#[test]
+fn under_launch_gate_jobs_take_turns_kernel_by_kernel() {
+    let mut world = World::new(launch_gate(), &[20_000, 130_000, 700_000]);
+    let mut in_flight_max = 0;
+    for poll in 0..40_000 {
+        world.poll(hp_at(poll));
+        in_flight_max = in_flight_max.max(world.queue.len());
+    }
+    assert_eq!(in_flight_max, 1);
+    let launches: Vec<u64> = [20_000, 130_000, 700_000]
+        .iter()
+        .zip(&world.be)
+        .map(|(kernel_ns, job)| job.charged_total_ns / kernel_ns)
+        .collect();
+    assert!(launches[0] > 1_000, "{launches:?}");
+    assert!(
+        launches
+            .iter()
+            .all(|count| count.abs_diff(launches[0]) <= 1),
+        "{launches:?}"
+    );
+}
+
+#[test]
+fn a_training_hp_widens_orions_sm_threshold_as_far_as_it_can_stand() {
+    let search = SmSearchParams {
+        sm_needed_max: 400,
+        solo_ns: 84_000_000,
+        loss_pct_max: 16.0,
+    };
+    let mut gate = Gate::new(Policy::Orion(OrionParams {
+        sm_threshold: SmThreshold::Searched(search),
+        ..OrionParams::default()
+    }));
+    let be = [job(1, 0, 0)];
+    let snapshot = snapshot(busy(COMPUTE), &be);
+    // 400 ÷ 2; HP takes 90 ms < 84 ÷ 0.84 = 100 ms: (200 + 400) ÷ 2; then 110 ms: (200 + 300) ÷ 2.
+    for (threshold, request_ns) in [(200, 90_000_000), (300, 110_000_000), (250, 0)] {
+        gate.handle_snapshot(&snapshot);
+        let lease = gate.gate(&snapshot, 0);
+        assert_eq!(lease.sms_max, threshold - 1, "sm_needed < SM_THRESHOLD");
+        assert_eq!(gate.sm_threshold(80), Some(threshold));
+        (0..10).for_each(|_| gate.handle_hp_request(request_ns));
+    }
+}
+
+#[test]
 fn the_same_snapshot_gives_the_same_lease() {
     let be = [job(1, 10, 0), job(2, 0, 0)];
     let snapshot = snapshot(busy(COMPUTE), &be);
@@ -302,10 +396,19 @@ fn a_job_held_by_its_kernels_class_lets_another_try_after_the_patience() {
 // --- Properties ---------------------------------------------------------------
 
 fn any_policy() -> impl Strategy<Value = Policy> {
-    let sm_threshold = prop::option::of(prop_oneof![Just(0), Just(1), 1..200_u32]);
+    let sms = prop_oneof![Just(0), Just(1), 1..200_u32];
+    let sm_threshold = prop_oneof![
+        1 => Just(SmThreshold::DeviceSms),
+        2 => sms.clone().prop_map(SmThreshold::Sms),
+        1 => sms.prop_map(|sm_needed_max| {
+            let (solo_ns, loss_pct_max) = (1_000_000, 16.0);
+            SmThreshold::Searched(SmSearchParams { sm_needed_max, solo_ns, loss_pct_max })
+        }),
+    ];
     prop_oneof![
         1 => Just(Policy::None),
         3 => Just(temporal()),
+        3 => Just(launch_gate()),
         6 => sm_threshold.prop_map(|sm_threshold| {
             Policy::Orion(OrionParams { sm_threshold, ..OrionParams::default() })
         }),
@@ -390,6 +493,7 @@ fn live(policy: Policy, sharing: Sharing, moments: &[Moment]) -> (Gate, u64, HpV
             hp: moment.hp,
             be,
         });
+        gate.handle_hp_request(moment.step_ns * 20);
         last = (moment.hp, moment.jobs);
     }
     be.truncate(last.1);
@@ -479,9 +583,8 @@ proptest! {
     fn beside_an_attached_hp_at_most_one_job_has_a_budget(
         sharing in any_sharing(),
         moments in prop::collection::vec(any_moment(), 1..12),
-        is_orion in any::<bool>(),
+        policy in prop::sample::select(vec![orion(), temporal(), launch_gate()]),
     ) {
-        let policy = if is_orion { orion() } else { temporal() };
         let (gate, now_ns, _, be) = live(policy, sharing, &moments);
         let snapshot = Snapshot { now_ns, sharing, ..snapshot(IDLE, &be) };
         let open = (0..be.len()).filter(|&job| gate.gate(&snapshot, job).budget_ns > 0).count();
@@ -651,6 +754,10 @@ fn the_rule_behind_a_lease_is_named() {
         (temporal(), here, &full, (Limit::Throttle, false)),
         (temporal(), busy, &quiet, (Limit::HpBusy, false)),
         (temporal(), here, &second, (Limit::Turn, false)),
+        (launch_gate(), here, &quiet, (Limit::Budget, true)),
+        (launch_gate(), here, &full, (Limit::Throttle, false)),
+        (launch_gate(), busy, &quiet, (Limit::HpBusy, false)),
+        (launch_gate(), here, &second, (Limit::Turn, false)),
     ] {
         let snapshot = snapshot(hp, be);
         assert_eq!(limit_of(policy, &snapshot), expected, "{policy:?} {hp:?}");

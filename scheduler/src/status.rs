@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::{Class, ClassSet, Policy, Sharing, TemporalParams};
+use policy::{Class, ClassSet, Policy, Sharing};
 use protocol::VERSION;
 use protocol::lease::Terms;
 use protocol::pages::{Counter, LeasePage};
@@ -190,7 +190,7 @@ impl Status {
     /// is released.
     #[must_use]
     pub fn of(state: &State, identity: &Identity, now_ns: u64) -> Self {
-        let params = throttle_params(state);
+        let params = state.gate.policy().throttle_params();
         let live = state.jobs.iter().map(|job| job_status(state, job));
         let ended = state.ended.iter().map(ended_status);
         Self {
@@ -236,23 +236,17 @@ impl Status {
     }
 }
 
-fn throttle_params(state: &State) -> Option<TemporalParams> {
-    match state.gate.policy() {
-        Policy::None => None,
-        Policy::Orion(params) => Some(params.throttle()),
-        Policy::Temporal(params) => Some(*params),
-    }
-}
-
 fn params_by_name(state: &State) -> BTreeMap<&'static str, f64> {
     let mut by_name = BTreeMap::new();
-    if let Some(params) = throttle_params(state) {
+    let policy = state.gate.policy();
+    if let Some(params) = policy.throttle_params() {
         by_name.insert("dur_threshold_pct", params.dur_threshold_pct);
         by_name.insert("residual_us", params.residual_ns_unknown as f64 / 1e3);
-        by_name.insert("lease_ms", params.lease_ns as f64 / 1e6);
     }
-    if let Policy::Orion(params) = state.gate.policy() {
-        let sms = params.sm_threshold.unwrap_or(state.sms);
+    if let Some(lease_ns) = policy.lease_ns() {
+        by_name.insert("lease_ms", lease_ns as f64 / 1e6);
+    }
+    if let Some(sms) = state.gate.sm_threshold(state.sms) {
         by_name.insert("sm_threshold", sms.into());
     }
     by_name
@@ -334,24 +328,25 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 
 /// What the policy does to a best-effort job now, for people.
 fn enforcing(state: &State, lessee: &Lessee) -> String {
-    let Some(params) = throttle_params(state) else {
+    let policy = state.gate.policy();
+    if *policy == Policy::None {
         return "nothing: the policy is none".to_owned();
-    };
+    }
     if lessee.is_stalled() {
         return "held: its work in flight does not complete".to_owned();
     }
     if !state.hp.present {
         return "nothing: no high-priority job is attached".to_owned();
     }
+    let Some(params) = policy.throttle_params() else {
+        return "one launch in flight, and only while high-priority jobs are idle".to_owned();
+    };
     let bound_us = params.dur_threshold_ns(&state.hp) as f64 / 1e3;
-    match (state.gate.policy(), state.sharing) {
-        (Policy::Orion(params), Sharing::Mps) => {
-            let sms = params.sm_threshold.unwrap_or(state.sms);
-            format!(
-                "{bound_us:.0} us of expected work in flight; beside high-priority kernels only \
-                 those of another class that need fewer than {sms} SMs"
-            )
-        }
+    match (state.gate.sm_threshold(state.sms), state.sharing) {
+        (Some(sms), Sharing::Mps) => format!(
+            "{bound_us:.0} us of expected work in flight; beside high-priority kernels only \
+             those of another class that need fewer than {sms} SMs"
+        ),
         _ => format!(
             "{bound_us:.0} us of expected work in flight, and only while high-priority jobs are \
              idle"

@@ -7,7 +7,10 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use policy::{OrionParams, Policy, Sharing, TemporalParams};
+use policy::policy::simulator_only;
+use policy::{
+    LaunchGateParams, OrionParams, Policy, PolicyError, Sharing, SmThreshold, TemporalParams,
+};
 use profiler::settings::{self, Fault, Reader, Section};
 use toml::de::DeTable;
 
@@ -26,10 +29,13 @@ const POLICY_KEYS: [&str; 5] = [
     "unknown_kernel_us",
     "on_daemon_loss",
 ];
-/// Keys of policies that hold back.
-const THROTTLE_KEYS: [&str; 3] = ["dur_threshold_pct", "residual_us", "lease_ms"];
-/// Keys of `orion` alone.
-const ORION_KEYS: [&str; 1] = ["sm_threshold"];
+/// Keys that not every policy has, and the policies that look at them.
+const OWN_KEYS: [(&str, &[&str]); 4] = [
+    ("dur_threshold_pct", &["orion", "temporal"]),
+    ("residual_us", &["orion", "temporal"]),
+    ("lease_ms", &["orion", "temporal", "launch-gate"]),
+    ("sm_threshold", &["orion"]),
+];
 
 /// Most GPUs in a machine, amply.
 const INDEX_MAX: u64 = 255;
@@ -161,7 +167,7 @@ impl Parser<'_> {
     }
 
     fn policy(&mut self, section: &Section<'_, '_>) -> Option<Policy> {
-        let name = self.0.word(section, "name", &Policy::NAMES);
+        let name = self.policy_name(section);
         let name = name.map(|index| index.map_or("orion", |index| Policy::NAMES[index]));
         self.check_policy_keys(section, name);
         let defaults = OrionParams::default();
@@ -176,11 +182,11 @@ impl Parser<'_> {
             .0
             .number(section, "lease_ms", LEASE_MS, defaults.lease_ns / 1_000_000);
         let sm_threshold = match section.get("sm_threshold") {
-            None => Some(None),
+            None => Some(SmThreshold::DeviceSms),
             Some(_) => self
                 .0
                 .number(section, "sm_threshold", SM_THRESHOLD, 0)
-                .map(|sms| Some(sms as u32)),
+                .map(|sms| SmThreshold::Sms(sms as u32)),
         };
         let throttle = TemporalParams {
             dur_threshold_pct: pct?,
@@ -190,6 +196,9 @@ impl Parser<'_> {
         Some(match name? {
             "none" => Policy::None,
             "temporal" => Policy::Temporal(throttle),
+            "launch-gate" => Policy::LaunchGate(LaunchGateParams {
+                lease_ns: throttle.lease_ns,
+            }),
             _ => Policy::Orion(OrionParams {
                 dur_threshold_pct: throttle.dur_threshold_pct,
                 sm_threshold: sm_threshold?,
@@ -199,20 +208,34 @@ impl Parser<'_> {
         })
     }
 
+    /// `name`, as the index in [`Policy::NAMES`]. What only the simulator has is refused with the
+    /// reason, everything else with the list.
+    fn policy_name(&mut self, section: &Section<'_, '_>) -> Option<Option<usize>> {
+        let value = section.get("name");
+        let given = value.and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
+        if let Some((span, name)) = given
+            && let Some(index) = simulator_only(name)
+        {
+            self.0.fault(
+                span.start,
+                PolicyError::SimulatorOnly { index },
+                Some("\"orion\"".to_owned()),
+            );
+            return None;
+        }
+        self.0.word(section, "name", &Policy::NAMES)
+    }
+
     /// Refuses keys that no policy has, and those that this policy does not look at: a bound that
     /// is written but not in force is worse than none.
     fn check_policy_keys(&mut self, section: &Section<'_, '_>, name: Option<&str>) {
         let Some(table) = section.table else { return };
-        let all = [&POLICY_KEYS[..], &THROTTLE_KEYS, &ORION_KEYS].concat();
+        let all = [&POLICY_KEYS[..], &OWN_KEYS.map(|(key, _)| key)].concat();
         self.0.check_keys("[policy]", table, &all);
         let Some(name) = name else { return };
         for (key, value) in table {
             let key: &str = key.get_ref();
-            let users = if ORION_KEYS.contains(&key) {
-                &["orion"][..]
-            } else if THROTTLE_KEYS.contains(&key) {
-                &["orion", "temporal"][..]
-            } else {
+            let Some((_, users)) = OWN_KEYS.iter().find(|(own, _)| *own == key) else {
                 continue;
             };
             if !users.contains(&name) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::OrionParams;
+use policy::{OrionParams, SIMULATOR_ONLY, SmThreshold};
 use proptest::prelude::*;
 
 use super::*;
@@ -45,7 +45,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         policy: Policy::Orion(OrionParams {
-            sm_threshold: Some(80),
+            sm_threshold: SmThreshold::Sms(80),
             ..OrionParams::default()
         }),
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -108,16 +108,16 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
         ),
         (
             "[policy]\nname = \"orin\"",
-            "gpu0.toml:5:8: name is \"orin\"; must be one of none, orion, temporal; nearest is \
-             \"orion\"",
+            "gpu0.toml:5:8: name is \"orin\"; must be one of none, orion, temporal, launch-gate; \
+             nearest is \"orion\"",
         ),
         (
             "[policy]\nname = \"fair\"",
-            "gpu0.toml:5:8: name is \"fair\"; must be one of none, orion, temporal",
+            "gpu0.toml:5:8: name is \"fair\"; must be one of none, orion, temporal, launch-gate",
         ),
         (
             "[policy]\nname = true",
-            "gpu0.toml:5:8: name is true; must be one of none, orion, temporal",
+            "gpu0.toml:5:8: name is true; must be one of none, orion, temporal, launch-gate",
         ),
         (
             "[policy]\n  poll_us = 5",
@@ -159,6 +159,37 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     ];
     for (text, expected) in cases {
         assert_eq!(faults(&format!("{LEAST}{text}\n")), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_policy_is_refused_with_what_it_is_and_a_key_that_it_does_not_look_at() {
+    let policy = |text: &str| faults(&format!("{LEAST}[policy]\n{text}\n"));
+    assert_eq!(
+        policy("name = \"reef-n\""),
+        "gpu0.toml:5:8: policy `reef-n` runs in the simulator only, because it decides about \
+         queues of launches, and a daemon grants leases: policies of a daemon are none, orion, \
+         temporal, launch-gate; nearest is \"orion\""
+    );
+    assert_eq!(
+        policy("name = \"launch-gate\"\ndur_threshold_pct = 5"),
+        "gpu0.toml:6:21: dur_threshold_pct is set, but policy launch-gate does not look at it; \
+         nearest is name = \"orion\""
+    );
+}
+
+#[test]
+fn every_policy_of_a_gate_is_taken_and_no_policy_of_the_simulator() {
+    for name in Policy::NAMES {
+        let config = check(&format!("{LEAST}[policy]\nname = \"{name}\"\n")).unwrap();
+        assert_eq!(config.policy, name.parse().unwrap());
+    }
+    for (name, why) in SIMULATOR_ONLY {
+        let text = faults(&format!("{LEAST}[policy]\nname = \"{name}\"\n"));
+        assert!(
+            text.contains("simulator only") && text.contains(why),
+            "{text}"
+        );
     }
 }
 

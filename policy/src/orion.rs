@@ -1,0 +1,205 @@
+//! `orion`: the Orion paper's Listing 1 (EuroSys'24).
+//!
+//! A BE kernel goes iff all of:
+//!
+//! 1. *Throttle.* `be_duration ≤ DUR_THRESHOLD`. `be_duration` is the expected
+//!    ns of what all BE jobs launched since it was last zero. It becomes zero
+//!    when it is over the threshold and everything BE is complete: never before
+//!    it is over, and never while something runs. The throttle binds while HP
+//!    is idle too. `DUR_THRESHOLD` is 2.5 % of the HP request latency.
+//! 2. *Interference.* HP is idle; or `sm_needed < SM_THRESHOLD` and the kernel's
+//!    class is the opposite of the class of *every* HP kernel that executes,
+//!    where unknown on either side counts as opposite. What `SM_THRESHOLD` is,
+//!    says [`SmThreshold`].
+//! 3. *Turn.* It is the job's turn ([`crate::gate`], "Turns").
+//!
+//! From that the lease: with T = `DUR_THRESHOLD`, d = `be_duration` in integer
+//! ns, d + spent ≤ T ⇔ spent < T + 1 − d, so `budget_ns` = T + 1 − d, or 0 when
+//! d > T; `sms_max` = `SM_THRESHOLD` − 1; classes = those opposite to all.
+//!
+//! ```text
+//! T = 150 000, nothing launched           budget 150 001
+//! a 100 µs kernel goes       d = 100 000  budget  50 001
+//! another                    d = 200 000  budget       0   until both are complete
+//! both complete              d = 0        budget 150 001
+//! ```
+//!
+//! The listing is for one BE job and has one `be_duration`; with several, the
+//! sum over all is what HP would have to wait for, so it stays one. In
+//! time-slice mode kernels of two processes never overlap: class and SMs mean
+//! nothing, and `orion` is [`temporal`] with its own numbers.
+//!
+//! What the published *code* does instead is [`crate::orion_code`].
+
+use crate::gate::{Memory, limit_of, quantum_ns};
+use crate::sm_search::SmSearchParams;
+use crate::temporal::{self, TemporalParams};
+use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
+
+/// The numbers of `orion`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OrionParams {
+    /// `DUR_THRESHOLD` in per cent of the HP request latency. 2.5 in the paper:
+    /// HP latency is flat below 3 % and grows about linearly above (§6.4).
+    pub dur_threshold_pct: f64,
+    /// `SM_THRESHOLD`.
+    pub sm_threshold: SmThreshold,
+    /// `DUR_THRESHOLD` while the HP latency is not known, in ns.
+    pub residual_ns_unknown: u64,
+    /// How long a lease lasts unless it is renewed, in ns.
+    pub lease_ns: u64,
+}
+
+/// Where `SM_THRESHOLD` comes from: beside HP goes only what needs fewer SMs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum SmThreshold {
+    /// The number of SMs of the device: the paper's default, for an HP whose
+    /// latency counts.
+    #[default]
+    DeviceSms,
+    /// This number.
+    Sms(u32),
+    /// Searched for against the throughput of an HP that trains
+    /// ([`crate::sm_search`]). The daemon does not know what an HP job does, nor
+    /// when its requests end; a simulator does.
+    Searched(SmSearchParams),
+}
+
+impl OrionParams {
+    /// What is left of them where kernels cannot overlap.
+    #[must_use]
+    pub const fn throttle(&self) -> TemporalParams {
+        TemporalParams {
+            dur_threshold_pct: self.dur_threshold_pct,
+            residual_ns_unknown: self.residual_ns_unknown,
+            lease_ns: self.lease_ns,
+        }
+    }
+}
+
+impl Default for OrionParams {
+    fn default() -> Self {
+        Self {
+            dur_threshold_pct: DUR_THRESHOLD_PCT,
+            sm_threshold: SmThreshold::default(),
+            residual_ns_unknown: RESIDUAL_NS_UNKNOWN,
+            lease_ns: LEASE_NS,
+        }
+    }
+}
+
+/// The lease of the job at index `job`.
+pub(crate) fn lease(
+    params: &OrionParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    job: usize,
+) -> (Lease, Limit) {
+    if snapshot.sharing == Sharing::TimeSlice {
+        return temporal::lease(&params.throttle(), memory, snapshot, job);
+    }
+    let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
+    let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
+    let closed = Lease::closed(snapshot.epoch, expiry_ns);
+    let job = &snapshot.be[job];
+    let Some(turn_ns) = memory.turn.budget_ns(job, quantum_ns(bound_ns)) else {
+        return (closed, Limit::Turn);
+    };
+    let throttle_ns = memory.throttle.budget_ns(bound_ns);
+    let idle = Lease {
+        classes: ClassSet::ALL,
+        sms_max: u32::MAX,
+        budget_ns: throttle_ns.min(turn_ns),
+        ..closed
+    };
+    let limit = limit_of(throttle_ns, turn_ns);
+    if !snapshot.hp.busy {
+        return (idle, limit);
+    }
+    // A threshold of 0 lets no kernel go beside HP, even one of 0 SMs.
+    let Some(sms_max) = memory
+        .sm_threshold(params.sm_threshold, snapshot.sms)
+        .checked_sub(1)
+    else {
+        return (closed, Limit::HpBusy);
+    };
+    let classes = suiting(snapshot.hp.executing);
+    let lease = Lease {
+        classes,
+        sms_max,
+        beside_hp: true,
+        ..idle
+    };
+    let is_open = limit == Limit::Budget;
+    (lease, if is_open { Limit::Interference } else { limit })
+}
+
+/// The law as the paper has it: whether `kernel` goes after `spent_ns`.
+pub(crate) fn eligible(
+    params: &OrionParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    job: usize,
+    spent_ns: u64,
+    kernel: &Kernel,
+) -> bool {
+    if snapshot.sharing == Sharing::TimeSlice {
+        return temporal::eligible(&params.throttle(), memory, snapshot, job, spent_ns, kernel);
+    }
+    let dur_threshold_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
+    if !memory.is_turn_of(snapshot, job, spent_ns, dur_threshold_ns) {
+        return false;
+    }
+    // Listing 1, lines 12 to 16. What is over the threshold here was not
+    // drained at the snapshot, or handle_snapshot had zeroed it.
+    let be_duration_ns = memory.throttle.be_duration_ns().saturating_add(spent_ns);
+    if be_duration_ns > dur_threshold_ns {
+        return false;
+    }
+    // Lines 22 to 30, schedule_be.
+    let hp_task_running = snapshot.hp.busy;
+    let sm_threshold = memory.sm_threshold(params.sm_threshold, snapshot.sms);
+    !hp_task_running
+        || (kernel.sm_needed < sm_threshold
+            && Class::ALL
+                .into_iter()
+                .filter(|&hp| snapshot.hp.executing.contains(hp))
+                .all(|hp| have_different_profiles(hp, kernel.class)))
+}
+
+/// Whether the holder of the turn could launch something now.
+pub(crate) fn is_open(params: &OrionParams, memory: &Memory, snapshot: &Snapshot<'_>) -> bool {
+    match snapshot.sharing {
+        Sharing::TimeSlice => temporal::is_open(&params.throttle(), snapshot),
+        Sharing::Mps => {
+            let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
+            memory.throttle.budget_ns(bound_ns) > 0
+        }
+    }
+}
+
+/// Listing 1's function: opposite, or unknown on either side.
+pub(crate) fn have_different_profiles(hp: Class, be: Class) -> bool {
+    match (hp, be) {
+        (Class::Unknown, _) | (_, Class::Unknown) => true,
+        (Class::Compute, Class::Memory) | (Class::Memory, Class::Compute) => true,
+        (Class::Compute, Class::Compute) | (Class::Memory, Class::Memory) => false,
+    }
+}
+
+/// The classes that suit everything that executes: all but the ones that do,
+/// and unknown always.
+fn suiting(executing: ClassSet) -> ClassSet {
+    ClassSet::from_bits_truncate(!executing.bits()).with(Class::Unknown)
+}
+
+/// Orion §5.1.1: "empirically set the default percentage to 2.5%".
+pub(crate) const DUR_THRESHOLD_PCT: f64 = 2.5;
+
+/// Design §1: 100 µs until 50 requests were seen; 2.5 % of a 4 ms request.
+const RESIDUAL_NS_UNKNOWN: u64 = 100_000;
+
+/// A hundred polls of 50 µs. HP's launches end a lease within microseconds by
+/// the epoch; the expiry is for a daemon that has stopped, and stays below the
+/// 10 ms after which it counts as gone.
+pub(crate) const LEASE_NS: u64 = 5_000_000;

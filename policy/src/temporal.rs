@@ -1,0 +1,105 @@
+//! `temporal`: best-effort work only while HP is idle.
+//!
+//! A BE kernel goes iff HP is idle, it is the job's turn, and the expected ns of BE work in flight
+//! are ≤ `DUR_THRESHOLD`, which is that of `orion`. The bound rolls: what has completed leaves it at
+//! once, there is no bubble in which everything drains. `budget_ns` = T + 1 − in flight. HP waits
+//! for at most T plus one kernel.
+//!
+//! It is not the baseline that the Orion paper calls temporal sharing, which lets one *request* run
+//! at a time, so that HP waits for a whole training iteration; nor the driver's time slices, which
+//! are `none` without MPS.
+
+use crate::gate::{Memory, in_flight_ns, limit_of, quantum_ns};
+use crate::{ClassSet, HpView, Kernel, Lease, Limit, OrionParams, Snapshot};
+
+/// The numbers of `temporal`, as in [`OrionParams`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TemporalParams {
+    /// BE work in flight, in per cent of the HP request latency.
+    pub dur_threshold_pct: f64,
+    /// BE work in flight while the HP latency is not known, in ns.
+    pub residual_ns_unknown: u64,
+    /// How long a lease lasts unless it is renewed, in ns.
+    pub lease_ns: u64,
+}
+
+impl TemporalParams {
+    /// `DUR_THRESHOLD` in ns for this HP side: the percentage of its latency,
+    /// the fixed number where that is not known, and the smaller of both where
+    /// it is known of some clients only. 0 means one kernel at a time.
+    #[must_use]
+    pub fn dur_threshold_ns(&self, hp: &HpView) -> u64 {
+        let known_ns = hp.latency_ns.map(|latency_ns| {
+            // A float holds every latency up to 2^53 ns, 104 days, exactly; the
+            // conversion back saturates.
+            (latency_ns as f64 * self.dur_threshold_pct / 100.0) as u64
+        });
+        let bound_ns = match (known_ns, hp.learning) {
+            (Some(known_ns), false) => known_ns,
+            (Some(known_ns), true) => known_ns.min(self.residual_ns_unknown),
+            (None, _) => self.residual_ns_unknown,
+        };
+        // The gate counts up to one more than the bound.
+        bound_ns.min(u64::MAX - 1)
+    }
+}
+
+impl Default for TemporalParams {
+    fn default() -> Self {
+        OrionParams::default().throttle()
+    }
+}
+
+/// The lease of the job at index `job`.
+pub(crate) fn lease(
+    params: &TemporalParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    job: usize,
+) -> (Lease, Limit) {
+    let bound_ns = params.dur_threshold_ns(&snapshot.hp);
+    let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
+    let closed = Lease::closed(snapshot.epoch, expiry_ns);
+    if snapshot.hp.busy {
+        return (closed, Limit::HpBusy);
+    }
+    let job = &snapshot.be[job];
+    let Some(turn_ns) = memory.turn.budget_ns(job, quantum_ns(bound_ns)) else {
+        return (closed, Limit::Turn);
+    };
+    let rolling_ns = rolling_budget_ns(snapshot, bound_ns);
+    let lease = Lease {
+        classes: ClassSet::ALL,
+        sms_max: u32::MAX,
+        budget_ns: rolling_ns.min(turn_ns),
+        ..closed
+    };
+    (lease, limit_of(rolling_ns, turn_ns))
+}
+
+/// The law: whether a kernel, whichever, goes after `spent_ns`.
+pub(crate) fn eligible(
+    params: &TemporalParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    job: usize,
+    spent_ns: u64,
+    _kernel: &Kernel,
+) -> bool {
+    let dur_threshold_ns = params.dur_threshold_ns(&snapshot.hp);
+    let in_flight_ns = in_flight_ns(snapshot).saturating_add(spent_ns);
+    !snapshot.hp.busy
+        && memory.is_turn_of(snapshot, job, spent_ns, dur_threshold_ns)
+        && in_flight_ns <= dur_threshold_ns
+}
+
+/// Whether the holder of the turn could launch something now.
+pub(crate) fn is_open(params: &TemporalParams, snapshot: &Snapshot<'_>) -> bool {
+    let bound_ns = params.dur_threshold_ns(&snapshot.hp);
+    !snapshot.hp.busy && rolling_budget_ns(snapshot, bound_ns) > 0
+}
+
+/// What may still be charged before more than the bound is in flight.
+fn rolling_budget_ns(snapshot: &Snapshot<'_>, bound_ns: u64) -> u64 {
+    quantum_ns(bound_ns).saturating_sub(in_flight_ns(snapshot))
+}
