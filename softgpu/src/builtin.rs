@@ -13,10 +13,10 @@
 //! The time is a roofline: operations at the device's peak or bytes at its peak bandwidth, whichever is longer, and a
 //! microsecond for start and end, spread evenly over the waves of the grid.
 
-use crate::device::Device;
 use crate::error::Error;
 use crate::kernel::KernelShape;
 use crate::wire::PARAMS;
+use devices::Device;
 
 /// One of the kernels that compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contention::Demand;
-use crate::device::Device;
 use crate::gpu::Dispatch;
 use crate::kernel::{Footprint, KernelShape};
 use crate::op::{ContextId, StreamId};
 use crate::sm_pool::{Placement, SmPool};
+use devices::Device;
 
 /// One pool of SMs with what runs and waits on it.
 #[derive(Debug)]

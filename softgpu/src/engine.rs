@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 
 use crate::compute::{Compute, ContextUsage, Run, RunId, Usage};
-use crate::device::Device;
 use crate::gpu::{Config, Sharing};
 use crate::op::{ContextId, StreamId};
+use devices::Device;
 
 /// The compute side of the GPU.
 #[derive(Debug)]

@@ -6,16 +6,6 @@ use crate::op::{ContextId, StreamId};
 /// Why a call to the model was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No device of that name is in `gpus.csv`. Names compare without regard to case.
-    #[error("unknown device {name:?}; did you mean {nearest:?}? Known devices: {known}")]
-    UnknownDevice {
-        /// The name asked for.
-        name: String,
-        /// The known name that needs the fewest edits.
-        nearest: String,
-        /// All known names, separated by commas.
-        known: String,
-    },
     /// The context was never created, or was destroyed.
     #[error("no such context: {0}")]
     UnknownContext(ContextId),

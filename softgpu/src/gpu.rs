@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::compute::{Run, RunId};
 use crate::copy_engine::{CopyEngine, CopyJob};
-use crate::device::Device;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::kernel::KernelShape;
 use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
 use crate::stream::{Head, Stream};
+use devices::Device;
 
 /// How the GPU is shared and scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

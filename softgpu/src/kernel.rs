@@ -7,8 +7,8 @@
 //! driver that chooses a smaller one admits fewer blocks.
 
 use crate::contention::{Demand, time_ns_at};
-use crate::device::Device;
 use crate::error::Error;
+use devices::Device;
 
 /// One kernel launch as the model sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,7 +8,7 @@
 //! # What is modelled
 //!
 //! - SMs with limits on threads, registers, shared memory and resident blocks ([`Device`],
-//!   `gpus.csv`).
+//!   of the crate `devices`).
 //! - Blocks in waves, stream order, priorities between blocks that wait ([`Dispatch`]).
 //! - Contention for compute and for memory bandwidth, calibrated on Orion's Table 2 (`contention`).
 //! - One copy engine per direction between host and device.
@@ -33,12 +33,12 @@
 #![forbid(unsafe_code)]
 
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
-pub use crate::device::{ComputeCapability, Device};
 pub use crate::error::Error;
 pub use crate::gpu::{Completion, Config, ContextUtilisation, Dispatch, Gpu, Sharing, Utilisation};
 pub use crate::kernel::KernelShape;
 pub use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
+pub use devices::{ComputeCapability, Device};
 
 /// The version of CUDA whose driver the stand-ins are, as `cuDriverGetVersion` writes it: 12.8, the
 /// version of `abi`'s types.
@@ -52,7 +52,6 @@ mod builtin;
 mod compute;
 mod contention;
 mod copy_engine;
-mod device;
 mod engine;
 mod error;
 mod gpu;

@@ -5,8 +5,8 @@
 //! Conv2d beside Conv2d does in Orion's Table 2. Blocks spread over the SMs before they stack up,
 //! lowest SM first among equals.
 
-use crate::device::Device;
 use crate::kernel::Footprint;
+use devices::Device;
 
 /// How many blocks went to each SM, by its index.
 pub(crate) type Placement = Vec<u32>;

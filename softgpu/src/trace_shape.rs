@@ -80,7 +80,7 @@ const MEMORY_SATURATING_PART: f64 = 0.4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device;
+    use devices::Device;
 
     const CLASSES: [TraceClass; 3] = [TraceClass::Compute, TraceClass::Memory, TraceClass::Unknown];
 

@@ -1,7 +1,7 @@
 //! What a profile that can be read still lacks, or makes one doubt.
 
+use devices::Device;
 use profiler::{KernelProfile, Profile, ResourceClass};
-use softgpu::Device;
 
 /// Share of a job's time from which on a lack is worth a word, percent.
 const SHARE_PCT: f64 = 5.0;

@@ -159,7 +159,7 @@ pub enum Error {
 
     /// `--device` names no model of the device table.
     #[error(transparent)]
-    UnknownDevice(#[from] softgpu::Error),
+    UnknownDevice(#[from] devices::UnknownDevice),
 
     /// A Pillion or Orion file is wrong.
     #[error(transparent)]

@@ -4,7 +4,7 @@
 //! the GPU; a report of a Turing board said 0 blocks per SM. So what a file states is compared
 //! with the device table, a difference is said, and what is impossible is not used.
 
-use softgpu::Device;
+use devices::Device;
 
 use crate::occupancy::SmLimits;
 
@@ -57,18 +57,14 @@ impl Gpu {
     /// The model in the device table, if the table has this GPU.
     #[must_use]
     pub fn model(&self) -> Option<&'static Device> {
-        let name = self.name.as_deref()?;
-        let model = MODELS.iter().find(|model| model.is(name))?;
-        find(model.device)
+        devices::model_of(self.name.as_deref()?)
     }
 
     /// A model of the device table with the same chip, where the table does not have this GPU
     /// itself but another board with it: SMs are comparable, memory is not.
     #[must_use]
     pub fn relative(&self) -> Option<&'static Device> {
-        let name = self.name.as_deref()?;
-        let relative = RELATIVES.iter().find(|model| model.is(name));
-        self.model().or_else(|| find(relative?.device))
+        devices::relative_of(self.name.as_deref()?)
     }
 
     /// The limits of one of its SMs: those of its compute capability, with what the file states
@@ -117,123 +113,15 @@ impl Gpu {
     }
 }
 
-/// Words that a driver's name for a GPU must have, words it must not have, and its name in the
-/// device table.
-struct Model {
-    has: &'static [&'static str],
-    lacks: &'static [&'static str],
-    device: &'static str,
-}
-
-impl Model {
-    fn is(&self, name: &str) -> bool {
-        let has = |word: &&str| {
-            name.split(|c: char| !c.is_ascii_alphanumeric())
-                .any(|part| part.eq_ignore_ascii_case(word))
-        };
-        self.has.iter().all(has) && !self.lacks.iter().any(has)
-    }
-}
-
-const fn model(
-    has: &'static [&'static str],
-    lacks: &'static [&'static str],
-    device: &'static str,
-) -> Model {
-    Model { has, lacks, device }
-}
-
-/// How drivers name the models of the device table. `cudaDeviceProp.name` as seen in real reports,
-/// with and without the brand ("Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"). The table's own
-/// names are here too.
-const MODELS: [Model; 24] = [
-    model(&["V100", "SXM2", "16GB"], &["MIG"], "V100-SXM2-16GB"),
-    model(&["T4"], &["MIG"], "T4"),
-    model(&["TITAN", "RTX"], &[], "TITAN-RTX"),
-    model(&["A100", "SXM4", "40GB"], &["MIG"], "A100-SXM4-40GB"),
-    model(&["A100", "SXM4", "80GB"], &["MIG"], "A100-SXM4-80GB"),
-    model(&["A100", "SXM", "80GB"], &["MIG"], "A100-SXM4-80GB"),
-    model(&["A30"], &["MIG"], "A30"),
-    model(&["A10"], &["MIG"], "A10"),
-    model(&["A40"], &["MIG"], "A40"),
-    model(&["RTX", "A6000"], &[], "RTX-A6000"),
-    model(&["RTX", "3090"], &["TI", "LAPTOP"], "RTX-3090"),
-    model(&["RTX", "3060"], &["TI", "LAPTOP"], "RTX-3060"),
-    model(&["L4"], &["MIG"], "L4"),
-    model(&["L40S"], &["MIG"], "L40S"),
-    model(&["RTX", "4090"], &["D", "LAPTOP"], "RTX-4090"),
-    model(&["H100", "PCIe"], &["MIG"], "H100-PCIe"),
-    model(&["H100", "HBM3", "80GB"], &["MIG"], "H100-SXM5-80GB"),
-    model(&["H100", "SXM5", "80GB"], &["MIG"], "H100-SXM5-80GB"),
-    model(
-        &["H100", "SXM5"],
-        &["MIG", "96GB", "64GB"],
-        "H100-SXM5-80GB",
-    ),
-    model(&["H200"], &["MIG", "NVL", "GH200"], "H200"),
-    model(&["B200"], &["MIG"], "B200"),
-    model(&["RTX", "5060", "Ti"], &["LAPTOP"], "RTX-5060-Ti"),
-    model(&["RTX5060Ti"], &[], "RTX-5060-Ti"),
-    model(&["RTX4090"], &[], "RTX-4090"),
-];
-
-/// Boards that the table lacks and whose SMs are those of one that it has.
-const RELATIVES: [Model; 7] = [
-    model(&["V100"], &["V100S"], "V100-SXM2-16GB"),
-    model(&["A100"], &[], "A100-SXM4-40GB"),
-    model(&["Quadro", "RTX", "6000"], &["Ada"], "TITAN-RTX"),
-    model(&["A30"], &[], "A30"),
-    model(&["H100", "PCIe"], &[], "H100-PCIe"),
-    model(&["H100", "HBM3"], &[], "H100-SXM5-80GB"),
-    model(&["H200"], &[], "H200"),
-];
-
-/// The device of that name in the table.
-fn find(name: &str) -> Option<&'static Device> {
-    Device::all().iter().find(|device| device.name == name)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Gpu, MODELS, RELATIVES, find};
+    use super::Gpu;
 
     fn gpu(name: &str, sms: u32) -> Gpu {
         Gpu {
             name: Some(name.to_owned()),
             sms: Some(sms),
             ..Gpu::default()
-        }
-    }
-
-    #[test]
-    fn the_names_of_drivers_lead_to_the_device_table() {
-        for (name, expected) in [
-            ("Tesla V100-SXM2-16GB", Some("V100-SXM2-16GB")),
-            ("Tesla V100-DGXS-32GB", None),
-            ("NVIDIA A100-SXM4-40GB", Some("A100-SXM4-40GB")),
-            ("NVIDIA A100-SXM4-80GB", Some("A100-SXM4-80GB")),
-            ("NVIDIA A100-PG509-200", None),
-            ("NVIDIA H100 80GB HBM3", Some("H100-SXM5-80GB")),
-            ("NVIDIA H100 PCIe", Some("H100-PCIe")),
-            ("Tesla T4", Some("T4")),
-            ("NVIDIA A10G", None),
-            ("NVIDIA A10", Some("A10")),
-            ("NVIDIA GeForce RTX 4060 Ti", None),
-            ("NVIDIA A30 MIG 2g.12gb", None),
-            ("h100-sxm5-80gb", Some("H100-SXM5-80GB")),
-        ] {
-            let model = gpu(name, 1).model().map(|device| device.name.as_str());
-            assert_eq!(model, expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn every_model_is_in_the_table_and_every_device_leads_to_itself() {
-        for model in MODELS.iter().chain(&RELATIVES) {
-            assert!(find(model.device).is_some(), "{}", model.device);
-        }
-        for device in softgpu::Device::all() {
-            assert_eq!(gpu(&device.name, 1).model(), Some(device));
         }
     }
 

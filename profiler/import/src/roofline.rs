@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
+use devices::Device;
 use profiler::{Profile, ResourceClass};
-use softgpu::Device;
 
 /// Size of the picture, and of its margins.
 const WIDTH: f64 = 800.0;

@@ -1,6 +1,6 @@
 //! Which GPU a profile is of.
 
-use softgpu::Device;
+use devices::Device;
 
 use crate::error::Error;
 use crate::gpu::Gpu;

@@ -7,7 +7,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use crate::error::Error;
+/// No device of that name is in `gpus.csv`. Names compare without regard to case.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown device {name:?}; did you mean {nearest:?}? Known devices: {known}")]
+pub struct UnknownDevice {
+    /// The name asked for.
+    pub name: String,
+    /// The known name that needs the fewest edits.
+    pub nearest: String,
+    /// All known names, separated by commas.
+    pub known: String,
+}
 
 /// Limits and peaks of one model of GPU.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +76,8 @@ impl Device {
     /// The device of that name, without regard to case.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`], which names the nearest and all known ones.
-    pub fn by_name(name: &str) -> Result<Self, Error> {
+    /// [`UnknownDevice`], which names the nearest and all known ones.
+    pub fn by_name(name: &str) -> Result<Self, UnknownDevice> {
         if let Some(device) = Self::all()
             .iter()
             .find(|d| d.name.eq_ignore_ascii_case(name))
@@ -77,7 +87,7 @@ impl Device {
         let names = || Self::all().iter().map(|d| d.name.as_str());
         let asked = name.to_ascii_lowercase();
         let nearest = names().min_by_key(|n| edits(&asked, &n.to_ascii_lowercase()));
-        Err(Error::UnknownDevice {
+        Err(UnknownDevice {
             name: name.to_owned(),
             nearest: nearest.unwrap_or_default().to_owned(),
             known: names().collect::<Vec<_>>().join(", "),
