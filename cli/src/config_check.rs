@@ -6,6 +6,7 @@ use clap::Args;
 use scheduler::config::Config;
 
 use crate::failure::Failure;
+use crate::out;
 
 /// Checks a daemon's configuration file and says what is wrong in it, with file, line and column.
 #[derive(Debug, Args)]
@@ -18,6 +19,5 @@ pub(crate) struct Options {
 /// Exit 0 if the file is right, 2 with every fault if it is not.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Config::load(&options.file).map_err(Failure::usage)?;
-    println!("{}: ok", options.file.display());
-    Ok(())
+    out::line(format_args!("{}: ok", options.file.display()))
 }

@@ -31,6 +31,7 @@ use crate::demo::results::Results;
 use crate::demo::stage::Stage;
 use crate::demo::timeline::Scene;
 use crate::failure::Failure;
+use crate::out;
 
 /// Shows what Pillion does: a high-priority and a best-effort job share a (software) GPU six ways.
 #[derive(Clone, Debug, Args)]
@@ -105,9 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         write_out(folder, &results, records, &stage)?;
     }
     if options.json {
-        println!("{}", results.json());
+        out::line(format_args!("{}", results.json()))?;
     } else {
-        results.print();
+        results.print()?;
     }
     let faults = results.faults();
     if faults.is_empty() {

@@ -17,6 +17,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::out;
 use crate::status::table;
 
 /// Checks driver, library, daemons, MPS, configuration and profiles, and says how to mend what is
@@ -117,12 +118,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let errors = count(&findings, Verdict::Error);
     if options.json {
         let checks: Vec<Value> = findings.iter().map(Finding::json).collect();
-        println!(
+        out::line(format_args!(
             "{}",
             json!({"schema_version": 1, "errors": errors, "checks": checks})
-        );
+        ))?;
     } else {
-        print(&findings);
+        print(&findings)?;
     }
     if errors > 0 {
         return Err(Failure::silent());
@@ -147,7 +148,7 @@ fn count(findings: &[Finding], verdict: Verdict) -> usize {
     findings.iter().filter(|f| f.verdict == verdict).count()
 }
 
-fn print(findings: &[Finding]) {
+fn print(findings: &[Finding]) -> Result<(), Failure> {
     let mut rows = table(&["VERDICT", "CHECK", "FOUND"]);
     for finding in findings {
         rows.add_row([finding.verdict.word(), &finding.subject, &finding.found]);
@@ -155,11 +156,11 @@ fn print(findings: &[Finding]) {
             rows.add_row(["", "", &format!("-> {}", finding.mend)]);
         }
     }
-    println!("{rows}");
-    println!(
+    out::line(format_args!("{rows}"))?;
+    out::line(format_args!(
         "\n{} ok, {} to look at, {} to mend",
         count(findings, Verdict::Ok),
         count(findings, Verdict::Warning),
         count(findings, Verdict::Error),
-    );
+    ))
 }

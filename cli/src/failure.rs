@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::out;
+
 /// A reason and the exit code that belongs to it.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -11,6 +13,8 @@ pub(crate) struct Failure {
 
 /// Usage or unusable input; nothing was written.
 const USAGE: u8 = 2;
+/// 128 + SIGPIPE: what a shell says of a program whose output nobody reads any more.
+const UNREAD: u8 = 141;
 /// `EX_UNAVAILABLE` of sysexits.h: the daemon is required and not reachable.
 const UNAVAILABLE: u8 = 69;
 
@@ -47,10 +51,18 @@ impl Failure {
         }
     }
 
+    /// Nobody reads the output any more: exit 141, without a word.
+    pub(crate) fn unread() -> Self {
+        Self {
+            code: UNREAD,
+            error: None,
+        }
+    }
+
     /// Says why on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(error) = &self.error {
-            eprintln!("pillion: {}", told_once(error));
+            out::note(format_args!("pillion: {}", told_once(error)));
         }
         ExitCode::from(self.code)
     }

@@ -1,6 +1,5 @@
 //! `pillion completions` and `pillion man`: what a shell and `man` read, from the commands themselves.
 
-use std::io;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -9,6 +8,7 @@ use clap_complete::Shell;
 
 use crate::Cli;
 use crate::failure::Failure;
+use crate::out;
 
 /// Prints what makes a shell complete pillion's commands and options.
 #[derive(Debug, Args)]
@@ -32,13 +32,9 @@ pub(crate) struct Manual {
 
 /// Always exit 0.
 pub(crate) fn completions(options: &Completions) -> Result<(), Failure> {
-    clap_complete::generate(
-        options.shell,
-        &mut Cli::command(),
-        "pillion",
-        &mut io::stdout(),
-    );
-    Ok(())
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, &mut Cli::command(), "pillion", &mut script);
+    out::text(&String::from_utf8_lossy(&script))
 }
 
 /// Exit 2 if the folder cannot be written.

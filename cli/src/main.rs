@@ -4,6 +4,8 @@
 //! unusable input (nothing written), 69 the daemon is required and not reachable; `run` ends as its
 //! command does. A table is for people, `--json` for programs.
 #![forbid(unsafe_code)]
+// They panic where nobody reads; see `out`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod artifacts;
 mod config_check;
@@ -11,6 +13,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod generate;
+mod out;
 mod profile;
 mod run;
 mod status;

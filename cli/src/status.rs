@@ -12,6 +12,7 @@ use protocol::hello::{HelloError, ask_status};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::out;
 use crate::run::every_socket;
 
 /// Shows the daemons of this machine, their jobs and clients.
@@ -44,20 +45,22 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             .iter()
             .map(|(socket, error)| json!({"socket": socket.display().to_string(), "error": error}))
             .collect();
-        println!(
+        return out::line(format_args!(
             "{}",
             json!({"schema_version": 1, "daemons": daemons, "silent": silent})
-        );
-        return Ok(());
+        ));
     }
     for status in &daemons {
-        print_daemon(status);
+        print_daemon(status)?;
     }
     for (socket, error) in &silent {
-        println!("{}: no daemon answers: {error}", socket.display());
+        out::line(format_args!(
+            "{}: no daemon answers: {error}",
+            socket.display()
+        ))?;
     }
     if daemons.is_empty() && silent.is_empty() {
-        println!("no daemon is running");
+        out::line(format_args!("no daemon is running"))?;
     }
     Ok(())
 }
@@ -69,13 +72,13 @@ fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
     Ok(status)
 }
 
-fn print_daemon(status: &Value) {
+fn print_daemon(status: &Value) -> Result<(), Failure> {
     let text = |pointer: &str| match status.pointer(pointer) {
         Some(Value::String(text)) => text.clone(),
         Some(value) => value.to_string(),
         None => "N/A".into(),
     };
-    println!(
+    out::line(format_args!(
         "{} {}  {}  policy {}  pilliond {} (pid {})",
         text("/gpu/name"),
         text("/gpu/uuid"),
@@ -83,7 +86,7 @@ fn print_daemon(status: &Value) {
         text("/policy/name"),
         text("/daemon/version"),
         text("/daemon/pid"),
-    );
+    ))?;
     let mut table = table(&[
         "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "ENFORCED",
     ]);
@@ -94,28 +97,29 @@ fn print_daemon(status: &Value) {
         }
     }
     if table.row_count() == 0 {
-        println!("  no jobs");
+        out::line(format_args!("  no jobs"))?;
     } else {
-        println!("{table}");
+        out::line(format_args!("{table}"))?;
     }
     for job in status["jobs"].as_array().unwrap_or(&none) {
         let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
         if bypasses > 0 {
-            println!(
+            out::line(format_args!(
                 "  job {}: {bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); \
                  start it with `pillion run --shim`",
                 job["job"].as_str().unwrap_or("N/A")
-            );
+            ))?;
         }
     }
     for process in status["turned_away"].as_array().unwrap_or(&none) {
-        println!(
+        out::line(format_args!(
             "  pid {} {} is not attached: {}",
             process["pid"],
             process["name"].as_str().unwrap_or(""),
             process["reason"].as_str().unwrap_or("N/A")
-        );
+        ))?;
     }
+    Ok(())
 }
 
 /// One row per client, or one for a job whose clients have ended.

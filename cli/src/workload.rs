@@ -1,6 +1,6 @@
 //! `pillion workload`: writes the kernel trace of a built-in network.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -10,6 +10,7 @@ use softgpu::Device;
 use workloads::{Precision, Workload};
 
 use crate::failure::Failure;
+use crate::out;
 use crate::status::table;
 
 /// Writes the kernel trace of a built-in network, for --hp, --be, --profile and `simulate`.
@@ -40,8 +41,7 @@ pub(crate) struct Options {
 /// Exit 2 for a name, batch, device or precision that does not exist; nothing is written then.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let Some(name) = &options.name else {
-        list();
-        return Ok(());
+        return list();
     };
     let workload = Workload::by_name(name).map_err(Failure::usage)?;
     let device = Device::by_name(&options.device).map_err(Failure::usage)?;
@@ -54,10 +54,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return Err(Failure::usage(error));
     };
     if output == Path::new("-") {
-        io::stdout().lock().write_all(trace.write().as_bytes())?;
+        out::text(&trace.write())?;
     } else {
         write_whole(output, &trace.write())?;
-        eprintln!("{}: {}", output.display(), summary(&trace));
+        out::note(format_args!("{}: {}", output.display(), summary(&trace)));
     }
     Ok(())
 }
@@ -82,13 +82,13 @@ fn summary(trace: &Trace) -> String {
     )
 }
 
-fn list() {
+fn list() -> Result<(), Failure> {
     let mut rows = table(&["WORKLOAD", "BATCH", "ABOUT"]);
     for workload in Workload::all() {
         let batch = workload.batch_default.to_string();
         rows.add_row([workload.name, &batch, workload.about]);
     }
-    println!("{rows}");
+    out::line(format_args!("{rows}"))
 }
 
 /// Writes a file whole or not at all.

@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::demo::Options;
 use crate::demo::phase::{BE_JOB, HP_JOB, Outcome, Phase};
 use crate::demo::stage::Stage;
+use crate::failure::Failure;
+use crate::out;
 use crate::status::table;
 
 /// The results of all phases so far.
@@ -97,21 +99,21 @@ impl Results {
     }
 
     /// The table for people.
-    pub(crate) fn print(&self) {
+    pub(crate) fn print(&self) -> Result<(), Failure> {
         let text = |key: &str| self.header[key].as_str().unwrap_or_default().to_owned();
-        println!(
+        out::line(format_args!(
             "software GPU {}, policy {}: {} beside {}\n",
             text("device"),
             text("policy"),
             text("hp"),
             text("be"),
-        );
+        ))?;
         let mut table = table(&HEADINGS);
         for row in self.rows() {
             table.add_row(row);
         }
-        println!("{table}\n");
-        self.print_counts();
+        out::line(format_args!("{table}\n"))?;
+        self.print_counts()
     }
 
     /// A row per phase, under [`HEADINGS`].
@@ -154,25 +156,26 @@ impl Results {
         self.phases[phase.key()]["be"]["per_s"].as_f64()
     }
 
-    fn print_counts(&self) {
+    fn print_counts(&self) -> Result<(), Failure> {
         for phase in Phase::ALL.into_iter().filter(|p| p.has_pillion()) {
             let pillion = &self.counts[phase.key()]["be"]["pillion"];
             let count = |name: &str| pillion[name].as_u64().unwrap_or(0);
-            println!(
+            out::line(format_args!(
                 "{}: of {} BE launches {} went beside busy HP work, {} were held, {} slipped",
                 phase.title(),
                 count("launches"),
                 count("launches_beside_hp"),
                 count("launches_held"),
                 count("slips"),
-            );
+            ))?;
         }
         if self.faults.is_empty() {
-            println!(
+            out::line(format_args!(
                 "launches and bytes counted by programs, Pillion and device agree; every check \
                  result was right"
-            );
+            ))?;
         }
+        Ok(())
     }
 
     fn check(

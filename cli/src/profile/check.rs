@@ -6,6 +6,7 @@ use clap::Args;
 use profiler::Profile;
 
 use crate::failure::Failure;
+use crate::out;
 
 /// Checks a profile: says what is wrong in it, with file, line and column, or what it lacks.
 #[derive(Debug, Args)]
@@ -18,9 +19,9 @@ pub(crate) struct Options {
 /// Exit 0 if the profile can be used, whatever it lacks; 2 if it cannot.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let profile = Profile::load(&options.file).map_err(Failure::usage)?;
-    println!("{}: ok", options.file.display());
+    out::line(format_args!("{}: ok", options.file.display()))?;
     for doubt in import::check(&profile).iter().chain(&profile.notices) {
-        println!("  {doubt}");
+        out::line(format_args!("  {doubt}"))?;
     }
     Ok(())
 }

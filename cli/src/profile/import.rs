@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 use super::output;
 use super::progress::Progress;
 use crate::failure::Failure;
+use crate::out;
 
 /// Makes one profile of the files that profilers wrote about a job.
 ///
@@ -78,7 +79,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return Err(Failure::usage(anyhow!(reasons.join("\npillion: "))));
     }
     for error in &refused {
-        eprintln!("pillion: not imported: {error}");
+        out::note(format_args!("pillion: not imported: {error}"));
     }
     let wish = import::Options {
         device: options.device.clone(),
@@ -112,7 +113,7 @@ fn spool(bytes_max: u64) -> Result<NamedTempFile, Failure> {
 /// What was made, and what to know about it, on stderr.
 fn say(profile: &Profile, path: Option<&Path>) {
     for notice in &profile.notices {
-        eprintln!("pillion: {notice}");
+        out::note(format_args!("pillion: {notice}"));
     }
     let launches = profile
         .kernels
@@ -122,10 +123,10 @@ fn say(profile: &Profile, path: Option<&Path>) {
         sum.saturating_add(kernel.durations.sum_ns)
     });
     let where_to = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
-    eprintln!(
+    out::note(format_args!(
         "pillion: {where_to}{} kernels and shapes, {launches} launches, {:.3} ms on {}",
         profile.kernels.len(),
         duration_ns as f64 / 1e6,
         profile.gpu,
-    );
+    ));
 }

@@ -10,6 +10,7 @@ use profiler::KernelProfile;
 use profiler::base_name::base;
 
 use crate::failure::Failure;
+use crate::out;
 
 /// Most characters of a kernel's name in a table.
 const NAME_CHARS_MAX: usize = 44;
@@ -17,11 +18,7 @@ const NAME_CHARS_MAX: usize = 44;
 /// Writes `text` to `path`, all of it or nothing; to the standard output if there is no path.
 pub(super) fn write(text: &str, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else {
-        return match io::stdout().write_all(text.as_bytes()) {
-            // Who reads no further has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => Ok(result?),
-        };
+        return out::text(text);
     };
     let folder = folder(path);
     let written = || -> io::Result<()> {

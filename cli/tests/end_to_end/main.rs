@@ -47,6 +47,8 @@ mod peers;
 #[cfg(test)]
 mod picture;
 #[cfg(test)]
+mod pipes;
+#[cfg(test)]
 mod resolution;
 #[cfg(test)]
 mod run;
