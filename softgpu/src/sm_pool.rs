@@ -4,21 +4,42 @@
 //! two kernels whose blocks take more than half of an SM's shared memory exclude each other, as
 //! Conv2d beside Conv2d does in Orion's Table 2. Blocks spread over the SMs before they stack up,
 //! lowest SM first among equals.
+//!
+//! Neighbours with the same left are one *run*, and blocks are placed run by run: an idle device is
+//! one run, and seldom are there more than a handful, however many SMs it has. That is for speed
+//! alone; the tests hold it to counting one SM after the other.
 
 use crate::kernel::Footprint;
 use devices::Device;
 
-/// How many blocks went to each SM, by its index.
-pub(crate) type Placement = Vec<u32>;
+/// How many blocks went to each SM, from the first SM on.
+pub(crate) type Placement = Vec<Placed>;
+
+/// So many blocks on each of so many SMs in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    sms: u32,
+    blocks: u32,
+}
 
 /// All SMs of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct SmPool {
     empty: Sm,
-    sms: Vec<Sm>,
+    /// All SMs in order; neighbours differ.
+    runs: Vec<Run>,
     sms_busy: u32,
     /// Placements that were released, to be used again.
     spare: Vec<Placement>,
+    /// Buffer for new runs.
+    scratch: Vec<Run>,
+}
+
+/// SMs in a row that have the same left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    sms: u32,
+    each: Sm,
 }
 
 /// What is free on one SM.
@@ -40,9 +61,13 @@ impl SmPool {
         };
         Self {
             empty,
-            sms: vec![empty; device.sms as usize],
+            runs: vec![Run {
+                sms: device.sms,
+                each: empty,
+            }],
             sms_busy: 0,
             spare: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -59,8 +84,15 @@ impl SmPool {
     ) -> Option<(u64, Placement)> {
         let mut placement = self.spare.pop().unwrap_or_default();
         placement.clear();
-        placement.extend(self.sms.iter().map(|sm| sm.fits(footprint)));
-        let fit: u64 = placement.iter().map(|&blocks| u64::from(blocks)).sum();
+        let mut fit = 0;
+        for run in &self.runs {
+            let blocks = run.each.fits(footprint);
+            fit += u64::from(run.sms) * u64::from(blocks);
+            placement.push(Placed {
+                sms: run.sms,
+                blocks,
+            });
+        }
         if fit == 0 || wanted == 0 {
             self.spare.push(placement);
             return None;
@@ -68,20 +100,47 @@ impl SmPool {
         if fit > wanted {
             spread(&mut placement, wanted, self.empty.slots);
         }
-        for (sm, &blocks) in self.sms.iter_mut().zip(&placement) {
-            self.sms_busy += u32::from(blocks > 0 && *sm == self.empty);
-            sm.take(footprint, blocks);
-        }
+        self.change(&placement, |sm, blocks| sm.take(footprint, blocks));
         Some((fit.min(wanted), placement))
     }
 
     /// Gives back what [`Self::try_place`] took.
     pub(crate) fn release(&mut self, footprint: &Footprint, placement: Placement) {
-        for (sm, &blocks) in self.sms.iter_mut().zip(&placement) {
-            sm.give(footprint, blocks);
-            self.sms_busy -= u32::from(blocks > 0 && *sm == self.empty);
-        }
+        self.change(&placement, |sm, blocks| sm.give(footprint, blocks));
         self.spare.push(placement);
+    }
+
+    /// Takes or gives on each SM what the placement says.
+    fn change(&mut self, placement: &Placement, change: impl Fn(&mut Sm, u32)) {
+        let mut changed = std::mem::take(&mut self.scratch);
+        changed.clear();
+        let mut placed = placement.iter().copied();
+        // A fill or a copy is placed nowhere.
+        let mut here = placed.next().unwrap_or(Placed { sms: 0, blocks: 0 });
+        let mut sms_busy = 0;
+        for run in &self.runs {
+            let mut left = run.sms;
+            while left > 0 {
+                if here.sms == 0 {
+                    here = placed.next().unwrap_or(Placed {
+                        sms: left,
+                        blocks: 0,
+                    });
+                }
+                let sms = left.min(here.sms);
+                let mut each = run.each;
+                change(&mut each, here.blocks);
+                sms_busy += if each == self.empty { 0 } else { sms };
+                match changed.last_mut() {
+                    Some(last) if last.each == each => last.sms += sms,
+                    _ => changed.push(Run { sms, each }),
+                }
+                left -= sms;
+                here.sms -= sms;
+            }
+        }
+        self.sms_busy = sms_busy;
+        self.scratch = std::mem::replace(&mut self.runs, changed);
     }
 
     /// Whether `placements` are exactly what is taken.
@@ -89,9 +148,11 @@ impl SmPool {
         &self,
         placements: impl Iterator<Item = (&'a Footprint, &'a Placement)>,
     ) -> bool {
-        let mut sms = vec![self.empty; self.sms.len()];
+        let count = self.runs.iter().map(|run| run.sms as usize).sum();
+        let mut sms = vec![self.empty; count];
         for (footprint, placement) in placements {
-            for (sm, &blocks) in sms.iter_mut().zip(placement) {
+            let each = placement.iter().flat_map(|p| (0..p.sms).map(|_| p.blocks));
+            for (sm, blocks) in sms.iter_mut().zip(each) {
                 if blocks > sm.fits(footprint) {
                     return false;
                 }
@@ -99,7 +160,13 @@ impl SmPool {
             }
         }
         let busy = sms.iter().filter(|&&sm| sm != self.empty).count();
-        sms == self.sms && busy == self.sms_busy as usize
+        let runs = self.runs.iter();
+        let mine = runs.flat_map(|run| (0..run.sms).map(|_| run.each));
+        let neighbours_differ = self
+            .runs
+            .windows(2)
+            .all(|pair| pair[0].each != pair[1].each);
+        mine.eq(sms) && busy == self.sms_busy as usize && neighbours_differ
     }
 }
 
@@ -133,7 +200,8 @@ fn spread(fits: &mut Placement, wanted: u64, slots: u32) {
     let mut level = 0;
     let mut placed = 0;
     while level < slots {
-        let next = fits.iter().filter(|&&fit| fit > level).count() as u64;
+        let above = fits.iter().filter(|fit| fit.blocks > level);
+        let next: u64 = above.map(|fit| u64::from(fit.sms)).sum();
         if placed + next > wanted {
             break;
         }
@@ -141,15 +209,36 @@ fn spread(fits: &mut Placement, wanted: u64, slots: u32) {
         level += 1;
     }
     let mut rest = wanted - placed;
-    for fit in fits {
-        let one_more = rest > 0 && *fit > level;
-        rest -= u64::from(one_more);
-        *fit = (*fit).min(level) + u32::from(one_more);
+    let mut cut = None;
+    for (index, fit) in fits.iter_mut().enumerate() {
+        let sms = if fit.blocks > level {
+            rest.min(u64::from(fit.sms))
+        } else {
+            0
+        };
+        rest -= sms;
+        let lower = fit.blocks.min(level);
+        if sms == u64::from(fit.sms) {
+            fit.blocks = lower + 1;
+        } else {
+            fit.blocks = lower;
+            // Only where the rest ends are there SMs of both kinds in one run.
+            if sms > 0 {
+                cut = Some((index, u32::try_from(sms).unwrap_or(fit.sms)));
+            }
+        }
+    }
+    if let Some((index, sms)) = cut {
+        let blocks = fits[index].blocks + 1;
+        fits[index].sms -= sms;
+        fits.insert(index, Placed { sms, blocks });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn pool() -> SmPool {
@@ -181,8 +270,8 @@ mod tests {
         let mut pool = pool();
         let (placed, placement) = pool.try_place(&NORM, 100).unwrap();
         assert_eq!(placed, 100);
-        assert_eq!(placement.iter().filter(|&&blocks| blocks == 2).count(), 20);
-        assert_eq!(placement.iter().filter(|&&blocks| blocks == 1).count(), 60);
+        let placed = |sms, blocks| Placed { sms, blocks };
+        assert_eq!(placement, [placed(20, 2), placed(60, 1)]);
         assert_eq!(pool.sms_busy(), 80);
     }
 
@@ -198,5 +287,89 @@ mod tests {
         pool.release(&NORM, norm);
         assert_eq!(pool.sms_busy(), 0);
         assert!(pool.is_valid(std::iter::empty()));
+    }
+
+    /// Counts one SM after the other, as the module's text has it.
+    struct OneByOne {
+        empty: Sm,
+        sms: Vec<Sm>,
+    }
+
+    impl OneByOne {
+        fn try_place(&mut self, footprint: &Footprint, wanted: u64) -> Option<Vec<u32>> {
+            let mut fits: Vec<u32> = self.sms.iter().map(|sm| sm.fits(footprint)).collect();
+            let fit: u64 = fits.iter().map(|&blocks| u64::from(blocks)).sum();
+            if fit == 0 || wanted == 0 {
+                return None;
+            }
+            if fit > wanted {
+                let mut level = 0;
+                let mut placed = 0;
+                while level < self.empty.slots {
+                    let next = fits.iter().filter(|&&fit| fit > level).count() as u64;
+                    if placed + next > wanted {
+                        break;
+                    }
+                    placed += next;
+                    level += 1;
+                }
+                let mut rest = wanted - placed;
+                for fit in &mut fits {
+                    let one_more = rest > 0 && *fit > level;
+                    rest -= u64::from(one_more);
+                    *fit = (*fit).min(level) + u32::from(one_more);
+                }
+            }
+            for (sm, &blocks) in self.sms.iter_mut().zip(&fits) {
+                sm.take(footprint, blocks);
+            }
+            Some(fits)
+        }
+    }
+
+    fn footprint() -> impl Strategy<Value = Footprint> {
+        (1u32..=32, 0u32..=20_000, 0u32..=70_000).prop_map(|(warps, registers, shared_bytes)| {
+            Footprint {
+                threads: warps * 32,
+                registers,
+                shared_bytes,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn runs_of_sms_are_what_counting_one_by_one_gives(
+            calls in prop::collection::vec((footprint(), 1u64..400, any::<u16>(), any::<bool>()), 1..120),
+        ) {
+            let mut pool = pool();
+            let mut one_by_one = OneByOne { empty: pool.empty, sms: vec![pool.empty; 80] };
+            let mut taken: Vec<(Footprint, Placement)> = Vec::new();
+            for (footprint, wanted, which, is_release) in calls {
+                if is_release && !taken.is_empty() {
+                    let index = usize::from(which) % taken.len();
+                    let (footprint, placement) = taken.swap_remove(index);
+                    let each = placement.iter().flat_map(|p| (0..p.sms).map(|_| p.blocks));
+                    for (sm, blocks) in one_by_one.sms.iter_mut().zip(each) {
+                        sm.give(&footprint, blocks);
+                    }
+                    pool.release(&footprint, placement);
+                } else {
+                    let placed = pool.try_place(&footprint, wanted);
+                    let expected = one_by_one.try_place(&footprint, wanted);
+                    prop_assert_eq!(placed.is_some(), expected.is_some());
+                    if let (Some((blocks, placement)), Some(expected)) = (placed, expected) {
+                        let sum: u64 = expected.iter().map(|&blocks| u64::from(blocks)).sum();
+                        prop_assert_eq!(blocks, sum);
+                        let each = placement.iter().flat_map(|p| (0..p.sms).map(|_| p.blocks));
+                        prop_assert_eq!(each.collect::<Vec<_>>(), expected);
+                        taken.push((footprint, placement));
+                    }
+                }
+                prop_assert!(pool.is_valid(taken.iter().map(|(f, p)| (f, p))));
+                let each = pool.runs.iter().flat_map(|run| (0..run.sms).map(|_| run.each));
+                prop_assert!(each.eq(one_by_one.sms.iter().copied()));
+            }
+        }
     }
 }
