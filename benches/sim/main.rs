@@ -1,0 +1,225 @@
+//! `cargo bench -p pillion-benches --bench sim`: how fast the simulator is, in ns of one processor
+//! per simulated launch.
+//!
+//! Measured is the processor time of the thread, not the time on the wall: a busy machine changes it
+//! little. Each row is the median of several runs of the same experiment, after one that is thrown
+//! away; that their outcomes are equal is checked.
+//!
+//! | rows | what |
+//! |---|---|
+//! | one client | a built-in network alone, closed loop: launches, host, device, nothing contended |
+//! | two clients | two of them, both closed loops, so that both are always busy |
+//! | … under `orion` | the same behind leases: looks of the daemon, helpers |
+//!
+//! Targets: a million launches per second with one client, half a million with two.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use benches::machine::Machine;
+use benches::report::{Measured, Report, Row, SCHEMA_VERSION, Unit};
+use benches::summary::Quantiles;
+use clap::Parser;
+use rustix::time::{ClockId, clock_gettime};
+use sim::{
+    Arrivals, Experiment, HostModel, Job, JobClass, JobKind, NoObserver, Outcome, PolicySpec,
+};
+use softgpu::{Config, Device, Sharing};
+use workloads::{Precision, Workload};
+
+/// How fast the simulator is. No GPU involved.
+#[derive(Parser)]
+#[command(name = "sim", after_help = AFTER_HELP)]
+struct Arguments {
+    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A fifth of the measurements: for a look, not for keeping.
+    #[arg(long)]
+    quick: bool,
+    /// Exits with 1 if a target is missed.
+    #[arg(long)]
+    check: bool,
+    /// Only rows whose name contains this.
+    #[arg(long, value_name = "WORD")]
+    only: Option<String>,
+    /// Cargo says so when it runs a bench, and not when it runs tests.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+const AFTER_HELP: &str = "\
+Example:
+  cargo bench -p pillion-benches --bench sim -- --quick
+
+Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+
+/// What is measured: name, policy, jobs (the first one high-priority if there are two), target.
+const CASES: &[(&str, &str, &[&str], Option<f64>)] = &[
+    (
+        "one client, resnet50-inference",
+        "mps",
+        &["resnet50-inference"],
+        ONE,
+    ),
+    (
+        "one client, resnet50-training",
+        "mps",
+        &["resnet50-training"],
+        ONE,
+    ),
+    (
+        "one client, bert-base-training",
+        "mps",
+        &["bert-base-training"],
+        ONE,
+    ),
+    (
+        "two clients, resnet50-inference and resnet50-training",
+        "mps",
+        &["resnet50-inference", "resnet50-training"],
+        TWO,
+    ),
+    (
+        "two clients, mobilenetv2-inference and bert-base-training",
+        "mps-priority",
+        &["mobilenetv2-inference", "bert-base-training"],
+        TWO,
+    ),
+    (
+        "two clients under orion, resnet50-inference and resnet50-training",
+        "orion",
+        &["resnet50-inference", "resnet50-training"],
+        TWO,
+    ),
+];
+
+/// Nanoseconds per launch: a million per second.
+const ONE: Option<f64> = Some(1_000.0);
+/// Half a million per second.
+const TWO: Option<f64> = Some(2_000.0);
+
+/// Device time of a run.
+const DURATION_NS: u64 = 20_000_000_000;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !arguments.bench {
+        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
+        return ExitCode::SUCCESS;
+    }
+    match run(&arguments) {
+        Ok(report) if report.passes() || !arguments.check => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<Report> {
+    let machine = Machine::here();
+    let runs = if arguments.quick { 1 } else { 5 };
+    let mut rows = Vec::new();
+    for &(name, policy, jobs, target) in CASES {
+        let is_wanted = |word: &String| name.contains(word.as_str());
+        if arguments.only.as_ref().is_none_or(is_wanted) {
+            rows.push(measure(name, &experiment(policy, jobs)?, runs, target)?);
+        }
+    }
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        no_gpu_involved: true,
+        quick: arguments.quick,
+        machine,
+        rows,
+    };
+    println!("{}\n", report.to_table());
+    for row in &report.rows {
+        println!("{}: {}", row.name, row.evidence.join("; "));
+    }
+    if let Some(file) = &arguments.json {
+        let text = report.to_json();
+        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(report)
+}
+
+fn experiment(policy: &str, jobs: &[&str]) -> anyhow::Result<Experiment> {
+    let device = Device::by_name("V100-SXM2-16GB")?;
+    let jobs = jobs.iter().enumerate().map(|(index, name)| {
+        let trace = Workload::by_name(name)?.trace(None, &device, Precision::Fp32)?;
+        let class = match (index, jobs.len()) {
+            (0, 2..) => JobClass::HighPriority,
+            _ => JobClass::BestEffort,
+        };
+        let kind = match name.ends_with("training") {
+            true => JobKind::Training,
+            false => JobKind::Inference,
+        };
+        Ok(Job::new(
+            *name,
+            class,
+            kind,
+            Arc::new(trace),
+            Arrivals::Closed,
+        ))
+    });
+    Ok(Experiment {
+        jobs: jobs.collect::<anyhow::Result<_>>()?,
+        gpu: Config::new(Sharing::Mps, &device),
+        device,
+        policy: policy.parse::<PolicySpec>()?,
+        seed: 1,
+        duration_ns: DURATION_NS,
+        host: HostModel::default(),
+        warmup_requests: 0,
+    })
+}
+
+fn measure(
+    name: &str,
+    experiment: &Experiment,
+    runs: usize,
+    target: Option<f64>,
+) -> anyhow::Result<Row> {
+    let (_, first) = timed(experiment)?;
+    let mut ns_per_launch = Vec::new();
+    for _ in 0..runs {
+        let (took_ns, outcome) = timed(experiment)?;
+        ensure!(outcome == first, "{name}: two equal runs differ");
+        ns_per_launch.push(took_ns as f64 / outcome.launches as f64);
+    }
+    let quantiles = Quantiles::of(&ns_per_launch);
+    let mut row = Row::new(name, Unit::Ns, Measured::Median(quantiles), target);
+    let share = &first.utilisation;
+    row.evidence.push(format!(
+        "{} launches in {:.1} s of device time, {:.0} % of SM time busy, {} runs",
+        first.launches,
+        first.elapsed_ns as f64 / 1e9,
+        share.sm * 100.0,
+        runs,
+    ));
+    row.evidence.push(format!(
+        "{:.2} million launches per second",
+        1e3 / quantiles.median
+    ));
+    Ok(row)
+}
+
+/// Processor time of a run, ns.
+fn timed(experiment: &Experiment) -> anyhow::Result<(u64, Outcome)> {
+    let before_ns = thread_ns();
+    let outcome = experiment.run(&mut NoObserver)?;
+    Ok((thread_ns() - before_ns, outcome))
+}
+
+fn thread_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
+}
