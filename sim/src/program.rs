@@ -69,6 +69,14 @@ impl Program {
             launches: trace.launches.len() as u64,
         })
     }
+
+    /// The operation that the step at `index` is for the device.
+    pub(crate) fn op(&self, index: usize) -> Op {
+        match self.steps[index] {
+            Step::Launch { kernel, .. } => self.kernels[kernel as usize].op.clone(),
+            Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
+        }
+    }
 }
 
 fn check_trace(job: &Job, device: &Device) -> Result<(), Error> {

@@ -14,6 +14,7 @@
 //! itself; the world tells it at once.
 
 use policy::Kernel;
+use softgpu::{Gpu, StreamId};
 
 use crate::job::{JobClass, JobKind};
 
@@ -57,6 +58,8 @@ pub struct ClientState {
     pub class: JobClass,
     /// What its requests are.
     pub kind: JobKind,
+    /// Its stream on [`State::gpu`].
+    pub stream: StreamId,
     /// The launch at the head of its software queue.
     pub head: Option<Launch>,
     /// Launches in its software queue.
@@ -74,6 +77,8 @@ pub struct ClientState {
 pub struct State<'a> {
     /// SMs of the device.
     pub sms: u32,
+    /// The device itself, which nothing real can look into: for a clairvoyant bound.
+    pub gpu: &'a Gpu,
     /// By [`ClientId`].
     pub clients: &'a [ClientState],
 }

@@ -1,111 +1,193 @@
 //! The policies by name, each behind [`Scheduler`].
+//!
+//! | policy | defined in | is |
+//! |---|---|---|
+//! | `none`, `temporal`, `orion`, `launch-gate` | `policy`, a file each | what a daemon runs, behind `leased` |
+//! | `streams`, `stream-priority`, `mps`, `mps-priority` | here, a file each | a placement; every launch goes at once |
+//! | `reef-n`, `orion-code` | `policy`, a file each | a state machine about queues, behind `queued` |
+//! | `oracle` | `oracle` | a bound; it knows the future |
 
 mod at_once;
 mod leased;
+mod mps;
+mod mps_priority;
+mod oracle;
+mod queued;
+mod spec;
+mod stream_priority;
+mod streams;
+mod thread;
 
-use std::fmt;
-use std::str::FromStr;
+pub use oracle::OracleParams;
+pub use spec::{OrionCodeSpec, OrionSpec, Param, PolicySpec};
+
+use policy::{
+    CodeHp, OrionCode, OrionCodeParams, OrionParams, Policy, ReefN, ReefNParams, SmSearchParams,
+    SmThreshold,
+};
+use softgpu::Sharing;
 
 use crate::error::Error;
 use crate::experiment::Experiment;
-use crate::scheduler::{Placement, Scheduler};
+use crate::job::{JobClass, JobKind};
+use crate::program::Program;
+use crate::scheduler::Scheduler;
 
 use at_once::AtOnce;
 use leased::Leased;
-use policy::Policy;
-
-/// A policy and its numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PolicySpec {
-    /// All jobs in one process, a stream each; every launch goes at once.
-    Streams,
-    /// The same, high-priority jobs' streams with the greater priority.
-    StreamPriority,
-    /// A process each; every launch goes at once. Whether they compute together is the experiment's
-    /// sharing.
-    Mps,
-    /// The same, high-priority jobs with the greater priority.
-    MpsPriority,
-    /// A policy that the daemon ships, with the daemon's and the library's delays.
-    Shipped(Policy),
-}
+use oracle::{Oracle, Plan};
+use queued::Queued;
 
 impl PolicySpec {
-    /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 7] = [
-        "none",
-        "temporal",
-        "streams",
-        "stream-priority",
-        "mps",
-        "mps-priority",
-        "orion",
-    ];
-
-    /// The name in options and tables.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Streams => "streams",
-            Self::StreamPriority => "stream-priority",
-            Self::Mps => "mps",
-            Self::MpsPriority => "mps-priority",
-            Self::Shipped(policy) => policy.name(),
-        }
-    }
-
     /// The policy, ready for a run of `experiment`, of whose jobs it may look at everything.
     ///
     /// # Errors
-    /// [`Error::Policy`]: its numbers cannot be meant.
+    /// [`Error::Policy`]: its numbers cannot be meant, or it means nothing for this experiment.
     pub fn build(&self, experiment: &Experiment) -> Result<Box<dyn Scheduler>, Error> {
-        let at_once = |one_context, priorities| -> Box<dyn Scheduler> {
-            Box::new(AtOnce::new(Placement {
-                one_context,
-                priorities,
-            }))
-        };
+        if self.needs_mps() && experiment.gpu.sharing == Sharing::TimeSlice {
+            return Err(Error::Policy(format!(
+                "{} means nothing on time slices, where kernels of several jobs never compute side \
+                 by side: expected sharing mps",
+                self.name()
+            )));
+        }
         Ok(match self {
-            Self::Streams => at_once(true, false),
-            Self::StreamPriority => at_once(true, true),
-            Self::Mps => at_once(false, false),
-            Self::MpsPriority => at_once(false, true),
-            Self::Shipped(policy) => {
-                policy
-                    .validate()
-                    .map_err(|error| Error::Policy(error.to_string()))?;
-                Box::new(Leased::new(*policy, None, experiment))
+            Self::None => leased(Policy::None, false, experiment)?,
+            Self::Temporal {
+                params,
+                is_profiled,
+            } => leased(Policy::Temporal(*params), *is_profiled, experiment)?,
+            Self::LaunchGate(params) => leased(Policy::LaunchGate(*params), false, experiment)?,
+            Self::Orion(spec) => {
+                let policy = Policy::Orion(orion_params(spec, experiment)?);
+                leased(policy, spec.is_profiled, experiment)?
+            }
+            Self::Streams => Box::new(AtOnce::new(streams::PLACEMENT)),
+            Self::StreamPriority => Box::new(AtOnce::new(stream_priority::PLACEMENT)),
+            Self::Mps => Box::new(AtOnce::new(mps::PLACEMENT)),
+            Self::MpsPriority => Box::new(AtOnce::new(mps_priority::PLACEMENT)),
+            Self::ReefN { queue_depth } => {
+                one_high_priority(self, experiment)?;
+                let params = ReefNParams {
+                    depth: *queue_depth,
+                    sms: experiment.device.sms,
+                };
+                let reef = ReefN::new(params, best_effort_count(experiment));
+                Box::new(Queued::new(reef, experiment, false))
+            }
+            Self::OrionCode(spec) => {
+                one_high_priority(self, experiment)?;
+                let params = code_params(spec, experiment)?;
+                let code = OrionCode::new(params, best_effort_count(experiment));
+                Box::new(Queued::new(code, experiment, true))
+            }
+            Self::Oracle(params) => {
+                one_high_priority(self, experiment)?;
+                Box::new(Oracle::new(*params, experiment)?)
             }
         })
     }
 }
 
-impl fmt::Display for PolicySpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+fn leased(
+    policy: Policy,
+    is_profiled: bool,
+    experiment: &Experiment,
+) -> Result<Box<dyn Scheduler>, Error> {
+    policy
+        .validate()
+        .map_err(|error| Error::Policy(error.to_string()))?;
+    let known_latency_ns = match is_profiled {
+        true => solo_ns_min(experiment)?,
+        false => None,
+    };
+    Ok(Box::new(Leased::new(policy, known_latency_ns, experiment)))
 }
 
-impl FromStr for PolicySpec {
-    type Err = Error;
-
-    /// The policy of that name with default numbers.
-    fn from_str(name: &str) -> Result<Self, Error> {
-        match name {
-            "streams" => Ok(Self::Streams),
-            "stream-priority" => Ok(Self::StreamPriority),
-            "mps" => Ok(Self::Mps),
-            "mps-priority" => Ok(Self::MpsPriority),
-            _ if Self::NAMES.contains(&name) => name
-                .parse()
-                .map(Self::Shipped)
-                .map_err(|error: policy::PolicyError| Error::Policy(error.to_string())),
-            _ => {
-                let names = Self::NAMES.join(", ");
-                Err(Error::Policy(format!(
-                    "unknown policy `{name}`: policies are {names}"
-                )))
-            }
-        }
+/// How long a request of the high-priority job with the shortest ones takes alone; what a profiler
+/// measures beforehand.
+fn solo_ns_min(experiment: &Experiment) -> Result<Option<u64>, Error> {
+    let mut least_ns: Option<u64> = None;
+    for (index, job) in high_priority(experiment) {
+        let program = Program::new(job, &experiment.device)?;
+        let solo_ns = Plan::new(experiment, index, &program, 0.0).request_ns();
+        least_ns = Some(least_ns.map_or(solo_ns, |least_ns| least_ns.min(solo_ns)));
     }
+    Ok(least_ns)
+}
+
+/// The device's SMs for a high-priority job that infers, searched for where all of them train.
+fn orion_params(spec: &OrionSpec, experiment: &Experiment) -> Result<OrionParams, Error> {
+    let trains = high_priority(experiment).all(|(_, job)| job.kind == JobKind::Training);
+    let sm_threshold = match (spec.sm_threshold, solo_ns_min(experiment)?) {
+        (Some(sms), _) => SmThreshold::Sms(sms),
+        (None, Some(solo_ns)) if trains => SmThreshold::Searched(SmSearchParams {
+            sm_needed_max: sm_needed_max(experiment),
+            solo_ns,
+            loss_pct_max: spec.hp_loss_pct,
+        }),
+        (None, _) => SmThreshold::DeviceSms,
+    };
+    if !(0.0..100.0).contains(&spec.hp_loss_pct) {
+        return Err(Error::Policy(format!(
+            "hp_loss_pct is {}: must be 0 or more and less than 100",
+            spec.hp_loss_pct
+        )));
+    }
+    Ok(OrionParams {
+        dur_threshold_pct: spec.dur_threshold_pct,
+        sm_threshold,
+        residual_ns_unknown: spec.residual_ns_unknown,
+        lease_ns: spec.lease_ns,
+    })
+}
+
+/// What the artefact's scripts give the program by hand.
+fn code_params(spec: &OrionCodeSpec, experiment: &Experiment) -> Result<OrionCodeParams, Error> {
+    let solo_ns = solo_ns_min(experiment)?.unwrap_or(0);
+    let trains = high_priority(experiment).any(|(_, job)| job.kind == JobKind::Training);
+    let kept = 1.0 - spec.hp_loss_pct / 100.0;
+    Ok(OrionCodeParams {
+        max_be_duration_ns: (solo_ns as f64 * spec.dur_threshold_pct / 100.0) as u64,
+        sms: spec.sms,
+        warmup_requests: spec.warmup_requests,
+        hp: match trains {
+            false => CodeHp::Inference,
+            true => CodeHp::Training {
+                request_ns_max: (solo_ns as f64 / kept) as u64,
+                update_start: None,
+                sm_needed_max: sm_needed_max(experiment),
+            },
+        },
+    })
+}
+
+fn one_high_priority(spec: &PolicySpec, experiment: &Experiment) -> Result<(), Error> {
+    let count = high_priority(experiment).count();
+    if count <= 1 {
+        return Ok(());
+    }
+    Err(Error::Policy(format!(
+        "{} knows one high-priority job; this experiment has {count}",
+        spec.name()
+    )))
+}
+
+fn high_priority(experiment: &Experiment) -> impl Iterator<Item = (usize, &crate::Job)> {
+    let jobs = experiment.jobs.iter().enumerate();
+    jobs.filter(|(_, job)| job.class == JobClass::HighPriority)
+}
+
+fn best_effort_count(experiment: &Experiment) -> usize {
+    experiment.jobs.len() - high_priority(experiment).count()
+}
+
+/// The most SMs that any best-effort kernel needs.
+fn sm_needed_max(experiment: &Experiment) -> u32 {
+    let jobs = experiment.jobs.iter();
+    jobs.filter(|job| job.class == JobClass::BestEffort)
+        .flat_map(|job| &job.trace.kernels)
+        .map(|kernel| kernel.sm_needed)
+        .max()
+        .unwrap_or(0)
 }

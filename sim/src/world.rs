@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use softgpu::{Completion, Gpu, Op, StreamId};
+use softgpu::{Completion, Gpu, StreamId};
 
 use crate::arrivals::Schedule;
 use crate::experiment::Experiment;
@@ -131,6 +131,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             states.push(ClientState {
                 class: job.class,
                 kind: job.kind,
+                stream,
                 head: None,
                 queued: 0,
                 in_flight: 0,
@@ -361,6 +362,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
     fn poll(&mut self) {
         let state = State {
             sms: self.sms,
+            gpu: &self.gpu,
             clients: &self.states,
         };
         let mut issues = std::mem::take(&mut self.issues);
@@ -409,12 +411,8 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
 
     fn submit(&mut self, place: usize, index: usize) {
         let client = &self.clients[place];
-        let op = match client.program.steps[index] {
-            Step::Launch { kernel, .. } => client.program.kernels[kernel as usize].op.clone(),
-            Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
-        };
         self.gpu
-            .submit(self.now_ns, client.stream, op)
+            .submit(self.now_ns, client.stream, client.program.op(index))
             .expect("the stream is open and the kernel was checked against the device");
     }
 

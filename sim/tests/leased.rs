@@ -3,7 +3,7 @@
 mod common;
 
 use common::{experiment, full, job, kernel, trace};
-use policy::{Policy, TemporalParams};
+use policy::TemporalParams;
 use sim::{Arrivals, Experiment, HostModel, JobClass, NoObserver, Outcome, PolicySpec};
 
 fn shipped(name: &str) -> PolicySpec {
@@ -113,7 +113,10 @@ fn numbers_that_cannot_be_meant_are_refused() {
         dur_threshold_pct: -1.0,
         ..TemporalParams::default()
     };
-    let policy = PolicySpec::Shipped(Policy::Temporal(params));
+    let policy = PolicySpec::Temporal {
+        params,
+        is_profiled: false,
+    };
     let refused = pair(policy, HostModel::default()).run(&mut NoObserver);
     assert!(matches!(refused, Err(sim::Error::Policy(_))), "{refused:?}");
 }

@@ -19,7 +19,7 @@ use crate::sm_pool::{Placement, SmPool};
 use devices::Device;
 
 /// One pool of SMs with what runs and waits on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Compute {
     sms: SmPool,
     dispatch: Dispatch,
@@ -62,7 +62,7 @@ pub(crate) type RunId = u64;
 type CohortId = u64;
 
 /// A kernel, fill or copy that is at the head of its stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) context: ContextId,
     pub(crate) stream: StreamId,
@@ -82,7 +82,7 @@ pub(crate) struct Run {
     total: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cohort {
     run: RunId,
     blocks: u64,

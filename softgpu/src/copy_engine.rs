@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::op::{ContextId, StreamId};
 
 /// One direction between host and device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct CopyEngine {
     waiting: VecDeque<CopyJob>,
     running: Option<RunningCopy>,

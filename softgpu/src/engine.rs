@@ -14,7 +14,7 @@ use crate::op::{ContextId, StreamId};
 use devices::Device;
 
 /// The compute side of the GPU.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Engine {
     /// One pool for all.
     Shared(Box<Compute>),
@@ -23,7 +23,7 @@ pub(crate) enum Engine {
 }
 
 /// Contexts that take turns.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sliced {
     config: Config,
     pools: BTreeMap<ContextId, Compute>,

@@ -130,7 +130,7 @@ pub struct ContextUtilisation {
 }
 
 /// A GPU with its contexts and all that was submitted and is not complete.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Gpu {
     device: Device,
     config: Config,
@@ -148,7 +148,7 @@ pub struct Gpu {
     run_next: RunId,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Context {
     streams: BTreeSet<StreamId>,
     kernels_in_flight: u64,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::op::{ContextId, Op, StreamId};
 
 /// One stream.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) context: ContextId,
     /// As in CUDA: the lower number goes first.

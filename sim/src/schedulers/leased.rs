@@ -73,6 +73,8 @@ struct Feed {
     /// When it was last asked, while it is asked.
     asked_ns: Option<u64>,
     helper: Helper,
+    /// When its thread began the request.
+    began_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -278,9 +280,16 @@ impl Scheduler for Leased {
         }
     }
 
+    fn handle_request_start(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
+        if let Client::HighPriority(feed) = &mut self.clients[client.0] {
+            feed.began_ns = now_ns;
+        }
+    }
+
     fn handle_request_end(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
         match &mut self.clients[client.0] {
             Client::HighPriority(feed) => {
+                self.gate.handle_hp_request(now_ns - feed.began_ns);
                 feed.helper.seen = feed.helper.issued;
                 feed.records.push(Record::Complete(feed.helper.issued));
             }
@@ -387,6 +396,7 @@ impl Feed {
             heard_ns: 0,
             asked_ns: None,
             helper: Helper::new(),
+            began_ns: 0,
         }
     }
 

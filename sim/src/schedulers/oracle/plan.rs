@@ -1,0 +1,207 @@
+//! The high-priority job's requests as they would be alone, and how late each may end.
+
+use softgpu::{Completion, Gpu, Op};
+
+use crate::arrivals::Arrivals;
+use crate::experiment::Experiment;
+use crate::program::{Program, Step};
+use crate::schedulers::thread::Thread;
+
+/// One request alone, and all requests of a run.
+#[derive(Debug)]
+pub(in crate::schedulers) struct Plan {
+    ops: Vec<Op>,
+    /// Steps before the first launch: 1 if there is an input to copy, else 0.
+    first_launch: usize,
+    /// When each step is complete, from the start of the request.
+    complete_ns: Vec<u64>,
+    /// When the thread notices that all are.
+    end_ns: u64,
+    requests: Requests,
+}
+
+#[derive(Debug)]
+enum Requests {
+    /// They arrive when they do.
+    Open(Vec<Request>),
+    /// Each arrives when the last one ends, as long as that is before `until_ns`.
+    Closed { late_ns_max: u64, until_ns: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    arrival_ns: u64,
+    /// When it starts and ends, alone.
+    start_ns: u64,
+    end_ns: u64,
+    late_ns_max: u64,
+}
+
+/// Rates are rounded to 2^-32, and times up to whole ns, so that a request at another time may differ
+/// by some ns: kept from the promise.
+const ROUNDING_NS: u64 = 200;
+
+impl Plan {
+    /// The plan of the job at index `job`, whose program is `program`, if it may lose `loss_pct` of each
+    /// request.
+    pub(in crate::schedulers) fn new(
+        experiment: &Experiment,
+        job: usize,
+        program: &Program,
+        loss_pct: f64,
+    ) -> Self {
+        let ops: Vec<Op> = (0..program.steps.len()).map(|i| program.op(i)).collect();
+        let (complete_ns, end_ns) = alone(experiment, &ops);
+        let late_ns_of = |latency_ns: u64| {
+            ((latency_ns as f64 * loss_pct / 100.0) as u64).saturating_sub(ROUNDING_NS)
+        };
+        let requests = match experiment.jobs[job].arrivals {
+            Arrivals::Closed => Requests::Closed {
+                late_ns_max: late_ns_of(end_ns),
+                until_ns: experiment.duration_ns,
+            },
+            _ => Requests::Open(open(experiment, job, end_ns, late_ns_of)),
+        };
+        Self {
+            first_launch: usize::from(matches!(program.steps.first(), Some(Step::Copy { .. }))),
+            ops,
+            complete_ns,
+            end_ns,
+            requests,
+        }
+    }
+
+    /// How long a request takes alone, if it does not wait for another.
+    pub(in crate::schedulers) fn request_ns(&self) -> u64 {
+        self.end_ns
+    }
+
+    /// The steps of a request.
+    pub(super) fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// The step that a launch is.
+    pub(super) fn step_of(&self, place: u32) -> usize {
+        self.first_launch + place as usize
+    }
+
+    /// When a request arrives that has not begun; `None` if there is none. One of a closed loop is
+    /// there already.
+    pub(super) fn arrival_ns(&self, request: usize) -> Option<u64> {
+        match &self.requests {
+            Requests::Open(requests) => Some(requests.get(request)?.arrival_ns),
+            Requests::Closed { .. } => Some(0),
+        }
+    }
+
+    /// When a request begins, if the one before has ended at `free_ns`.
+    pub(super) fn start_ns(&self, request: usize, free_ns: u64) -> Option<u64> {
+        match &self.requests {
+            Requests::Open(requests) => Some(requests.get(request)?.arrival_ns.max(free_ns)),
+            Requests::Closed { until_ns, .. } => (free_ns < *until_ns).then_some(free_ns),
+        }
+    }
+
+    /// By how much a request may end later than alone.
+    pub(super) fn late_ns_max(&self, request: usize) -> u64 {
+        match &self.requests {
+            Requests::Open(requests) => requests.get(request).map_or(0, |r| r.late_ns_max),
+            Requests::Closed { late_ns_max, .. } => *late_ns_max,
+        }
+    }
+
+    /// How far behind its plan a request is that began at `began_ns` and has completed `step` at
+    /// `now_ns`.
+    pub(super) fn lag_ns(&self, request: usize, began_ns: u64, step: usize, now_ns: u64) -> u64 {
+        let start_ns = self.planned_start_ns(request, began_ns);
+        now_ns.saturating_sub(start_ns.saturating_add(self.complete_ns[step]))
+    }
+
+    /// How far behind its plan a request is that begins at `now_ns`.
+    pub(super) fn start_lag_ns(&self, request: usize, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.planned_start_ns(request, now_ns))
+    }
+
+    /// What is left of a request of which `done` steps are complete, alone.
+    pub(super) fn left_ns(&self, done: usize) -> u64 {
+        let done_ns = done.checked_sub(1).map_or(0, |step| self.complete_ns[step]);
+        self.end_ns.saturating_sub(done_ns)
+    }
+
+    fn planned_start_ns(&self, request: usize, began_ns: u64) -> u64 {
+        match &self.requests {
+            Requests::Open(requests) => requests.get(request).map_or(began_ns, |r| r.start_ns),
+            Requests::Closed { .. } => began_ns,
+        }
+    }
+}
+
+/// The open loop's requests, alone, and how late each may be.
+fn open(
+    experiment: &Experiment,
+    job: usize,
+    request_ns: u64,
+    late_ns_of: impl Fn(u64) -> u64,
+) -> Vec<Request> {
+    let arrivals = &experiment.jobs[job].arrivals;
+    let mut schedule = arrivals.schedule(experiment.duration_ns, experiment.seed_of(job));
+    let mut requests: Vec<Request> = Vec::new();
+    let mut free_ns = 0;
+    while let Some(arrival_ns) = schedule.next_ns(free_ns) {
+        let start_ns = arrival_ns.max(free_ns);
+        free_ns = start_ns.saturating_add(request_ns);
+        requests.push(Request {
+            arrival_ns,
+            start_ns,
+            end_ns: free_ns,
+            late_ns_max: late_ns_of(free_ns - arrival_ns),
+        });
+    }
+    let mut next: Option<Request> = None;
+    for request in requests.iter_mut().rev() {
+        if let Some(next) = next {
+            let pause_ns = next.arrival_ns.saturating_sub(request.end_ns);
+            let handed_on_ns = next.late_ns_max.saturating_add(pause_ns);
+            request.late_ns_max = request.late_ns_max.min(handed_on_ns);
+        }
+        next = Some(*request);
+    }
+    requests
+}
+
+/// One request alone on the device from time 0: when each step is complete, and when that of the last
+/// is noticed.
+fn alone(experiment: &Experiment, ops: &[Op]) -> (Vec<u64>, u64) {
+    let mut gpu = Gpu::new(experiment.device.clone(), experiment.gpu);
+    let context = gpu.create_context();
+    let stream = gpu
+        .create_stream(context, 0)
+        .expect("the context was created above");
+    let mut thread = Thread::default();
+    let mut complete_ns = Vec::with_capacity(ops.len());
+    let mut completions: Vec<Completion> = Vec::new();
+    let mut now_ns = 0;
+    thread.begin(0);
+    loop {
+        gpu.advance_into(now_ns, &mut completions);
+        for _ in completions.drain(..) {
+            complete_ns.push(now_ns);
+            thread.handle_done(now_ns, complete_ns.len(), ops.len(), &experiment.host);
+        }
+        thread.act(now_ns, ops.len(), &experiment.host);
+        while let Some((_, step)) = thread.under_way.pop_front_if(|(at_ns, _)| *at_ns <= now_ns) {
+            gpu.submit(now_ns, stream, ops[step].clone())
+                .expect("the stream is open and the kernel was checked against the device");
+        }
+        let next_ns = [
+            gpu.next_event_ns(),
+            thread.acts_ns,
+            thread.under_way.front().map(|step| step.0),
+        ];
+        match next_ns.into_iter().flatten().min() {
+            Some(next_ns) => now_ns = next_ns,
+            None => return (complete_ns, thread.notices_ns.unwrap_or(now_ns)),
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! A policy and its numbers, as scenario files, options and tables name them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use policy::sm_search::LOSS_PCT_MAX;
+use policy::{LaunchGateParams, OrionParams, ReefNParams, TemporalParams};
+
+use super::OracleParams;
+use crate::error::Error;
+
+/// A policy and its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicySpec {
+    /// A daemon that holds nobody ([`policy::none`]).
+    None,
+    /// Best-effort work only while HP is idle ([`policy::temporal`]).
+    Temporal {
+        /// As a daemon has them.
+        params: TemporalParams,
+        /// HP's latency alone is known from the start; else it is learnt as the daemon learns it.
+        is_profiled: bool,
+    },
+    /// One process, a stream each.
+    Streams,
+    /// The same, with a high-priority stream for HP.
+    StreamPriority,
+    /// A process each under MPS.
+    Mps,
+    /// The same, with priorities of clients.
+    MpsPriority,
+    /// REEF on NVIDIA's GPUs ([`policy::reef_n`]).
+    ReefN {
+        /// Best-effort kernels of a client in flight while HP is idle.
+        queue_depth: u32,
+    },
+    /// Orion as published ([`policy::orion`]).
+    Orion(OrionSpec),
+    /// Orion as its program does it ([`policy::orion_code`]).
+    OrionCode(OrionCodeSpec),
+    /// At most one best-effort kernel in flight ([`policy::launch_gate`]).
+    LaunchGate(LaunchGateParams),
+    /// The clairvoyant bound.
+    Oracle(OracleParams),
+}
+
+/// The numbers of `orion`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OrionSpec {
+    /// `DUR_THRESHOLD` in per cent of HP's latency.
+    pub dur_threshold_pct: f64,
+    /// `SM_THRESHOLD`; `None` is by rule: the device's SMs, or searched for where HP trains.
+    pub sm_threshold: Option<u32>,
+    /// What a training HP may lose of its throughput, in per cent, in that search.
+    pub hp_loss_pct: f64,
+    /// HP's latency alone is known from the start, as in the paper; else it is learnt.
+    pub is_profiled: bool,
+    /// `DUR_THRESHOLD` until HP's latency is learnt, in ns.
+    pub residual_ns_unknown: u64,
+    /// How long a lease lasts, in ns.
+    pub lease_ns: u64,
+}
+
+impl Default for OrionSpec {
+    fn default() -> Self {
+        let params = OrionParams::default();
+        Self {
+            dur_threshold_pct: params.dur_threshold_pct,
+            sm_threshold: None,
+            hp_loss_pct: LOSS_PCT_MAX,
+            is_profiled: true,
+            residual_ns_unknown: params.residual_ns_unknown,
+            lease_ns: params.lease_ns,
+        }
+    }
+}
+
+/// The numbers of `orion-code`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OrionCodeSpec {
+    /// `--orion_max_be_duration` in per cent of HP's latency alone. The artefact's 160 µs for ResNet50
+    /// are 2.46 %.
+    pub dur_threshold_pct: f64,
+    /// `max_sms`: 80 whatever the device.
+    pub sms: u32,
+    /// Requests of a best-effort job in which everything goes.
+    pub warmup_requests: u32,
+    /// `--orion_hp_limit` as a loss of throughput, in per cent.
+    pub hp_loss_pct: f64,
+}
+
+impl Default for OrionCodeSpec {
+    fn default() -> Self {
+        Self {
+            dur_threshold_pct: OrionParams::default().dur_threshold_pct,
+            sms: 80,
+            warmup_requests: 0,
+            hp_loss_pct: LOSS_PCT_MAX,
+        }
+    }
+}
+
+/// A number that a policy takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Param {
+    /// Its key, as in a daemon's configuration where that has it.
+    pub key: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Least value.
+    pub least: f64,
+    /// Greatest value.
+    pub most: f64,
+    /// Only whole numbers.
+    pub is_whole: bool,
+}
+
+const fn param(key: &'static str, about: &'static str, least: f64, most: f64) -> Param {
+    Param {
+        key,
+        about,
+        least,
+        most,
+        is_whole: false,
+    }
+}
+
+const fn whole(key: &'static str, about: &'static str, least: f64, most: f64) -> Param {
+    Param {
+        is_whole: true,
+        ..param(key, about, least, most)
+    }
+}
+
+const DUR_THRESHOLD_PCT: Param = param(
+    "dur_threshold_pct",
+    "best-effort work in flight, in per cent of a high-priority request",
+    // Above 0; a daemon refuses less as well.
+    0.001,
+    100.0,
+);
+const RESIDUAL_US: Param = param(
+    "residual_us",
+    "the same while the latency is not known, in us",
+    0.0,
+    10_000_000.0,
+);
+const LEASE_MS: Param = param("lease_ms", "how long a lease lasts, in ms", 1.0, 1_000.0);
+const IS_PROFILED: Param = whole(
+    "is_profiled",
+    "1: the high-priority latency is known from the start; 0: it is learnt",
+    0.0,
+    1.0,
+);
+const SM_THRESHOLD: Param = whole(
+    "sm_threshold",
+    "beside high-priority kernels goes only what needs fewer SMs",
+    0.0,
+    65_536.0,
+);
+const HP_LOSS_PCT: Param = param(
+    "hp_loss_pct",
+    "throughput that a training high-priority job may lose, in per cent",
+    0.0,
+    99.0,
+);
+const TEMPORAL: [Param; 4] = [DUR_THRESHOLD_PCT, IS_PROFILED, RESIDUAL_US, LEASE_MS];
+const ORION: [Param; 6] = [
+    DUR_THRESHOLD_PCT,
+    SM_THRESHOLD,
+    HP_LOSS_PCT,
+    IS_PROFILED,
+    RESIDUAL_US,
+    LEASE_MS,
+];
+const ORION_CODE: [Param; 4] = [
+    DUR_THRESHOLD_PCT,
+    HP_LOSS_PCT,
+    whole("sms", "SMs that the program believes in", 0.0, 65_536.0),
+    whole(
+        "warmup_requests",
+        "first requests of a best-effort job, in which everything goes",
+        0.0,
+        1e6,
+    ),
+];
+const REEF_N: [Param; 1] = [whole(
+    "queue_depth",
+    "best-effort kernels of a job in flight while HP is idle",
+    1.0,
+    1_024.0,
+)];
+const ORACLE: [Param; 1] = [param(
+    "loss_pct",
+    "by how much a high-priority request may take longer than alone, in per cent",
+    0.0,
+    1_000.0,
+)];
+
+impl PolicySpec {
+    /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
+    pub const NAMES: [&'static str; 11] = [
+        "none",
+        "temporal",
+        "streams",
+        "stream-priority",
+        "mps",
+        "mps-priority",
+        "reef-n",
+        "orion",
+        "orion-code",
+        "launch-gate",
+        "oracle",
+    ];
+
+    /// The name in options and tables.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Temporal { .. } => "temporal",
+            Self::Streams => "streams",
+            Self::StreamPriority => "stream-priority",
+            Self::Mps => "mps",
+            Self::MpsPriority => "mps-priority",
+            Self::ReefN { .. } => "reef-n",
+            Self::Orion(_) => "orion",
+            Self::OrionCode(_) => "orion-code",
+            Self::LaunchGate(_) => "launch-gate",
+            Self::Oracle(_) => "oracle",
+        }
+    }
+
+    /// Whether it means something only where kernels of several jobs compute side by side.
+    #[must_use]
+    pub const fn needs_mps(&self) -> bool {
+        match self {
+            Self::None | Self::Temporal { .. } | Self::Orion(_) | Self::LaunchGate(_) => false,
+            Self::Streams
+            | Self::StreamPriority
+            | Self::Mps
+            | Self::MpsPriority
+            | Self::ReefN { .. }
+            | Self::OrionCode(_)
+            | Self::Oracle(_) => true,
+        }
+    }
+
+    /// The numbers that this policy looks at.
+    #[must_use]
+    pub fn params(&self) -> &'static [Param] {
+        match self {
+            Self::Temporal { .. } => &TEMPORAL,
+            Self::Orion(_) => &ORION,
+            Self::OrionCode(_) => &ORION_CODE,
+            Self::LaunchGate(_) => &[LEASE_MS],
+            Self::ReefN { .. } => &REEF_N,
+            Self::Oracle(_) => &ORACLE,
+            Self::None | Self::Streams | Self::StreamPriority | Self::Mps | Self::MpsPriority => {
+                &[]
+            }
+        }
+    }
+
+    /// Sets the number `key` to `value`, which must be within the limits of its [`Param`]; false if
+    /// this policy has no such number.
+    pub fn set(&mut self, key: &str, value: f64) -> bool {
+        let (ns_of_us, ns_of_ms) = ((value * 1e3) as u64, (value * 1e6) as u64);
+        match (self, key) {
+            (Self::Temporal { params, .. }, "dur_threshold_pct") => {
+                params.dur_threshold_pct = value;
+            }
+            (Self::Temporal { params, .. }, "residual_us") => params.residual_ns_unknown = ns_of_us,
+            (Self::Temporal { params, .. }, "lease_ms") => params.lease_ns = ns_of_ms,
+            (Self::Temporal { is_profiled, .. }, "is_profiled") => *is_profiled = value != 0.0,
+            (Self::Orion(spec), "dur_threshold_pct") => spec.dur_threshold_pct = value,
+            (Self::Orion(spec), "sm_threshold") => spec.sm_threshold = Some(value as u32),
+            (Self::Orion(spec), "hp_loss_pct") => spec.hp_loss_pct = value,
+            (Self::Orion(spec), "is_profiled") => spec.is_profiled = value != 0.0,
+            (Self::Orion(spec), "residual_us") => spec.residual_ns_unknown = ns_of_us,
+            (Self::Orion(spec), "lease_ms") => spec.lease_ns = ns_of_ms,
+            (Self::OrionCode(spec), "dur_threshold_pct") => spec.dur_threshold_pct = value,
+            (Self::OrionCode(spec), "hp_loss_pct") => spec.hp_loss_pct = value,
+            (Self::OrionCode(spec), "sms") => spec.sms = value as u32,
+            (Self::OrionCode(spec), "warmup_requests") => spec.warmup_requests = value as u32,
+            (Self::LaunchGate(params), "lease_ms") => params.lease_ns = ns_of_ms,
+            (Self::ReefN { queue_depth }, "queue_depth") => *queue_depth = value as u32,
+            (Self::Oracle(params), "loss_pct") => params.loss_pct = value,
+            _ => return false,
+        }
+        true
+    }
+
+    /// The number `key` that is in force; `None` if there is none, or it follows from the experiment.
+    #[must_use]
+    pub fn param(&self, key: &str) -> Option<f64> {
+        let flag = |is_set: bool| f64::from(u8::from(is_set));
+        let (us, ms) = (|ns: u64| ns as f64 / 1e3, |ns: u64| ns as f64 / 1e6);
+        Some(match (self, key) {
+            (Self::Temporal { params, .. }, "dur_threshold_pct") => params.dur_threshold_pct,
+            (Self::Temporal { params, .. }, "residual_us") => us(params.residual_ns_unknown),
+            (Self::Temporal { params, .. }, "lease_ms") => ms(params.lease_ns),
+            (Self::Temporal { is_profiled, .. }, "is_profiled") => flag(*is_profiled),
+            (Self::Orion(spec), "dur_threshold_pct") => spec.dur_threshold_pct,
+            (Self::Orion(spec), "sm_threshold") => spec.sm_threshold?.into(),
+            (Self::Orion(spec), "hp_loss_pct") => spec.hp_loss_pct,
+            (Self::Orion(spec), "is_profiled") => flag(spec.is_profiled),
+            (Self::Orion(spec), "residual_us") => us(spec.residual_ns_unknown),
+            (Self::Orion(spec), "lease_ms") => ms(spec.lease_ns),
+            (Self::OrionCode(spec), "dur_threshold_pct") => spec.dur_threshold_pct,
+            (Self::OrionCode(spec), "hp_loss_pct") => spec.hp_loss_pct,
+            (Self::OrionCode(spec), "sms") => spec.sms.into(),
+            (Self::OrionCode(spec), "warmup_requests") => spec.warmup_requests.into(),
+            (Self::LaunchGate(params), "lease_ms") => ms(params.lease_ns),
+            (Self::ReefN { queue_depth }, "queue_depth") => (*queue_depth).into(),
+            (Self::Oracle(params), "loss_pct") => params.loss_pct,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for PolicySpec {
+    type Err = Error;
+
+    /// The policy of that name with default numbers.
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Ok(match name {
+            "none" => Self::None,
+            "temporal" => Self::Temporal {
+                params: TemporalParams::default(),
+                is_profiled: true,
+            },
+            "streams" => Self::Streams,
+            "stream-priority" => Self::StreamPriority,
+            "mps" => Self::Mps,
+            "mps-priority" => Self::MpsPriority,
+            "reef-n" => Self::ReefN {
+                queue_depth: ReefNParams::new(0).depth,
+            },
+            "orion" => Self::Orion(OrionSpec::default()),
+            "orion-code" => Self::OrionCode(OrionCodeSpec::default()),
+            "launch-gate" => Self::LaunchGate(LaunchGateParams::default()),
+            "oracle" => Self::Oracle(OracleParams::default()),
+            _ => {
+                let names = Self::NAMES.join(", ");
+                return Err(Error::Policy(format!(
+                    "unknown policy `{name}`: policies are {names}"
+                )));
+            }
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! The high-priority job's thread as it goes when nothing holds it: which step it makes when, what is on
+//! its way to the device, what is complete. The mirror of what `world` does with such a job, for
+//! policies that know the future.
+
+use std::collections::VecDeque;
+
+use crate::host::HostModel;
+
+/// A thread whose launches go at once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Thread {
+    /// The request in progress, or the one that comes next; from 0.
+    pub(super) request: usize,
+    pub(super) in_request: bool,
+    /// When the request in progress began.
+    pub(super) began_ns: u64,
+    /// Steps made, of which `done` are complete.
+    pub(super) made: usize,
+    pub(super) done: usize,
+    /// When it makes the next step; `None` while it waits for room in the driver's queue, for
+    /// completion, or for a request.
+    pub(super) acts_ns: Option<u64>,
+    /// When it notices that the request is complete.
+    pub(super) notices_ns: Option<u64>,
+    /// Steps that reach the device, and when.
+    pub(super) under_way: VecDeque<(u64, usize)>,
+}
+
+impl Thread {
+    /// It begins its next request.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.in_request = true;
+        self.began_ns = now_ns;
+        self.made = 0;
+        self.done = 0;
+        self.acts_ns = Some(now_ns);
+        self.notices_ns = None;
+    }
+
+    /// Its request is complete and noticed.
+    pub(super) fn end(&mut self) {
+        self.in_request = false;
+        self.request += 1;
+        self.acts_ns = None;
+        self.notices_ns = None;
+    }
+
+    /// Makes the steps that are due at `now_ns`, of `steps` that a request has.
+    pub(super) fn act(&mut self, now_ns: u64, steps: usize, host: &HostModel) {
+        while let Some(at_ns) = self.acts_ns.filter(|&at_ns| at_ns <= now_ns) {
+            let there_ns = at_ns.saturating_add(host.launch_latency_ns);
+            self.under_way.push_back((there_ns, self.made));
+            self.made += 1;
+            self.acts_ns = None;
+            self.go_on(at_ns, steps, host);
+        }
+    }
+
+    /// `count` of its steps are complete at `now_ns`.
+    pub(super) fn handle_done(
+        &mut self,
+        now_ns: u64,
+        count: usize,
+        steps: usize,
+        host: &HostModel,
+    ) {
+        self.done = count;
+        if count == steps {
+            self.notices_ns = Some(now_ns.saturating_add(host.notice_ns));
+        } else if self.acts_ns.is_none() {
+            self.go_on(now_ns, steps, host);
+        }
+    }
+
+    /// Its call returns if the driver's queue has room.
+    fn go_on(&mut self, now_ns: u64, steps: usize, host: &HostModel) {
+        let on_device = self.made - self.done;
+        if self.made < steps && on_device < host.driver_queue as usize {
+            self.acts_ns = Some(now_ns.saturating_add(host.launch_gap_ns));
+        }
+    }
+}
