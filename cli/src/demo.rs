@@ -1,12 +1,15 @@
 //! `pillion demo`: two jobs share a GPU six ways, with real processes and the same arrivals.
 //!
-//! Each phase starts a device server (the software GPU), a high-priority (HP) and a best-effort
-//! (BE) replay, and in the phases with Pillion the real daemon and the real preload library. All of
-//! them run on the device server's virtual clock and on one processor core: a phase is exact, and
-//! the same seed gives the same output on any machine.
+//! Each phase starts a high-priority (HP) and a best-effort (BE) replay, and in the phases with Pillion
+//! the real daemon and the real preload library. Where that is, [`venue`] decides:
 //!
-//! What the phases show is the device model's word, not hardware's.
+//! - On the software GPU a device server is started, too. All run on its virtual clock and on one
+//!   processor core: a phase is exact, and the same seed gives the same output on any machine. What the
+//!   phases show is the device model's word, not hardware's.
+//! - On a GPU of this machine the replays launch synthetic kernels that were calibrated to the traces at
+//!   the start ([`calibration`]), in real time. What they show is that machine's word, at that moment.
 
+mod calibration;
 mod phase;
 mod picture;
 mod record;
@@ -14,6 +17,7 @@ mod report;
 mod results;
 mod stage;
 mod timeline;
+mod venue;
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +25,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use policy::Policy;
-use profiler::{Profile, Trace};
+use profiler::Trace;
 use softgpu::Device;
 use workloads::{Precision, Workload};
 
@@ -30,15 +34,19 @@ use crate::demo::record::Record;
 use crate::demo::results::Results;
 use crate::demo::stage::Stage;
 use crate::demo::timeline::Scene;
+use crate::demo::venue::Venue;
 use crate::failure::Failure;
 use crate::out;
 
-/// Shows what Pillion does: a high-priority and a best-effort job share a (software) GPU six ways.
+/// Shows what Pillion does: a high-priority and a best-effort job share a GPU, or a software GPU, six ways.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Example: pillion demo --hp bert-base-inference --be mobilenetv2-training\n\n\
                   Without --hp and --be it is a ResNet-50 that answers requests of 4 images beside one \
-                  that trains on batches of 32."
+                  that trains on batches of 32.\n\n\
+                  Where there is an NVIDIA GPU it is used, in real time, with kernels of the same lengths and \
+                  needs (--gpu chooses one, --device runs on the software GPU all the same); nothing else should \
+                  be on it. The phases under MPS need its control daemon to be running."
 )]
 pub(crate) struct Options {
     /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload
@@ -62,20 +70,18 @@ pub(crate) struct Options {
     /// Which list of a DISB workload file, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     arrivals_stream: usize,
-    /// Device seconds per phase.
-    #[arg(
-        long,
-        value_name = "S",
-        default_value_t = 12.0,
-        allow_negative_numbers = true
-    )]
-    seconds: f64,
+    /// Device seconds per phase [default: 12; on a GPU of this machine 10].
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    seconds: Option<f64>,
     /// Decides the arrivals: equal seeds, equal output.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Model of the software GPU.
-    #[arg(long, value_name = "MODEL", default_value = "V100-SXM2-16GB")]
-    device: String,
+    /// Run on the software GPU, as this model (V100-SXM2-16GB where there is no GPU and none is named).
+    #[arg(long, value_name = "MODEL", conflicts_with = "gpu")]
+    device: Option<String>,
+    /// Run on this GPU of the machine: index, UUID or the beginning of it, or PCI bus id.
+    #[arg(long, value_name = "G")]
+    gpu: Option<String>,
     /// Policy of the phases with Pillion: none, orion, temporal or launch-gate.
     #[arg(long, value_name = "POLICY", default_value = "orion")]
     policy: String,
@@ -90,10 +96,10 @@ pub(crate) struct Options {
 /// Exit 2 for input that cannot be used, 1 if a phase failed or lost or miscounted anything.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let stage = prepare(options)?;
-    let progress = progress_bar(options);
+    let progress = progress_bar(&stage);
     let mut results = Results::new(options, &stage);
     let mut records = Vec::new();
-    for phase in Phase::ALL {
+    for &phase in &stage.phases {
         progress.set_message(phase.title());
         let mut outcome = phase
             .run(options, &stage, &progress)
@@ -119,10 +125,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 /// Checks all input before anything is started or written.
 fn prepare(options: &Options) -> Result<Stage, Failure> {
-    let device = Device::by_name(&options.device).map_err(Failure::usage)?;
     options.policy.parse::<Policy>().map_err(Failure::usage)?;
-    if options.seconds.is_nan() || options.seconds <= 0.0 {
-        let error = anyhow!("--seconds {}: expected more than 0", options.seconds);
+    if let Some(seconds) = options
+        .seconds
+        .filter(|seconds| seconds.is_nan() || *seconds <= 0.0)
+    {
+        let error = anyhow!("--seconds {seconds}: expected more than 0");
         return Err(Failure::usage(error));
     }
     if options.hp_rate.is_nan() || options.hp_rate <= 0.0 {
@@ -136,17 +144,21 @@ fn prepare(options: &Options) -> Result<Stage, Failure> {
             options.arrivals
         )));
     }
-    let hp = load(&device, &options.hp)?;
-    let be = load(&device, &options.be)?;
-    Ok(Stage::set(device, hp, be)?)
+    let (venue, note) = Venue::choose(options)?;
+    let model = venue.model()?;
+    let hp = load(&model, &options.hp)?;
+    let be = load(&model, &options.be)?;
+    if let Some(note) = note {
+        out::note(format_args!("pillion demo: {note}"));
+    }
+    let seconds = options.seconds.unwrap_or_else(|| venue.seconds());
+    Ok(Stage::set(venue, seconds, hp, be)?)
 }
 
 /// A trace with the name under which results show it.
-fn load(device: &Device, path: &Path) -> Result<(String, Trace, Profile), Failure> {
+fn load(device: &Device, path: &Path) -> Result<(String, Trace), Failure> {
     let name = path.file_name().unwrap_or(path.as_os_str());
-    let trace = trace_at(path, device)?;
-    let profile = stage::profile_of(&trace);
-    Ok((name.display().to_string(), trace, profile))
+    Ok((name.display().to_string(), trace_at(path, device)?))
 }
 
 /// A file, or the built-in workload of that name on the demo's device if there is no such file.
@@ -163,8 +175,8 @@ fn trace_at(path: &Path, device: &Device) -> Result<Trace, Failure> {
     }
 }
 
-fn progress_bar(options: &Options) -> ProgressBar {
-    let milliseconds = (options.seconds * 1e3) as u64 * Phase::ALL.len() as u64;
+fn progress_bar(stage: &Stage) -> ProgressBar {
+    let milliseconds = (stage.seconds * 1e3) as u64 * stage.phases.len() as u64;
     let bar = ProgressBar::with_draw_target(Some(milliseconds), ProgressDrawTarget::stderr());
     // The template is a constant, so it parses or the tests fail.
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
@@ -181,7 +193,7 @@ fn write_out(
     stage: &Stage,
 ) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-    let slow = slowest(&records);
+    let slow = slowest(&records, results.without());
     let scenes: Vec<Scene> = records
         .into_iter()
         .map(|(phase, record)| Scene::around(phase, record, slow.map(|(_, at_ns)| at_ns)))
@@ -208,9 +220,9 @@ fn write_out(
     Ok(())
 }
 
-/// The request that took longest under MPS alone: its number, and when it arrived.
-fn slowest(records: &[(Phase, Record)]) -> Option<(usize, u64)> {
-    let (_, record) = records.iter().find(|(phase, _)| *phase == Phase::Mps)?;
+/// The request that took longest in a phase: its number, and when it arrived.
+fn slowest(records: &[(Phase, Record)], phase: Phase) -> Option<(usize, u64)> {
+    let (_, record) = records.iter().find(|(found, _)| *found == phase)?;
     let requests = record.requests.iter().enumerate();
     let slowest = requests.max_by_key(|(_, request)| request.done_ns - request.arrived_ns);
     slowest.map(|(number, request)| (number, request.arrived_ns))

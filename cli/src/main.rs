@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod failure;
 mod generate;
+mod mps;
 mod out;
 mod profile;
 mod run;

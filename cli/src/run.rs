@@ -174,7 +174,8 @@ fn job_id() -> String {
     format!("{}-{:x}", std::process::id(), Clock::monotonic().now_ns())
 }
 
-fn select(text: &str) -> anyhow::Result<Gpu> {
+/// The GPU that `--gpu` names.
+pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
     let select = match (text.parse(), text.parse()) {
         (Ok(index), _) => Select::Index(index),
         (_, Ok(pci)) => Select::Pci(pci),

@@ -9,12 +9,16 @@
 //! | gemm   | f32 *a, f32 *b, f32 *c, u32 m, u32 n, u32 k | c = a · b; a is m × k, b is k × n, rows first |
 //! | reduce | f32 *x, f32 *out, u32 n | out\[0\] = Σ x\[i\], from the first to the last |
 //!
+//! The kernels of `pillion-replay`'s PTX are known too, by the names of their entries, up to a `$`, and their parameters
+//! ([`Builtin::of_entry`]): `pillion_check` is saxpy, the others are [`crate::synthetic`]'s.
+//!
 //! All of n elements are computed whatever the grid is: the grid only decides what the launch occupies and for how long.
 //! The time is a roofline: operations at the device's peak or bytes at its peak bandwidth, whichever is longer, and a
 //! microsecond for start and end, spread evenly over the waves of the grid.
 
 use crate::error::Error;
 use crate::kernel::KernelShape;
+use crate::synthetic::{self, Work};
 use crate::wire::PARAMS;
 use devices::Device;
 
@@ -32,6 +36,12 @@ pub enum Builtin {
     Gemm = 4,
     /// `out[0] = Σ x[i]`.
     Reduce = 5,
+    /// Multiply-adds of a synthetic kernel ([`crate::synthetic`]).
+    Chains = 6,
+    /// Loads and stores of one.
+    Stream = 7,
+    /// Both.
+    Mixed = 8,
 }
 
 /// Type of a parameter.
@@ -66,11 +76,13 @@ pub struct Fault;
 
 /// Registers of each built-in kernel; limits no block of up to 1024 threads.
 pub(crate) const BUILTIN_REGISTERS: u32 = 32;
+/// Those of `pillion-replay`'s PTX.
+const SYNTHETIC: [Builtin; 3] = [Builtin::Chains, Builtin::Stream, Builtin::Mixed];
 /// Time that even an empty kernel takes; the shortest kernels in Orion's traces take 1 to 2 µs.
-const EMPTY_KERNEL_NS: f64 = 1_000.0;
+pub(crate) const EMPTY_KERNEL_NS: f64 = 1_000.0;
 
 impl Builtin {
-    /// All of them.
+    /// Those that every module has.
     pub const ALL: [Self; 5] = [Self::Fill, Self::Add, Self::Saxpy, Self::Gemm, Self::Reduce];
 
     /// Its name in a module.
@@ -81,6 +93,9 @@ impl Builtin {
             Self::Saxpy => "saxpy",
             Self::Gemm => "gemm",
             Self::Reduce => "reduce",
+            Self::Chains => "pillion_compute",
+            Self::Stream => "pillion_memory",
+            Self::Mixed => "pillion_mixed",
         }
     }
 
@@ -93,7 +108,20 @@ impl Builtin {
             Self::Saxpy => &[F32, Pointer, Pointer, U32],
             Self::Gemm => &[Pointer, Pointer, Pointer, U32, U32, U32],
             Self::Reduce => &[Pointer, Pointer, U32],
+            Self::Chains | Self::Stream | Self::Mixed => {
+                &[Pointer, Pointer, U32, U32, U32, U32, U32, U32]
+            }
         }
+    }
+
+    /// What a PTX entry of that name computes, if it is one of `pillion-replay`'s: `pillion_memory$3` is the fourth
+    /// kernel of a trace. Whoever asks compares the parameters.
+    pub fn of_entry(entry: &str) -> Option<Self> {
+        let name = entry.split('$').next().unwrap_or_default();
+        if name == "pillion_check" {
+            return Some(Self::Saxpy);
+        }
+        SYNTHETIC.into_iter().find(|builtin| builtin.name() == name)
     }
 
     /// The kernel of that name.
@@ -103,9 +131,8 @@ impl Builtin {
 
     /// The kernel of that number in a command.
     pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|&builtin| builtin as u32 == number)
+        let mut all = Self::ALL.into_iter().chain(SYNTHETIC);
+        all.find(|&builtin| builtin as u32 == number)
     }
 
     /// What a launch with these parameters takes.
@@ -120,6 +147,10 @@ impl Builtin {
         params: &[u64; PARAMS],
         device: &Device,
     ) -> Result<KernelShape, Error> {
+        if let Some(work) = self.synthetic(params) {
+            let [threads, shared] = [threads_per_block, shared_bytes_per_block];
+            return synthetic::shape(&work, grid_blocks, threads, shared, device);
+        }
         let (operations, bytes) = self.work(params);
         // Tera-operations and giga-bytes per second are thousands and units per nanosecond.
         let compute_ns = operations / (device.fp32_tflops() * 1e3);
@@ -167,7 +198,28 @@ impl Builtin {
                 gemm(memory, [params[0], params[1], params[2]], m, n, k)
             }
             Self::Reduce => reduce(memory, params[0], params[1], number(2)),
+            Self::Chains | Self::Stream | Self::Mixed => {
+                let work = self.synthetic(params).unwrap_or_default();
+                synthetic::run(&work, params[0], memory)
+            }
         }
+    }
+
+    /// What a launch of a synthetic kernel is told to do; `None` for the others.
+    fn synthetic(self, params: &[u64; PARAMS]) -> Option<Work> {
+        let number = |index: usize| params[index] as u32;
+        let words = match self {
+            Self::Chains => 0,
+            Self::Stream | Self::Mixed => synthetic::WORDS,
+            _ => return None,
+        };
+        Some(Work {
+            loops: number(2),
+            more: number(3),
+            per_loop: number(4),
+            blocks: number(5),
+            words,
+        })
     }
 
     /// Floating-point operations, and bytes that go to or from device memory.
@@ -182,6 +234,8 @@ impl Builtin {
                 (2.0 * m * n * k, 4.0 * (m * k + k * n + m * n))
             }
             Self::Reduce => (number(2), 4.0 * number(2)),
+            // Their time is reckoned for each block.
+            Self::Chains | Self::Stream | Self::Mixed => (0.0, 0.0),
         }
     }
 }

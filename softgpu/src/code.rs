@@ -2,7 +2,8 @@
 //! there are and what a launch of one occupies.
 //!
 //! Nothing here runs device code. A kernel of such an image exists by name, has its registers, static shared memory and
-//! parameters, and takes time ([`BLOCK_NS`] for a block, an assumption); it computes nothing.
+//! parameters, and takes time ([`BLOCK_NS`] for a block, an assumption); it computes nothing. Only the kernels of our own
+//! PTX are known better ([`crate::Builtin::of_entry`]).
 //!
 //! An image comes as an address without a length. [`extent`] says, from the bytes read so far, how many more belong to
 //! it; whoever has the address reads them and asks again. [`parse`] then reads the whole.

@@ -44,6 +44,15 @@ pub use devices::{ComputeCapability, Device};
 /// version of `abi`'s types.
 pub const CUDA_VERSION: i32 = 12_080;
 
+/// How the identities of software GPUs end, so that nobody takes one for hardware: `sw-gpu`.
+pub const UUID_END: [u8; 6] = *b"sw-gpu";
+
+/// Whether an identity, written as NVIDIA's tools do (`GPU-…`), is that of a software GPU.
+pub fn is_software_uuid(uuid: &str) -> bool {
+    let end: String = UUID_END.iter().map(|byte| format!("{byte:02x}")).collect();
+    uuid.to_ascii_lowercase().ends_with(&end)
+}
+
 pub mod code;
 pub mod module_image;
 pub mod wire;
@@ -59,4 +68,5 @@ mod kernel;
 mod op;
 mod sm_pool;
 mod stream;
+mod synthetic;
 mod trace_shape;

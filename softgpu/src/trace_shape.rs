@@ -75,7 +75,7 @@ pub fn shape_of_trace_entry(class: TraceClass, sm_usage: u32, duration_ns: u64) 
 const V100_SMS: u32 = 80;
 
 /// BN2d in Orion's Table 2 takes 40 % of the SMs for 80 % of the bandwidth.
-const MEMORY_SATURATING_PART: f64 = 0.4;
+pub(crate) const MEMORY_SATURATING_PART: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {

@@ -12,8 +12,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::demo::Options;
+use crate::demo::calibration::alone;
 use crate::demo::record::{CHECK_EVERY, Record};
-use crate::demo::stage::{Job, Stage};
+use crate::demo::stage::{Job, Software, Stage};
+use crate::demo::venue::{Machine, Venue};
+use crate::mps::PIPES_ENV;
 
 /// A way for the two jobs to use the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +36,8 @@ pub(crate) struct Outcome {
     pub(crate) hp: Option<Value>,
     /// Report of the best-effort replay.
     pub(crate) be: Option<Value>,
-    /// The device server's statistics.
-    pub(crate) device: Value,
+    /// The device server's statistics, of the software GPU.
+    pub(crate) device: Option<Value>,
     /// The daemon's status after both jobs ended.
     pub(crate) pillion: Option<Value>,
     /// What ran when and what was granted, if `--out` asks for it.
@@ -107,7 +110,7 @@ impl Phase {
         matches!(self, Self::TimeslicePillion | Self::MpsPillion)
     }
 
-    const fn sharing(self) -> &'static str {
+    pub(crate) const fn sharing(self) -> &'static str {
         match self {
             Self::Mps | Self::MpsPillion => "mps",
             _ => "timeslice",
@@ -125,7 +128,9 @@ impl Phase {
         progress: &ProgressBar,
     ) -> Result<Outcome> {
         let cast = Cast::start(self, options, stage)?;
-        let result = cast.play(self, options, stage, progress);
+        let result = cast
+            .begin_together(stage)
+            .and_then(|()| cast.play(self, options, stage, progress));
         // Children that a failure left running are killed when `cast` is dropped.
         result.with_context(|| cast.last_words())
     }
@@ -134,7 +139,7 @@ impl Phase {
 /// The processes of a phase.
 struct Cast {
     folder: PathBuf,
-    server: Process,
+    server: Option<Process>,
     daemon: Option<Process>,
     replays: Vec<Process>,
 }
@@ -149,27 +154,15 @@ struct Process {
 impl Cast {
     fn start(phase: Phase, options: &Options, stage: &Stage) -> Result<Self> {
         let folder = stage.phase_folder(phase.key())?;
-        let replays = usize::from(phase.has_hp()) + usize::from(phase.has_be());
-        let processes = replays + usize::from(phase.has_pillion());
-        let mut server = Command::new(&stage.server);
-        server
-            .arg("--socket")
-            .arg(folder.join("gpu.sock"))
-            .args(["--device", &stage.device.name, "--sharing", phase.sharing()])
-            .arg("--clock-page")
-            .arg(folder.join("clock"))
-            .args(["--processes", &processes.to_string(), "--json-stats"]);
-        if options.out.is_some() {
-            server.arg("--record").arg(folder.join(DEVICE_RECORD));
-        }
-        let server = Process::start("softgpu-server", server, &folder)?;
-        server.wait_for_socket(&folder.join("gpu.sock"))?;
         let mut cast = Self {
             folder,
-            server,
+            server: None,
             daemon: None,
             replays: Vec::new(),
         };
+        if let Some(software) = &stage.software {
+            cast.start_server(phase, options, software)?;
+        }
         if phase.has_pillion() {
             cast.start_daemon(phase, options, stage)?;
         }
@@ -182,11 +175,42 @@ impl Cast {
         Ok(cast)
     }
 
+    fn start_server(&mut self, phase: Phase, options: &Options, software: &Software) -> Result<()> {
+        let folder = &self.folder;
+        let replays = usize::from(phase.has_hp()) + usize::from(phase.has_be());
+        let processes = replays + usize::from(phase.has_pillion());
+        let mut server = Command::new(&software.server);
+        server
+            .arg("--socket")
+            .arg(folder.join("gpu.sock"))
+            .args([
+                "--device",
+                &software.device.name,
+                "--sharing",
+                phase.sharing(),
+            ])
+            .arg("--clock-page")
+            .arg(folder.join("clock"))
+            .args(["--processes", &processes.to_string(), "--json-stats"]);
+        if options.out.is_some() {
+            server.arg("--record").arg(folder.join(DEVICE_RECORD));
+        }
+        let server = Process::start("softgpu-server", server, folder)?;
+        server.wait_for_socket(&folder.join("gpu.sock"))?;
+        self.server = Some(server);
+        Ok(())
+    }
+
     fn start_daemon(&mut self, phase: Phase, options: &Options, stage: &Stage) -> Result<()> {
         let config = self.folder.join("gpu0.toml");
         let socket = self.folder.join("pillion.sock");
+        // Its own server shows the software GPU alone.
+        let gpu = stage.venue.machine().map_or_else(
+            || "index = 0".to_owned(),
+            |machine| format!("uuid = {:?}", machine.gpu.uuid),
+        );
         let text = format!(
-            "[gpu]\nindex = 0\nsharing = \"{}\"\n\n[policy]\nname = \"{}\"\n\n[socket]\npath = {:?}\n",
+            "[gpu]\n{gpu}\nsharing = \"{}\"\n\n[policy]\nname = \"{}\"\n\n[socket]\npath = {:?}\n",
             phase.sharing(),
             options.policy,
             socket.display().to_string(),
@@ -194,7 +218,7 @@ impl Cast {
         std::fs::write(&config, text)?;
         let mut daemon = Command::new(&stage.daemon);
         daemon.arg("--config").arg(config);
-        self.environment(&mut daemon, stage, 0);
+        self.environment(&mut daemon, phase, stage, 0);
         if options.out.is_some() {
             daemon.env("PILLION_RECORD", self.folder.join(GATE_RECORD));
         }
@@ -217,9 +241,8 @@ impl Cast {
         };
         let mut replay = Command::new(&stage.replay);
         replay
-            .arg("--trace")
-            .arg(&job.trace)
-            .args(["--seconds", &options.seconds.to_string()])
+            .args(&job.trace)
+            .args(["--seconds", &stage.seconds.to_string()])
             .args(["--seed", &options.seed.to_string()])
             .args(["--check-every", &CHECK_EVERY.to_string()])
             .arg("--out")
@@ -234,10 +257,13 @@ impl Cast {
                 ])
                 .args(["--arrivals-stream", &options.arrivals_stream.to_string()]);
         }
-        self.environment(&mut replay, stage, rank);
+        if stage.software.is_none() {
+            replay.arg("--hold");
+        }
+        self.environment(&mut replay, phase, stage, rank);
         replay.env("SOFTGPU_LABEL", name);
         if phase.has_pillion() {
-            self.under_pillion(&mut replay, class, job, stage);
+            self.under_pillion(&mut replay, phase, class, job, stage);
         }
         self.replays
             .push(Process::start(name, replay, &self.folder)?);
@@ -245,7 +271,14 @@ impl Cast {
     }
 
     /// What `pillion run` would set, with the demo's own socket.
-    fn under_pillion(&self, replay: &mut Command, class: JobClass, job: &Job, stage: &Stage) {
+    fn under_pillion(
+        &self,
+        replay: &mut Command,
+        phase: Phase,
+        class: JobClass,
+        job: &Job,
+        stage: &Stage,
+    ) {
         let id = if class == JobClass::HighPriority {
             HP_JOB
         } else {
@@ -257,9 +290,32 @@ impl Cast {
             .env("PILLION_JOB", id)
             .env("PILLION_PROFILE", &job.profile)
             .env("PILLION_SOCKET", self.folder.join("pillion.sock"));
+        if phase.sharing() == "mps" && class == JobClass::BestEffort {
+            // As `pillion run` sets it: 1 is below normal.
+            replay.env("CUDA_MPS_CLIENT_PRIORITY", "1");
+        }
     }
 
-    fn environment(&self, command: &mut Command, stage: &Stage, rank: u16) {
+    fn environment(&self, command: &mut Command, phase: Phase, stage: &Stage, rank: u16) {
+        match (&stage.software, &stage.venue) {
+            (Some(software), _) => self.on_software(command, software, rank),
+            (None, Venue::Machine(machine)) => self.on_machine(command, phase, machine),
+            (None, Venue::Software(_)) => {}
+        }
+    }
+
+    /// The machine's own driver; MPS only where the phase is about it.
+    fn on_machine(&self, command: &mut Command, phase: Phase, machine: &Machine) {
+        alone(command, machine, &self.folder);
+        if phase.sharing() == "mps" {
+            match std::env::var_os(PIPES_ENV) {
+                Some(folder) => command.env(PIPES_ENV, folder),
+                None => command.env_remove(PIPES_ENV),
+            };
+        }
+    }
+
+    fn on_software(&self, command: &mut Command, software: &Software, rank: u16) {
         for (name, _) in std::env::vars_os() {
             // What the caller's shell says about Pillion or the GPU must not change the demo.
             let text = name.to_string_lossy();
@@ -270,10 +326,29 @@ impl Cast {
         command
             .env_remove("LD_PRELOAD")
             .env_remove("CUDA_VISIBLE_DEVICES")
-            .env("LD_LIBRARY_PATH", &stage.driver_folder)
+            .env("LD_LIBRARY_PATH", &software.driver_folder)
             .env("SOFTGPU_SOCKET", self.folder.join("gpu.sock"))
             .env(CLOCK_ENV, self.folder.join("clock"))
             .env(RANK_ENV, rank.to_string());
+    }
+
+    /// In real time loading takes as long as it takes: the replays wait for each other. On the virtual clock it takes no
+    /// time, and they do not.
+    fn begin_together(&self, stage: &Stage) -> Result<()> {
+        if stage.software.is_some() {
+            return Ok(());
+        }
+        for replay in &self.replays {
+            replay.wait_until("it is ready", || {
+                let said = std::fs::read_to_string(&replay.output).unwrap_or_default();
+                said.starts_with("ready")
+            })?;
+        }
+        for replay in &self.replays {
+            // Its end of the pipe is closed, which it takes for the word.
+            drop(replay.child.borrow_mut().stdin.take());
+        }
+        Ok(())
     }
 
     fn play(
@@ -283,7 +358,7 @@ impl Cast {
         stage: &Stage,
         progress: &ProgressBar,
     ) -> Result<Outcome> {
-        self.wait_for_replays(phase, options, progress)?;
+        self.wait_for_replays(phase, stage, progress)?;
         let pillion = match &self.daemon {
             Some(daemon) => Some(self.final_status(daemon)?),
             None => None,
@@ -291,9 +366,10 @@ impl Cast {
         if let Some(daemon) = &self.daemon {
             daemon.stop()?;
         }
-        self.server.stop()?;
-        let device = std::fs::read_to_string(&self.server.output)?;
-        let device = device.find('{').map_or("", |start| &device[start..]);
+        let device = match &self.server {
+            Some(server) => Some(statistics(server)?),
+            None => None,
+        };
         let report = |name: &str, is_there: bool| -> Result<Option<Value>> {
             if !is_there {
                 return Ok(None);
@@ -310,15 +386,16 @@ impl Cast {
             hp,
             record,
             be: report("be", phase.has_be())?,
-            device: serde_json::from_str(device).context("the device server's statistics")?,
+            device,
             pillion,
         })
     }
 
     fn record(&self, phase: Phase, stage: &Stage, hp: Option<&Value>) -> Result<Record> {
         let gate = self.folder.join(GATE_RECORD);
+        let device = self.folder.join(DEVICE_RECORD);
         Record::read(
-            &self.folder.join(DEVICE_RECORD),
+            stage.software.as_ref().map(|_| device.as_path()),
             phase.has_pillion().then_some(gate.as_path()),
             hp,
             stage.launches(),
@@ -326,16 +403,12 @@ impl Cast {
     }
 
     /// Waits until both replays ended well; watches that virtual time moves and nobody else died.
-    fn wait_for_replays(
-        &self,
-        phase: Phase,
-        options: &Options,
-        progress: &ProgressBar,
-    ) -> Result<()> {
+    fn wait_for_replays(&self, phase: Phase, stage: &Stage, progress: &ProgressBar) -> Result<()> {
         let clock = Clock::monotonic();
-        let index = Phase::ALL.iter().position(|p| *p == phase).unwrap_or(0) as u64;
-        let phase_ms = (options.seconds * 1e3) as u64;
-        let mut last = (0, clock.now_ns());
+        let index = stage.phases.iter().position(|p| *p == phase).unwrap_or(0) as u64;
+        let phase_ms = (stage.seconds * 1e3) as u64;
+        let begin_ns = clock.now_ns();
+        let mut last = (0, begin_ns);
         loop {
             let mut running = 0;
             for replay in &self.replays {
@@ -349,16 +422,20 @@ impl Cast {
             if running == 0 {
                 return Ok(());
             }
-            for other in self.daemon.iter().chain([&self.server]) {
+            for other in self.daemon.iter().chain(&self.server) {
                 if let Some(status) = other.ended()? {
                     bail!("{} ended with {status} before the jobs did", other.name);
                 }
             }
-            let virtual_ns = read_clock_page(&self.folder.join("clock")).unwrap_or(0);
-            progress.set_position(index * phase_ms + (virtual_ns / 1_000_000).min(phase_ms));
             let now_ns = clock.now_ns();
-            if virtual_ns != last.0 {
-                last = (virtual_ns, now_ns);
+            // In real time nobody outside sees whether work moves; after the phase it must end.
+            let moved_ns = match &self.server {
+                Some(_) => read_clock_page(&self.folder.join("clock")).unwrap_or(0),
+                None => (now_ns - begin_ns).min(phase_ms * 1_000_000),
+            };
+            progress.set_position(index * phase_ms + (moved_ns / 1_000_000).min(phase_ms));
+            if moved_ns != last.0 {
+                last = (moved_ns, now_ns);
             } else if now_ns - last.1 > STALL_NS {
                 bail!("nothing has moved for {} s", STALL_NS / 1_000_000_000);
             }
@@ -393,12 +470,7 @@ impl Cast {
     /// The ends of what the processes printed.
     fn last_words(&self) -> String {
         let mut words = String::from("the processes said:");
-        for process in self
-            .replays
-            .iter()
-            .chain(&self.daemon)
-            .chain([&self.server])
-        {
+        for process in self.replays.iter().chain(&self.daemon).chain(&self.server) {
             let text = std::fs::read_to_string(process.errors()).unwrap_or_default();
             let lines: Vec<_> = text.lines().collect();
             for line in &lines[lines.len().saturating_sub(TAIL_LINES)..] {
@@ -409,12 +481,20 @@ impl Cast {
     }
 }
 
+/// Stops the device server and reads what it says at its end.
+fn statistics(server: &Process) -> Result<Value> {
+    server.stop()?;
+    let said = std::fs::read_to_string(&server.output)?;
+    let said = said.find('{').map_or("", |start| &said[start..]);
+    serde_json::from_str(said).context("the device server's statistics")
+}
+
 impl Process {
     fn start(name: &'static str, mut command: Command, folder: &Path) -> Result<Self> {
         let output = folder.join(format!("{name}.out"));
         let errors = File::create(output.with_extension("err"))?;
         let child = command
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(File::create(&output)?)
             .stderr(errors)
             .spawn()
@@ -436,16 +516,20 @@ impl Process {
 
     /// Waits until somebody listens: the file is there a moment earlier.
     fn wait_for_socket(&self, path: &Path) -> Result<()> {
+        self.wait_until("somebody listens", || connect_to(path).is_ok())
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) -> Result<()> {
         let clock = Clock::monotonic();
         let give_up_ns = clock.now_ns() + START_NS;
-        while connect_to(path).is_err() {
+        while !is_so() {
             if let Some(status) = self.ended()? {
                 let said = std::fs::read_to_string(self.errors()).unwrap_or_default();
                 bail!("{} ended with {status}: {}", self.name, said.trim());
             }
             ensure!(
                 clock.now_ns() < give_up_ns,
-                "{} did not start in time",
+                "{}: waited in vain until {what}",
                 self.name
             );
             clock.sleep_until(clock.now_ns() + LOOK_NS / 10);

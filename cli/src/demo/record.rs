@@ -5,7 +5,9 @@
 //! job is the n-th of that order, and its blocks and threads must be those of the trace: if one is
 //! not, a launch was lost, doubled or reordered, and the demo says so.
 //!
-//! Times are ns of the phase's clock.
+//! On a GPU of this machine nobody records what the device does; there are the requests and the daemon's record only.
+//!
+//! Times are ns of the phase's clock; in real time from the moment at which the high-priority replay began.
 
 use std::path::Path;
 
@@ -122,14 +124,14 @@ pub(crate) fn name_of(launches: &[Launch], nth: usize) -> &str {
 }
 
 impl Record {
-    /// Reads what the device server wrote to `device`, the daemon to `gate` if there was one, and the
+    /// Reads what the device server wrote to `device` and the daemon to `gate`, where they are, and what the
     /// high-priority replay reported.
     ///
     /// # Errors
     /// A file cannot be read or has a line that was not expected, or a kernel is not the one that the
     /// trace has at its place.
     pub(crate) fn read(
-        device: &Path,
+        device: Option<&Path>,
         gate: Option<&Path>,
         hp: Option<&Value>,
         launches: [&[Launch]; 2],
@@ -138,12 +140,14 @@ impl Record {
             requests: hp.map_or_else(Vec::new, requests),
             ..Self::default()
         };
-        let text = std::fs::read_to_string(device).context("the device server's record")?;
-        let mut counts = [0; 2];
-        for line in text.lines() {
-            record
-                .take_line(line, &mut counts, launches)
-                .with_context(|| format!("the device server's record: {line}"))?;
+        if let Some(device) = device {
+            let text = std::fs::read_to_string(device).context("the device server's record")?;
+            let mut counts = [0; 2];
+            for line in text.lines() {
+                record
+                    .take_line(line, &mut counts, launches)
+                    .with_context(|| format!("the device server's record: {line}"))?;
+            }
         }
         if let Some(path) = gate {
             let text = std::fs::read_to_string(path).context("the daemon's record")?;
@@ -152,7 +156,24 @@ impl Record {
                 .map(|line| gate_of(line).with_context(|| format!("the daemon's record: {line}")));
             record.gates = gates.collect::<Result<_>>()?;
         }
+        if device.is_none() {
+            record.begin_at(
+                hp.and_then(|report| report["started_ns"].as_u64())
+                    .unwrap_or(0),
+            );
+        }
         Ok(record)
+    }
+
+    /// Makes a moment of the clock the zero of all times; what was before happened then.
+    fn begin_at(&mut self, zero_ns: u64) {
+        for gate in &mut self.gates {
+            gate.at_ns = gate.at_ns.saturating_sub(zero_ns);
+        }
+        for request in &mut self.requests {
+            request.arrived_ns = request.arrived_ns.saturating_sub(zero_ns);
+            request.done_ns = request.done_ns.saturating_sub(zero_ns);
+        }
     }
 
     fn take_line(

@@ -29,14 +29,13 @@ pub(crate) fn report(
          <h1>Two jobs on one GPU</h1>\n\
          <p>High priority: <b class=\"hp\">{}</b>. Best effort: <b class=\"be\">{}</b>. \
          Policy {}, seed {}, {} s per phase.</p>\n\
-         <p class=\"note\">The GPU is a model of a {} in software: these numbers are the model's word. \
-         Nothing here was measured on hardware.</p>\n",
+         {}\n",
         text("hp"),
         text("be"),
         text("policy"),
         about["seed"],
         about["seconds"],
-        text("device"),
+        origin(results),
     );
     let _ = write!(
         page,
@@ -44,7 +43,8 @@ pub(crate) fn report(
         seen_in_latencies(results),
         picture::latencies(scenes)
     );
-    if let Some(slow) = slow {
+    let is_recorded = scenes.iter().any(|scene| !scene.record.ops.is_empty());
+    if let Some(slow) = slow.filter(|_| is_recorded) {
         let _ = write!(
             page,
             "<h2>Around one slow request</h2>\n<p>{}</p>\n{}\n{}\n",
@@ -54,34 +54,70 @@ pub(crate) fn report(
         );
     }
     page.push_str(&table(results));
+    let same = if results.is_in_real_time() {
+        "What ran on the GPU is not recorded in real time; timeline.json beside this file, for Perfetto, has the requests, \
+         the leases and the holds."
+    } else {
+        "The same seed gives the same page, to the byte. timeline.json beside this file has more of the second picture, \
+         for Perfetto."
+    };
     let _ = writeln!(
         page,
         "<p class=\"note\">Each phase has the same arrivals. <i>share</i> is the best-effort job's rate, \
-         of its rate alone. The same seed gives the same page, to the byte. timeline.json beside this \
-         file has more of the second picture, for Perfetto.</p>\n</body></html>"
+         of its rate alone. {same}</p>\n</body></html>"
     );
     page
+}
+
+/// Whose word the numbers are.
+fn origin(results: &Results) -> String {
+    let device = escaped(results.about()["device"].as_str().unwrap_or_default());
+    let mut html = String::from("<p class=\"note\">");
+    html.push_str(&match (results.is_software(), results.is_in_real_time()) {
+        (true, false) => format!(
+            "The GPU is a model of a {device} in software: these numbers are the model's word. Nothing here was measured on \
+             hardware."
+        ),
+        (true, true) => format!(
+            "The GPU is a model of a {device} in software, used in real time as if it were one: these numbers are the model's \
+             word and this computer's. Nothing here was measured on hardware."
+        ),
+        (false, _) => format!(
+            "Measured on a {device}, in real time, with synthetic kernels that last as long, have as many blocks and need as \
+             many SMs as the traces say."
+        ),
+    });
+    for line in results.about_lines() {
+        let _ = write!(html, "<br/>{}", escaped(line));
+    }
+    html + "</p>"
 }
 
 /// What the first picture shows, in numbers, and what it means.
 fn seen_in_latencies(results: &Results) -> String {
     let p99 = |phase: Phase| results.hp_ms(phase, "p99_ms");
-    let (Some(solo), Some(without), Some(with)) =
-        (p99(Phase::HpSolo), p99(Phase::Mps), p99(Phase::MpsPillion))
-    else {
+    let (Some(solo), Some(without), Some(with)) = (
+        p99(Phase::HpSolo),
+        p99(results.without()),
+        p99(results.with()),
+    ) else {
         return "One dot is one request.".to_owned();
     };
     let share = results
-        .be_share(Phase::MpsPillion)
+        .be_share(results.with())
         .map_or_else(String::new, |share| {
             format!(
                 " and leaves the best-effort job {:.0} % of its speed",
                 share * 100.0
             )
         });
+    let sharing = match results.without() {
+        Phase::Mps => "under MPS",
+        _ => "time-sliced",
+    };
     format!(
         "One dot is one request. Alone, 99 of 100 are answered within {solo:.1} ms; beside the other job \
-         under MPS it takes {without:.1} ms ({:.1} times as long), under MPS and Pillion {with:.1} ms \
+         {sharing} it takes {without:.1} ms ({:.1} times as long), {sharing} and under Pillion {with:.1} ms \
          ({:.2} times). What it means: sharing alone costs the job that matters its latency; Pillion \
          gives {} of it back{share}.",
         without / solo,

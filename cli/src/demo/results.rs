@@ -1,11 +1,13 @@
 //! What the demo reports, and its own checks of it.
 //!
 //! Three parties count independently: the replays what they asked for, the library what it passed
-//! on, the device server what arrived. They must agree in every phase.
+//! on, the device server what arrived; on a GPU of this machine the kernels themselves, which were
+//! launched. They must agree in every phase.
 
 use serde_json::{Map, Value, json};
 
 use crate::demo::Options;
+use crate::demo::calibration::told;
 use crate::demo::phase::{BE_JOB, HP_JOB, Outcome, Phase};
 use crate::demo::stage::Stage;
 use crate::failure::Failure;
@@ -16,6 +18,12 @@ use crate::status::table;
 #[derive(Debug)]
 pub(crate) struct Results {
     header: Value,
+    /// What was used, for people.
+    about: Vec<String>,
+    /// In the order in which they run.
+    order: Vec<Phase>,
+    /// Without Pillion and with it, to be compared.
+    pair: (Phase, Phase),
     phases: Map<String, Value>,
     counts: Map<String, Value>,
     faults: Vec<String>,
@@ -32,18 +40,38 @@ pub(crate) const HEADINGS: [&str; 7] = [
 impl Results {
     /// No phases yet.
     pub(crate) fn new(options: &Options, stage: &Stage) -> Self {
-        let header = json!({
+        let mut header = json!({
             "schema_version": 1,
-            "device": stage.device.name,
-            "software_gpu": true,
+            "device": stage.venue.name(),
+            "software_gpu": stage.venue.is_software(),
             "seed": options.seed,
             "policy": options.policy,
             "hp": stage.hp.name,
             "be": stage.be.name,
-            "seconds": options.seconds,
+            "seconds": stage.seconds,
         });
+        let mut about = Vec::new();
+        if let Some(machine) = stage.venue.machine() {
+            header["gpu"] = machine.json();
+            header["clock"] = "real".into();
+            about.push(machine.described());
+        }
+        for (key, job) in [("hp", &stage.hp), ("be", &stage.be)] {
+            let Some(calibration) = &job.calibration else {
+                continue;
+            };
+            header["calibration"][key] = calibration.clone();
+            about.push(told(&job.name, calibration));
+        }
+        if let Some(reason) = stage.venue.not_done() {
+            header["not_done"] = reason.clone().into();
+            about.push(reason);
+        }
         Self {
             header,
+            about,
+            order: stage.phases.clone(),
+            pair: stage.pair(),
             phases: Map::new(),
             counts: Map::new(),
             faults: Vec::new(),
@@ -57,18 +85,23 @@ impl Results {
         let jobs = [("hp", HP_JOB, &outcome.hp), ("be", BE_JOB, &outcome.be)];
         for (name, id, report) in jobs {
             let Some(report) = report else { continue };
-            let device = &outcome.device["labels"][name];
+            let device = match &outcome.device {
+                Some(device) => device["labels"][name].clone(),
+                None => json!({"launches": report["launches_told"]}),
+            };
             let pillion = outcome.pillion.as_ref().map(|status| totals(status, id));
-            self.check(phase, name, report, device, pillion.as_ref());
+            self.check(phase, name, report, &device, pillion.as_ref());
             summary.insert(name.into(), job_summary(name, report));
             let of = |counts: &Value| {
-                COUNTED
-                    .iter()
-                    .map(|&c| (c.to_owned(), counts[c].clone()))
+                let counted = COUNTED.iter().map(|&c| (c.to_owned(), counts[c].clone()));
+                counted
+                    .filter(|(_, count)| !count.is_null())
                     .collect::<Map<_, _>>()
             };
-            let mut entry = json!({"program": of(report), "device": of(device)});
-            entry["device"]["launches_beside_others"] = device["launches_beside_others"].clone();
+            let mut entry = json!({"program": of(report), "device": of(&device)});
+            if let Some(beside) = device.get("launches_beside_others") {
+                entry["device"]["launches_beside_others"] = beside.clone();
+            }
             if let Some(pillion) = pillion {
                 if name == "be" {
                     summary.insert(
@@ -102,12 +135,21 @@ impl Results {
     pub(crate) fn print(&self) -> Result<(), Failure> {
         let text = |key: &str| self.header[key].as_str().unwrap_or_default().to_owned();
         out::line(format_args!(
-            "software GPU {}, policy {}: {} beside {}\n",
+            "{}{}, policy {}: {} beside {}",
+            if self.is_software() {
+                "software GPU "
+            } else {
+                ""
+            },
             text("device"),
             text("policy"),
             text("hp"),
             text("be"),
         ))?;
+        for line in &self.about {
+            out::line(format_args!("  {line}"))?;
+        }
+        out::line(format_args!(""))?;
         let mut table = table(&HEADINGS);
         for row in self.rows() {
             table.add_row(row);
@@ -134,12 +176,37 @@ impl Results {
                     .map_or("-".into(), |share| format!("{:.0} %", share * 100.0)),
             ]
         };
-        Phase::ALL.into_iter().map(row).collect()
+        self.order.iter().copied().map(row).collect()
     }
 
     /// What was run.
     pub(crate) fn about(&self) -> &Value {
         &self.header
+    }
+
+    /// The same for people, beside names and numbers.
+    pub(crate) fn about_lines(&self) -> &[String] {
+        &self.about
+    }
+
+    /// Whether it is a model's word.
+    pub(crate) fn is_software(&self) -> bool {
+        self.header["software_gpu"] == true
+    }
+
+    /// Whether times are of a real clock.
+    pub(crate) fn is_in_real_time(&self) -> bool {
+        self.header["clock"] == "real"
+    }
+
+    /// The phase without Pillion that is compared.
+    pub(crate) fn without(&self) -> Phase {
+        self.pair.0
+    }
+
+    /// The phase with Pillion that it is compared with.
+    pub(crate) fn with(&self) -> Phase {
+        self.pair.1
     }
 
     /// A number of the high-priority job.
@@ -157,7 +224,7 @@ impl Results {
     }
 
     fn print_counts(&self) -> Result<(), Failure> {
-        for phase in Phase::ALL.into_iter().filter(|p| p.has_pillion()) {
+        for phase in self.order.iter().filter(|phase| phase.has_pillion()) {
             let pillion = &self.counts[phase.key()]["be"]["pillion"];
             let count = |name: &str| pillion[name].as_u64().unwrap_or(0);
             out::line(format_args!(
@@ -197,6 +264,10 @@ impl Results {
             let program = report[counted].as_u64();
             for (who, counts) in [("the device", Some(device)), ("Pillion", pillion)] {
                 let Some(counts) = counts else { continue };
+                // A GPU's kernels count their launches and nothing else.
+                if who == "the device" && counted != "launches" && counts.get(counted).is_none() {
+                    continue;
+                }
                 if program.is_none() || counts[counted].as_u64() != program {
                     self.faults.push(format!(
                         "{key}: {name} counts {} {counted}, {who} {}",

@@ -1,4 +1,5 @@
-//! What all phases share: the parts found once, the traces and profiles written once, one core.
+//! What all phases share: the parts found once, the traces written and calibrated and the profiles
+//! written once, one core.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -7,30 +8,47 @@ use anyhow::{Context, Result};
 use profiler::profile::{ClassRule, Durations, Evidence, KernelProfile};
 use profiler::{Profile, ResourceClass, Trace};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
 use softgpu::Device;
 use tempfile::TempDir;
 
 use crate::artifacts;
+use crate::demo::calibration;
+use crate::demo::phase::Phase;
 use crate::demo::record::{Launch, launches_of};
+use crate::demo::venue::Venue;
 
 /// A folder with everything a phase needs; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Stage {
     folder: TempDir,
-    /// The software GPU's model.
-    pub(crate) device: Device,
+    /// The GPU.
+    pub(crate) venue: Venue,
+    /// What is run on it, in order.
+    pub(crate) phases: Vec<Phase>,
+    /// How long requests arrive in a phase, seconds of its clock.
+    pub(crate) seconds: f64,
     /// The two jobs.
     pub(crate) hp: Job,
     /// See `hp`.
     pub(crate) be: Job,
-    /// The device server.
-    pub(crate) server: PathBuf,
+    /// What the software GPU needs.
+    pub(crate) software: Option<Software>,
     /// The daemon.
     pub(crate) daemon: PathBuf,
     /// The replaying program.
     pub(crate) replay: PathBuf,
     /// The preload library.
     pub(crate) library: PathBuf,
+}
+
+/// The software GPU's parts.
+#[derive(Debug)]
+pub(crate) struct Software {
+    /// Its model.
+    pub(crate) device: Device,
+    /// The device server.
+    pub(crate) server: PathBuf,
     /// Folder with the stand-in `libcuda.so.1`.
     pub(crate) driver_folder: PathBuf,
 }
@@ -40,8 +58,10 @@ pub(crate) struct Stage {
 pub(crate) struct Job {
     /// Name of its trace.
     pub(crate) name: String,
-    /// Its trace, as a file.
-    pub(crate) trace: PathBuf,
+    /// What the replay is to be told of it: a trace as a file, or a calibrated one as a folder.
+    pub(crate) trace: [std::ffi::OsString; 2],
+    /// What calibration said.
+    pub(crate) calibration: Option<Value>,
     /// What one request of it launches.
     pub(crate) launches: Vec<Launch>,
     /// What is known about its kernels, as a file.
@@ -49,39 +69,52 @@ pub(crate) struct Job {
 }
 
 impl Stage {
-    /// Finds the parts, writes the files, and confines this process and its children to one core,
-    /// where handing the clock over costs 2 us and not 70.
+    /// Finds the parts and writes the files. For the software GPU it confines this process and its children to one
+    /// core, where handing the clock over costs 2 us and not 70; on a GPU of this machine it calibrates the traces.
     ///
     /// # Errors
-    /// A part is not built, or the temporary folder cannot be written.
+    /// A part is not built, the temporary folder cannot be written, or the GPU cannot be used.
     pub(crate) fn set(
-        device: Device,
-        hp: (String, Trace, Profile),
-        be: (String, Trace, Profile),
+        venue: Venue,
+        seconds: f64,
+        hp: (String, Trace),
+        be: (String, Trace),
     ) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("pillion-demo-")
             .tempdir()
             .context("a folder")?;
-        let driver_folder = folder.path().join("driver");
-        std::fs::create_dir(&driver_folder)?;
-        let driver = artifacts::find("libcuda.so")?;
-        for name in ["libcuda.so", "libcuda.so.1"] {
-            symlink(&driver, driver_folder.join(name))?;
-        }
+        let replay = artifacts::find("pillion-replay")?;
+        let job = |key, job| Job::write(folder.path(), key, job, &venue, &replay);
+        let software = match &venue {
+            Venue::Software(device) => Some(Software::find(device, folder.path())?),
+            Venue::Machine(_) => None,
+        };
         let stage = Self {
-            device,
-            hp: Job::write(folder.path(), "hp", &hp)?,
-            be: Job::write(folder.path(), "be", &be)?,
-            server: artifacts::find("softgpu-server")?,
+            phases: venue.phases(),
+            seconds,
+            hp: job("hp", hp)?,
+            be: job("be", be)?,
+            software,
             daemon: artifacts::find("pilliond")?,
-            replay: artifacts::find("pillion-replay")?,
             library: artifacts::find(artifacts::LIBRARY)?,
-            driver_folder,
+            replay,
+            venue,
             folder,
         };
-        confine_to_one_core()?;
+        if stage.software.is_some() {
+            confine_to_one_core()?;
+        }
         Ok(stage)
+    }
+
+    /// The phase without Pillion whose slowest request is looked at, and the one with it: under MPS where there is MPS.
+    pub(crate) fn pair(&self) -> (Phase, Phase) {
+        if self.phases.contains(&Phase::Mps) {
+            (Phase::Mps, Phase::MpsPillion)
+        } else {
+            (Phase::Timeslice, Phase::TimeslicePillion)
+        }
     }
 
     /// What one request of each job launches; the high-priority job's first.
@@ -100,32 +133,69 @@ impl Stage {
     }
 }
 
+impl Software {
+    fn find(device: &Device, folder: &Path) -> Result<Self> {
+        let driver_folder = folder.join("driver");
+        std::fs::create_dir(&driver_folder)?;
+        let driver = artifacts::find("libcuda.so")?;
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            symlink(&driver, driver_folder.join(name))?;
+        }
+        Ok(Self {
+            device: device.clone(),
+            server: artifacts::find("softgpu-server")?,
+            driver_folder,
+        })
+    }
+}
+
 impl Job {
-    fn write(folder: &Path, key: &str, job: &(String, Trace, Profile)) -> Result<Self> {
-        let (name, trace, profile) = job;
+    fn write(
+        folder: &Path,
+        key: &str,
+        (name, trace): (String, Trace),
+        venue: &Venue,
+        replay: &Path,
+    ) -> Result<Self> {
         let path = |suffix: &str| folder.join(format!("{key}.{suffix}"));
         std::fs::write(path("trace"), trace.write())?;
-        std::fs::write(path("profile.toml"), profile.write())?;
+        let (trace, argument, calibration) = match venue {
+            Venue::Software(_) => (trace, ["--trace".into(), path("trace").into()], None),
+            Venue::Machine(machine) => {
+                let calibrated = path("calibrated");
+                let told = calibration::run(replay, machine, &path("trace"), &calibrated)
+                    .with_context(|| format!("calibrating {name}"))?;
+                let trace = Trace::read(&calibrated.join("trace"))?;
+                (
+                    trace,
+                    ["--calibrated".into(), calibrated.into()],
+                    Some(told),
+                )
+            }
+        };
+        let check = venue.machine().map_or("saxpy", |_| "pillion_check");
+        std::fs::write(path("profile.toml"), profile_of(&trace, check).write())?;
         Ok(Self {
-            name: name.clone(),
-            trace: path("trace"),
-            launches: launches_of(trace),
+            name,
+            trace: argument,
+            calibration,
+            launches: launches_of(&trace),
             profile: path("profile.toml"),
         })
     }
 }
 
 /// What the demo knows about a job's kernels: those of its trace, and the replay's check kernel.
-pub(crate) fn profile_of(trace: &Trace) -> Profile {
+fn profile_of(trace: &Trace, check: &str) -> Profile {
     let mut profile = Profile::from_trace(trace);
-    profile.kernels.push(check_kernel(trace));
+    profile.kernels.push(check_kernel(trace, check));
     profile
 }
 
 /// The kernel with which a replay checks that no launch is lost: a saxpy of one block, too short to
 /// be bound by anything. It has the class that most of the trace's launches have, so that a trace of
 /// kernels of one class makes a job of one class.
-fn check_kernel(trace: &Trace) -> KernelProfile {
+fn check_kernel(trace: &Trace, name: &str) -> KernelProfile {
     /// Even an empty kernel takes a microsecond (softgpu's built-in kernels), this one little more.
     const DURATION_NS: u64 = 1_004;
     let launches_of = |class: ResourceClass| {
@@ -137,7 +207,7 @@ fn check_kernel(trace: &Trace) -> KernelProfile {
         .into_iter()
         .max_by_key(|&class| launches_of(class));
     KernelProfile {
-        name: "saxpy".to_owned(),
+        name: name.to_owned(),
         mangled: None,
         grid: [1, 1, 1],
         block: [256, 1, 1],

@@ -1,33 +1,19 @@
 //! MPS: whether its control daemon runs, and whether our daemons were told so.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use serde_json::Value;
 
 use super::Finding;
-
-/// Where MPS keeps its pipes unless CUDA_MPS_PIPE_DIRECTORY says otherwise (NVIDIA's MPS guide).
-const PIPES: &str = "/tmp/nvidia-mps";
-/// The file in which the control daemon writes its process id.
-const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
+use crate::mps::Mps;
 
 pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     const SUBJECT: &str = "MPS";
-    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY")
-        .filter(|value| !value.is_empty())
-        .map_or_else(|| PathBuf::from(PIPES), PathBuf::from);
-    let pid = control_daemon(&folder);
-    let shown = folder.display();
-    let state = match pid {
-        Some(pid) => format!("runs (pid {pid}, pipes in {shown})"),
-        None => format!("does not run (no {PID_FILE} of a living process in {shown})"),
-    };
+    let mps = Mps::look();
+    let state = mps.state();
     let told: Vec<&str> = daemons
         .iter()
         .filter_map(|status| status["gpu"]["sharing"].as_str())
         .collect();
-    findings.push(match (pid, told.as_slice()) {
+    findings.push(match (mps.pid, told.as_slice()) {
         (None, told) if told.contains(&"mps") => Finding::warning(
             SUBJECT,
             format!("{state}, but a daemon is configured with sharing = \"mps\""),
@@ -42,14 +28,4 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
         ),
         _ => Finding::ok(SUBJECT, state),
     });
-}
-
-/// Process id of the control daemon, if it lives.
-fn control_daemon(folder: &Path) -> Option<u32> {
-    let text = fs::read_to_string(folder.join(PID_FILE)).ok()?;
-    let pid: u32 = text.trim().parse().ok()?;
-    Path::new("/proc")
-        .join(pid.to_string())
-        .exists()
-        .then_some(pid)
 }

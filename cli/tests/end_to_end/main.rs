@@ -37,6 +37,8 @@ mod interposers;
 #[cfg(test)]
 mod leaving;
 #[cfg(test)]
+mod machine;
+#[cfg(test)]
 mod manners;
 #[cfg(test)]
 mod memory;

@@ -19,7 +19,8 @@ fn demo(out: &Path, seed: &str) -> String {
     cargo_folder();
     let mut command = clean_command(pillion());
     command
-        .args(["demo", "--seconds", SECONDS, "--hp-rate", "40"])
+        .args(["demo", "--device", "V100-SXM2-16GB"])
+        .args(["--seconds", SECONDS, "--hp-rate", "40"])
         .args(["--seed", seed, "--json", "--out"])
         .arg(out);
     let ended = Process::start("pillion demo", command).finish_whenever();

@@ -1,15 +1,23 @@
-//! The driver calls of a replay, through cudarc: the module with the trace's kernels, the buffers,
-//! one request, and the check kernel.
+//! The driver calls of a replay, through cudarc: the trace's kernels, the buffers, one request, and the
+//! check kernel.
+//!
+//! On the software GPU a trace is loaded as it is; on any GPU as calibrated synthetic kernels
+//! ([`crate::synthetic`]).
 
 use std::ffi::{CString, c_void};
 
 use anyhow::{Context, Result, ensure};
 use cudarc::driver::result;
-use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUfunction_attribute, CUmodule, CUstream};
+use cudarc::driver::sys::{
+    self, CUdevice, CUdevice_attribute, CUdeviceptr, CUfunction, CUfunction_attribute, CUmodule,
+    CUstream,
+};
 use profiler::{Trace, TraceKernel};
 use softgpu::module_image::{ImageKernel, write_image};
 
 use crate::Options;
+use crate::calibrate::{Calibration, Gpu};
+use crate::synthetic::Synthetic;
 
 /// Elements of the check vectors. Small: a check must not disturb what it checks.
 const CHECK_ELEMENTS: usize = 256;
@@ -25,6 +33,8 @@ pub(crate) struct Replayed {
     pub(crate) latencies_ns: Vec<u64>,
     /// When each should have begun, ns of the clock.
     pub(crate) arrived_ns: Vec<u64>,
+    /// The start, ns of the clock.
+    pub(crate) started_ns: u64,
     /// From the start to the last completion, ns.
     pub(crate) elapsed_ns: u64,
     /// Kernel launches that returned success.
@@ -37,13 +47,14 @@ pub(crate) struct Replayed {
     pub(crate) checks: u64,
     /// Results that were wrong.
     pub(crate) checks_wrong: u64,
+    /// Launches that the GPU says it has run, where its kernels count.
+    pub(crate) launches_told: Option<u64>,
 }
 
 /// The device with everything a replay needs.
 #[derive(Debug)]
 pub(crate) struct Device {
-    module: CUmodule,
-    functions: Vec<CUfunction>,
+    kernels: Kernels,
     stream: CUstream,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -56,6 +67,15 @@ pub(crate) struct Device {
     copied_d2h_bytes: u64,
 }
 
+/// What a trace's kernels are here.
+#[derive(Debug)]
+enum Kernels {
+    /// The software GPU's.
+    Image(CUmodule, Vec<CUfunction>),
+    /// Calibrated ones, with the work of each.
+    Synthetic(Box<Synthetic>, Vec<u64>),
+}
+
 /// `y += 1 · x` with `x[i] = i + 1`: after n checks `y[i]` must be `n · (i + 1)`, exactly.
 #[derive(Debug)]
 struct Check {
@@ -64,47 +84,68 @@ struct Check {
     y: CUdeviceptr,
     /// Launches since `y` was last zero.
     in_round: u64,
+    launches: u64,
     done: u64,
     wrong: u64,
 }
 
 impl Device {
-    /// Opens device 0, loads the trace's kernels and allocates the buffers.
+    /// Opens device 0, loads the trace's kernels and allocates the buffers. With a calibration the kernels are the
+    /// synthetic ones of a calibrated trace.
     ///
     /// # Errors
-    /// Any driver call that fails, with what it was for.
-    pub(crate) fn open(trace: &Trace, options: &Options) -> Result<Self> {
-        // SAFETY: the probe loads the library and looks nothing up.
-        let present = unsafe { cudarc::driver::sys::is_culib_present() };
-        ensure!(
-            present,
-            "libcuda.so.1 was not found: no NVIDIA driver and no software GPU here"
-        );
-        result::init().context("cuInit")?;
-        let device = result::device::get(0).context("cuDeviceGet")?;
-        // SAFETY: `device` is a device, and the context is made current before any use.
-        unsafe {
-            let context = result::primary_ctx::retain(device).context("retaining the context")?;
-            result::ctx::set_current(context).context("cuCtxSetCurrent")?;
-        }
-        let (module, functions) = load(trace)?;
+    /// Any driver call that fails, with what it was for; a calibration of another GPU.
+    pub(crate) fn open(
+        trace: &Trace,
+        calibration: Option<&Calibration>,
+        options: &Options,
+    ) -> Result<Self> {
+        let device = open_first()?;
+        let (kernels, check) = match calibration {
+            None => {
+                let (module, functions) = load(trace)?;
+                (
+                    Kernels::Image(module, functions),
+                    function(module, "saxpy")?,
+                )
+            }
+            Some(calibration) => {
+                let here = describe(device)?;
+                let there = &calibration.gpu;
+                ensure!(
+                    here.uuid == there.uuid,
+                    "the calibration is of {} ({}), this is {} ({})",
+                    there.name,
+                    there.uuid,
+                    here.name,
+                    here.uuid
+                );
+                let synthetic = Synthetic::load(trace, device)?;
+                let check = synthetic.check_kernel();
+                let work = calibration.kernels.iter().map(|kernel| kernel.work);
+                (
+                    Kernels::Synthetic(Box::new(synthetic), work.collect()),
+                    check,
+                )
+            }
+        };
         let allocate = |bytes: usize| {
             // SAFETY: a context is current.
             unsafe { result::malloc_sync(bytes.max(1)) }.with_context(|| format!("{bytes} bytes"))
         };
         let mut this = Self {
-            module,
-            functions,
+            kernels,
             stream: std::ptr::null_mut(),
             input: (0..options.input_bytes).map(|i| i as u8).collect(),
             output: vec![0; options.output_bytes],
             input_on_device: allocate(options.input_bytes)?,
             output_on_device: allocate(options.output_bytes)?,
             check: Check {
-                function: function(module, "saxpy")?,
+                function: check,
                 x: allocate(CHECK_ELEMENTS * size_of::<f32>())?,
                 y: allocate(CHECK_ELEMENTS * size_of::<f32>())?,
                 in_round: 0,
+                launches: 0,
                 done: 0,
                 wrong: 0,
             },
@@ -134,7 +175,7 @@ impl Device {
         let mut checked = false;
         for (index, &kernel) in trace.launches.iter().enumerate() {
             let kernel = kernel as usize;
-            self.launch(self.functions[kernel], &trace.kernels[kernel])?;
+            self.launch(kernel, &trace.kernels[kernel])?;
             if self.check_every != 0 && index % self.check_every == 0 {
                 self.launch_check()?;
                 checked = true;
@@ -150,23 +191,38 @@ impl Device {
         if checked { self.compare() } else { Ok(()) }
     }
 
-    /// What was done so far, with the latencies that the caller measured.
+    /// What was done so far, with the latencies that the caller measured. Asks kernels that count what they did.
+    ///
+    /// # Errors
+    /// A driver call that fails.
     pub(crate) fn replayed(
-        &self,
+        &mut self,
         latencies_ns: Vec<u64>,
         arrived_ns: Vec<u64>,
-        elapsed_ns: u64,
-    ) -> Replayed {
-        Replayed {
+        [started_ns, end_ns]: [u64; 2],
+    ) -> Result<Replayed> {
+        let told = match &self.kernels {
+            Kernels::Image(..) => None,
+            Kernels::Synthetic(synthetic, _) => Some(synthetic.told()?),
+        };
+        if let Some(told) = told {
+            self.copied_d2h_bytes += told.bytes;
+            self.check.done += told.checks;
+            self.check.wrong += told.wrong;
+        }
+        Ok(Replayed {
+            // The check kernel counts in its vector, which was compared.
+            launches_told: told.map(|told| told.launches + self.check.launches),
             latencies_ns,
             arrived_ns,
-            elapsed_ns,
+            started_ns,
+            elapsed_ns: end_ns - started_ns,
             launches: self.launches,
             copied_h2d_bytes: self.copied_h2d_bytes,
             copied_d2h_bytes: self.copied_d2h_bytes,
             checks: self.check.done,
             checks_wrong: self.check.wrong,
-        }
+        })
     }
 
     /// Frees what was allocated. Errors no longer matter.
@@ -180,11 +236,22 @@ impl Device {
             // SAFETY: allocated in `open`, and nothing is in flight after the last request.
             let _ = unsafe { result::free_sync(pointer) };
         }
-        // SAFETY: loaded in `open`; its functions are not used again.
-        let _ = unsafe { result::module::unload(self.module) };
+        match self.kernels {
+            // SAFETY: loaded in `open`; its functions are not used again.
+            Kernels::Image(module, _) => drop(unsafe { result::module::unload(module) }),
+            Kernels::Synthetic(synthetic, _) => synthetic.close(),
+        }
     }
 
-    fn launch(&mut self, function: CUfunction, kernel: &TraceKernel) -> Result<()> {
+    fn launch(&mut self, index: usize, kernel: &TraceKernel) -> Result<()> {
+        let function = match &mut self.kernels {
+            Kernels::Image(_, functions) => functions[index],
+            Kernels::Synthetic(synthetic, work) => {
+                synthetic.launch(index, work[index], self.stream)?;
+                self.launches += 1;
+                return Ok(());
+            }
+        };
         let [gx, gy, gz] = kernel.grid;
         let [bx, by, bz] = kernel.block;
         // SAFETY: the kernels of a trace take no parameters.
@@ -226,6 +293,7 @@ impl Device {
         .context("launching the check kernel")?;
         self.launches += 1;
         self.check.in_round += 1;
+        self.check.launches += 1;
         Ok(())
     }
 
@@ -253,6 +321,61 @@ impl Device {
     }
 }
 
+/// Measures how a trace's kernels are to be launched on device 0.
+///
+/// # Errors
+/// Any driver call that fails, with what it was for.
+pub(crate) fn calibrate(trace: &Trace) -> Result<Calibration> {
+    let device = open_first()?;
+    let mut synthetic = Synthetic::load(trace, device)?;
+    let calibration = Calibration::measure(trace, describe(device)?, &mut synthetic)?;
+    let told = synthetic.told()?;
+    ensure!(
+        told.wrong == 0,
+        "{} of {} checks of the synthetic kernels failed: they do not compute what they must",
+        told.wrong,
+        told.checks
+    );
+    synthetic.close();
+    Ok(calibration)
+}
+
+/// Device 0 with its primary context current.
+fn open_first() -> Result<CUdevice> {
+    // SAFETY: the probe loads the library and looks nothing up.
+    let present = unsafe { sys::is_culib_present() };
+    ensure!(
+        present,
+        "libcuda.so.1 was not found: no NVIDIA driver and no software GPU here"
+    );
+    result::init().context("cuInit")?;
+    let device = result::device::get(0).context("cuDeviceGet")?;
+    // SAFETY: `device` is a device, and the context is made current before any use.
+    unsafe {
+        let context = result::primary_ctx::retain(device).context("retaining the context")?;
+        result::ctx::set_current(context).context("cuCtxSetCurrent")?;
+    }
+    Ok(device)
+}
+
+fn describe(device: CUdevice) -> Result<Gpu> {
+    let sms = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+    // SAFETY: a device that the driver gave.
+    let sms = unsafe { result::device::get_attribute(device, sms) }.context("SMs")?;
+    let mut cuda = 0;
+    // SAFETY: writes one int.
+    unsafe { sys::cuDriverGetVersion(&raw mut cuda) }
+        .result()
+        .context("cuDriverGetVersion")?;
+    let uuid = result::device::get_uuid(device).context("cuDeviceGetUuid")?;
+    Ok(Gpu {
+        name: result::device::get_name(device).context("cuDeviceGetName")?,
+        uuid: protocol::hello::format_uuid(uuid.bytes.map(|byte| byte as u8)),
+        cuda: u32::try_from(cuda)?,
+        sms: u32::try_from(sms)?,
+    })
+}
+
 /// Loads a module with every kernel of the trace and finds the functions, in the trace's order.
 fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
     let kernels: Vec<ImageKernel> = trace
@@ -271,7 +394,8 @@ fn load(trace: &Trace) -> Result<(CUmodule, Vec<CUfunction>)> {
     let image = CString::new(write_image(&kernels)).context("a kernel name with a NUL")?;
     // SAFETY: the image is NUL-terminated and outlives the call.
     let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.context(
-        "cuModuleLoadData refused the trace's kernels (only the software GPU can replay a trace)",
+        "cuModuleLoadData refused the trace's kernels: only the software GPU can replay a trace as it is; on any other \
+         calibrate it first (--calibrate FOLDER) and replay what comes out (--calibrated FOLDER)",
     )?;
     let functions = trace
         .kernels

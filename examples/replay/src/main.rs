@@ -6,21 +6,29 @@
 //! kernel that really computes is launched among the others and its result compared, so that a
 //! launch that was lost, doubled or reordered is seen.
 //!
+//! On the software GPU the trace's kernels are loaded as they are. A real GPU runs *synthetic* ones: PTX that
+//! is compute- or memory-bound and lasts as long as it is told. `--calibrate` measures once how long that is
+//! for each kernel, `--calibrated` replays what came out of it.
+//!
 //! It is an ordinary CUDA program: it knows nothing of Pillion but the clock, which it shares with
 //! the software GPU. Times in the output are milliseconds of that clock.
 
 mod arrivals;
+mod calibrate;
 mod device;
+mod ptx;
 mod report;
+mod synthetic;
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use profiler::Trace;
 use protocol::clock::Clock;
 
 use crate::arrivals::Arrivals;
+use crate::calibrate::Calibration;
 use crate::device::{Device, Replayed};
 use crate::report::Report;
 
@@ -33,8 +41,17 @@ use crate::report::Report;
 )]
 struct Options {
     /// Orion kernel file or Pillion trace.
-    #[arg(long, value_name = "FILE")]
-    trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "calibrated")]
+    trace: Option<PathBuf>,
+    /// Measure how long synthetic kernels run on this GPU, write the calibrated trace into this folder, and end.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "calibrated")]
+    calibrate: Option<PathBuf>,
+    /// Replay what --calibrate has written there.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "trace")]
+    calibrated: Option<PathBuf>,
+    /// Print the PTX of the synthetic kernels, and end.
+    #[arg(long, conflicts_with_all = ["calibrate", "calibrated"])]
+    print_ptx: bool,
     /// When requests arrive: closed (the next when the last is done), poisson, uniform, or a file
     /// (JSON list of gaps in seconds, DISB workload JSON, or one time in seconds per line).
     #[arg(long, default_value = "closed", value_name = "KIND|FILE")]
@@ -65,6 +82,10 @@ struct Options {
     /// A check kernel after every N-th launch; 0 for none.
     #[arg(long, default_value_t = 50, value_name = "N")]
     check_every: usize,
+    /// Say `ready` on stdout when everything is loaded, and begin when stdin has a line or ends: so several replays
+    /// begin together.
+    #[arg(long)]
+    hold: bool,
     /// Where to write the report as JSON; `-` is stdout.
     #[arg(long, default_value = "-", value_name = "FILE")]
     out: String,
@@ -82,11 +103,32 @@ fn main() -> std::process::ExitCode {
 }
 
 fn replay(options: &Options) -> Result<()> {
-    let trace = Trace::read(&options.trace)?;
-    let arrivals = Arrivals::parse(options)?;
+    let (trace, calibration) = match (&options.trace, &options.calibrated) {
+        (_, Some(folder)) => {
+            let (calibration, trace) = Calibration::read(folder)?;
+            (trace, Some(calibration))
+        }
+        (Some(path), None) => (Trace::read(path)?, None),
+        (None, None) => bail!("--trace or --calibrated is needed"),
+    };
+    if options.print_ptx {
+        print!("{}", ptx::module(&trace));
+        return Ok(());
+    }
     let clock = Clock::process();
+    if let Some(folder) = &options.calibrate {
+        clock.enter();
+        return device::calibrate(&trace)?.write(folder, &trace);
+    }
+    let arrivals = Arrivals::parse(options)?;
     clock.enter();
-    let mut device = Device::open(&trace, options)?;
+    let mut device = Device::open(&trace, calibration.as_ref(), options)?;
+    if options.hold {
+        println!("ready");
+        std::io::stdin()
+            .read_line(&mut String::new())
+            .context("waiting for a line")?;
+    }
     let replayed = run(&trace, &arrivals, clock, &mut device)?;
     let report = Report::new(replayed);
     report.write(&options.out)?;
@@ -112,5 +154,5 @@ fn run(trace: &Trace, arrivals: &Arrivals, clock: Clock, device: &mut Device) ->
         latencies_ns.push(end_ns - arrival_ns);
         arrived_ns.push(arrival_ns);
     }
-    Ok(device.replayed(latencies_ns, arrived_ns, end_ns - start_ns))
+    device.replayed(latencies_ns, arrived_ns, [start_ns, end_ns])
 }

@@ -23,6 +23,8 @@ pub(crate) struct Report {
     mean_ms: Option<f64>,
     /// Latency of each request in order, ms.
     latencies_ms: Vec<f64>,
+    /// When the replay began, ns of the clock.
+    started_ns: u64,
     /// When each request should have begun, ns of the clock.
     arrived_ns: Vec<u64>,
     /// Requests per power-of-two bin: `[below_ms, count]`.
@@ -32,6 +34,9 @@ pub(crate) struct Report {
     copied_d2h_bytes: u64,
     checks: u64,
     checks_wrong: u64,
+    /// Launches that the GPU itself counted; absent where the kernels do not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    launches_told: Option<u64>,
 }
 
 impl Report {
@@ -54,12 +59,14 @@ impl Report {
             mean_ms: (requests > 0).then(|| latencies_ms.iter().sum::<f64>() / requests as f64),
             histogram: histogram(&sorted),
             latencies_ms,
+            started_ns: replayed.started_ns,
             arrived_ns: replayed.arrived_ns,
             launches: replayed.launches,
             copied_h2d_bytes: replayed.copied_h2d_bytes,
             copied_d2h_bytes: replayed.copied_d2h_bytes,
             checks: replayed.checks,
             checks_wrong: replayed.checks_wrong,
+            launches_told: replayed.launches_told,
         }
     }
 

@@ -1,8 +1,8 @@
 //! What a module is made from: a text of the software GPU, a cubin, a fat binary or PTX.
 //!
 //! Kernels of a text take the time it says. Those of the other kinds, of which only name and needs are known, take an
-//! assumed time (`softgpu::code::BLOCK_NS` for a block) and compute nothing. Texts have besides the built-in kernels,
-//! which do compute.
+//! assumed time (`softgpu::code::BLOCK_NS` for a block) and compute nothing, but for the kernels of `pillion-replay`'s PTX,
+//! which are known by name and parameters (`Builtin::of_entry`). Texts have besides the built-in kernels, which do compute.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -173,7 +173,9 @@ impl Entry {
             constant_bytes: kernel.constant_bytes,
             threads_max: kernel.threads_max,
         };
-        Self::new(&kernel.name, Kernel::TakesTime(takes), traits)
+        let known = Builtin::of_entry(&kernel.name).filter(|&known| traits.params == packed(known));
+        let kernel_of = known.map_or(Kernel::TakesTime(takes), Kernel::Computes);
+        Self::new(&kernel.name, kernel_of, traits)
     }
 }
 

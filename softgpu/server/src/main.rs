@@ -176,7 +176,7 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 }
 
 /// Another one for each socket, so that two software GPUs on a machine are told apart; the same one
-/// again for the same. FNV-1a, 128 bits.
+/// again for the same. FNV-1a, 128 bits, of which the last give way to the mark of software GPUs.
 fn uuid(device: &str, socket: &std::path::Path) -> [u8; 16] {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -185,9 +185,13 @@ fn uuid(device: &str, socket: &std::path::Path) -> [u8; 16] {
         .bytes()
         .chain([0])
         .chain(socket.as_os_str().as_encoded_bytes().iter().copied());
-    bytes
+    let mut uuid = bytes
         .fold(OFFSET, |hash, byte| {
             (hash ^ u128::from(byte)).wrapping_mul(PRIME)
         })
-        .to_le_bytes()
+        .to_le_bytes();
+    if let Some(end) = uuid.last_chunk_mut() {
+        *end = softgpu::UUID_END;
+    }
+    uuid
 }

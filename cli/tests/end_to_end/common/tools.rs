@@ -37,6 +37,34 @@ pub(crate) fn python(modules: &[&str]) -> Option<PathBuf> {
     present(&what, found)
 }
 
+/// The programs of this name that python packages have brought into `.venv` of the workspace, and the one in `PATH`.
+pub(crate) fn python_programs(name: &str) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = packages_of_python()
+        .map(|package| package.join("bin").join(name))
+        .filter(|path| is_executable(path))
+        .chain(on_path(name))
+        .collect();
+    found.sort();
+    present(
+        &format!("program {name} of a python package"),
+        found.first().cloned(),
+    );
+    found
+}
+
+/// Folders of NVIDIA's packages: `.venv/lib/python3*/site-packages/nvidia/*`.
+fn packages_of_python() -> impl Iterator<Item = PathBuf> {
+    let entries = |folder: PathBuf| {
+        std::fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+    };
+    entries(workspace().join(".venv/lib"))
+        .flat_map(move |python| entries(python.join("site-packages/nvidia")))
+}
+
 /// Nothing, if this process may do what root may: change its user, make namespaces, mount.
 pub(crate) fn as_root() -> Option<()> {
     let folder = rustix::process::geteuid()

@@ -1,0 +1,86 @@
+//! Calibration of a trace on a GPU of this machine, by `pillion-replay --calibrate`, and what it said.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value};
+
+use crate::demo::venue::Machine;
+use crate::mps::PIPES_ENV;
+
+/// What is told of a calibration; the rest is the replay's.
+const TOLD: [&str; 6] = [
+    "request_target_ns",
+    "request_measured_ns",
+    "error",
+    "launches",
+    "launches_below_floor",
+    "launches_of_same_sms",
+];
+
+/// Calibrates into a folder, which is made. Alone: without Pillion, and without MPS, of which it would be a client.
+///
+/// # Errors
+/// The replay cannot be started, or fails; with its words.
+pub(crate) fn run(replay: &Path, machine: &Machine, trace: &Path, folder: &Path) -> Result<Value> {
+    std::fs::create_dir(folder).with_context(|| format!("{}", folder.display()))?;
+    let mut command = Command::new(replay);
+    command
+        .arg("--trace")
+        .arg(trace)
+        .arg("--calibrate")
+        .arg(folder);
+    alone(&mut command, machine, folder);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .context("pillion-replay")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "pillion-replay ended with {}: {}",
+            output.status,
+            said.trim()
+        );
+    }
+    let text = std::fs::read_to_string(folder.join("calibration.json"))?;
+    let document: Value = serde_json::from_str(&text).context("what pillion-replay wrote")?;
+    let told = TOLD.map(|key| (key.to_owned(), document[key].clone()));
+    Ok(Value::Object(Map::from_iter(told)))
+}
+
+/// The environment of a program that is to use this GPU and nothing of Pillion's or MPS's. Where it looks for MPS there is
+/// nothing: a driver that finds no control daemon does without (NVIDIA's manual page of nvidia-cuda-mps-control).
+pub(crate) fn alone(command: &mut Command, machine: &Machine, folder: &Path) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PILLION_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+        .env_remove("LD_PRELOAD")
+        .env("CUDA_VISIBLE_DEVICES", &machine.gpu.uuid)
+        .env(PIPES_ENV, folder.join("no-mps"));
+}
+
+/// In one line for people.
+pub(crate) fn told(job: &str, calibration: &Value) -> String {
+    let number = |key: &str| calibration[key].as_f64().unwrap_or(f64::NAN);
+    let mut line = format!(
+        "{job}: a request's kernels last {:.2} ms ({:.2} ms in the trace), each {:.1} % off on the mean; {} of {} need as many \
+         SMs as in the trace",
+        number("request_measured_ns") / 1e6,
+        number("request_target_ns") / 1e6,
+        number("error") * 100.0,
+        number("launches_of_same_sms"),
+        number("launches"),
+    );
+    if number("launches_below_floor") > 0.0 {
+        line.push_str(&format!(
+            "; {} are shorter than this GPU's shortest launch",
+            number("launches_below_floor")
+        ));
+    }
+    line
+}

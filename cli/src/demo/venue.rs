@@ -1,0 +1,218 @@
+//! Where the demo runs: on the software GPU, which it starts itself, or on a GPU of this machine.
+//!
+//! `--device` asks for the software GPU, `--gpu` for one of this machine's. Without either it is the first usable NVIDIA GPU,
+//! and the software GPU where there is none. On a GPU of this machine time is real, kernels are synthetic
+//! (`examples/replay/src/ptx.rs`), and sharing is as the machine is set up: under MPS only if its control daemon runs.
+//!
+//! A software GPU that stands in for this machine's, because the environment says so, is used like one where `--gpu` asks
+//! for it, but never called one: its identity tells.
+
+use anyhow::Context;
+use scheduler::device;
+use scheduler::gpu::{Gpu, Select, choose};
+use scheduler::nvml;
+use serde_json::{Value, json};
+use softgpu::{Device, is_software_uuid};
+
+use crate::demo::Options;
+use crate::demo::phase::Phase;
+use crate::failure::Failure;
+use crate::mps::Mps;
+use crate::run::select;
+
+/// Seconds of a phase where nothing is said: on the virtual clock they cost less.
+const SECONDS_SOFTWARE: f64 = 12.0;
+/// Real ones. 150 requests at 15 a second.
+const SECONDS_HARDWARE: f64 = 10.0;
+/// The software GPU's model if none is asked for, and the one whose times a built-in network has on a GPU that is not in
+/// the table.
+const MODEL: &str = "V100-SXM2-16GB";
+
+/// Where the demo runs.
+#[derive(Debug)]
+pub(crate) enum Venue {
+    /// A model, on the virtual clock.
+    Software(Device),
+    /// What the driver shows, in real time.
+    Machine(Machine),
+}
+
+/// A GPU of this machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) gpu: Gpu,
+    /// Newest CUDA version of the driver, 1000 · major + 10 · minor.
+    cuda: u32,
+    /// The driver's version, if NVML says it.
+    driver: Option<String>,
+    mps: Mps,
+}
+
+impl Venue {
+    /// As the options say, or what there is; a note says why it is not hardware.
+    ///
+    /// # Errors
+    /// A model or a GPU that is not there.
+    pub(crate) fn choose(options: &Options) -> Result<(Self, Option<String>), Failure> {
+        if let Some(name) = &options.gpu {
+            let gpu = select(name).map_err(Failure::usage)?;
+            return Ok((Self::Machine(Machine::new(gpu)?), None));
+        }
+        if let Some(model) = &options.device {
+            return Ok((
+                Self::Software(Device::by_name(model).map_err(Failure::usage)?),
+                None,
+            ));
+        }
+        let software = Device::by_name(MODEL).map_err(Failure::usage)?;
+        let gpus = match device::gpus() {
+            Ok(gpus) => gpus,
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                let note =
+                    format!("no NVIDIA GPU is usable here, so it is the software GPU: {error}");
+                return Ok((Self::Software(software), Some(note)));
+            }
+        };
+        let hardware: Vec<Gpu> = gpus
+            .into_iter()
+            .filter(|gpu| !is_software_uuid(&gpu.uuid))
+            .collect();
+        if hardware.is_empty() {
+            let note = "the GPU that libcuda.so.1 shows is a software GPU; the demo starts its own (--gpu 0 takes that one)";
+            return Ok((Self::Software(software), Some(note.to_owned())));
+        }
+        let gpu = choose(hardware, &Select::Index(0)).map_err(Failure::usage)?;
+        Ok((Self::Machine(Machine::new(gpu)?), None))
+    }
+
+    /// Seconds of a phase where the options say none.
+    pub(crate) fn seconds(&self) -> f64 {
+        match self {
+            Self::Software(_) => SECONDS_SOFTWARE,
+            Self::Machine(_) => SECONDS_HARDWARE,
+        }
+    }
+
+    /// The device of the table for which built-in networks are computed.
+    ///
+    /// # Errors
+    /// Only if the table lacks its own first entry.
+    pub(crate) fn model(&self) -> anyhow::Result<Device> {
+        match self {
+            Self::Software(device) => Ok(device.clone()),
+            Self::Machine(machine) => {
+                let plain = plain_name(&machine.gpu.name);
+                let known = Device::all()
+                    .iter()
+                    .find(|device| plain_name(&device.name) == plain);
+                known.map_or_else(|| Ok(Device::by_name(MODEL)?), |device| Ok(device.clone()))
+            }
+        }
+    }
+
+    /// The GPU of this machine, if it is one.
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        match self {
+            Self::Software(_) => None,
+            Self::Machine(machine) => Some(machine),
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Software(device) => &device.name,
+            Self::Machine(machine) => &machine.gpu.name,
+        }
+    }
+
+    /// Whether what it shows is a model's word.
+    pub(crate) fn is_software(&self) -> bool {
+        self.machine()
+            .is_none_or(|machine| is_software_uuid(&machine.gpu.uuid))
+    }
+
+    /// What can be done here, in order.
+    pub(crate) fn phases(&self) -> Vec<Phase> {
+        let has_mps = self
+            .machine()
+            .is_none_or(|machine| machine.mps.pid.is_some());
+        let phases = Phase::ALL.into_iter();
+        phases
+            .filter(|phase| has_mps || phase.sharing() != "mps")
+            .collect()
+    }
+
+    /// Why the other phases cannot.
+    pub(crate) fn not_done(&self) -> Option<String> {
+        let machine = self.machine()?;
+        (self.phases().len() < Phase::ALL.len()).then(|| {
+            format!(
+                "the phases under MPS were not run: its control daemon {}",
+                machine.mps.state()
+            )
+        })
+    }
+}
+
+impl Machine {
+    fn new(gpu: Gpu) -> anyhow::Result<Self> {
+        Ok(Self {
+            gpu,
+            cuda: device::driver_version().context("the driver's version")?,
+            driver: nvml::ask().ok().map(|nvml| nvml.driver_version),
+            mps: Mps::look(),
+        })
+    }
+
+    /// In one line: name, identity, driver.
+    pub(crate) fn described(&self) -> String {
+        let driver = self
+            .driver
+            .as_deref()
+            .map_or(String::new(), |v| format!("driver {v}, "));
+        let (major, minor) = (self.cuda / 1000, self.cuda % 1000 / 10);
+        format!(
+            "{} ({}, {driver}CUDA {major}.{minor})",
+            self.gpu.name, self.gpu.uuid
+        )
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "uuid": self.gpu.uuid,
+            "pci": self.gpu.pci.to_string(),
+            "sms": self.gpu.sms,
+            "driver": self.driver,
+            "cuda": self.cuda,
+            "mps": self.mps.pid.is_some(),
+        })
+    }
+}
+
+/// A model's name without the maker's and the brand's, as drivers and tables write it.
+fn plain_name(name: &str) -> String {
+    let name = name.to_ascii_lowercase().replace(' ', "-");
+    let name = name.trim_start_matches("nvidia-");
+    name.trim_start_matches("tesla-").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_calls_a_gpu_is_found_in_the_table() {
+        for (told, table) in [
+            ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+            ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+            ("NVIDIA H100 PCIe", "H100-PCIe"),
+            ("Tesla T4", "T4"),
+        ] {
+            assert_eq!(plain_name(told), plain_name(table));
+            assert!(Device::by_name(table).is_ok(), "{table}");
+        }
+    }
+}
