@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::contention::Demand;
-use crate::gpu::Dispatch;
+use crate::contention::{Contention, Demand, Load};
+use crate::gpu::{Config, Dispatch};
 use crate::kernel::{Footprint, KernelShape};
 use crate::op::{ContextId, StreamId};
 use crate::sm_pool::{Placement, SmPool};
@@ -23,13 +23,18 @@ use devices::Device;
 pub(crate) struct Compute {
     sms: SmPool,
     dispatch: Dispatch,
+    contention: Contention,
     runs: BTreeMap<RunId, Run>,
     /// Kernels with blocks that wait for room, in the order in which they get it.
     ready: BTreeSet<(i32, RunId)>,
     cohorts: BTreeMap<(u128, CohortId), Cohort>,
     cohort_next: CohortId,
     /// Sum over the cohorts.
-    demand: Demand,
+    load: Load,
+    /// Of copies over the bus, which are no cohorts: their pace is the bus's.
+    copies: Demand,
+    /// Kernels that will be pushed soon: the pool counts as busy.
+    expected: u64,
     /// Work per time; 0 while another context has the GPU.
     rate_q32: u64,
     paused: bool,
@@ -156,15 +161,18 @@ impl Run {
 
 impl Compute {
     /// An idle pool. A paused one takes work but does none.
-    pub(crate) fn new(device: &Device, dispatch: Dispatch, paused: bool, now_ns: u64) -> Self {
+    pub(crate) fn new(device: &Device, config: &Config, paused: bool, now_ns: u64) -> Self {
         Self {
             sms: SmPool::new(device),
-            dispatch,
+            dispatch: config.dispatch,
+            contention: config.contention,
             runs: BTreeMap::new(),
             ready: BTreeSet::new(),
             cohorts: BTreeMap::new(),
             cohort_next: 0,
-            demand: Demand::default(),
+            load: Load::default(),
+            copies: Demand::default(),
+            expected: 0,
             rate_q32: if paused {
                 0
             } else {
@@ -178,9 +186,28 @@ impl Compute {
         }
     }
 
-    /// Whether anything runs or waits for room.
+    /// Whether anything runs, waits for room or will be here soon.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.runs.is_empty()
+        !self.runs.is_empty() || self.expected > 0
+    }
+
+    /// One more kernel will be here soon.
+    pub(crate) fn expect_more(&mut self) {
+        self.expected += 1;
+    }
+
+    /// One of those is here.
+    pub(crate) fn expect_fewer(&mut self) {
+        self.expected -= 1;
+    }
+
+    /// What copies over the bus ask of the memory from now on.
+    pub(crate) fn set_copies(&mut self, now_ns: u64, demand: Demand) {
+        if self.copies != demand {
+            self.settle_work(now_ns);
+            self.copies = demand;
+            self.set_rate();
+        }
     }
 
     /// Whether another context has the GPU.
@@ -191,6 +218,7 @@ impl Compute {
     /// Takes in a run. It starts at the next [`Self::dispatch`].
     pub(crate) fn push(&mut self, id: RunId, run: Run) {
         self.ready.insert((run.rank, id));
+        self.load.add_kernel(run.demand);
         let earlier = self.runs.insert(id, run);
         assert!(earlier.is_none(), "arrival numbers are unique");
     }
@@ -217,8 +245,9 @@ impl Compute {
             run.ended += cohort.blocks;
             let is_complete = run.is_complete();
             self.free(cohort);
-            if is_complete {
-                complete.extend(self.runs.remove(&id));
+            if is_complete && let Some(run) = self.runs.remove(&id) {
+                self.load.remove_kernel(run.demand);
+                complete.push(run);
             }
         }
         self.set_rate();
@@ -242,7 +271,7 @@ impl Compute {
                 run.running += blocks;
                 run.started_ns.get_or_insert(now_ns);
                 let demand = run.demand.share(blocks, run.resident);
-                self.demand = self.demand.plus(demand);
+                self.load.demand = self.load.demand.plus(demand);
                 let share = self.shares.entry(run.context).or_default();
                 share.cohorts += 1;
                 share.bandwidth_q32 += demand.bandwidth_q32;
@@ -305,6 +334,7 @@ impl Compute {
                 self.free(cohort);
             }
             let run = self.runs.remove(&id).expect("the id was just listed");
+            self.load.remove_kernel(run.demand);
             self.ready.remove(&(run.rank, id));
         }
         self.shares.remove(&context);
@@ -334,8 +364,8 @@ impl Compute {
         let time_ns = now_ns - self.anchor_ns;
         usage.busy_ns += time_ns;
         usage.busy_sm_ns += time_ns * u64::from(self.sms.sms_busy());
-        usage.compute_q32_ns += self.achieved_q32_ns(self.demand.compute_q32, time_ns);
-        usage.bandwidth_q32_ns += self.achieved_q32_ns(self.demand.bandwidth_q32, time_ns);
+        usage.compute_q32_ns += self.achieved_q32_ns(self.load.demand.compute_q32, time_ns);
+        usage.bandwidth_q32_ns += self.achieved_q32_ns(self.load.demand.bandwidth_q32, time_ns);
         usage
     }
 
@@ -369,10 +399,13 @@ impl Compute {
     /// Whether the invariants hold: sums are the sums of their parts, no block is lost or counted
     /// twice, a kernel is ready exactly while blocks of it wait.
     pub(crate) fn is_valid(&self) -> bool {
-        let demand = self
-            .cohorts
-            .values()
-            .fold(Demand::default(), |sum, c| sum.plus(c.demand));
+        let mut load = Load::default();
+        for cohort in self.cohorts.values() {
+            load.demand = load.demand.plus(cohort.demand);
+        }
+        for run in self.runs.values() {
+            load.add_kernel(run.demand);
+        }
         let mut running: BTreeMap<RunId, u64> = BTreeMap::new();
         let mut shares: BTreeMap<ContextId, (u64, u64)> = BTreeMap::new();
         for cohort in self.cohorts.values() {
@@ -397,8 +430,12 @@ impl Compute {
                 && self.ready.contains(&(run.rank, *id)) == (run.pending > 0)
                 && run.started_ns.is_some() == (run.pending < run.total)
         });
-        let rate_q32 = if self.paused { 0 } else { demand.rate_q32() };
-        demand == self.demand
+        let rate_q32 = if self.paused {
+            0
+        } else {
+            load.rate_q32(&self.contention, self.copies)
+        };
+        load == self.load
             && rate_q32 == self.rate_q32
             && self.sms.is_valid(placements)
             && running.keys().all(|id| self.runs.contains_key(id))
@@ -408,7 +445,7 @@ impl Compute {
     }
 
     fn free(&mut self, cohort: Cohort) {
-        self.demand = self.demand.minus(cohort.demand);
+        self.load.demand = self.load.demand.minus(cohort.demand);
         let run = &self.runs[&cohort.run];
         let share = self.shares.get_mut(&run.context);
         let share = share.expect("a context that has cohorts has a share");
@@ -439,7 +476,7 @@ impl Compute {
         self.rate_q32 = if self.paused {
             0
         } else {
-            self.demand.rate_q32()
+            self.load.rate_q32(&self.contention, self.copies)
         };
     }
 }

@@ -33,6 +33,11 @@ impl CopyEngine {
         self.waiting.push_back(job);
     }
 
+    /// Whether a copy runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Starts the next copy if the engine is free.
     pub(crate) fn start_next(&mut self, now_ns: u64) {
         if self.running.is_some() {
@@ -83,7 +88,7 @@ fn copy_ns(bytes: u64) -> u64 {
 /// PCIe 3.0 x16 carries 15.75 GB/s, of which packet headers leave about 12 to a copy from pinned
 /// memory. The pageable 19 MB copies in a V100 ResNet-50 profile of the PyTorch profiler (2021) run
 /// at 9.9 GB/s.
-const BUS_GB_S: u64 = 12;
+pub(crate) const BUS_GB_S: u64 = 12;
 
 /// 256-byte copies take 1 µs on the device in that profile.
 const COPY_LATENCY_NS: u64 = 1_000;

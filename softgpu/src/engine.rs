@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::compute::{Compute, ContextUsage, Run, RunId, Usage};
+use crate::contention::Demand;
 use crate::gpu::{Config, Sharing};
 use crate::op::{ContextId, StreamId};
 use devices::Device;
@@ -28,6 +29,8 @@ pub(crate) struct Sliced {
     config: Config,
     pools: BTreeMap<ContextId, Compute>,
     turn: Turn,
+    /// Of copies over the bus.
+    copies: Demand,
     /// Integrals of contexts that are gone.
     usage_gone: Usage,
 }
@@ -50,11 +53,12 @@ enum Turn {
 impl Engine {
     pub(crate) fn new(device: &Device, config: &Config) -> Self {
         match config.sharing {
-            Sharing::Mps => Self::Shared(Box::new(Compute::new(device, config.dispatch, false, 0))),
+            Sharing::Mps => Self::Shared(Box::new(Compute::new(device, config, false, 0))),
             Sharing::TimeSlice => Self::Sliced(Sliced {
                 config: *config,
                 pools: BTreeMap::new(),
                 turn: Turn::Nobody { last: None },
+                copies: Demand::default(),
                 usage_gone: Usage::default(),
             }),
         }
@@ -64,11 +68,52 @@ impl Engine {
         match self {
             Self::Shared(pool) => pool.push(id, run),
             Self::Sliced(sliced) => {
-                let dispatch = sliced.config.dispatch;
-                let pool = sliced.pools.entry(run.context);
-                pool.or_insert_with(|| Compute::new(device, dispatch, true, now_ns))
-                    .push(id, run);
+                let (config, copies) = (&sliced.config, sliced.copies);
+                let pool = sliced.pools.entry(run.context).or_insert_with(|| {
+                    let mut pool = Compute::new(device, config, true, now_ns);
+                    pool.set_copies(now_ns, copies);
+                    pool
+                });
+                pool.push(id, run);
             }
+        }
+    }
+
+    /// A kernel of the context will be pushed soon. Until then the context keeps its turn.
+    pub(crate) fn expect_more(&mut self, context: ContextId) {
+        if let Some(pool) = self.pool_of(context) {
+            pool.expect_more();
+        }
+    }
+
+    /// The kernel that was expected is here.
+    pub(crate) fn expect_fewer(&mut self, context: ContextId) {
+        if let Some(pool) = self.pool_of(context) {
+            pool.expect_fewer();
+        }
+    }
+
+    /// What copies over the bus ask of the device's memory from now on.
+    pub(crate) fn set_copies(&mut self, now_ns: u64, demand: Demand) {
+        match self {
+            Self::Shared(pool) => pool.set_copies(now_ns, demand),
+            Self::Sliced(sliced) => {
+                if sliced.copies != demand {
+                    sliced.copies = demand;
+                    for pool in sliced.pools.values_mut() {
+                        pool.set_copies(now_ns, demand);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The pool on which the context computes, if it has one of its own; where all share one nobody
+    /// asks whether it is busy.
+    fn pool_of(&mut self, context: ContextId) -> Option<&mut Compute> {
+        match self {
+            Self::Shared(_) => None,
+            Self::Sliced(sliced) => sliced.pools.get_mut(&context),
         }
     }
 

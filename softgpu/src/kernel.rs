@@ -352,7 +352,7 @@ mod tests {
             bandwidth_demand: 1.0,
             ..SHAPE
         };
-        assert_eq!(shape.solo_ns(&v100()), Ok(1260));
+        assert_eq!(shape.solo_ns(&v100()), Ok(1149));
     }
 
     #[test]

@@ -10,8 +10,10 @@
 //! - SMs with limits on threads, registers, shared memory and resident blocks ([`Device`],
 //!   of the crate `devices`).
 //! - Blocks in waves, stream order, priorities between blocks that wait ([`Dispatch`]).
-//! - Contention for compute and for memory bandwidth, calibrated on Orion's Table 2 (`contention`).
-//! - One copy engine per direction between host and device.
+//! - Contention for compute, memory bandwidth, and what cannot be told apart beside them
+//!   (`contention`).
+//! - The distance between one kernel of a stream and the next ([`LAUNCH_GAP_NS`]).
+//! - One copy engine per direction between host and device, which takes its share of the bandwidth.
 //! - Contexts that share the SMs (MPS) or take turns in slices ([`Sharing`]).
 //!
 //! # What is not
@@ -33,8 +35,11 @@
 #![forbid(unsafe_code)]
 
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
+pub use crate::contention::Contention;
 pub use crate::error::Error;
-pub use crate::gpu::{Completion, Config, ContextUtilisation, Dispatch, Gpu, Sharing, Utilisation};
+pub use crate::gpu::{
+    Completion, Config, ContextUtilisation, Dispatch, Gpu, LAUNCH_GAP_NS, Sharing, Utilisation,
+};
 pub use crate::kernel::KernelShape;
 pub use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};

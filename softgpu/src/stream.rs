@@ -16,6 +16,8 @@ pub(crate) struct Stream {
     pub(crate) head: Head,
     /// Sequence number of the last operation that completed; the head has the next.
     pub(crate) completed: u64,
+    /// Before this, no kernel of the stream starts.
+    pub(crate) ready_ns: u64,
     /// Holds up to this number are released.
     pub(crate) released: u64,
     /// No more operations are taken; goes when the queue is empty.
@@ -31,6 +33,8 @@ pub(crate) enum Head {
     Idle,
     /// It is with an engine, which will say when it ends.
     Running,
+    /// It is a kernel that keeps its distance to the one before.
+    Delayed,
     /// It is a wait that has been entered with the other stream, or a hold.
     Waiting,
 }
@@ -49,6 +53,7 @@ impl Stream {
             queue: VecDeque::new(),
             head: Head::Idle,
             completed: 0,
+            ready_ns: 0,
             released: 0,
             closing: false,
             waiters: Vec::new(),

@@ -10,8 +10,8 @@ use common::v100;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use softgpu::{
-    Completion, Config, ContextId, CopyDirection, Device, Dispatch, Gpu, KernelShape, Op, Sharing,
-    StreamId, TraceClass, Utilisation, shape_of_trace_entry,
+    Completion, Config, Contention, ContextId, CopyDirection, Device, Dispatch, Gpu, KernelShape,
+    Op, Sharing, StreamId, TraceClass, Utilisation, shape_of_trace_entry,
 };
 
 /// One call of a random caller, and how long after the call before.
@@ -219,6 +219,10 @@ fn check_work(device: &Device, config: Config, outcome: &Outcome) {
             cohorts += shape.grid_blocks as f64;
         }
     }
+    // Nobody gets more than the device has.
+    let end_ns = outcome.completions.last().map_or(0, |c| c.at_ns);
+    assert!(used.compute_ns <= end_ns, "{used:?} in {end_ns}");
+    assert!(used.bandwidth_ns <= end_ns, "{used:?} in {end_ns}");
     let error_ns = (used.compute_ns as f64 - asked_ns).abs();
     assert!(
         error_ns <= cohorts,
@@ -232,15 +236,18 @@ fn config() -> impl Strategy<Value = Config> {
     let dispatch = prop_oneof![Just(Dispatch::HeadOfLine), Just(Dispatch::FillIn)];
     let switch_ns = prop_oneof![Just(0), Just(777), Just(64_000)];
     let slice_ns = prop_oneof![Just(10_000), Just(2_000_000)];
-    (sharing, dispatch, switch_ns, slice_ns, any::<bool>()).prop_map(
-        |(sharing, dispatch, context_switch_ns, slice_ns, block_priority)| Config {
+    let times = (switch_ns, slice_ns, prop_oneof![Just(0), Just(1_400)]);
+    (sharing, dispatch, times, any::<bool>()).prop_map(|(sharing, dispatch, times, priority)| {
+        Config {
             sharing,
-            slice_ns,
-            context_switch_ns,
-            block_priority,
+            slice_ns: times.1,
+            context_switch_ns: times.0,
+            launch_gap_ns: times.2,
+            block_priority: priority,
             dispatch,
-        },
-    )
+            contention: Contention::CALIBRATED,
+        }
+    })
 }
 
 fn op() -> impl Strategy<Value = Op> {

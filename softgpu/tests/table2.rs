@@ -3,13 +3,13 @@
 //!
 //! | pair            | sequential | collocated | speed-up | here |
 //! |-----------------|------------|------------|----------|------|
-//! | Conv2d + Conv2d | 2.59 ms    | 2.63 ms    | 0.98     | 1.00 |
+//! | Conv2d + Conv2d | 2.59 ms    | 2.63 ms    | 0.98     | 0.95 |
 //! | BN2d + BN2d     | 1.78 ms    | 1.65 ms    | 1.08     | 1.08 |
-//! | Conv2d + BN2d   | 2.15 ms    | 1.52 ms    | 1.41     | 1.42 |
+//! | Conv2d + BN2d   | 2.15 ms    | 1.52 ms    | 1.41     | 1.41 |
 //!
-//! Two Conv2d exclude each other on every SM, so they run one after the other. The 2 % that the
-//! paper lost beside that (and the published sequential time below 2 × 1.35 ms) are cost of
-//! launches and caches that are not modelled.
+//! Two Conv2d exclude each other on every SM, so they run one after the other; the one that runs is
+//! disturbed by the one that waits. The published sequential times are below 2 × 1.35 ms, which is
+//! not explained.
 
 mod common;
 
@@ -51,7 +51,10 @@ fn the_kernels_alone_take_what_the_paper_says() {
 #[test]
 fn two_convolutions_gain_nothing() {
     assert_near(speed_up([conv(), conv()]), 0.98);
-    assert_eq!(makespan_ns([conv(), conv()], true), 2 * CONV_NS);
+    // The first is slowed by a tenth while the second waits.
+    let alone_ns = 2 * CONV_NS;
+    let loss_ns = makespan_ns([conv(), conv()], true) - alone_ns;
+    assert!(loss_ns.abs_diff(CONV_NS / 10) < 1000, "{loss_ns}");
 }
 
 #[test]

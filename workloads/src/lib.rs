@@ -209,7 +209,7 @@ const fn workload(
     }
 }
 
-static WORKLOADS: [Workload; 12] = [
+static WORKLOADS: [Workload; 15] = [
     workload(
         "resnet50-inference",
         "image classification, 224 x 224",
@@ -222,6 +222,20 @@ static WORKLOADS: [Workload; 12] = [
         "image classification, 224 x 224",
         4,
         network::resnet::resnet101,
+        Mode::Inference,
+    ),
+    workload(
+        "resnet152-inference",
+        "image classification, 224 x 224",
+        1,
+        network::resnet::resnet152,
+        Mode::Inference,
+    ),
+    workload(
+        "vgg19-inference",
+        "image classification, 224 x 224",
+        1,
+        network::vgg::vgg19,
         Mode::Inference,
     ),
     workload(
@@ -258,6 +272,13 @@ static WORKLOADS: [Workload; 12] = [
         8,
         network::gpt::decode,
         Mode::Inference,
+    ),
+    workload(
+        "resnet18-cifar10-training",
+        "one step on images of 32 x 32, gradient descent with weight decay",
+        128,
+        network::resnet::resnet18_cifar10,
+        Mode::Training,
     ),
     workload(
         "resnet50-training",

@@ -62,11 +62,14 @@ pub(crate) fn job(class: JobClass, trace: &Arc<Trace>, arrivals: Arrivals) -> Jo
     Job::new(name, class, JobKind::Inference, Arc::clone(trace), arrivals)
 }
 
-/// A V100 under MPS with an ideal host.
+/// A V100 under MPS with an ideal host and kernels that follow each other at once.
 pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Experiment {
     let device = v100();
     Experiment {
-        gpu: Config::new(Sharing::Mps, &device),
+        gpu: Config {
+            launch_gap_ns: 0,
+            ..Config::new(Sharing::Mps, &device)
+        },
         device,
         jobs,
         policy,

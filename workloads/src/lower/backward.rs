@@ -19,6 +19,9 @@ pub(super) fn backward(list: &mut List, layer: &Layer, is_first: bool) {
             let to_weight = depthwise(outputs, again, taps);
             list.stream("conv_depthwise2d_grad_weight", to_weight);
         }
+        Layer::Bias(images) => {
+            list.pass("reduce_bias", Family::Reduce, images.elements(), 1.0, 1.0);
+        }
         Layer::BatchNorm(images) => {
             list.pass(
                 "batch_norm_backward",

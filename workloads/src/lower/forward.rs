@@ -25,6 +25,7 @@ pub(super) fn forward(list: &mut List, layer: &Layer, mode: Mode) {
             );
             list.elementwise("add_counter", 1.0, 2.0);
         }
+        Layer::Bias(images) => list.arithmetic("add_bias", images.elements(), 2.0),
         Layer::BatchNorm(images) => {
             list.pass(
                 "batch_norm_inference",

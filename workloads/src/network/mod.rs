@@ -4,6 +4,7 @@ pub(crate) mod bert;
 pub(crate) mod gpt;
 pub(crate) mod mobilenet;
 pub(crate) mod resnet;
+pub(crate) mod vgg;
 
 /// What is done with a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +109,8 @@ pub(crate) enum Layer {
     Convolution(Convolution),
     /// The same with one filter for each channel.
     Depthwise(Convolution),
+    /// Adds a number to each channel.
+    Bias(Images),
     /// Batch normalisation.
     BatchNorm(Images),
     /// A function of each element that has no parameters: ReLU, GELU.
@@ -143,6 +146,7 @@ impl Layer {
                 vec![channels * layer.taps()]
             }
             Self::Depthwise(layer) => vec![f64::from(layer.channels) * layer.taps()],
+            Self::Bias(images) => vec![f64::from(images.channels)],
             Self::BatchNorm(images) => vec![f64::from(images.channels); 2],
             Self::Linear([_, inputs, outputs]) => vec![inputs * outputs, outputs],
             Self::LayerNorm([_, columns]) => vec![columns; 2],
@@ -170,11 +174,15 @@ mod tests {
 
     #[test]
     fn networks_have_their_published_numbers_of_parameters() {
-        // ResNet and MobileNetV2: torchvision's model table. BERT: Devlin et al., 2018, 110 M and 340 M
+        // ResNet, VGG and MobileNetV2: torchvision's model table. ResNet-18 for small images: the
+        // README of kuangliu/pytorch-cifar counts 11.17 M. BERT: Devlin et al., 2018, 110 M and 340 M
         // with the pooler. GPT-3 XL: Brown et al., 2020, Table 2.1, 1.3 B.
         for (network, published, tolerance) in [
             (resnet::resnet50(1), 25.56, 0.01),
             (resnet::resnet101(1), 44.55, 0.01),
+            (resnet::resnet152(1), 60.19, 0.01),
+            (resnet::resnet18_cifar10(1), 11.17, 0.01),
+            (vgg::vgg19(1), 143.67, 0.01),
             (mobilenet::mobilenetv2(1), 3.50, 0.01),
             (bert::base(1), 109.5, 0.02),
             (bert::large(1), 335.1, 0.02),

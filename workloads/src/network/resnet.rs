@@ -1,5 +1,7 @@
-//! ResNet-50 and ResNet-101: He et al., "Deep Residual Learning for Image Recognition", 2016,
-//! Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5").
+//! ResNet-50, ResNet-101 and ResNet-152: He et al., "Deep Residual Learning for Image Recognition",
+//! 2016, Table 1; as torchvision has them, with the stride in the 3 x 3 convolution ("v1.5"). And
+//! ResNet-18 for the images of CIFAR-10, 32 x 32, as kuangliu/pytorch-cifar has it: the same stages
+//! behind a first convolution of 3 x 3 without pooling.
 
 use super::{Convolution, Images, Layer, Network, Optimizer};
 
@@ -7,8 +9,9 @@ use super::{Convolution, Images, Layer, Network, Optimizer};
 const STEM: u32 = 64;
 /// Output channels of a block for each channel inside it.
 const EXPANSION: u32 = 4;
-/// Classes of ImageNet.
+/// Classes of ImageNet and of CIFAR-10.
 const CLASSES: f64 = 1000.0;
+const CIFAR_CLASSES: f64 = 10.0;
 
 /// 50 layers.
 pub(crate) fn resnet50(batch: u32) -> Network {
@@ -20,15 +23,27 @@ pub(crate) fn resnet101(batch: u32) -> Network {
     resnet(batch, [3, 4, 23, 3])
 }
 
+/// 152 layers.
+pub(crate) fn resnet152(batch: u32) -> Network {
+    resnet(batch, [3, 8, 36, 3])
+}
+
+/// 18 layers, for images of 32 x 32.
+pub(crate) fn resnet18_cifar10(batch: u32) -> Network {
+    let mut builder = Builder::new(batch, 32);
+    builder.convolution(STEM, 3, 1);
+    builder.activation();
+    for stage in 0..4 {
+        for block in 0..2 {
+            let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+            builder.basic_block(STEM << stage, stride);
+        }
+    }
+    builder.end(CIFAR_CLASSES)
+}
+
 fn resnet(batch: u32, stages: [u32; 4]) -> Network {
-    let mut builder = Builder {
-        layers: Vec::new(),
-        images: Images {
-            batch,
-            channels: 3,
-            size: 224,
-        },
-    };
+    let mut builder = Builder::new(batch, 224);
     builder.convolution(STEM, 7, 2);
     builder.activation();
     builder.layers.push(Layer::MaxPool(builder.images));
@@ -39,16 +54,7 @@ fn resnet(batch: u32, stages: [u32; 4]) -> Network {
             builder.bottleneck(STEM << stage, stride, block == 0);
         }
     }
-    let (rows, channels) = (f64::from(batch), f64::from(builder.images.channels));
-    builder.layers.extend([
-        Layer::AveragePool(builder.images),
-        Layer::Linear([rows, channels, CLASSES]),
-        Layer::Loss([rows, CLASSES]),
-    ]);
-    Network {
-        layers: builder.layers,
-        optimizer: Optimizer::Descent,
-    }
+    builder.end(CLASSES)
 }
 
 /// The layers so far and the images that come out of them.
@@ -58,6 +64,36 @@ struct Builder {
 }
 
 impl Builder {
+    /// Of colour images.
+    fn new(batch: u32, size: u32) -> Self {
+        let images = Images {
+            batch,
+            channels: 3,
+            size,
+        };
+        Self {
+            layers: Vec::new(),
+            images,
+        }
+    }
+
+    /// The mean of each channel, to classes.
+    fn end(mut self, classes: f64) -> Network {
+        let (rows, channels) = (
+            f64::from(self.images.batch),
+            f64::from(self.images.channels),
+        );
+        self.layers.extend([
+            Layer::AveragePool(self.images),
+            Layer::Linear([rows, channels, classes]),
+            Layer::Loss([rows, classes]),
+        ]);
+        Network {
+            layers: self.layers,
+            optimizer: Optimizer::Descent,
+        }
+    }
+
     /// A convolution with its normalisation.
     fn convolution(&mut self, channels: u32, filter: u32, stride: u32) {
         let layer = Convolution {
@@ -74,6 +110,21 @@ impl Builder {
     fn activation(&mut self) {
         let elements = self.images.elements();
         self.layers.push(Layer::Activation { elements });
+    }
+
+    /// 3 x 3 twice, beside which the input goes by, projected where the size changes.
+    fn basic_block(&mut self, width: u32, stride: u32) {
+        let by_passing = self.images;
+        self.convolution(width, 3, stride);
+        self.activation();
+        self.convolution(width, 3, 1);
+        if by_passing != self.images {
+            self.images = by_passing;
+            self.convolution(width, 1, stride);
+        }
+        let elements = self.images.elements();
+        self.layers.push(Layer::Residual { elements });
+        self.activation();
     }
 
     /// 1 x 1, 3 x 3, 1 x 1, beside which the input goes by, projected in the first of a stage.
