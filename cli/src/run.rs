@@ -8,15 +8,20 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use profiler::Profile;
+use profiler::scale::{self, Fit};
 use protocol::clock::Clock;
-use protocol::hello::{JobClass, connect_to, socket_folders, socket_paths};
+use protocol::hello::{JobClass, ask_status_within, connect_to, socket_folders, socket_paths};
 use scheduler::gpu::{self, Gpu, Select};
+use serde_json::Value;
 
 use crate::artifacts;
 use crate::failure::Failure;
+use crate::out;
 
 /// Starts a command as a job: its processes share one class and one lease.
 #[derive(Debug, Args)]
@@ -79,6 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         // A file that cannot be used is no reason to keep a job from its work: the library says what
         // is wrong with it, and takes the job's kernels as unknown.
         command.env("PILLION_PROFILE", std::path::absolute(profile)?);
+        say_fit(profile, gpu.as_ref());
     }
     if let Some(gpu) = &gpu {
         command.env("CUDA_VISIBLE_DEVICES", &gpu.uuid);
@@ -182,6 +188,44 @@ pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
         _ => Select::Uuid(text.to_owned()),
     };
     Ok(gpu::choose(scheduler::device::gpus()?, &select)?)
+}
+
+/// Longest wait for a daemon's word on its GPU, which only a message needs.
+const STATUS_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Says, once for all processes of the job, that its profile was measured on another GPU. What is wrong
+/// with the file is the library's to say.
+fn say_fit(path: &Path, gpu: Option<&Gpu>) {
+    let Ok(profile) = Profile::load(path) else {
+        return;
+    };
+    let described = |name: &str, sms: u32| scale::Gpu {
+        name: name.to_owned(),
+        sms: Some(sms).filter(|&sms| sms > 0),
+        ..scale::Gpu::default()
+    };
+    let gpus: Vec<scale::Gpu> = match gpu {
+        Some(gpu) => vec![described(&gpu.name, gpu.sms)],
+        None => {
+            let named = std::env::var_os("PILLION_SOCKET").map(|path| vec![PathBuf::from(path)]);
+            let sockets = named.unwrap_or_else(every_socket).into_iter();
+            let status = |socket: PathBuf| {
+                let json = ask_status_within(&socket, STATUS_PATIENCE).ok()?;
+                let status: Value = serde_json::from_str(&json).ok()?;
+                let sms = status["gpu"]["sms"].as_u64().unwrap_or(0);
+                let name = status["gpu"]["name"].as_str()?;
+                Some(described(name, u32::try_from(sms).unwrap_or(0)))
+            };
+            sockets.filter_map(status).collect()
+        }
+    };
+    let mut fits = gpus.iter().map(|gpu| scale::fit(&profile, gpu));
+    // Where one of several GPUs is the profile's, that may be the one the job will use.
+    if let Some(fit) = fits.next().filter(|fit| *fit != Fit::Measured)
+        && fits.all(|fit| fit != Fit::Measured)
+    {
+        out::note(format_args!("pillion: {}: {fit}", path.display()));
+    }
 }
 
 fn require_daemon(gpu: Option<&Gpu>) -> anyhow::Result<()> {

@@ -111,6 +111,12 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
             ))?;
         }
     }
+    for job in status["jobs"].as_array().unwrap_or(&none) {
+        for fit in profile_fits(job) {
+            let id = job["job"].as_str().unwrap_or("N/A");
+            out::line(format_args!("  job {id}: its profile was {fit}"))?;
+        }
+    }
     for process in status["turned_away"].as_array().unwrap_or(&none) {
         out::line(format_args!(
             "  pid {} {} is not attached: {}",
@@ -120,6 +126,20 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// What the clients of a job say of a profile that was measured elsewhere, each once.
+fn profile_fits(job: &Value) -> Vec<&str> {
+    let clients = job["clients"]
+        .as_array()
+        .map_or([].as_slice(), Vec::as_slice);
+    let said = clients
+        .iter()
+        .filter_map(|client| client["profile_fit"].as_str());
+    let mut fits: Vec<&str> = said.filter(|fit| !fit.is_empty()).collect();
+    fits.sort_unstable();
+    fits.dedup();
+    fits
 }
 
 /// One row per client, or one for a job whose clients have ended.

@@ -10,4 +10,4 @@ mod model;
 mod table;
 
 pub use crate::model::{model_of, relative_of};
-pub use crate::table::{ComputeCapability, Device, UnknownDevice};
+pub use crate::table::{ComputeCapability, Device, UnknownDevice, fp32_per_clk_per_sm};

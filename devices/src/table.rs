@@ -111,6 +111,16 @@ impl Device {
     pub const BUS_WIDTH_BITS: u64 = 4096;
 }
 
+/// Single-precision operations that an SM of that compute capability starts per clock; `None` if no
+/// device of the table has it.
+#[must_use]
+pub fn fp32_per_clk_per_sm(major: u32, minor: u32) -> Option<u32> {
+    let wanted = ComputeCapability { major, minor };
+    let mut devices = DEVICES.iter();
+    let device = devices.find(|device| device.compute_capability == wanted)?;
+    Some(device.fp32_per_clk_per_sm)
+}
+
 impl fmt::Display for ComputeCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)

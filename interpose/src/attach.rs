@@ -12,7 +12,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use abi::types::{CUcontext, CUdevice, CUresult};
+use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
+use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
 use protocol::clock::Clock;
 use protocol::hello::{self, Attach, HelloError, JobClass, Reply, Request};
@@ -119,7 +120,8 @@ pub(crate) fn attach(
     let _occupied = Occupied::new();
     let tried = candidates(config, device)?;
     let (connection, socket) = connect(tried)?;
-    let (number, descriptors) = ask(&connection, config).map_err(|error| match error {
+    let known = profile(config, device);
+    let (number, descriptors) = ask(&connection, config, known).map_err(|error| match error {
         Answer::Hello(error) => Unmanaged::Hello {
             socket: socket.clone(),
             error,
@@ -153,7 +155,7 @@ pub(crate) fn attach(
         device,
         connection,
         helper: helper::Words::new(),
-        profile: profile(config),
+        profile: known.map(|known| &known.index),
         priorities,
         default_priority: priorities
             .filter(|_| config.class == JobClass::HighPriority && takes_priorities())
@@ -199,7 +201,11 @@ impl From<io::Error> for Answer {
     }
 }
 
-fn ask(connection: &OwnedFd, config: &Config) -> Result<(u64, Vec<OwnedFd>), Answer> {
+fn ask(
+    connection: &OwnedFd,
+    config: &Config,
+    known: Option<&Known>,
+) -> Result<(u64, Vec<OwnedFd>), Answer> {
     let process_id = std::process::id();
     let request = Request::Attach(Attach {
         class: config.class,
@@ -212,6 +218,10 @@ fn ask(connection: &OwnedFd, config: &Config) -> Result<(u64, Vec<OwnedFd>), Ans
             .profile
             .as_ref()
             .map(|path| path.display().to_string())
+            .unwrap_or_default(),
+        profile_fit: known
+            .filter(|known| known.fit != Fit::Measured)
+            .map(|known| known.fit.to_string())
             .unwrap_or_default(),
     });
     hello::send(connection, &request.encode(), &[])?;
@@ -298,17 +308,35 @@ fn map<T: SharedPage>(descriptor: Option<OwnedFd>, access: Access) -> io::Result
     Ok(mapping)
 }
 
-/// The profile of this process, loaded when it first attaches.
-fn profile(config: &Config) -> Option<&'static ProfileIndex> {
-    static PROFILE: OnceLock<Option<ProfileIndex>> = OnceLock::new();
-    let load = || config.profile.as_deref().and_then(load_profile);
-    PROFILE.get_or_init(load).as_ref()
+/// What this process knows about kernels.
+struct Known {
+    index: ProfileIndex,
+    /// How what was measured fits the device.
+    fit: Fit,
 }
 
-/// The profile, or none and a line that says why: the job then runs with unknown kernels.
-fn load_profile(path: &Path) -> Option<ProfileIndex> {
+/// The profile of this process, loaded when it first attaches, for the device it attaches to then.
+fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
+    static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
+    let load = |path: &PathBuf| load_profile(path, device);
+    KNOWN
+        .get_or_init(|| config.profile.as_ref().and_then(load))
+        .as_ref()
+}
+
+/// The profile as it holds on `device`, or none and a line that says why: the job then runs with unknown
+/// kernels.
+fn load_profile(path: &Path, device: CUdevice) -> Option<Known> {
     match Profile::load(path) {
-        Ok(profile) => Some(ProfileIndex::new(profile)),
+        Ok(profile) => {
+            let (profile, fit) = scale::scale(profile, &gpu(device));
+            // `pillion run` says once for all processes of the job what each of them finds here.
+            if fit != Fit::Measured {
+                log::say(Level::Info, format_args!("{}: {fit}", path.display()));
+            }
+            let index = ProfileIndex::new(profile);
+            Some(Known { index, fit })
+        }
         Err(error) => {
             log::say(
                 Level::Error,
@@ -317,6 +345,26 @@ fn load_profile(path: &Path) -> Option<ProfileIndex> {
             kernels::handle_said_unknown();
             None
         }
+    }
+}
+
+/// The device as its driver describes it. Bandwidth is clock × 2 × width, of DDR memory as all GPUs have.
+fn gpu(device: CUdevice) -> scale::Gpu {
+    let ask = |attribute| driver::device_attribute(device, attribute);
+    let bits_per_us = ask(CUdevice_attribute::MEMORY_CLOCK_RATE)
+        .zip(ask(CUdevice_attribute::GLOBAL_MEMORY_BUS_WIDTH))
+        .map(|(khz, bits)| u64::from(khz) * 2 * u64::from(bits) / 1_000);
+    let bandwidth_gb_s = bits_per_us.map(|bits| (bits + 4_000) / 8_000);
+    scale::Gpu {
+        name: driver::device_name(device),
+        sms: ask(CUdevice_attribute::MULTIPROCESSOR_COUNT),
+        clock_mhz: ask(CUdevice_attribute::CLOCK_RATE).map(|khz| khz / 1_000),
+        bandwidth_gb_s: bandwidth_gb_s.and_then(|gb| u32::try_from(gb).ok()),
+        // The minor number is 0 on many.
+        compute_capability: ask(CUdevice_attribute::COMPUTE_CAPABILITY_MAJOR).map(|major| {
+            let minor = ask(CUdevice_attribute::COMPUTE_CAPABILITY_MINOR);
+            (major, minor.unwrap_or(0))
+        }),
     }
 }
 

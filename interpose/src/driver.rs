@@ -9,8 +9,8 @@ use core::ptr;
 
 use abi::types::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUarray,
-    CUarray_format, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUfunction,
-    CUfunction_attribute, CUgraph, CUgraphNode, CUgraphNodeType, CUgreenCtx, CUkernel,
+    CUarray_format, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUevent_flags,
+    CUfunction, CUfunction_attribute, CUgraph, CUgraphNode, CUgraphNodeType, CUgreenCtx, CUkernel,
     CUlaunchAttributeID, CUlaunchAttributeValue, CUlibrary, CUmemAllocFlags, CUmemAllocationProp,
     CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
     CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
@@ -96,6 +96,33 @@ pub(crate) fn device_uuid(device: CUdevice) -> Result<CUuuid, CUresult> {
     }
     let result = call!(cuDeviceGetUuid(&raw mut uuid => *mut CUuuid, device => CUdevice));
     checked(result, uuid)
+}
+
+/// What the driver calls a device; empty if it does not say.
+pub(crate) fn device_name(device: CUdevice) -> String {
+    /// Longest name that is asked for (`NVML_DEVICE_NAME_V2_BUFFER_SIZE` is 96).
+    const NAME_BYTES: usize = 256;
+    let mut bytes = [0_u8; NAME_BYTES];
+    let result = call!(cuDeviceGetName(
+        bytes.as_mut_ptr().cast() => *mut c_char,
+        NAME_BYTES as c_int => c_int,
+        device => CUdevice
+    ));
+    let named = CStr::from_bytes_until_nul(&bytes).ok();
+    let named = named.filter(|_| result == CUresult::SUCCESS);
+    named.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// A number of a device; `None` where the driver has none, or 0, which is how it says so of some.
+pub(crate) fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) -> Option<u32> {
+    let mut value: c_int = 0;
+    let result = call!(cuDeviceGetAttribute(
+        &raw mut value => *mut c_int,
+        attribute => CUdevice_attribute,
+        device => CUdevice
+    ));
+    let value = u32::try_from(value).ok().filter(|&value| value > 0);
+    value.filter(|_| result == CUresult::SUCCESS)
 }
 
 /// Least and greatest stream priority of the current context. Greater is the lower number.

@@ -148,18 +148,21 @@ pub enum ClassRule {
     Estimated,
     /// The source said so.
     Given,
+    /// By what was measured on another GPU, scaled to the peaks of this one.
+    Scaled,
     /// Nothing was known to decide it by.
     Unknown,
 }
 
 impl ClassRule {
     /// All rules, in the order in which messages list them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Roofline,
         Self::Throughput,
         Self::Vendor,
         Self::Estimated,
         Self::Given,
+        Self::Scaled,
         Self::Unknown,
     ];
 
@@ -172,6 +175,7 @@ impl ClassRule {
             Self::Vendor => "vendor",
             Self::Estimated => "estimated",
             Self::Given => "given",
+            Self::Scaled => "scaled",
             Self::Unknown => "unknown",
         }
     }

@@ -5,6 +5,10 @@
 
 use std::fmt;
 
+/// Throughput from which on a kernel counts as bound, percent of the peak (Orion, §5.1; NVIDIA's rule for
+/// "low" utilisation has the same number).
+pub const BOUND_PCT: f64 = 60.0;
+
 /// The resource that bounds a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceClass {

@@ -87,6 +87,8 @@ pub struct Attach {
     pub name: String,
     /// Profile file it uses, for people; empty if none.
     pub profile: String,
+    /// Where that was measured and what was done about it, for people; empty if on this model of GPU.
+    pub profile_fit: String,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -139,7 +141,12 @@ impl Request {
                 let class = u8::from(attach.class == JobClass::HighPriority);
                 let mut writer = Writer::new(KIND_ATTACH);
                 writer.bytes.push(class);
-                for text in [&attach.job, &attach.name, &attach.profile] {
+                for text in [
+                    &attach.job,
+                    &attach.name,
+                    &attach.profile,
+                    &attach.profile_fit,
+                ] {
                     writer.text(text);
                 }
                 writer.finish()
@@ -159,11 +166,13 @@ impl Request {
                     _ => return Err(HelloError::Malformed("unknown class")),
                 };
                 let [job, name, profile] = [reader.text()?, reader.text()?, reader.text()?];
+                let profile_fit = reader.text()?;
                 Ok(Self::Attach(Attach {
                     class,
                     job,
                     name,
                     profile,
+                    profile_fit,
                 }))
             }
             _ => Err(HelloError::Malformed("unknown kind of request")),
@@ -311,7 +320,15 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 
 /// Asks the daemon at `path` for its status: one JSON document.
 pub fn ask_status(path: &Path) -> Result<String, HelloError> {
-    let socket = connect_to(path)?;
+    ask_status_over(connect_to(path)?)
+}
+
+/// The same, with no step that takes longer than `patience`.
+pub fn ask_status_within(path: &Path, patience: Duration) -> Result<String, HelloError> {
+    ask_status_over(connect_within(path, patience)?)
+}
+
+fn ask_status_over(socket: OwnedFd) -> Result<String, HelloError> {
     send(&socket, &Request::Status.encode(), &[])?;
     let mut json = Vec::new();
     loop {
@@ -432,6 +449,7 @@ mod tests {
             job: "job-1".into(),
             name: "serve".into(),
             profile: String::new(),
+            profile_fit: String::new(),
         })
     }
 
@@ -518,7 +536,7 @@ mod tests {
         #[test]
         fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
             let request = Request::Attach(Attach {
-                class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
+                class: JobClass::BestEffort, job, name: String::new(), profile: String::new(), profile_fit: String::new(),
             });
             prop_assert!(Request::decode(&request.encode()).is_ok());
         }

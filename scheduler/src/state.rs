@@ -195,6 +195,7 @@ pub(crate) struct Client {
     pub(crate) peer: Peer,
     pub(crate) name: String,
     pub(crate) profile: String,
+    pub(crate) profile_fit: String,
     pub(crate) attached_ns: u64,
     pub(crate) page: Mapping<ClientPage>,
     /// Iff high-priority.
@@ -304,6 +305,7 @@ impl State {
             peer,
             name: attach.name,
             profile: attach.profile,
+            profile_fit: attach.profile_fit,
             attached_ns: now_ns,
             page: pages.client,
             feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new())),

@@ -145,6 +145,8 @@ pub struct ClientStatus {
     pub name: String,
     /// Profile file; empty: none, all its kernels are unknown.
     pub profile: String,
+    /// Where that was measured and what was done about it; empty: on this model of GPU.
+    pub profile_fit: String,
     /// True: a client that is listed is attached. (Processes that were turned away are listed by themselves.)
     pub attached: bool,
     /// When it attached.
@@ -303,6 +305,7 @@ fn client_status(client: &Client) -> ClientStatus {
         uid: client.peer.uid,
         name: client.name.clone(),
         profile: client.profile.clone(),
+        profile_fit: client.profile_fit.clone(),
         attached: true,
         attached_ns: client.attached_ns,
         counters: counters_by_name(&client.totals()),

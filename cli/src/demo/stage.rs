@@ -174,7 +174,12 @@ impl Job {
             }
         };
         let check = venue.machine().map_or("saxpy", |_| "pillion_check");
-        std::fs::write(path("profile.toml"), profile_of(&trace, check).write())?;
+        let gpu = match venue {
+            Venue::Software(device) => &device.name,
+            Venue::Machine(machine) => &machine.gpu.name,
+        };
+        let profile = profile_of(&trace, check, gpu);
+        std::fs::write(path("profile.toml"), profile.write())?;
         Ok(Self {
             name,
             trace: argument,
@@ -186,8 +191,12 @@ impl Job {
 }
 
 /// What the demo knows about a job's kernels: those of its trace, and the replay's check kernel.
-fn profile_of(trace: &Trace, check: &str) -> Profile {
+///
+/// Whatever a trace was measured on, a GPU of this machine is calibrated to it, and the software GPU takes the times
+/// of its blocks as they are: so on the demo's GPU, which is called `gpu`, they hold.
+fn profile_of(trace: &Trace, check: &str, gpu: &str) -> Profile {
     let mut profile = Profile::from_trace(trace);
+    gpu.clone_into(&mut profile.gpu);
     profile.kernels.push(check_kernel(trace, check));
     profile
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
+use devices::Device;
 use profiler::profile::{Percent, RequestRule, Requests};
+use profiler::scale::{self, Fit, Gpu};
 use profiler::{KernelProfile, Profile, ResourceClass};
 use serde_json::{Value, json};
 
@@ -23,6 +25,10 @@ pub(crate) struct Options {
     /// Draws the roofline as an SVG picture into a file instead.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
+    /// As it would be used on this model of GPU, as `pillion simulate --device` names them: scaled, if it was
+    /// measured on another.
+    #[arg(long, value_name = "MODEL")]
+    device: Option<String>,
     /// How many kernels the table has; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -30,7 +36,16 @@ pub(crate) struct Options {
 
 /// Exit 2 for a file that is no profile, or has nothing to draw.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let profile = Profile::load(&options.file).map_err(Failure::usage)?;
+    let mut profile = Profile::load(&options.file).map_err(Failure::usage)?;
+    if let Some(name) = &options.device {
+        let device = Device::by_name(name).map_err(Failure::usage)?;
+        let (scaled, fit) = scale::scale(profile, &Gpu::from(&device));
+        if let Fit::Unscaled { .. } = fit {
+            let error = anyhow!("{}: {fit}", options.file.display());
+            return Err(Failure::usage(error));
+        }
+        profile = scaled;
+    }
     if let Some(path) = &options.svg {
         let picture = import::roofline(&profile).ok_or_else(|| {
             Failure::usage(anyhow!(

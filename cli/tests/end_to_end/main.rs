@@ -51,6 +51,8 @@ mod picture;
 #[cfg(test)]
 mod pipes;
 #[cfg(test)]
+mod profiles;
+#[cfg(test)]
 mod resolution;
 #[cfg(test)]
 mod run;

@@ -112,6 +112,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         job: "newer".to_owned(),
         name: "newer".to_owned(),
         profile: String::new(),
+        profile_fit: String::new(),
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();

@@ -92,6 +92,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
         job: "from the future".to_owned(),
         name: "time machine".to_owned(),
         profile: String::new(),
+        profile_fit: String::new(),
     })
     .encode();
     // The major version, after the magic.

@@ -1,6 +1,6 @@
 //! What a profile that can be read still lacks, or makes one doubt.
 
-use devices::Device;
+use profiler::scale::Gpu;
 use profiler::{KernelProfile, Profile, ResourceClass};
 
 /// Share of a job's time from which on a lack is worth a word, percent.
@@ -18,12 +18,9 @@ pub fn check(profile: &Profile) -> Vec<String> {
         doubts.push("it knows no kernel, so every launch will count as unknown".to_owned());
         return doubts;
     }
-    if !Device::all()
-        .iter()
-        .any(|device| device.name == profile.gpu)
-    {
+    if !Gpu::of_profile(profile).can_be_scaled() {
         doubts.push(format!(
-            "`{}` is not in the device table, so the profile cannot be scaled to another GPU",
+            "SMs, clock and bandwidth of `{}` are not all known, so the profile cannot be scaled to another GPU",
             profile.gpu
         ));
     }
@@ -97,7 +94,7 @@ mod tests {
     fn what_is_lacking_is_said_and_nothing_else() {
         assert!(doubts("T4", "T4").is_empty());
         for (from, to, expected) in [
-            ("T4", "RTX 9090", "not in the device table"),
+            ("T4", "RTX 9090", "are not all known"),
             (
                 "\"memory\"",
                 "\"unknown\"",

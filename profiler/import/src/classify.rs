@@ -22,13 +22,10 @@
 //!    against the ridge of the device.
 //! 5. `unknown`.
 
+pub use profiler::resource_class::BOUND_PCT;
 use profiler::{ClassRule, ResourceClass};
 
 use crate::source::{Counters, Work};
-
-/// Throughput from which on a kernel counts as bound, percent of the peak (Orion, §5.1; NVIDIA's
-/// rule for "low" utilisation has the same number).
-pub const BOUND_PCT: f64 = 60.0;
 
 /// Throughput below which a resource bounds nothing, percent of the peak: half of [`BOUND_PCT`].
 pub const BUSY_PCT: f64 = 30.0;

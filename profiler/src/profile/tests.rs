@@ -186,7 +186,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"given\"",
         "7",
-        "p:16:14: class_rule = `7`; expected one of roofline, throughput, vendor, estimated, given, unknown",
+        "p:16:14: class_rule = `7`; expected one of roofline, throughput, vendor, estimated, given, scaled, unknown",
     ),
     ("\"given\"", "\"given", "p:16:20: "),
 ];

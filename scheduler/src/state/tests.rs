@@ -71,6 +71,7 @@ impl Rig {
             job: job.to_owned(),
             name: "python".to_owned(),
             profile: String::new(),
+            profile_fit: String::new(),
         };
         let peer = Peer { pid: 7, uid: 1000 };
         let pages = NewPages { client, lease };
@@ -445,6 +446,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
             job: "train".to_owned(),
             name: String::new(),
             profile: String::new(),
+            profile_fit: String::new(),
         };
         job_key(&attach, Peer { pid: 7, uid })
     };

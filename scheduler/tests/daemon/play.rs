@@ -112,6 +112,7 @@ pub(crate) fn attach(socket: &Path, class: JobClass, job: &str) -> Client {
         job: job.to_owned(),
         name: "python".to_owned(),
         profile: "/profiles/resnet50.toml".to_owned(),
+        profile_fit: "measured elsewhere".to_owned(),
     });
     send(&connection, &request.encode(), &[]).unwrap();
     let (packet, fds) = receive(&connection).unwrap();
