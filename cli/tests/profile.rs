@@ -158,6 +158,29 @@ fn the_standard_input_is_read_as_a_file() {
 }
 
 #[test]
+fn a_profile_is_shown_as_it_would_be_used_on_another_gpu() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let profile = imported(folder.path(), "job", "12.50");
+    let on = |device: &str| pillion(&["show", "--device", device], &[&profile]);
+    let shown = on("A40");
+    let shown = text(&shown.stdout);
+    for expected in [
+        "A40  from job.csv",
+        "scaled",
+        "note: measured on A100-SXM4-80GB and scaled to A40",
+    ] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    let same = on("a100-sxm4-80gb");
+    assert!(
+        !text(&same.stdout).contains("scaled"),
+        "{}",
+        text(&same.stdout)
+    );
+    assert_eq!(on("A400").status.code(), Some(2));
+}
+
+#[test]
 fn unusable_files_end_with_2_and_nothing_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("out.toml");
@@ -209,5 +232,9 @@ fn unusable_files_end_with_2_and_nothing_written() {
             .code(),
         Some(2)
     );
-    assert_eq!(pillion(&["scrub"], &[&good, &out]).status.code(), Some(2));
+    let copy = folder.path().join("copy.csv");
+    assert_eq!(pillion(&["scrub"], &[&bad, &copy]).status.code(), Some(2));
+    assert!(!copy.exists());
+    assert_eq!(pillion(&["scrub"], &[&good, &copy]).status.code(), Some(0));
+    assert!(import(&[&copy]).status.success());
 }

@@ -1,40 +1,43 @@
-//! `pillion profile scrub`: an export that can be shared.
+//! `pillion profile scrub`: a profiler's file that can be shared.
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use clap::Args;
+use import::{Context, Limits};
 
 use super::output;
+use super::progress::Progress;
 use crate::failure::Failure;
 
-/// Copies of an SQLite export of Nsight Systems only what an import reads, so that it can be shared:
-/// no environment, output, user, host or file names. Names of kernels and ranges stay.
+/// Copies of a profiler's file only what an import reads, so that it can be shared: no environment, output,
+/// user, host or file names, no stacks, no command lines. Names of kernels and ranges stay. For SQLite exports
+/// of Nsight Systems, CSV of Nsight Compute, and traces of PyTorch.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion profile scrub job.sqlite job.shared.sqlite")]
 pub(crate) struct Options {
-    /// The export.
+    /// The file.
     input: PathBuf,
     /// Where to write the copy; a file that is there is replaced.
     output: PathBuf,
+    /// Most bytes read of the file, after decompression.
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().bytes_max)]
+    max_bytes: u64,
 }
 
-/// Exit 2, and nothing written, for what is no export.
+/// Exit 2, and nothing written, for what cannot be imported or need not be scrubbed.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    let format = import::detect(&options.input).map_err(Failure::usage)?;
-    if format != import::Format::NsysSqlite {
-        let error = anyhow!(
-            "{}: {}; only SQLite exports of Nsight Systems are scrubbed, and profiles hold nothing private",
-            options.input.display(),
-            format.description(),
-        );
-        return Err(Failure::usage(error));
-    }
     let folder = output::folder(&options.output);
-    // SQLite makes the file itself, so it gets a folder of its own until it is whole.
+    // It gets a folder of its own until it is whole.
     let temporary = tempfile::tempdir_in(folder)?;
-    let copy = temporary.path().join("copy.sqlite");
-    import::scrub(&options.input, &copy).map_err(Failure::usage)?;
+    let copy = temporary.path().join("copy");
+    let mut progress = Progress::new(&options.input);
+    let mut context = Context {
+        limits: Limits {
+            bytes_max: options.max_bytes,
+        },
+        progress: &mut |done, total| progress.handle(done, total),
+    };
+    import::scrub(&options.input, &copy, &mut context).map_err(Failure::usage)?;
     std::fs::rename(&copy, &options.output)?;
     Ok(())
 }

@@ -130,6 +130,15 @@ pub enum Error {
         gpus: Vec<String>,
     },
 
+    /// A copy of the file cannot be written.
+    #[error("{}: cannot be copied: {source}", path.display())]
+    NotCopied {
+        /// The file that was to be copied.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+
     /// No GPU of the sources is the one asked for.
     #[error("no kernel ran on {asked}: measured on {}; leave --device out, or give one of these", gpus.join(", "))]
     OtherGpu {

@@ -54,6 +54,11 @@ impl Input {
         })
     }
 
+    /// Whether the file is compressed.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.is_compressed
+    }
+
     /// Bytes of content read so far.
     pub(crate) fn position(&self) -> u64 {
         self.read

@@ -41,6 +41,7 @@ mod nsys_stats;
 pub mod occupancy;
 pub mod reduce;
 pub mod roofline;
+pub mod scrub;
 pub mod source;
 mod trace;
 
@@ -52,9 +53,9 @@ pub use error::Error;
 pub use gpu::Gpu;
 pub use limits::Limits;
 pub use name::Names;
-pub use nsys_sqlite::scrub::scrub;
 pub use reduce::{Options, reduce};
 pub use roofline::roofline;
+pub use scrub::scrub;
 pub use source::{Kernel, Launch, Source};
 
 /// What a reader is given beside its file.

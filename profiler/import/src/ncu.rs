@@ -6,6 +6,7 @@
 pub(crate) mod csv;
 mod metrics;
 pub(crate) mod report;
+pub(crate) mod scrub;
 mod separators;
 mod units;
 

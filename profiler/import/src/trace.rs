@@ -12,12 +12,8 @@
 //! Writers break JSON in known ways; [`lenient`] mends those.
 
 use std::collections::HashMap;
-use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
-
-use serde::Deserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::Context;
 use crate::detect::Format;
@@ -30,16 +26,13 @@ use crate::source::{Call, Kernel, Launch, SharedMemory, Source, SourceBuilder, W
 
 mod event;
 mod lenient;
+pub(crate) mod scrub;
+mod walk;
 mod work;
 
 use event::{Device, Event};
 use lenient::Lenient;
-
-/// How many events lie between two reports of progress.
-const EVENTS_PER_PROGRESS: u64 = 16_384;
-
-/// Bytes that are read at once.
-const PIECE_BYTES: usize = 256 << 10;
+use walk::{Visit, Walked, walk};
 
 /// Reads the trace at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
@@ -47,8 +40,6 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
     let mut reading = Reading {
         path,
         builder: SourceBuilder::new(path, Format::Json),
-        failure: None,
-        events: 0,
         gpus: HashMap::new(),
         ids: Vec::new(),
         calls: HashMap::new(),
@@ -56,29 +47,19 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
         works: Vec::new(),
         places: HashMap::new(),
         devices: Vec::new(),
-        has_list: false,
-        is_bare_list: false,
         counter_ranges: 0,
         api_calls: 0,
         foreign: None,
     };
     let mut lenient = Lenient::new(input);
-    let result = {
-        let reader = BufReader::with_capacity(PIECE_BYTES, &mut lenient);
-        let mut json = serde_json::Deserializer::from_reader(reader);
-        let mut root = Root {
-            reading: &mut reading,
-            context,
-        };
-        DeserializeSeed::deserialize(&mut root, &mut json).and_then(|()| json.end())
-    };
-    if let Some(failure) = reading.failure.take() {
+    let mut walked = walk(&mut lenient, &mut reading, context);
+    if let Some(failure) = walked.failure.take() {
         return Err(failure);
     }
-    if let Err(error) = result {
-        reading.handle_broken(error, &lenient)?;
+    if let Some(error) = walked.broken.take() {
+        reading.handle_broken(error, &walked, &lenient)?;
     }
-    reading.finish()
+    reading.finish(&walked)
 }
 
 /// The id of what has none; numbers in JSON are smaller.
@@ -91,9 +72,6 @@ type WorkKey = (&'static str, u64, u64, bool);
 struct Reading<'a> {
     path: &'a Path,
     builder: SourceBuilder<'a>,
-    /// Why reading stopped, where that was not the JSON's fault.
-    failure: Option<Error>,
-    events: u64,
     /// Device numbers to indices of the source.
     gpus: HashMap<i64, u16>,
     /// Correlation and external id of each launch; [`NO_ID`] where there is none.
@@ -105,14 +83,12 @@ struct Reading<'a> {
     works: Vec<Arc<Work>>,
     places: HashMap<WorkKey, u32>,
     devices: Vec<Device>,
-    has_list: bool,
-    is_bare_list: bool,
     counter_ranges: u64,
     api_calls: u64,
     foreign: Option<String>,
 }
 
-impl Reading<'_> {
+impl Visit for Reading<'_> {
     fn event(&mut self, event: Event) -> Result<(), Error> {
         if *event.ph != "X" {
             return Ok(());
@@ -151,6 +127,12 @@ impl Reading<'_> {
         }
     }
 
+    fn devices(&mut self, devices: Vec<Device>) {
+        self.devices = devices;
+    }
+}
+
+impl Reading<'_> {
     fn kernel(&mut self, event: Event) -> Result<(), Error> {
         let args = &event.args;
         if args.kind.contains("Dispatch") && self.foreign.is_none() {
@@ -240,11 +222,16 @@ impl Reading<'_> {
 
     /// The list is not closed, or something is no JSON. A bare list may be open by its format
     /// ("Trace Event Format": a crashing program cannot close it).
-    fn handle_broken(&mut self, error: serde_json::Error, lenient: &Lenient) -> Result<(), Error> {
+    fn handle_broken(
+        &mut self,
+        error: serde_json::Error,
+        walked: &Walked,
+        lenient: &Lenient,
+    ) -> Result<(), Error> {
         if error.is_io() {
             return Err(lenient.error(error.into()));
         }
-        if error.is_eof() && self.is_bare_list && !self.builder.is_empty() {
+        if error.is_eof() && walked.is_bare_list && !self.builder.is_empty() {
             self.builder.notice(
                 "the list of events is not closed, so the last ones may be missing: the program \
                  ended while it wrote the trace",
@@ -253,13 +240,13 @@ impl Reading<'_> {
         }
         Err(Error::Damaged {
             path: self.path.to_owned(),
-            reason: format!("after {} events: {}", self.events, reason(&error)),
+            reason: format!("after {} events: {}", walked.events, reason(&error)),
             remedy: "let the profiler end (leave its `with` block) before the program does, and \
                      copy the whole file",
         })
     }
 
-    fn finish(mut self) -> Result<Source, Error> {
+    fn finish(mut self, walked: &Walked) -> Result<Source, Error> {
         let path = self.path;
         let is_foreign = |name: &&str| {
             ["AMD", "Radeon", "Intel"]
@@ -276,7 +263,7 @@ impl Reading<'_> {
             return Err(Error::ForeignGpu { path, gpu });
         }
         if self.builder.is_empty() {
-            return Err(self.nothing());
+            return Err(self.nothing(walked));
         }
         for device in &self.devices {
             if let Some(&gpu) = device.id.nanoseconds(1).and_then(|id| self.gpus.get(&id)) {
@@ -293,9 +280,9 @@ impl Reading<'_> {
         Ok(self.builder.finish())
     }
 
-    fn nothing(&self) -> Error {
+    fn nothing(&self, walked: &Walked) -> Error {
         let path = self.path.to_owned();
-        if !self.has_list {
+        if !walked.has_list {
             return Error::UnknownFormat {
                 path,
                 found: "JSON without `traceEvents`".to_owned(),
@@ -320,7 +307,7 @@ impl Reading<'_> {
             )
         } else {
             (
-                format!("{} events, none of CUDA", self.events),
+                format!("{} events, none of CUDA", walked.events),
                 "profile with `activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]`",
             )
         };
@@ -330,84 +317,5 @@ impl Reading<'_> {
             found,
             remedy,
         }
-    }
-}
-
-/// The whole trace.
-struct Root<'r, 'a, 'c, 'p> {
-    reading: &'r mut Reading<'a>,
-    context: &'c mut Context<'p>,
-}
-
-impl<'de> DeserializeSeed<'de> for &mut Root<'_, '_, '_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Root<'_, '_, '_, '_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("an object with traceEvents, or a list of events")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "traceEvents" => map.next_value_seed(Events(self))?,
-                "deviceProperties" | "computeProperties" => {
-                    self.reading.devices = map.next_value::<event::Devices>()?.0;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
-        self.reading.is_bare_list = true;
-        Events(self).visit_seq(seq)
-    }
-}
-
-/// The list of events.
-struct Events<'s, 'r, 'a, 'c, 'p>(&'s mut Root<'r, 'a, 'c, 'p>);
-
-impl<'de> DeserializeSeed<'de> for Events<'_, '_, '_, '_, '_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Events<'_, '_, '_, '_, '_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("a list of events")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        let Root { reading, context } = self.0;
-        while let Some(event) = seq.next_element::<Event>()? {
-            reading.events += 1;
-            // A list of other things is no trace.
-            reading.has_list |= !event.ph.is_empty();
-            if reading.events.is_multiple_of(EVENTS_PER_PROGRESS) {
-                (context.progress)(reading.events, 0);
-            }
-            if let Err(failure) = reading.event(event) {
-                reading.failure = Some(failure);
-                return Err(serde::de::Error::custom("stopped"));
-            }
-        }
-        reading.has_list |= !reading.is_bare_list;
-        Ok(())
     }
 }

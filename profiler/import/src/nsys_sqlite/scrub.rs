@@ -1,9 +1,5 @@
-//! A copy of an export of Nsight Systems with nothing in it but what an import reads.
-//!
-//! An export holds the environment, output, user, host and file names of the profiled program. To
-//! take these out one would have to know where each version puts them; so nothing is taken out: a
-//! new database gets the columns that are known to be needed, and of the strings the names of
-//! kernels and ranges. What a program called its kernels and ranges stays.
+//! A copy of an export of Nsight Systems with nothing in it but what an import reads: the columns
+//! that are known to be needed, and of the strings the names of kernels and ranges.
 
 use std::path::Path;
 
@@ -38,7 +34,7 @@ const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_
 ///
 /// # Errors
 /// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for what is no export.
-pub fn scrub(from: &Path, to: &Path) -> Result<(), Error> {
+pub(crate) fn scrub(from: &Path, to: &Path) -> Result<(), Error> {
     let unreadable = |source| Error::Unreadable {
         path: from.to_owned(),
         source,

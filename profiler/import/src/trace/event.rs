@@ -54,8 +54,8 @@ pub(super) struct Event {
     pub(super) ph: Text,
     pub(super) cat: Text,
     pub(super) name: Text,
-    pid: Number,
-    tid: Number,
+    pub(super) pid: Number,
+    pub(super) tid: Number,
     pub(super) ts: Number,
     pub(super) dur: Number,
     pub(super) args: Args,
@@ -160,6 +160,20 @@ pub(super) struct Device {
 }
 
 impl Device {
+    /// Its numbers, by their names in traces of now.
+    pub(super) fn figures(&self) -> [(&'static str, Number); 8] {
+        [
+            ("id", self.id),
+            ("computeMajor", self.major),
+            ("computeMinor", self.minor),
+            ("numSms", self.sms),
+            ("maxThreadsPerMultiprocessor", self.threads_per_sm),
+            ("regsPerMultiprocessor", self.registers_per_sm),
+            ("sharedMemPerMultiprocessor", self.shared_per_sm),
+            ("warpSize", self.warp_size),
+        ]
+    }
+
     pub(super) fn gpu(&self) -> Gpu {
         let small = |number: Number| number.whole().and_then(|number| u32::try_from(number).ok());
         let warps = small(self.threads_per_sm).zip(small(self.warp_size));

@@ -14,6 +14,8 @@ mod nsys_real;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]
+mod scrub;
+#[cfg(test)]
 mod stats_real;
 #[cfg(test)]
 mod trace_made;

@@ -306,6 +306,14 @@ fn a_file_beyond_the_limit_is_refused_with_the_flag_that_raises_it() {
     assert!(error.to_string().contains("--max-bytes"), "{error}");
 }
 
+fn scrub(from: &Path, to: &Path) -> Result<(), Error> {
+    let mut context = import::Context {
+        limits: import::Limits::default(),
+        progress: &mut |_, _| {},
+    };
+    import::scrub(from, to, &mut context)
+}
+
 #[test]
 fn a_scrubbed_copy_imports_the_same_and_holds_nothing_else() {
     let folder = folder();
@@ -316,7 +324,7 @@ fn a_scrubbed_copy_imports_the_same_and_holds_nothing_else() {
     let statements = [STRINGS, KERNELS, GPUS, V100, private, &launch(0, 0, 5)];
     let path = database(&folder, &statements);
     let copy = folder.path().join("copy.sqlite");
-    import::scrub(&path, &copy).expect("whole");
+    scrub(&path, &copy).expect("whole");
     let (mut from, mut to) = (import(&path).expect("whole"), import(&copy).expect("whole"));
     from.sources.clear();
     to.sources.clear();
@@ -338,6 +346,6 @@ fn a_scrubbed_copy_imports_the_same_and_holds_nothing_else() {
     connection
         .execute_batch("CREATE TABLE t (a)")
         .expect("right");
-    let error = import::scrub(&other, &folder.path().join("none.sqlite")).expect_err("no export");
+    let error = scrub(&other, &folder.path().join("none.sqlite")).expect_err("no export");
     assert!(matches!(error, Error::UnknownFormat { .. }), "{error}");
 }

@@ -1,0 +1,80 @@
+//! Copies of profilers' files that can be shared.
+//!
+//! Exports hold the environment, output, user, host and file names of the profiled program. To take these out
+//! one would have to know where each version puts them; so nothing is taken out: a new file gets what is known
+//! to be needed, and imports to the same profile. What a program called its kernels and ranges stays.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::detect::{Format, detect};
+use crate::error::Error;
+use crate::input::Input;
+use crate::{Context, ncu, nsys_sqlite, read, trace};
+
+/// Copies what an import reads from the file at `from` into a new one at `to`, which must not exist; compressed
+/// if the other is.
+///
+/// # Errors
+/// Those of [`read`], [`Error::NotSuitable`] for what cannot be or need not be copied, and [`Error::NotCopied`].
+pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Error> {
+    let not_suitable = |found: &str, remedy: &str| Error::NotSuitable {
+        path: from.to_owned(),
+        found: found.to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    match detect(from)? {
+        Format::NsysSqlite => {
+            read(from, context)?;
+            nsys_sqlite::scrub::scrub(from, to)
+        }
+        Format::Json => copy(from, to, context, trace::scrub::scrub),
+        Format::NcuCsv | Format::NcuText => copy(from, to, context, ncu::scrub::scrub),
+        Format::NcuReport => Err(not_suitable(
+            "a report of Nsight Compute, with the program's code, host names and addresses, which only \
+             NVIDIA's tool can write again",
+            "export it with `ncu --import FILE --csv --page raw` and scrub that, or share the profile, which \
+             has nothing of them",
+        )),
+        Format::NsysStats => Err(not_suitable(
+            "CSV of nsys stats, in which nothing is private but the names of kernels and the paths in lines \
+             that begin with `Processing`",
+            "take these lines out",
+        )),
+        Format::Profiler => Err(not_suitable(
+            "a profile or trace of kernels, which has names of kernels and files and nothing else that is \
+             private",
+            "share it as it is",
+        )),
+        // It says what the file is and what to do about it.
+        _ => read(from, context).map(|_| ()),
+    }
+}
+
+type Scrubber = fn(&Path, Box<dyn Write>, &mut Context<'_>) -> Result<(), Error>;
+
+/// Lets `scrubber` write to `to`, once it is known that there is something to import.
+fn copy(
+    from: &Path,
+    to: &Path,
+    context: &mut Context<'_>,
+    scrubber: Scrubber,
+) -> Result<(), Error> {
+    read(from, context)?;
+    let is_compressed = Input::open(from, u64::MAX)?.is_compressed();
+    let file = File::create_new(to).map_err(|source| Error::NotCopied {
+        path: from.to_owned(),
+        source,
+    })?;
+    let file = BufWriter::new(file);
+    let to: Box<dyn Write> = if is_compressed {
+        Box::new(GzEncoder::new(file, Compression::default()))
+    } else {
+        Box::new(file)
+    };
+    scrubber(from, to, context)
+}
