@@ -36,7 +36,8 @@ fn under_temporal_a_request_waits_for_at_most_the_bound_and_one_kernel() {
     // 2 ms alone. The bound is 50 us (2.5 %), or 100 us while the latency is not known: one kernel
     // is in flight when a request arrives.
     assert!(p50 > 2_000_000, "{p50}");
-    assert!(p99 <= 2_130_000, "{p99}");
+    // Its own two ways to and from the device, too.
+    assert!(p99 <= 2_140_000, "{p99}");
     // The device is free for 8 of 10 ms, and each kernel is seen complete up to 20 us late.
     let be = outcome.jobs[1].per_s();
     assert!((450.0..610.0).contains(&be), "{be}");

@@ -26,8 +26,8 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use profiler::Trace;
 use protocol::clock::Clock;
+use sim::arrivals::Schedule;
 
-use crate::arrivals::Arrivals;
 use crate::calibrate::Calibration;
 use crate::device::{Device, Replayed};
 use crate::report::Report;
@@ -120,7 +120,7 @@ fn replay(options: &Options) -> Result<()> {
         clock.enter();
         return device::calibrate(&trace)?.write(folder, &trace);
     }
-    let arrivals = Arrivals::parse(options)?;
+    let arrivals = arrivals::parse(options)?;
     clock.enter();
     let mut device = Device::open(&trace, calibration.as_ref(), options)?;
     if options.hold {
@@ -129,7 +129,7 @@ fn replay(options: &Options) -> Result<()> {
             .read_line(&mut String::new())
             .context("waiting for a line")?;
     }
-    let replayed = run(&trace, &arrivals, clock, &mut device)?;
+    let replayed = run(&trace, arrivals, clock, &mut device)?;
     let report = Report::new(replayed);
     report.write(&options.out)?;
     device.close();
@@ -139,11 +139,17 @@ fn replay(options: &Options) -> Result<()> {
 }
 
 /// The loop: one request at a time, each from its arrival to its synchronisation.
-fn run(trace: &Trace, arrivals: &Arrivals, clock: Clock, device: &mut Device) -> Result<Replayed> {
+fn run(
+    trace: &Trace,
+    mut arrivals: Schedule,
+    clock: Clock,
+    device: &mut Device,
+) -> Result<Replayed> {
     let start_ns = clock.now_ns();
     let (mut latencies_ns, mut arrived_ns) = (Vec::new(), Vec::new());
     let mut end_ns = start_ns;
-    while let Some(arrival_ns) = arrivals.next_ns(latencies_ns.len(), start_ns, end_ns) {
+    while let Some(after_ns) = arrivals.next_ns(end_ns - start_ns) {
+        let arrival_ns = start_ns + after_ns;
         while clock.now_ns() < arrival_ns {
             clock.sleep_until(arrival_ns);
         }
