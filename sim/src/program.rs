@@ -22,7 +22,7 @@ pub(crate) enum Step {
 /// A kernel as device and policy see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
-    pub(crate) op: Op,
+    pub(crate) shape: KernelShape,
     pub(crate) kernel: Kernel,
 }
 
@@ -57,10 +57,7 @@ impl Program {
         );
         steps.extend(copy(CopyDirection::DeviceToHost, job.copies.to_host_bytes));
         let kernels = trace.kernels.iter().map(|kernel| Resolved {
-            op: Op::Kernel {
-                shape: shape_of(kernel),
-                priority: None,
-            },
+            shape: shape_of(kernel),
             kernel: kernel_of(kernel),
         });
         Ok(Self {
@@ -73,7 +70,10 @@ impl Program {
     /// The operation that the step at `index` is for the device.
     pub(crate) fn op(&self, index: usize) -> Op {
         match self.steps[index] {
-            Step::Launch { kernel, .. } => self.kernels[kernel as usize].op.clone(),
+            Step::Launch { kernel, .. } => Op::Kernel {
+                shape: self.kernels[kernel as usize].shape,
+                priority: None,
+            },
             Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
         }
     }

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use softgpu::{Completion, Gpu, StreamId};
+use softgpu::{Completion, Gpu, KernelId, Op, StreamId};
 
 use crate::arrivals::Schedule;
 use crate::experiment::Experiment;
@@ -41,8 +41,7 @@ pub(crate) struct World<'a, O: ?Sized> {
     give_up_ns: u64,
     /// Client by number of its stream.
     by_stream: Vec<usize>,
-    /// Buffers.
-    completions: Vec<Completion>,
+    /// Buffer of a poll.
     issues: Vec<Issue>,
 }
 
@@ -50,6 +49,8 @@ pub(crate) struct World<'a, O: ?Sized> {
 /// `done <= head <= made`.
 struct Client {
     program: Program,
+    /// The program's kernels on the device.
+    kernels: Vec<KernelId>,
     schedule: Schedule,
     stream: StreamId,
     depth: u32,
@@ -127,7 +128,14 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             by_stream.resize(stream.0 as usize + 1, usize::MAX);
             by_stream[stream.0 as usize] = place;
             let depth = scheduler.queue_depth(ClientId(place)).max(1);
-            clients.push(Client::new(experiment, index, program, stream, depth));
+            let kernels = program.kernels.iter().map(|kernel| {
+                gpu.prepare(&kernel.shape)
+                    .expect("the kernel was checked against the device")
+            });
+            let kernels = kernels.collect();
+            clients.push(Client::new(
+                experiment, index, program, kernels, stream, depth,
+            ));
             states.push(ClientState {
                 class: job.class,
                 kind: job.kind,
@@ -150,7 +158,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             now_ns: 0,
             give_up_ns: experiment.duration_ns.saturating_mul(2),
             by_stream,
-            completions: Vec::new(),
             issues: Vec::new(),
         }
     }
@@ -160,20 +167,19 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         for client in &mut self.clients {
             client.rest(0);
         }
+        let mut completions = Vec::new();
         while let Some(next_ns) = self.next_ns() {
-            if next_ns > self.give_up_ns {
-                self.now_ns = self.give_up_ns;
+            let limit_ns = next_ns.min(self.give_up_ns);
+            self.now_ns = self.gpu.advance_to_completion(limit_ns, &mut completions);
+            if next_ns > self.give_up_ns && completions.is_empty() {
                 break;
             }
-            debug_assert!(next_ns >= self.now_ns, "time does not go back");
-            self.now_ns = next_ns;
-            self.step();
+            self.step(&mut completions);
         }
         self.finish()
     }
 
-    fn finish(mut self) -> Outcome {
-        self.gpu.advance(self.now_ns);
+    fn finish(self) -> Outcome {
         let elapsed_ns = self.now_ns;
         let utilisation = Share::new(&self.gpu.utilisation(), self.sms, elapsed_ns);
         let jobs: Vec<JobOutcome> = self
@@ -189,7 +195,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
     }
 
-    /// When anything happens next; `None` when all threads have ended.
+    /// When a thread or the scheduler acts next; `None` when all threads have ended.
     fn next_ns(&self) -> Option<u64> {
         let mut next_ns = u64::MAX;
         let mut is_over = true;
@@ -203,24 +209,17 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         if is_over {
             return None;
         }
-        if let Some(at_ns) = self.gpu.next_event_ns() {
-            next_ns = next_ns.min(at_ns);
-        }
         if let Some(at_ns) = self.scheduler.next_wake_ns() {
             next_ns = next_ns.min(at_ns.max(self.now_ns));
         }
-        // Nothing at all: a scheduler that holds and never wakes. It is given up, not waited for.
         Some(next_ns)
     }
 
     /// Everything that happens at this instant.
-    fn step(&mut self) {
-        let mut completions = std::mem::take(&mut self.completions);
-        self.gpu.advance_into(self.now_ns, &mut completions);
+    fn step(&mut self, completions: &mut Vec<Completion>) {
         for completion in completions.drain(..) {
             self.handle_completion(&completion);
         }
-        self.completions = completions;
         for place in 0..self.clients.len() {
             self.hand_over(place);
             if self.clients[place].acts_ns <= self.now_ns {
@@ -411,9 +410,16 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
 
     fn submit(&mut self, place: usize, index: usize) {
         let client = &self.clients[place];
+        let op = match client.program.steps[index] {
+            Step::Launch { kernel, .. } => Op::Prepared {
+                kernel: client.kernels[kernel as usize],
+                priority: None,
+            },
+            Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
+        };
         self.gpu
-            .submit(self.now_ns, client.stream, client.program.op(index))
-            .expect("the stream is open and the kernel was checked against the device");
+            .submit(self.now_ns, client.stream, op)
+            .expect("the stream is open and the kernel was prepared");
     }
 
     /// Which launches are held, and by which rule.
@@ -444,6 +450,7 @@ impl Client {
         experiment: &Experiment,
         index: usize,
         program: Program,
+        kernels: Vec<KernelId>,
         stream: StreamId,
         depth: u32,
     ) -> Self {
@@ -451,6 +458,7 @@ impl Client {
         let seed = experiment.seed_of(index);
         Self {
             program,
+            kernels,
             schedule: job.arrivals.schedule(experiment.duration_ns, seed),
             stream,
             depth,

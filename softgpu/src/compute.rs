@@ -9,9 +9,8 @@
 //!
 //! In time-slice mode each context has such a pool and at most one of them runs.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::contention::{Contention, Demand, Load};
+use crate::flat::{FlatMap, FlatSet};
 use crate::gpu::{Config, Dispatch};
 use crate::kernel::{Footprint, KernelShape};
 use crate::op::{ContextId, StreamId};
@@ -24,10 +23,10 @@ pub(crate) struct Compute {
     sms: SmPool,
     dispatch: Dispatch,
     contention: Contention,
-    runs: BTreeMap<RunId, Run>,
+    runs: FlatMap<RunId, Run>,
     /// Kernels with blocks that wait for room, in the order in which they get it.
-    ready: BTreeSet<(i32, RunId)>,
-    cohorts: BTreeMap<(u128, CohortId), Cohort>,
+    ready: FlatSet<(i32, RunId)>,
+    cohorts: FlatMap<(u128, CohortId), Cohort>,
     cohort_next: CohortId,
     /// Sum over the cohorts.
     load: Load,
@@ -42,7 +41,16 @@ pub(crate) struct Compute {
     work_q32: u128,
     usage: Usage,
     /// What of it each context used.
-    shares: BTreeMap<ContextId, Share>,
+    shares: FlatMap<ContextId, Share>,
+    /// The last load whose rate was worked out, and the rate.
+    known_rate: (Load, Demand, u64),
+    /// When the next cohort ends at this rate; as [`Self::next_event_ns`].
+    event_ns: Option<u64>,
+    /// The place of a wave that has just ended while its kernel has more blocks: kept from the end
+    /// to the next dispatch of the same instant, where the next wave mostly takes it.
+    freed: Option<Freed>,
+    /// Buffer of [`Self::dispatch`].
+    full: Vec<(i32, RunId)>,
 }
 
 /// One context's part of what runs, and of what ran.
@@ -65,6 +73,16 @@ pub(crate) struct ContextUsage {
 /// Order of arrival at the head of a stream, over the whole GPU.
 pub(crate) type RunId = u64;
 type CohortId = u64;
+
+/// A kernel as the pool takes it, worked out once for all its launches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    footprint: Footprint,
+    block_work_q32: u128,
+    demand: Demand,
+    resident: u64,
+    total: u64,
+}
 
 /// A kernel, fill or copy that is at the head of its stream.
 #[derive(Clone, Debug)]
@@ -95,6 +113,15 @@ struct Cohort {
     placement: Placement,
 }
 
+/// The place that a wave leaves.
+#[derive(Clone, Debug)]
+struct Freed {
+    run: RunId,
+    blocks: u64,
+    footprint: Footprint,
+    placement: Placement,
+}
+
 /// Integrals over time; see [`crate::Utilisation`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
@@ -104,28 +131,40 @@ pub(crate) struct Usage {
     pub(crate) bandwidth_q32_ns: u128,
 }
 
+impl Prepared {
+    /// The kernel must have been checked against the device.
+    pub(crate) fn new(shape: &KernelShape, device: &Device) -> Self {
+        Self {
+            footprint: shape.footprint(device),
+            block_work_q32: u128::from(shape.block_ns) << 32,
+            demand: Demand::new(shape.compute_demand, shape.bandwidth_demand),
+            resident: shape.resident_blocks_max(device),
+            total: shape.grid_blocks,
+        }
+    }
+}
+
 impl Run {
-    /// A kernel, which must have been checked against the device.
+    /// A launch of a kernel.
     pub(crate) fn kernel(
         context: ContextId,
         stream: StreamId,
-        shape: &KernelShape,
+        kernel: &Prepared,
         rank: i32,
-        device: &Device,
     ) -> Self {
         Self {
             context,
             stream,
             started_ns: None,
             rank,
-            footprint: Some(shape.footprint(device)),
-            block_work_q32: u128::from(shape.block_ns) << 32,
-            demand: Demand::new(shape.compute_demand, shape.bandwidth_demand),
-            resident: shape.resident_blocks_max(device),
-            pending: shape.grid_blocks,
+            footprint: Some(kernel.footprint),
+            block_work_q32: kernel.block_work_q32,
+            demand: kernel.demand,
+            resident: kernel.resident,
+            pending: kernel.total,
             running: 0,
             ended: 0,
-            total: shape.grid_blocks,
+            total: kernel.total,
         }
     }
 
@@ -166,9 +205,9 @@ impl Compute {
             sms: SmPool::new(device),
             dispatch: config.dispatch,
             contention: config.contention,
-            runs: BTreeMap::new(),
-            ready: BTreeSet::new(),
-            cohorts: BTreeMap::new(),
+            runs: FlatMap::new(),
+            ready: FlatSet::new(),
+            cohorts: FlatMap::new(),
             cohort_next: 0,
             load: Load::default(),
             copies: Demand::default(),
@@ -182,7 +221,15 @@ impl Compute {
             anchor_ns: now_ns,
             work_q32: 0,
             usage: Usage::default(),
-            shares: BTreeMap::new(),
+            shares: FlatMap::new(),
+            known_rate: (
+                Load::default(),
+                Demand::default(),
+                Demand::default().rate_q32(),
+            ),
+            event_ns: None,
+            full: Vec::new(),
+            freed: None,
         }
     }
 
@@ -228,23 +275,26 @@ impl Compute {
         let done_q32 = self.work_at(now_ns);
         if self
             .cohorts
-            .first_key_value()
+            .first()
             .is_none_or(|(&(end_q32, _), _)| end_q32 > done_q32)
         {
             return;
         }
         self.settle_work(now_ns);
-        while let Some(entry) = self.cohorts.first_entry() {
-            if entry.key().0 > done_q32 {
-                break;
-            }
-            let cohort = entry.remove();
+        let mut is_first = true;
+        while let Some((&(end_q32, _), _)) = self.cohorts.first()
+            && end_q32 <= done_q32
+            && let Some((_, cohort)) = self.cohorts.pop_first()
+        {
+            let next = self.cohorts.first();
+            let is_only = is_first && next.is_none_or(|(&(end_q32, _), _)| end_q32 > done_q32);
+            is_first = false;
             let id = cohort.run;
             let run = self.runs.get_mut(&id).expect("a run outlives its cohorts");
             run.running -= cohort.blocks;
             run.ended += cohort.blocks;
             let is_complete = run.is_complete();
-            self.free(cohort);
+            self.free(cohort, is_only);
             if is_complete && let Some(run) = self.runs.remove(&id) {
                 self.load.remove_kernel(run.demand);
                 complete.push(run);
@@ -255,15 +305,20 @@ impl Compute {
 
     /// Starts as many waiting blocks as fit.
     pub(crate) fn dispatch(&mut self, now_ns: u64) {
+        let freed = self.freed.take();
         if self.paused || self.ready.is_empty() {
+            self.release(freed);
             return;
         }
+        let mut next_wave = self.keep_for_next_wave(freed);
         self.settle_work(now_ns);
-        let mut full = Vec::new();
-        for &(rank, id) in &self.ready {
+        let mut full = std::mem::take(&mut self.full);
+        for &(rank, id) in self.ready.iter() {
             let run = self.runs.get_mut(&id).expect("a ready kernel is a run");
             let placed = match &run.footprint {
-                Some(footprint) => self.sms.try_place(footprint, run.pending),
+                Some(footprint) => next_wave
+                    .take()
+                    .or_else(|| self.sms.try_place(footprint, run.pending)),
                 None => Some((1, Placement::new())),
             };
             if let Some((blocks, placement)) = placed {
@@ -272,7 +327,7 @@ impl Compute {
                 run.started_ns.get_or_insert(now_ns);
                 let demand = run.demand.share(blocks, run.resident);
                 self.load.demand = self.load.demand.plus(demand);
-                let share = self.shares.entry(run.context).or_default();
+                let share = self.shares.get_or_insert_with(run.context, Share::default);
                 share.cohorts += 1;
                 share.bandwidth_q32 += demand.bandwidth_q32;
                 let key = (self.work_q32 + run.block_work_q32, self.cohort_next);
@@ -293,14 +348,37 @@ impl Compute {
                 break;
             }
         }
-        for key in full {
+        for key in full.drain(..) {
             self.ready.remove(&key);
         }
+        self.full = full;
         self.set_rate();
+    }
+
+    /// What a wave has left, for the next wave of the same kernel if that takes all of it. So it
+    /// does if the kernel is the first in order: of that one not a block fitted before, because
+    /// every dispatch places as many of the first's as fit.
+    fn keep_for_next_wave(&mut self, freed: Option<Freed>) -> Option<(u64, Placement)> {
+        let freed = freed?;
+        let first = self.ready.first().and_then(|(_, id)| self.runs.get(id));
+        let is_first = self.ready.first().is_some_and(|&(_, id)| id == freed.run);
+        if is_first && first.is_some_and(|run| run.pending >= freed.blocks) {
+            return Some((freed.blocks, freed.placement));
+        }
+        self.release(Some(freed));
+        None
+    }
+
+    fn release(&mut self, freed: Option<Freed>) {
+        if let Some(freed) = freed {
+            self.sms.release(&freed.footprint, freed.placement);
+        }
     }
 
     /// Another context gets the GPU: what runs keeps its progress and its place.
     pub(crate) fn pause(&mut self, now_ns: u64) {
+        let freed = self.freed.take();
+        self.release(freed);
         self.settle_work(now_ns);
         self.paused = true;
         self.set_rate();
@@ -331,7 +409,7 @@ impl Compute {
                 .collect();
             for key in keys {
                 let cohort = self.cohorts.remove(&key).expect("the key was just listed");
-                self.free(cohort);
+                self.free(cohort, false);
             }
             let run = self.runs.remove(&id).expect("the id was just listed");
             self.load.remove_kernel(run.demand);
@@ -343,16 +421,25 @@ impl Compute {
 
     /// When the next cohort ends, unless something changes before.
     pub(crate) fn next_event_ns(&self) -> Option<u64> {
-        let (&(end_q32, _), _) = self.cohorts.first_key_value()?;
+        self.event_ns
+    }
+
+    /// The same, worked out. It stays while rate and cohorts do, wherever the anchor is moved to.
+    fn find_event_ns(&self) -> Option<u64> {
+        let (&(end_q32, _), _) = self.cohorts.first()?;
         if self.paused {
             return None;
         }
         let left_q32 = end_q32.saturating_sub(self.work_q32);
-        let left_ns = left_q32.div_ceil(u128::from(self.rate_q32));
-        Some(
-            self.anchor_ns
-                .saturating_add(u64::try_from(left_ns).unwrap_or(u64::MAX)),
-        )
+        let left_ns = match u64::try_from(left_q32) {
+            // Most are: 4 s of work. A division of 64 bits is several times quicker.
+            Ok(left_q32) => left_q32.div_ceil(self.rate_q32),
+            Err(_) => {
+                let left_ns = left_q32.div_ceil(u128::from(self.rate_q32));
+                u64::try_from(left_ns).unwrap_or(u64::MAX)
+            }
+        };
+        Some(self.anchor_ns.saturating_add(left_ns))
     }
 
     /// Integrals up to now.
@@ -406,12 +493,12 @@ impl Compute {
         for run in self.runs.values() {
             load.add_kernel(run.demand);
         }
-        let mut running: BTreeMap<RunId, u64> = BTreeMap::new();
-        let mut shares: BTreeMap<ContextId, (u64, u64)> = BTreeMap::new();
+        let mut running: FlatMap<RunId, u64> = FlatMap::new();
+        let mut shares: FlatMap<ContextId, (u64, u64)> = FlatMap::new();
         for cohort in self.cohorts.values() {
-            *running.entry(cohort.run).or_default() += cohort.blocks;
+            *running.get_or_insert_with(cohort.run, || 0) += cohort.blocks;
             if let Some(run) = self.runs.get(&cohort.run) {
-                let share = shares.entry(run.context).or_default();
+                let share = shares.get_or_insert_with(run.context, Default::default);
                 share.0 += 1;
                 share.1 += cohort.demand.bandwidth_q32;
             }
@@ -438,21 +525,35 @@ impl Compute {
         load == self.load
             && rate_q32 == self.rate_q32
             && self.sms.is_valid(placements)
-            && running.keys().all(|id| self.runs.contains_key(id))
+            && running.iter().all(|(id, _)| self.runs.contains_key(id))
+            && self.event_ns == self.find_event_ns()
+            && self.freed.is_none()
             && self.ready.len() == self.runs.values().filter(|run| run.pending > 0).count()
             && runs_are_valid
             && shares_are_sums
     }
 
-    fn free(&mut self, cohort: Cohort) {
+    /// A cohort is no more. `is_only`: nothing else ends at this instant.
+    fn free(&mut self, cohort: Cohort, is_only: bool) {
         self.load.demand = self.load.demand.minus(cohort.demand);
-        let run = &self.runs[&cohort.run];
+        let run = self.runs.get(&cohort.run);
+        let run = run.expect("a run outlives its cohorts");
         let share = self.shares.get_mut(&run.context);
         let share = share.expect("a context that has cohorts has a share");
         share.cohorts -= 1;
         share.bandwidth_q32 -= cohort.demand.bandwidth_q32;
-        if let Some(footprint) = &run.footprint {
-            self.sms.release(footprint, cohort.placement);
+        let Some(footprint) = run.footprint else {
+            return;
+        };
+        if is_only && run.pending >= cohort.blocks {
+            self.freed = Some(Freed {
+                run: cohort.run,
+                blocks: cohort.blocks,
+                footprint,
+                placement: cohort.placement,
+            });
+        } else {
+            self.sms.release(&footprint, cohort.placement);
         }
     }
 
@@ -462,6 +563,9 @@ impl Compute {
 
     /// Moves the anchor. Called before anything that changes the rate, and only then.
     fn settle_work(&mut self, now_ns: u64) {
+        if now_ns == self.anchor_ns {
+            return;
+        }
         self.usage = self.usage(now_ns);
         let mut shares = std::mem::take(&mut self.shares);
         for share in shares.values_mut() {
@@ -476,8 +580,13 @@ impl Compute {
         self.rate_q32 = if self.paused {
             0
         } else {
-            self.load.rate_q32(&self.contention, self.copies)
+            if (self.load, self.copies) != (self.known_rate.0, self.known_rate.1) {
+                let rate_q32 = self.load.rate_q32(&self.contention, self.copies);
+                self.known_rate = (self.load, self.copies, rate_q32);
+            }
+            self.known_rate.2
         };
+        self.event_ns = self.find_event_ns();
     }
 }
 

@@ -126,7 +126,10 @@ impl Load {
     pub(crate) fn rate_q32(&self, law: &Contention, copies: Demand) -> u64 {
         let sum_q64 = square_q64(self.weight_q32);
         // 0 for one kernel, 1/2 for two equal ones that could each fill the device.
-        let mixed = (sum_q64 - self.squares_q64) as f64 / sum_q64.max(1 << 64) as f64;
+        let mixed = match sum_q64 - self.squares_q64 {
+            0 => 0.0,
+            cross_q64 => cross_q64 as f64 / sum_q64.max(1 << 64) as f64,
+        };
         law.rate_q32(self.demand.plus(copies), mixed)
     }
 }

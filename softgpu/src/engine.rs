@@ -6,10 +6,9 @@
 //! that is running. What is cut keeps its progress. Changing to another context than the last takes
 //! `context_switch_ns`, in which nothing runs.
 
-use std::collections::BTreeMap;
-
 use crate::compute::{Compute, ContextUsage, Run, RunId, Usage};
 use crate::contention::Demand;
+use crate::flat::FlatMap;
 use crate::gpu::{Config, Sharing};
 use crate::op::{ContextId, StreamId};
 use devices::Device;
@@ -27,7 +26,7 @@ pub(crate) enum Engine {
 #[derive(Clone, Debug)]
 pub(crate) struct Sliced {
     config: Config,
-    pools: BTreeMap<ContextId, Compute>,
+    pools: FlatMap<ContextId, Compute>,
     turn: Turn,
     /// Of copies over the bus.
     copies: Demand,
@@ -56,7 +55,7 @@ impl Engine {
             Sharing::Mps => Self::Shared(Box::new(Compute::new(device, config, false, 0))),
             Sharing::TimeSlice => Self::Sliced(Sliced {
                 config: *config,
-                pools: BTreeMap::new(),
+                pools: FlatMap::new(),
                 turn: Turn::Nobody { last: None },
                 copies: Demand::default(),
                 usage_gone: Usage::default(),
@@ -69,7 +68,7 @@ impl Engine {
             Self::Shared(pool) => pool.push(id, run),
             Self::Sliced(sliced) => {
                 let (config, copies) = (&sliced.config, sliced.copies);
-                let pool = sliced.pools.entry(run.context).or_insert_with(|| {
+                let pool = sliced.pools.get_or_insert_with(run.context, || {
                     let mut pool = Compute::new(device, config, true, now_ns);
                     pool.set_copies(now_ns, copies);
                     pool

@@ -19,15 +19,17 @@
 //! (time-slice mode), and blocks start. So a freed place goes to the best of all that wait at that
 //! instant, not to the first that looked.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use crate::compute::{Run, RunId};
+use crate::compute::{Prepared, Run, RunId};
 use crate::contention::{Contention, Demand};
 use crate::copy_engine::{BUS_GB_S, CopyEngine, CopyJob};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::flat::{FlatMap, FlatSet};
 use crate::kernel::KernelShape;
-use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
+use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 use crate::stream::{Head, Stream};
 use devices::Device;
 
@@ -144,16 +146,24 @@ pub struct Gpu {
     device: Device,
     config: Config,
     now_ns: u64,
-    contexts: BTreeMap<ContextId, Context>,
-    streams: BTreeMap<StreamId, Stream>,
+    contexts: FlatMap<ContextId, Context>,
+    streams: FlatMap<StreamId, Stream>,
     engine: Engine,
     to_device: CopyEngine,
     to_host: CopyEngine,
+    /// What one copy over the bus asks of the device's memory.
+    bus_demand: Demand,
+    /// By [`KernelId`]. Shared by copies of the GPU.
+    kernels: Arc<Vec<Prepared>>,
     /// Streams to look at before time goes on.
     stirred: VecDeque<StreamId>,
     /// Streams whose next kernel keeps its distance to the one before, by when it may start.
-    delayed: BTreeSet<(u64, StreamId)>,
+    delayed: FlatSet<(u64, StreamId)>,
     completions: Vec<Completion>,
+    /// Buffers of [`Self::settle`].
+    ended_runs: Vec<Run>,
+    /// See `ended_runs`.
+    ended: Vec<(StreamId, u64)>,
     context_next: u32,
     stream_next: u64,
     run_next: RunId,
@@ -171,16 +181,20 @@ impl Gpu {
     pub fn new(device: Device, config: Config) -> Self {
         Self {
             engine: Engine::new(&device, &config),
+            bus_demand: bus_demand(&device),
             device,
             config,
             now_ns: 0,
-            contexts: BTreeMap::new(),
-            streams: BTreeMap::new(),
+            contexts: FlatMap::new(),
+            streams: FlatMap::new(),
             to_device: CopyEngine::default(),
             to_host: CopyEngine::default(),
+            kernels: Arc::default(),
             stirred: VecDeque::new(),
-            delayed: BTreeSet::new(),
+            delayed: FlatSet::new(),
             completions: Vec::new(),
+            ended_runs: Vec::new(),
+            ended: Vec::new(),
             context_next: 1,
             stream_next: 1,
             run_next: 0,
@@ -234,8 +248,7 @@ impl Gpu {
         let usage = self.engine.usage(self.now_ns);
         let whole = |q32: u128| u64::try_from(q32 >> 32).unwrap_or(u64::MAX);
         let copying_ns = self.to_device.busy_ns(self.now_ns) + self.to_host.busy_ns(self.now_ns);
-        let copied_q32_ns =
-            u128::from(bus_demand(&self.device).bandwidth_q32) * u128::from(copying_ns);
+        let copied_q32_ns = u128::from(self.bus_demand.bandwidth_q32) * u128::from(copying_ns);
         Utilisation {
             busy_ns: usage.busy_ns,
             busy_sm_ns: usage.busy_sm_ns,
@@ -317,6 +330,19 @@ impl Gpu {
         Ok(())
     }
 
+    /// Works out once what the launches of a kernel take, for [`Op::Prepared`].
+    ///
+    /// # Errors
+    /// As [`KernelShape::check`].
+    pub fn prepare(&mut self, shape: &KernelShape) -> Result<KernelId, Error> {
+        shape.check(&self.device)?;
+        let id = u32::try_from(self.kernels.len())
+            .map_err(|_| Error::InvalidShape("four billion kernels were prepared"))?;
+        let kernel = Prepared::new(shape, &self.device);
+        Arc::make_mut(&mut self.kernels).push(kernel);
+        Ok(KernelId(id))
+    }
+
     /// Puts an operation on a stream at `now_ns` and returns its number in the stream.
     ///
     /// # Errors
@@ -327,6 +353,7 @@ impl Gpu {
         self.check(&op)?;
         let state = self.open_stream(stream)?;
         let is_kernel = op.kind() == OpKind::Kernel;
+        let is_idle = state.head == Head::Idle;
         state.queue.push_back(op);
         let (seq, context) = (state.submitted(), state.context);
         let context = self
@@ -335,7 +362,7 @@ impl Gpu {
             .expect("a stream's context exists");
         context.ops_in_flight += 1;
         context.kernels_in_flight += u64::from(is_kernel);
-        if self.streams[&stream].head == Head::Idle {
+        if is_idle {
             self.stirred.push_back(stream);
             self.settle();
         }
@@ -365,6 +392,30 @@ impl Gpu {
         completions.append(&mut self.completions);
     }
 
+    /// Goes to the next instant at which anything completes, but at most to `limit_ns`, and appends
+    /// what does. Returns that instant. What changes inside meanwhile is no stop, so this is faster
+    /// than one [`Gpu::advance`] for each [`Gpu::next_event_ns`].
+    pub fn advance_to_completion(
+        &mut self,
+        limit_ns: u64,
+        completions: &mut Vec<Completion>,
+    ) -> u64 {
+        while self.completions.is_empty() {
+            match self.next_change_ns() {
+                Some(event_ns) if event_ns <= limit_ns => {
+                    self.now_ns = event_ns;
+                    self.settle();
+                }
+                _ => {
+                    self.now_ns = self.now_ns.max(limit_ns);
+                    break;
+                }
+            }
+        }
+        completions.append(&mut self.completions);
+        self.now_ns
+    }
+
     /// When something happens next if nothing is submitted: a completion, or a change inside. Now,
     /// if completions wait to be fetched; `None` if nothing will ever happen.
     pub fn next_event_ns(&self) -> Option<u64> {
@@ -383,7 +434,8 @@ impl Gpu {
         let running = self.streams.iter().filter(|(_, s)| s.head == Head::Running);
         let heads_are_with_engines = running.map(|(&id, _)| id).eq(with_engines);
         let counts_are_sums = self.contexts.values().all(|context| {
-            let queues = || context.streams.iter().map(|id| &self.streams[id].queue);
+            let streams = || context.streams.iter().filter_map(|id| self.streams.get(id));
+            let queues = || streams().map(|stream| &stream.queue);
             let kernels = queues()
                 .flatten()
                 .filter(|op| op.kind() == OpKind::Kernel)
@@ -401,7 +453,7 @@ impl Gpu {
         });
         let delayed = self.streams.iter().filter(|(_, s)| s.head == Head::Delayed);
         let delayed: BTreeSet<_> = delayed.map(|(&id, s)| (s.ready_ns, id)).collect();
-        let delayed_are_listed = delayed == self.delayed;
+        let delayed_are_listed = delayed.iter().eq(self.delayed.iter());
         heads_are_with_engines
             && delayed_are_listed
             && counts_are_sums
@@ -416,6 +468,10 @@ impl Gpu {
     fn check(&self, op: &Op) -> Result<(), Error> {
         match op {
             Op::Kernel { shape, .. } => shape.check(&self.device),
+            Op::Prepared { kernel, .. } if kernel.0 as usize >= self.kernels.len() => {
+                Err(Error::InvalidShape("the kernel was not prepared"))
+            }
+            Op::Prepared { .. } => Ok(()),
             Op::Wait { stream, seq } => {
                 if stream.0 == 0 || stream.0 >= self.stream_next {
                     return Err(Error::UnknownStream(*stream));
@@ -471,14 +527,14 @@ impl Gpu {
 
     /// Lets everything happen that happens now; see the head of the file for the order.
     fn settle(&mut self) {
-        let mut runs = Vec::new();
+        let mut runs = std::mem::take(&mut self.ended_runs);
+        let mut ended = std::mem::take(&mut self.ended);
         loop {
             if let Some(stream) = self.stirred.pop_front() {
                 self.go_on(stream);
                 continue;
             }
             self.end_delays();
-            let mut ended = Vec::new();
             ended.extend(self.to_device.try_finish(self.now_ns));
             ended.extend(self.to_host.try_finish(self.now_ns));
             self.engine.retire(self.now_ns, &mut runs);
@@ -491,11 +547,13 @@ impl Gpu {
             if ended.is_empty() && self.stirred.is_empty() {
                 break;
             }
-            for (stream, started_ns) in ended {
+            for (stream, started_ns) in ended.drain(..) {
                 self.complete_head(stream, started_ns);
                 self.stirred.push_back(stream);
             }
         }
+        self.ended_runs = runs;
+        self.ended = ended;
         self.to_device.start_next(self.now_ns);
         self.to_host.start_next(self.now_ns);
         self.engine.set_copies(self.now_ns, self.copies_demand());
@@ -504,7 +562,7 @@ impl Gpu {
 
     /// What the copies that run ask of the device's memory.
     fn copies_demand(&self) -> Demand {
-        let one = bus_demand(&self.device);
+        let one = self.bus_demand;
         let of = |engine: &CopyEngine| {
             if engine.is_running() {
                 one
@@ -547,8 +605,17 @@ impl Gpu {
                 Op::Copy { bytes: 0, .. } | Op::Memset { bytes: 0 } => Head::Idle,
                 Op::Copy { direction, bytes } => self.copy(id, direction, bytes),
                 Op::Memset { bytes } => self.move_memory(id, bytes),
-                Op::Kernel { .. } if self.now_ns < stream.ready_ns => self.delay(id),
-                Op::Kernel { shape, priority } => self.launch(id, &shape, priority),
+                Op::Kernel { .. } | Op::Prepared { .. } if self.now_ns < stream.ready_ns => {
+                    self.delay(id)
+                }
+                Op::Kernel { shape, priority } => {
+                    let kernel = Prepared::new(&shape, &self.device);
+                    self.launch(id, &kernel, priority)
+                }
+                Op::Prepared { kernel, priority } => {
+                    let kernel = self.kernels[kernel.0 as usize];
+                    self.launch(id, &kernel, priority)
+                }
             };
             if head != Head::Idle {
                 self.stream_mut(id).head = head;
@@ -592,7 +659,7 @@ impl Gpu {
         self.start(Run::memory(context, stream, moved_bytes, &self.device))
     }
 
-    fn launch(&mut self, id: StreamId, shape: &KernelShape, priority: Option<i32>) -> Head {
+    fn launch(&mut self, id: StreamId, kernel: &Prepared, priority: Option<i32>) -> Head {
         let stream = self.stream_mut(id);
         let (context, priority) = (stream.context, priority.unwrap_or(stream.priority));
         let rank = if self.config.block_priority {
@@ -600,7 +667,7 @@ impl Gpu {
         } else {
             0
         };
-        self.start(Run::kernel(context, id, shape, rank, &self.device))
+        self.start(Run::kernel(context, id, kernel, rank))
     }
 
     /// The kernel at the head waits for its distance to the one before.

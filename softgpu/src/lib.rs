@@ -41,7 +41,7 @@ pub use crate::gpu::{
     Completion, Config, ContextUtilisation, Dispatch, Gpu, LAUNCH_GAP_NS, Sharing, Utilisation,
 };
 pub use crate::kernel::KernelShape;
-pub use crate::op::{ContextId, CopyDirection, Op, OpKind, StreamId};
+pub use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
 pub use devices::{ComputeCapability, Device};
 
@@ -68,6 +68,7 @@ mod contention;
 mod copy_engine;
 mod engine;
 mod error;
+mod flat;
 mod gpu;
 mod kernel;
 mod op;

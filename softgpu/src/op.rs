@@ -12,6 +12,10 @@ pub struct ContextId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
+/// A kernel that [`crate::Gpu::prepare`] has checked and worked out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelId(pub(crate) u32);
+
 /// One operation on a stream. A stream executes its operations one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -21,6 +25,13 @@ pub enum Op {
         shape: KernelShape,
         /// The launch attribute that overrides the stream's priority. As in CUDA, the lower number
         /// goes first.
+        priority: Option<i32>,
+    },
+    /// The launch of a prepared kernel: the same as [`Op::Kernel`] with its shape, and faster.
+    Prepared {
+        /// The kernel, of this GPU.
+        kernel: KernelId,
+        /// As in [`Op::Kernel`].
         priority: Option<i32>,
     },
     /// A copy. None bytes complete at once, in order.
@@ -52,7 +63,7 @@ impl Op {
     /// What is left of the operation when its arguments are dropped.
     pub fn kind(&self) -> OpKind {
         match self {
-            Self::Kernel { .. } => OpKind::Kernel,
+            Self::Kernel { .. } | Self::Prepared { .. } => OpKind::Kernel,
             Self::Copy { direction, .. } => OpKind::Copy(*direction),
             Self::Memset { .. } => OpKind::Memset,
             Self::Marker => OpKind::Marker,
@@ -76,7 +87,7 @@ pub enum CopyDirection {
 /// Which kind of operation completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
-    /// [`Op::Kernel`].
+    /// [`Op::Kernel`] and [`Op::Prepared`].
     Kernel,
     /// [`Op::Copy`].
     Copy(CopyDirection),

@@ -50,6 +50,8 @@ enum Caller {
     Impatient,
     /// Advances only at the end.
     Absent,
+    /// Advances from completion to completion, and has each kernel prepared.
+    Prepared,
 }
 
 fn run(config: Config, script: &[Step], caller: Caller) -> Outcome {
@@ -74,7 +76,7 @@ fn run(config: Config, script: &[Step], caller: Caller) -> Outcome {
     for step in script {
         pass_time(&mut gpu, now_ns, step, caller, &mut outcome);
         now_ns += step.after_ns;
-        make_call(&mut gpu, now_ns, &streams, &step.call, &mut outcome);
+        make_call(&mut gpu, now_ns, &streams, &step.call, caller, &mut outcome);
         assert!(gpu.is_valid(), "after {step:?}");
     }
     while let Some(event_ns) = gpu.next_event_ns() {
@@ -89,6 +91,13 @@ fn pass_time(gpu: &mut Gpu, from_ns: u64, step: &Step, caller: Caller, outcome: 
     let to_ns = from_ns + step.after_ns;
     match caller {
         Caller::Absent => {}
+        Caller::Prepared => {
+            let mut completions = Vec::new();
+            while gpu.advance_to_completion(to_ns, &mut completions) < to_ns {
+                assert!(gpu.is_valid(), "before {to_ns}");
+            }
+            outcome.completions.append(&mut completions);
+        }
         Caller::Attentive => {
             while let Some(event_ns) = gpu.next_event_ns().filter(|&event_ns| event_ns <= to_ns) {
                 outcome.completions.extend(gpu.advance(event_ns));
@@ -111,6 +120,7 @@ fn make_call(
     now_ns: u64,
     streams: &[(ContextId, StreamId)],
     call: &Call,
+    caller: Caller,
     outcome: &mut Outcome,
 ) {
     let (index, op) = match *call {
@@ -139,7 +149,16 @@ fn make_call(
         }
     };
     let (context, stream) = streams[index];
-    if let Ok(seq) = gpu.submit(now_ns, stream, op.clone()) {
+    let given = match &op {
+        Op::Kernel { shape, priority } if caller == Caller::Prepared => {
+            gpu.prepare(shape).map(|kernel| Op::Prepared {
+                kernel,
+                priority: *priority,
+            })
+        }
+        _ => Ok(op.clone()),
+    };
+    if let Ok(seq) = given.and_then(|given| gpu.submit(now_ns, stream, given)) {
         outcome
             .submitted
             .insert((context, stream, seq), (op, now_ns));
@@ -188,6 +207,7 @@ fn check(device: &Device, config: Config, outcome: &Outcome) {
                     .find(|c| (c.stream, c.seq) == (*stream, *seq));
                 assert!(awaited.is_none_or(|awaited| awaited.at_ns <= end.at_ns));
             }
+            Op::Prepared { .. } => unreachable!("what is kept is what was meant"),
             Op::Copy { .. } | Op::Memset { .. } | Op::Marker | Op::Hold => {}
         }
     }
@@ -350,5 +370,6 @@ proptest! {
         prop_assert_eq!(&attentive, &run(config, &script, Caller::Attentive));
         prop_assert_eq!(&attentive, &run(config, &script, Caller::Impatient));
         prop_assert_eq!(&attentive, &run(config, &script, Caller::Absent));
+        prop_assert_eq!(&attentive, &run(config, &script, Caller::Prepared));
     }
 }
