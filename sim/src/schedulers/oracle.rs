@@ -146,7 +146,7 @@ impl Oracle {
         }
         Ok(Self {
             host: experiment.host,
-            device_gap_ns: 0,
+            device_gap_ns: experiment.gpu.launch_gap_ns,
             clients,
             hp,
             last: be.len().saturating_sub(1),
@@ -205,10 +205,7 @@ impl Oracle {
             &self.under_way,
             candidate,
         );
-        let Some(after_ns) = ahead.lag_ns() else {
-            return false;
-        };
-        let price = match hp.thread.in_request {
+        let price_ns = match hp.thread.in_request {
             true => {
                 let left_ns = hp.plan.left_ns(hp.thread.done).max(1);
                 let spare_ns = hp.late_ns_max().saturating_sub(before_ns);
@@ -216,9 +213,9 @@ impl Oracle {
             }
             false => PRICE_IDLE * work_ns.min(next_ns.saturating_sub(now_ns)) as f64,
         };
-        if after_ns.saturating_sub(before_ns) as f64 > price {
+        let Some(after_ns) = ahead.lag_ns(before_ns.saturating_add(price_ns as u64)) else {
             return false;
-        }
+        };
         let lag_ns = match hp.thread.in_request {
             true => &mut hp.lag_ns,
             false => &mut hp.next_lag_ns,

@@ -41,7 +41,7 @@ enum Step {
     On,
     /// From here on the lag cannot grow.
     Over,
-    /// A request ends later than it may.
+    /// A request ends later than it may, or the lag is more than is asked about.
     Broken,
 }
 
@@ -83,13 +83,13 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// The greatest lag of the high-priority job, ns; `None` if a request of it would end later than it
-    /// may.
-    pub(super) fn lag_ns(mut self) -> Option<u64> {
+    /// The greatest lag of the high-priority job, ns; `None` if that is above `lag_ns_max`, or a request
+    /// of it would end later than it may.
+    pub(super) fn lag_ns(mut self, lag_ns_max: u64) -> Option<u64> {
         let mut completions = Vec::new();
         loop {
             let now_ns = self.next_ns()?;
-            match self.step(now_ns, &mut completions) {
+            match self.step(now_ns, lag_ns_max, &mut completions) {
                 Step::On => {}
                 Step::Over => return Some(self.lag_ns),
                 Step::Broken => return None,
@@ -117,7 +117,7 @@ impl<'a> Ahead<'a> {
     }
 
     /// What happens at one instant, in the order of the world: device, deliveries, thread.
-    fn step(&mut self, now_ns: u64, completions: &mut Vec<Completion>) -> Step {
+    fn step(&mut self, now_ns: u64, lag_ns_max: u64, completions: &mut Vec<Completion>) -> Step {
         self.gpu.advance_into(now_ns, completions);
         let mut hp_completed = false;
         for completion in completions.drain(..) {
@@ -131,7 +131,7 @@ impl<'a> Ahead<'a> {
             self.thread.handle_done(now_ns, step + 1, steps, self.host);
             let (request, began_ns) = (self.thread.request, self.thread.began_ns);
             let lag_ns = self.plan.lag_ns(request, began_ns, step, now_ns);
-            if lag_ns > self.plan.late_ns_max(request) {
+            if lag_ns > self.plan.late_ns_max(request).min(lag_ns_max) {
                 return Step::Broken;
             }
             self.lag_ns = self.lag_ns.max(lag_ns);
