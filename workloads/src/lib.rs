@@ -36,7 +36,7 @@ use profiler::{Trace, TraceKernel};
 use softgpu::Device;
 
 use crate::network::{Mode, Network};
-use crate::work::Kernel;
+use crate::work::{Algorithm, Kernel, Matrix, Work};
 
 /// The number format in which a workload computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +170,30 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
+}
+
+/// The launch of a library's product of matrices, `batch` times an m x k with a k x n matrix.
+#[must_use]
+pub fn product(
+    name: &str,
+    batch: f64,
+    [m, n, k]: [f64; 3],
+    device: &Device,
+    precision: Precision,
+) -> TraceKernel {
+    let matrix = Matrix {
+        algorithm: Algorithm::Product,
+        batch,
+        m,
+        n,
+        k,
+        numbers: batch * (m * k + k * n + m * n),
+    };
+    let kernel = Kernel {
+        name: name.to_owned(),
+        work: Work::Matrix(matrix),
+    };
+    roofline::trace_kernel(&kernel, device, precision)
 }
 
 /// The launches in order; equal kernels are one.

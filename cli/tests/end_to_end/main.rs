@@ -57,6 +57,8 @@ mod resolution;
 #[cfg(test)]
 mod run;
 #[cfg(test)]
+mod runtime;
+#[cfg(test)]
 mod same;
 #[cfg(test)]
 mod shim;

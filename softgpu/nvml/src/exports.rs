@@ -320,7 +320,9 @@ not_supported! {
     nvmlDeviceGetInforomImageVersion nvmlDeviceGetInforomVersion nvmlDeviceGetJpgUtilization
     nvmlDeviceGetMaxPcieLinkGeneration nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMemoryBusWidth
     nvmlDeviceGetMemoryErrorCounter nvmlDeviceGetMinMaxFanSpeed nvmlDeviceGetNumFans
-    nvmlDeviceGetNvLinkState nvmlDeviceGetOfaUtilization nvmlDeviceGetPcieReplayCounter
+    nvmlDeviceGetGpuFabricInfoV nvmlDeviceGetNvLinkRemoteDeviceType
+    nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetNvLinkState nvmlDeviceGetP2PStatus
+    nvmlDeviceGetOfaUtilization nvmlDeviceGetPcieReplayCounter
     nvmlDeviceGetPcieSpeed nvmlDeviceGetPcieThroughput nvmlDeviceGetPowerManagementLimitConstraints
     nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerSource nvmlDeviceGetPowerUsage
     nvmlDeviceGetRemappedRows nvmlDeviceGetRetiredPages nvmlDeviceGetSerial

@@ -2,8 +2,16 @@
 //!
 //! The best entry for a device is the cubin of its own major version with the highest minor version that it has, else
 //! the newest PTX that is not newer than the device, as the programming guide says of the driver.
+//!
+//! Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), which are read; LZ4, which older ones write, is
+//! not.
 
-use super::{Code, CodeError, cubin, ptx, runnable, u16_at, u32_at, u64_at};
+use std::borrow::Cow;
+use std::io::Read;
+
+use ruzstd::decoding::StreamingDecoder;
+
+use super::{CODE_BYTES_MAX, Code, CodeError, cubin, ptx, runnable, u16_at, u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8] = b"\x50\xed\x55\xba";
 pub(super) const WRAPPER_MAGIC: &[u8] = b"\xb1\x43\x62\x46";
@@ -15,15 +23,39 @@ const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 64;
 const KIND_PTX: u16 = 1;
 const KIND_CUBIN: u16 = 2;
-/// In an entry's flags: LZ4, and from CUDA 12.4 on another one (zstd).
-const FLAGS_COMPRESSED: u64 = 0x2000 | 0x8000;
+/// In an entry's flags: LZ4, and from CUDA 12.4 on zstd.
+const FLAG_LZ4: u64 = 0x2000;
+const FLAG_ZSTD: u64 = 0x8000;
 
 /// An entry of a kind that is read.
 struct Entry<'a> {
     kind: u16,
     capability: u32,
-    is_compressed: bool,
+    flags: u64,
     content: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// What it holds, as the compiler made it.
+    fn plain(&self) -> Result<Cow<'a, [u8]>, CodeError> {
+        if self.flags & FLAG_LZ4 != 0 {
+            return Err(CodeError::Compressed);
+        }
+        if self.flags & FLAG_ZSTD == 0 {
+            return Ok(Cow::Borrowed(self.content));
+        }
+        let broken = CodeError::Malformed("a compressed entry is broken");
+        let decoder = StreamingDecoder::new(self.content).map_err(|_| broken.clone())?;
+        let mut plain = Vec::new();
+        // One byte more than any image has, so that a frame without end is not taken for one.
+        let read = decoder
+            .take(CODE_BYTES_MAX as u64 + 1)
+            .read_to_end(&mut plain);
+        match read {
+            Ok(bytes) if bytes <= CODE_BYTES_MAX => Ok(Cow::Owned(plain)),
+            _ => Err(broken),
+        }
+    }
 }
 
 pub(super) fn bytes(seen: &[u8]) -> Result<usize, CodeError> {
@@ -49,13 +81,11 @@ pub(super) fn parse(bytes: &[u8], capability: u32) -> Result<Code, CodeError> {
         .iter()
         .max_by_key(|entry| (entry.kind, entry.capability))
         .ok_or(CodeError::NoCode(capability))?;
-    if best.is_compressed {
-        return Err(CodeError::Compressed);
-    }
+    let content = best.plain()?;
     let code = match best.kind {
-        KIND_CUBIN => cubin::parse(best.content)?,
+        KIND_CUBIN => cubin::parse(&content)?,
         _ => {
-            let text = best.content.split(|&byte| byte == 0).next();
+            let text = content.split(|&byte| byte == 0).next();
             let text = text.and_then(|text| std::str::from_utf8(text).ok());
             ptx::parse(text.ok_or(CodeError::Ptx("not a text"))?)?
         }
@@ -80,7 +110,7 @@ fn entries(bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
             entries.push(Entry {
                 kind,
                 capability: u32_at(rest, 28)?,
-                is_compressed: u64_at(rest, 40)? & FLAGS_COMPRESSED != 0,
+                flags: u64_at(rest, 40)?,
                 content,
             });
         }

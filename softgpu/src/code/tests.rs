@@ -72,8 +72,43 @@ fn a_fat_binary_gives_the_cubin_for_its_device_and_ptx_for_others() {
     }
 }
 
+/// A fat binary with these flags in the header of its one entry, a cubin for sm_90.
+fn fat_binary_of(flags: u64, content: &[u8]) -> Vec<u8> {
+    let mut header = TWO[16..16 + 64].to_vec();
+    header[..2].copy_from_slice(&2u16.to_le_bytes());
+    header[4..8].copy_from_slice(&64u32.to_le_bytes());
+    header[8..16].copy_from_slice(&(content.len() as u64).to_le_bytes());
+    header[28..32].copy_from_slice(&90u32.to_le_bytes());
+    header[40..48].copy_from_slice(&flags.to_le_bytes());
+    let mut bytes = TWO[..16].to_vec();
+    bytes[8..16].copy_from_slice(&((header.len() + content.len()) as u64).to_le_bytes());
+    bytes.extend(header);
+    bytes.extend(content);
+    bytes
+}
+
 #[test]
-fn a_compressed_entry_is_named_as_such() {
+fn a_cubin_that_is_compressed_with_zstd_has_the_kernels_of_the_plain_one() {
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+    let compressed = compress_to_vec(SM_90, CompressionLevel::Fastest);
+    assert!(compressed.len() < SM_90.len());
+    let plain = parse(Kind::Fatbin, &fat_binary_of(0x11, SM_90), 90).unwrap();
+    let code = parse(Kind::Fatbin, &fat_binary_of(0x8011, &compressed), 90);
+    assert_eq!(code, Ok(plain));
+    // Padding may follow the frame.
+    let padded = [&compressed[..], &[0; 7]].concat();
+    assert!(parse(Kind::Fatbin, &fat_binary_of(0x8011, &padded), 90).is_ok());
+    // A frame that ends too early, or none, is refused.
+    for broken in [&compressed[..compressed.len() / 2], &SM_90[..64], &[]] {
+        assert!(matches!(
+            parse(Kind::Fatbin, &fat_binary_of(0x8011, broken), 90),
+            Err(CodeError::Malformed(_))
+        ));
+    }
+}
+
+#[test]
+fn an_entry_compressed_with_lz4_is_named_as_such() {
     let mut bytes = TWO.to_vec();
     bytes[16 + 40 + 1] |= 0x20;
     assert_eq!(parse(Kind::Fatbin, &bytes, 90), Err(CodeError::Compressed));

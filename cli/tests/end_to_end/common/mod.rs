@@ -12,7 +12,8 @@ use protocol::clock::Clock;
 
 pub(crate) use gpu::{Daemon, Gpu, Job, Machine, clean_command};
 pub(crate) use parts::{
-    Program, builtin_profile, cargo_folder, driver_folder, library, pillion, workspace,
+    Program, builtin_profile, cargo_folder, driver_folder, library, pillion, runtime_libraries,
+    workspace,
 };
 pub(crate) use process::{Ended, Process, collect};
 

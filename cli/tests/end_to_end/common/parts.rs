@@ -16,6 +16,8 @@ pub(crate) enum Program {
     RunPath(&'static str),
     /// Finds the driver at run time.
     Unlinked(&'static str),
+    /// Linked with the stand-in for the CUDA runtime.
+    Runtime(&'static str),
     /// A shared library, to be preloaded.
     Library(&'static str),
 }
@@ -70,6 +72,25 @@ pub(crate) fn driver_folder() -> &'static Path {
     })
 }
 
+/// The stand-ins for the CUDA runtime, cuBLAS and cuBLASLt, under the names that programs look for.
+pub(crate) fn runtime_libraries() -> [PathBuf; 3] {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let names = [
+        ("libcudart.so.13", "libcudart.so"),
+        ("libcublas.so.13", "libcublas.so"),
+        ("libcublasLt.so.13", "libcublas_lt.so"),
+    ];
+    let folder = FOLDER.get_or_init(|| {
+        let folder = scratch().join("runtime");
+        fs::create_dir_all(&folder).unwrap();
+        for (name, built) in names {
+            symlink(cargo_folder().join(built), folder.join(name)).unwrap();
+        }
+        folder
+    });
+    names.map(|(name, _)| folder.join(name))
+}
+
 /// A folder of this test run's own, beside cargo's. Those of runs that have ended are removed.
 fn scratch() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -119,13 +140,17 @@ impl Program {
     }
 
     fn compile(self) -> PathBuf {
-        let (Self::Linked(name) | Self::RunPath(name) | Self::Unlinked(name) | Self::Library(name)) =
-            self;
+        let (Self::Linked(name)
+        | Self::RunPath(name)
+        | Self::Unlinked(name)
+        | Self::Runtime(name)
+        | Self::Library(name)) = self;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let out = scratch().join(match self {
             Self::Linked(name) => format!("{name}-linked"),
             Self::RunPath(name) => format!("{name}-rpath"),
             Self::Unlinked(name) => name.to_owned(),
+            Self::Runtime(name) => format!("{name}-linked-with-runtime"),
             Self::Library(name) => format!("lib{name}.so"),
         });
         let mut cc = Command::new("cc");
@@ -142,6 +167,12 @@ impl Program {
                 }
             }
             Self::Unlinked(_) => {}
+            Self::Runtime(_) => {
+                let [runtime, ..] = runtime_libraries();
+                let folder = runtime.parent().expect("a file lies in a folder");
+                cc.arg(&runtime);
+                cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+            }
             Self::Library(_) => {
                 cc.args(["-shared", "-fPIC"]);
             }

@@ -1,0 +1,175 @@
+//! Descriptions of matrices and of what is to be done with them: numbers that are looked up, never addresses that are
+//! followed.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::sync::LazyLock;
+
+use blas::raw::Bytes;
+use blas::{Number, Product, Status};
+use parking_lot::Mutex;
+
+/// `cublasLtMatmulDesc_t`, `cublasLtMatrixLayout_t`, `cublasLtMatmulPreference_t`.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Handle(usize);
+
+/// `cublasLtMatrixLayout_t`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// `cudaDataType`.
+    pub(crate) data_type: c_uint,
+    pub(crate) rows: u64,
+    pub(crate) columns: u64,
+    pub(crate) batch: i32,
+}
+
+/// `cublasLtMatmulDesc_t`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    /// `cublasComputeType_t`.
+    pub(crate) compute: c_uint,
+    pub(crate) transposed: [bool; 2],
+}
+
+/// What a handle stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Descriptor {
+    /// A matrix.
+    Layout(Layout),
+    /// A product.
+    Operation(Operation),
+    /// What the program wants of an algorithm; there is only one.
+    Preference,
+}
+
+/// Attributes of `cublasLtMatrixLayoutAttribute_t` that say how much there is to do.
+const LAYOUT_TYPE: c_uint = 0;
+const LAYOUT_ROWS: c_uint = 2;
+const LAYOUT_COLUMNS: c_uint = 3;
+const LAYOUT_BATCH_COUNT: c_uint = 5;
+/// The last one of CUDA 13.2.
+const LAYOUT_LAST: c_uint = 8;
+
+/// The same of `cublasLtMatmulDescAttributes_t`.
+const OPERATION_COMPUTE: c_uint = 0;
+const OPERATION_TRANSA: c_uint = 3;
+const OPERATION_TRANSB: c_uint = 4;
+const OPERATION_LAST: c_uint = 40;
+
+/// Handles are this far apart, so that they look like the addresses that they are elsewhere.
+const STEP: usize = 256;
+
+#[derive(Debug, Default)]
+struct Descriptors {
+    known: HashMap<Handle, Descriptor>,
+    last: usize,
+}
+
+static DESCRIPTORS: LazyLock<Mutex<Descriptors>> = LazyLock::new(Mutex::default);
+
+impl Handle {
+    pub(crate) fn create(descriptor: Descriptor) -> Self {
+        let mut descriptors = DESCRIPTORS.lock();
+        descriptors.last += STEP;
+        let handle = Self(descriptors.last);
+        descriptors.known.insert(handle, descriptor);
+        handle
+    }
+
+    pub(crate) fn destroy(self) -> Result<(), Status> {
+        let removed = DESCRIPTORS.lock().known.remove(&self);
+        removed.map(drop).ok_or(Status::INVALID_VALUE)
+    }
+
+    fn get(self) -> Result<Descriptor, Status> {
+        let known = DESCRIPTORS.lock().known.get(&self).copied();
+        known.ok_or(Status::INVALID_VALUE)
+    }
+
+    fn layout(self) -> Result<Layout, Status> {
+        match self.get()? {
+            Descriptor::Layout(layout) => Ok(layout),
+            _ => Err(Status::INVALID_VALUE),
+        }
+    }
+
+    fn operation(self) -> Result<Operation, Status> {
+        match self.get()? {
+            Descriptor::Operation(operation) => Ok(operation),
+            _ => Err(Status::INVALID_VALUE),
+        }
+    }
+
+    /// Sets an attribute. Those that do not say how much there is to do are taken and forgotten.
+    pub(crate) fn set(self, attribute: c_uint, bytes: &Bytes, length: usize) -> Result<(), Status> {
+        let mut descriptors = DESCRIPTORS.lock();
+        let known = descriptors.known.get_mut(&self);
+        match known.ok_or(Status::INVALID_VALUE)? {
+            Descriptor::Layout(layout) => layout.set(attribute, bytes, length),
+            Descriptor::Operation(operation) => operation.set(attribute, bytes, length),
+            Descriptor::Preference => Ok(()),
+        }
+    }
+}
+
+impl Layout {
+    fn set(&mut self, attribute: c_uint, bytes: &Bytes, length: usize) -> Result<(), Status> {
+        match attribute {
+            LAYOUT_TYPE => self.data_type = c_uint::from_ne_bytes(bytes.get(length)?),
+            LAYOUT_ROWS => self.rows = u64::from_ne_bytes(bytes.get(length)?),
+            LAYOUT_COLUMNS => self.columns = u64::from_ne_bytes(bytes.get(length)?),
+            LAYOUT_BATCH_COUNT => self.batch = i32::from_ne_bytes(bytes.get(length)?),
+            other if other <= LAYOUT_LAST => {}
+            _ => return Err(Status::INVALID_VALUE),
+        }
+        Ok(())
+    }
+}
+
+impl Operation {
+    fn set(&mut self, attribute: c_uint, bytes: &Bytes, length: usize) -> Result<(), Status> {
+        let is_transposed = || Ok(c_uint::from_ne_bytes(bytes.get(length)?) != 0);
+        match attribute {
+            OPERATION_COMPUTE => self.compute = c_uint::from_ne_bytes(bytes.get(length)?),
+            OPERATION_TRANSA => self.transposed[0] = is_transposed()?,
+            OPERATION_TRANSB => self.transposed[1] = is_transposed()?,
+            other if other <= OPERATION_LAST => {}
+            _ => return Err(Status::INVALID_VALUE),
+        }
+        Ok(())
+    }
+}
+
+/// What a call of `cublasLtMatmul` is to compute.
+pub(crate) fn product(operation: Handle, a: Handle, d: Handle) -> Result<Product, Status> {
+    let (operation, a, d) = (operation.operation()?, a.layout()?, d.layout()?);
+    Ok(Product {
+        operator: "matmul",
+        m: d.rows,
+        n: d.columns,
+        k: if operation.transposed[0] {
+            a.rows
+        } else {
+            a.columns
+        },
+        batch: u64::try_from(d.batch).map_err(|_| Status::INVALID_VALUE)?,
+        number: number(a.data_type, operation.compute)?,
+        transposed: operation.transposed,
+    })
+}
+
+/// What a product of a `cudaDataType` is made of under a `cublasComputeType_t`.
+fn number(data_type: c_uint, compute: c_uint) -> Result<Number, Status> {
+    match (data_type, compute) {
+        // CUDA_R_32F with CUBLAS_COMPUTE_32F_FAST_16F, _FAST_16BF, _FAST_TF32.
+        (0, 74 | 75 | 77) => Ok(Number::Tf32),
+        (0, _) => Ok(Number::F32),
+        (1, _) => Ok(Number::F64),
+        (2, _) => Ok(Number::F16),
+        (4, _) => Ok(Number::C32),
+        (5, _) => Ok(Number::C64),
+        (14, _) => Ok(Number::Bf16),
+        _ => Err(Status::NOT_SUPPORTED),
+    }
+}

@@ -1,0 +1,107 @@
+//! The C functions of `cublasLt.h` that the stand-in has.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use abi::types::CUstream;
+use blas::raw::{Bytes, Out};
+use blas::{Status, enter, launch};
+
+use crate::descriptors::{Descriptor, Handle, Layout, Operation, product};
+
+/// What `cublasLtGetVersion` answers: cuBLAS of CUDA 13.2, whose headers this is written from.
+const VERSION: usize = 130_300;
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeuristicResult {
+    algorithm: [u64; 8],
+    workspace_bytes: usize,
+    state: Status,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+const _: () = assert!(size_of::<HeuristicResult>() == 96);
+
+/// Defines exported functions.
+macro_rules! exports {
+    ($($name:ident($($arg:ident: $type:ty),* $(,)?) $body:expr;)*) => {
+        $(
+            #[allow(clippy::too_many_arguments, reason = "the prototype is cuBLASLt's")]
+            // SAFETY: nothing else in a process that loads cuBLASLt has this name; that is what loading it means.
+            #[unsafe(no_mangle)]
+            pub(crate) extern "C" fn $name($($arg: $type),*) -> Status {
+                enter(move || $body)
+            }
+        )*
+    };
+}
+
+/// `cublasLtGetVersion`.
+// SAFETY: as of the others.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn cublasLtGetVersion() -> usize {
+    VERSION
+}
+
+exports! {
+    cublasLtMatmulDescCreate(descriptor: Out<Handle>, compute: c_uint, _scale_type: c_uint) {
+        let operation = Operation { compute, transposed: [false; 2] };
+        descriptor.set(Handle::create(Descriptor::Operation(operation)))
+    };
+    cublasLtMatmulDescDestroy(descriptor: Handle) descriptor.destroy();
+    cublasLtMatmulDescSetAttribute(descriptor: Handle, attribute: c_uint, bytes: Bytes, length: usize)
+        descriptor.set(attribute, &bytes, length);
+
+    cublasLtMatrixLayoutCreate(layout: Out<Handle>, data_type: c_uint, rows: u64, columns: u64, _ld: i64) {
+        let new = Layout { data_type, rows, columns, batch: 1 };
+        layout.set(Handle::create(Descriptor::Layout(new)))
+    };
+    cublasLtMatrixLayoutDestroy(layout: Handle) layout.destroy();
+    cublasLtMatrixLayoutSetAttribute(layout: Handle, attribute: c_uint, bytes: Bytes, length: usize)
+        layout.set(attribute, &bytes, length);
+
+    cublasLtMatmulPreferenceCreate(preference: Out<Handle>)
+        preference.set(Handle::create(Descriptor::Preference));
+    cublasLtMatmulPreferenceDestroy(preference: Handle) preference.destroy();
+    cublasLtMatmulPreferenceSetAttribute(preference: Handle, attribute: c_uint, bytes: Bytes, length: usize)
+        preference.set(attribute, &bytes, length);
+
+    cublasLtMatmulAlgoGetHeuristic(
+        _light: *mut c_void, operation: Handle, a: Handle, _b: Handle, _c: Handle, d: Handle, _preference: Handle,
+        requested: c_int, results: Out<HeuristicResult>, count: Out<c_int>
+    ) {
+        // Says no to what the launch would say no to.
+        product(operation, a, d)?;
+        if requested < 1 {
+            return Err(Status::INVALID_VALUE);
+        }
+        results.set(HeuristicResult {
+            algorithm: [0; 8],
+            workspace_bytes: 0,
+            state: Status::SUCCESS,
+            waves: 1.0,
+            reserved: [0; 4],
+        })?;
+        count.set(1)
+    };
+
+    cublasLtMatmul(
+        _light: *mut c_void, operation: Handle, _alpha: *const c_void, _a: *const c_void, a_layout: Handle,
+        _b: *const c_void, _b_layout: Handle, _beta: *const c_void, _c: *const c_void, _c_layout: Handle,
+        _d: *mut c_void, d_layout: Handle, _algorithm: *const c_void, _workspace: *mut c_void,
+        _workspace_bytes: usize, stream: CUstream
+    ) launch(&product(operation, a_layout, d_layout)?, stream);
+}
+
+/// Functions that are there so that programs which import them can start. Whatever the caller passes stays where C
+/// passes it; the function takes nothing of it.
+macro_rules! refuse_each {
+    ($($name:ident)*) => { exports! { $($name() Err(Status::NOT_SUPPORTED);)* } };
+}
+
+refuse_each! {
+    cublasLtMatmulAlgoCheck cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoConfigSetAttribute
+    cublasLtMatmulAlgoInit
+}

@@ -1,0 +1,53 @@
+//! The one way into the library: the driver is there, the thread has its device, errors are kept, nothing escapes.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::device;
+use crate::driver::{self, Driver};
+use crate::error::Error;
+
+thread_local! {
+    /// What `cudaGetLastError` answers in this thread.
+    static LAST: Cell<Error> = const { Cell::new(Error::SUCCESS) };
+}
+
+/// Runs a call that works on the calling thread's current device.
+pub(crate) fn enter(call: impl FnOnce(&'static Driver) -> Result<(), Error>) -> Error {
+    enter_early(|| {
+        let driver = driver::initialised()?;
+        device::make_current(driver)?;
+        call(driver)
+    })
+}
+
+/// Runs a call that needs the driver and no device of the thread's.
+pub(crate) fn enter_without_device(
+    call: impl FnOnce(&'static Driver) -> Result<(), Error>,
+) -> Error {
+    enter_early(|| call(driver::initialised()?))
+}
+
+/// Runs a call that needs nothing.
+pub(crate) fn enter_early(call: impl FnOnce() -> Result<(), Error>) -> Error {
+    // A panic is a bug of ours; it must not unwind into C. What it leaves behind is behind locks that do not poison.
+    let answer = match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => return Error::SUCCESS,
+        Ok(Err(error)) => error,
+        Err(_) => Error::UNKNOWN,
+    };
+    // At the very end of a thread there is no longer a place for it.
+    let _ = LAST.try_with(|last| last.set(answer));
+    answer
+}
+
+/// The last error of the calling thread, which is thereby forgotten.
+pub(crate) fn take_last_error() -> Error {
+    LAST.try_with(|last| last.replace(Error::SUCCESS))
+        .unwrap_or(Error::SUCCESS)
+}
+
+/// The last error of the calling thread.
+pub(crate) fn last_error() -> Error {
+    LAST.try_with(Cell::get).unwrap_or(Error::SUCCESS)
+}

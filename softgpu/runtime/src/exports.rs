@@ -1,0 +1,48 @@
+//! The C functions of `cuda_runtime_api.h` and `crt/host_runtime.h` that the stand-in has.
+//!
+//! Each is a door (`crate::door`) around a few words. Arguments that are the driver's own are handed to it as they came.
+
+mod code;
+mod device;
+mod event;
+mod graph;
+mod launch;
+mod memory;
+mod register;
+mod stream;
+
+/// Defines exported functions. `|driver|` runs with the thread's device ready, `anywhere |driver|` once the driver is
+/// initialised, `early ||` always.
+macro_rules! exports {
+    () => {};
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) early || $body:expr; $($rest:tt)*) => {
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter_early(move || $body) }
+        $crate::exports::exports! { $($rest)* }
+    };
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) anywhere |$driver:pat_param| $body:expr; $($rest:tt)*) => {
+        $crate::exports::define! { $name($($arg: $type),*)
+            $crate::door::enter_without_device(move |$driver| $body)
+        }
+        $crate::exports::exports! { $($rest)* }
+    };
+    ($name:ident($($arg:ident: $type:ty),* $(,)?) |$driver:pat_param| $body:expr; $($rest:tt)*) => {
+        $crate::exports::define! { $name($($arg: $type),*) $crate::door::enter(move |$driver| $body) }
+        $crate::exports::exports! { $($rest)* }
+    };
+}
+
+macro_rules! define {
+    ($name:ident($($arg:ident: $type:ty),*) $body:expr) => {
+        $crate::exports::define! { $name($($arg: $type),*) -> $crate::error::Error { $body } }
+    };
+    ($name:ident($($arg:ident: $type:ty),*) -> $result:ty { $body:expr }) => {
+        #[allow(clippy::too_many_arguments, reason = "the prototype is the runtime's")]
+        // SAFETY: nothing else in a process that loads the runtime has this name; that is what loading it means.
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $type),*) -> $result {
+            $body
+        }
+    };
+}
+
+use {define, exports};

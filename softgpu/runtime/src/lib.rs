@@ -1,0 +1,38 @@
+//! A stand-in for NVIDIA's `libcudart.so.13`, for programs that are to run on the software GPU.
+//!
+//! NVIDIA's own runtime authenticates the driver through a table that it asks `cuGetExportTable` for, and runs on no
+//! other driver; the stand-in driver denies that table and always will. So programs that are built on the runtime, such
+//! as PyTorch's wheels, get this library in the runtime's place. It is written from the public headers
+//! (`cuda_runtime_api.h`, `driver_types.h`, `crt/host_runtime.h`) and their documentation, and calls nothing but the
+//! public driver API, which it finds as the real one does: it opens `libcuda.so.1` and asks `cuGetProcAddress` for the
+//! rest. So what is hooked there sees what a program does through the runtime.
+//!
+//! It has the functions that PyTorch 2.15 imports, and no others: a program that wants another one is told so by the
+//! dynamic linker. Of those, graph nodes that are added by hand, conditional nodes and unified function pointers answer
+//! cudaErrorNotSupported. It asks for a driver of CUDA 12.8 where the real one of this version wants one of CUDA 13.
+//!
+//! # How a call goes
+//!
+//! [`exports`] has the C functions. Each enters by the [`door`], which makes the calling thread's device ready, keeps
+//! the last error, and turns a panic into cudaErrorUnknown. Handles are the driver's. Kernels and variables that
+//! compilers register at start ([`registry`]) are looked up by the addresses of their host halves, and loaded when they
+//! are first used. The application's pointers go to the driver as they came; the few that are read or written here are
+//! in [`raw`].
+
+#[forbid(unsafe_code)]
+mod copies;
+#[forbid(unsafe_code)]
+mod device;
+#[forbid(unsafe_code)]
+mod door;
+mod driver;
+#[forbid(unsafe_code)]
+mod error;
+mod exports;
+#[forbid(unsafe_code)]
+mod launches;
+#[forbid(unsafe_code)]
+mod properties;
+mod raw;
+#[forbid(unsafe_code)]
+mod registry;

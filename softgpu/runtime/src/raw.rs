@@ -1,0 +1,60 @@
+//! The application's pointers, where the runtime itself reads or writes what they point to.
+//!
+//! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to what the prototype
+//! says for as long as the call lasts. Null is checked here, once.
+
+use crate::error::Error;
+
+/// Where a result goes.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct Out<T>(*mut T);
+
+/// Where an argument is.
+#[repr(transparent)]
+#[derive(Debug)]
+pub(crate) struct In<T>(*const T);
+
+impl<T> Out<T> {
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Stores a result.
+    pub(crate) fn set(&self, value: T) -> Result<(), Error> {
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: not null, so by the contract of the C interface a place for a `T` that the caller lends us.
+        unsafe { self.0.write_unaligned(value) };
+        Ok(())
+    }
+
+    /// The same place for the driver.
+    pub(crate) fn pointer(&self) -> *mut T {
+        self.0
+    }
+}
+
+impl<T: Copy> In<T> {
+    pub(crate) fn get(&self) -> Result<T, Error> {
+        if self.0.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: not null, so by the contract of the C interface a `T` that the caller does not change meanwhile.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+}
+
+/// Writes a C string of at most `room` bytes, NUL included, cut if need be.
+pub(crate) fn write_text(to: &Out<u8>, room: usize, text: &[u8]) -> Result<(), Error> {
+    if to.is_null() || room == 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    let text = &text[..text.len().min(room - 1)];
+    for (at, &byte) in text.iter().chain(&[0]).enumerate() {
+        // SAFETY: not null, so by the contract of the C interface a place for `room` bytes; `at` is below that.
+        unsafe { to.0.add(at).write(byte) };
+    }
+    Ok(())
+}

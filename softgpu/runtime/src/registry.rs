@@ -1,0 +1,198 @@
+//! What compilers register when a program starts: fat binaries, and the kernels and variables in them, by the addresses
+//! of their host halves. An image is loaded into the driver when the first of its kernels or variables is used.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{c_char, c_void};
+use std::sync::LazyLock;
+
+use abi::types::{CUdeviceptr, CUkernel, CUlibrary};
+use parking_lot::RwLock;
+
+use crate::driver::Driver;
+use crate::error::Error;
+
+/// The handle of a registered fat binary: a number, 0 for none.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Image(usize);
+
+/// An address as the program registered it; the runtime hands it on to the driver and compares it.
+type Address = usize;
+
+#[derive(Debug, Default)]
+struct Registry {
+    images: HashMap<Image, LoadedImage>,
+    kernels: HashMap<Address, Kernel>,
+    variables: HashMap<Address, Variable>,
+    /// Kernels that the program got as such, which it may pass where a host function is expected.
+    handed_out: HashSet<Address>,
+    last: usize,
+}
+
+#[derive(Debug)]
+struct LoadedImage {
+    /// The wrapper that the compiler left in the program.
+    wrapper: Address,
+    library: Option<Handle>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    image: Image,
+    /// The text of its name on the device.
+    name: Address,
+    handle: Option<Handle>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Variable {
+    image: Image,
+    name: Address,
+    bytes: usize,
+}
+
+/// A handle of the driver's as a number, which threads may share.
+#[derive(Clone, Copy, Debug)]
+struct Handle(usize);
+
+impl Handle {
+    fn of(pointer: *mut c_void) -> Self {
+        Self(pointer.expose_provenance())
+    }
+
+    fn pointer(self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
+
+/// A fat binary that a part of the program brings, by the address of its wrapper.
+pub(crate) fn register_image(wrapper: *mut c_void) -> Image {
+    let mut registry = REGISTRY.write();
+    registry.last += 1;
+    let image = Image(registry.last);
+    let wrapper = wrapper.expose_provenance();
+    let loaded = LoadedImage {
+        wrapper,
+        library: None,
+    };
+    registry.images.insert(image, loaded);
+    image
+}
+
+/// A part of the program is going, and its fat binary with it. What was registered of it can no longer be used; the
+/// driver, which may be gone by now, keeps what it has loaded until the process ends.
+pub(crate) fn forget_image(image: Image) {
+    // In a child of `fork` nobody may be there to give the lock back, and an ending process needs nothing forgotten.
+    if let Some(mut registry) = REGISTRY.try_write() {
+        registry.images.remove(&image);
+    }
+}
+
+/// A kernel of a fat binary.
+pub(crate) fn register_kernel(image: Image, host: *const c_void, name: *const c_char) {
+    let kernel = Kernel {
+        image,
+        name: name.expose_provenance(),
+        handle: None,
+    };
+    REGISTRY
+        .write()
+        .kernels
+        .insert(host.expose_provenance(), kernel);
+}
+
+/// A variable of a fat binary.
+pub(crate) fn register_variable(
+    image: Image,
+    host: *const c_void,
+    name: *const c_char,
+    bytes: usize,
+) {
+    let variable = Variable {
+        image,
+        name: name.expose_provenance(),
+        bytes,
+    };
+    REGISTRY
+        .write()
+        .variables
+        .insert(host.expose_provenance(), variable);
+}
+
+/// A kernel that the program got as such.
+pub(crate) fn note_kernel(kernel: CUkernel) {
+    let address = kernel.0.expose_provenance();
+    REGISTRY.write().handed_out.insert(address);
+}
+
+/// The kernel behind a host function, or behind a kernel that is passed in its place.
+pub(crate) fn kernel(driver: &Driver, host: *const c_void) -> Result<CUkernel, Error> {
+    let address = host.expose_provenance();
+    let known = {
+        let registry = REGISTRY.read();
+        if registry.handed_out.contains(&address) {
+            return Ok(kernel_of(Handle(address)));
+        }
+        registry.kernels.get(&address).copied()
+    };
+    let known = known.ok_or(Error::INVALID_DEVICE_FUNCTION)?;
+    if let Some(handle) = known.handle {
+        return Ok(kernel_of(handle));
+    }
+    let library = library(driver, known.image)?;
+    let mut kernel = CUkernel::NULL;
+    let name = std::ptr::with_exposed_provenance(known.name);
+    let asked = driver.cuLibraryGetKernel(&raw mut kernel, library, name);
+    asked.map_err(|_| Error::INVALID_DEVICE_FUNCTION)?;
+    if let Some(known) = REGISTRY.write().kernels.get_mut(&address) {
+        known.handle = Some(Handle::of(kernel.0));
+    }
+    Ok(kernel)
+}
+
+/// Where a variable lies in the current context, and how large it is.
+pub(crate) fn variable(
+    driver: &Driver,
+    host: *const c_void,
+) -> Result<(CUdeviceptr, usize), Error> {
+    let address = host.expose_provenance();
+    let known = REGISTRY.read().variables.get(&address).copied();
+    let known = known.ok_or(Error::INVALID_SYMBOL)?;
+    let library = library(driver, known.image)?;
+    let (mut place, mut bytes) = (CUdeviceptr(0), 0);
+    let name = std::ptr::with_exposed_provenance(known.name);
+    let asked = driver.cuLibraryGetGlobal(&raw mut place, &raw mut bytes, library, name);
+    asked.map_err(|_| Error::INVALID_SYMBOL)?;
+    Ok((place, bytes.min(known.bytes.max(1))))
+}
+
+/// The library of an image, loaded if need be.
+fn library(driver: &Driver, image: Image) -> Result<CUlibrary, Error> {
+    // Loading is done under the lock, so that of two threads only one does it.
+    let mut registry = REGISTRY.write();
+    let found = registry.images.get_mut(&image);
+    let found = found.ok_or(Error::INVALID_DEVICE_FUNCTION)?;
+    if let Some(library) = found.library {
+        return Ok(CUlibrary(library.pointer()));
+    }
+    let mut library = CUlibrary::NULL;
+    let none = std::ptr::null_mut();
+    driver.cuLibraryLoadData(
+        &raw mut library,
+        std::ptr::with_exposed_provenance(found.wrapper),
+        none,
+        std::ptr::null_mut(),
+        0,
+        none,
+        std::ptr::null_mut(),
+        0,
+    )?;
+    found.library = Some(Handle::of(library.0));
+    Ok(library)
+}
+
+fn kernel_of(handle: Handle) -> CUkernel {
+    CUkernel(handle.pointer())
+}
