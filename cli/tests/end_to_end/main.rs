@@ -71,6 +71,8 @@ mod symbols;
 #[cfg(test)]
 mod threads;
 #[cfg(test)]
+mod torch;
+#[cfg(test)]
 mod visibility;
 #[cfg(test)]
 mod work_ends;

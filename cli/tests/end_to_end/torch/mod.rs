@@ -1,0 +1,203 @@
+//! PyTorch's wheel from PyPI, unmodified, on the software GPU: alone and under `pillion run`, in both classes.
+//!
+//! NVIDIA's runtime, cuBLAS and cuBLASLt refuse other drivers than NVIDIA's, so the stand-ins for these are preloaded: the
+//! dynamic linker knows them by the wheel's names, and the wheel stays as it is. PyTorch's kernels compute nothing there,
+//! so these tests say nothing about results: what they compare is output, exit status, launches, bytes, graphs, errors.
+//!
+//! The wheel is large (3 GB to load down, 5.4 GB installed), so it is not asked of everybody: tests that find no python
+//! with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` say so and pass, unless `PILLION_REQUIRE_TORCH=1`.
+//! `PILLION_NO_TORCH=1` leaves them out.
+
+mod scenarios;
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use protocol::hello::JobClass;
+use serde_json::Value;
+
+use crate::common::{Daemon, Ended, Gpu, Job, runtime_libraries, workspace};
+
+/// The wheel has no code for the V100 of the other tests.
+const DEVICE: &str = "A100-SXM4-40GB";
+
+/// What must be the same whoever runs a program: counters of the device.
+const SAME: [&str; 8] = [
+    "launches",
+    "graph_launches",
+    "graph_kernels",
+    "copies",
+    "copied_h2d_bytes",
+    "copied_d2h_bytes",
+    "allocations",
+    "allocated_bytes",
+];
+
+/// A program of `tests/programs/torch`, and what is particular about it.
+#[derive(Clone, Copy, Debug)]
+struct Scenario {
+    program: &'static str,
+    /// `PYTORCH_CUDA_ALLOC_CONF`.
+    allocator: &'static str,
+    /// Whether it allocates the same each time: not where threads share PyTorch's cache.
+    allocates_the_same: bool,
+    /// Whether PyTorch's count of what it reserved is what it asked the driver for.
+    says_what_it_asked_for: bool,
+}
+
+impl Scenario {
+    const fn of(program: &'static str) -> Self {
+        Self {
+            program,
+            allocator: "",
+            allocates_the_same: true,
+            says_what_it_asked_for: true,
+        }
+    }
+
+    /// Runs it alone and in both classes, and compares.
+    fn expect_unchanged(self) {
+        let Some(python) = python() else {
+            return;
+        };
+        let stage = Stage::new(python);
+        let alone = stage.alone(self).start().finish_whenever();
+        let alone = alone.expect_success();
+        let counts_alone = stage.gpu.counts("alone");
+        assert_ne!(counts_alone["launches"], 0, "{counts_alone:#}");
+        for class in [JobClass::HighPriority, JobClass::BestEffort] {
+            let ended = stage.under_pillion(self, class).start().finish_whenever();
+            let name = class.name();
+            assert_eq!(ended.status, alone.status, "{name}: {ended:#?}");
+            assert_eq!(ended.output, alone.output, "{name}: {ended:#?}");
+            let counts = stage.gpu.counts(name);
+            for counter in SAME {
+                if self.allocates_the_same || !counter.starts_with("alloc") {
+                    assert_eq!(
+                        counts[counter], counts_alone[counter],
+                        "{counter}: {name} and alone: {counts:#}"
+                    );
+                }
+            }
+            self.expect_counted_the_same(&stage.totals(class), &counts, &ended);
+        }
+    }
+
+    /// PyTorch, Pillion and the device agree.
+    fn expect_counted_the_same(self, totals: &Value, counts: &Value, ended: &Ended) {
+        for counter in [
+            "launches",
+            "graph_launches",
+            "copied_h2d_bytes",
+            "copied_d2h_bytes",
+            "allocations",
+            "allocated_bytes",
+        ] {
+            assert_eq!(
+                totals[counter], counts[counter],
+                "{counter}: Pillion {totals:#}, device {counts:#}"
+            );
+        }
+        assert_eq!(totals["panics_caught"], 0, "{totals:#}");
+        assert_eq!(totals["bypasses"], 0, "{totals:#}");
+        if self.says_what_it_asked_for {
+            assert_eq!(
+                counts["allocated_bytes"],
+                ended.asked("reserved_bytes"),
+                "{ended:#?}"
+            );
+            // Expandable segments grow by further allocations and are not counted as segments.
+            if self.allocator.is_empty() {
+                assert_eq!(counts["allocations"], ended.asked("segments"), "{ended:#?}");
+            }
+        }
+    }
+}
+
+/// A GPU with a daemon, on which a scenario is run.
+struct Stage {
+    python: PathBuf,
+    gpu: Gpu,
+    daemon: Daemon,
+}
+
+impl Stage {
+    fn new(python: PathBuf) -> Self {
+        let gpu = Gpu::start_device(DEVICE, "mps");
+        let daemon = gpu.daemon("");
+        Self {
+            python,
+            gpu,
+            daemon,
+        }
+    }
+
+    fn alone(&self, scenario: Scenario) -> Job {
+        let job = self.gpu.job_of("alone", &self.python);
+        self.with_program(job, scenario)
+    }
+
+    fn under_pillion(&self, scenario: Scenario, class: JobClass) -> Job {
+        let arguments = ["--class", class.name(), "--require-daemon", "--"];
+        let job = self
+            .gpu
+            .pillion_run(class.name(), self.daemon.socket(), &arguments)
+            .arg(&self.python);
+        self.with_program(job, scenario)
+    }
+
+    fn with_program(&self, job: Job, scenario: Scenario) -> Job {
+        let job = job
+            // Nothing of a run may be left in the workspace or in anybody's home.
+            .arg("-B")
+            .arg(program(scenario.program))
+            .env("HOME", self.gpu.path(""))
+            .env("PYTHONWARNINGS", "ignore")
+            .env("LD_PRELOAD", preload());
+        match scenario.allocator {
+            "" => job,
+            allocator => job.env("PYTORCH_CUDA_ALLOC_CONF", allocator),
+        }
+    }
+
+    /// What Pillion counted of the job of a class, after it has ended.
+    fn totals(&self, class: JobClass) -> Value {
+        let status = self.daemon.status();
+        let jobs = status["jobs"].as_array().expect("a list of jobs");
+        let job = jobs.iter().find(|job| job["class"] == class.name());
+        let job = job.unwrap_or_else(|| panic!("no job of class {}: {status:#}", class.name()));
+        self.daemon.totals(job["job"].as_str().expect("its id"))
+    }
+}
+
+fn program(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/torch");
+    folder.join(format!("{name}.py"))
+}
+
+/// The stand-ins, as `LD_PRELOAD` takes them.
+fn preload() -> OsString {
+    env::join_paths(runtime_libraries()).expect("no colon in a path of cargo's")
+}
+
+/// A python that has PyTorch, or nothing and a line that says so.
+fn python() -> Option<PathBuf> {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
+    if is_set("PILLION_NO_TORCH") {
+        eprintln!("skipped: PILLION_NO_TORCH=1");
+        return None;
+    }
+    let named = env::var_os("PILLION_TORCH_PYTHON").map(PathBuf::from);
+    let python = named.unwrap_or_else(|| workspace().join(".venv-torch/bin/python"));
+    if python.exists() {
+        return Some(python);
+    }
+    assert!(
+        !is_set("PILLION_REQUIRE_TORCH"),
+        "PILLION_REQUIRE_TORCH=1 and no {}",
+        python.display()
+    );
+    eprintln!("skipped: no PyTorch at {}", python.display());
+    None
+}

@@ -1,0 +1,112 @@
+//! What people do with PyTorch, each as a program.
+
+use protocol::hello::JobClass;
+use rustix::process::Signal;
+
+use super::{Scenario, Stage, python};
+
+#[test]
+fn a_training_step_launches_allocates_and_ends_the_same() {
+    Scenario::of("train_mlp").expect_unchanged();
+}
+
+#[test]
+fn mixed_precision_launches_allocates_and_ends_the_same() {
+    Scenario::of("train_transformer").expect_unchanged();
+}
+
+#[test]
+fn convolutions_without_cudnn_launch_allocate_and_end_the_same() {
+    Scenario::of("train_convolutions").expect_unchanged();
+}
+
+#[test]
+fn inference_with_results_on_the_host_launches_copies_and_ends_the_same() {
+    Scenario::of("infer").expect_unchanged();
+}
+
+#[test]
+fn side_streams_events_and_pinned_copies_launch_and_end_the_same() {
+    Scenario::of("streams").expect_unchanged();
+}
+
+#[test]
+fn threads_with_backward_passes_launch_and_end_the_same() {
+    let scenario = Scenario {
+        allocates_the_same: false,
+        ..Scenario::of("threads")
+    };
+    scenario.expect_unchanged();
+}
+
+#[test]
+fn a_data_loader_with_forked_and_spawned_workers_launches_copies_and_ends_the_same() {
+    Scenario::of("loader").expect_unchanged();
+}
+
+#[test]
+fn a_captured_graph_is_replayed_as_often_and_ends_the_same() {
+    Scenario::of("graph").expect_unchanged();
+}
+
+#[test]
+fn expandable_segments_allocate_and_end_the_same() {
+    let scenario = Scenario {
+        allocator: "expandable_segments:True",
+        ..Scenario::of("train_mlp")
+    };
+    scenario.expect_unchanged();
+}
+
+#[test]
+fn the_asynchronous_allocator_allocates_and_ends_the_same() {
+    let scenario = Scenario {
+        allocator: "backend:cudaMallocAsync",
+        // The driver's pool has what PyTorch calls reserved; what PyTorch asks for are its tensors.
+        says_what_it_asked_for: false,
+        ..Scenario::of("train_mlp")
+    };
+    scenario.expect_unchanged();
+}
+
+#[test]
+fn processes_of_torch_multiprocessing_launch_and_end_the_same() {
+    let scenario = Scenario {
+        // Each says only its own.
+        says_what_it_asked_for: false,
+        ..Scenario::of("processes")
+    };
+    scenario.expect_unchanged();
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
+    Scenario::of("memory_full").expect_unchanged();
+}
+
+#[test]
+fn ctrl_c_ends_it_the_same() {
+    let Some(python) = python() else {
+        return;
+    };
+    let stage = Stage::new(python);
+    let scenario = Scenario::of("interrupted");
+    let jobs = [
+        stage.alone(scenario),
+        stage.under_pillion(scenario, JobClass::HighPriority),
+        stage.under_pillion(scenario, JobClass::BestEffort),
+    ];
+    let ended = jobs.map(|job| {
+        let mut process = job.start();
+        process.wait_for("working", 1);
+        process.signal(Signal::INT);
+        process.finish_whenever()
+    });
+    let [alone, ..] = &ended;
+    assert!(alone.errors.contains("KeyboardInterrupt"), "{alone:#?}");
+    for other in &ended {
+        assert_eq!(other.status, alone.status, "{other:#?}");
+        assert_eq!(other.output, alone.output, "{other:#?}");
+        assert!(other.errors.contains("KeyboardInterrupt"), "{other:#?}");
+    }
+}
