@@ -9,6 +9,7 @@
 //! | launch | `cuLaunchKernel` and `cuMemAlloc` in each state a process can be in | [`launch`] |
 //! | attach | becoming a client of a daemon | [`attach`] |
 //! | preload | starting `/bin/true` with the library preloaded | [`preload`] |
+//! | torch | `import torch` with the library preloaded | [`import_torch`] |
 //! | daemon | what `pilliond` costs without clients | [`idle`] |
 //! | ring | the push and the charge alone | [`ring`] |
 //!
@@ -23,6 +24,8 @@ mod child;
 mod driver;
 #[forbid(unsafe_code)]
 mod idle;
+#[forbid(unsafe_code)]
+mod import_torch;
 #[forbid(unsafe_code)]
 mod launch;
 #[forbid(unsafe_code)]
@@ -85,6 +88,7 @@ Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) 
 enum Part {
     Launch,
     Preload,
+    Torch,
     Daemon,
     Ring,
     Attach,
@@ -129,6 +133,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     }
     if is_wanted(Part::Preload) {
         rows.extend(preload::measure(&artifacts, quick)?);
+    }
+    if is_wanted(Part::Torch) {
+        rows.extend(import_torch::measure(&artifacts, quick)?);
     }
     if is_wanted(Part::Attach) {
         rows.extend(attach::measure(&artifacts, quick)?);
