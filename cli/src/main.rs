@@ -15,9 +15,12 @@ mod failure;
 mod generate;
 mod mps;
 mod out;
+mod perfetto;
 mod profile;
 mod run;
+mod simulate;
 mod status;
+mod svg;
 mod workload;
 
 use std::process::ExitCode;
@@ -45,6 +48,7 @@ enum Command {
     Completions(generate::Completions),
     Man(generate::Manual),
     Workload(workload::Options),
+    Simulate(simulate::Options),
     /// Works on a daemon's configuration file.
     #[command(subcommand)]
     Config(Config),
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
         Command::Completions(options) => generate::completions(&options),
         Command::Man(options) => generate::manual(&options),
         Command::Workload(options) => workload::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Profile(command) => profile::run(&command),
         Command::Config(Config::Check(options)) => config_check::run(&options),
     };

@@ -179,6 +179,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
                 | "PROGRAM"
                 | "ENFORCED"
                 | "PHASE"
+                | "POLICY"
                 | "WORKLOAD"
                 | "ABOUT"
                 | "VERDICT"

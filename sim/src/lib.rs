@@ -13,6 +13,7 @@
 //! | [`scheduler`] | the one interface between the world and a policy |
 //! | [`schedulers`] | the policies by name, each behind that interface |
 //! | `world` | the loop: who acts next |
+//! | [`scenario`], [`sweep`], [`library`] | experiments from files, and the traces they name |
 //! | [`outcome`], [`observer`] | what came out, and who watches |
 //!
 //! No clock, no thread, no IO but the reading of files that are named; deterministic: equal
@@ -26,11 +27,14 @@ pub mod error;
 pub mod experiment;
 pub mod host;
 pub mod job;
+pub mod library;
 pub mod observer;
 pub mod outcome;
 mod program;
+pub mod scenario;
 pub mod scheduler;
 pub mod schedulers;
+pub mod sweep;
 mod world;
 
 pub use arrivals::Arrivals;

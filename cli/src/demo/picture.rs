@@ -1,14 +1,14 @@
 //! The report's two pictures, as SVG.
 //!
-//! Lengths are units of the view box, 960 wide; times become lengths by [`Axis`].
+//! Lengths are units of the view box, 960 wide; times become lengths by [`Axis`], ms.
 
 use std::fmt::Write as _;
 
 use crate::demo::phase::Phase;
 use crate::demo::record::{Launch, What, Who};
 use crate::demo::timeline::Scene;
+use crate::svg::{Axis, WIDTH, open};
 
-const WIDTH: f64 = 960.0;
 /// Where labels end and drawing begins.
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 945.0;
@@ -29,68 +29,14 @@ pub(crate) const KEY: &str = concat!(
     "</p>"
 );
 
-/// Times to places.
-struct Axis {
-    from_ms: f64,
-    to_ms: f64,
-}
-
-impl Axis {
-    fn x(&self, ms: f64) -> f64 {
-        let share = (ms - self.from_ms) / (self.to_ms - self.from_ms);
-        LEFT + share.clamp(0.0, 1.0) * (RIGHT - LEFT)
-    }
-
-    /// 1, 2 or 5 times a power of ten, so that there are up to ten.
-    fn step_ms(&self) -> f64 {
-        let least = (self.to_ms - self.from_ms) / 10.0;
-        let power = 10f64.powf(least.max(1e-6).log10().floor());
-        let fits = [1.0, 2.0, 5.0].into_iter().find(|f| f * power >= least);
-        fits.unwrap_or(10.0) * power
-    }
-
-    /// Lines from `top` to `bottom` with numbers below, and the title.
-    fn draw(&self, svg: &mut String, top: f64, bottom: f64, title: &str) {
-        let step_ms = self.step_ms();
-        let first = (self.from_ms / step_ms).ceil() as i64;
-        let last = (self.to_ms / step_ms).floor() as i64;
-        for index in first..=last {
-            let ms = index as f64 * step_ms;
-            let (x, y) = (self.x(ms), bottom + 15.0);
-            let number = if step_ms < 1.0 {
-                format!("{ms:.1}")
-            } else {
-                format!("{ms:.0}")
-            };
-            let _ = write!(
-                svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>\
-                 <text class=\"dim\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{number}</text>"
-            );
-        }
-        let _ = write!(
-            svg,
-            "<text class=\"dim\" x=\"{RIGHT}\" y=\"{:.1}\" text-anchor=\"end\">{title}</text>",
-            bottom + 32.0
-        );
-    }
-}
-
-fn open(height: f64, title: &str) -> String {
-    format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">")
-}
-
 /// Every request of every phase as a dot, with median and 99th percentile.
 pub(crate) fn latencies(scenes: &[Scene]) -> String {
     const ROW: f64 = 64.0;
     let rows: Vec<(Phase, Vec<f64>)> = scenes.iter().filter_map(sorted_ms).collect();
     let longest = rows.iter().filter_map(|(_, ms)| ms.last().copied());
-    let axis = Axis {
-        from_ms: 0.0,
-        to_ms: longest.fold(1.0, f64::max) * 1.02,
-    };
+    let axis = Axis::linear((0.0, longest.fold(1.0, f64::max) * 1.02), (LEFT, RIGHT));
     let bottom = ROW * rows.len() as f64 + 4.0;
-    let mut svg = open(bottom + 40.0, "Latency of requests in each phase");
+    let mut svg = open((WIDTH, bottom + 40.0), "Latency of requests in each phase");
     axis.draw(&mut svg, 0.0, bottom, "from arrival to answer, ms");
     for (index, (phase, ms)) in rows.iter().enumerate() {
         row(&mut svg, &axis, *phase, ms, ROW * index as f64);
@@ -170,16 +116,16 @@ pub(crate) fn around(scenes: &[Scene], slow: usize, launches: [&[Launch]; 2]) ->
         .flatten()
         .filter_map(|s| took_ms(s))
         .fold(0.1, f64::max);
-    let axis = Axis {
-        from_ms: -0.15 * longest_ms,
-        to_ms: 1.2 * longest_ms,
-    };
+    let axis = Axis::linear((-0.15 * longest_ms, 1.2 * longest_ms), (LEFT, RIGHT));
     let mut top = 0.0;
     let mut body = String::new();
     for scene in chosen.into_iter().flatten() {
         top = panel(&mut body, &axis, scene, slow, launches[0].len(), top) + 16.0;
     }
-    let mut svg = open(top + 34.0, "What ran on the GPU around one request");
+    let mut svg = open(
+        (WIDTH, top + 34.0),
+        "What ran on the GPU around one request",
+    );
     axis.draw(&mut svg, 0.0, top - 6.0, "ms since the request arrived");
     svg + &body + "</svg>"
 }
@@ -216,7 +162,7 @@ fn panel(
     let mut lanes: [Vec<(f64, f64, &str)>; 2] = [Vec::new(), Vec::new()];
     for op in &scene.record.ops {
         let (from, to) = (ms(op.start_ns), ms(op.end_ns));
-        if to < axis.from_ms || from > axis.to_ms {
+        if to < axis.from() || from > axis.to() {
             continue;
         }
         let class = match (op.who, op.what) {
@@ -234,7 +180,7 @@ fn panel(
         let holds = scene.holds();
         let holds = holds
             .iter()
-            .filter(|(_, span)| ms(span.1) >= axis.from_ms && ms(span.0) <= axis.to_ms);
+            .filter(|(_, span)| ms(span.1) >= axis.from() && ms(span.0) <= axis.to());
         let holds: Vec<_> = holds
             .map(|(gate, span)| {
                 (

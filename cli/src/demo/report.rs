@@ -10,8 +10,7 @@ use crate::demo::picture;
 use crate::demo::record::Launch;
 use crate::demo::results::{HEADINGS, Results};
 use crate::demo::timeline::Scene;
-
-const STYLE: &str = include_str!("report.css");
+use crate::svg::{STYLE, escaped};
 
 /// The page. `slow` is the number of the request in the second picture.
 pub(crate) fn report(
@@ -169,12 +168,4 @@ fn table(results: &Results) -> String {
     }
     html.push_str("</table>\n");
     html
-}
-
-/// Text as HTML has it.
-pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }

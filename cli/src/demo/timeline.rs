@@ -7,13 +7,12 @@
 //! Only a window of [`HALF_WINDOW_NS`] before and after the request is written, or the file would have
 //! a quarter of a million kernels per minute; `otherData` says how many launches lie before and behind.
 
-use std::fmt::Write as _;
-
 use policy::{Class, ClassSet};
 use serde_json::{Map, Value, json};
 
 use crate::demo::phase::Phase;
 use crate::demo::record::{Gate, Launch, Op, Record, What, Who, name_of};
+use crate::perfetto::{Track, Writer};
 
 /// So much before the slow request arrives and after is shown.
 pub(crate) const HALF_WINDOW_NS: u64 = 250_000_000;
@@ -35,28 +34,23 @@ pub(crate) struct Scene {
 
 /// The document, a line per event.
 pub(crate) fn timeline(header: &Value, scenes: &[Scene], launches: [&[Launch]; 2]) -> String {
-    let mut writer = Writer::default();
+    let mut writer = Scenes::default();
     let mut about = Map::new();
     for (index, scene) in scenes.iter().enumerate() {
         let counts = writer.scene(index as u64 + 1, scene, launches);
         about.insert(scene.phase.key().to_owned(), counts);
     }
     let other = json!({"results": header, "phases": about});
-    format!(
-        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{other},\"traceEvents\":[\n{}\n]}}\n",
-        writer.text
-    )
+    writer.0.document(&other)
 }
 
 #[derive(Default)]
-struct Writer {
-    text: String,
-}
+struct Scenes(Writer);
 
-impl Writer {
+impl Scenes {
     /// Writes a phase; returns what `otherData` says of it.
     fn scene(&mut self, pid: u64, scene: &Scene, launches: [&[Launch]; 2]) -> Value {
-        self.name(pid, 0, "process_name", scene.phase.title());
+        self.0.name_process(pid, scene.phase.title());
         let mut counts = json!({"pid": pid, "from_ns": scene.from_ns, "to_ns": scene.to_ns});
         self.requests(pid, scene);
         let mut streams: Vec<(Who, u64)> = Vec::new();
@@ -75,16 +69,13 @@ impl Writer {
                 streams.push(of);
                 let title = format!("{} stream {}", job_title(op.who), op.stream);
                 let tid = STREAMS_TRACK + streams.len() as u64 - 1;
-                self.name(pid, tid, "thread_name", &title);
+                self.0.name_track(Track { pid, tid }, &title);
                 streams.len() - 1
             });
             self.op(pid, STREAMS_TRACK + place as u64, op, launches);
         }
         for &(at_ns, sms) in scene.record.sms_within(scene.from_ns, scene.to_ns) {
-            let ts = us(at_ns.max(scene.from_ns));
-            self.event(&format!(
-                "\"ph\":\"C\",\"pid\":{pid},\"tid\":0,\"ts\":{ts},\"name\":\"busy SMs\",\"args\":{{\"SMs\":{sms}}}"
-            ));
+            self.0.busy_sms(pid, at_ns.max(scene.from_ns), sms);
         }
         if scene.phase.has_pillion() {
             self.gates(pid, scene);
@@ -96,17 +87,23 @@ impl Writer {
         if scene.record.requests.is_empty() {
             return;
         }
-        self.name(pid, REQUESTS_TRACK, "thread_name", "HP requests");
+        self.0.name_track(
+            Track {
+                pid,
+                tid: REQUESTS_TRACK,
+            },
+            "HP requests",
+        );
         for (id, request) in scene.record.requests.iter().enumerate() {
             if scene.place(request.arrived_ns) != "shown" {
                 continue;
             }
-            for (ph, at_ns) in [("b", request.arrived_ns), ("e", request.done_ns)] {
-                let ts = us(at_ns);
-                self.event(&format!(
-                    "\"ph\":\"{ph}\",\"cat\":\"request\",\"id\":\"{pid}.{id}\",\"pid\":{pid},\"tid\":{REQUESTS_TRACK},\"ts\":{ts},\"name\":\"request {id}\""
-                ));
-            }
+            let track = Track {
+                pid,
+                tid: REQUESTS_TRACK,
+            };
+            let span_ns = (request.arrived_ns, request.done_ns);
+            self.0.request(track, id, span_ns);
         }
     }
 
@@ -118,13 +115,19 @@ impl Writer {
             }
             What::Move(word, bytes) => ("copy", word, json!({"bytes": bytes})),
         };
-        self.span(pid, tid, cat, name, (op.start_ns, op.end_ns), &args);
+        self.0.span(
+            Track { pid, tid },
+            (cat, name),
+            (op.start_ns, op.end_ns),
+            &args,
+        );
     }
 
     /// Leases and holds: each entry holds until the next.
     fn gates(&mut self, pid: u64, scene: &Scene) {
-        self.name(pid, LEASES_TRACK, "thread_name", "BE lease");
-        self.name(pid, HOLDS_TRACK, "thread_name", "BE held, and the rule");
+        let [leases, holds] = [LEASES_TRACK, HOLDS_TRACK].map(|tid| Track { pid, tid });
+        self.0.name_track(leases, "BE lease");
+        self.0.name_track(holds, "BE held, and the rule");
         for (lease, span_ns) in scene.runs(|gate| gate.grant != "closed", same_lease) {
             let classes = ClassSet::from_bits_truncate(lease.classes);
             let named = Class::ALL.into_iter().filter(|&c| classes.contains(c));
@@ -136,47 +139,12 @@ impl Writer {
             if lease.grant != "ungated" {
                 args["budget_us"] = (lease.budget_ns as f64 / 1e3).into();
             }
-            self.span(pid, LEASES_TRACK, "lease", &lease.grant, span_ns, &args);
+            self.0.span(leases, ("lease", &lease.grant), span_ns, &args);
         }
         for (hold, span_ns) in scene.holds() {
-            self.span(
-                pid,
-                HOLDS_TRACK,
-                "hold",
-                &hold.limit,
-                span_ns,
-                &json!({"lease": hold.grant}),
-            );
+            let args = json!({"lease": hold.grant});
+            self.0.span(holds, ("hold", &hold.limit), span_ns, &args);
         }
-    }
-
-    fn span(
-        &mut self,
-        pid: u64,
-        tid: u64,
-        cat: &str,
-        name: &str,
-        (start_ns, end_ns): (u64, u64),
-        args: &Value,
-    ) {
-        let (ts, dur) = (us(start_ns), us(end_ns - start_ns));
-        let name = Value::from(name);
-        self.event(&format!(
-            "\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"dur\":{dur},\"cat\":\"{cat}\",\"name\":{name},\"args\":{args}"
-        ));
-    }
-
-    fn name(&mut self, pid: u64, tid: u64, what: &str, name: &str) {
-        let name = Value::from(name);
-        self.event(&format!(
-            "\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"{what}\",\"args\":{{\"name\":{name}}}"
-        ));
-    }
-
-    fn event(&mut self, fields: &str) {
-        let comma = if self.text.is_empty() { "" } else { ",\n" };
-        // Writing to a string does not fail.
-        let _ = write!(self.text, "{comma}{{{fields}}}");
     }
 }
 
@@ -241,9 +209,4 @@ fn job_title(who: Who) -> &'static str {
         Who::Hp => "HP",
         Who::Be => "BE",
     }
-}
-
-/// Microseconds, exactly.
-fn us(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1_000, ns % 1_000)
 }

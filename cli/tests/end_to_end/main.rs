@@ -45,6 +45,9 @@ mod memory;
 #[cfg(test)]
 mod nvml;
 #[cfg(test)]
+#[path = "../pages/mod.rs"]
+mod pages;
+#[cfg(test)]
 mod peers;
 #[cfg(test)]
 mod picture;

@@ -1,0 +1,94 @@
+//! Writes timelines for Perfetto: the Trace Event Format, "JSON object format", a line per event.
+//!
+//! A *process* is a row of the display with a name, a *track* a line in it. Times are ns here and
+//! microseconds with three decimals in the file, exactly.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// Collects events.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    text: String,
+}
+
+/// Where an event is shown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Track {
+    /// The process.
+    pub(crate) pid: u64,
+    /// The track in it.
+    pub(crate) tid: u64,
+}
+
+impl Writer {
+    /// The whole document; `other` is what a reader may want to know beside the events.
+    pub(crate) fn document(self, other: &Value) -> String {
+        format!(
+            "{{\"displayTimeUnit\":\"ms\",\"otherData\":{other},\"traceEvents\":[\n{}\n]}}\n",
+            self.text
+        )
+    }
+
+    /// Names a process.
+    pub(crate) fn name_process(&mut self, pid: u64, name: &str) {
+        self.named(Track { pid, tid: 0 }, "process_name", name);
+    }
+
+    /// Names a track.
+    pub(crate) fn name_track(&mut self, track: Track, name: &str) {
+        self.named(track, "thread_name", name);
+    }
+
+    fn named(&mut self, Track { pid, tid }: Track, what: &str, name: &str) {
+        let name = Value::from(name);
+        self.event(&format!(
+            "\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"name\":\"{what}\",\"args\":{{\"name\":{name}}}"
+        ));
+    }
+
+    /// Something that took from one moment to another; on one track nothing else did meanwhile.
+    pub(crate) fn span(
+        &mut self,
+        Track { pid, tid }: Track,
+        (cat, name): (&str, &str),
+        (start_ns, end_ns): (u64, u64),
+        args: &Value,
+    ) {
+        let (ts, dur) = (us(start_ns), us(end_ns - start_ns));
+        let name = Value::from(name);
+        self.event(&format!(
+            "\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"dur\":{dur},\"cat\":\"{cat}\",\"name\":{name},\"args\":{args}"
+        ));
+    }
+
+    /// A request, which may overlap others of its track. `id` is its number in the process.
+    pub(crate) fn request(&mut self, Track { pid, tid }: Track, id: usize, span_ns: (u64, u64)) {
+        for (ph, at_ns) in [("b", span_ns.0), ("e", span_ns.1)] {
+            let ts = us(at_ns);
+            self.event(&format!(
+                "\"ph\":\"{ph}\",\"cat\":\"request\",\"id\":\"{pid}.{id}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{ts},\"name\":\"request {id}\""
+            ));
+        }
+    }
+
+    /// SMs with work from a moment on.
+    pub(crate) fn busy_sms(&mut self, pid: u64, at_ns: u64, sms: u64) {
+        let ts = us(at_ns);
+        self.event(&format!(
+            "\"ph\":\"C\",\"pid\":{pid},\"tid\":0,\"ts\":{ts},\"name\":\"busy SMs\",\"args\":{{\"SMs\":{sms}}}"
+        ));
+    }
+
+    fn event(&mut self, fields: &str) {
+        let comma = if self.text.is_empty() { "" } else { ",\n" };
+        // Writing to a string does not fail.
+        let _ = write!(self.text, "{comma}{{{fields}}}");
+    }
+}
+
+/// Microseconds, exactly.
+fn us(ns: u64) -> String {
+    format!("{}.{:03}", ns / 1_000, ns % 1_000)
+}

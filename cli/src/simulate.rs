@@ -1,0 +1,113 @@
+//! `pillion simulate`: policies on the device model in virtual time.
+//!
+//! What is run comes from the options (one pair of jobs) or from a scenario file; both
+//! become [`sim::scenario::Scenario`]s, each with a run for every seed. Everything is checked
+//! before anything is run or written. Runs are independent and use all cores; results come in the
+//! order of the scenarios, and are the same to the byte on any machine.
+
+mod outcomes;
+mod pages;
+mod plan;
+mod plots;
+mod results;
+mod runner;
+mod scenes;
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::out;
+use crate::simulate::outcomes::Group;
+use crate::simulate::plan::Plan;
+
+/// Runs jobs under policies on a model of a GPU, in virtual time: minutes of device time in seconds.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example: pillion simulate --policy mps,orion --seeds 1,2,3\n\
+    Example: pillion simulate --device A30 --hp bert-base-inference@4 --hp-rate 8 --be mobilenetv2-training@64\n\
+    Example: pillion simulate --scenario examples/scenario.toml --json | jq .hp.p99_ms\n\
+    Example: pillion simulate --hp-rate 40 --out results\n\n\
+    What the numbers are, the keys of a scenario file and its sweeps: docs/simulate.md. The same input \
+    gives the same output to the byte."
+)]
+pub(crate) struct Options {
+    /// Model of the GPU [default: V100-SXM2-16GB].
+    #[arg(long, value_name = "MODEL", conflicts_with = "scenario")]
+    device: Option<String>,
+    /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload,
+    /// NAME or NAME@BATCH (`pillion workload` lists them) [default: resnet50-inference].
+    #[arg(long, value_name = "TRACE", conflicts_with = "scenario")]
+    hp: Option<String>,
+    /// Requests per second of the high-priority job, for poisson and uniform arrivals [default: 15].
+    #[arg(
+        long,
+        value_name = "R",
+        allow_negative_numbers = true,
+        conflicts_with = "scenario"
+    )]
+    hp_rate: Option<f64>,
+    /// How its requests arrive: poisson, uniform, closed, or a file of arrivals [default: poisson].
+    #[arg(long, value_name = "KIND|FILE", conflicts_with = "scenario")]
+    arrivals: Option<String>,
+    /// Which list of a DISB workload file, counted from 0.
+    #[arg(long, value_name = "N", requires = "arrivals")]
+    arrivals_stream: Option<usize>,
+    /// Trace of a best-effort job, which runs in a closed loop; again for each further one
+    /// [default: resnet50-training].
+    #[arg(long, value_name = "TRACE", conflicts_with = "scenario")]
+    be: Vec<String>,
+    /// Policies, separated by commas [default: all].
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        conflicts_with = "scenario"
+    )]
+    policy: Vec<String>,
+    /// How the jobs share the GPU: mps or timeslice [default: mps].
+    #[arg(long, value_name = "HOW", conflicts_with = "scenario")]
+    sharing: Option<String>,
+    /// Seeds, separated by commas: a run for each; they decide the arrivals [default: 1]. With
+    /// --scenario, instead of the file's.
+    #[arg(
+        long,
+        value_name = "1,2",
+        value_delimiter = ',',
+        conflicts_with = "suite"
+    )]
+    seeds: Vec<u64>,
+    /// Device seconds of each run [default: 60]. With --scenario, instead of the file's.
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    seconds: Option<f64>,
+    /// A scenario file: devices, jobs, policies, sweeps.
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+    /// Print a line of JSON for each run.
+    #[arg(long)]
+    json: bool,
+    /// Also write results.jsonl, report.html, its pictures as SVG, and timeline.json (for Perfetto) into
+    /// this folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Exit 2 for input that cannot be used: then nothing was run and nothing written.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let plan = Plan::of(options).map_err(Failure::usage)?;
+    let runs = runner::run_all(&plan, |run| {
+        if options.json {
+            out::line(format_args!("{}", results::line(run)))
+        } else {
+            Ok(())
+        }
+    })?;
+    if !options.json {
+        results::print_tables(&Group::all(&runs.iter().collect::<Vec<_>>()))?;
+    }
+    if let Some(folder) = &options.out {
+        pages::write(folder, &plan, &runs)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! What is read off a run: each job against itself alone; and means over the seeds of a scenario.
+
+use sim::scenario::Scenario;
+use sim::{JobClass, JobKind, JobOutcome, Share};
+
+use crate::simulate::plan::Part;
+use crate::simulate::results::sharing_name;
+use crate::simulate::runner::Run;
+
+/// One job of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Measures {
+    /// Its place in the scenario.
+    pub(crate) index: usize,
+    pub(crate) is_hp: bool,
+    pub(crate) requests: u64,
+    pub(crate) unfinished: u64,
+    /// Median, 95th and 99th percentile; none without a request after the warm-up.
+    pub(crate) ms: Option<[f64; 3]>,
+    pub(crate) solo_ms: Option<[f64; 3]>,
+    pub(crate) per_s: f64,
+    pub(crate) solo_per_s: f64,
+    pub(crate) held: u64,
+    pub(crate) launches: u64,
+}
+
+impl Measures {
+    /// The jobs of a run, in the order of the scenario.
+    pub(crate) fn of(run: &Run<'_>) -> Vec<Self> {
+        let both = run.outcome.jobs.iter().zip(&run.solo);
+        both.map(|(job, solo)| Self {
+            index: job.index,
+            is_hp: job.class == JobClass::HighPriority,
+            requests: job.requests,
+            unfinished: job.unfinished,
+            ms: quantiles_ms(job),
+            solo_ms: quantiles_ms(solo),
+            per_s: job.per_s(),
+            solo_per_s: solo.per_s(),
+            held: job.held,
+            launches: job.launches,
+        })
+        .collect()
+    }
+
+    /// Its rate, of its rate alone.
+    pub(crate) fn share(&self) -> Option<f64> {
+        (self.solo_per_s > 0.0).then(|| self.per_s / self.solo_per_s)
+    }
+
+    /// How much longer the quantile at `place` of [`Measures::ms`] is than alone.
+    pub(crate) fn slowdown(&self, place: usize) -> Option<f64> {
+        Some(self.ms?[place] / self.solo_ms?[place])
+    }
+}
+
+fn quantiles_ms(job: &JobOutcome) -> Option<[f64; 3]> {
+    Some(job.quantiles_ns()?.map(|ns| ns as f64 / 1e6))
+}
+
+/// All runs of one scenario: means over its seeds.
+#[derive(Clone, Debug)]
+pub(crate) struct Group<'p> {
+    pub(crate) part: &'p Part,
+    pub(crate) scenario: &'p Scenario,
+    /// The first high-priority job, if there is one.
+    pub(crate) hp: Option<Hp>,
+    /// Rate and share of each best-effort job.
+    pub(crate) be: Vec<(f64, f64)>,
+    pub(crate) util: Share,
+    pub(crate) seeds: usize,
+    /// Runs that were given up with requests left over.
+    pub(crate) overrun: usize,
+}
+
+/// The high-priority job of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hp {
+    pub(crate) is_training: bool,
+    /// Median, 95th and 99th percentile.
+    pub(crate) ms: [f64; 3],
+    /// The mean of each seed's quantile over that seed's quantile alone.
+    pub(crate) slowdown: [f64; 3],
+    pub(crate) per_s: f64,
+    /// Of its rate alone.
+    pub(crate) share: f64,
+}
+
+impl<'p> Group<'p> {
+    /// The groups of runs that are in the plan's order.
+    pub(crate) fn all(runs: &[&Run<'p>]) -> Vec<Self> {
+        let same = |a: &&Run<'_>, b: &&Run<'_>| std::ptr::eq(a.scenario, b.scenario);
+        runs.chunk_by(same).filter_map(Self::of).collect()
+    }
+
+    fn of(runs: &[&Run<'p>]) -> Option<Self> {
+        let first = runs.first()?;
+        let measured: Vec<Vec<Measures>> = runs.iter().map(|run| Measures::of(run)).collect();
+        let count = runs.len() as f64;
+        let mean = |of: &dyn Fn(&[Measures]) -> Option<f64>| {
+            let values: Option<Vec<f64>> = measured.iter().map(|jobs| of(jobs)).collect();
+            values.map(|values| values.iter().sum::<f64>() / count)
+        };
+        let hp_place = measured[0].iter().position(|job| job.is_hp);
+        let hp = hp_place.and_then(|place| {
+            let three = |of: &dyn Fn(&Measures, usize) -> Option<f64>| {
+                let at = |q: usize| mean(&|jobs: &[Measures]| of(&jobs[place], q));
+                Some([at(0)?, at(1)?, at(2)?])
+            };
+            Some(Hp {
+                is_training: first.outcome.jobs[place].kind == JobKind::Training,
+                ms: three(&|job, q| Some(job.ms?[q]))?,
+                slowdown: three(&|job, q| job.slowdown(q))?,
+                per_s: mean(&|jobs| Some(jobs[place].per_s))?,
+                share: mean(&|jobs| jobs[place].share())?,
+            })
+        });
+        let be = (0..measured[0].len())
+            .filter(|&index| !measured[0][index].is_hp)
+            .filter_map(|index| {
+                let per_s = mean(&|jobs| Some(jobs[index].per_s))?;
+                Some((
+                    per_s,
+                    mean(&|jobs| Some(jobs[index].share().unwrap_or(0.0)))?,
+                ))
+            });
+        let util = |of: fn(&Share) -> f64| {
+            let sum: f64 = runs.iter().map(|run| of(&run.outcome.utilisation)).sum();
+            sum / count
+        };
+        Some(Self {
+            part: first.part,
+            scenario: first.scenario,
+            hp,
+            be: be.collect(),
+            util: Share {
+                sm: util(|share| share.sm),
+                compute: util(|share| share.compute),
+                bandwidth: util(|share| share.bandwidth),
+            },
+            seeds: runs.len(),
+            overrun: measured
+                .iter()
+                .filter(|jobs| jobs.iter().any(|job| job.unfinished > 0))
+                .count(),
+        })
+    }
+
+    /// Mean share of the best-effort jobs; none where there are none.
+    pub(crate) fn be_share(&self) -> Option<f64> {
+        let sum: f64 = self.be.iter().map(|(_, share)| share).sum();
+        (!self.be.is_empty()).then(|| sum / self.be.len() as f64)
+    }
+
+    /// Who runs beside whom.
+    pub(crate) fn pair(&self) -> String {
+        let of = |class: JobClass| {
+            let jobs = self.scenario.experiment.jobs.iter();
+            let both = jobs.zip(&self.scenario.shown);
+            let names = both.filter(|(job, _)| job.class == class);
+            names
+                .map(|(_, shown)| shown.trace.as_str())
+                .collect::<Vec<_>>()
+                .join(" + ")
+        };
+        let (hp, be) = (of(JobClass::HighPriority), of(JobClass::BestEffort));
+        match (hp.is_empty(), be.is_empty()) {
+            (false, false) => format!("{hp} | {be}"),
+            _ => hp + &be,
+        }
+    }
+
+    /// What all rows of a table have in common: the jobs, their arrivals, the device, the sharing.
+    pub(crate) fn heading(&self) -> String {
+        let experiment = &self.scenario.experiment;
+        let job = |class: JobClass| {
+            let both = experiment.jobs.iter().zip(&self.scenario.shown);
+            let jobs = both.filter(|(job, _)| job.class == class);
+            let named = jobs.map(|(_, shown)| match shown.arrivals.as_str() {
+                "closed" => shown.trace.clone(),
+                arrivals => format!("{} ({arrivals})", shown.trace),
+            });
+            named.collect::<Vec<_>>().join(" + ")
+        };
+        let (hp, be) = (job(JobClass::HighPriority), job(JobClass::BestEffort));
+        let jobs = match (hp.is_empty(), be.is_empty()) {
+            (false, false) => format!("{hp} beside {be}"),
+            _ => hp + &be,
+        };
+        let sharing = sharing_name(experiment.gpu.sharing);
+        let seconds = experiment.duration_ns as f64 / 1e9;
+        let seeds = match self.seeds {
+            1 => String::new(),
+            count => format!(", mean of {count} seeds"),
+        };
+        let device = &experiment.device.name;
+        format!("{jobs}: {device}, {sharing}, {seconds} s{seeds}")
+    }
+
+    /// The policy, and whatever else was swept that is not a job.
+    pub(crate) fn series(&self) -> String {
+        let policy = self.scenario.experiment.policy.name();
+        let swept = self.scenario.swept.iter();
+        let others =
+            swept.filter(|swept| !swept.path.starts_with("jobs") && swept.path != "policy.name");
+        others.fold(policy.to_owned(), |name, swept| match swept.path.as_str() {
+            // A swept table has a label that stands for it.
+            "policy" => swept.value.clone(),
+            path => {
+                let key = path.rsplit('.').next().unwrap_or(path);
+                format!("{name}, {key} {}", swept.value)
+            }
+        })
+    }
+}

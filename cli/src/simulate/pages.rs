@@ -1,0 +1,167 @@
+//! What `--out` writes: results, a page with pictures and tables, the pictures alone, a timeline.
+//!
+//! `report.html` stands alone: no script, nothing from elsewhere; colours follow the reader's light or
+//! dark setting. Each file is written whole or not at all.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::simulate::outcomes::Group;
+use crate::simulate::plan::{Part, Plan};
+use crate::simulate::plots::{self, Field};
+use crate::simulate::results::{self, HEADINGS};
+use crate::simulate::runner::Run;
+use crate::simulate::scenes;
+use crate::svg::{STYLE, alone, escaped};
+
+/// One picture with what it is called and how it is read.
+struct Picture {
+    key: &'static str,
+    title: &'static str,
+    caption: String,
+    svg: String,
+}
+
+/// Writes everything into the folder, which is made.
+pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    let lines: String = runs
+        .iter()
+        .map(|run| format!("{}\n", results::line(run)))
+        .collect();
+    write_whole(folder, "results.jsonl", &lines)?;
+    let mut sections = String::new();
+    for part in &plan.parts {
+        let of_part: Vec<&Run<'_>> = runs
+            .iter()
+            .filter(|run| std::ptr::eq(run.part, part))
+            .collect();
+        let groups = Group::all(&of_part);
+        let field = Field::new(&groups);
+        let pictures = pictures(&field, &of_part);
+        for picture in &pictures {
+            let name = match part.key.as_str() {
+                "" => format!("{}.svg", picture.key),
+                part => format!("{part}.{}.svg", picture.key),
+            };
+            write_whole(folder, &name, &alone(&picture.svg))?;
+        }
+        section(&mut sections, part, &groups, &pictures);
+    }
+    write_whole(folder, "report.html", &page(runs.len(), &sections))?;
+    write_whole(folder, "timeline.json", &scenes::timeline(runs)?)
+}
+
+fn write_whole(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    let partial = folder.join(format!("{name}.partial"));
+    fs::write(&partial, text).with_context(|| format!("{}", partial.display()))?;
+    fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))
+}
+
+/// The pictures for which there is something to draw.
+fn pictures(field: &Field<'_, '_>, runs: &[&Run<'_>]) -> Vec<Picture> {
+    let mut pictures = Vec::new();
+    let has_hp = field.groups.iter().any(|(_, _, group)| group.hp.is_some());
+    let has_be = field
+        .groups
+        .iter()
+        .any(|(_, _, group)| !group.be.is_empty());
+    if has_hp {
+        pictures.push(Picture {
+            key: "p99",
+            title: "What sharing costs the job that matters",
+            caption: format!(
+                "A column is a policy, a row the jobs beside each other: {}. A bar begins at alone (1) and \
+                 ends at ten times; blue is within 1.25 times, orange is more.",
+                plots::slowdown_name(field)
+            ),
+            svg: plots::tails(field),
+        });
+    }
+    if has_hp && has_be {
+        pictures.push(Picture {
+            key: "pareto",
+            title: "What it buys",
+            caption: "Right is worse for the job that matters, up is better for those that ride along (their \
+                      rate, of their rate alone). A large dot is the mean of a policy, small ones are its pairs; \
+                      what lies on the dashed line is beaten by nothing."
+                .to_owned(),
+            svg: plots::pareto(field),
+        });
+    }
+    if has_hp {
+        let shown = field.pairs.len().min(plots::PANELS_MAX);
+        let more = match field.pairs.len() - shown {
+            0 => String::new(),
+            left => format!(" {left} further pairs are not drawn."),
+        };
+        pictures.push(Picture {
+            key: "latency",
+            title: "How latencies are distributed",
+            caption: format!(
+                "How many requests are answered within a time; further left is better, dashed is alone.{more}"
+            ),
+            svg: plots::cdf(field, runs),
+        });
+    }
+    pictures.push(Picture {
+        key: "utilisation",
+        title: "What the device does",
+        caption: "Means over the pairs.".to_owned(),
+        svg: plots::utilisation(field),
+    });
+    pictures
+}
+
+fn section(html: &mut String, part: &Part, groups: &[Group<'_>], pictures: &[Picture]) {
+    if !part.title.is_empty() {
+        let _ = writeln!(html, "<h2>{}</h2>", escaped(&part.title));
+    }
+    let level = if part.title.is_empty() { 2 } else { 3 };
+    for picture in pictures {
+        let _ = writeln!(
+            html,
+            "<h{level}>{}</h{level}>\n<p>{}</p>\n{}",
+            picture.title,
+            escaped(&picture.caption),
+            picture.svg
+        );
+    }
+    let _ = writeln!(html, "<details><summary>The numbers</summary>");
+    let same = |a: &Group<'_>, b: &Group<'_>| a.heading() == b.heading();
+    for groups in groups.chunk_by(same) {
+        let _ = write!(
+            html,
+            "<p>{}</p>\n<table><tr>",
+            escaped(&groups[0].heading())
+        );
+        for heading in HEADINGS {
+            let _ = write!(html, "<th>{heading}</th>");
+        }
+        for group in groups {
+            html.push_str("</tr>\n<tr>");
+            for cell in results::row(group) {
+                let _ = write!(html, "<td>{}</td>", escaped(&cell));
+            }
+        }
+        html.push_str("</tr></table>\n");
+    }
+    html.push_str("</details>\n");
+}
+
+fn page(runs: usize, sections: &str) -> String {
+    let title = "Policies on a model of a GPU";
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Pillion: {title}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
+         <p class=\"note\">{runs} runs in virtual time. The GPU is a model in software: these numbers are the \
+         model's word, nothing here was measured on hardware.</p>\n{sections}\
+         <p class=\"note\">The same input gives the same page, to the byte. timeline.json beside this file, for \
+         Perfetto, has what ran around the slowest request.</p>\n</body></html>\n"
+    )
+}

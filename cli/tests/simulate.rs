@@ -1,0 +1,494 @@
+//! `pillion simulate` as a user runs it: output, exit codes, refusals, and what is written.
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+mod pages;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use sim::library::Library;
+use sim::scenario::Scenario;
+
+use crate::pages::{checked, expect_no_overlap, expect_page};
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn simulate(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
+    command.arg("simulate").args(arguments);
+    command.env_remove("PILLION_DATA").current_dir(workspace());
+    command.output().expect("it runs")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+/// The lines of JSON of a command that must succeed.
+fn lines(arguments: &[&str]) -> Vec<Value> {
+    let ended = simulate(&[arguments, &["--json"]].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let lines = text(&ended.stdout).lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// A folder with a scenario file.
+fn written(scenario: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("room");
+    let path = folder.path().join("s.toml");
+    fs::write(&path, scenario).expect("room");
+    let path = path.display().to_string();
+    (folder, path)
+}
+
+const SHORT: &[&str] = &["--seconds", "2"];
+
+/// A short pair, under a policy that is to be named.
+const PAIR: &str = "seconds = 2\n[policy]\nname = \"mps\"\n\
+    [[jobs]]\nname = \"hp\"\nclass = \"high-priority\"\ntrace = \"resnet50-inference\"\n\
+    arrivals = \"poisson\"\nrate = 30\n\
+    [[jobs]]\nname = \"be\"\ntrace = \"mobilenetv2-training@8\"\n";
+
+#[test]
+fn each_run_is_a_line_with_the_fields_of_the_contract() {
+    let arguments = [
+        SHORT,
+        &[
+            "--policy",
+            "mps,orion",
+            "--seeds",
+            "1,2",
+            "--be",
+            "mobilenetv2-training@8",
+        ],
+    ];
+    let lines = lines(&arguments.concat());
+    let order: Vec<(&str, u64)> = lines
+        .iter()
+        .map(|line| {
+            (
+                line["policy"].as_str().unwrap(),
+                line["seed"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(order, [("mps", 1), ("mps", 2), ("orion", 1), ("orion", 2)]);
+    for line in &lines {
+        assert_eq!(line["schema_version"], 1);
+        assert_eq!(line["sharing"], "mps");
+        assert_eq!(line["device"], "V100-SXM2-16GB");
+        assert_eq!(line["pair"]["hp"], "resnet50-inference");
+        assert_eq!(
+            line["pair"]["be"],
+            serde_json::json!(["mobilenetv2-training@8"])
+        );
+        for key in [
+            "solo_p50_ms",
+            "solo_p99_ms",
+            "p50_ms",
+            "p95_ms",
+            "p99_ms",
+            "per_s",
+        ] {
+            assert!(line["hp"][key].as_f64().unwrap() > 0.0, "{key}: {line}");
+        }
+        assert!(line["hp"]["requests"].as_u64().unwrap() > 10);
+        assert!(line["be"][0]["solo_per_s"].as_f64().unwrap() > 0.0);
+        for key in ["sm", "compute", "bandwidth"] {
+            let share = line["util"][key].as_f64().unwrap();
+            assert!(share > 0.0 && share <= 1.0, "{key}: {line}");
+        }
+        let ordered = ["p50_ms", "p95_ms", "p99_ms"].map(|key| line["hp"][key].as_f64().unwrap());
+        assert!(ordered.is_sorted(), "{ordered:?}");
+    }
+    // The arrivals are the seed's, whatever the policy: alone, nothing differs.
+    assert_eq!(lines[0]["hp"]["solo_p99_ms"], lines[2]["hp"]["solo_p99_ms"]);
+    assert_ne!(lines[0]["hp"]["solo_p99_ms"], lines[1]["hp"]["solo_p99_ms"]);
+}
+
+#[test]
+fn equal_input_is_equal_output_to_the_byte() {
+    let arguments = [SHORT, &["--seeds", "7", "--json"]].concat();
+    let first = simulate(&arguments);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert_eq!(first.stdout, simulate(&arguments).stdout);
+    // One core runs everything in another order.
+    let mut one = Command::new("taskset");
+    one.args(["-c", "0", env!("CARGO_BIN_EXE_pillion"), "simulate"])
+        .args(&arguments);
+    if let Ok(one) = one.output() {
+        assert_eq!(first.stdout, one.stdout);
+    }
+}
+
+#[test]
+fn people_get_a_table_and_no_progress_where_nobody_looks() {
+    let ended = simulate(&[SHORT, &["--policy", "streams,mps"]].concat());
+    assert!(ended.status.success());
+    assert_eq!(text(&ended.stderr), "");
+    let table = text(&ended.stdout);
+    let heading =
+        "resnet50-inference (poisson 15/s) beside resnet50-training: V100-SXM2-16GB, mps, 2 s";
+    assert!(table.starts_with(heading), "{table}");
+    for word in [
+        "POLICY",
+        "p99 ms",
+        "vs solo",
+        "streams",
+        "mps",
+        "model's word",
+    ] {
+        assert!(table.contains(word), "{word}:\n{table}");
+    }
+}
+
+#[test]
+fn several_best_effort_jobs_share_a_device() {
+    let lines = lines(&[
+        "--seconds",
+        "2",
+        "--policy",
+        "mps",
+        "--device",
+        "A30",
+        "--arrivals",
+        "uniform",
+        "--hp-rate",
+        "20",
+        "--be",
+        "mobilenetv2-training@8",
+        "--be",
+        "resnet50-training@4",
+    ]);
+    assert_eq!(lines[0]["be"].as_array().unwrap().len(), 2);
+    assert_eq!(lines[0]["device"], "A30");
+    assert_eq!(lines[0]["hp"]["arrivals"], "uniform 20/s");
+}
+
+#[test]
+fn a_trace_is_a_file_or_a_workload_everywhere_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hp.trace").display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
+    command.args([
+        "workload",
+        "resnet50-inference",
+        "--batch",
+        "2",
+        "-o",
+        &path,
+    ]);
+    assert!(command.status().unwrap().success());
+    let of = |hp: &str| {
+        let lines = lines(&[SHORT, &["--policy", "mps", "--hp", hp]].concat());
+        lines[0]["hp"].clone()
+    };
+    assert_eq!(of(&path), of("resnet50-inference@2"));
+}
+
+#[test]
+fn arrivals_come_from_files_of_three_kinds() {
+    let folder = tempfile::tempdir().unwrap();
+    let kinds = [
+        ("gaps.json", "[0.05, 0.1]"),
+        (
+            "disb.json",
+            r#"{"tasks":[{"load":{"trace":[0]}},{"load":{"trace":[50,150,200,300,350,450,500,600,650,750,800,900]}}]}"#,
+        ),
+        (
+            "times.txt",
+            "0.05\n0.15\n0.2\n0.3\n0.35\n0.45\n0.5\n0.6\n0.65\n0.75\n0.8\n0.9\n",
+        ),
+    ];
+    let results = kinds.map(|(name, content)| {
+        let path = folder.path().join(name);
+        fs::write(&path, content).unwrap();
+        let path = path.display().to_string();
+        let stream: &[&str] = if name == "disb.json" {
+            &["--arrivals-stream", "1"]
+        } else {
+            &[]
+        };
+        let arguments = ["--seconds", "0.92", "--policy", "mps", "--arrivals", &path];
+        let mut hp = lines(&[&arguments, stream].concat())[0]["hp"].clone();
+        assert!(hp["arrivals"].as_str().unwrap().starts_with(name), "{hp}");
+        hp["arrivals"] = Value::Null;
+        hp
+    });
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], results[2]);
+    assert_eq!(results[0]["requests"], 12);
+}
+
+#[test]
+fn a_scenario_file_with_a_sweep_is_run_in_its_order() {
+    let (_folder, path) = written(&format!(
+        "{PAIR}[sweep]\njobs.hp.rate = [30, 60]\npolicy = [{{name = \"mps\"}}, {{name = \"streams\", label = \"one process\"}}]\n"
+    ));
+    let lines = lines(&["--scenario", &path]);
+    let seen: Vec<(&str, &str, &str)> = lines
+        .iter()
+        .map(|line| {
+            let swept = &line["swept"];
+            let text = |value: &'static str| swept[value].as_str().unwrap();
+            (
+                line["policy"].as_str().unwrap(),
+                text("jobs.hp.rate"),
+                text("policy"),
+            )
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("mps", "30", "mps"),
+            ("streams", "30", "one process"),
+            ("mps", "60", "mps"),
+            ("streams", "60", "one process"),
+        ]
+    );
+    // An option goes before the file.
+    let shorter = self::lines(&["--scenario", &path, "--seconds", "1", "--seeds", "5"]);
+    assert_eq!((shorter.len(), &shorter[0]["seed"]), (4, &Value::from(5)));
+    assert_eq!(shorter[0]["seconds"], 1.0);
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_named_with_its_place_and_nothing_is_run() {
+    for (from, to, said) in [
+        (
+            "rate = 30",
+            "rate = -1",
+            "s.toml:9:8: rate is -1; must be a number above 0",
+        ),
+        ("\"mps\"", "\"mpps\"", "s.toml:3:8: name is \"mpps\""),
+        (
+            "trace = \"mobilenetv2-training@8\"",
+            "trase = \"x\"",
+            "s.toml:12:1: unknown key `trase` in a job",
+        ),
+        ("seconds = 2", "seconds = -2", "s.toml:1:11: seconds is -2"),
+        (
+            "mobilenetv2-training@8",
+            "empty.trace",
+            "expected at least one",
+        ),
+    ] {
+        let (folder, path) = written(&PAIR.replace(from, to));
+        let empty = "pillion-trace 1\ndevice V100-SXM2-16GB\n";
+        fs::write(folder.path().join("empty.trace"), empty).unwrap();
+        let ended = simulate(&["--scenario", &path, "--json"]);
+        assert_eq!(ended.status.code(), Some(2), "{to}");
+        assert!(ended.stdout.is_empty(), "{to}");
+        assert!(
+            text(&ended.stderr).contains(said),
+            "{said}:\n{}",
+            text(&ended.stderr)
+        );
+    }
+}
+
+#[test]
+fn a_kernel_that_does_not_fit_the_device_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("big.trace");
+    let kernel = "class=compute grid=9,1,1 block=256,1,1 shared_bytes=98304 registers=64 sm_needed=9 \
+                  block_ns=5000 duration_ns=5000 compute_demand=0.5 bandwidth_demand=0.2 source=\"big\" name=\"big\"";
+    fs::write(
+        &path,
+        format!("pillion-trace 1\ndevice T4\nkernel {kernel}\nlaunch 0\n"),
+    )
+    .unwrap();
+    let ended = simulate(&["--device", "T4", "--be", &path.display().to_string()]);
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(
+        text(&ended.stderr).contains("kernel \"big\" on T4"),
+        "{}",
+        text(&ended.stderr)
+    );
+    // And one that was measured elsewhere.
+    let ended = simulate(&["--device", "A30", "--be", &path.display().to_string()]);
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(
+        text(&ended.stderr).contains("measured on T4"),
+        "{}",
+        text(&ended.stderr)
+    );
+}
+
+#[test]
+fn options_that_cannot_be_meant_are_refused_with_the_mend() {
+    for (arguments, said) in [
+        (&["--policy", "orin"][..], "did you mean `orion`?"),
+        (
+            &["--hp", "resnet5-inference"],
+            "did you mean \"resnet50-inference\"?",
+        ),
+        (
+            &["--be", "folder/none.trace"],
+            "--be folder/none.trace: folder/none.trace: cannot be read",
+        ),
+        (&["--be", "resnet50-training@many"], "\"many\" is no batch"),
+        (&["--seconds", "0"], "--seconds 0: expected more than 0"),
+        (&["--seconds", "nan"], "expected more than 0"),
+        (&["--hp-rate", "-3"], "--hp-rate -3: expected more than 0"),
+        (
+            &["--arrivals", "closed", "--hp-rate", "3"],
+            "arrivals closed have no rate",
+        ),
+        (&["--arrivals", "uniforn"], "did you mean `uniform`?"),
+        (&["--sharing", "mig"], "expected mps or timeslice"),
+        (
+            &["--sharing", "timeslice", "--policy", "mps"],
+            "on time slices kernels of several jobs",
+        ),
+        (&["--device", "V101"], "V100-SXM2-16GB"),
+        (&["--scenario", "none.toml"], "none.toml: cannot be read"),
+        (
+            &["--scenario", "x.toml", "--policy", "mps"],
+            "cannot be used with",
+        ),
+        (&["--seeds", "1,x"], "invalid value"),
+    ] {
+        let ended = simulate(arguments);
+        assert_eq!(ended.status.code(), Some(2), "{arguments:?}");
+        assert!(ended.stdout.is_empty(), "{arguments:?}");
+        let errors = text(&ended.stderr);
+        assert!(errors.contains(said), "{arguments:?}: {errors}");
+    }
+}
+
+/// The TOML examples of a document.
+fn examples(document: &str) -> Vec<&str> {
+    let blocks = document.split("```toml\n").skip(1);
+    blocks
+        .map(|block| block.split("```").next().unwrap_or_default())
+        .collect()
+}
+
+#[test]
+fn every_example_of_the_documentation_is_a_right_scenario() {
+    let path = workspace().join("docs/simulate.md");
+    let document = fs::read_to_string(&path).unwrap();
+    let examples = examples(&document);
+    assert!(examples.len() >= 4, "{}", examples.len());
+    for example in examples {
+        let mut library = Library::default();
+        let scenarios = Scenario::parse(Path::new("example"), example, &path, &mut library);
+        let scenarios = scenarios.unwrap_or_else(|error| panic!("{error}\n{example}"));
+        assert!(!scenarios.is_empty());
+    }
+    let mut library = Library::default();
+    let whole = Scenario::read(&workspace().join("examples/scenario.toml"), &mut library);
+    assert_eq!(whole.unwrap().len(), 6);
+}
+
+#[test]
+fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = |name: &str| {
+        let out = folder.path().join(name);
+        let ended = simulate(&[
+            "--seconds",
+            "2",
+            "--hp-rate",
+            "30",
+            "--policy",
+            "mps,orion",
+            "--seeds",
+            "1,2",
+            "--json",
+            "--out",
+            &out.display().to_string(),
+        ]);
+        assert!(ended.status.success(), "{}", text(&ended.stderr));
+        let mut names: Vec<String> = fs::read_dir(&out)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let files = names
+            .iter()
+            .map(|name| fs::read_to_string(out.join(name)).unwrap());
+        let files: Vec<String> = files.collect();
+        (text(&ended.stdout).to_owned(), names, files)
+    };
+    let (lines, names, files) = written("first");
+    assert_eq!(
+        names,
+        [
+            "latency.svg",
+            "p99.svg",
+            "pareto.svg",
+            "report.html",
+            "results.jsonl",
+            "timeline.json",
+            "utilisation.svg",
+        ]
+    );
+    assert_eq!(
+        (lines.clone(), names.clone(), files.clone()),
+        written("again")
+    );
+    assert_eq!(files[4], lines);
+    for index in [0, 1, 2, 3, 6] {
+        expect_page(&files[index]);
+        assert!(
+            files[index].contains("prefers-color-scheme: dark"),
+            "{}",
+            names[index]
+        );
+    }
+    assert_eq!(files[3].matches("<svg viewBox").count(), 4);
+    assert!(files[3].contains("model's word"));
+}
+
+#[test]
+fn the_timeline_has_a_process_for_each_policy_and_the_same_requests_in_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let ended = simulate(&[
+        "--seconds",
+        "2",
+        "--hp-rate",
+        "30",
+        "--policy",
+        "mps,orion",
+        "--out",
+        &out.display().to_string(),
+    ]);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let timeline = fs::read_to_string(out.join("timeline.json")).unwrap();
+    let timeline: Value = serde_json::from_str(&timeline).unwrap();
+    let (mut tracks, processes, _) = checked(&timeline);
+    assert_eq!(
+        processes.into_values().collect::<Vec<_>>(),
+        ["mps", "orion"]
+    );
+    expect_no_overlap(&mut tracks);
+    let of = |pid: u64, cat: &str| {
+        let spans = tracks
+            .range((pid, 0)..(pid + 1, 0))
+            .flat_map(|(_, spans)| spans);
+        spans.filter(|span| span.2 == cat).count()
+    };
+    let launches = &timeline["otherData"]["scenes"]["mps"]["launches"];
+    let counted: u64 = launches
+        .as_object()
+        .unwrap()
+        .values()
+        .filter_map(Value::as_u64)
+        .sum();
+    assert_eq!(of(1, "kernel") as u64, counted);
+    assert!(of(1, "kernel") > 100 && of(2, "kernel") > 100);
+    // Only a gate holds anything.
+    assert_eq!(of(1, "hold"), 0);
+    assert!(of(2, "hold") > 0);
+}

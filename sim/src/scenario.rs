@@ -1,0 +1,101 @@
+//! Scenarios: experiments as a TOML file, or as the command's options.
+//!
+//! `docs/simulate.md` has every key; `examples/scenario.toml` is a whole file. A file is either right
+//! or refused with everything that is wrong in it, each with its place, its value and the nearest
+//! right one; nothing is run then. Relative paths in a file start at the file's folder.
+//!
+//! A file becomes one [`Scenario`] for each combination of its sweep, in the order of the sweep;
+//! each has a run for every seed.
+
+mod job;
+mod parse;
+mod size;
+#[cfg(test)]
+mod tests;
+
+pub use job::{RATE_MAX, kind_of, shown_arrivals};
+pub use parse::{
+    DEVICE_DEFAULT, SECONDS_DEFAULT, SECONDS_MAX, SHARING_NAMES, WARMUP_DEFAULT, contradiction,
+};
+
+use std::path::{Path, PathBuf};
+
+use profiler::settings::Fault;
+
+use crate::experiment::Experiment;
+use crate::library::Library;
+use crate::sweep::Swept;
+
+/// One combination of a scenario file: an experiment but for the seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is called; empty if it has no name.
+    pub name: String,
+    /// Everything but the seed.
+    pub experiment: Experiment,
+    /// What results call the trace and arrivals of each job, in the order of the jobs.
+    pub shown: Vec<Shown>,
+    /// A run for each.
+    pub seeds: Vec<u64>,
+    /// The swept values of this combination, in the order of the sweep.
+    pub swept: Vec<Swept>,
+}
+
+/// How results show a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    /// Its trace: the file's name or the workload's.
+    pub trace: String,
+    /// Its arrivals: `closed`, `poisson 15/s`, or the file's name.
+    pub arrivals: String,
+}
+
+/// Why a scenario cannot be run. An operator's mistake.
+#[derive(Debug, thiserror::Error)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Box<profiler::Error>),
+    /// Something in it is wrong; one line each.
+    #[error("{}", lines(.0))]
+    Invalid(Vec<Fault>),
+}
+
+impl Scenario {
+    /// Reads the file at `path`: every combination of it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or everything that is wrong in it.
+    pub fn read(path: &Path, library: &mut Library) -> Result<Vec<Self>, ScenarioError> {
+        let text = profiler::read_text(path).map_err(Box::new)?;
+        let folder = path.parent().map_or_else(PathBuf::new, Path::to_owned);
+        Self::parse(path, &text, &folder, library)
+    }
+
+    /// Reads `text`; `path` only names it in faults, paths in it start at `folder`.
+    ///
+    /// # Errors
+    /// Everything that is wrong in it.
+    pub fn parse(
+        path: &Path,
+        text: &str,
+        folder: &Path,
+        library: &mut Library,
+    ) -> Result<Vec<Self>, ScenarioError> {
+        parse::parse(path, text, folder, library).map_err(ScenarioError::Invalid)
+    }
+
+    /// The experiment with that seed.
+    #[must_use]
+    pub fn with_seed(&self, seed: u64) -> Experiment {
+        Experiment {
+            seed,
+            ..self.experiment.clone()
+        }
+    }
+}
+
+fn lines(faults: &[Fault]) -> String {
+    let lines: Vec<String> = faults.iter().map(Fault::to_string).collect();
+    lines.join("\n")
+}

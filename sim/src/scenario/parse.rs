@@ -1,0 +1,341 @@
+//! Reads a scenario file, with the place of everything that is wrong in it.
+
+use std::path::Path;
+
+use profiler::nearest::nearest;
+use profiler::settings::{self, Fault, Reader, Section, Value};
+use softgpu::{Config, Device, Dispatch, Sharing};
+use toml::de::{DeTable, DeValue};
+
+use super::job::JobReader;
+use super::{Scenario, Shown};
+use crate::error::Error;
+use crate::experiment::Experiment;
+use crate::host::HostModel;
+use crate::job::Job;
+use crate::library::Library;
+use crate::schedulers::{Param, PolicySpec};
+use crate::sweep::{self, Combination};
+
+const KEYS: [&str; 11] = [
+    "name",
+    "device",
+    "sharing",
+    "seconds",
+    "seeds",
+    "warmup_requests",
+    "policy",
+    "jobs",
+    "gpu",
+    "host",
+    "sweep",
+];
+const GPU_KEYS: [&str; 4] = [
+    "slice_ns",
+    "context_switch_ns",
+    "block_priority",
+    "dispatch",
+];
+const HOST_KEYS: [&str; 9] = [
+    "launch_gap_ns",
+    "launch_latency_ns",
+    "notice_ns",
+    "driver_queue",
+    "poll_ns",
+    "idle_poll_ns",
+    "helper_poll_ns",
+    "wake_ns",
+    "max_hold_ns",
+];
+
+/// Device seconds if a scenario does not say: 900 requests at 15 per second, so that nine of them
+/// lie behind the 99th percentile.
+pub const SECONDS_DEFAULT: f64 = 60.0;
+/// Longest run: a day of the device.
+pub const SECONDS_MAX: f64 = 86_400.0;
+/// Device if a scenario does not say: Orion's.
+pub const DEVICE_DEFAULT: &str = "V100-SXM2-16GB";
+/// The words of `sharing`.
+pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
+/// Requests left out of the latencies if a scenario does not say: as Orion's harness.
+pub const WARMUP_DEFAULT: u64 = 10;
+/// The host's times; the longest that [`HostModel::check`] takes.
+const HOST_NS_MAX: u64 = 10_000_000_000;
+/// Most seeds of a scenario.
+const SEEDS_MAX: usize = 1_000;
+
+/// Every combination of the file, or everything that is wrong with it, in the order of the file.
+pub(super) fn parse(
+    path: &Path,
+    text: &str,
+    folder: &Path,
+    library: &mut Library,
+) -> Result<Vec<Scenario>, Vec<Fault>> {
+    let document = settings::document(path, text)?;
+    let mut reader = Reader::new(path, text);
+    let mut scenarios = Vec::new();
+    for combination in sweep::combinations(&mut reader, &document).unwrap_or_default() {
+        let mut parser = Parser {
+            reader: &mut reader,
+            folder,
+            library,
+        };
+        scenarios.extend(parser.scenario(combination));
+    }
+    let faults = reader.into_faults();
+    if faults.is_empty() {
+        Ok(scenarios)
+    } else {
+        Err(faults)
+    }
+}
+
+struct Parser<'r, 'f> {
+    reader: &'r mut Reader<'f>,
+    folder: &'r Path,
+    library: &'r mut Library,
+}
+
+impl Parser<'_, '_> {
+    fn scenario(&mut self, combination: Combination<'_>) -> Option<Scenario> {
+        let Combination { document, swept } = combination;
+        self.reader.check_keys("the file", &document, &KEYS);
+        let root = Section {
+            offset: 0,
+            table: Some(&document),
+        };
+        let name = self.reader.text(&root, "name", "a text");
+        let device = self.device(&root);
+        let sharing = self.reader.word(&root, "sharing", &SHARING_NAMES);
+        let seconds = self
+            .reader
+            .decimal(&root, "seconds", SECONDS_MAX, SECONDS_DEFAULT);
+        let seeds = self.seeds(&root);
+        let warmup = self
+            .reader
+            .number(&root, "warmup_requests", 0..=1_000_000, WARMUP_DEFAULT);
+        let policy = self.policy(&document);
+        let host = self.host(&document);
+        // Where the device is wrong, the rest is still checked, on another.
+        let known = device.clone().or(Device::by_name(DEVICE_DEFAULT).ok())?;
+        let kinds = [Sharing::Mps, Sharing::TimeSlice];
+        let gpu = self.gpu(&document, &known, kinds[sharing.flatten().unwrap_or(0)]);
+        let jobs = JobReader {
+            reader: self.reader,
+            folder: self.folder,
+            library: self.library,
+            device: &known,
+        }
+        .jobs(&document);
+        let (jobs, shown): (Vec<Job>, Vec<Shown>) = jobs?.into_iter().unzip();
+        sharing?;
+        let experiment = Experiment {
+            device: device?,
+            gpu: gpu?,
+            jobs,
+            policy: policy?,
+            seed: 0,
+            duration_ns: (seconds? * 1e9) as u64,
+            host: host?,
+            warmup_requests: warmup? as u32,
+        };
+        self.check(&experiment, &document)?;
+        Some(Scenario {
+            name: name?.map_or("", |(_, name)| name).to_owned(),
+            experiment,
+            shown,
+            seeds: seeds?,
+            swept,
+        })
+    }
+
+    /// What is right key by key may still not go together; the fault is at what it speaks of.
+    fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
+        let why = contradiction(&experiment.policy, experiment.gpu.sharing);
+        let error = why.map(|why| Error::Policy(format!("policy {}: {why}", experiment.policy)));
+        let Some(error) = error.or_else(|| experiment.check().err()) else {
+            return Some(());
+        };
+        let key = match &error {
+            Error::Device { .. } => "device",
+            Error::Duration { .. } => "seconds",
+            Error::Host { .. } => "host",
+            Error::Policy(_) => "policy",
+            _ => "jobs",
+        };
+        let offset = document.get(key).map_or(0, |value| value.span().start);
+        self.reader.fault(offset, error, None);
+        None
+    }
+
+    fn policy(&mut self, document: &DeTable<'_>) -> Option<PolicySpec> {
+        let section = self.reader.section(document, "policy");
+        let name = self.reader.word(&section, "name", &PolicySpec::NAMES)?;
+        let Some(index) = name else {
+            let near = Some("name = \"orion\"".to_owned());
+            let what = "the scenario has no policy; needs [policy] with a name";
+            self.reader.fault(section.offset, what, near);
+            return None;
+        };
+        let mut policy: PolicySpec = PolicySpec::NAMES[index].parse().ok()?;
+        let table = section.table?;
+        let mut is_right = true;
+        for (key, value) in table {
+            let word: &str = key.get_ref();
+            if word == "name" {
+                continue;
+            }
+            let params = policy.params();
+            let Some(param) = params.iter().find(|param| param.key == word) else {
+                let keys: Vec<&str> = params.iter().map(|param| param.key).collect();
+                let what = match keys[..] {
+                    [] => format!("policy {policy} has no numbers, but {word} is set"),
+                    _ => format!("policy {policy} has no {word}; it has {}", keys.join(", ")),
+                };
+                let near = nearest(word, keys.iter().copied()).map(|key| format!("`{key}`"));
+                self.reader.fault(key.span().start, what, near);
+                is_right = false;
+                continue;
+            };
+            match number_of(value).filter(|&number| takes(param, number)) {
+                Some(number) => is_right &= policy.set(word, number),
+                None => {
+                    let near = number_of(value).map(|n| n.clamp(param.least, param.most));
+                    let near = near.map(|n| if param.is_whole { n.round() } else { n });
+                    let near = near.map(|n| n.to_string());
+                    self.reader.bad(value.span(), word, &wanted(param), near);
+                    is_right = false;
+                }
+            }
+        }
+        is_right.then_some(policy)
+    }
+
+    fn host(&mut self, document: &DeTable<'_>) -> Option<HostModel> {
+        let section = self.reader.section(document, "host");
+        if let Some(table) = section.table {
+            self.reader.check_keys("[host]", table, &HOST_KEYS);
+        }
+        let mut host = HostModel::default();
+        let times: [(&str, &mut u64); 8] = [
+            ("launch_gap_ns", &mut host.launch_gap_ns),
+            ("launch_latency_ns", &mut host.launch_latency_ns),
+            ("notice_ns", &mut host.notice_ns),
+            ("poll_ns", &mut host.poll_ns),
+            ("idle_poll_ns", &mut host.idle_poll_ns),
+            ("helper_poll_ns", &mut host.helper_poll_ns),
+            ("wake_ns", &mut host.wake_ns),
+            ("max_hold_ns", &mut host.max_hold_ns),
+        ];
+        let mut is_right = true;
+        for (key, ns) in times {
+            match self.reader.number(&section, key, 0..=HOST_NS_MAX, *ns) {
+                Some(number) => *ns = number,
+                None => is_right = false,
+            }
+        }
+        let queue = u64::from(host.driver_queue);
+        let queue = self
+            .reader
+            .number(&section, "driver_queue", 1..=65_536, queue);
+        host.driver_queue = queue? as u32;
+        is_right.then_some(host)
+    }
+
+    fn device(&mut self, root: &Section<'_, '_>) -> Option<Device> {
+        let Some((span, name)) = self.reader.text(root, "device", "a model of GPU")? else {
+            return Device::by_name(DEVICE_DEFAULT).ok();
+        };
+        match Device::by_name(name) {
+            Ok(device) => Some(device),
+            Err(error) => {
+                self.reader.fault(span.start, error, None);
+                None
+            }
+        }
+    }
+
+    fn seeds(&mut self, root: &Section<'_, '_>) -> Option<Vec<u64>> {
+        let Some(value) = root.get("seeds") else {
+            return Some(vec![1]);
+        };
+        let seeds = match value.get_ref() {
+            DeValue::Array(values) if (1..=SEEDS_MAX).contains(&values.len()) => values
+                .iter()
+                .map(|seed| {
+                    let integer = seed.get_ref().as_integer()?;
+                    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+                })
+                .collect::<Option<Vec<u64>>>(),
+            _ => None,
+        };
+        if seeds.is_none() {
+            let wanted = format!("a list of 1 to {SEEDS_MAX} whole numbers");
+            let near = Some("[1, 2, 3]".to_owned());
+            self.reader.bad(value.span(), "seeds", &wanted, near);
+        }
+        seeds
+    }
+
+    fn gpu(&mut self, document: &DeTable<'_>, device: &Device, sharing: Sharing) -> Option<Config> {
+        let section = self.reader.section(document, "gpu");
+        if let Some(table) = section.table {
+            self.reader.check_keys("[gpu]", table, &GPU_KEYS);
+        }
+        let usual = Config::new(sharing, device);
+        let slice_ns = self.reader.number(
+            &section,
+            "slice_ns",
+            10_000..=10_000_000_000,
+            usual.slice_ns,
+        );
+        let switch_ns = self.reader.number(
+            &section,
+            "context_switch_ns",
+            0..=1_000_000_000,
+            usual.context_switch_ns,
+        );
+        let block_priority = self
+            .reader
+            .flag(&section, "block_priority", usual.block_priority);
+        let words = ["head-of-line", "fill-in"];
+        let dispatch = self.reader.word(&section, "dispatch", &words)?;
+        let kinds = [Dispatch::HeadOfLine, Dispatch::FillIn];
+        Some(Config {
+            slice_ns: slice_ns?,
+            context_switch_ns: switch_ns?,
+            block_priority: block_priority?,
+            dispatch: dispatch.map_or(usual.dispatch, |index| kinds[index]),
+            ..usual
+        })
+    }
+}
+
+/// Whether the number of a policy can be set to this.
+fn takes(param: &Param, value: f64) -> bool {
+    (param.least..=param.most).contains(&value) && (!param.is_whole || value.fract() == 0.0)
+}
+
+/// What it can be set to, in words.
+fn wanted(param: &Param) -> String {
+    let whole = if param.is_whole { "whole " } else { "" };
+    format!("a {whole}number from {} to {}", param.least, param.most)
+}
+
+/// A number as written, whole or with a fraction.
+fn number_of(value: &Value<'_>) -> Option<f64> {
+    let number: f64 = match value.get_ref() {
+        DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().parse().ok()?,
+        DeValue::Float(float) => float.as_str().parse().ok()?,
+        _ => return None,
+    };
+    number.is_finite().then_some(number)
+}
+
+/// Why the policy cannot be meant with this sharing, if it cannot.
+pub fn contradiction(policy: &PolicySpec, sharing: Sharing) -> Option<&'static str> {
+    (policy.needs_mps() && sharing == Sharing::TimeSlice).then_some(
+        "on time slices kernels of several jobs never compute side by side; sharing timeslice goes \
+         with none, temporal, orion and launch-gate",
+    )
+}

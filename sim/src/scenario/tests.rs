@@ -1,0 +1,383 @@
+//! Scenario files: what they become, and how wrong ones are refused.
+
+use std::path::Path;
+
+use super::*;
+use crate::arrivals::Arrivals;
+use crate::job::{JobClass, JobKind};
+
+const PAIR: &str = r#"
+device = "T4"
+seconds = 2.5
+seeds = [3, 4]
+
+[policy]
+name = "mps"
+
+[[jobs]]
+name = "serve"
+class = "high-priority"
+trace = "resnet50-inference@2"
+arrivals = "poisson"
+rate = 30
+memory = "2 GiB"
+
+[[jobs]]
+trace = "mobilenetv2-training"
+"#;
+
+fn parse(text: &str) -> Result<Vec<Scenario>, ScenarioError> {
+    let mut library = Library::default();
+    Scenario::parse(
+        Path::new("s.toml"),
+        text,
+        Path::new("/nonexistent"),
+        &mut library,
+    )
+}
+
+fn scenarios(text: &str) -> Vec<Scenario> {
+    parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The lines of what is wrong.
+fn faults(text: &str) -> Vec<String> {
+    let error = parse(text).expect_err("it is wrong").to_string();
+    error.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_file_becomes_an_experiment() {
+    let all = scenarios(PAIR);
+    let [scenario] = &all[..] else {
+        panic!("{} scenarios", all.len())
+    };
+    assert_eq!(scenario.seeds, [3, 4]);
+    let experiment = scenario.with_seed(4);
+    assert_eq!(experiment.seed, 4);
+    assert_eq!(experiment.device.name, "T4");
+    assert_eq!(experiment.duration_ns, 2_500_000_000);
+    assert_eq!(experiment.warmup_requests, 10);
+    assert_eq!(experiment.gpu.sharing, softgpu::Sharing::Mps);
+    assert_eq!(experiment.policy.name(), "mps");
+    let [serve, train] = &experiment.jobs[..] else {
+        panic!("{} jobs", experiment.jobs.len())
+    };
+    assert_eq!(
+        (&*serve.name, serve.class),
+        ("serve", JobClass::HighPriority)
+    );
+    assert_eq!(serve.kind, JobKind::Inference);
+    assert_eq!(serve.arrivals, Arrivals::Poisson { per_s: 30.0 });
+    assert_eq!(serve.memory_bytes, Some(2 << 30));
+    // A job without a class is best-effort, and one in a closed loop trains.
+    assert_eq!((&*train.name, train.class), ("1", JobClass::BestEffort));
+    assert_eq!(train.kind, JobKind::Training);
+    assert_eq!(scenario.shown[0].trace, "resnet50-inference@2");
+    assert_eq!(scenario.shown[0].arrivals, "poisson 30/s");
+}
+
+#[test]
+fn every_key_of_gpu_and_host_reaches_the_experiment() {
+    let text = format!(
+        "{PAIR}
+[gpu]
+slice_ns = 1000000
+context_switch_ns = 7
+block_priority = false
+dispatch = \"fill-in\"
+[host]
+launch_gap_ns = 1
+launch_latency_ns = 2
+notice_ns = 3
+driver_queue = 4
+poll_ns = 5
+idle_poll_ns = 6
+helper_poll_ns = 7
+wake_ns = 8
+max_hold_ns = 9
+"
+    );
+    let experiment = scenarios(&text)[0].with_seed(1);
+    assert_eq!(experiment.gpu.slice_ns, 1_000_000);
+    assert_eq!(experiment.gpu.context_switch_ns, 7);
+    assert!(!experiment.gpu.block_priority);
+    assert_eq!(experiment.gpu.dispatch, softgpu::Dispatch::FillIn);
+    let host = experiment.host;
+    let set = [
+        host.launch_gap_ns,
+        host.launch_latency_ns,
+        host.notice_ns,
+        u64::from(host.driver_queue),
+        host.poll_ns,
+        host.idle_poll_ns,
+        host.helper_poll_ns,
+        host.wake_ns,
+        host.max_hold_ns,
+    ];
+    assert_eq!(set, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_sweep_is_a_product_in_the_order_of_the_file() {
+    let text = format!(
+        "{PAIR}\n[sweep]\njobs.serve.rate = [10, 20]\n\"policy.name\" = [\"mps\", \"streams\"]\n"
+    );
+    let all = scenarios(&text);
+    let seen: Vec<(Arrivals, &str)> = all
+        .iter()
+        .map(|s| {
+            (
+                s.experiment.jobs[0].arrivals.clone(),
+                s.experiment.policy.name(),
+            )
+        })
+        .collect();
+    let at = |per_s| Arrivals::Poisson { per_s };
+    assert_eq!(
+        seen,
+        [
+            (at(10.0), "mps"),
+            (at(10.0), "streams"),
+            (at(20.0), "mps"),
+            (at(20.0), "streams"),
+        ]
+    );
+    let swept: Vec<(&str, &str)> = all[2]
+        .swept
+        .iter()
+        .map(|swept| (&*swept.path, &*swept.value))
+        .collect();
+    assert_eq!(swept, [("jobs.serve.rate", "20"), ("policy.name", "mps")]);
+}
+
+#[test]
+fn any_field_can_be_swept_a_table_is_laid_over_and_its_label_is_its_name() {
+    let text = format!(
+        "{PAIR}
+[sweep]
+device = [\"T4\", \"A30\"]
+\"jobs.1\" = [{{ trace = \"bert-base-training\", memory = 5 }}]
+policy = [{{ label = \"as one process\", name = \"streams\" }}]
+host.poll_ns = [1000]
+seeds = [[1], [1, 2]]
+"
+    );
+    let all = scenarios(&text);
+    assert_eq!(all.len(), 4);
+    let last = &all[3];
+    assert_eq!(last.experiment.device.name, "A30");
+    assert_eq!(last.experiment.jobs[1].memory_bytes, Some(5));
+    assert_eq!(last.shown[1].trace, "bert-base-training");
+    assert_eq!(last.experiment.policy.name(), "streams");
+    assert_eq!(last.experiment.host.poll_ns, 1000);
+    assert_eq!(last.seeds, [1, 2]);
+    assert!(
+        last.swept
+            .iter()
+            .any(|swept| swept.value == "as one process")
+    );
+}
+
+#[test]
+fn of_a_list_of_traces_the_first_that_there_is_is_taken() {
+    let text = PAIR.replace(
+        "\"mobilenetv2-training\"",
+        "[\"recorded/train\", \"resnet101-training\"]",
+    );
+    assert_eq!(scenarios(&text)[0].shown[1].trace, "resnet101-training");
+    // Where there is none, the last one says why.
+    let text = PAIR.replace(
+        "\"mobilenetv2-training\"",
+        "[\"recorded/train\", \"other/train\"]",
+    );
+    assert_eq!(
+        faults(&text),
+        [
+            "s.toml:18:28: trace \"other/train\": /nonexistent/other/train: cannot be read: \
+          No such file or directory (os error 2)"
+        ]
+    );
+}
+
+/// A piece of [`PAIR`], what it becomes, and what must be said of it.
+const WRONG: &[(&str, &str, &str)] = &[
+    (
+        "seconds = 2.5",
+        "secnods = 2.5",
+        "s.toml:3:1: unknown key `secnods` in the file",
+    ),
+    ("seconds = 2.5", "secnods = 2.5", "nearest is `seconds`"),
+    (
+        "seconds = 2.5",
+        "seconds = -1",
+        "s.toml:3:11: seconds is -1; must be a number above 0 and at most 86400",
+    ),
+    (
+        "seconds = 2.5",
+        "seconds = 1e-10",
+        "s.toml:3:11: duration 0 ns",
+    ),
+    ("\"T4\"", "\"T5\"", "s.toml:2:10: unknown device \"T5\""),
+    (
+        "[3, 4]",
+        "[]",
+        "s.toml:4:9: seeds is []; must be a list of 1 to 1000 whole numbers; nearest is [1, 2, 3]",
+    ),
+    ("[3, 4]", "[3, -4]", "s.toml:4:9: seeds is [3, -4]"),
+    (
+        "name = \"mps\"",
+        "name = \"mp\"",
+        "s.toml:7:8: name is \"mp\"",
+    ),
+    (
+        "name = \"mps\"",
+        "name = \"mps\"\ndepth = 3",
+        "s.toml:8:1: policy mps has no numbers, but depth is set",
+    ),
+    ("[policy]\nname = \"mps\"", "", "the scenario has no policy"),
+    (
+        "high-priority",
+        "high",
+        "s.toml:11:9: class is \"high\"; must be one of high-priority, best-effort; nearest is \"high-priority\"",
+    ),
+    (
+        "rate = 30",
+        "",
+        "s.toml:13:12: arrivals poisson without a rate, requests per second; nearest is rate = 15",
+    ),
+    (
+        "rate = 30",
+        "rate = 0",
+        "s.toml:14:8: rate is 0; must be a number above 0",
+    ),
+    (
+        "\"poisson\"",
+        "\"closed\"",
+        "s.toml:13:12: rate is set, but arrivals closed have none",
+    ),
+    (
+        "\"poisson\"\nrate = 30",
+        "\"posson\"",
+        "nearest is \"poisson\"",
+    ),
+    (
+        "\"2 GiB\"",
+        "\"2 GB\"",
+        "s.toml:15:10: memory is \"2 GB\"; must be bytes",
+    ),
+    (
+        "\"2 GiB\"",
+        "\"20 GiB\"",
+        "the jobs need 21474836480 bytes of device memory",
+    ),
+    (
+        "resnet50-inference@2",
+        "resnet50-inferense",
+        "did you mean \"resnet50-inference\"?",
+    ),
+    (
+        "resnet50-inference@2",
+        "resnet50-inference@0",
+        "batch 0: expected 1 to 4096",
+    ),
+    (
+        "trace = \"mobilenetv2-training\"",
+        "",
+        "s.toml:17:1: the job has no trace",
+    ),
+    ("seconds = 2.5", "seconds = ", "s.toml:3:11: "),
+];
+
+#[test]
+fn everything_that_is_wrong_is_named_with_its_place_and_the_mend() {
+    for &(from, to, said) in WRONG {
+        let text = PAIR.replace(from, to);
+        assert_ne!(text, PAIR, "{from}");
+        let faults = faults(&text);
+        assert!(
+            faults.iter().any(|fault| fault.contains(said)),
+            "{said}:\n{faults:#?}"
+        );
+        assert!(
+            faults.iter().all(|fault| fault.starts_with("s.toml:")),
+            "{faults:#?}"
+        );
+    }
+}
+
+#[test]
+fn all_faults_are_found_at_once_in_the_order_of_the_file_and_each_once() {
+    let text = PAIR
+        .replace("\"T4\"", "\"T5\"")
+        .replace("best-effort", "best")
+        .replace("rate = 30", "rate = \"30\"")
+        .replace("name = \"mps\"", "name = \"mips\"");
+    let text = format!("{text}\n[sweep]\nwarmup_requests = [0, 1]\n");
+    let places: Vec<String> = faults(&text)
+        .iter()
+        .map(|fault| fault.split(": ").next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(places, ["s.toml:2:10", "s.toml:7:8", "s.toml:14:8"]);
+}
+
+#[test]
+fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
+    for (sweep, said) in [
+        ("seconds = [1, 0]", "s.toml:21:15: seconds is 0"),
+        (
+            "seconds = 1",
+            "s.toml:21:11: seconds is 1; must be a list of the values to try, such as [1, 2.5, 5]; nearest is [1]",
+        ),
+        ("seconds = []", "must be a list"),
+        (
+            "secands = [1]",
+            "s.toml:21:1: unknown key `secands` in the file",
+        ),
+        (
+            "jobs.srve.rate = [1]",
+            "jobs.srve.rate: no job is called srve; jobs are serve, 1; nearest is `serve`",
+        ),
+        ("jobs.serve.rats = [1]", "unknown key `rats` in a job"),
+        ("jobs.serve = [1]", "must be a table"),
+        (
+            "policy.name = [\"mps\", \"orio\"]",
+            "s.toml:21:23: name is \"orio\"",
+        ),
+        ("a.b.c.d = [1]", "a.b.c.d is no path"),
+        ("name = [\"x\"]", "name cannot be swept"),
+        (
+            "host.poll_ns = [0]",
+            "s.toml:21:6: host model: poll_ns is 0",
+        ),
+    ] {
+        let faults = faults(&format!("{PAIR}\n[sweep]\n{sweep}\n"));
+        assert!(
+            faults.iter().any(|fault| fault.contains(said)),
+            "{said}:\n{faults:#?}"
+        );
+    }
+    let many = vec!["1"; 101].join(", ");
+    let sweep = format!("{PAIR}\n[sweep]\nseconds = [{many}]\nwarmup_requests = [{many}]\n");
+    assert_eq!(
+        faults(&sweep),
+        ["s.toml:21:1: the sweep has more than 10000 combinations"]
+    );
+}
+
+#[test]
+fn mps_without_mps_is_refused() {
+    let text = PAIR.replace("seconds = 2.5", "sharing = \"timeslice\"");
+    assert!(faults(&text)[0].contains("policy mps: on time slices kernels of several jobs never compute side by side"));
+}
+
+#[test]
+fn any_bytes_are_read_or_refused() {
+    // Pieces of a right file in any order, and cut anywhere.
+    for cut in 0..PAIR.len() {
+        let (head, tail) = PAIR.split_at(cut);
+        let _ = parse(head);
+        let _ = parse(tail);
+        let _ = parse(&format!("{tail}\n{head}"));
+    }
+}
