@@ -1,7 +1,7 @@
 //! `pillion simulate`: policies on the device model in virtual time.
 //!
-//! What is run comes from the options (one pair of jobs) or from a scenario file; both
-//! become [`sim::scenario::Scenario`]s, each with a run for every seed. Everything is checked
+//! What is run comes from the options (one pair of jobs), from a scenario file, or from a suite; all
+//! three become [`sim::scenario::Scenario`]s, each with a run for every seed. Everything is checked
 //! before anything is run or written. Runs are independent and use all cores; results come in the
 //! order of the scenarios, and are the same to the byte on any machine.
 
@@ -28,46 +28,46 @@ use crate::simulate::plan::Plan;
     after_help = "Example: pillion simulate --policy mps,orion --seeds 1,2,3\n\
     Example: pillion simulate --device A30 --hp bert-base-inference@4 --hp-rate 8 --be mobilenetv2-training@64\n\
     Example: pillion simulate --scenario examples/scenario.toml --json | jq .hp.p99_ms\n\
-    Example: pillion simulate --hp-rate 40 --out results\n\n\
+    Example: pillion simulate --suite orion --quick --out results\n\n\
     What the numbers are, the keys of a scenario file and its sweeps: docs/simulate.md. The same input \
     gives the same output to the byte."
 )]
 pub(crate) struct Options {
     /// Model of the GPU [default: V100-SXM2-16GB].
-    #[arg(long, value_name = "MODEL", conflicts_with = "scenario")]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["scenario", "suite"])]
     device: Option<String>,
     /// Trace of the high-priority job: an Orion kernel file, a Pillion trace, or a built-in workload,
     /// NAME or NAME@BATCH (`pillion workload` lists them) [default: resnet50-inference].
-    #[arg(long, value_name = "TRACE", conflicts_with = "scenario")]
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["scenario", "suite"])]
     hp: Option<String>,
     /// Requests per second of the high-priority job, for poisson and uniform arrivals [default: 15].
     #[arg(
         long,
         value_name = "R",
         allow_negative_numbers = true,
-        conflicts_with = "scenario"
+        conflicts_with_all = ["scenario", "suite"]
     )]
     hp_rate: Option<f64>,
     /// How its requests arrive: poisson, uniform, closed, or a file of arrivals [default: poisson].
-    #[arg(long, value_name = "KIND|FILE", conflicts_with = "scenario")]
+    #[arg(long, value_name = "KIND|FILE", conflicts_with_all = ["scenario", "suite"])]
     arrivals: Option<String>,
     /// Which list of a DISB workload file, counted from 0.
     #[arg(long, value_name = "N", requires = "arrivals")]
     arrivals_stream: Option<usize>,
     /// Trace of a best-effort job, which runs in a closed loop; again for each further one
     /// [default: resnet50-training].
-    #[arg(long, value_name = "TRACE", conflicts_with = "scenario")]
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["scenario", "suite"])]
     be: Vec<String>,
-    /// Policies, separated by commas [default: all].
+    /// Policies, separated by commas [default: all but oracle].
     #[arg(
         long,
         value_name = "A,B",
         value_delimiter = ',',
-        conflicts_with = "scenario"
+        conflicts_with_all = ["scenario", "suite"]
     )]
     policy: Vec<String>,
     /// How the jobs share the GPU: mps or timeslice [default: mps].
-    #[arg(long, value_name = "HOW", conflicts_with = "scenario")]
+    #[arg(long, value_name = "HOW", conflicts_with_all = ["scenario", "suite"])]
     sharing: Option<String>,
     /// Seeds, separated by commas: a run for each; they decide the arrivals [default: 1]. With
     /// --scenario, instead of the file's.
@@ -79,11 +79,23 @@ pub(crate) struct Options {
     )]
     seeds: Vec<u64>,
     /// Device seconds of each run [default: 60]. With --scenario, instead of the file's.
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "S",
+        allow_negative_numbers = true,
+        conflicts_with = "suite"
+    )]
     seconds: Option<f64>,
     /// A scenario file: devices, jobs, policies, sweeps.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     scenario: Option<PathBuf>,
+    /// A suite of experiments: orion, those of its paper. Recorded traces are read from the folder
+    /// that PILLION_DATA names; without it built-in workloads take their places.
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<String>,
+    /// Of a suite, 60 s of device time and one seed.
+    #[arg(long, requires = "suite")]
+    quick: bool,
     /// Print a line of JSON for each run.
     #[arg(long)]
     json: bool,
@@ -96,6 +108,9 @@ pub(crate) struct Options {
 /// Exit 2 for input that cannot be used: then nothing was run and nothing written.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
+    for note in &plan.notes {
+        out::note(format_args!("pillion: {note}"));
+    }
     let runs = runner::run_all(&plan, |run| {
         if options.json {
             out::line(format_args!("{}", results::line(run)))
@@ -104,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
     })?;
     if !options.json {
-        results::print_tables(&Group::all(&runs.iter().collect::<Vec<_>>()))?;
+        results::print_tables(&plan, &Group::all(&runs.iter().collect::<Vec<_>>()))?;
     }
     if let Some(folder) = &options.out {
         pages::write(folder, &plan, &runs)?;

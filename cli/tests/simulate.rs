@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use sim::PolicySpec;
 use sim::library::Library;
 use sim::scenario::Scenario;
 
@@ -350,6 +351,8 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
             "on time slices kernels of several jobs",
         ),
         (&["--device", "V101"], "V100-SXM2-16GB"),
+        (&["--suite", "orin"], "suites are orion"),
+        (&["--quick"], "--suite"),
         (&["--scenario", "none.toml"], "none.toml: cannot be read"),
         (
             &["--scenario", "x.toml", "--policy", "mps"],
@@ -373,6 +376,32 @@ fn examples(document: &str) -> Vec<&str> {
         .collect()
 }
 
+/// The table of every policy's numbers, as the documentation must have it.
+fn policy_numbers() -> String {
+    let mut rows =
+        String::from("| policy | key | meaning | values | default |\n|---|---|---|---|---|\n");
+    for name in PolicySpec::NAMES {
+        let policy: PolicySpec = name.parse().expect("its own name");
+        for param in policy.params() {
+            let whole = if param.is_whole { "whole, " } else { "" };
+            let default = policy.param(param.key);
+            let default = default.map_or("by rule".to_owned(), |value| value.to_string());
+            rows += &format!(
+                "| `{name}` | `{}` | {} | {whole}{} to {} | {default} |\n",
+                param.key, param.about, param.least, param.most
+            );
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_documentation_has_every_number_of_every_policy() {
+    let document = fs::read_to_string(workspace().join("docs/simulate.md")).unwrap();
+    let table = document.split("<!-- policy-numbers -->\n").nth(1).unwrap();
+    assert!(table == policy_numbers(), "expected:\n{}", policy_numbers());
+}
+
 #[test]
 fn every_example_of_the_documentation_is_a_right_scenario() {
     let path = workspace().join("docs/simulate.md");
@@ -388,6 +417,37 @@ fn every_example_of_the_documentation_is_a_right_scenario() {
     let mut library = Library::default();
     let whole = Scenario::read(&workspace().join("examples/scenario.toml"), &mut library);
     assert_eq!(whole.unwrap().len(), 6);
+}
+
+#[test]
+fn a_number_of_a_policy_is_swept_and_one_out_of_range_is_refused() {
+    let orion = PAIR.replace("\"mps\"", "\"orion\"");
+    let (_folder, path) = written(&format!(
+        "{orion}[sweep]\npolicy.dur_threshold_pct = [1, 20]\n"
+    ));
+    let lines = lines(&["--scenario", &path]);
+    let rate = |line: &Value| line["be"][0]["per_s"].as_f64().unwrap();
+    assert!(rate(&lines[0]) < rate(&lines[1]), "{lines:#?}");
+    for (values, said) in [
+        (
+            "policy.dur_threshold_pct = [1, 200]",
+            "s.toml:14:32: dur_threshold_pct is 200; must be a number",
+        ),
+        (
+            "policy.sm_threshold = [1.5]",
+            "sm_threshold is 1.5; must be a whole number",
+        ),
+        ("policy.sm_thresold = [80]", "nearest is `sm_threshold`"),
+    ] {
+        let (_folder, path) = written(&format!("{orion}[sweep]\n{values}\n"));
+        let ended = simulate(&["--scenario", &path]);
+        assert_eq!(ended.status.code(), Some(2));
+        assert!(
+            text(&ended.stderr).contains(said),
+            "{said}:\n{}",
+            text(&ended.stderr)
+        );
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@
 //! | [`schedulers`] | the policies by name, each behind that interface |
 //! | `world` | the loop: who acts next |
 //! | [`scenario`], [`sweep`], [`library`] | experiments from files, and the traces they name |
+//! | [`suite`] | published experiments, as such files |
 //! | [`outcome`], [`observer`] | what came out, and who watches |
 //!
 //! No clock, no thread, no IO but the reading of files that are named; deterministic: equal
@@ -34,6 +35,7 @@ mod program;
 pub mod scenario;
 pub mod scheduler;
 pub mod schedulers;
+pub mod suite;
 pub mod sweep;
 mod world;
 

@@ -51,7 +51,7 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> 
         }
         section(&mut sections, part, &groups, &pictures);
     }
-    write_whole(folder, "report.html", &page(runs.len(), &sections))?;
+    write_whole(folder, "report.html", &page(plan, runs.len(), &sections))?;
     write_whole(folder, "timeline.json", &scenes::timeline(runs)?)
 }
 
@@ -153,14 +153,22 @@ fn section(html: &mut String, part: &Part, groups: &[Group<'_>], pictures: &[Pic
     html.push_str("</details>\n");
 }
 
-fn page(runs: usize, sections: &str) -> String {
-    let title = "Policies on a model of a GPU";
+fn page(plan: &Plan, runs: usize, sections: &str) -> String {
+    let title = match plan.suite {
+        Some(suite) => format!("Suite {}: {}", suite.name, suite.about),
+        None => "Policies on a model of a GPU".to_owned(),
+    };
+    let title = escaped(&title);
+    let notes = plan.notes.iter();
+    let notes: String = notes
+        .map(|note| format!("<p class=\"note\">{}</p>\n", escaped(note)))
+        .collect();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>Pillion: {title}</title>\n<style>\n{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n\
          <p class=\"note\">{runs} runs in virtual time. The GPU is a model in software: these numbers are the \
-         model's word, nothing here was measured on hardware.</p>\n{sections}\
+         model's word, nothing here was measured on hardware.</p>\n{notes}{sections}\
          <p class=\"note\">The same input gives the same page, to the byte. timeline.json beside this file, for \
          Perfetto, has what ran around the slowest request.</p>\n</body></html>\n"
     )

@@ -1,20 +1,21 @@
-//! What is to be run: scenarios from options or a file, all of it checked.
+//! What is to be run: scenarios from options, a file or a suite, all of it checked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use profiler::nearest::nearest;
 use sim::library::{Library, shown_name};
 use sim::scenario::{self, Scenario, Shown};
+use sim::suite::Suite;
 use sim::{Arrivals, Experiment, HostModel, Job, JobClass, PolicySpec};
 use softgpu::{Config, Device, Sharing};
 
 use crate::simulate::Options;
 
-/// Scenarios that belong together.
+/// Scenarios of one experiment: a suite has several, everything else one.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Its key where there are several; else empty.
+    /// Its key in a suite; empty elsewhere.
     pub(crate) key: String,
     /// What it shows, for people.
     pub(crate) title: String,
@@ -25,7 +26,14 @@ pub(crate) struct Part {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
+    /// The suite, if it is one.
+    pub(crate) suite: Option<&'static Suite>,
+    /// What a reader of the results must know, a line each.
+    pub(crate) notes: Vec<String>,
 }
+
+/// The environment variable that names the folder of recorded traces.
+const DATA: &str = "PILLION_DATA";
 
 impl Plan {
     /// The plan that the options describe.
@@ -34,6 +42,9 @@ impl Plan {
     /// Anything that is wrong in them or in a file that they name.
     pub(crate) fn of(options: &Options) -> Result<Self> {
         let mut library = Library::default();
+        if let Some(name) = &options.suite {
+            return Self::of_suite(name, options.quick, &mut library);
+        }
         let scenarios = match &options.scenario {
             Some(path) => of_file(options, path, &mut library)?,
             None => of_pair(options, &mut library)?,
@@ -43,7 +54,29 @@ impl Plan {
             title: scenarios.first().map_or(String::new(), |s| s.name.clone()),
             scenarios,
         };
-        Ok(Self { parts: vec![part] })
+        Ok(Self {
+            parts: vec![part],
+            suite: None,
+            notes: Vec::new(),
+        })
+    }
+
+    fn of_suite(name: &str, is_quick: bool, library: &mut Library) -> Result<Self> {
+        let suite = Suite::by_name(name).map_err(|error| anyhow!("--suite {error}"))?;
+        let data = std::env::var_os(DATA).map(PathBuf::from);
+        let built = suite
+            .build(data.as_deref(), is_quick, library)
+            .with_context(|| format!("--suite {name}"))?;
+        let parts = built.parts.into_iter().map(|(part, scenarios)| Part {
+            key: part.key.to_owned(),
+            title: part.title.to_owned(),
+            scenarios,
+        });
+        Ok(Self {
+            parts: parts.collect(),
+            suite: Some(suite),
+            notes: built.notes,
+        })
     }
 
     /// All scenarios with their part, in order.

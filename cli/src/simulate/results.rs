@@ -6,6 +6,7 @@ use softgpu::Sharing;
 use crate::failure::Failure;
 use crate::out;
 use crate::simulate::outcomes::{Group, Measures};
+use crate::simulate::plan::Plan;
 use crate::simulate::runner::Run;
 use crate::status::table;
 
@@ -96,7 +97,7 @@ pub(crate) const fn sharing_name(sharing: Sharing) -> &'static str {
 }
 
 /// A table for each pair of jobs, a row for each policy and whatever else was swept.
-pub(crate) fn print_tables(groups: &[Group<'_>]) -> Result<(), Failure> {
+pub(crate) fn print_tables(plan: &Plan, groups: &[Group<'_>]) -> Result<(), Failure> {
     let same = |a: &Group<'_>, b: &Group<'_>| a.heading() == b.heading();
     let mut part = "";
     for groups in groups.chunk_by(same) {
@@ -119,14 +120,17 @@ pub(crate) fn print_tables(groups: &[Group<'_>]) -> Result<(), Failure> {
              for more than the device gives it there, and its latency depends on how long one runs."
         ))?;
     }
-    out::line(format_args!("{}", footer(groups)))
+    out::line(format_args!("{}", footer(plan, groups)))
 }
 
 /// What every table needs to be understood.
-fn footer(groups: &[Group<'_>]) -> String {
+fn footer(plan: &Plan, groups: &[Group<'_>]) -> String {
     let runs: usize = groups.iter().map(|group| group.seeds).sum();
+    let what = plan
+        .suite
+        .map_or(String::new(), |suite| format!(" of suite {}", suite.name));
     format!(
-        "{runs} runs; vs solo: p99 over its own alone; share: best-effort rate over its own alone. A model's \
+        "{runs} runs{what}; vs solo: p99 over its own alone; share: best-effort rate over its own alone. A model's \
          word, nothing was measured on hardware."
     )
 }

@@ -368,7 +368,11 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
 #[test]
 fn mps_without_mps_is_refused() {
     let text = PAIR.replace("seconds = 2.5", "sharing = \"timeslice\"");
-    assert!(faults(&text)[0].contains("policy mps: on time slices kernels of several jobs never compute side by side"));
+    assert!(
+        faults(&text)[0].contains(
+            "policy mps: on time slices kernels of several jobs never compute side by side"
+        )
+    );
 }
 
 #[test]

@@ -1,0 +1,212 @@
+//! Suites: published experiments, as scenario files that come with the program.
+//!
+//! A suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are looked
+//! for in a folder; where they are not there, the built-in workload or the arrivals named after them
+//! take their place, and the suite says so.
+
+use std::path::Path;
+
+use crate::library::Library;
+use crate::scenario::{Scenario, ScenarioError};
+
+/// A suite.
+#[derive(Debug)]
+pub struct Suite {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in one line.
+    pub about: &'static str,
+    /// Its experiments, in order.
+    pub parts: &'static [Part],
+    /// A file of its recorded data; where it is not there, none is.
+    data: &'static str,
+}
+
+/// An experiment of a suite.
+#[derive(Debug)]
+pub struct Part {
+    /// Its key in results.
+    pub key: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// The scenario file.
+    pub text: &'static str,
+    /// Whether a quick run has it.
+    pub is_quick: bool,
+}
+
+/// A suite that is ready to be run.
+#[derive(Debug)]
+pub struct Built {
+    /// Every experiment with its scenarios.
+    pub parts: Vec<(&'static Part, Vec<Scenario>)>,
+    /// What a reader of the results must know, a line each.
+    pub notes: Vec<String>,
+}
+
+/// There is no such suite.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: suites are {known}")]
+pub struct UnknownSuite {
+    /// What was asked for.
+    pub name: String,
+    /// Those that there are.
+    pub known: String,
+}
+
+/// Device seconds of a quick run.
+const QUICK_NS: u64 = 60_000_000_000;
+
+/// A folder in which nothing lies.
+const NOWHERE: &str = "/dev/null";
+
+impl Suite {
+    /// The suite of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn by_name(name: &str) -> Result<&'static Self, UnknownSuite> {
+        let suites = SUITES.iter();
+        let found = suites.clone().find(|suite| suite.name == name);
+        found.ok_or_else(|| UnknownSuite {
+            name: name.to_owned(),
+            known: suites
+                .map(|suite| suite.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+    }
+
+    /// Its scenarios, with recorded data from the folder `data`. A quick suite has at most 60 s of
+    /// device time, and the first seed.
+    ///
+    /// # Errors
+    /// A file in `data` is wrong.
+    pub fn build(
+        &'static self,
+        data: Option<&Path>,
+        is_quick: bool,
+        library: &mut Library,
+    ) -> Result<Built, ScenarioError> {
+        let folder = data.unwrap_or(Path::new(NOWHERE));
+        let mut notes = Vec::new();
+        if !folder.join(self.data).exists() {
+            notes.push(format!(
+                "the recorded traces ({}) are not there; built-in workloads take their places, and \
+                 the results are not those of the recorded ones. PILLION_DATA names their folder",
+                self.data
+            ));
+        }
+        let mut parts = Vec::new();
+        for part in self.parts.iter().filter(|part| part.is_quick || !is_quick) {
+            let name = format!("{}/{}.toml", self.name, part.key);
+            let mut scenarios = Scenario::parse(Path::new(&name), part.text, folder, library)?;
+            if is_quick {
+                for scenario in &mut scenarios {
+                    scenario.seeds.truncate(1);
+                    let duration_ns = &mut scenario.experiment.duration_ns;
+                    *duration_ns = QUICK_NS.min(*duration_ns);
+                }
+            }
+            parts.push((part, scenarios));
+        }
+        Ok(Built { parts, notes })
+    }
+}
+
+const fn part(key: &'static str, title: &'static str, text: &'static str, is_quick: bool) -> Part {
+    Part {
+        key,
+        title,
+        text,
+        is_quick,
+    }
+}
+
+static SUITES: [Suite; 1] = [Suite {
+    name: "orion",
+    about: "the experiments of Orion (EuroSys'24)",
+    data: "orion/model_kernels",
+    parts: &ORION,
+}];
+
+static ORION: [Part; 8] = [
+    part(
+        "inf-train",
+        "Inference beside training, Poisson arrivals (Figure 7, Table 4)",
+        include_str!("suite/orion/inf-train.toml"),
+        true,
+    ),
+    part(
+        "inf-train-apollo",
+        "Inference beside training, arrivals of an Apollo car (Figure 6)",
+        include_str!("suite/orion/inf-train-apollo.toml"),
+        true,
+    ),
+    part(
+        "inf-inf",
+        "Inference beside inference, Poisson arrivals (Figure 12)",
+        include_str!("suite/orion/inf-inf.toml"),
+        true,
+    ),
+    part(
+        "inf-inf-apollo",
+        "Inference beside inference, arrivals of an Apollo car (Figure 11)",
+        include_str!("suite/orion/inf-inf-apollo.toml"),
+        true,
+    ),
+    part(
+        "train-train",
+        "Training beside training (Figure 10)",
+        include_str!("suite/orion/train-train.toml"),
+        true,
+    ),
+    part(
+        "five-clients",
+        "Five inference jobs on an A100 (Figure 13)",
+        include_str!("suite/orion/five-clients.toml"),
+        true,
+    ),
+    part(
+        "breakdown",
+        "What each rule of the policy is worth (Figure 14)",
+        include_str!("suite/orion/breakdown.toml"),
+        true,
+    ),
+    part(
+        "dur-threshold",
+        "How much best-effort work may be in flight (section 6.4)",
+        include_str!("suite/orion/dur-threshold.toml"),
+        true,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_is_whole_without_recorded_data_and_says_so() {
+        for suite in &SUITES {
+            let mut library = Library::default();
+            let full = suite.build(None, false, &mut library).unwrap();
+            assert_eq!(full.notes.len(), 1, "{:?}", full.notes);
+            assert_eq!(full.parts.len(), suite.parts.len());
+            for (part, scenarios) in &full.parts {
+                assert!(!scenarios.is_empty(), "{}", part.key);
+                assert!(scenarios.iter().all(|scenario| scenario.seeds.len() == 3));
+            }
+            let quick = suite.build(None, true, &mut library).unwrap();
+            for scenario in quick.parts.iter().flat_map(|(_, scenarios)| scenarios) {
+                assert_eq!(scenario.seeds.len(), 1);
+                assert!(scenario.experiment.duration_ns <= QUICK_NS);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_suite_is_answered_with_those_that_there_are() {
+        let error = Suite::by_name("oriom").unwrap_err();
+        assert_eq!(error.to_string(), "oriom: suites are orion");
+    }
+}
