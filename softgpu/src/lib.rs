@@ -11,7 +11,7 @@
 //!   of the crate `devices`).
 //! - Blocks in waves, stream order, priorities between blocks that wait ([`Dispatch`]).
 //! - Contention for compute, memory bandwidth, and what cannot be told apart beside them
-//!   (`contention`).
+//!   (`contention`), calibrated on published measurements (`docs/model.md`).
 //! - The distance between one kernel of a stream and the next ([`LAUNCH_GAP_NS`]).
 //! - One copy engine per direction between host and device, which takes its share of the bandwidth.
 //! - Contexts that share the SMs (MPS) or take turns in slices ([`Sharing`]).
@@ -44,6 +44,10 @@ pub use crate::kernel::KernelShape;
 pub use crate::op::{ContextId, CopyDirection, KernelId, Op, OpKind, StreamId};
 pub use crate::trace_shape::{TraceClass, shape_of_trace_entry};
 pub use devices::{ComputeCapability, Device};
+
+/// Version of the model's laws and numbers. It goes up with every change of what a run of the model
+/// leads to (`docs/model.md` says what such a change needs); `tests/golden.rs` notices.
+pub const MODEL_VERSION: u32 = 1;
 
 /// The version of CUDA whose driver the stand-ins are, as `cuDriverGetVersion` writes it: 12.8, the
 /// version of `abi`'s types.
