@@ -69,7 +69,7 @@ fn what_is_imported_is_shown_checked_and_compared() {
     let shown = text(&shown.stdout);
     for expected in [
         "A100-SXM4-80GB  from before.csv",
-        "1 launches of 1 kernels and shapes, 12.5 us of GPU time",
+        "1 launch of 1 kernel and shape, 12.5 us of GPU time",
         "compute 100.0 %",
         "gemm <640> x 256",
         "throughput",
@@ -132,7 +132,7 @@ fn without_an_output_the_profile_goes_to_stdout_and_what_is_said_to_stderr() {
         assert!(ended.status.success());
         assert!(text(&ended.stdout).starts_with("format = \"pillion-profile\"\nversion = 2\n"));
         assert!(
-            text(&ended.stderr).contains("say it with --device"),
+            text(&ended.stderr).contains("say it with `import --device MODEL`"),
             "{}",
             text(&ended.stderr)
         );

@@ -124,8 +124,13 @@ fn say(profile: &Profile, path: Option<&Path>) {
     });
     let where_to = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
     out::note(format_args!(
-        "pillion: {where_to}{} kernels and shapes, {launches} launches, {:.3} ms on {}",
-        profile.kernels.len(),
+        "pillion: {where_to}{}, {}, {:.3} ms on {}",
+        output::counted(
+            profile.kernels.len() as u64,
+            "kernel and shape",
+            "kernels and shapes"
+        ),
+        output::counted(launches, "launch", "launches"),
         duration_ns as f64 / 1e6,
         profile.gpu,
     ));

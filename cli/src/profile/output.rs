@@ -72,6 +72,11 @@ pub(super) fn plain(table: &Table) -> String {
     lines.join("\n")
 }
 
+/// `1 launch`, `2 launches`.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// A time with three or four digits and its unit.
 pub(super) fn duration(ns: u64) -> String {
     let value = ns as f64;

@@ -132,15 +132,19 @@ fn kernel_json(kernel: &KernelProfile) -> Value {
 fn text_of(profile: &Profile, top: usize) -> String {
     let all_ns = duration_ns(profile).max(1) as f64;
     let mut text = format!(
-        "{}  from {}\n{} launches of {} kernels and shapes, {} of GPU time\n",
+        "{}  from {}\n{} of {}, {} of GPU time\n",
         profile.gpu,
         if profile.sources.is_empty() {
             "nothing named".to_owned()
         } else {
             profile.sources.join(", ")
         },
-        launches(profile),
-        profile.kernels.len(),
+        output::counted(launches(profile), "launch", "launches"),
+        output::counted(
+            profile.kernels.len() as u64,
+            "kernel and shape",
+            "kernels and shapes"
+        ),
         output::duration(duration_ns(profile)),
     );
     if let Some(requests) = &profile.requests {
@@ -186,7 +190,10 @@ fn text_of(profile: &Profile, top: usize) -> String {
         text += &format!("and {} more (--top 0 shows all)\n", kernels.len() - shown);
     }
     text += "\nSMS: what all blocks at once need, which may be more than the GPU has. CLASS: what it contends for with a \
-             neighbour;\nRULE: how that is known. '-' was not measured.\n";
+             neighbour;\nRULE: how that is known. KERNEL: <blocks> x threads of a block. '-' was not measured.\n";
+    if !import::check(profile).is_empty() {
+        text += "`pillion profile check` says what it lacks.\n";
+    }
     for notice in &profile.notices {
         text += &format!("note: {notice}\n");
     }
@@ -205,11 +212,12 @@ fn requests_line(requests: &Requests) -> String {
         .map(|&(_, times)| u64::from(times))
         .sum();
     format!(
-        "{} requests (by {rule}), median {}, p95 {} alone; {} of them launch the same {launches} kernels in order\n",
-        requests.count,
+        "{} (by {rule}), median {}, p95 {} alone; {} of these launched the same {} in order\n",
+        output::counted(requests.count, "request", "requests"),
         output::duration(requests.latency.median_ns),
         output::duration(requests.latency.p95_ns),
         requests.same_order,
+        output::counted(launches, "kernel", "kernels"),
     )
 }
 

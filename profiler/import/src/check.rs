@@ -28,32 +28,33 @@ pub fn check(profile: &Profile) -> Vec<String> {
         let (share, count) = share_of(profile, is_meant);
         if count > 0 && share >= SHARE_PCT {
             doubts.push(format!(
-                "{share:.0} % of the time is in {count} {what}; {remedy}"
+                "{share:.0} % of the time is in {count} {}{what}; {remedy}",
+                if count == 1 { "kernel " } else { "kernels " },
             ));
         }
     };
     say(
-        "kernels of unknown class",
+        "of unknown class",
         "counters of Nsight Compute (`ncu --set full`) tell it",
         &|kernel| kernel.class == ResourceClass::Unknown,
     );
     say(
-        "kernels whose launch shape is not known",
+        "whose launch shape is not known",
         "an SQLite export of Nsight Systems has it",
         &|kernel| kernel.grid == [0; 3],
     );
     say(
-        "kernels of which it is not known how many blocks fit on an SM",
+        "of which it is not known how many blocks fit on an SM",
         "they count as one block per SM; an SQLite export of Nsight Systems has what is needed",
         &|kernel| kernel.grid != [0; 3] && kernel.evidence.blocks_per_sm.is_none(),
     );
     say(
-        "kernels whose p95 is more than 3 medians",
+        "whose p95 is more than 3 medians",
         "profile a longer, undisturbed run",
         &|kernel| kernel.durations.p95_ns > kernel.durations.median_ns.saturating_mul(SPREAD),
     );
     say(
-        "kernels that were launched once only",
+        "launched once only",
         "profile several requests or iterations",
         &|kernel| kernel.count == 1,
     );
@@ -98,7 +99,7 @@ mod tests {
             (
                 "\"memory\"",
                 "\"unknown\"",
-                "100 % of the time is in 1 kernels of unknown class",
+                "100 % of the time is in 1 kernel of unknown class",
             ),
             (
                 "grid = [1, 1, 1]\nblock = [32, 1, 1]",

@@ -1,9 +1,11 @@
 //! The roofline of a profile as an SVG picture: operations per second over operations per byte of
-//! device memory, both logarithmic, under what the GPU can do at most.
+//! device memory, both logarithmic, under what the GPU can do at most. It stands alone, and is light or dark as
+//! its reader is.
 
 use std::fmt::Write;
 
 use devices::Device;
+use profiler::base_name::base;
 use profiler::{Profile, ResourceClass};
 
 /// Size of the picture, and of its margins.
@@ -17,6 +19,27 @@ const RIGHT: f64 = 30.0;
 /// Radius of the smallest and the largest kernel; the area grows with the share of time.
 const RADIUS_MIN: f64 = 3.0;
 const RADIUS_MAX: f64 = 24.0;
+
+/// Most kernels that have their name beside them, those that take longest.
+const NAMED_MAX: usize = 6;
+/// Share of the time from which on a kernel is worth its name.
+const NAMED_SHARE: f64 = 0.03;
+/// Most characters of such a name.
+const NAME_CHARS_MAX: usize = 28;
+/// Room that a name takes, so that none is written over another.
+const NAME_WIDTH: f64 = 190.0;
+const NAME_HEIGHT: f64 = 14.0;
+
+/// Colours: of the classes three that colour-blind people tell apart (Okabe and Ito).
+const STYLE: &str = ":root { color-scheme: light dark; --paper: #fff; --ink: #1c2128; --dim: #57606a; --faint: #d8dee4; \
+    --compute: #0072b2; --memory: #d55e00; --unknown: #8c959f; } \
+    @media (prefers-color-scheme: dark) { :root { --paper: #0f1318; --ink: #e6edf3; --dim: #9da7b1; --faint: #30363d; \
+    --compute: #56b4e9; --memory: #e69f00; --unknown: #8c959f; } } \
+    text { fill: var(--ink); } .dim { fill: var(--dim); } .paper { fill: var(--paper); } .grid { stroke: var(--faint); } \
+    .roof { fill: none; stroke: var(--ink); stroke-width: 2; } circle { fill-opacity: .6; stroke-opacity: .9; } \
+    .compute { fill: var(--compute); stroke: var(--compute); } .memory { fill: var(--memory); stroke: var(--memory); } \
+    .unknown { fill: var(--unknown); stroke: var(--unknown); } \
+    .name { font-size: 11px; paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }";
 
 /// A kernel under the roof.
 struct Point<'a> {
@@ -121,39 +144,32 @@ fn draw(
     axes: &Axes,
     roof: Option<(f64, f64)>,
 ) -> std::fmt::Result {
+    let kernels = match points.len() {
+        1 => "1 kernel".to_owned(),
+        count => format!("{count} kernels"),
+    };
     writeln!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"28\" font-size=\"16\">{} kernels on {}</text>",
-        points.len(),
+         font-family=\"system-ui, sans-serif\" font-size=\"12\">\n<style>{STYLE}</style>\n\
+         <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n\
+         <text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{kernels} on {}</text>\n\
+         <text class=\"dim\" x=\"{LEFT}\" y=\"41\">area: share of the time</text>",
         escaped(&profile.gpu),
     )?;
     draw_axes(svg, axes)?;
     if let Some((bandwidth, peak)) = roof {
-        let (left, right) = (10f64.powf(axes.x.0), 10f64.powf(axes.x.1));
-        let ridge = peak / bandwidth;
-        writeln!(
-            svg,
-            "<polyline fill=\"none\" stroke=\"black\" stroke-width=\"2\" points=\"{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\"/>",
-            axes.x(left),
-            axes.y(bandwidth * left),
-            axes.x(ridge),
-            axes.y(peak),
-            axes.x(right),
-            axes.y(peak),
-        )?;
+        draw_roof(svg, axes, bandwidth, peak)?;
     }
     for point in points {
-        let radius = (RADIUS_MAX * point.share.sqrt()).max(RADIUS_MIN);
+        let radius = radius(point);
         writeln!(
             svg,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\" fill=\"{}\" fill-opacity=\"0.6\">\
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{radius:.1}\" class=\"{}\">\
              <title>{}: {:.1} % of the time, {:.3} FLOP/B, {:.1} GFLOP/s, {}</title></circle>",
             axes.x(point.intensity),
             axes.y(point.gflop_per_s),
-            colour(point.class),
+            point.class,
             escaped(point.name),
             point.share * 100.0,
             point.intensity,
@@ -161,8 +177,75 @@ fn draw(
             point.class,
         )?;
     }
+    draw_names(svg, points, axes)?;
     draw_key(svg)?;
     writeln!(svg, "</svg>")
+}
+
+/// What the GPU can do: along the slope by its memory, on the level by its FP32 units.
+fn draw_roof(svg: &mut String, axes: &Axes, bandwidth: f64, peak: f64) -> std::fmt::Result {
+    let (left, right) = (10f64.powf(axes.x.0), 10f64.powf(axes.x.1));
+    let ridge = peak / bandwidth;
+    // A slope that begins below the picture begins at its floor.
+    let low = left.max(10f64.powf(axes.y.0) / bandwidth);
+    let (low_x, low_y) = (axes.x(low), axes.y(bandwidth * low));
+    let (ridge_x, level_y) = (axes.x(ridge), axes.y(peak));
+    writeln!(
+        svg,
+        "<polyline class=\"roof\" points=\"{low_x:.1},{low_y:.1} {ridge_x:.1},{level_y:.1} {:.1},{level_y:.1}\"/>",
+        axes.x(right),
+    )?;
+    let angle = (level_y - low_y).atan2(ridge_x - low_x).to_degrees();
+    let (middle_x, middle_y) = ((low_x + ridge_x) / 2.0, (low_y + level_y) / 2.0);
+    writeln!(
+        svg,
+        "<text class=\"dim\" transform=\"translate({middle_x:.1} {middle_y:.1}) rotate({angle:.1})\" y=\"-6\" \
+         text-anchor=\"middle\">memory {bandwidth:.0} GB/s</text>\n\
+         <text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">FP32 {:.1} TFLOP/s</text>",
+        axes.x(right) - 4.0,
+        level_y - 6.0,
+        peak / 1e3,
+    )
+}
+
+/// The names of the kernels that take longest, where there is room.
+fn draw_names(svg: &mut String, points: &[Point<'_>], axes: &Axes) -> std::fmt::Result {
+    let mut longest: Vec<&Point<'_>> = points
+        .iter()
+        .filter(|point| point.share >= NAMED_SHARE)
+        .collect();
+    longest.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let mut written: Vec<(f64, f64)> = Vec::new();
+    for point in longest.into_iter().take(NAMED_MAX) {
+        let (x, y) = (axes.x(point.intensity), axes.y(point.gflop_per_s));
+        let is_over = |&(other_x, other_y): &(f64, f64)| {
+            (x - other_x).abs() < NAME_WIDTH && (y - other_y).abs() < NAME_HEIGHT
+        };
+        if written.iter().any(is_over) {
+            continue;
+        }
+        written.push((x, y));
+        let name: String = base(point.name).chars().take(NAME_CHARS_MAX).collect();
+        // To the side on which there is more of the picture.
+        let is_right = x > WIDTH / 2.0;
+        let (side, anchor) = if is_right {
+            (-1.0, "end")
+        } else {
+            (1.0, "start")
+        };
+        writeln!(
+            svg,
+            "<text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            x + side * (radius(point) + 4.0),
+            y + 4.0,
+            escaped(&name),
+        )?;
+    }
+    Ok(())
+}
+
+fn radius(point: &Point<'_>) -> f64 {
+    (RADIUS_MAX * point.share.sqrt()).max(RADIUS_MIN)
 }
 
 fn draw_axes(svg: &mut String, axes: &Axes) -> std::fmt::Result {
@@ -172,7 +255,7 @@ fn draw_axes(svg: &mut String, axes: &Axes) -> std::fmt::Result {
         let x = axes.x(10f64.powf(decade));
         writeln!(
             svg,
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{floor}\" stroke=\"#ddd\"/>"
+            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{floor}\" class=\"grid\"/>"
         )?;
         let label = label(decade);
         writeln!(
@@ -187,7 +270,7 @@ fn draw_axes(svg: &mut String, axes: &Axes) -> std::fmt::Result {
         let y = axes.y(10f64.powf(decade));
         writeln!(
             svg,
-            "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>"
+            "<line x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\" class=\"grid\"/>"
         )?;
         let label = label(decade);
         writeln!(
@@ -213,9 +296,8 @@ fn draw_key(svg: &mut String) -> std::fmt::Result {
         let x = WIDTH - RIGHT - 260.0 + 90.0 * index as f64;
         writeln!(
             svg,
-            "<circle cx=\"{x}\" cy=\"24\" r=\"6\" fill=\"{}\" fill-opacity=\"0.6\"/>\
+            "<circle cx=\"{x}\" cy=\"24\" r=\"6\" class=\"{class}\"/>\
              <text x=\"{}\" y=\"28\">{class}</text>",
-            colour(class),
             x + 10.0,
         )?;
     }
@@ -226,15 +308,6 @@ fn draw_key(svg: &mut String) -> std::fmt::Result {
 fn label(decade: f64) -> String {
     let decimals = if decade < 0.0 { -decade as usize } else { 0 };
     format!("{:.decimals$}", 10f64.powf(decade))
-}
-
-/// Three colours that colour-blind people tell apart (Okabe and Ito).
-const fn colour(class: ResourceClass) -> &'static str {
-    match class {
-        ResourceClass::Compute => "#0072b2",
-        ResourceClass::Memory => "#d55e00",
-        ResourceClass::Unknown => "#999999",
-    }
 }
 
 /// Text that is nothing but text in XML.

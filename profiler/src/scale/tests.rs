@@ -160,12 +160,12 @@ fn a_share_of_a_gpu_is_another_gpu() {
 }
 
 #[test]
-fn requests_last_as_long_as_their_kernels() {
+fn requests_get_shorter_by_what_their_kernels_do() {
     let mut before = profile("T4", "f", "f");
     let latency = crate::Durations {
-        sum_ns: 900_000,
-        median_ns: 300_000,
-        p95_ns: 330_000,
+        sum_ns: 1_500_000,
+        median_ns: 500_000,
+        p95_ns: 510_000,
     };
     before.requests = Some(crate::profile::Requests {
         rule: crate::profile::RequestRule::Gap(5),
@@ -175,8 +175,12 @@ fn requests_last_as_long_as_their_kernels() {
         order: vec![(0, 3)],
     });
     let (after, _) = scale(before, &device("A100-SXM4-40GB"));
-    let ratio = after.requests.expect("still there").latency.median_ns as f64 / 300_000.0;
-    assert!((ratio - 320.0 / 1555.0).abs() < 1e-4, "{ratio}");
+    // Three kernels of 100 us last 20.579 us, and the host is as slow as it was.
+    let kernels_ns = 3 * after.kernels[0].durations.median_ns;
+    assert_eq!(kernels_ns, 3 * 20_579);
+    let latency = after.requests.expect("still there").latency;
+    assert_eq!(latency.median_ns, 200_000 + kernels_ns);
+    assert_eq!(latency.sum_ns, 3 * (200_000 + kernels_ns));
 }
 
 fn any_profile() -> impl Strategy<Value = Profile> {

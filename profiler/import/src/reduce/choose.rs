@@ -83,7 +83,7 @@ pub(super) fn choose(sources: &[Source], asked: Option<&str>) -> Result<Choice, 
         .or_else(|| name_of(&gpu))
         .unwrap_or_else(|| {
             notices.push(
-                "the files do not say which GPU they were measured on; say it with --device"
+                "the files do not say which GPU they were measured on; say it with `import --device MODEL`"
                     .to_owned(),
             );
             "unknown".to_owned()
