@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use protocol::clock::Clock;
 
 /// Reading faster than this needs no progress.
@@ -12,26 +12,43 @@ const QUIET_NS: u64 = 1_000_000_000;
 pub(super) struct Progress {
     name: String,
     begun_ns: u64,
+    target: Option<ProgressDrawTarget>,
     bar: Option<ProgressBar>,
 }
 
 impl Progress {
     /// Of the file at `path`, from now on.
     pub(super) fn new(path: &Path) -> Self {
+        let target = ProgressDrawTarget::stderr();
+        Self::begun(path, Clock::monotonic().now_ns(), target)
+    }
+
+    /// The same from `begun_ns` on, for who looks at `target`.
+    fn begun(path: &Path, begun_ns: u64, target: ProgressDrawTarget) -> Self {
         Self {
             name: path.display().to_string(),
-            begun_ns: Clock::monotonic().now_ns(),
+            begun_ns,
+            target: Some(target),
             bar: None,
         }
     }
 
     /// The reader has come to `done` of `total` (0: nobody knows).
     pub(super) fn handle(&mut self, done: u64, total: u64) {
-        if self.bar.is_none() {
-            if Clock::monotonic().now_ns().saturating_sub(self.begun_ns) < QUIET_NS {
-                return;
-            }
-            self.bar = Some(bar(&self.name, total));
+        // Once there is a bar, the time is its own affair.
+        let now_ns = match self.bar {
+            None => Clock::monotonic().now_ns(),
+            Some(_) => u64::MAX,
+        };
+        self.handle_at(now_ns, done, total);
+    }
+
+    fn handle_at(&mut self, now_ns: u64, done: u64, total: u64) {
+        if now_ns.saturating_sub(self.begun_ns) < QUIET_NS {
+            return;
+        }
+        if let Some(target) = self.target.take() {
+            self.bar = Some(bar(&self.name, total, target));
         }
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -47,15 +64,47 @@ impl Drop for Progress {
     }
 }
 
-fn bar(name: &str, total: u64) -> ProgressBar {
-    let (bar, template) = if total > 0 {
-        (ProgressBar::new(total), "{msg} {wide_bar} {percent}% {eta}")
+fn bar(name: &str, total: u64, target: ProgressDrawTarget) -> ProgressBar {
+    let (total, template) = if total > 0 {
+        (Some(total), "{msg} {wide_bar} {percent}% {eta}")
     } else {
-        (ProgressBar::new_spinner(), "{spinner} {msg} {human_pos}")
+        (None, "{spinner} {msg} {human_pos}")
     };
+    let bar = ProgressBar::with_draw_target(total, target);
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar.set_message(name.to_owned());
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use indicatif::{InMemoryTerm, ProgressDrawTarget};
+
+    use super::Progress;
+
+    #[test]
+    fn a_bar_is_there_from_the_second_second_on_and_gone_at_the_end() {
+        for (total, expected) in [(200, "50%"), (0, "100")] {
+            let terminal = InMemoryTerm::new(10, 80);
+            let target = ProgressDrawTarget::term_like(Box::new(terminal.clone()));
+            let mut progress = Progress::begun(Path::new("job.sqlite"), 5, target);
+            progress.handle_at(1_000_000_004, 10, total);
+            assert_eq!(terminal.contents(), "", "less than a second");
+            progress.handle_at(1_000_000_005, 100, total);
+            if let Some(bar) = &progress.bar {
+                bar.force_draw();
+            }
+            let shown = terminal.contents();
+            assert!(
+                shown.contains("job.sqlite") && shown.contains(expected),
+                "{shown}"
+            );
+            drop(progress);
+            assert_eq!(terminal.contents(), "", "the screen is as it was");
+        }
+    }
 }

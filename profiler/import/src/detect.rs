@@ -1,11 +1,12 @@
 //! What a file is, by its content; its name says nothing.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::input::Input;
 use crate::limits::HEAD_BYTES;
+use crate::ncu::csv::is_header;
 
 /// What [`Error::UnknownFormat`] says is read here.
 pub const ACCEPTED: &str = "an SQLite export of Nsight Systems (`nsys export --type sqlite`), a report of Nsight \
@@ -18,6 +19,8 @@ pub const ACCEPTED: &str = "an SQLite export of Nsight Systems (`nsys export --t
 pub enum Format {
     /// An SQLite database, most likely an export of Nsight Systems.
     NsysSqlite,
+    /// A folder of Parquet files, one for each table of an export of Nsight Systems, or a file of it.
+    NsysParquet,
     /// A report of Nsight Systems itself (`.nsys-rep`, `.qdrep`).
     NsysReport {
         /// The version in its first bytes, or what stands there instead.
@@ -52,6 +55,7 @@ impl Format {
     pub fn description(&self) -> &str {
         match self {
             Self::NsysSqlite => "an SQLite database",
+            Self::NsysParquet => "Parquet",
             Self::NsysReport { .. } => "an Nsight Systems report",
             Self::NcuReport => "an Nsight Compute report",
             Self::NcuCsv => "CSV of Nsight Compute",
@@ -71,6 +75,9 @@ impl Format {
 /// # Errors
 /// [`Error::Unreadable`], and [`Error::Damaged`] of a compressed file.
 pub fn detect(path: &Path) -> Result<Format, Error> {
+    if path.is_dir() && parquet_folder(path).join(PARQUET_OF_KERNELS).is_file() {
+        return Ok(Format::NsysParquet);
+    }
     let mut input = Input::open(path, u64::MAX)?;
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let read = (&mut input).take(HEAD_BYTES as u64).read_to_end(&mut head);
@@ -81,9 +88,19 @@ pub fn detect(path: &Path) -> Result<Format, Error> {
     }
 }
 
+/// The file of a Parquet export that has a row for each launch.
+const PARQUET_OF_KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL.parquet";
+
+/// The folder of a Parquet export: `path` itself, or, of a file, the one that it is in.
+pub(crate) fn parquet_folder(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !path.is_dir() => parent.to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
 /// First bytes that tell a format, and what it is called where it is none that is read.
-const MAGICS: [(&[u8], &str); 8] = [
-    (b"PAR1", "Parquet"),
+const MAGICS: [(&[u8], &str); 7] = [
     (b"ARROW1", "Arrow"),
     (b"\x89HDF", "HDF5"),
     (b"PK\x03\x04", "a ZIP archive"),
@@ -98,6 +115,9 @@ const MAGICS: [(&[u8], &str); 8] = [
 pub fn of_head(head: &[u8]) -> Format {
     if head.starts_with(b"SQLite format 3\0") {
         return Format::NsysSqlite;
+    }
+    if head.starts_with(b"PAR1") {
+        return Format::NsysParquet;
     }
     if head.starts_with(b"NVR\0") {
         return Format::NcuReport;
@@ -135,8 +155,7 @@ fn text_of(head: &[u8]) -> String {
 
 /// What text that starts with `text` is.
 fn of_text(text: &str) -> Format {
-    let starts_ncu =
-        |line: &str| line.starts_with("\"ID\",") || line.starts_with("\"Process ID\",");
+    let starts_ncu = |line: &str| is_header(line) || line.starts_with("\"Process ID\",");
     if text.lines().any(starts_ncu) {
         return Format::NcuCsv;
     }
@@ -189,6 +208,14 @@ fn starts_nsys_stats(line: &str) -> bool {
         return false;
     };
     let is_of_kernels = rest.contains("Kernel Name");
+    // Names of columns without their units, in whatever order.
+    let has = |name: &str| {
+        let mut names = line.split(',').filter_map(|cell| cell.split('(').next());
+        names.any(|found| found.trim() == name)
+    };
+    if has("Total Time") && has("Instances") || has("Start") && has("Duration") && has("GrdX") {
+        return true;
+    }
     match first {
         "Time (%)" | "Time(%)" | "NVTX Range" => true,
         "PID" => is_of_kernels,

@@ -43,6 +43,30 @@ const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 /// The table of ranges that the program named.
 const NVTX: &str = "NVTX_EVENTS";
 
+/// The tables and columns that are read, and the rows of them that are needed.
+pub(crate) const READ: [(&str, &[&str], &str); 9] = [
+    (KERNELS, &kernels::COLUMNS, ""),
+    (GRAPHS, &["start", "end"], ""),
+    (CALLS, &["start", "globalTid", "correlationId"], ""),
+    (
+        NVTX,
+        &["start", "end", "eventType", "globalTid", "text", "textId"],
+        "WHERE eventType IN (59, 60)",
+    ),
+    ("TARGET_INFO_GPU", &gpus::COLUMNS, ""),
+    ("TARGET_INFO_CUDA_GPU", &gpus::COLUMNS_OF_2020, ""),
+    ("TARGET_INFO_CUDA_DEVICE", &["gpuId", "cudaId", "pid"], ""),
+    ("META_DATA_EXPORT", &["name", "value"], VERSIONS),
+    ("EXPORT_META_DATA", &["name", "value"], VERSIONS),
+];
+
+/// The rows about the tool, not the machine.
+const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')";
+
+/// The table of strings, of which only names are read.
+#[cfg(feature = "parquet")]
+pub(crate) const STRINGS: (&str, &[&str]) = ("StringIds", &["id", "value"]);
+
 /// Longest string or row that SQLite may hand out, bytes.
 const ROW_BYTES_MAX: i32 = 64 << 20;
 
@@ -75,11 +99,23 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
         reason: reason(&error),
         remedy: EXPORT_AGAIN,
     };
-    let connection = open(path).map_err(damaged)?;
-    let tables = Tables::of(&connection).map_err(damaged)?;
+    read_open(path, &open(path).map_err(damaged)?, context)
+}
+
+/// Reads a database that is open; `path` is for messages.
+pub(crate) fn read_open(
+    path: &Path,
+    connection: &Connection,
+    context: &mut Context<'_>,
+) -> Result<Source, Error> {
+    let tables = Tables::of(connection).map_err(|error| Error::Damaged {
+        path: path.to_owned(),
+        reason: reason(&error),
+        remedy: EXPORT_AGAIN,
+    })?;
     let reader = Reader {
         path,
-        connection: &connection,
+        connection,
         tables: &tables,
     };
     reader.read(context)

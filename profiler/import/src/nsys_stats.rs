@@ -110,17 +110,7 @@ struct Header {
 impl Header {
     /// The header in `cells`, if they are one: those of every report that has times begin so.
     fn new(cells: &[String]) -> Option<Self> {
-        let first = cells.first()?.trim();
-        let starts = [
-            "Time (%)",
-            "Time(%)",
-            "Start (",
-            "API Start (",
-            "PID",
-            "NVTX Range",
-            "Name",
-        ];
-        if cells.len() < 4 || !starts.iter().any(|start| first.starts_with(start)) {
+        if cells.len() < 4 {
             return None;
         }
         let mut columns = HashMap::new();
@@ -146,7 +136,10 @@ impl Header {
         } else {
             None
         };
-        Some(Self { kind, columns })
+        /// How the first column of a report is called that has nothing of kernels.
+        const FIRST: [&str; 6] = ["Time", "Start", "API Start", "PID", "NVTX Range", "Name"];
+        let (first, _) = column_unit(cells.first()?.trim());
+        (kind.is_some() || FIRST.contains(&&*first)).then_some(Self { kind, columns })
     }
 
     fn cell<'r>(&self, record: &'r [String], name: &str) -> &'r str {

@@ -96,6 +96,11 @@ fn read(bytes: &[u8], folder: &TempDir) {
         },
         progress: &mut |_, _| {},
     };
+    let copy = folder.path().join("copy");
+    if let Err(error) = import::scrub(&path, &copy, &mut context) {
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+    let _ = fs::remove_file(copy);
     let source = match import::read(&path, &mut context) {
         Ok(source) => source,
         Err(error) => {

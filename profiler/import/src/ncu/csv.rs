@@ -2,7 +2,7 @@
 //! versions from 2019 on.
 //!
 //! The tool writes to the terminal, so the program's own output, its own messages (`==PROF==`) and
-//! warnings stand before the table and inside it. A header is a line that starts with `"ID",`;
+//! warnings stand before the table and inside it. A header is a line with the column `"ID"`;
 //! after it, records are the lines that start with a quote. Several runs in one file have several
 //! headers. Columns are found by name.
 //!
@@ -33,6 +33,13 @@ use crate::source::{Source, SourceBuilder};
 /// How to get a table that can be read.
 const REMEDY: &str = "use `ncu --csv --page raw` (or `ncu --import FILE.ncu-rep --csv --page raw`), \
                       or import the .ncu-rep file itself";
+
+/// Whether `line` is the header of a table: one with a column for the launch's number. It has been the first one in
+/// all versions.
+pub(crate) fn is_header(line: &str) -> bool {
+    let has = |cell: &str| line.contains(cell);
+    line.starts_with("\"ID\",") || line.starts_with('"') && has("\"ID\"") && has("\"Kernel Name\"")
+}
 
 /// How many lines lie between two reports of progress.
 const LINES_PER_PROGRESS: usize = 4096;
@@ -119,7 +126,7 @@ impl<'a> Reading<'a> {
     }
 
     fn line(&mut self, number: usize, line: &str) -> Result<(), Error> {
-        if line.starts_with("\"ID\",") {
+        if is_header(line) {
             self.header = Some(Header::new(&fields(line)));
             self.headers += 1;
             return Ok(());

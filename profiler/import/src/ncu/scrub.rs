@@ -8,6 +8,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use super::csv::is_header;
 use super::metrics::GPU_NAME;
 use crate::Context;
 use crate::error::Error;
@@ -34,6 +35,8 @@ const KEPT: [&str; 13] = [
 struct Table {
     /// The columns that are kept, each with whether its cells must be numbers.
     kept: Vec<(usize, bool)>,
+    /// Where the number of the launch stands.
+    id: Option<usize>,
     /// Where the name and the value of a metric stand, in a table with a row for each.
     metric: Option<(usize, usize)>,
 }
@@ -58,7 +61,7 @@ pub(crate) fn scrub(
             continue;
         }
         let record = fields(line);
-        let row = if line.starts_with("\"ID\",") {
+        let row = if is_header(line) {
             let new = table.insert(Table::new(&record));
             new.header(&record)
         } else {
@@ -84,6 +87,7 @@ impl Table {
         });
         Self {
             kept: kept.collect(),
+            id: place("ID"),
             metric: place("Metric Name").zip(place("Metric Value")),
         }
     }
@@ -101,7 +105,7 @@ impl Table {
             is_read.then_some(())?;
         }
         // The row of units, in a table with a column for each metric.
-        let is_units = self.metric.is_none() && record.first().is_some_and(String::is_empty);
+        let is_units = self.metric.is_none() && self.id.is_some_and(|id| cell(id).is_empty());
         Some(self.cells(record, |must_be_number, cell| {
             let is_kept = !must_be_number || is_number(cell) || is_units && is_unit(cell);
             if is_kept {

@@ -6,28 +6,8 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::tables::Tables;
-use super::{CALLS, GRAPHS, KERNELS, NVTX, cut_short, open, uri};
+use super::{KERNELS, NVTX, READ, cut_short, open, uri};
 use crate::error::{EXPORT_AGAIN, Error, reason};
-
-/// The tables and columns that are copied; those of [`super`]'s readers.
-const COPIED: [(&str, &[&str], &str); 9] = [
-    (KERNELS, &super::kernels::COLUMNS, ""),
-    (GRAPHS, &["start", "end"], ""),
-    (CALLS, &["start", "globalTid", "correlationId"], ""),
-    (
-        NVTX,
-        &["start", "end", "eventType", "globalTid", "text", "textId"],
-        "WHERE eventType IN (59, 60)",
-    ),
-    ("TARGET_INFO_GPU", &super::gpus::COLUMNS, ""),
-    ("TARGET_INFO_CUDA_GPU", &super::gpus::COLUMNS_OF_2020, ""),
-    ("TARGET_INFO_CUDA_DEVICE", &["gpuId", "cudaId", "pid"], ""),
-    ("META_DATA_EXPORT", &["name", "value"], VERSIONS),
-    ("EXPORT_META_DATA", &["name", "value"], VERSIONS),
-];
-
-/// The rows about the tool, not the machine.
-const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')";
 
 /// Copies what an import reads from the database at `from` into a new one at `to`, which must not
 /// exist.
@@ -64,7 +44,7 @@ fn copy(from: &Path, to: &Path, tables: &Tables) -> rusqlite::Result<()> {
     let connection = Connection::open(to)?;
     connection.execute("ATTACH DATABASE ?1 AS source", [uri(from)])?;
     connection.execute_batch("BEGIN")?;
-    for (table, columns, rows) in COPIED {
+    for (table, columns, rows) in READ {
         let mut columns: Vec<&str> = columns.to_vec();
         columns.sort_unstable();
         columns.dedup();

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
+mod classes;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod ncu_made;
@@ -11,6 +13,8 @@ mod ncu_real;
 mod nsys_made;
 #[cfg(test)]
 mod nsys_real;
+#[cfg(all(test, feature = "parquet"))]
+mod parquet_made;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]

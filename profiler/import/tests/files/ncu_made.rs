@@ -6,7 +6,7 @@ use import::{Error, Options, Source};
 use profiler::{ClassRule, ResourceClass};
 use tempfile::TempDir;
 
-use crate::common::read;
+use crate::common::{import, read};
 
 const DETAILS_2024: &str = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\",\"Rule Type\",\"Rule Description\",\"Estimated Speedup Type\",\"Estimated Speedup\"";
 const DETAILS_2020: &str = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel Time\",\"Context\",\"Stream\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"";
@@ -299,4 +299,46 @@ fn what_has_no_launch_says_why() {
         let error = file(&text).expect_err("no launch").to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+/// Files that nobody has shown us: other orders of columns, locales and eras.
+#[test]
+fn tables_in_any_order_of_columns_say_the_same() {
+    let cells = [
+        ("ID", "0"),
+        ("Process ID", "7"),
+        ("Kernel Name", "void f<int, 3>(int *)"),
+        ("Block Size", "(256, 1, 1)"),
+        ("Grid Size", "(640, 1, 1)"),
+        ("CC", "8.0"),
+        ("Metric Name", ""),
+        ("Metric Unit", ""),
+        ("Metric Value", ""),
+    ];
+    let metrics = [
+        ("Duration", "usecond", "1,234.50"),
+        ("Compute (SM) Throughput", "%", "88.25"),
+    ];
+    let line = |cells: Vec<&str>| format!("\"{}\"\n", cells.join("\",\""));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let profiles = (0..cells.len()).map(|turn| {
+        let mut order: Vec<usize> = (0..cells.len()).collect();
+        order.rotate_left(turn);
+        let mut text = line(order.iter().map(|&at| cells[at].0).collect());
+        for (name, unit, value) in metrics {
+            let cell = |at: usize| match cells[at].0 {
+                "Metric Name" => name,
+                "Metric Unit" => unit,
+                "Metric Value" => value,
+                _ => cells[at].1,
+            };
+            text += &line(order.iter().map(|&at| cell(at)).collect());
+        }
+        let path = folder.path().join("table.csv");
+        fs::write(&path, text).expect("room");
+        import(&path).expect("a table")
+    });
+    let profiles: Vec<_> = profiles.collect();
+    assert_eq!(profiles[0].kernels[0].durations.sum_ns, 1_234_500);
+    assert!(profiles.windows(2).all(|pair| pair[0] == pair[1]));
 }

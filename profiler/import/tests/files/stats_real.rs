@@ -230,3 +230,35 @@ fn durations_come_from_nsight_systems_and_ratios_from_nsight_compute() {
         assert!(profile.notices.iter().any(is_said), "{:?}", profile.notices);
     }
 }
+
+#[test]
+fn reports_with_other_units_and_orders_of_columns_say_the_same() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("report.csv");
+    for (text, count, sum_ns) in [
+        (
+            "Name,Total Time (us),Time (%),Instances,Avg (us),Max (us)\nf,1.5,95.0,4,0.375,0.6\n",
+            4,
+            1_500,
+        ),
+        (
+            "Start(nsec),Duration(nsec),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Device,Name\n5,1500,1,64,1,1,128,1,1,Tesla T4 (0),f\n",
+            1,
+            1_500,
+        ),
+        (
+            "Name,Device,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Duration (ms),Start (ms)\nf,Tesla T4 (0),64,1,1,128,1,1,0.0015,5\n",
+            1,
+            1_500,
+        ),
+    ] {
+        std::fs::write(&path, text).expect("room");
+        let profile = import(&path).expect("a report");
+        let kernel = &profile.kernels[0];
+        assert_eq!(
+            (kernel.count, kernel.durations.sum_ns),
+            (count, sum_ns),
+            "{text}"
+        );
+    }
+}
