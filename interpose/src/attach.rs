@@ -4,6 +4,11 @@
 //! as descriptors. The connection then stays open without another word: its end tells the daemon
 //! that this process is gone. This is the only place where the library waits for the daemon, at
 //! most [`REPLY_TIMEOUT`].
+//!
+//! The hello names the device, and a daemon of another one refuses. A driver that does not tell the
+//! device's UUID leads to a daemon only where somebody has named its socket; that daemon is then
+//! taken to be the right one, and says so in its log: a process that cannot show that it is at the
+//! right place is better served than left unprotected because of its driver.
 
 use core::fmt;
 use core::time::Duration;
@@ -118,10 +123,12 @@ pub(crate) fn attach(
     index: u32,
 ) -> Result<Client, Unmanaged> {
     let _occupied = Occupied::new();
-    let tried = candidates(config, device)?;
+    let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
+    let tried = candidates(config, uuid.as_deref().map_err(|result| *result))?;
     let (connection, socket) = connect(tried)?;
     let known = profile(config, device);
-    let (number, descriptors) = ask(&connection, config, known).map_err(|error| match error {
+    let answer = ask(&connection, config, known, uuid.unwrap_or_default());
+    let (number, descriptors) = answer.map_err(|error| match error {
         Answer::Hello(error) => Unmanaged::Hello {
             socket: socket.clone(),
             error,
@@ -164,12 +171,11 @@ pub(crate) fn attach(
 }
 
 /// Where the daemon may listen, the likeliest first.
-fn candidates(config: &Config, device: CUdevice) -> Result<Vec<PathBuf>, Unmanaged> {
-    if let Some(socket) = &config.socket {
-        return Ok(vec![socket.clone()]);
+fn candidates(config: &Config, uuid: Result<&str, CUresult>) -> Result<Vec<PathBuf>, Unmanaged> {
+    match &config.socket {
+        Some(socket) => Ok(vec![socket.clone()]),
+        None => Ok(hello::socket_paths(uuid.map_err(Unmanaged::NoUuid)?)),
     }
-    let uuid = driver::device_uuid(device).map_err(Unmanaged::NoUuid)?;
-    Ok(hello::socket_paths(&hello::format_uuid(uuid.bytes)))
 }
 
 fn connect(tried: Vec<PathBuf>) -> Result<(OwnedFd, PathBuf), Unmanaged> {
@@ -205,6 +211,7 @@ fn ask(
     connection: &OwnedFd,
     config: &Config,
     known: Option<&Known>,
+    device: String,
 ) -> Result<(u64, Vec<OwnedFd>), Answer> {
     let process_id = std::process::id();
     let request = Request::Attach(Attach {
@@ -223,6 +230,7 @@ fn ask(
             .filter(|known| known.fit != Fit::Measured)
             .map(|known| known.fit.to_string())
             .unwrap_or_default(),
+        device,
     });
     hello::send(connection, &request.encode(), &[])?;
     let (packet, descriptors) = hello::receive(connection)?;

@@ -89,6 +89,9 @@ pub struct Attach {
     pub profile: String,
     /// Where that was measured and what was done about it, for people; empty if on this model of GPU.
     pub profile_fit: String,
+    /// UUID of the device it wants to be a client of, as [`format_uuid`] prints it; empty if its
+    /// driver does not tell. The default where it is missing is empty.
+    pub device: String,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -146,6 +149,7 @@ impl Request {
                     &attach.name,
                     &attach.profile,
                     &attach.profile_fit,
+                    &attach.device,
                 ] {
                     writer.text(text);
                 }
@@ -173,6 +177,7 @@ impl Request {
                     name,
                     profile,
                     profile_fit,
+                    device: reader.later_text()?,
                 }))
             }
             _ => Err(HelloError::Malformed("unknown kind of request")),
@@ -435,6 +440,14 @@ impl<'a> Reader<'a> {
         let bytes = self.take(length)?.to_vec();
         String::from_utf8(bytes).map_err(|_| HelloError::Malformed("text is not UTF-8"))
     }
+
+    /// A text that came to the message later than the rest: empty where a peer does not know it.
+    fn later_text(&mut self) -> Result<String, HelloError> {
+        match self.rest {
+            [] => Ok(String::new()),
+            _ => self.text(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -450,6 +463,7 @@ mod tests {
             name: "serve".into(),
             profile: String::new(),
             profile_fit: String::new(),
+            device: "GPU-1".into(),
         })
     }
 
@@ -473,11 +487,10 @@ mod tests {
         let mut packet = attach().encode();
         packet[4..6].copy_from_slice(&(VERSION.major + 1).to_le_bytes());
         let error = Request::decode(&packet).unwrap_err();
+        let peer = format!("protocol {}.{}", VERSION.major + 1, VERSION.minor);
+        let ours = format!("this build {VERSION}");
         let text = error.to_string();
-        assert!(
-            text.contains("protocol 2.0") && text.contains("this build 1.0"),
-            "{text}"
-        );
+        assert!(text.contains(&peer) && text.contains(&ours), "{text}");
     }
 
     #[test]
@@ -486,6 +499,19 @@ mod tests {
         packet[6..8].copy_from_slice(&9u16.to_le_bytes());
         packet.extend_from_slice(b"something newer");
         assert_eq!(Request::decode(&packet).unwrap(), attach());
+    }
+
+    #[test]
+    fn an_attach_of_a_peer_that_names_no_device_is_served() {
+        let Request::Attach(known) = attach() else {
+            unreachable!("it is one")
+        };
+        let packet = attach().encode();
+        let older = &packet[..packet.len() - 2 - known.device.len()];
+        let device = String::new();
+        let expected = Request::Attach(Attach { device, ..known });
+        assert_eq!(Request::decode(older).unwrap(), expected);
+        assert!(Request::decode(&packet[..packet.len() - 1]).is_err());
     }
 
     #[test]
@@ -536,7 +562,8 @@ mod tests {
         #[test]
         fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
             let request = Request::Attach(Attach {
-                class: JobClass::BestEffort, job, name: String::new(), profile: String::new(), profile_fit: String::new(),
+                class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
+                profile_fit: String::new(), device: String::new(),
             });
             prop_assert!(Request::decode(&request.encode()).is_ok());
         }

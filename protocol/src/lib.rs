@@ -36,9 +36,21 @@ pub mod hello;
 #[cfg(not(loom))]
 pub mod segment;
 
-/// Protocol version spoken by this build: a peer with another major version is refused, a newer
-/// minor version is served with what both know.
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+/// Protocol version spoken by this build. Daemon and clients are upgraded separately, so:
+///
+/// - *Another major version* is refused in one sentence that names both; the job runs unmanaged. The
+///   first eight bytes of a packet are the same in every version, so that this can be said.
+/// - *Another minor version*, older or newer, is served with what both know. A minor version may add
+///   fields at the end of a message (who does not know them leaves them; where they are missing
+///   their documented default holds), counters in the room kept for them, and words in what was padding
+///   of a page (zero means what there was before). It moves, resizes and redefines nothing: pages have
+///   the same size and offsets in all minor versions, which compile-time assertions in [`pages`] keep.
+///
+/// | version | what is new |
+/// |---|---|
+/// | 1.0 | never released |
+/// | 2.0 | the client page has room for counters to come and says when it was detached; an attach names its device and says how its profile fits |
+pub const VERSION: Version = Version { major: 2, minor: 0 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,9 @@
 //!
 //! "Reads" is enforced: the client gets a read-only file descriptor. All pages start as zeroed
 //! memory and hold atomics only, so no value in them is ever invalid; their sizes and offsets are
-//! asserted at compile time, because both sides may come from different builds.
+//! asserted at compile time, because both sides may come from different builds. They are the same in
+//! all minor versions of the protocol ([`crate::VERSION`]): what is added goes into padding or, for
+//! counters, into [`COUNTERS_ROOM`].
 
 use crate::ring::{Mpsc, Spsc};
 use crate::sync::{AtomicU32, AtomicU64, Line};
@@ -20,6 +22,10 @@ pub const RINGS: usize = 64;
 
 /// Records per ring. A burst of launches every 5 us fills 200 in the daemon's slowest poll (1 ms).
 pub const RING_RECORDS: usize = 1024;
+
+/// Words for [`Counter`]s in a client's page: room for those of minor versions to come. Fills whole
+/// cache lines, and is far more than anybody reads.
+pub const COUNTERS_ROOM: usize = 128;
 
 /// Says "this is ours" at the head of each page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"pillion1");
@@ -98,8 +104,8 @@ pub struct ClientPage {
     pub helper_bell: Bell,
     /// Non-zero once the daemon has detached this client: nothing in these pages is served any more.
     pub detached: AtomicU32,
-    /// Statistics, indexed by [`Counter`].
-    pub counters: Line<[AtomicU64; Counter::ALL.len()]>,
+    /// Statistics, indexed by [`Counter`]; zero beyond those that the client knows.
+    pub counters: Line<[AtomicU64; COUNTERS_ROOM]>,
     /// Thread id of each ring's owner; 0 is free.
     pub ring_owner: Line<[AtomicU32; RINGS]>,
     /// Launches that the driver accepted from each ring's owner, who alone writes it: see
@@ -283,6 +289,14 @@ const _: () = {
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
     assert!(offset_of!(ClientPage, charged_ns) == 16 && offset_of!(ClientPage, helper_bell) == 32);
     assert!(offset_of!(ClientPage, detached) == 48 && offset_of!(ClientPage, counters) == 64);
-    assert!(size_of::<Spsc<RING_RECORDS>>() == 128 + 64 * RING_RECORDS);
+    assert!(Counter::ALL.len() <= COUNTERS_ROOM);
+    let owners = 64 + 8 * COUNTERS_ROOM;
+    let rings = owners + 4 * RINGS + 8 * RINGS;
+    assert!(offset_of!(ClientPage, ring_owner) == owners);
+    assert!(offset_of!(ClientPage, ring_launches) == owners + 4 * RINGS);
+    assert!(offset_of!(ClientPage, rings) == rings);
+    let ring = size_of::<Spsc<RING_RECORDS>>();
+    assert!(ring == 128 + 64 * RING_RECORDS);
+    assert!(offset_of!(ClientPage, shared_ring) == rings + RINGS * ring);
     assert!(size_of::<ClientPage>().is_multiple_of(64));
 };

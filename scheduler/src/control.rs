@@ -259,6 +259,7 @@ impl Control {
     /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says
     /// welcome.
     fn try_attach(&self, socket: &OwnedFd, peer: Peer, attach: Attach) -> Result<u64, String> {
+        self.check_device(&attach)?;
         let class = attach.class;
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
@@ -287,6 +288,26 @@ impl Control {
             return Err(format!("it does not take the welcome: {error}"));
         }
         Ok(client)
+    }
+
+    /// Turns away who uses another GPU: its work would hold jobs here that it does not disturb, and
+    /// be held for others. Who cannot say which it uses (its driver does not tell) is believed, as
+    /// somebody has named this daemon to it.
+    fn check_device(&self, attach: &Attach) -> Result<(), String> {
+        let (asked, gpu) = (&attach.device, &self.identity.gpu);
+        if asked.is_empty() {
+            tracing::warn!(
+                "job {:?}: its driver does not tell the device's UUID; it is taken to use {}",
+                attach.job,
+                gpu.uuid
+            );
+        } else if !gpu.is(asked) {
+            let ours = &gpu.uuid;
+            return Err(format!(
+                "this daemon schedules {ours}, and the process uses {asked}"
+            ));
+        }
+        Ok(())
     }
 
     /// An attached client has nothing to say on its connection but its end. A newer one may think it

@@ -104,6 +104,19 @@ pub struct Gpu {
     pub sms: u32,
 }
 
+impl Gpu {
+    /// Whether a driver's word for a device's UUID means this GPU. A driver tells 16 bytes and not
+    /// whether they are a GPU's or a MIG instance's, so what stands before them does not count.
+    #[must_use]
+    pub fn is(&self, uuid: &str) -> bool {
+        let bytes = |uuid: &str| {
+            uuid.split_once('-')
+                .map(|(_, hex)| hex.to_ascii_lowercase())
+        };
+        bytes(&self.uuid).is_some_and(|own| bytes(uuid) == Some(own))
+    }
+}
+
 /// Why a name does not lead to one GPU. An operator's mistake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
@@ -190,6 +203,19 @@ mod tests {
     fn an_index_counts_in_the_order_of_bus_ids() {
         assert_eq!(choose(two(), &Select::Index(0)).unwrap().uuid, "GPU-aa11");
         assert_eq!(choose(two(), &Select::Index(1)).unwrap().uuid, "GPU-aa22");
+    }
+
+    #[test]
+    fn a_gpu_is_known_by_the_bytes_of_its_uuid() {
+        for (own, told, is_same) in [
+            ("GPU-aa11", "GPU-aa11", true),
+            ("GPU-aa11", "GPU-AA11", true),
+            ("MIG-aa11", "GPU-aa11", true),
+            ("GPU-aa11", "GPU-aa12", false),
+            ("GPU-aa11", "", false),
+        ] {
+            assert_eq!(gpu(own, "0000:04:00.0").is(told), is_same, "{own} {told}");
+        }
     }
 
     #[test]

@@ -81,6 +81,24 @@ fn a_device_without_a_daemon_does_not_keep_another_from_attaching() {
 }
 
 #[test]
+fn a_daemon_that_is_named_by_its_socket_serves_its_own_device_and_no_other() {
+    let machine = Machine::start("mps", 2);
+    let daemon = machine.daemon(0, "");
+    for class in CLASSES {
+        let label = class.name();
+        let job = machine.job(label, Program::Linked("devices"));
+        let job = job.args(&["one", "40"]).under(daemon.socket(), class);
+        let ended = job.run().expect_success();
+        expect_equal(&machine, 0, &daemon, label, &ended);
+        let ended = ended.expect_errors(&[
+            "refuses: this daemon schedules GPU-",
+            "and the process uses GPU-",
+        ]);
+        assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
+    }
+}
+
+#[test]
 fn a_high_priority_job_on_one_device_does_not_hold_a_best_effort_job_on_another() {
     let machine = Machine::start("timeslice", 2);
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"";

@@ -1,6 +1,6 @@
 //! Daemons and clients of other versions, and a second daemon on a GPU.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use protocol::hello::{Attach, JobClass, Reply, Request, connect_to, listen_at, receive, send};
@@ -113,6 +113,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         name: "newer".to_owned(),
         profile: String::new(),
         profile_fit: String::new(),
+        device: String::new(),
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();
@@ -123,6 +124,43 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
     expect_both_versions(&reason);
     assert!(fds.is_empty());
     assert!(daemon.job("newer").is_null());
+}
+
+/// Makes a packet one of minor version `minor`, with `more` at its end.
+fn of_minor(mut packet: Vec<u8>, minor: u16, more: &[u8]) -> Vec<u8> {
+    packet[6..8].copy_from_slice(&minor.to_le_bytes());
+    packet.extend_from_slice(more);
+    packet
+}
+
+#[test]
+fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    // Between the two, so that each takes the other for what the label says.
+    let path = gpu.path("relay.sock");
+    let listener = listen_at(&path).unwrap();
+    let newer = VERSION.minor + 7;
+    for (label, client, server) in [
+        ("older client, newer daemon", (0, ""), (newer, "and more")),
+        ("newer client, older daemon", (newer, "and more"), (0, "")),
+    ] {
+        let job = gpu.job(label, Program::Linked("work"));
+        let job = job.args(&["linked", "10", "0"]);
+        let process = job.under(&path, JobClass::BestEffort).start();
+        let (to_client, packet) = accept_and_hear(&listener);
+        let to_daemon = connect_to(daemon.socket()).unwrap();
+        let packet = of_minor(packet, client.0, client.1.as_bytes());
+        send(&to_daemon, &packet, &[]).unwrap();
+        let (packet, pages) = receive(&to_daemon).unwrap();
+        let packet = of_minor(packet, server.0, server.1.as_bytes());
+        let pages: Vec<_> = pages.iter().map(AsFd::as_fd).collect();
+        send(&to_client, &packet, &pages).unwrap();
+        let ended = process.finish().expect_success();
+        assert_eq!(ended.errors, "", "{label}");
+        drop(to_daemon);
+        gpu.expect_equal_counts(label, &ended, &daemon);
+    }
 }
 
 #[test]

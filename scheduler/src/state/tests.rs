@@ -72,6 +72,7 @@ impl Rig {
             name: "python".to_owned(),
             profile: String::new(),
             profile_fit: String::new(),
+            device: String::new(),
         };
         let peer = Peer { pid: 7, uid: 1000 };
         let pages = NewPages { client, lease };
@@ -447,6 +448,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
             name: String::new(),
             profile: String::new(),
             profile_fit: String::new(),
+            device: String::new(),
         };
         job_key(&attach, Peer { pid: 7, uid })
     };

@@ -21,7 +21,7 @@ use protocol::segment::{Access, Mapping};
 use protocol::sync::Ordering;
 use serde_json::{Value, json};
 
-use play::{Running, UUID, attach, pause, pilliond, start_at};
+use play::{Running, UUID, attach, attach_as, pause, pilliond, reason_not_to_serve, start_at};
 
 #[test]
 fn a_client_attaches_and_is_shown_with_its_counters() {
@@ -188,6 +188,54 @@ fn another_protocol_version_is_refused_with_both_versions() {
     };
     assert_eq!(Reply::decode(&packet).unwrap(), expected);
     assert!(receive(&socket).unwrap().0.is_empty());
+}
+
+#[test]
+fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
+    let running = Running::new();
+    let older = |mut packet: Vec<u8>| {
+        packet[6..8].copy_from_slice(&0_u16.to_le_bytes());
+        // The last field came after the others.
+        packet.truncate(packet.len() - 2 - UUID.len());
+        packet
+    };
+    let newer = |mut packet: Vec<u8>| {
+        packet[6..8].copy_from_slice(&(VERSION.minor + 7).to_le_bytes());
+        packet.extend_from_slice(b"what is not known yet");
+        packet
+    };
+    for (job, is_newer) in [("older", false), ("newer", true)] {
+        let client =
+            attach_as(
+                &running.socket(),
+                JobClass::BestEffort,
+                job,
+                |request| match is_newer {
+                    true => newer(request.encode()),
+                    false => older(request.encode()),
+                },
+            );
+        client.page.count(Counter::Launches, 3);
+        // A counter of a later version: in the room that is kept for it, and nobody's here.
+        client.page.counters[Counter::ALL.len()].store(5, Ordering::Relaxed);
+        client.launch_when_allowed(1_000);
+        let status = running.status();
+        let jobs = status["jobs"].as_array().unwrap();
+        let found = jobs.iter().find(|found| found["job"] == job).unwrap();
+        assert_eq!(found["clients"][0]["counters"]["launches"], 3);
+    }
+}
+
+#[test]
+fn a_process_on_another_gpu_is_turned_away_and_one_whose_driver_does_not_tell_is_served() {
+    let running = Running::new();
+    let other = "GPU-ffffffff-0000-0000-0000-000000000000";
+    let reason = format!("this daemon schedules {UUID}, and the process uses {other}");
+    assert_eq!(reason_not_to_serve(&running, other), Some(reason.clone()));
+    assert_eq!(running.status()["turned_away"][0]["reason"], reason);
+    for served in [UUID, &UUID.to_uppercase(), ""] {
+        assert_eq!(reason_not_to_serve(&running, served), None, "{served:?}");
+    }
 }
 
 #[test]

@@ -106,15 +106,42 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn attach(socket: &Path, class: JobClass, job: &str) -> Client {
-    let connection = connect_to(socket).unwrap();
-    let request = Request::Attach(Attach {
+    attach_as(socket, class, job, Request::encode)
+}
+
+/// What a process that wants to be a client asks.
+fn request(class: JobClass, job: &str, device: &str) -> Request {
+    Request::Attach(Attach {
         class,
         job: job.to_owned(),
         name: "python".to_owned(),
         profile: "/profiles/resnet50.toml".to_owned(),
         profile_fit: "measured elsewhere".to_owned(),
-    });
-    send(&connection, &request.encode(), &[]).unwrap();
+        device: device.to_owned(),
+    })
+}
+
+/// Why the daemon does not serve a process that uses this device, if it does not.
+pub(crate) fn reason_not_to_serve(running: &Running, device: &str) -> Option<String> {
+    let socket = connect_to(&running.socket()).unwrap();
+    let packet = request(JobClass::BestEffort, "train", device).encode();
+    send(&socket, &packet, &[]).unwrap();
+    match Reply::decode(&receive(&socket).unwrap().0).unwrap() {
+        Reply::Welcome { .. } => None,
+        Reply::Refused { reason } => Some(reason),
+    }
+}
+
+/// Attaches with the packet that `encode` makes of the request.
+pub(crate) fn attach_as(
+    socket: &Path,
+    class: JobClass,
+    job: &str,
+    encode: impl FnOnce(&Request) -> Vec<u8>,
+) -> Client {
+    let connection = connect_to(socket).unwrap();
+    let packet = encode(&request(class, job, UUID));
+    send(&connection, &packet, &[]).unwrap();
     let (packet, fds) = receive(&connection).unwrap();
     let reply = Reply::decode(&packet).unwrap();
     let Reply::Welcome { client } = reply else {

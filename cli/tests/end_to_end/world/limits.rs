@@ -19,7 +19,7 @@ fn report(gpu: &Gpu, label: &str, closed: &[&str], daemon: Option<&Daemon>) -> S
         Some(daemon) => job.best_effort(daemon),
         None => job,
     };
-    let ended = job.env("SOFTGPU_NULL", "1").run();
+    let ended = job.env("SOFTGPU_NULL", gpu.null()).run();
     assert_eq!(ended.code(), 0, "{closed:?} {ended:#?}");
     fs::read_to_string(&report).unwrap()
 }
@@ -27,7 +27,7 @@ fn report(gpu: &Gpu, label: &str, closed: &[&str], daemon: Option<&Daemon>) -> S
 #[test]
 fn closed_standard_descriptors_stay_closed() {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let daemon = gpu.null_daemon();
     for closed in [vec!["0"], vec!["1"], vec!["2"], vec!["0", "1", "2"]] {
         let alone = report(&gpu, "alone", &closed, None);
         let label = closed.join("-");
@@ -112,7 +112,7 @@ fn a_process_that_may_open_few_descriptors_runs_and_is_unmanaged_at_worst() {
 #[test]
 fn a_process_with_little_room_for_memory_runs_and_is_unmanaged_at_worst() {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let daemon = gpu.null_daemon();
     // The stand-in driver maps all the memory of its device, and its null mode none.
     for mib in [14, 16, 20, 28, 40, 64, 256] {
         let label = format!("room-{mib}");
@@ -120,7 +120,7 @@ fn a_process_with_little_room_for_memory_runs_and_is_unmanaged_at_worst() {
         let make = || {
             let limit = format!("-v {}", mib * 1024);
             let mut command = limited(&gpu, &limit, Program::Linked("fds"), text(&report));
-            command.env("SOFTGPU_NULL", "1");
+            command.env("SOFTGPU_NULL", gpu.null());
             command
         };
         let lines = expect_same_but_for_our_lines(&daemon, &label, make);
@@ -162,7 +162,7 @@ fn a_process_under_a_containers_filter_is_managed_as_ever() {
 #[test]
 fn a_process_that_may_not_connect_or_start_threads_runs_unmanaged() {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let daemon = gpu.null_daemon();
     for (filter, why) in [
         ("no-sockets", "no daemon"),
         ("no-threads", "no helper thread"),
@@ -171,7 +171,7 @@ fn a_process_that_may_not_connect_or_start_threads_runs_unmanaged() {
         let make = || {
             let mut command = gpu.command(Program::Unlinked("confine").path());
             command.args([filter, text(&Program::Linked("fds").path()), text(&report)]);
-            command.env("SOFTGPU_NULL", "1");
+            command.env("SOFTGPU_NULL", gpu.null());
             command
         };
         let lines = expect_same_but_for_our_lines(&daemon, filter, make);
