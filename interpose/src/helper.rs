@@ -25,8 +25,9 @@ use abi::types::{CUresult, CUstream};
 use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
+use crate::life::State;
 use crate::marks::{self, Recorded};
-use crate::streams::{STREAMS, Slot, State};
+use crate::streams::{STREAMS, Slot};
 use crate::{announce, completion, door, driver, lifecycle, sys};
 
 /// How often the helper looks while something is in flight: the time by which a completion may be
@@ -221,9 +222,11 @@ impl Helper {
                 completion::complete(index, mark);
             }
         } else if slot.state() == State::Draining && slot.event.is_idle() {
-            // Nothing will tell any more when the last of it is over.
-            self.give_up_on(index, slot);
-            STREAMS.free(index);
+            // The event behind its last work was reached, or will tell nothing any more.
+            if slot.try_claim() {
+                self.give_up_on(index, slot);
+                STREAMS.free(index);
+            }
             return false;
         }
         if !slot.event.is_pending() && can_progress(slot, STREAMS.is_capturing()) {
@@ -288,6 +291,7 @@ fn can_progress(slot: &Slot, is_capturing: bool) -> bool {
         _ if is_capturing => false,
         State::Live => slot.is_in_flight() && (slot.stream_here().is_some() || slot.is_abandoned()),
         State::Draining => true,
-        State::Free => false,
+        // Who ends the stream wakes this thread when there is something to wait for.
+        State::Ending | State::Free => false,
     }
 }

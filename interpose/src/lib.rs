@@ -73,6 +73,8 @@ mod launch;
 #[forbid(unsafe_code)]
 mod legacy;
 #[forbid(unsafe_code)]
+mod life;
+#[forbid(unsafe_code)]
 mod lifecycle;
 mod loader;
 #[forbid(unsafe_code)]

@@ -1,21 +1,21 @@
 //! Events of our own that tell when a mark in a stream has been reached.
 //!
-//! Each slot has one event. Whoever records or queries it takes it first (`BUSY`), so the helper
-//! thread, a launching thread and a thread that destroys the stream never use it, or the stream's
-//! handle, at the same time. Who has taken the event of a slot that is not live must not touch the
-//! stream any more: the destroyer makes the slot drain, then takes the event, then destroys.
+//! Each slot has one event. Whoever records or queries it takes it first, so the helper thread, a
+//! launching thread and a thread that destroys the stream never use it, or the stream's handle, at the
+//! same time; [`crate::life`] has the order in which slot and event are taken.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::types::{CUevent, CUresult, CUstream};
 
 use crate::client::Handle;
 use crate::driver;
-use crate::streams::{Slot, State};
+use crate::life::{Rest, State, Turn};
+use crate::streams::Slot;
 
 /// A slot's event.
 pub(crate) struct Event {
-    state: AtomicU32,
+    turn: Turn,
     /// The handle; 0 before the first use. The following belong to whoever has taken the event.
     handle: AtomicU64,
     /// The context it was made in: an event cannot be recorded in a stream of another.
@@ -23,13 +23,6 @@ pub(crate) struct Event {
     /// The mark it was recorded behind.
     mark: AtomicU64,
 }
-
-/// Nothing recorded, or reached.
-const IDLE: u32 = 0;
-/// Somebody has taken it.
-const BUSY: u32 = 1;
-/// Recorded, not known to be reached.
-const PENDING: u32 = 2;
 
 /// Times that a thread gives way to another that has taken the event. That one is in a driver call
 /// that does not wait for the device: microseconds, unless the driver itself is stuck.
@@ -49,7 +42,7 @@ pub(crate) enum Recorded {
 impl Event {
     pub(crate) const fn new() -> Self {
         Self {
-            state: AtomicU32::new(IDLE),
+            turn: Turn::new(),
             handle: AtomicU64::new(0),
             context: AtomicU64::new(0),
             mark: AtomicU64::new(0),
@@ -58,30 +51,19 @@ impl Event {
 
     /// Whether there is something to query.
     pub(crate) fn is_pending(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == PENDING
+        self.turn.is(Rest::Pending)
     }
 
     /// Whether it is free to be recorded.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == IDLE
-    }
-
-    fn try_take(&self, from: u32) -> bool {
-        // SeqCst: taking it comes before looking at the slot's state, see the module's text.
-        self.state
-            .compare_exchange(from, BUSY, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok()
-    }
-
-    fn release(&self, to: u32) {
-        self.state.store(to, Ordering::SeqCst);
+        self.turn.is(Rest::Idle)
     }
 
     /// Takes it whatever it holds, giving way to others.
     fn take_patiently(&self) -> bool {
         (0..PATIENCE_MAX).any(|_| {
-            let taken = self.try_take(IDLE) || self.try_take(PENDING);
+            let taken = self.turn.try_take(Rest::Idle) || self.turn.try_take(Rest::Pending);
             if !taken {
                 rustix::thread::sched_yield();
             }
@@ -92,11 +74,11 @@ impl Event {
 
 /// Records behind everything issued on a live stream, whose context is current.
 pub(crate) fn try_record(slot: &Slot, stream: CUstream) -> Recorded {
-    if !slot.event.try_take(IDLE) {
+    if !slot.event.turn.try_take(Rest::Idle) {
         return Recorded::Later;
     }
     if slot.state() != State::Live {
-        slot.event.release(IDLE);
+        slot.event.turn.release(Rest::Idle);
         return Recorded::Later;
     }
     record_taken(slot, stream)
@@ -104,39 +86,39 @@ pub(crate) fn try_record(slot: &Slot, stream: CUstream) -> Recorded {
 
 /// The mark that a pending event has reached, if it has.
 pub(crate) fn try_reach(slot: &Slot) -> Option<u64> {
-    if !slot.event.try_take(PENDING) {
+    if !slot.event.turn.try_take(Rest::Pending) {
         return None;
     }
     let mark = slot.event.mark.load(Ordering::Relaxed);
     match driver::query_event(handle(slot.event.handle.load(Ordering::Relaxed))) {
         CUresult::SUCCESS => {
-            slot.event.release(IDLE);
+            slot.event.turn.release(Rest::Idle);
             Some(mark)
         }
         CUresult::NOT_READY => {
-            slot.event.release(PENDING);
+            slot.event.turn.release(Rest::Pending);
             None
         }
         // Recorded into a capture after all: it will never be reached. A new one is recorded later.
         CUresult::CAPTURED_EVENT => {
-            slot.event.release(IDLE);
+            slot.event.turn.release(Rest::Idle);
             None
         }
         result if is_capture(result) => {
-            slot.event.release(PENDING);
+            slot.event.turn.release(Rest::Pending);
             None
         }
         _ => {
             // Nothing more will be heard of it; a new one is made if the slot is used again.
             slot.event.handle.store(0, Ordering::Relaxed);
-            slot.event.release(IDLE);
+            slot.event.turn.release(Rest::Idle);
             Some(mark)
         }
     }
 }
 
-/// Puts the event behind the last work of a stream that is about to be destroyed and whose slot
-/// drains. Whether it is pending now; if not, nothing will tell when that work is over.
+/// Puts the event behind the last work of a stream that the caller has taken out and is about to
+/// destroy. Whether it is pending now; if not, nothing will tell when that work is over.
 pub(crate) fn record_last(slot: &Slot, stream: CUstream) -> bool {
     if !slot.event.take_patiently() {
         return false;
@@ -144,14 +126,14 @@ pub(crate) fn record_last(slot: &Slot, stream: CUstream) -> bool {
     if slot.is_in_flight() {
         return record_taken(slot, stream) == Recorded::Pending;
     }
-    slot.event.release(IDLE);
+    slot.event.turn.release(Rest::Idle);
     false
 }
 
 /// The slot's context is gone, and the event with it.
 pub(crate) fn forget(slot: &Slot) {
     slot.event.handle.store(0, Ordering::Relaxed);
-    slot.event.release(IDLE);
+    slot.event.turn.release(Rest::Idle);
 }
 
 /// A context is gone: events that were made in it are gone too, also those of slots whose streams had ended before it.
@@ -168,7 +150,7 @@ pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: 
         if event.context.load(Ordering::Relaxed) == context.0 {
             event.handle.store(0, Ordering::Relaxed);
         }
-        event.release(IDLE);
+        event.turn.release(Rest::Idle);
     }
 }
 
@@ -187,17 +169,17 @@ fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
     match recorded {
         Ok(CUresult::SUCCESS) => {
             slot.event.mark.store(mark, Ordering::Relaxed);
-            slot.event.release(PENDING);
+            slot.event.turn.release(Rest::Pending);
             Recorded::Pending
         }
         Ok(result) | Err(result) if is_capture(result) => {
-            slot.event.release(IDLE);
+            slot.event.turn.release(Rest::Idle);
             Recorded::Later
         }
         Ok(_) | Err(_) => {
             // An event that this stream does not take is no use to it; the next one is made anew.
             slot.event.handle.store(0, Ordering::Relaxed);
-            slot.event.release(IDLE);
+            slot.event.turn.release(Rest::Idle);
             Recorded::Never
         }
     }

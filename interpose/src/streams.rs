@@ -8,7 +8,7 @@
 //! slot is given to another stream, so a mark is never reached twice.
 //!
 //! A slot lives as long as its stream, and a little longer: work launched on a destroyed stream
-//! still runs, so the slot *drains* until its event says that it is over.
+//! still runs, so the slot *drains* until its event says that it is over ([`crate::life`]).
 //!
 //! Finding a slot takes no lock. Making one takes a lock that is tried a bounded number of times: a
 //! thread that cannot have it launches without a slot this once.
@@ -22,6 +22,7 @@ use protocol::sync::Line;
 use crate::client::{Client, Handle};
 use crate::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::contexts::CONTEXTS;
+use crate::life::{Life, State};
 use crate::marks::Event;
 use crate::table::{Keys, mix};
 use crate::{driver, sys};
@@ -147,7 +148,7 @@ pub(crate) struct Slot {
 
 /// What the stream is, written while its slot is nobody else's, and what launches write.
 struct Launched {
-    state: AtomicU32,
+    life: Life,
     kind: AtomicU32,
     key: AtomicU64,
     handle: AtomicU64,
@@ -166,21 +167,6 @@ struct Launched {
     /// The mark behind the last launch that the driver took.
     issued: AtomicU64,
 }
-
-/// What a slot's state says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// No stream.
-    Free,
-    /// A stream that can be launched on.
-    Live,
-    /// A destroyed stream whose last work may still run.
-    Draining,
-}
-
-const FREE: u32 = 0;
-const LIVE: u32 = 1;
-const DRAINING: u32 = 2;
 
 const KIND_LEGACY: u32 = 0;
 const KIND_PER_THREAD: u32 = 1;
@@ -321,21 +307,19 @@ impl Streams {
         }
     }
 
-    /// Takes a stream out that is about to be destroyed: nobody finds its slot any more. The caller
-    /// drains or frees it.
+    /// Takes a stream out that is about to be destroyed: nobody finds its slot any more, which is the
+    /// caller's to drain or to free.
     pub(crate) fn take_out(&self, stream: CUstream) -> Option<u32> {
         let _locked = self.lock_patiently()?;
         let place = self.keys.remove(Stream::Created(stream).key(Handle(0)))?;
         let index = self.indices.get(place)?.load(Ordering::Relaxed);
         self.set_capturing(index, false);
-        self.slot(index)?
-            .launched
-            .state
-            .store(DRAINING, Ordering::SeqCst);
+        self.slot(index)?.launched.life.end();
         Some(index)
     }
 
-    /// Takes out every stream of a context that was destroyed; the slots that had one.
+    /// Takes out every stream of a context that was destroyed: their slots, which are the caller's to
+    /// free. Not among them are those that somebody else has taken out and has not done with.
     pub(crate) fn take_out_context(&self, context: CUcontext) -> Vec<u32> {
         let Some(_locked) = self.lock_patiently() else {
             return Vec::new();
@@ -344,33 +328,29 @@ impl Streams {
         if self.legacy_context.load(Ordering::Relaxed) == context.0 {
             self.legacy_context.store(0, Ordering::Release);
         }
-        let ended: Vec<u32> = self
-            .used()
-            .filter(|(_, slot)| slot.state() != State::Free && slot.context() == context)
+        self.used()
+            .filter(|(_, slot)| slot.context() == context)
+            .filter(|&(index, slot)| match slot.state() {
+                State::Live => {
+                    self.keys.remove(slot.launched.key.load(Ordering::Relaxed));
+                    self.set_capturing(index, false);
+                    slot.launched.life.end();
+                    true
+                }
+                State::Draining => slot.try_claim(),
+                State::Ending | State::Free => false,
+            })
             .map(|(index, _)| index)
-            .collect();
-        for &index in &ended {
-            let Some(slot) = self.slot(index) else {
-                continue;
-            };
-            let key = slot.launched.key.load(Ordering::Relaxed);
-            if slot.state() == State::Live {
-                self.keys.remove(key);
-                self.set_capturing(index, false);
-                slot.launched.state.store(DRAINING, Ordering::SeqCst);
-            }
-        }
-        ended
+            .collect()
     }
 
-    /// Gives a drained slot to whoever needs one next.
+    /// Gives a slot to whoever needs one next. Only by who took its stream out, or claimed it.
     pub(crate) fn free(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.launched
                 .has_asked_priority
                 .store(false, Ordering::Relaxed);
-            // Release pairs with the Acquire of whoever finds it free.
-            slot.launched.state.store(FREE, Ordering::Release);
+            slot.launched.life.free();
         }
     }
 
@@ -449,7 +429,7 @@ impl Streams {
             {
                 self.keys.remove(slot.launched.key.load(Ordering::Relaxed));
                 self.set_capturing(index, false);
-                slot.launched.state.store(FREE, Ordering::Release);
+                slot.launched.life.free();
             }
         }
         (0..OVERFLOW).find(is_free)
@@ -524,7 +504,7 @@ impl Slot {
     const fn new() -> Self {
         Self {
             launched: Line(Launched {
-                state: AtomicU32::new(FREE),
+                life: Life::new(),
                 kind: AtomicU32::new(KIND_LEGACY),
                 key: AtomicU64::new(0),
                 handle: AtomicU64::new(0),
@@ -594,18 +574,22 @@ impl Slot {
             .store(owner.context.0, Ordering::Relaxed);
         self.launched.client.store(owner.client, Ordering::Relaxed);
         self.launched.is_capturing.store(false, Ordering::Relaxed);
-        // Release pairs with the Acquire in `state`: a live slot is filled in.
-        self.launched.state.store(LIVE, Ordering::Release);
+        self.launched.life.begin();
     }
 
     /// What it is for now.
     pub(crate) fn state(&self) -> State {
-        // SeqCst orders it after taking the slot's event: see `marks`.
-        match self.launched.state.load(Ordering::SeqCst) {
-            LIVE => State::Live,
-            DRAINING => State::Draining,
-            _ => State::Free,
-        }
+        self.launched.life.state()
+    }
+
+    /// Who took its stream out leaves the rest to the helper: its event stands behind its last work.
+    pub(crate) fn drain(&self) {
+        self.launched.life.drain();
+    }
+
+    /// Makes the caller the one who frees a draining slot.
+    pub(crate) fn try_claim(&self) -> bool {
+        self.launched.life.try_claim()
     }
 
     /// The stream, as a handle that means it in this thread; `None` for another thread's default

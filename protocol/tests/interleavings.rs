@@ -1,4 +1,5 @@
-//! Every interleaving of the shipped rings and the shipped lease protocol, explored by loom.
+//! Every interleaving of the shipped rings, the shipped lease protocol and the shipped end of a stream
+//! in the preloaded library, explored by loom.
 //!
 //! Run: `RUSTFLAGS="--cfg loom" cargo test -p pillion-protocol --release --test interleavings`.
 //! With `--cfg weaken_release` added these tests must fail: CI checks that they do.
@@ -11,6 +12,14 @@ use protocol::pages::{DaemonPage, HpPage, LeasePage};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::{Cursor, Mpsc, Spsc};
 use protocol::sync::{AtomicU64, Ordering};
+
+// The library itself cannot be built for the checker: its tables are made at compile time, which
+// loom's atomics cannot be.
+#[allow(dead_code, reason = "what only the library needs of it")]
+#[path = "../../interpose/src/life.rs"]
+mod life;
+
+use life::{Life, Rest, State, Turn};
 
 fn record(value: u64) -> [u64; RECORD_WORDS] {
     [value; RECORD_WORDS]
@@ -186,5 +195,102 @@ fn terms_are_read_whole_while_the_daemon_replaces_them() {
         });
         writer.join().unwrap();
         reader.join().unwrap();
+    });
+}
+
+/// A slot of a stream on which something was launched, as the library keeps it.
+struct Slot {
+    life: Life,
+    event: Turn,
+    /// Times that it was given up.
+    freed: AtomicU64,
+}
+
+impl Slot {
+    fn live() -> Arc<Self> {
+        let life = Life::new();
+        life.begin();
+        Arc::new(Self {
+            life,
+            event: Turn::new(),
+            freed: AtomicU64::new(0),
+        })
+    }
+
+    fn free(&self) {
+        assert_eq!(self.life.state(), State::Ending, "freed by who has it not");
+        self.freed.fetch_add(1, Ordering::Relaxed);
+        self.life.free();
+    }
+
+    /// What the thread does that destroys the stream. The driver takes the event, or does not.
+    fn destroy(&self, is_recorded: bool) {
+        self.life.end();
+        while !self.event.try_take(Rest::Idle) && !self.event.try_take(Rest::Pending) {
+            thread::yield_now();
+        }
+        assert_eq!(self.life.state(), State::Ending, "somebody else gave it up");
+        if is_recorded {
+            self.event.release(Rest::Pending);
+            self.life.drain();
+        } else {
+            self.event.release(Rest::Idle);
+            self.free();
+        }
+    }
+
+    /// One look of the helper, to whom every event is reached.
+    fn look(&self) {
+        if self.event.try_take(Rest::Pending) {
+            self.event.release(Rest::Idle);
+        } else if self.life.state() == State::Draining
+            && self.event.is(Rest::Idle)
+            && self.life.try_claim()
+        {
+            self.free();
+        } else if self.event.try_take(Rest::Idle) {
+            let is_live = self.life.state() == State::Live;
+            self.event
+                .release(if is_live { Rest::Pending } else { Rest::Idle });
+        }
+    }
+}
+
+#[test]
+fn the_slot_of_a_destroyed_stream_is_given_up_once_and_after_its_last_event() {
+    for is_recorded in [false, true] {
+        model(move || {
+            let slot = Slot::live();
+            let destroyer = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || slot.destroy(is_recorded))
+            };
+            let helper = {
+                let slot = Arc::clone(&slot);
+                thread::spawn(move || (0..2).for_each(|_| slot.look()))
+            };
+            destroyer.join().unwrap();
+            helper.join().unwrap();
+            // Woken once more: the first look reaches the event, the second gives up the slot.
+            (0..2).for_each(|_| slot.look());
+            assert_eq!(slot.freed.load(Ordering::Relaxed), 1);
+        });
+    }
+}
+
+#[test]
+fn a_draining_slot_is_given_up_by_the_helper_or_by_who_ends_its_context() {
+    model(|| {
+        let slot = Slot::live();
+        slot.destroy(true);
+        let helper = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || (0..2).for_each(|_| slot.look()))
+        };
+        if slot.life.state() == State::Draining && slot.life.try_claim() {
+            slot.free();
+        }
+        helper.join().unwrap();
+        assert_eq!(slot.freed.load(Ordering::Relaxed), 1);
     });
 }

@@ -285,6 +285,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
     // If it was in capture, that has ended, and the helpers may have stayed out for it.
     helper::wake_all();
     if marks::record_last(slot, stream) {
+        slot.drain();
         if let Some(client) = STREAMS.client_of(index) {
             helper::wake(client);
         }
