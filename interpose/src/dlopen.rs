@@ -5,8 +5,9 @@
 //! into a namespace of its own, where nothing is preloaded. The flags are the program's and stay as
 //! they are; what we do is say so ([`crate::bypass`]). The shim reaches both.
 //!
-//! Where the answer does not depend on who asks, libc's function is called and its result looked at;
-//! else it is jumped to, as search paths (`DT_RPATH`, `$ORIGIN`) are the caller's.
+//! libc's function is never called, only jumped to, whatever the name: where its dependencies are
+//! searched for depends on who opens (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left for
+//! the program's `dlerror`. So what was opened is looked at on the next occasion and not at once.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
@@ -35,12 +36,13 @@ or_jump! {
 const BASE: c_long = 0;
 
 extern "C-unwind" fn watch(file: *const c_char, flags: c_int) -> *mut c_void {
-    let dlopen = loader::dlopen();
-    if flags & libc::RTLD_DEEPBIND == 0 {
-        return look_again();
+    // Looked for here; the jump goes there.
+    loader::dlopen();
+    if flags & libc::RTLD_DEEPBIND != 0 {
+        note(Way::DeepBind, file);
     }
-    // SAFETY: the arguments of the call we are in.
-    open(Way::DeepBind, file, || unsafe { dlopen(file, flags) })
+    bypass::look();
+    JUMP
 }
 
 extern "C-unwind" fn watch_namespace(
@@ -48,61 +50,28 @@ extern "C-unwind" fn watch_namespace(
     file: *const c_char,
     flags: c_int,
 ) -> *mut c_void {
-    let dlmopen = loader::dlmopen();
-    let way = match (namespace, flags & libc::RTLD_DEEPBIND) {
-        (BASE, 0) => return look_again(),
-        (BASE, _) => Way::DeepBind,
-        _ => Way::Namespace,
-    };
-    // SAFETY: the arguments of the call we are in.
-    open(way, file, || unsafe { dlmopen(namespace, file, flags) })
-}
-
-/// An opening that is none of our business, and an occasion to look at those before it.
-fn look_again() -> *mut c_void {
+    loader::dlmopen();
+    match (namespace, flags & libc::RTLD_DEEPBIND) {
+        (BASE, 0) => {}
+        (BASE, _) => note(Way::DeepBind, file),
+        _ => note(Way::Namespace, file),
+    }
     bypass::look();
     JUMP
 }
 
-fn open(way: Way, file: *const c_char, real: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    if file.is_null() {
-        // The program itself, which is opened already.
-        return JUMP;
+/// Notes a library that is about to be opened so that it passes by. Null is the program itself, which
+/// is opened already.
+fn note(way: Way, file: *const c_char) {
+    if !file.is_null() {
+        // SAFETY: the file's name ends in NUL and is not null.
+        bypass::handle_opening(way, unsafe { CStr::from_ptr(file) });
     }
-    // SAFETY: the file's name ends in NUL and is not null.
-    let name = unsafe { CStr::from_ptr(file) };
-    bypass::handle_opening(way, name);
-    let answer = if is_path(name.to_bytes()) {
-        // Null if it failed: then the jump fails once more, and leaves its error where the caller
-        // looks for it.
-        real()
-    } else {
-        JUMP
-    };
-    bypass::look();
-    answer
-}
-
-/// Whether the name is a path, whose meaning does not depend on the caller.
-fn is_path(name: &[u8]) -> bool {
-    name.contains(&b'/') && !name.contains(&b'$')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_loader_searches_for_is_not_a_path() {
-        for (name, path) in [
-            ("libm.so.6", false),
-            ("./libm.so", true),
-            ("/usr/lib/libm.so", true),
-            ("$ORIGIN/libm.so", false),
-        ] {
-            assert_eq!(is_path(name.as_bytes()), path, "{name}");
-        }
-    }
 
     #[test]
     fn libraries_open_as_without_us() {

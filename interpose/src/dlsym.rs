@@ -82,6 +82,9 @@ fn answer(
         }
         return JUMP;
     };
+    // Before the caller's question: where the driver is not there this leaves an error behind, which
+    // what is found afterwards clears, as the caller expects of a question that was answered.
+    let driver = real::loaded(index);
     // The handle is not RTLD_NEXT, the only one whose meaning depends on the caller; for
     // RTLD_DEFAULT see below.
     let mut found = look_up(handle);
@@ -96,7 +99,7 @@ fn answer(
     if found.is_null() {
         return JUMP;
     }
-    match real::loaded(index) {
+    match driver {
         // Only what the driver itself exports under that name is replaced.
         Some(driver) if driver.as_ptr() == found && !resolver::is_elsewhere() => {
             seen::handle_resolved(Door::Dlsym, index, true);
