@@ -1,8 +1,8 @@
 //! What executable graphs cost: a launch of one is one launch with the sum of its kernels.
 //!
-//! The sum is made when a graph is instantiated or changed, by asking the driver for its nodes, and
-//! found without a lock when it is launched. What each node costs is kept, so that a change of one
-//! changes the sum. An executable that is not in the table, because the table is full or nobody saw
+//! The sum is made when a graph is instantiated, by asking the driver for its nodes, and found without
+//! a lock when it is launched. What each node costs is kept, and the sum in a form from which a node can
+//! be taken again ([`Totals`]): a change of one node of n takes log n steps, and of all nodes n log n. An executable that is not in the table, because the table is full or nobody saw
 //! how it was made, is launched as a kernel that nobody knows.
 //!
 //! Of several kernels the need for SMs is the largest, the class the one that all have or else
@@ -14,7 +14,7 @@
 //! them, which is the order in which they were made. The sum is right whatever the pairs.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use abi::types::{
@@ -107,7 +107,28 @@ struct Details {
 struct Exec {
     parts: Vec<Part>,
     places: HashMap<u64, usize>,
+    /// Of `parts`.
+    totals: Totals,
 }
+
+/// What kernels that run need together, added and taken one by one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    /// Expected duration of those that a profile knows. Wide, so that what is added can be taken again.
+    expected_ns: u128,
+    kernels: u64,
+    /// Of these, kernels that no profile knows.
+    unknown: u64,
+    /// Kernels by class, as [`CLASSES`] has them.
+    classes: [u64; CLASSES.len()],
+    /// Kernels by the SMs that they need.
+    needs: BTreeMap<u32, u64>,
+    /// Additions so far, and takings.
+    #[cfg(test)]
+    steps: usize,
+}
+
+const CLASSES: [Class; 3] = [Class::Compute, Class::Memory, Class::Unknown];
 
 /// A node of an executable. A child graph's nodes follow its node, one level deeper.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +225,11 @@ impl Graphs {
             let place = known.places.get(&node).copied();
             let has_room = known.parts.len() < NODES_MAX;
             match place.and_then(|place| known.parts.get_mut(place)) {
-                Some(part) => change(part),
+                Some(part) => {
+                    known.totals.take(part);
+                    change(part);
+                    known.totals.add(part);
+                }
                 // A node that was not listed: what it costs is added.
                 None if has_room => {
                     let mut part = Part {
@@ -214,13 +239,14 @@ impl Graphs {
                         is_enabled: true,
                     };
                     change(&mut part);
+                    known.totals.add(&part);
                     known.places.insert(node, known.parts.len());
                     known.parts.push(part);
                     details.nodes += 1;
                 }
                 None => {}
             }
-            self.publish(exec, Some(&sum_of(&known.parts)));
+            self.publish(exec, Some(&known.totals.cost()));
         });
     }
 
@@ -235,13 +261,19 @@ impl Graphs {
             let old = details.execs.remove(&handle).map(|known| known.parts);
             details.nodes -= old.as_ref().map_or(0, Vec::len);
             let new = change(old).filter(|parts| details.nodes + parts.len() <= ALL_NODES_MAX);
-            let cost = new.as_deref().map(sum_of);
+            let totals = new.as_deref().map(Totals::of);
+            let cost = totals.as_ref().map(Totals::cost);
             self.publish(exec, cost.as_ref());
-            if let Some(parts) = new {
+            if let Some((parts, totals)) = new.zip(totals) {
                 details.nodes += parts.len();
                 let places = parts.iter().enumerate();
                 let places = places.map(|(place, part)| (part.node, place)).collect();
-                details.execs.insert(handle, Exec { parts, places });
+                let known = Exec {
+                    parts,
+                    places,
+                    totals,
+                };
+                details.execs.insert(handle, known);
             }
         });
     }
@@ -377,38 +409,81 @@ fn pair(new: &mut [Part], old: &[Part]) {
     }
 }
 
-fn sum_of(parts: &[Part]) -> Cost {
-    let mut cost = Cost {
-        kernel: Kernel {
-            class: Class::Unknown,
-            sm_needed: 0,
-            expected_ns: 0,
-        },
-        kernels: 0,
-        unknown: 0,
-    };
-    let running = parts.iter().filter(|part| part.is_enabled);
-    for known in running.filter_map(|part| part.kernel) {
-        let is_first = cost.kernels == 0;
-        let sum = &mut cost.kernel;
-        sum.class = match (is_first, sum.class == known.kernel.class) {
-            (true, _) | (_, true) => known.kernel.class,
-            _ => Class::Unknown,
-        };
-        sum.sm_needed = sum.sm_needed.max(known.kernel.sm_needed);
-        if known.is_profiled {
-            let sum_ns = sum.expected_ns.saturating_add(known.kernel.expected_ns);
-            sum.expected_ns = sum_ns.min(EXPECTED_NS_MAX);
-        } else {
-            cost.unknown += 1;
-        }
-        cost.kernels += 1;
+impl Totals {
+    fn of(parts: &[Part]) -> Self {
+        let mut totals = Self::default();
+        parts.iter().for_each(|part| totals.add(part));
+        totals
     }
-    cost
+
+    fn add(&mut self, part: &Part) {
+        self.change(part, |count| *count += 1);
+        if let Some(known) = part.running().filter(|known| known.is_profiled) {
+            self.expected_ns += u128::from(known.kernel.expected_ns);
+        }
+    }
+
+    /// Takes what was added.
+    fn take(&mut self, part: &Part) {
+        self.change(part, |count| *count -= 1);
+        if let Some(known) = part.running().filter(|known| known.is_profiled) {
+            self.expected_ns -= u128::from(known.kernel.expected_ns);
+        }
+    }
+
+    /// Changes every count in which the part is.
+    fn change(&mut self, part: &Part, change: impl Fn(&mut u64)) {
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+        let Some(known) = part.running() else { return };
+        change(&mut self.kernels);
+        if !known.is_profiled {
+            change(&mut self.unknown);
+        }
+        for (class, count) in CLASSES.iter().zip(&mut self.classes) {
+            if *class == known.kernel.class {
+                change(count);
+            }
+        }
+        let count = self.needs.entry(known.kernel.sm_needed).or_default();
+        change(count);
+        if *count == 0 {
+            self.needs.remove(&known.kernel.sm_needed);
+        }
+    }
+
+    fn cost(&self) -> Cost {
+        let mut of_all = CLASSES.iter().zip(self.classes);
+        let of_all = of_all.find(|(_, count)| *count == self.kernels);
+        let expected_ns = self.expected_ns.min(u128::from(EXPECTED_NS_MAX));
+        Cost {
+            kernel: Kernel {
+                class: match of_all {
+                    Some((class, _)) if self.kernels > 0 => *class,
+                    _ => Class::Unknown,
+                },
+                sm_needed: self.needs.last_key_value().map_or(0, |(need, _)| *need),
+                expected_ns: expected_ns as u64,
+            },
+            kernels: self.kernels,
+            unknown: self.unknown,
+        }
+    }
+}
+
+impl Part {
+    /// The kernel that it runs, if it does.
+    fn running(&self) -> Option<&Known> {
+        self.kernel.as_ref().filter(|_| self.is_enabled)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn exec(number: usize) -> CUgraphExec {
@@ -459,6 +534,68 @@ mod tests {
         let cost = GRAPHS.cost(exec(1));
         assert_eq!((cost.kernels, cost.unknown), (1, 1));
         assert!(!cost.known().is_profiled);
+    }
+
+    /// The cost of an executable's parts, added up anew, and the steps that its totals have taken.
+    fn anew(graphs: &Graphs, exec: CUgraphExec) -> (Cost, usize) {
+        let mut found = (Cost::UNKNOWN, 0);
+        graphs.with_details(|details| {
+            let known = &details.execs[&(exec.0.addr() as u64)];
+            found = (Totals::of(&known.parts).cost(), known.totals.steps);
+        });
+        found
+    }
+
+    #[test]
+    fn setting_every_node_of_a_graph_takes_a_bounded_number_of_steps_each() {
+        static GRAPHS: Graphs = Graphs::new();
+        const NODES: u64 = 10_000;
+        let before = known(Class::Memory, 3, 100);
+        let parts = (1..=NODES).map(|n| part(8 * n, 0, Some(before))).collect();
+        GRAPHS.handle_made(exec(1), Some(parts));
+        for n in 1..=NODES {
+            let after = known(Class::Compute, n as u32, n);
+            GRAPHS.handle_kernel(exec(1), node(8 * n), after);
+        }
+        let (cost, steps) = anew(&GRAPHS, exec(1));
+        let sum_ns = NODES * (NODES + 1) / 2;
+        assert_eq!(
+            cost.kernel,
+            known(Class::Compute, NODES as u32, sum_ns).kernel
+        );
+        assert_eq!(GRAPHS.cost(exec(1)), cost);
+        // One when it was made; one taken and one added when it was set.
+        assert_eq!(steps, 3 * NODES as usize);
+    }
+
+    /// What may happen to a node: its number, its kernel if that is set, whether it runs.
+    fn any_change() -> impl Strategy<Value = (u64, Option<Known>, bool)> {
+        let class = prop::sample::select(&CLASSES[..]);
+        let kernel = (
+            class,
+            0..4_u32,
+            prop::sample::select(&[0, 7, EXPECTED_NS_MAX][..]),
+        );
+        let kernel = kernel.prop_map(|(class, sms, ns)| known(class, sms, ns));
+        (1..12_u64, prop::option::of(kernel), any::<bool>())
+    }
+
+    proptest! {
+        #[test]
+        fn a_sum_that_changes_node_by_node_is_the_sum_of_the_nodes(
+            changes in prop::collection::vec(any_change(), 0..60),
+        ) {
+            let graphs = Box::leak(Box::new(Graphs::new()));
+            let parts = (1..8).map(|n| part(8 * n, 0, Some(known(Class::Memory, 2, 5)))).collect();
+            graphs.handle_made(exec(1), Some(parts));
+            for (n, kernel, is_enabled) in changes {
+                match kernel {
+                    Some(kernel) => graphs.handle_kernel(exec(1), node(8 * n), kernel),
+                    None => graphs.handle_enabled(exec(1), node(8 * n), is_enabled),
+                }
+                prop_assert_eq!(graphs.cost(exec(1)), anew(graphs, exec(1)).0);
+            }
+        }
     }
 
     #[test]
