@@ -38,6 +38,8 @@ struct Entry {
     device: AtomicU32,
     /// Whether it is its device's primary context, which ends by another call.
     is_primary: AtomicBool,
+    /// How often it is attached to (`cuCtxAttach`), its creation included.
+    uses: AtomicU32,
 }
 
 /// How a context was made.
@@ -57,6 +59,7 @@ impl Contexts {
                     context: AtomicU64::new(0),
                     device: AtomicU32::new(0),
                     is_primary: AtomicBool::new(false),
+                    uses: AtomicU32::new(0),
                 }
             }; CONTEXTS_MAX],
             only: AtomicU64::new(0),
@@ -76,6 +79,9 @@ impl Contexts {
             entry.device.store(device.0 as u32, Ordering::Relaxed);
             // What was retained stays primary, even if a launch by another thread meets it while we attach.
             let is_known = entry.context.load(Ordering::Relaxed) == handle;
+            if !is_known {
+                entry.uses.store(1, Ordering::Relaxed);
+            }
             let was_primary = is_known && entry.is_primary.load(Ordering::Relaxed);
             entry
                 .is_primary
@@ -84,6 +90,33 @@ impl Contexts {
             entry.context.store(handle, Ordering::Release);
         }
         self.count_anew();
+    }
+
+    /// Somebody attached to a context once more.
+    pub(crate) fn handle_attached(&self, context: CUcontext) {
+        let _locked = self.lock();
+        if let Some(entry) = self.entry_of(context) {
+            entry.uses.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Somebody detached from a context. Whether it was the last, with whom the context goes.
+    pub(crate) fn handle_detached(&self, context: CUcontext) -> bool {
+        let _locked = self.lock();
+        // More detachments than we know attachments are not taken from what is not there.
+        let detach = |uses: u32| uses.checked_sub(1);
+        self.entry_of(context).is_some_and(|entry| {
+            let before = entry
+                .uses
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, detach);
+            before.is_ok_and(|before| before == 1)
+        })
+    }
+
+    fn entry_of(&self, context: CUcontext) -> Option<&Entry> {
+        let handle = Handle::from(context).0;
+        let is_its = |entry: &&Entry| entry.context.load(Ordering::Relaxed) == handle;
+        self.entries.iter().find(is_its)
     }
 
     /// Forgets a context that was destroyed.
@@ -209,6 +242,28 @@ mod tests {
         assert_eq!(contexts.device_of(context(8)), None);
         contexts.handle_created(context(8), CUdevice(1), Kind::Created);
         assert_eq!(contexts.device_of(context(8)), Some(CUdevice(1)));
+    }
+
+    #[test]
+    fn a_context_goes_with_the_last_that_is_attached_to_it() {
+        let contexts = Contexts::new();
+        contexts.handle_created(context(8), CUdevice(0), Kind::Created);
+        // Seen again, by a launch for example.
+        contexts.handle_created(context(8), CUdevice(0), Kind::Created);
+        contexts.handle_attached(context(8));
+        assert!(!contexts.handle_detached(context(8)));
+        assert!(contexts.handle_detached(context(8)));
+        assert!(!contexts.handle_detached(context(8)), "not twice");
+        contexts.handle_destroyed(context(8));
+        contexts.handle_created(context(8), CUdevice(1), Kind::Created);
+        assert!(
+            contexts.handle_detached(context(8)),
+            "another of that address"
+        );
+        assert!(
+            !contexts.handle_detached(context(16)),
+            "one that nobody knows"
+        );
     }
 
     #[test]

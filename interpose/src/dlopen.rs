@@ -5,9 +5,9 @@
 //! into a namespace of its own, where nothing is preloaded. The flags are the program's and stay as
 //! they are; what we do is say so ([`crate::bypass`]). The shim reaches both.
 //!
-//! libc's function is never called, only jumped to, whatever the name: where its dependencies are
-//! searched for depends on who opens (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left for
-//! the program's `dlerror`. So what was opened is looked at on the next occasion and not at once.
+//! libc's function is never called, only jumped to, whatever the name: where it searches and into which
+//! namespace it loads depends on who opens (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left
+//! for the program's `dlerror`. So what was opened is looked at on the next occasion and not at once.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 

@@ -21,6 +21,7 @@ use abi::types::CUresult;
 use protocol::pages::Counter;
 
 use crate::client::Client;
+use crate::kept_out::HOLDERS;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
 use crate::seen;
@@ -81,6 +82,9 @@ fn through<B>(
         if here < inside.get() {
             seen::handle_nested_call();
             return real(None);
+        }
+        if inside.get() != OUTSIDE {
+            handle_jump();
         }
         let _inside = Inside::enter(inside, here);
         let found = errno.read();
@@ -156,6 +160,12 @@ fn say_panic(info: &PanicHookInfo<'_>) {
         Level::Error,
         format_args!("internal error at {file}:{line}: {text}; CUDA calls are made all the same"),
     );
+}
+
+/// This thread has jumped out of a hook: what that hook would have done at its end is done now.
+#[cold]
+fn handle_jump() {
+    HOLDERS.forget_this_thread();
 }
 
 #[cold]

@@ -154,19 +154,6 @@ pub(crate) fn context_of_green(green: CUgreenCtx) -> Result<(CUcontext, CUdevice
     Ok((context, device))
 }
 
-/// Whether a context is still there; a driver that does not say is believed to have it.
-pub(crate) fn is_context_alive(context: CUcontext) -> bool {
-    let mut version = 0;
-    let result = call!(cuCtxGetApiVersion(
-        context => CUcontext,
-        &raw mut version => *mut c_uint
-    ));
-    !matches!(
-        result,
-        CUresult::INVALID_CONTEXT | CUresult::CONTEXT_IS_DESTROYED
-    )
-}
-
 /// Gives a stream a priority.
 pub(crate) fn set_stream_priority(stream: CUstream, priority: c_int) -> CUresult {
     let value = CUlaunchAttributeValue::from_int(priority);

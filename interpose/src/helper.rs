@@ -25,6 +25,7 @@ use abi::types::{CUresult, CUstream};
 use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
+use crate::kept_out::HOLDERS;
 use crate::life::State;
 use crate::marks::{self, Recorded};
 use crate::streams::{STREAMS, Slot};
@@ -42,8 +43,6 @@ const PATIENCE_MAX: u32 = 100_000;
 
 /// The process exits: helpers must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
-/// Threads that want the helpers to stay out of the driver for now.
-static KEPT_OUT: AtomicU32 = AtomicU32::new(0);
 /// Changes whenever the context that is current in a helper may have gone.
 static ENTERED: AtomicU32 = AtomicU32::new(0);
 
@@ -99,20 +98,20 @@ pub(crate) fn stop(client: &Client) {
 
 /// Keeps the helpers out of the driver while it lives: a context must not be used while it is being
 /// destroyed (CUDA driver API, `cuCtxDestroy`).
-pub(crate) struct KeptOut(());
+pub(crate) struct KeptOut(Option<usize>);
 
 /// Waits until the helpers are out of the driver and keeps them out. Afterwards they take no context
 /// for current that they entered before.
 pub(crate) fn keep_out() -> KeptOut {
-    KEPT_OUT.fetch_add(1, Ordering::SeqCst);
+    let kept_out = KeptOut(HOLDERS.enter());
     lifecycle::clients().for_each(wait_until_out);
     ENTERED.fetch_add(1, Ordering::SeqCst);
-    KeptOut(())
+    kept_out
 }
 
 impl Drop for KeptOut {
     fn drop(&mut self) {
-        KEPT_OUT.fetch_sub(1, Ordering::SeqCst);
+        HOLDERS.leave(self.0);
     }
 }
 
@@ -177,8 +176,7 @@ impl Helper {
             }
             let in_driver = &self.client.helper.in_driver;
             in_driver.store(true, Ordering::SeqCst);
-            let may_enter =
-                !STOPPING.load(Ordering::SeqCst) && KEPT_OUT.load(Ordering::SeqCst) == 0;
+            let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
             // What could not be looked at is looked at again soon.
             is_busy |= !may_enter || self.poll_slot(index, slot);
             in_driver.store(false, Ordering::SeqCst);

@@ -37,6 +37,8 @@ mod attach;
 #[forbid(unsafe_code)]
 mod bypass;
 #[forbid(unsafe_code)]
+mod captures;
+#[forbid(unsafe_code)]
 mod client;
 #[forbid(unsafe_code)]
 mod clients;
@@ -66,6 +68,8 @@ mod graphs;
 #[forbid(unsafe_code)]
 mod helper;
 mod imports;
+#[forbid(unsafe_code)]
+mod kept_out;
 #[forbid(unsafe_code)]
 mod kernels;
 #[forbid(unsafe_code)]

@@ -19,6 +19,7 @@ use abi::types::{CUcontext, CUstream};
 use protocol::record::STREAMS_MAX;
 use protocol::sync::Line;
 
+use crate::captures::Captures;
 use crate::client::{Client, Handle};
 use crate::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::contexts::CONTEXTS;
@@ -130,8 +131,10 @@ pub(crate) struct Streams {
     high: AtomicU32,
     /// Held by whoever makes or ends a stream.
     lock: AtomicBool,
-    /// Streams in capture, see [`Slot::is_capturing`].
+    /// Streams in capture, see [`Launched::is_capturing`].
     capturing: AtomicU32,
+    /// Those of them that have no slot.
+    unplaced_captures: Captures,
 }
 
 /// One stream.
@@ -183,6 +186,7 @@ impl Streams {
             high: AtomicU32::new(0),
             lock: AtomicBool::new(false),
             capturing: AtomicU32::new(0),
+            unplaced_captures: Captures::new(),
         }
     }
 
@@ -293,8 +297,47 @@ impl Streams {
         self.capturing.load(Ordering::SeqCst) != 0
     }
 
-    /// Notes that a stream's capture began or ended.
-    pub(crate) fn set_capturing(&self, index: u32, is_capturing: bool) {
+    /// A stream's capture began.
+    pub(crate) fn handle_capture_begun(&self, stream: Stream) {
+        self.begin_capture(stream, self.place(stream));
+    }
+
+    fn begin_capture(&self, stream: Stream, place: Place) {
+        match place {
+            Place::Slot(index) => self.set_capturing(index, true),
+            Place::Overflow => {
+                let owner = owner_of(stream);
+                let context = owner.map_or(Handle(0), |owner| owner.context);
+                if self.unplaced_captures.begin(stream.key(context), context.0) {
+                    self.capturing.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            Place::Foreign => {}
+        }
+    }
+
+    /// A stream's capture ended.
+    pub(crate) fn handle_capture_ended(&self, stream: Stream) {
+        if let Some(index) = self.existing(stream) {
+            self.set_capturing(index, false);
+        }
+        // It may have been given a slot meanwhile.
+        self.forget_capture(stream);
+    }
+
+    /// Forgets the capture of a stream that had no slot when it began.
+    fn forget_capture(&self, stream: Stream) {
+        let context = match stream {
+            Stream::Created(_) => Some(Handle(0)),
+            _ => CONTEXTS.current(),
+        };
+        if context.is_some_and(|context| self.unplaced_captures.end(stream.key(context))) {
+            self.capturing.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the capture of a slot's stream began or ended.
+    fn set_capturing(&self, index: u32, is_capturing: bool) {
         let Some(slot) = self.slot(index) else { return };
         let was = slot
             .launched
@@ -310,6 +353,7 @@ impl Streams {
     /// Takes a stream out that is about to be destroyed: nobody finds its slot any more, which is the
     /// caller's to drain or to free.
     pub(crate) fn take_out(&self, stream: CUstream) -> Option<u32> {
+        self.forget_capture(Stream::Created(stream));
         let _locked = self.lock_patiently()?;
         let place = self.keys.remove(Stream::Created(stream).key(Handle(0)))?;
         let index = self.indices.get(place)?.load(Ordering::Relaxed);
@@ -325,6 +369,8 @@ impl Streams {
             return Vec::new();
         };
         let context = Handle::from(context);
+        let captures = self.unplaced_captures.end_all_of(context.0);
+        self.capturing.fetch_sub(captures, Ordering::SeqCst);
         if self.legacy_context.load(Ordering::Relaxed) == context.0 {
             self.legacy_context.store(0, Ordering::Release);
         }
@@ -631,148 +677,4 @@ impl Slot {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OWNER: Owner = Owner {
-        context: Handle(8),
-        client: 1,
-    };
-
-    /// A slot for the stream; `None` if it overflows.
-    fn place(streams: &Streams, stream: Stream) -> Option<u32> {
-        streams.make(stream, OWNER)
-    }
-
-    fn existing(streams: &Streams, stream: Stream) -> Option<u32> {
-        let context = match stream {
-            Stream::Created(_) => Handle(0),
-            _ => OWNER.context,
-        };
-        streams.find_key(stream.key(context))
-    }
-
-    fn handle(address: usize) -> CUstream {
-        CUstream(core::ptr::without_provenance_mut(address))
-    }
-
-    fn created(address: usize) -> Stream {
-        Stream::Created(handle(address))
-    }
-
-    #[test]
-    fn null_means_what_the_flavour_says_and_special_handles_what_they_say() {
-        for flavour in [Flavour::Plain, Flavour::PerThread] {
-            assert_eq!(Stream::of(CUstream::LEGACY, flavour), Stream::Legacy);
-            assert_eq!(Stream::of(CUstream::PER_THREAD, flavour), Stream::PerThread);
-        }
-        assert_eq!(Stream::of(CUstream::NULL, Flavour::Plain), Stream::Legacy);
-        assert_eq!(
-            Stream::of(CUstream::NULL, Flavour::PerThread),
-            Stream::PerThread
-        );
-    }
-
-    #[test]
-    fn a_stream_keeps_its_slot_and_another_gets_another() {
-        static STREAMS: Streams = Streams::new();
-        let a = place(&STREAMS, created(64)).unwrap();
-        let b = place(&STREAMS, created(128)).unwrap();
-        let legacy = place(&STREAMS, Stream::Legacy).unwrap();
-        let mine = place(&STREAMS, Stream::PerThread).unwrap();
-        let others = std::thread::spawn(|| place(&STREAMS, Stream::PerThread).unwrap());
-        let all = [a, b, legacy, mine, others.join().unwrap()];
-        assert_eq!(all, [0, 1, 2, 3, 4]);
-        assert_eq!(place(&STREAMS, created(64)).unwrap(), a);
-        assert_eq!(existing(&STREAMS, created(128)), Some(b));
-        assert_eq!(existing(&STREAMS, created(192)), None);
-    }
-
-    #[test]
-    fn a_slot_is_used_again_when_it_has_drained_and_its_counts_go_on() {
-        static STREAMS: Streams = Streams::new();
-        let a = place(&STREAMS, created(64)).unwrap();
-        STREAMS.slot(a).unwrap().set_issued(5);
-        assert_eq!(STREAMS.take_out(handle(64)), Some(a));
-        assert_eq!(existing(&STREAMS, created(64)), None);
-        assert_ne!(place(&STREAMS, created(64)).unwrap(), a);
-        STREAMS.free(a);
-        assert_eq!(place(&STREAMS, created(256)).unwrap(), a);
-        assert_eq!(STREAMS.slot(a).unwrap().issued(), 5);
-    }
-
-    #[test]
-    fn streams_beyond_the_slots_overflow() {
-        static STREAMS: Streams = Streams::new();
-        for index in 0..OVERFLOW as usize {
-            assert!(place(&STREAMS, created(64 * (index + 1))).is_some());
-        }
-        assert_eq!(place(&STREAMS, created(8)), None);
-    }
-
-    #[test]
-    fn slots_of_ended_threads_are_given_up_when_they_are_needed() {
-        static STREAMS: Streams = Streams::new();
-        let ended = std::thread::spawn(|| place(&STREAMS, Stream::PerThread).unwrap());
-        let ended = ended.join().unwrap();
-        for index in 1..OVERFLOW as usize {
-            place(&STREAMS, created(64 * index)).unwrap();
-        }
-        // join returns when the thread's function has; the kernel may see it a moment longer.
-        while sys::is_thread_alive(
-            STREAMS
-                .slot(ended)
-                .unwrap()
-                .launched
-                .owner
-                .load(Ordering::Relaxed),
-        ) {
-            std::thread::yield_now();
-        }
-        assert_eq!(place(&STREAMS, created(8)).unwrap(), ended);
-    }
-
-    #[test]
-    fn a_destroyed_context_takes_its_streams_along() {
-        static STREAMS: Streams = Streams::new();
-        let a = place(&STREAMS, created(64)).unwrap();
-        let legacy = place(&STREAMS, Stream::Legacy).unwrap();
-        let context = OWNER.context.context();
-        assert_eq!(STREAMS.take_out_context(context), [a, legacy]);
-        for stream in [created(64), Stream::Legacy] {
-            assert_eq!(existing(&STREAMS, stream), None);
-        }
-        STREAMS.free(legacy);
-        assert_eq!(place(&STREAMS, Stream::Legacy).unwrap(), legacy);
-    }
-
-    #[test]
-    fn captures_are_counted_per_stream() {
-        static STREAMS: Streams = Streams::new();
-        let a = place(&STREAMS, created(64)).unwrap();
-        STREAMS.set_capturing(a, true);
-        STREAMS.set_capturing(a, true);
-        assert!(STREAMS.is_capturing());
-        STREAMS.take_out(handle(64));
-        assert!(!STREAMS.is_capturing());
-    }
-
-    #[test]
-    fn launches_that_end_out_of_order_do_not_turn_the_count_back() {
-        let slot = Slot::new();
-        slot.set_issued(2);
-        slot.set_issued(1);
-        assert_eq!(slot.issued(), 2);
-    }
-
-    #[test]
-    fn marks_are_reached_once() {
-        let slot = Slot::new();
-        slot.set_issued(10);
-        assert!(slot.is_in_flight());
-        assert_eq!(slot.advance(7), 7);
-        assert_eq!(slot.advance(5), 0);
-        assert_eq!(slot.advance(10), 3);
-        assert!(!slot.is_in_flight());
-    }
-}
+mod tests;

@@ -177,6 +177,7 @@ fn a_streams_priority_set_by_attribute_is_mapped_and_read_back_as_asked() {
     }
 }
 
+// census: L7
 #[test]
 fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight() {
     let gpu = Gpu::start("mps");
@@ -202,6 +203,7 @@ fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight()
     }
 }
 
+// census: L7
 #[test]
 fn a_best_effort_job_is_held_on_a_green_contexts_stream() {
     let gpu = Gpu::start("mps");

@@ -1,6 +1,8 @@
 //! Graphs, captures and host functions, end to end.
 
-use crate::common::{Daemon, Ended, Gpu, Process, Program};
+use protocol::hello::JobClass;
+
+use crate::common::{Daemon, Ended, Gpu, Machine, Process, Program};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
@@ -166,4 +168,36 @@ fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks(
     assert!(totals["launches_held"].as_u64() > Some(0), "{totals:#}");
     let ended = hp.finish().expect_success();
     expect_equal_graph_counts(&gpu, "hp", &ended, &daemon);
+}
+
+#[test]
+fn a_graph_made_while_an_unmanaged_device_is_current_is_known_where_it_is_launched() {
+    let machine = Machine::start("mps", 2);
+    let daemon = machine.daemon(0, "");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = machine.job(label, Program::Linked("graph_far"));
+        let ended = job.in_class(class).run().expect_success();
+        expect_equal_graph_counts(machine.gpu(0), label, &ended, &daemon);
+        assert_eq!(daemon.totals(label)["launches_unknown"], 0);
+    }
+}
+
+// census: L4
+#[test]
+fn host_functions_that_call_the_driver_are_answered_as_without_us() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let program = Program::Linked("host_driver");
+    let alone = gpu.job("alone", program).run().expect_success();
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let job = gpu.job(label, program).under(daemon.socket(), class);
+        let ended = job.run().expect_success();
+        assert_eq!((&ended.output, &*ended.errors), (&alone.output, ""));
+        let (ours, device) = (daemon.totals(label), gpu.counts(label));
+        for counted in ["launches", "allocations", "host_calls"] {
+            assert_eq!(ours[counted], device[counted], "{label}: {counted}");
+        }
+    }
 }

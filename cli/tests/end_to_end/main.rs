@@ -45,6 +45,8 @@ mod memory;
 #[cfg(test)]
 mod nvml;
 #[cfg(test)]
+mod openers;
+#[cfg(test)]
 #[path = "../pages/mod.rs"]
 mod pages;
 #[cfg(test)]

@@ -133,6 +133,7 @@ fn of_minor(mut packet: Vec<u8>, minor: u16, more: &[u8]) -> Vec<u8> {
     packet
 }
 
+// census: J3
 #[test]
 fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
     let gpu = Gpu::start("mps");

@@ -8,7 +8,7 @@ use abi::types::{CUgraph, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
 use super::hook;
 use crate::driver;
 use crate::helper;
-use crate::streams::{Flavour, Place, STREAMS, Stream};
+use crate::streams::{Flavour, STREAMS, Stream};
 
 /// Defines the beginning of a capture.
 macro_rules! begin {
@@ -85,11 +85,8 @@ hook! {
 }
 
 fn handle_begun(stream: Stream, result: CUresult) {
-    if result != CUresult::SUCCESS {
-        return;
-    }
-    if let Place::Slot(index) = STREAMS.place(stream) {
-        STREAMS.set_capturing(index, true);
+    if result == CUresult::SUCCESS {
+        STREAMS.handle_capture_begun(stream);
     }
 }
 
@@ -99,8 +96,6 @@ fn handle_ended(stream: Stream, result: CUresult) {
     if result != CUresult::SUCCESS && driver::is_still_capturing(stream.handle()) {
         return;
     }
-    if let Some(index) = STREAMS.existing(stream) {
-        STREAMS.set_capturing(index, false);
-        helper::wake_all();
-    }
+    STREAMS.handle_capture_ended(stream);
+    helper::wake_all();
 }

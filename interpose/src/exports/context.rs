@@ -73,11 +73,20 @@ destroy!(cuCtxDestroy);
 destroy!(cuCtxDestroy_v2);
 
 hook! {
+    always cuCtxAttach(context: *mut CUcontext, flags: c_uint);
+    // SAFETY: this call's output parameter.
+    after |_, result| if let Some(context) = unsafe { stored(context, result) } {
+        CONTEXTS.handle_attached(context);
+    };
+}
+
+hook! {
     always cuCtxDetach(context: CUcontext);
     before |_| helper::keep_out();
     after |_, _, result| {
-        // It goes with the last that was attached to it.
-        if result == CUresult::SUCCESS && !driver::is_context_alive(context) {
+        // It goes with the last that was attached to it; whether that was this one is counted and not
+        // asked, as the handle may be nobody's by now.
+        if result == CUresult::SUCCESS && CONTEXTS.handle_detached(context) {
             handle_destroyed(context);
         }
     };

@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::counts::{handle_allocated, of_stream};
 use crate::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
+use crate::lifecycle;
 use crate::streams::{Flavour, Stream};
 
 /// Defines the launch of a graph.
@@ -183,45 +184,57 @@ add_node!(cuGraphAddNode_v3, data);
 /// # Safety
 /// As [`stored`].
 unsafe fn handle_made(
-    client: Option<&Client>,
+    client: Option<&'static Client>,
     exec: *const CUgraphExec,
     graph: CUgraph,
     result: CUresult,
 ) {
     // SAFETY: the caller's promise.
     let made = unsafe { stored(exec, result) };
-    if let Some((client, exec)) = client.zip(made) {
+    if let Some((client, exec)) = who_knows(client).zip(made) {
         GRAPHS.handle_made(exec, parts_of(client, graph));
     }
 }
 
-fn handle_updated(client: Option<&Client>, exec: CUgraphExec, graph: CUgraph, result: CUresult) {
-    if let Some(client) = client.filter(|_| result == CUresult::SUCCESS) {
+fn handle_updated(
+    client: Option<&'static Client>,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    result: CUresult,
+) {
+    if let Some(client) = who_knows(client).filter(|_| result == CUresult::SUCCESS) {
         GRAPHS.handle_updated(exec, parts_of(client, graph));
     }
 }
 
 fn handle_kernel(
-    client: Option<&Client>,
+    client: Option<&'static Client>,
     exec: CUgraphExec,
     node: CUgraphNode,
     params: Option<CUDA_KERNEL_NODE_PARAMS>,
 ) {
-    if let Some((client, params)) = client.zip(params) {
+    if let Some((client, params)) = who_knows(client).zip(params) {
         GRAPHS.handle_kernel(exec, node, known(client, &params));
     }
 }
 
 fn handle_child(
-    client: Option<&Client>,
+    client: Option<&'static Client>,
     exec: CUgraphExec,
     node: CUgraphNode,
     child: CUgraph,
     result: CUresult,
 ) {
-    if let Some(client) = client.filter(|_| result == CUresult::SUCCESS) {
+    if let Some(client) = who_knows(client).filter(|_| result == CUresult::SUCCESS) {
         GRAPHS.handle_child(exec, node, parts_of(client, child));
     }
+}
+
+/// Who says what the kernels of a graph cost. The profile is the process's; how many SMs a kernel needs
+/// is taken from another of its devices where the current one is not managed, as nothing tells on whose
+/// streams the executable will be launched.
+fn who_knows(client: Option<&'static Client>) -> Option<&'static Client> {
+    client.or_else(|| lifecycle::clients().next())
 }
 
 fn count_host_call(client: Option<&Client>, result: CUresult) {
