@@ -206,7 +206,8 @@ fn tiny_kernels_are_held_like_large_ones() {
     be.wait_for("launched", 1);
     let ended = be.finish().expect_success();
     assert_eq!(ended.output, "launched\n");
-    assert_eq!(daemon.total("be", "launches"), 5000);
+    let totals = daemon.totals("be");
+    assert_eq!(totals["launches"], 5000, "{totals:#} {ended:#?}");
     assert_eq!(gpu.counts("be")["launches"], 5000);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }

@@ -385,13 +385,26 @@ fn job_of(status: &Value, label: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
+/// What else of the caller's environment would change what programs say: their language, and what debuggers and
+/// emulators fetch and are told.
+const OF_THE_CALLER: [&str; 6] = [
+    "LANG",
+    "LANGUAGE",
+    "DEBUGINFOD_URLS",
+    "GLIBC_TUNABLES",
+    "MALLOC_CHECK_",
+    "VALGRIND_OPTS",
+];
+
 /// A command to which the caller's environment says nothing about Pillion or a GPU.
 pub(crate) fn clean_command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("PILLION_") || text.starts_with("SOFTGPU_") || text.starts_with("CUDA_")
-        {
+        let is_ours = ["PILLION_", "SOFTGPU_", "CUDA_", "LC_"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix));
+        if is_ours || OF_THE_CALLER.contains(&&*text) {
             command.env_remove(&name);
         }
     }

@@ -65,12 +65,18 @@ fn packages_of_python() -> impl Iterator<Item = PathBuf> {
         .flat_map(move |python| entries(python.join("site-packages/nvidia")))
 }
 
-/// Nothing, if this process may do what root may: change its user, make namespaces, mount.
-pub(crate) fn as_root() -> Option<()> {
-    let folder = rustix::process::geteuid()
-        .is_root()
-        .then(|| PathBuf::from("/"));
-    present("rights of root", folder).map(|_| ())
+/// The program that `words` begin with, if they lead to another program here: changing the user, making namespaces and
+/// mounting take rights that root of a container may not have.
+pub(crate) fn that_runs(words: &[&str]) -> Option<PathBuf> {
+    let program = program(words.first()?)?;
+    let mut command = Command::new(&program);
+    command.args(&words[1..]).arg("true");
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    let runs = command.status().is_ok_and(|status| status.success());
+    present(
+        &format!("rights to run `{}`", words.join(" ")),
+        runs.then_some(program),
+    )
 }
 
 /// The path, if there is one; otherwise says so, or fails where CI promised that it is there.

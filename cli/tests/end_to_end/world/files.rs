@@ -38,9 +38,15 @@ fn the_library_is_replaced_under_a_running_process() {
 
 /// A command as a user without rights.
 fn as_nobody(gpu: &Gpu) -> Option<Command> {
-    tools::as_root()?;
-    let mut command = gpu.command(tools::program("setpriv")?);
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
+    const WORDS: [&str; 5] = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--",
+    ];
+    let mut command = gpu.command(tools::that_runs(&WORDS)?);
+    command.args(&WORDS[1..]);
     Some(command)
 }
 

@@ -12,7 +12,7 @@ use super::{preload, public_copy, public_folder, run, text};
 /// Runs `work` by the words before it, alone and as a job, in a folder that everybody may enter; program, Pillion and
 /// device must agree.
 fn expect_same_in(words: &[&str]) {
-    let Some(tool) = tools::as_root().and_then(|()| tools::program(words[0])) else {
+    let Some(tool) = tools::that_runs(words) else {
         return;
     };
     let gpu = Gpu::start("mps");
