@@ -285,6 +285,39 @@ fn work_in_flight_is_bounded_until_it_drains() {
 }
 
 #[test]
+fn under_launch_gate_one_launch_is_in_flight_whatever_it_costs() {
+    let mut rig = Rig::new("name = \"launch-gate\"");
+    let [first, second] = ["one", "two"].map(|job| rig.be(job));
+    let mut hp = rig.hp("serve");
+    let long = kernel(Class::Unknown, 900 * MS);
+    first.waits(1);
+    second.waits(1);
+    rig.poll();
+    assert!(rig.try_launch(&first, &long).is_ok());
+    assert!(rig.try_launch(&first, &kernel(Class::Memory, 1)).is_err());
+    rig.poll_after(50 * US);
+    for be in [&first, &second] {
+        assert!(rig.try_launch(be, &COMPUTE).is_err(), "one is in flight");
+    }
+    // It is complete: the other job's turn, and only one of it.
+    first.completed(900 * MS);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&first, &COMPUTE).is_err());
+    assert!(rig.try_launch(&second, &COMPUTE).is_ok());
+    assert!(rig.try_launch(&second, &COMPUTE).is_err());
+    // While HP is busy nothing goes, however little is in flight.
+    second.completed(60 * US);
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll_after(50 * US);
+    for be in [&first, &second] {
+        assert!(rig.try_launch(be, &kernel(Class::Memory, 1)).is_err());
+    }
+    hp.complete();
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&first, &COMPUTE).is_ok());
+}
+
+#[test]
 fn a_refused_launch_leaves_the_budget_whole() {
     let mut rig = Rig::new("residual_us = 100");
     let be = rig.be("train");

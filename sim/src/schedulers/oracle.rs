@@ -18,8 +18,9 @@
 //! ```
 //!
 //! because what r is late, r+1 starts late, unless there is a pause between. A closed loop's next request
-//! arrives when the last one ends, so that there late(r) = own(r). *The lag* is by how much HP is behind
-//! its plan.
+//! arrives when the last one ends, so that there late(r) = own(r). *The lag* is by how much the request
+//! will end late if nothing else disturbs it: what it is behind its plan, less the pauses that are left
+//! in it, in which the device waits for the host's next launch.
 //!
 //! # Each decision
 //!
@@ -37,8 +38,9 @@
 //!
 //! A kernel that HP has just made room for goes after HP's next has started, so that it takes what
 //! that leaves and not the other way round. A BE client has few kernels in flight ([`AHEAD_NS`]), since
-//! nothing that went can be recalled. With several, each decision begins with the client after the one
-//! that was served last.
+//! nothing that went can be recalled; but its thread runs ahead as far as it would alone, into a software
+//! queue as long as the driver's, so that the host's time between launches costs nothing. With several,
+//! each decision begins with the client after the one that was served last.
 //!
 //! # What it is not for
 //!
@@ -250,6 +252,13 @@ impl Scheduler for Oracle {
         Placement {
             one_context: false,
             priorities: true,
+        }
+    }
+
+    fn queue_depth(&self, client: ClientId) -> u32 {
+        match self.clients[client.0].is_hp {
+            true => 1,
+            false => self.host.driver_queue,
         }
     }
 

@@ -15,9 +15,20 @@ pub(in crate::schedulers) struct Plan {
     first_launch: usize,
     /// When each step is complete, from the start of the request.
     complete_ns: Vec<u64>,
+    /// For each step the pauses that follow it, together: times in which the device waits for the
+    /// host's next launch. What the request is behind by then is made up in them.
+    pauses_ns: Vec<u64>,
     /// When the thread notices that all are.
     end_ns: u64,
     requests: Requests,
+}
+
+/// One request alone.
+#[derive(Debug, Default)]
+struct Alone {
+    started_ns: Vec<u64>,
+    complete_ns: Vec<u64>,
+    end_ns: u64,
 }
 
 #[derive(Debug)]
@@ -51,7 +62,8 @@ impl Plan {
         loss_pct: f64,
     ) -> Self {
         let ops: Vec<Op> = (0..program.steps.len()).map(|i| program.op(i)).collect();
-        let (complete_ns, end_ns) = alone(experiment, &ops);
+        let alone = alone(experiment, &ops);
+        let end_ns = alone.end_ns;
         let late_ns_of = |latency_ns: u64| {
             ((latency_ns as f64 * loss_pct / 100.0) as u64).saturating_sub(ROUNDING_NS)
         };
@@ -65,7 +77,8 @@ impl Plan {
         Self {
             first_launch: usize::from(matches!(program.steps.first(), Some(Step::Copy { .. }))),
             ops,
-            complete_ns,
+            pauses_ns: pauses(&alone, experiment.gpu.launch_gap_ns),
+            complete_ns: alone.complete_ns,
             end_ns,
             requests,
         }
@@ -111,11 +124,13 @@ impl Plan {
         }
     }
 
-    /// How far behind its plan a request is that began at `began_ns` and has completed `step` at
-    /// `now_ns`.
+    /// How late a request will end, if nothing else disturbs it, that began at `began_ns` and has
+    /// completed `step` at `now_ns`: what it began late, and what the device is behind since beyond
+    /// the pauses that are left.
     pub(super) fn lag_ns(&self, request: usize, began_ns: u64, step: usize, now_ns: u64) -> u64 {
-        let start_ns = self.planned_start_ns(request, began_ns);
-        now_ns.saturating_sub(start_ns.saturating_add(self.complete_ns[step]))
+        let late_ns = began_ns.saturating_sub(self.planned_start_ns(request, began_ns));
+        let behind_ns = now_ns.saturating_sub(began_ns.saturating_add(self.complete_ns[step]));
+        late_ns.saturating_add(behind_ns.saturating_sub(self.pauses_ns[step]))
     }
 
     /// How far behind its plan a request is that begins at `now_ns`.
@@ -170,24 +185,38 @@ fn open(
     requests
 }
 
-/// One request alone on the device from time 0: when each step is complete, and when that of the last
-/// is noticed.
-fn alone(experiment: &Experiment, ops: &[Op]) -> (Vec<u64>, u64) {
+/// The pauses after each step: between the earliest time at which the next could have started, had it
+/// been launched, and its start.
+fn pauses(alone: &Alone, device_gap_ns: u64) -> Vec<u64> {
+    let steps = alone.complete_ns.len();
+    let mut pauses_ns = vec![0; steps];
+    for step in (1..steps).rev() {
+        let ready_ns = alone.complete_ns[step - 1].saturating_add(device_gap_ns);
+        let pause_ns = alone.started_ns[step].saturating_sub(ready_ns);
+        pauses_ns[step - 1] = pauses_ns[step] + pause_ns;
+    }
+    pauses_ns
+}
+
+/// One request alone on the device from time 0.
+fn alone(experiment: &Experiment, ops: &[Op]) -> Alone {
     let mut gpu = Gpu::new(experiment.device.clone(), experiment.gpu);
     let context = gpu.create_context();
     let stream = gpu
         .create_stream(context, 0)
         .expect("the context was created above");
     let mut thread = Thread::default();
-    let mut complete_ns = Vec::with_capacity(ops.len());
+    let mut alone = Alone::default();
     let mut completions: Vec<Completion> = Vec::new();
     let mut now_ns = 0;
     thread.begin(0);
     loop {
         gpu.advance_into(now_ns, &mut completions);
-        for _ in completions.drain(..) {
-            complete_ns.push(now_ns);
-            thread.handle_done(now_ns, complete_ns.len(), ops.len(), &experiment.host);
+        for completion in completions.drain(..) {
+            alone.started_ns.push(completion.started_ns);
+            alone.complete_ns.push(completion.at_ns);
+            let done = alone.complete_ns.len();
+            thread.handle_done(now_ns, done, ops.len(), &experiment.host);
         }
         thread.act(now_ns, ops.len(), &experiment.host);
         while let Some((_, step)) = thread.under_way.pop_front_if(|(at_ns, _)| *at_ns <= now_ns) {
@@ -201,7 +230,10 @@ fn alone(experiment: &Experiment, ops: &[Op]) -> (Vec<u64>, u64) {
         ];
         match next_ns.into_iter().flatten().min() {
             Some(next_ns) => now_ns = next_ns,
-            None => return (complete_ns, thread.notices_ns.unwrap_or(now_ns)),
+            None => {
+                alone.end_ns = thread.notices_ns.unwrap_or(now_ns);
+                return alone;
+            }
         }
     }
 }
