@@ -102,10 +102,36 @@ fn the_report_stands_alone_is_small_and_well_formed_and_equal_for_equal_seeds() 
     let page = &first[0];
     assert!(page.len() < PAGE_BYTES_MAX, "{} bytes", page.len());
     expect_page(page);
+    expect_rules_for_the_screen(page);
     assert!(
         page.matches("<svg viewBox=\"0 0 960").count() == 2,
         "two pictures"
     );
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("@media print"));
     assert!(page.contains("model's word"));
+}
+
+/// The style's brackets are closed, and what styles the page is not within a rule for paper or the dark.
+fn expect_rules_for_the_screen(page: &str) {
+    let style = page
+        .split("<style>")
+        .nth(1)
+        .and_then(|rest| rest.split("</style>").next());
+    let style = style.expect("a style");
+    let depth_at = |end: usize| {
+        let count = |bracket: char| style[..end].matches(bracket).count();
+        count('{')
+            .checked_sub(count('}'))
+            .expect("as many closed as opened")
+    };
+    for rule in [
+        "body { background",
+        "svg { width: 100%",
+        ".k-hp {",
+        "table { border-collapse",
+    ] {
+        let at = style.find(rule).unwrap_or_else(|| panic!("no rule {rule}"));
+        assert_eq!(depth_at(at), 0, "{rule} is within another rule");
+    }
+    assert_eq!(depth_at(style.len()), 0);
 }
