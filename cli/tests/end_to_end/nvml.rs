@@ -237,3 +237,67 @@ fn nvitop_shows_the_software_gpu() {
     let process = line(&format!(" {} ", busy.pid())).unwrap_or_else(|| panic!("{ended:#?}"));
     assert!(process.contains("64.00MiB"), "{process}");
 }
+
+/// Names the process that is to be found, for the part of a test that runs as a monitor.
+const FIND: &str = "PILLION_TEST_FIND";
+
+/// The crate loads the library into its own process, so the test starts itself again with the GPU set up.
+#[test]
+fn nvml_wrapper_shows_the_software_gpu() {
+    if let Some(pid) = std::env::var_os(FIND) {
+        let pid = pid.to_string_lossy().parse().expect("a process id");
+        return find_by_nvml_wrapper(pid);
+    }
+    let gpu = Gpu::start("timeslice");
+    let resting = resting(&gpu);
+    let mut command = gpu.command(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "nvml::nvml_wrapper_shows_the_software_gpu"])
+        .arg("--nocapture")
+        .env(FIND, resting.pid().to_string());
+    let ended = collect(command).expect_success();
+    let stats = gpu.stats();
+    let uuid = stats["uuid"].as_str().unwrap();
+    assert!(
+        ended.output.contains(&format!("found {uuid}")),
+        "{ended:#?}"
+    );
+}
+
+/// What a monitor in Rust asks: identity, memory, clocks, utilisation, who holds what.
+fn find_by_nvml_wrapper(pid: u32) {
+    use nvml_wrapper::Nvml;
+    use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+    use nvml_wrapper::enums::device::UsedGpuMemory;
+    use nvml_wrapper::error::NvmlError;
+
+    let nvml = Nvml::init().expect("the library is found as any program finds it");
+    assert_eq!(
+        nvml.sys_cuda_driver_version().unwrap(),
+        softgpu::CUDA_VERSION
+    );
+    assert_eq!(nvml.device_count().unwrap(), 1);
+    let device = nvml.device_by_index(0).unwrap();
+    let v100 = softgpu::Device::by_name("V100-SXM2-16GB").unwrap();
+    assert_eq!(device.name().unwrap(), v100.name);
+    assert_eq!(device.clock_info(Clock::SM).unwrap(), v100.max_clock_mhz);
+    let memory = device.memory_info().unwrap();
+    assert_eq!(memory.used, RESTING_MIB * MIB);
+    assert_eq!(memory.total, memory.used + memory.free);
+    assert_eq!(device.utilization_rates().unwrap().gpu, 0);
+    let processes = device.running_compute_processes().unwrap();
+    let [process] = &processes[..] else {
+        panic!("{processes:?}")
+    };
+    assert_eq!(process.pid, pid);
+    let UsedGpuMemory::Used(bytes) = process.used_gpu_memory else {
+        panic!("{process:?}")
+    };
+    assert_eq!(bytes, RESTING_MIB * MIB);
+    let temperature = device.temperature(TemperatureSensor::Gpu);
+    assert!(
+        matches!(temperature, Err(NvmlError::NotSupported)),
+        "{temperature:?}"
+    );
+    println!("found {}", device.uuid().unwrap());
+}
