@@ -60,6 +60,9 @@ const LOOK_NS: u64 = 20_000_000;
 const STALL_NS: u64 = 60_000_000_000;
 /// How long a server may take to appear, real time.
 const START_NS: u64 = 20_000_000_000;
+/// How long a replay may take until it is ready, real time: a driver that keeps no compiled code compiles some hundred
+/// kernels first, in 10 to 100 ms each.
+const READY_NS: u64 = 120_000_000_000;
 /// Lines of a failed process's output that are shown.
 const TAIL_LINES: usize = 12;
 
@@ -339,7 +342,7 @@ impl Cast {
             return Ok(());
         }
         for replay in &self.replays {
-            replay.wait_until("it is ready", || {
+            replay.wait_until("it is ready", READY_NS, || {
                 let said = std::fs::read_to_string(&replay.output).unwrap_or_default();
                 said.starts_with("ready")
             })?;
@@ -516,12 +519,12 @@ impl Process {
 
     /// Waits until somebody listens: the file is there a moment earlier.
     fn wait_for_socket(&self, path: &Path) -> Result<()> {
-        self.wait_until("somebody listens", || connect_to(path).is_ok())
+        self.wait_until("somebody listens", START_NS, || connect_to(path).is_ok())
     }
 
-    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) -> Result<()> {
+    fn wait_until(&self, what: &str, patience_ns: u64, is_so: impl Fn() -> bool) -> Result<()> {
         let clock = Clock::monotonic();
-        let give_up_ns = clock.now_ns() + START_NS;
+        let give_up_ns = clock.now_ns() + patience_ns;
         while !is_so() {
             if let Some(status) = self.ended()? {
                 let said = std::fs::read_to_string(self.errors()).unwrap_or_default();
