@@ -77,6 +77,16 @@ impl Experiment {
         Ok(World::new(self, &[job], vec![program], scheduler, observer).run())
     }
 
+    /// The host as the job at index `job` has it.
+    #[must_use]
+    pub fn host_of(&self, job: usize) -> HostModel {
+        let own_ns = self.jobs.get(job).and_then(|job| job.launch_gap_ns);
+        HostModel {
+            launch_gap_ns: own_ns.unwrap_or(self.host.launch_gap_ns),
+            ..self.host
+        }
+    }
+
     /// The seed of the arrivals of the job at index `job`.
     #[must_use]
     pub fn seed_of(&self, job: usize) -> u64 {
@@ -108,7 +118,8 @@ impl Experiment {
         }
         self.check_device()?;
         self.host.check()?;
-        for job in &self.jobs {
+        for (index, job) in self.jobs.iter().enumerate() {
+            self.host_of(index).check()?;
             job.arrivals
                 .check(self.duration_ns)
                 .map_err(|what| Error::Arrivals {

@@ -53,10 +53,13 @@ pub struct Job {
     pub memory_bytes: Option<u64>,
     /// What crosses the bus.
     pub copies: Copies,
+    /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns): what passes between two
+    /// launches is as much its framework's doing as the host's. `None` is the host's.
+    pub launch_gap_ns: Option<u64>,
 }
 
 impl Job {
-    /// A job without copies whose memory is not known.
+    /// A job without copies whose memory is not known and whose launches come at the host's pace.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -73,6 +76,7 @@ impl Job {
             arrivals,
             memory_bytes: None,
             copies: Copies::default(),
+            launch_gap_ns: None,
         }
     }
 }

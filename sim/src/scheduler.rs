@@ -122,6 +122,12 @@ pub trait Scheduler {
         let _ = (now_ns, launch);
     }
 
+    /// The device has completed a copy. Copies are nobody's to schedule, but they take their place in
+    /// the stream and in the driver's queue.
+    fn handle_copied(&mut self, now_ns: u64, client: ClientId) {
+        let _ = (now_ns, client);
+    }
+
     /// Appends what goes now to `issues`, which is empty. A client without a launch in its queue
     /// must not be named more often than it has launches.
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>);

@@ -54,6 +54,7 @@ struct Client {
     schedule: Schedule,
     stream: StreamId,
     depth: u32,
+    launch_gap_ns: u64,
     thread: Thread,
     /// When the thread acts next; `u64::MAX` while it waits for something else.
     acts_ns: u64,
@@ -236,12 +237,13 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let index = client.done;
         client.done += 1;
         match client.program.steps[index] {
-            Step::Copy { .. } => self.observer.copy_completed(
-                completion.started_ns,
-                completion.at_ns,
-                ClientId(place),
-                completion.kind,
-            ),
+            Step::Copy { .. } => {
+                let id = ClientId(place);
+                let (started_ns, at_ns) = (completion.started_ns, completion.at_ns);
+                self.scheduler.handle_copied(self.now_ns, id);
+                self.observer
+                    .copy_completed(started_ns, at_ns, id, completion.kind);
+            }
             Step::Launch { .. } => {
                 client.outcome.launches += 1;
                 let seq = client.outcome.launches;
@@ -349,7 +351,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let steps = client.program.steps.len();
         if client.made < steps {
             client.thread = Thread::Launching;
-            client.acts_ns = self.now_ns.saturating_add(self.host.launch_gap_ns);
+            client.acts_ns = self.now_ns.saturating_add(client.launch_gap_ns);
         } else if client.done < steps {
             client.thread = Thread::Synchronising;
         } else {
@@ -462,6 +464,7 @@ impl Client {
             schedule: job.arrivals.schedule(experiment.duration_ns, seed),
             stream,
             depth,
+            launch_gap_ns: experiment.host_of(index).launch_gap_ns,
             thread: Thread::Ended,
             acts_ns: u64::MAX,
             arrival_ns: 0,

@@ -7,12 +7,13 @@ use softgpu::Device;
 use toml::de::{DeTable, DeValue};
 
 use super::Shown;
+use super::parse::HOST_NS_MAX;
 use super::size::parse_size;
 use crate::arrivals::Arrivals;
 use crate::job::{Copies, Job, JobClass, JobKind};
 use crate::library::{Library, shown_name};
 
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 11] = [
     "name",
     "class",
     "kind",
@@ -23,6 +24,7 @@ const KEYS: [&str; 10] = [
     "memory",
     "copy_in",
     "copy_out",
+    "launch_gap_ns",
 ];
 /// The words of `class`, and of `kind`.
 const CLASSES: [&str; 2] = ["high-priority", "best-effort"];
@@ -95,6 +97,9 @@ impl JobReader<'_, '_> {
         let kind = self.reader.word(job, "kind", &KINDS);
         let memory = self.size(job, "memory");
         let copies = (self.size(job, "copy_in"), self.size(job, "copy_out"));
+        let launch_gap_ns = job
+            .get("launch_gap_ns")
+            .map(|_| self.reader.number(job, "launch_gap_ns", 0..=HOST_NS_MAX, 0));
         let (trace_name, trace) = trace?;
         let (arrivals_name, arrivals) = arrivals?;
         let kind = kind?.map_or_else(
@@ -112,6 +117,10 @@ impl JobReader<'_, '_> {
             copies: Copies {
                 to_device_bytes: copies.0?.unwrap_or(0),
                 to_host_bytes: copies.1?.unwrap_or(0),
+            },
+            launch_gap_ns: match launch_gap_ns {
+                Some(given) => Some(given?),
+                None => None,
             },
         };
         let shown = Shown {

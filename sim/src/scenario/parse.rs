@@ -60,7 +60,7 @@ pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
 /// Requests left out of the latencies if a scenario does not say: as Orion's harness.
 pub const WARMUP_DEFAULT: u64 = 10;
 /// The host's times; the longest that [`HostModel::check`] takes.
-const HOST_NS_MAX: u64 = 10_000_000_000;
+pub(super) const HOST_NS_MAX: u64 = 10_000_000_000;
 /// Most seeds of a scenario.
 const SEEDS_MAX: usize = 1_000;
 

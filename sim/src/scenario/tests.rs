@@ -80,7 +80,7 @@ fn a_file_becomes_an_experiment() {
 #[test]
 fn every_key_of_gpu_and_host_reaches_the_experiment() {
     let text = format!(
-        "{PAIR}
+        "{PAIR}launch_gap_ns = 30000
 [gpu]
 slice_ns = 1000000
 context_switch_ns = 7
@@ -103,6 +103,8 @@ max_hold_ns = 9
     assert_eq!(experiment.gpu.context_switch_ns, 7);
     assert!(!experiment.gpu.block_priority);
     assert_eq!(experiment.gpu.dispatch, softgpu::Dispatch::FillIn);
+    let of = |job| experiment.host_of(job).launch_gap_ns;
+    assert_eq!((of(0), of(1)), (1, 30_000));
     let host = experiment.host;
     let set = [
         host.launch_gap_ns,

@@ -129,7 +129,7 @@ impl Oracle {
     pub(super) fn new(params: OracleParams, experiment: &Experiment) -> Result<Self, Error> {
         let mut clients = Vec::new();
         let mut be = Vec::new();
-        let mut hp = None;
+        let mut hp: Option<Hp> = None;
         for (index, job) in experiment.jobs.iter().enumerate() {
             let program = Program::new(job, &experiment.device)?;
             let is_hp = job.class == JobClass::HighPriority;
@@ -147,7 +147,9 @@ impl Oracle {
             clients.push(Client { program, is_hp });
         }
         Ok(Self {
-            host: experiment.host,
+            host: hp
+                .as_ref()
+                .map_or(experiment.host, |hp| experiment.host_of(hp.id.0)),
             device_gap_ns: experiment.gpu.launch_gap_ns,
             clients,
             hp,
@@ -294,6 +296,13 @@ impl Scheduler for Oracle {
         let lag_ns = hp.plan.lag_ns(request, began_ns, step, now_ns);
         hp.lag_ns = hp.lag_ns.max(lag_ns);
         self.wake_ns = Some(now_ns + self.device_gap_ns + 1);
+    }
+
+    fn handle_copied(&mut self, now_ns: u64, client: ClientId) {
+        if let Some(hp) = self.hp.as_mut().filter(|hp| hp.id == client) {
+            let (done, steps) = (hp.thread.done + 1, hp.plan.ops().len());
+            hp.thread.handle_done(now_ns, done, steps, &self.host);
+        }
     }
 
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {

@@ -4,6 +4,7 @@ use softgpu::{Completion, Gpu, Op};
 
 use crate::arrivals::Arrivals;
 use crate::experiment::Experiment;
+use crate::host::HostModel;
 use crate::program::{Program, Step};
 use crate::schedulers::thread::Thread;
 
@@ -62,7 +63,7 @@ impl Plan {
         loss_pct: f64,
     ) -> Self {
         let ops: Vec<Op> = (0..program.steps.len()).map(|i| program.op(i)).collect();
-        let alone = alone(experiment, &ops);
+        let alone = alone(experiment, &experiment.host_of(job), &ops);
         let end_ns = alone.end_ns;
         let late_ns_of = |latency_ns: u64| {
             ((latency_ns as f64 * loss_pct / 100.0) as u64).saturating_sub(ROUNDING_NS)
@@ -199,7 +200,7 @@ fn pauses(alone: &Alone, device_gap_ns: u64) -> Vec<u64> {
 }
 
 /// One request alone on the device from time 0.
-fn alone(experiment: &Experiment, ops: &[Op]) -> Alone {
+fn alone(experiment: &Experiment, host: &HostModel, ops: &[Op]) -> Alone {
     let mut gpu = Gpu::new(experiment.device.clone(), experiment.gpu);
     let context = gpu.create_context();
     let stream = gpu
@@ -216,9 +217,9 @@ fn alone(experiment: &Experiment, ops: &[Op]) -> Alone {
             alone.started_ns.push(completion.started_ns);
             alone.complete_ns.push(completion.at_ns);
             let done = alone.complete_ns.len();
-            thread.handle_done(now_ns, done, ops.len(), &experiment.host);
+            thread.handle_done(now_ns, done, ops.len(), host);
         }
-        thread.act(now_ns, ops.len(), &experiment.host);
+        thread.act(now_ns, ops.len(), host);
         while let Some((_, step)) = thread.under_way.pop_front_if(|(at_ns, _)| *at_ns <= now_ns) {
             gpu.submit(now_ns, stream, ops[step].clone())
                 .expect("the stream is open and the kernel was checked against the device");
