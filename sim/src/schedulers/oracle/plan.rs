@@ -27,6 +27,8 @@ pub(in crate::schedulers) struct Plan {
 /// One request alone.
 #[derive(Debug, Default)]
 struct Alone {
+    /// When each step reached the device, started and was complete.
+    there_ns: Vec<u64>,
     started_ns: Vec<u64>,
     complete_ns: Vec<u64>,
     end_ns: u64,
@@ -63,7 +65,8 @@ impl Plan {
         loss_pct: f64,
     ) -> Self {
         let ops: Vec<Op> = (0..program.steps.len()).map(|i| program.op(i)).collect();
-        let alone = alone(experiment, &experiment.host_of(job), &ops);
+        let host = experiment.host_of(job);
+        let alone = alone(experiment, &host, &ops);
         let end_ns = alone.end_ns;
         let late_ns_of = |latency_ns: u64| {
             ((latency_ns as f64 * loss_pct / 100.0) as u64).saturating_sub(ROUNDING_NS)
@@ -75,10 +78,15 @@ impl Plan {
             },
             _ => Requests::Open(open(experiment, job, end_ns, late_ns_of)),
         };
+        let late_ns_most = match &requests {
+            Requests::Open(requests) => requests.iter().map(|r| r.late_ns_max).max(),
+            Requests::Closed { late_ns_max, .. } => Some(*late_ns_max),
+        };
+        let late_ns_most = late_ns_most.unwrap_or(0);
         Self {
             first_launch: usize::from(matches!(program.steps.first(), Some(Step::Copy { .. }))),
             ops,
-            pauses_ns: pauses(&alone, experiment.gpu.launch_gap_ns),
+            pauses_ns: pauses(&alone, &host, experiment.gpu.launch_gap_ns, late_ns_most),
             complete_ns: alone.complete_ns,
             end_ns,
             requests,
@@ -187,14 +195,33 @@ fn open(
 }
 
 /// The pauses after each step: between the earliest time at which the next could have started, had it
-/// been launched, and its start.
-fn pauses(alone: &Alone, device_gap_ns: u64) -> Vec<u64> {
+/// been launched, and its start. Only up to the first launch that has to wait for that step, or a later
+/// one, to leave the driver's queue, or has to when that step is `late_ns` late: from there on the host
+/// is as late as the device, and makes up nothing.
+fn pauses(alone: &Alone, host: &HostModel, device_gap_ns: u64, late_ns: u64) -> Vec<u64> {
     let steps = alone.complete_ns.len();
-    let mut pauses_ns = vec![0; steps];
-    for step in (1..steps).rev() {
+    // All pauses before each step.
+    let mut until_ns = vec![0; steps];
+    for step in 1..steps {
         let ready_ns = alone.complete_ns[step - 1].saturating_add(device_gap_ns);
         let pause_ns = alone.started_ns[step].saturating_sub(ready_ns);
-        pauses_ns[step - 1] = pauses_ns[step] + pause_ns;
+        until_ns[step] = until_ns[step - 1] + pause_ns;
+    }
+    let queue = host.driver_queue as usize;
+    let call_ns = host.launch_gap_ns.saturating_add(host.launch_latency_ns);
+    let waits = |launch: usize| {
+        let left_ns = alone.complete_ns[launch - queue].saturating_add(call_ns);
+        alone.there_ns[launch] <= left_ns.saturating_add(late_ns)
+    };
+    // The first launch that waits, for a step or for a later one; from the last step backwards.
+    let mut late_from = steps;
+    let mut pauses_ns = vec![0; steps];
+    for step in (0..steps).rev() {
+        let launch = step + queue;
+        if launch < steps && waits(launch) {
+            late_from = launch;
+        }
+        pauses_ns[step] = until_ns[late_from - 1].saturating_sub(until_ns[step]);
     }
     pauses_ns
 }
@@ -221,6 +248,7 @@ fn alone(experiment: &Experiment, host: &HostModel, ops: &[Op]) -> Alone {
         }
         thread.act(now_ns, ops.len(), host);
         while let Some((_, step)) = thread.under_way.pop_front_if(|(at_ns, _)| *at_ns <= now_ns) {
+            alone.there_ns.push(now_ns);
             gpu.submit(now_ns, stream, ops[step].clone())
                 .expect("the stream is open and the kernel was checked against the device");
         }
