@@ -9,6 +9,7 @@ mod outcomes;
 mod pages;
 mod plan;
 mod plots;
+mod reproduction;
 mod results;
 mod runner;
 mod scenes;
@@ -70,21 +71,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HOW", conflicts_with_all = ["scenario", "suite"])]
     sharing: Option<String>,
     /// Seeds, separated by commas: a run for each; they decide the arrivals [default: 1]. With
-    /// --scenario, instead of the file's.
-    #[arg(
-        long,
-        value_name = "1,2",
-        value_delimiter = ',',
-        conflicts_with = "suite"
-    )]
+    /// --scenario or --suite, instead of the file's.
+    #[arg(long, value_name = "1,2", value_delimiter = ',')]
     seeds: Vec<u64>,
-    /// Device seconds of each run [default: 60]. With --scenario, instead of the file's.
-    #[arg(
-        long,
-        value_name = "S",
-        allow_negative_numbers = true,
-        conflicts_with = "suite"
-    )]
+    /// Device seconds of each run [default: 60]. With --scenario or --suite, instead of
+    /// the file's.
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
     seconds: Option<f64>,
     /// A scenario file: devices, jobs, policies, sweeps.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
@@ -100,7 +92,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Also write results.jsonl, report.html, its pictures as SVG, and timeline.json (for Perfetto) into
-    /// this folder.
+    /// this folder; of a suite also reproduction.md, its publication beside it.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -4,10 +4,13 @@
 //! for in a folder; where they are not there, the built-in workload or the arrivals named after them
 //! take their place, and the suite says so.
 
+pub mod published;
+
 use std::path::Path;
 
 use crate::library::Library;
 use crate::scenario::{Scenario, ScenarioError};
+use published::Claim;
 
 /// A suite.
 #[derive(Debug)]
@@ -20,6 +23,10 @@ pub struct Suite {
     pub parts: &'static [Part],
     /// A file of its recorded data; where it is not there, none is.
     data: &'static str,
+    /// What its publication claims: a file of [`published`].
+    published: &'static str,
+    /// Where and why its results and the publication part, in Markdown.
+    pub why: &'static str,
 }
 
 /// An experiment of a suite.
@@ -77,6 +84,13 @@ impl Suite {
         })
     }
 
+    /// What its publication claims.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        // The file comes with the program, and a test reads it.
+        published::parse(self.published).unwrap_or_default()
+    }
+
     /// Its scenarios, with recorded data from the folder `data`. A quick suite has at most 60 s of
     /// device time, and the first seed.
     ///
@@ -127,10 +141,12 @@ static SUITES: [Suite; 1] = [Suite {
     name: "orion",
     about: "the experiments of Orion (EuroSys'24)",
     data: "orion/model_kernels",
+    published: include_str!("suite/orion/published.toml"),
+    why: include_str!("suite/orion/why.md"),
     parts: &ORION,
 }];
 
-static ORION: [Part; 8] = [
+static ORION: [Part; 9] = [
     part(
         "inf-train",
         "Inference beside training, Poisson arrivals (Figure 7, Table 4)",
@@ -179,6 +195,12 @@ static ORION: [Part; 8] = [
         include_str!("suite/orion/dur-threshold.toml"),
         true,
     ),
+    part(
+        "launch-gap",
+        "How fast the host launches (not in the paper)",
+        include_str!("suite/orion/launch-gap.toml"),
+        true,
+    ),
 ];
 
 #[cfg(test)]
@@ -194,12 +216,35 @@ mod tests {
             assert_eq!(full.parts.len(), suite.parts.len());
             for (part, scenarios) in &full.parts {
                 assert!(!scenarios.is_empty(), "{}", part.key);
-                assert!(scenarios.iter().all(|scenario| scenario.seeds.len() == 3));
+                assert!(scenarios.iter().all(|scenario| !scenario.seeds.is_empty()));
             }
             let quick = suite.build(None, true, &mut library).unwrap();
             for scenario in quick.parts.iter().flat_map(|(_, scenarios)| scenarios) {
                 assert_eq!(scenario.seeds.len(), 1);
                 assert!(scenario.experiment.duration_ns <= QUICK_NS);
+            }
+        }
+    }
+
+    #[test]
+    fn every_claim_is_of_a_part_and_speaks_of_runs_that_there_are() {
+        for suite in &SUITES {
+            let claims = published::parse(suite.published).unwrap();
+            assert!(!claims.is_empty());
+            let built = suite.build(None, true, &mut Library::default()).unwrap();
+            for claim in claims {
+                let part = built.parts.iter().find(|(part, _)| part.key == claim.part);
+                let (_, scenarios) = part.unwrap_or_else(|| panic!("{claim:?}"));
+                let policy = claim.policy.as_deref().unwrap_or(suite.name);
+                let is_meant = |scenario: &&Scenario| {
+                    let has_be = scenario.shown.iter().any(|s| claim.be.contains(&s.trace));
+                    let mut swept = scenario.swept.iter();
+                    scenario.experiment.policy.name() == policy
+                        && (claim.be.is_empty() || has_be)
+                        && (claim.swept.as_ref())
+                            .is_none_or(|value| swept.any(|s| s.value == *value))
+                };
+                assert!(scenarios.iter().any(|s| is_meant(&s)), "{claim:?}");
             }
         }
     }

@@ -199,17 +199,24 @@ impl<'p> Group<'p> {
 
     /// The policy, and whatever else was swept that is not a job.
     pub(crate) fn series(&self) -> String {
-        let policy = self.scenario.experiment.policy.name();
         let swept = self.scenario.swept.iter();
-        let others =
-            swept.filter(|swept| !swept.path.starts_with("jobs") && swept.path != "policy.name");
-        others.fold(policy.to_owned(), |name, swept| match swept.path.as_str() {
-            // A swept table has a label that stands for it.
-            "policy" => swept.value.clone(),
-            path => {
-                let key = path.rsplit('.').next().unwrap_or(path);
-                format!("{name}, {key} {}", swept.value)
-            }
-        })
+        let swept = swept.map(|swept| (swept.path.as_str(), swept.value.as_str()));
+        series_name(self.scenario.experiment.policy.name(), swept)
     }
+}
+
+/// What runs under a policy with these swept values are called. Jobs are not in it.
+pub(crate) fn series_name<'s>(
+    policy: &str,
+    swept: impl Iterator<Item = (&'s str, &'s str)>,
+) -> String {
+    let others = swept.filter(|(path, _)| !path.starts_with("jobs") && *path != "policy.name");
+    others.fold(policy.to_owned(), |name, (path, value)| match path {
+        // A swept table has a label that stands for it.
+        "policy" => value.to_owned(),
+        _ => {
+            let key = path.rsplit('.').next().unwrap_or(path);
+            format!("{name}, {key} {value}")
+        }
+    })
 }

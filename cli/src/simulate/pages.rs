@@ -8,10 +8,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::simulate::outcomes::Group;
 use crate::simulate::plan::{Part, Plan};
 use crate::simulate::plots::{self, Field};
+use crate::simulate::reproduction;
 use crate::simulate::results::{self, HEADINGS};
 use crate::simulate::runner::Run;
 use crate::simulate::scenes;
@@ -28,11 +30,13 @@ struct Picture {
 /// Writes everything into the folder, which is made.
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-    let lines: String = runs
-        .iter()
-        .map(|run| format!("{}\n", results::line(run)))
-        .collect();
-    write_whole(folder, "results.jsonl", &lines)?;
+    let lines: Vec<Value> = runs.iter().map(results::line).collect();
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    write_whole(folder, "results.jsonl", &text)?;
+    if let Some(suite) = plan.suite {
+        let document = reproduction::document(plan, suite, &lines);
+        write_whole(folder, "reproduction.md", &document)?;
+    }
     let mut sections = String::new();
     for part in &plan.parts {
         let of_part: Vec<&Run<'_>> = runs

@@ -43,7 +43,7 @@ impl Plan {
     pub(crate) fn of(options: &Options) -> Result<Self> {
         let mut library = Library::default();
         if let Some(name) = &options.suite {
-            return Self::of_suite(name, options.quick, &mut library);
+            return Self::of_suite(options, name, &mut library);
         }
         let scenarios = match &options.scenario {
             Some(path) => of_file(options, path, &mut library)?,
@@ -61,19 +61,25 @@ impl Plan {
         })
     }
 
-    fn of_suite(name: &str, is_quick: bool, library: &mut Library) -> Result<Self> {
+    fn of_suite(options: &Options, name: &str, library: &mut Library) -> Result<Self> {
         let suite = Suite::by_name(name).map_err(|error| anyhow!("--suite {error}"))?;
         let data = std::env::var_os(DATA).map(PathBuf::from);
         let built = suite
-            .build(data.as_deref(), is_quick, library)
+            .build(data.as_deref(), options.quick, library)
             .with_context(|| format!("--suite {name}"))?;
-        let parts = built.parts.into_iter().map(|(part, scenarios)| Part {
-            key: part.key.to_owned(),
-            title: part.title.to_owned(),
-            scenarios,
-        });
+        let mut parts = Vec::new();
+        for (part, mut scenarios) in built.parts {
+            for scenario in &mut scenarios {
+                set_size(options, scenario)?;
+            }
+            parts.push(Part {
+                key: part.key.to_owned(),
+                title: part.title.to_owned(),
+                scenarios,
+            });
+        }
         Ok(Self {
-            parts: parts.collect(),
+            parts,
             suite: Some(suite),
             notes: built.notes,
         })
@@ -90,15 +96,21 @@ impl Plan {
 fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<Scenario>> {
     let mut scenarios = Scenario::read(path, library)?;
     for scenario in &mut scenarios {
-        if !options.seeds.is_empty() {
-            scenario.seeds.clone_from(&options.seeds);
-        }
-        if let Some(seconds) = options.seconds {
-            scenario.experiment.duration_ns = duration_ns(seconds)?;
-            scenario.experiment.check()?;
-        }
+        set_size(options, scenario)?;
     }
     Ok(scenarios)
+}
+
+/// Seeds and seconds of the options go before those of a file.
+fn set_size(options: &Options, scenario: &mut Scenario) -> Result<()> {
+    if !options.seeds.is_empty() {
+        scenario.seeds.clone_from(&options.seeds);
+    }
+    if let Some(seconds) = options.seconds {
+        scenario.experiment.duration_ns = duration_ns(seconds)?;
+        scenario.experiment.check()?;
+    }
+    Ok(())
 }
 
 /// One pair of jobs, or a high-priority one beside several, under each policy.

@@ -1,0 +1,203 @@
+//! `reproduction.md` of `--out`: a suite's runs beside what its publication says.
+//!
+//! Made from the lines of the results and nothing else, so that it can be made again from them.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use sim::suite::Suite;
+use sim::suite::published::{Claim, Measure};
+use softgpu::MODEL_VERSION;
+
+use crate::simulate::outcomes::series_name;
+use crate::simulate::plan::Plan;
+
+/// The document.
+pub(crate) fn document(plan: &Plan, suite: &Suite, lines: &[Value]) -> String {
+    let mut text = format!(
+        "# Suite {}: the publication beside the simulator\n\n\
+         What it is: {}. Written by `pillion simulate --suite {} --out DIR` from {} runs{}, model version {MODEL_VERSION}. \
+         Equal input gives an equal file. The model's word: nothing here was measured on hardware; what the \
+         model cannot tell is in [model.md](model.md).\n\n",
+        suite.name,
+        suite.about,
+        suite.name,
+        lines.len(),
+        sizes(lines),
+    );
+    for note in &plan.notes {
+        let _ = writeln!(text, "**Note:** {note}.\n");
+    }
+    text.push_str(
+        "## What is claimed\n\n\
+         *code* is `orion-code`, what the paper's program does; *here* is `orion`, what the paper says, or the \
+         policy that the row names. *Over alone* is a 99th percentile divided by the same job's alone.\n",
+    );
+    let claims = suite.claims();
+    for part in &plan.parts {
+        let of_part: Vec<&Value> = lines
+            .iter()
+            .filter(|line| line["experiment"] == part.key.as_str())
+            .collect();
+        let claims = claims.iter().filter(|claim| claim.part == part.key);
+        let rows: Vec<String> = claims.map(|claim| row(claim, &of_part)).collect();
+        if !rows.is_empty() {
+            let _ = write!(
+                text,
+                "\n### {}\n\n| | the paper | code | here |\n|---|---|---|---|\n{}",
+                part.title,
+                rows.concat()
+            );
+        }
+    }
+    let _ = write!(text, "\n{}\n## Every pair\n\n", suite.why);
+    text.push_str(
+        "In each cell the high-priority job's 99th percentile over alone (of one that trains, its time per \
+         iteration over alone), and the mean share that best-effort jobs have of their rate alone.\n",
+    );
+    for part in &plan.parts {
+        let of_part = lines
+            .iter()
+            .filter(|line| line["experiment"] == part.key.as_str());
+        let _ = write!(text, "\n### {}\n\n", part.title);
+        matrix(&mut text, &of_part.collect::<Vec<_>>());
+    }
+    text
+}
+
+/// How long the runs are and how many seeds there are, in words.
+fn sizes(lines: &[Value]) -> String {
+    let distinct = |key: &str| {
+        let mut values: Vec<String> = lines.iter().map(|line| line[key].to_string()).collect();
+        values.sort();
+        values.dedup();
+        values
+    };
+    let seconds: Vec<String> = distinct("seconds")
+        .iter()
+        .map(|s| s.trim_end_matches(".0").to_owned())
+        .collect();
+    let seeds = distinct("seed").join(", ");
+    format!(
+        " of {} s of device time, seeds {seeds}",
+        seconds.join(" or ")
+    )
+}
+
+fn row(claim: &Claim, lines: &[&Value]) -> String {
+    let shown = |policy: &str| {
+        read(claim, policy, lines).map_or("-".to_owned(), |value| format!("{value:.2}"))
+    };
+    let (code, here) = match &claim.policy {
+        Some(policy) => ("".to_owned(), shown(policy)),
+        None => (shown("orion-code"), shown("orion")),
+    };
+    format!("| {} | {} | {code} | {here} |\n", claim.what, claim.paper)
+}
+
+/// What the claim's measure is over the runs that it speaks of.
+fn read(claim: &Claim, policy: &str, lines: &[&Value]) -> Option<f64> {
+    let is_meant = |line: &&&Value| {
+        let be = line["pair"]["be"].as_array();
+        let has_be = |name: &String| be.is_some_and(|be| be.iter().any(|be| be == name));
+        let swept = line["swept"].as_object();
+        let has_swept =
+            |value: &String| swept.is_some_and(|swept| swept.values().any(|swept| swept == value));
+        line["policy"] == policy
+            && (claim.be.is_empty() || claim.be.iter().any(has_be))
+            && claim.swept.as_ref().is_none_or(has_swept)
+    };
+    let lines = lines.iter().filter(is_meant);
+    let values: Vec<f64> = lines
+        .filter_map(|line| measured(claim.measure, line))
+        .collect();
+    match claim.measure {
+        Measure::HpP99XWorst => values.into_iter().reduce(f64::max),
+        _ => mean(&values),
+    }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// One run's value; none where it has none.
+fn measured(measure: Measure, line: &Value) -> Option<f64> {
+    let hp = |key: &str| line["hp"][key].as_f64();
+    let be = |key: &str| {
+        let jobs = line["be"].as_array()?.iter();
+        mean(&jobs.filter_map(|job| job[key].as_f64()).collect::<Vec<_>>())
+    };
+    match measure {
+        Measure::BeSoloPerS => be("solo_per_s"),
+        Measure::BePerS => be("per_s"),
+        Measure::BeShare => {
+            let jobs = line["be"].as_array()?.iter();
+            let shares =
+                jobs.filter_map(|job| Some(job["per_s"].as_f64()? / job["solo_per_s"].as_f64()?));
+            mean(&shares.filter(|share| share.is_finite()).collect::<Vec<_>>())
+        }
+        Measure::HpShare => Some(hp("per_s")? / hp("solo_per_s")?),
+        Measure::HpP95Ms => hp("p95_ms"),
+        Measure::HpP99Ms => hp("p99_ms"),
+        Measure::HpP99X | Measure::HpP99XWorst => Some(hp("p99_ms")? / hp("solo_p99_ms")?),
+    }
+}
+
+/// A row for each pair, a column for each series.
+fn matrix(text: &mut String, lines: &[&Value]) {
+    let (mut pairs, mut series) = (Vec::new(), Vec::new());
+    let place = |list: &mut Vec<String>, word: String| {
+        if !list.contains(&word) {
+            list.push(word);
+        }
+    };
+    for line in lines {
+        place(&mut pairs, pair_of(line));
+        place(&mut series, series_of(line));
+    }
+    let _ = write!(text, "| |");
+    for name in &series {
+        let _ = write!(text, " {name} |");
+    }
+    let _ = write!(text, "\n|---|{}\n", "---|".repeat(series.len()));
+    for pair in &pairs {
+        let _ = write!(text, "| {pair} |");
+        for name in &series {
+            let of = lines
+                .iter()
+                .filter(|line| pair_of(line) == *pair && series_of(line) == *name);
+            let of: Vec<&&Value> = of.collect();
+            let all = |value: &dyn Fn(&Value) -> Option<f64>| {
+                mean(&of.iter().filter_map(|line| value(line)).collect::<Vec<_>>())
+            };
+            let cost = all(&|line| match line["hp"]["arrivals"].as_str() {
+                Some("closed") => measured(Measure::HpShare, line).map(|share| 1.0 / share),
+                _ => measured(Measure::HpP99X, line),
+            });
+            let share = all(&|line| measured(Measure::BeShare, line));
+            let cost = cost.map_or("-".to_owned(), |cost| format!("{cost:.2}"));
+            let share = share.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0));
+            let _ = write!(text, " {cost}, {share} |");
+        }
+        text.push('\n');
+    }
+}
+
+fn pair_of(line: &Value) -> String {
+    let be = line["pair"]["be"].as_array().map_or(String::new(), |be| {
+        let names: Vec<&str> = be.iter().filter_map(Value::as_str).collect();
+        names.join(" + ")
+    });
+    format!(
+        "{} beside {be}",
+        line["pair"]["hp"].as_str().unwrap_or("nobody")
+    )
+}
+
+fn series_of(line: &Value) -> String {
+    let swept = line["swept"].as_object();
+    let swept = swept.into_iter().flatten();
+    let swept = swept.filter_map(|(path, value)| Some((path.as_str(), value.as_str()?)));
+    series_name(line["policy"].as_str().unwrap_or_default(), swept)
+}
