@@ -151,8 +151,15 @@ impl World {
         events.chain(self.next_look_ns()).min()
     }
 
-    /// A process is gone: what it had on the device goes, what it did stays counted.
+    /// A process is gone: what it had on the device goes, what it did stays counted, and that is all
+    /// that its driver has put, also since somebody last looked.
     pub(crate) fn remove_client(&mut self, id: ClientId) {
+        self.take_commands(id);
+        self.forget_client(id);
+    }
+
+    /// Nothing of this client is heard any more.
+    fn forget_client(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else {
             return;
         };
@@ -308,3 +315,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ impl World {
                     // client.
                     let _ = shutdown(&client.socket, Shutdown::Both);
                 }
-                return self.remove_client(id);
+                return self.forget_client(id);
             }
         }
     }
