@@ -165,6 +165,10 @@ fn every_name_parses_to_its_policy_and_every_number_reads_back() {
         assert!(!spec.set("speed", 1.0));
         assert_eq!(spec.param("speed"), None);
     }
+    // The largest need in Orion's traces stays below the greatest threshold.
+    let orion = policy("orion").params();
+    let threshold = orion.iter().find(|param| param.key == "sm_threshold");
+    assert!(threshold.is_some_and(|param| param.most > 112_896.0));
     let text = "fair".parse::<PolicySpec>().unwrap_err().to_string();
     assert!(text.contains("fair") && text.contains("reef-n"), "{text}");
 }

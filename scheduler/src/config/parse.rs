@@ -49,8 +49,8 @@ const UNKNOWN_KERNEL_US: RangeInclusive<u64> = 1..=1_000_000;
 const RESIDUAL_US: RangeInclusive<u64> = 0..=10_000_000;
 /// The limits of `policy::PolicyError::LeaseNs`.
 const LEASE_MS: RangeInclusive<u64> = 1..=1_000;
-/// No GPU has as many SMs.
-const SM_THRESHOLD: RangeInclusive<u64> = 0..=65_536;
+/// More than a GPU has: needs are not capped, and kernels of Orion's training traces need up to 112 896.
+const SM_THRESHOLD: RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 const POLL_US_DEFAULT: u64 = 50;
 const MAX_HOLD_MS_DEFAULT: u64 = 100;

@@ -179,6 +179,17 @@ fn a_policy_is_refused_with_what_it_is_and_a_key_that_it_does_not_look_at() {
 }
 
 #[test]
+fn an_sm_threshold_that_every_kernel_stays_below_can_be_set() {
+    // The largest need in Orion's traces: MobileNetV2 training with batch 96.
+    let config = check(&format!("{LEAST}[policy]\nsm_threshold = 112897\n")).unwrap();
+    let expected = OrionParams {
+        sm_threshold: SmThreshold::Sms(112_897),
+        ..OrionParams::default()
+    };
+    assert_eq!(config.policy, Policy::Orion(expected));
+}
+
+#[test]
 fn every_policy_of_a_gate_is_taken_and_no_policy_of_the_simulator() {
     for name in Policy::NAMES {
         let config = check(&format!("{LEAST}[policy]\nname = \"{name}\"\n")).unwrap();

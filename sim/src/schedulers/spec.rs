@@ -156,7 +156,8 @@ const SM_THRESHOLD: Param = whole(
     "sm_threshold",
     "beside high-priority kernels goes only what needs fewer SMs",
     0.0,
-    65_536.0,
+    // Needs are not capped at what a device has: kernels of Orion's need up to 112 896.
+    u32::MAX as f64,
 );
 const HP_LOSS_PCT: Param = param(
     "hp_loss_pct",
