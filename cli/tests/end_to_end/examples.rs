@@ -6,12 +6,12 @@ use std::process::Command;
 use crate::common::tools;
 use crate::common::{cargo_folder, collect, workspace};
 
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     workspace().join("examples").join(name)
 }
 
 /// A command under `with-softgpu`, with the programs of this test's build.
-fn with_softgpu() -> Command {
+pub(crate) fn with_softgpu() -> Command {
     let mut command = Command::new(example("with-softgpu"));
     command.env("PILLION_BIN", cargo_folder());
     for name in [
@@ -74,13 +74,16 @@ fn every_example_stands_in_the_index_with_its_reason() {
         "1-c-program/saxpy.c",
         "2-python/saxpy.py",
         "3-by-hand/preload.sh",
+        "6-pytorch/pair.sh",
+        "6-pytorch/serve.py",
+        "6-pytorch/train.py",
         "gpu0.toml",
         "with-softgpu",
     ] {
         assert!(index.contains(&format!("({name})")), "{name}");
         assert!(example(name).is_file(), "{name}");
     }
-    assert_eq!(index.matches("   Why: ").count(), 4);
+    assert_eq!(index.matches("   Why: ").count(), 6);
 }
 
 #[test]

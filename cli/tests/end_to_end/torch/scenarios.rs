@@ -3,7 +3,9 @@
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 
-use super::{Scenario, Stage, python};
+use super::{DEVICE, Scenario, Stage, python};
+use crate::common::Process;
+use crate::examples::{example, with_softgpu};
 
 #[test]
 fn a_training_step_launches_allocates_and_ends_the_same() {
@@ -108,5 +110,29 @@ fn ctrl_c_ends_it_the_same() {
         assert_eq!(other.status, alone.status, "{other:#?}");
         assert_eq!(other.output, alone.output, "{other:#?}");
         assert!(other.errors.contains("KeyboardInterrupt"), "{other:#?}");
+    }
+}
+
+#[test]
+fn the_example_serves_and_trains_beside_each_other() {
+    let Some(python) = python() else {
+        return;
+    };
+    let mut command = with_softgpu();
+    command.env("DEVICE", DEVICE).env("PILLION_LOG", "error");
+    command.arg(example("6-pytorch/pair.sh"));
+    command.arg(python).arg("50");
+    let ended = Process::start("pair.sh", command).finish_whenever();
+    let ended = ended.expect_success();
+    assert_eq!(ended.output, "50 requests answered\n");
+    // Both were jobs of the daemon, each in its class, and both launched.
+    let ended = ended.expect_errors(&["median ", "trained"]);
+    for (class, launches_min) in [("high-priority", 50), ("best-effort", 1)] {
+        let mut rows = ended.errors.lines();
+        let row = rows.rfind(|row| row.contains(class));
+        let row = row.unwrap_or_else(|| panic!("no {class} in {}", ended.errors));
+        let mut numbers = row.split_whitespace().filter_map(|word| word.parse().ok());
+        let launches: u64 = numbers.next().expect("its launches");
+        assert!(launches >= launches_min, "{row}");
     }
 }
