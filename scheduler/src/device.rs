@@ -8,6 +8,7 @@
 //! The signatures are those of the CUDA driver API (cuda.h), the same in every version since 4.0;
 //! `cuDeviceGetUuid_v2`, which knows MIG instances, since 11.4.
 
+use core::error::Error;
 use core::ffi::{c_char, c_int, c_uint};
 use core::mem::ManuallyDrop;
 use std::path::PathBuf;
@@ -30,8 +31,8 @@ const DEVICES_MAX: c_int = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The library is not there, or not one.
-    #[error("{LIBRARY}, the NVIDIA driver's library, cannot be opened: {0}")]
-    NoLibrary(libloading::Error),
+    #[error("{LIBRARY}, the NVIDIA driver's library, cannot be opened: {}", loaders_words(.0))]
+    NoLibrary(#[source] libloading::Error),
     /// It lacks an entry point.
     #[error("{LIBRARY} has no {symbol}: not a CUDA driver, or one before 4.0")]
     NoSymbol {
@@ -184,4 +185,12 @@ fn check(call: &'static str, result: c_uint) -> Result<(), DeviceError> {
         0 => Ok(()),
         result => Err(DeviceError::Failed { call, result }),
     }
+}
+
+/// What the dynamic loader said of a library that it did not open.
+pub(crate) fn loaders_words(error: &libloading::Error) -> String {
+    // Its own words are in the source; the error itself says only that `dlopen` failed.
+    error
+        .source()
+        .map_or_else(|| error.to_string(), ToString::to_string)
 }

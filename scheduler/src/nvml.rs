@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
+use crate::device::loaders_words;
+
 /// What is opened.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE (nvml.h).
@@ -20,8 +22,8 @@ const SUCCESS: c_uint = 0;
 #[derive(Debug, thiserror::Error)]
 pub enum NvmlError {
     /// The library is not there, or not one.
-    #[error("{LIBRARY}, the NVIDIA management library, cannot be opened: {0}")]
-    NoLibrary(libloading::Error),
+    #[error("{LIBRARY}, the NVIDIA management library, cannot be opened: {}", loaders_words(.0))]
+    NoLibrary(#[source] libloading::Error),
     /// It lacks an entry point.
     #[error("{LIBRARY} has no {0}")]
     NoSymbol(&'static str),

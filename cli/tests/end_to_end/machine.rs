@@ -215,6 +215,8 @@ fn without_a_gpu_one_line_says_so_and_the_software_gpu_is_used() {
         line.contains("no NVIDIA GPU is usable here, so it is the software GPU"),
         "{line}"
     );
+    // The loader's own words, not only that it failed.
+    assert!(line.contains("file too short"), "{line}");
     let results: Value = serde_json::from_str(&ended.output).unwrap();
     assert_eq!(
         (&results["software_gpu"], &results["clock"]),
