@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::observer::Observer;
 use crate::outcome::Outcome;
 use crate::program::Program;
-use crate::schedulers::PolicySpec;
+use crate::schedulers::{self, PolicySpec};
 use crate::world::World;
 
 /// Most jobs of an experiment: as many best-effort jobs as one daemon serves.
@@ -73,7 +73,7 @@ impl Experiment {
     ) -> Result<Outcome, Error> {
         let mut programs = self.programs()?;
         let program = programs.swap_remove(job);
-        let scheduler = PolicySpec::Mps.build(self)?;
+        let scheduler = schedulers::nobody();
         Ok(World::new(self, &[job], vec![program], scheduler, observer).run())
     }
 

@@ -89,6 +89,11 @@ impl PolicySpec {
     }
 }
 
+/// Nobody to schedule: each launch goes at once, in either sharing.
+pub(crate) fn nobody() -> Box<dyn Scheduler> {
+    Box::new(AtOnce::new(mps::PLACEMENT))
+}
+
 fn leased(
     policy: Policy,
     is_profiled: bool,

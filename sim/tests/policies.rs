@@ -58,6 +58,24 @@ fn with_priorities_a_request_waits_for_a_wave_and_without_for_the_whole_kernel()
 }
 
 #[test]
+fn a_job_alone_takes_the_same_under_every_policy_and_sharing() {
+    for sharing in [Sharing::Mps, Sharing::TimeSlice] {
+        for policy in all() {
+            let mut experiment = one_request_in_a_wave(policy);
+            experiment.gpu.sharing = sharing;
+            let alone = experiment.run_solo(0, &mut NoObserver);
+            let alone = alone.expect("a job alone needs no policy");
+            // The first turn on time slices begins with a switch.
+            let switch_ns = match sharing {
+                Sharing::Mps => 0,
+                Sharing::TimeSlice => experiment.gpu.context_switch_ns,
+            };
+            assert_eq!(alone.jobs[0].latencies_ns, [100_000 + switch_ns]);
+        }
+    }
+}
+
+#[test]
 fn who_does_not_hold_best_effort_work_lets_it_all_go() {
     for name in ["none", "streams", "stream-priority", "mps", "mps-priority"] {
         let outcome = run(&one_request_in_a_wave(policy(name)));
