@@ -3,7 +3,7 @@
 //! What is run comes from the options (one pair of jobs), from a scenario file, or from a suite; all
 //! three become [`sim::scenario::Scenario`]s, each with a run for every seed. Everything is checked
 //! before anything is run or written. Runs are independent and use all cores; results come in the
-//! order of the scenarios, and are the same to the byte on any machine.
+//! order of the scenarios, and are the same to the byte, whoever runs this build on however many cores.
 
 mod outcomes;
 mod pages;

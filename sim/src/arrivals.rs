@@ -138,7 +138,12 @@ impl Arrivals {
         let longest_ns = (SECONDS_MAX * 1e9) as u64;
         let checked_for_ns = match &arrivals {
             // Repeated only as often as a run is long, which is checked with the run.
-            Self::Gaps(gaps) => gaps.iter().sum::<u64>().min(longest_ns),
+            Self::Gaps(gaps) => {
+                let all_ns = gaps
+                    .iter()
+                    .fold(0, |sum: u64, gap| sum.saturating_add(*gap));
+                all_ns.min(longest_ns)
+            }
             _ => longest_ns,
         };
         arrivals.check(checked_for_ns).map_err(whole)?;
@@ -332,6 +337,13 @@ mod tests {
         assert!(error("[0, 0]").contains("expected some time between"));
         assert!(error("2\n1\n").contains("expected ascending times"));
         assert!(error("nan\n").contains("expected a time in seconds"));
+    }
+
+    #[test]
+    fn gaps_that_add_up_to_more_than_time_are_gaps_all_the_same() {
+        let gaps = vec!["86400"; 213_505].join(", ");
+        let read = parse(&format!("[{gaps}]"), 0).unwrap();
+        assert_eq!(all(&read, 1_000_000_000, 1), [0_u64; 0]);
     }
 
     #[test]
