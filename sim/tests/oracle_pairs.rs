@@ -10,7 +10,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{experiment, job};
+use common::{as_it_is_run, job};
 use profiler::Trace;
 use sim::{Arrivals, Experiment, HostModel, Job, JobClass, NoObserver, Outcome, PolicySpec};
 
@@ -56,7 +56,7 @@ fn under(policy: &str, jobs: &[Job], seconds: f64) -> Experiment {
     let policy: PolicySpec = policy.parse().expect("a known policy");
     Experiment {
         host: HostModel::default(),
-        ..experiment(jobs.to_vec(), policy, seconds)
+        ..as_it_is_run(jobs.to_vec(), policy, seconds)
     }
 }
 

@@ -26,8 +26,8 @@
 //!
 //! An HP launch goes at once. A BE launch goes iff the promise survives it and it is worth its price:
 //!
-//! 1. Nothing of HP is in flight, and all BE work in flight and this kernel, one after another and half
-//!    as long again, is over before HP's next request: it goes.
+//! 1. Nothing of HP is in flight, and all BE work in flight and this kernel, one after another with the
+//!    device's gaps between them and half as long again, is over before HP's next request: it goes.
 //! 2. Else the future is played on a copy of the device ([`ahead`]), with all that is in flight, this
 //!    kernel and every coming HP launch, until no BE work is left and HP has completed one more kernel.
 //!    From then on the lag cannot grow. If a request would end later than it may, the kernel stays.
@@ -84,12 +84,12 @@ const PACE: f64 = 3.0;
 /// Lag for each ns that would be idle else.
 const PRICE_IDLE: f64 = 0.2;
 
-/// A BE client has at most two kernels in flight, more only while they are shorter than this together:
-/// then the host's time between two launches (5 µs) never leaves the device idle.
+/// A BE client has at most two kernels in flight, more only while they and the gaps between them are
+/// shorter than this together: then the host's time between two launches (5 µs) never leaves the device idle.
 const AHEAD_NS: u64 = 100_000;
 
 /// Rule 1 is for what is surely over: contention makes several kernels at once up to a quarter slower
-/// than one after another; gaps between kernels are a few µs.
+/// than one after another, and a launch takes a few µs to the device.
 const IDLE_MARGIN_NS: u64 = 50_000;
 
 /// See the module's text.
@@ -162,25 +162,29 @@ impl Oracle {
     }
 
     /// Whether the client may have one more kernel in flight at all.
-    fn may_run_ahead(state: &State<'_>, client: ClientId) -> bool {
+    fn may_run_ahead(&self, state: &State<'_>, client: ClientId) -> bool {
+        state.clients[client.0].in_flight < 2 || self.in_flight_ns(state, client) < AHEAD_NS
+    }
+
+    /// How long what a client has in flight takes, one kernel after another, and the gaps between them:
+    /// of short kernels the greater part.
+    fn in_flight_ns(&self, state: &State<'_>, client: ClientId) -> u64 {
         let client = &state.clients[client.0];
-        client.in_flight < 2 || client.in_flight_ns < AHEAD_NS
+        let gaps_ns = u64::from(client.in_flight).saturating_mul(self.device_gap_ns);
+        client.in_flight_ns.saturating_add(gaps_ns)
     }
 
     /// Whether the launch at the head of a BE client's queue goes; if so, what it costs is noted.
     fn try_issue(&mut self, now_ns: u64, state: &State<'_>, launch: &Launch) -> bool {
         let stream = state.clients[launch.client.0].stream;
         let op = self.op(launch);
+        let each_in_flight_ns = self.be.iter().map(|be| self.in_flight_ns(state, *be));
+        let in_flight_ns: u64 = each_in_flight_ns.sum();
         let Some(hp) = &mut self.hp else {
             return true;
         };
         let work_ns = launch.kernel.expected_ns;
         let next_ns = hp.next_start_ns();
-        let in_flight_ns: u64 = self
-            .be
-            .iter()
-            .map(|client| state.clients[client.0].in_flight_ns)
-            .sum();
         if !hp.thread.in_request {
             let busy_ns = in_flight_ns.saturating_add(work_ns);
             let over_ns = now_ns
@@ -347,7 +351,7 @@ impl Scheduler for Oracle {
             let Some(launch) = state.clients[client.0].head else {
                 continue;
             };
-            if !Self::may_run_ahead(state, client) || !self.try_issue(now_ns, state, &launch) {
+            if !self.may_run_ahead(state, client) || !self.try_issue(now_ns, state, &launch) {
                 continue;
             }
             self.last = index;

@@ -79,3 +79,12 @@ pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Ex
         warmup_requests: 0,
     }
 }
+
+/// The same on the device as it is run elsewhere: with its gaps between the kernels of a stream.
+pub(crate) fn as_it_is_run(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Experiment {
+    let device = v100();
+    Experiment {
+        gpu: Config::new(Sharing::Mps, &device),
+        ..experiment(jobs, policy, seconds)
+    }
+}
