@@ -79,7 +79,7 @@ fn sizes(lines: &[Value]) -> String {
         .collect();
     let seeds = distinct("seed").join(", ");
     format!(
-        " of {} s of device time, seeds {seeds}",
+        " of {} s of device time, seed {seeds}",
         seconds.join(" or ")
     )
 }

@@ -1,0 +1,50 @@
+//! A small piece of every experiment of every suite, run by run, as it was when the model was frozen.
+//!
+//! The first pair of jobs of each part, on built-in workloads, one second of device time, one seed. What
+//! changes here changes what suites say: a change of the model is a commit of its own, with the suite's
+//! table before and after. `oracle` is left out: how well it plans is no part of the model.
+
+use sim::NoObserver;
+use sim::library::Library;
+use sim::suite::Suite;
+
+const GOLDEN: &str = include_str!("suite_golden.txt");
+const DURATION_NS: u64 = 1_000_000_000;
+
+/// A line for each run: part, what runs, and of each job requests, launches and the 99th percentile.
+fn table() -> String {
+    let suite = Suite::by_name("orion").unwrap();
+    let built = suite.build(None, true, &mut Library::default()).unwrap();
+    let mut table = String::new();
+    for (part, scenarios) in built.parts {
+        let first = scenarios[0].shown.clone();
+        for scenario in scenarios.iter().filter(|scenario| scenario.shown == first) {
+            let mut experiment = scenario.with_seed(1);
+            if experiment.policy.name() == "oracle" {
+                continue;
+            }
+            experiment.duration_ns = DURATION_NS;
+            experiment.warmup_requests = 0;
+            let outcome = experiment.run(&mut NoObserver).unwrap();
+            let swept: Vec<&str> = scenario
+                .swept
+                .iter()
+                .filter(|swept| !swept.path.starts_with("jobs"))
+                .map(|swept| swept.value.as_str())
+                .collect();
+            table += &format!("{} [{}]", part.key, swept.join(", "));
+            for job in &outcome.jobs {
+                let p99_ns = job.quantile_ns(990).unwrap_or(0);
+                table += &format!(" | {} {} {p99_ns}", job.requests, job.launches);
+            }
+            table.push('\n');
+        }
+    }
+    table
+}
+
+#[test]
+fn every_run_is_as_it_was() {
+    let table = table();
+    assert!(table == GOLDEN, "now:\n{table}");
+}
