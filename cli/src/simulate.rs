@@ -100,6 +100,9 @@ pub(crate) struct Options {
 /// Exit 2 for input that cannot be used: then nothing was run and nothing written.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let plan = Plan::of(options).map_err(Failure::usage)?;
+    if let Some(folder) = &options.out {
+        pages::prepare(folder).map_err(Failure::usage)?;
+    }
     for note in &plan.notes {
         out::note(format_args!("pillion: {note}"));
     }

@@ -262,6 +262,32 @@ fn a_scenario_file_with_a_sweep_is_run_in_its_order() {
 }
 
 #[test]
+fn what_a_job_gets_alone_is_of_that_very_job() {
+    let (_folder, path) = written(&format!(
+        "{PAIR}[sweep]\njobs.be.launch_gap_ns = [5000, 500000]\n"
+    ));
+    let lines = lines(&["--scenario", &path]);
+    let alone = |line: &Value| line["be"][0]["solo_per_s"].as_f64().unwrap();
+    assert!(alone(&lines[0]) > 1.5 * alone(&lines[1]), "{lines:#?}");
+}
+
+#[test]
+fn what_only_a_policy_refuses_is_refused_before_anything_is_run() {
+    let second = "[[jobs]]\nclass = \"high-priority\"\ntrace = \"resnet50-inference\"\n";
+    let (_folder, path) = written(&format!(
+        "{PAIR}{second}[sweep]\npolicy.name = [\"mps\", \"reef-n\"]\n"
+    ));
+    let ended = simulate(&["--scenario", &path, "--json"]);
+    assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
+    assert!(ended.stdout.is_empty());
+    assert!(
+        text(&ended.stderr).contains("s.toml:2:1: "),
+        "{}",
+        text(&ended.stderr)
+    );
+}
+
+#[test]
 fn what_is_wrong_in_a_file_is_named_with_its_place_and_nothing_is_run() {
     for (from, to, said) in [
         (
@@ -508,6 +534,18 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
     }
     assert_eq!(files[3].matches("<svg viewBox").count(), 4);
     assert!(files[3].contains("model's word"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_refused_before_anything_is_run() {
+    let ended = simulate(&["--seconds", "2", "--json", "--out", "/proc/nothing"]);
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(ended.stdout.is_empty());
+    assert!(
+        text(&ended.stderr).contains("--out /proc/nothing"),
+        "{}",
+        text(&ended.stderr)
+    );
 }
 
 #[test]

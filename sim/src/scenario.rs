@@ -15,7 +15,8 @@ mod tests;
 
 pub use job::{RATE_MAX, kind_of, shown_arrivals};
 pub use parse::{
-    DEVICE_DEFAULT, SECONDS_DEFAULT, SECONDS_MAX, SHARING_NAMES, WARMUP_DEFAULT, contradiction,
+    DEVICE_DEFAULT, SECONDS_DEFAULT, SECONDS_MAX, SHARING_NAMES, WARMUP_DEFAULT, check,
+    contradiction,
 };
 
 use std::path::{Path, PathBuf};

@@ -13,8 +13,10 @@ const DURATION_NS: u64 = 1_000_000_000;
 
 /// A line for each run: part, what runs, and of each job requests, launches and the 99th percentile.
 fn table() -> String {
-    let suite = Suite::by_name("orion").unwrap();
-    let built = suite.build(None, true, &mut Library::default()).unwrap();
+    let suite = Suite::by_name("orion").expect("it comes with the program");
+    let built = suite
+        .build(None, true, &mut Library::default())
+        .expect("a test holds it");
     let mut table = String::new();
     for (part, scenarios) in built.parts {
         let first = scenarios[0].shown.clone();
@@ -25,7 +27,7 @@ fn table() -> String {
             }
             experiment.duration_ns = DURATION_NS;
             experiment.warmup_requests = 0;
-            let outcome = experiment.run(&mut NoObserver).unwrap();
+            let outcome = experiment.run(&mut NoObserver).expect("it was checked");
             let swept: Vec<&str> = scenario
                 .swept
                 .iter()

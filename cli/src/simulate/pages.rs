@@ -27,9 +27,18 @@ struct Picture {
     svg: String,
 }
 
-/// Writes everything into the folder, which is made.
+/// Makes the folder, and tries whether something can be written there.
+///
+/// # Errors
+/// It cannot be; nothing is left but the folder.
+pub(crate) fn prepare(folder: &Path) -> Result<()> {
+    let named = || format!("--out {}", folder.display());
+    fs::create_dir_all(folder).with_context(named)?;
+    tempfile::tempfile_in(folder).map(drop).with_context(named)
+}
+
+/// Writes everything into the folder, which is there.
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     let lines: Vec<Value> = runs.iter().map(results::line).collect();
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     write_whole(folder, "results.jsonl", &text)?;

@@ -108,7 +108,7 @@ fn set_size(options: &Options, scenario: &mut Scenario) -> Result<()> {
     }
     if let Some(seconds) = options.seconds {
         scenario.experiment.duration_ns = duration_ns(seconds)?;
-        scenario.experiment.check()?;
+        scenario::check(&scenario.experiment)?;
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
             policy,
             ..experiment.clone()
         };
-        experiment.check()?;
+        scenario::check(&experiment)?;
         scenarios.push(Scenario {
             name: String::new(),
             experiment,

@@ -161,7 +161,7 @@ impl SoloKey {
                 "{:?} {:?} {:?} {:?} {:?} {} {}",
                 experiment.device.name,
                 experiment.gpu,
-                experiment.host,
+                experiment.host_of(index),
                 job.copies,
                 arrivals_key(&job.arrivals),
                 experiment.duration_ns,

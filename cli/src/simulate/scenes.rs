@@ -120,10 +120,9 @@ struct Scene<'p> {
 impl<'p> Scene<'p> {
     /// Runs it again and keeps what lies in the window around `at_ns`.
     fn record(run: &Run<'p>, at_ns: u64) -> Result<Self, sim::Error> {
-        let mut experiment = run.scenario.with_seed(run.seed);
+        // The whole run, because a policy may look at all of it.
+        let experiment = run.scenario.with_seed(run.seed);
         let to_ns = at_ns.saturating_add(HALF_WINDOW_NS);
-        // What comes after the window changes nothing in it.
-        experiment.duration_ns = experiment.duration_ns.min(to_ns.max(1));
         let mut scene = Self {
             scenario: run.scenario,
             is_hp: is_hp(run.scenario),

@@ -151,9 +151,7 @@ impl Parser<'_, '_> {
 
     /// What is right key by key may still not go together; the fault is at what it speaks of.
     fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
-        let why = contradiction(&experiment.policy, experiment.gpu.sharing);
-        let error = why.map(|why| Error::Policy(format!("policy {}: {why}", experiment.policy)));
-        let Some(error) = error.or_else(|| experiment.check().err()) else {
+        let Err(error) = check(experiment) else {
             return Some(());
         };
         let key = match &error {
@@ -330,6 +328,19 @@ fn number_of(value: &Value<'_>) -> Option<f64> {
         _ => return None,
     };
     number.is_finite().then_some(number)
+}
+
+/// Everything that a run would refuse, the policy's own conditions too.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check(experiment: &Experiment) -> Result<(), Error> {
+    experiment.check()?;
+    let policy = &experiment.policy;
+    if let Some(why) = contradiction(policy, experiment.gpu.sharing) {
+        return Err(Error::Policy(format!("policy {policy}: {why}")));
+    }
+    policy.build(experiment).map(drop)
 }
 
 /// Why the policy cannot be meant with this sharing, if it cannot.
