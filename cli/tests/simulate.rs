@@ -151,6 +151,19 @@ fn people_get_a_table_and_no_progress_where_nobody_looks() {
 }
 
 #[test]
+fn on_time_slices_every_policy_that_means_something_there_is_run() {
+    let lines = lines(&[SHORT, &["--sharing", "timeslice"]].concat());
+    let policies: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["policy"].as_str())
+        .collect();
+    assert_eq!(policies, ["none", "temporal", "orion", "launch-gate"]);
+    assert!(lines.iter().all(|line| line["sharing"] == "timeslice"));
+    let p99_ms = |line: &Value| line["hp"]["p99_ms"].as_f64().unwrap();
+    assert!(p99_ms(&lines[1]) < p99_ms(&lines[0]), "{lines:#?}");
+}
+
+#[test]
 fn several_best_effort_jobs_share_a_device() {
     let lines = lines(&[
         "--seconds",
