@@ -72,13 +72,13 @@ impl PolicySpec {
                     depth: *queue_depth,
                     sms: experiment.device.sms,
                 };
-                let reef = ReefN::new(params, best_effort_count(experiment));
+                let reef = ReefN::new(params, best_effort(experiment).count());
                 Box::new(Queued::new(reef, experiment, false))
             }
             Self::OrionCode(spec) => {
                 one_high_priority(self, experiment)?;
                 let params = code_params(spec, experiment)?;
-                let code = OrionCode::new(params, best_effort_count(experiment));
+                let code = OrionCode::new(params, best_effort(experiment).count());
                 Box::new(Queued::new(code, experiment, true))
             }
             Self::Oracle(params) => {
@@ -127,7 +127,7 @@ fn orion_params(spec: &OrionSpec, experiment: &Experiment) -> Result<OrionParams
     let sm_threshold = match (spec.sm_threshold, solo_ns_min(experiment)?) {
         (Some(sms), _) => SmThreshold::Sms(sms),
         (None, Some(solo_ns)) if trains => SmThreshold::Searched(SmSearchParams {
-            sm_needed_max: sm_needed_max(experiment),
+            sm_needed_max: sm_needed_max(best_effort(experiment)),
             solo_ns,
             loss_pct_max: spec.hp_loss_pct,
         }),
@@ -161,7 +161,7 @@ fn code_params(spec: &OrionCodeSpec, experiment: &Experiment) -> Result<OrionCod
             true => CodeHp::Training {
                 request_ns_max: (solo_ns as f64 / kept) as u64,
                 update_start: None,
-                sm_needed_max: sm_needed_max(experiment),
+                sm_needed_max: sm_needed_max(best_effort(experiment).take(1)),
             },
         },
     })
@@ -183,15 +183,14 @@ fn high_priority(experiment: &Experiment) -> impl Iterator<Item = (usize, &crate
     jobs.filter(|(_, job)| job.class == JobClass::HighPriority)
 }
 
-fn best_effort_count(experiment: &Experiment) -> usize {
-    experiment.jobs.len() - high_priority(experiment).count()
-}
-
-/// The most SMs that any best-effort kernel needs.
-fn sm_needed_max(experiment: &Experiment) -> u32 {
+fn best_effort(experiment: &Experiment) -> impl Iterator<Item = &crate::Job> {
     let jobs = experiment.jobs.iter();
     jobs.filter(|job| job.class == JobClass::BestEffort)
-        .flat_map(|job| &job.trace.kernels)
+}
+
+/// The most SMs that any kernel of these jobs needs.
+fn sm_needed_max<'a>(jobs: impl Iterator<Item = &'a crate::Job>) -> u32 {
+    jobs.flat_map(|job| &job.trace.kernels)
         .map(|kernel| kernel.sm_needed)
         .max()
         .unwrap_or(0)

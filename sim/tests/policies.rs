@@ -140,6 +140,29 @@ fn beside_a_training_hp_orion_searches_how_much_it_can_stand() {
 }
 
 #[test]
+fn orions_code_searches_up_to_what_the_first_best_effort_job_needs() {
+    // HP as above. Of two best-effort jobs the other one never gets a request; its kernel needs 200 or
+    // 4000 SMs. The search starts at half of the greatest need.
+    let requests = |other_blocks, is_other_first| {
+        let hp = trace(vec![kernel("hp", 80, 100_000, [0.4, 0.1]); 10]);
+        let be = trace(vec![kernel("be", 400, 30_000, [0.1, 0.4])]);
+        let other = trace(vec![kernel("other", other_blocks, 30_000, [0.1, 0.4])]);
+        let mut hp = job(JobClass::HighPriority, &hp, Arrivals::Closed);
+        hp.kind = JobKind::Training;
+        let be = job(JobClass::BestEffort, &be, Arrivals::Closed);
+        let never = Arrivals::Times([999_000_000].into());
+        let other = job(JobClass::BestEffort, &other, never);
+        let (jobs, place) = match is_other_first {
+            false => (vec![hp, be, other], 1),
+            true => (vec![hp, other, be], 2),
+        };
+        run(&experiment(jobs, policy("orion-code"), 0.2)).jobs[place].requests
+    };
+    assert_eq!(requests(400, false), requests(8_000, false));
+    assert!(requests(400, true) < requests(8_000, true));
+}
+
+#[test]
 fn what_needs_kernels_side_by_side_is_refused_on_time_slices() {
     for spec in all() {
         let mut experiment = one_request_in_a_wave(spec);
