@@ -17,6 +17,10 @@
 //!   same, but only while the daemon asks it to: best-effort work waits, and the client is busy and
 //!   has told nothing for [`QUIET_NS`].
 //!
+//! One thing is not the daemon's unless it is asked for: with `is_profiled`, the default, the gate knows
+//! the high-priority latency from the start, as Orion's does from its profiles. The daemon is told
+//! none and learns it ([`policy::HpTimeline`]): so does this, with `is_profiled = 0`.
+//!
 //! Not here, because nothing in a simulated run calls for it: jobs that lie or stall, daemons that
 //! die, records that are lost, threads that race. A launch and its check are one instant, so nothing
 //! slips.
