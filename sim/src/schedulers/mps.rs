@@ -4,7 +4,7 @@
 //! Kernels of all processes compute side by side; those that wait for room get it in the order in
 //! which they came to the heads of their streams. That MPS does between processes what the device does
 //! between streams is the model's assumption. Only with sharing MPS; what is left of it on time
-//! slices is [`none`](super::none).
+//! slices is [`policy::none`].
 
 use crate::scheduler::Placement;
 
