@@ -13,6 +13,7 @@ mod reproduction;
 mod results;
 mod runner;
 mod scenes;
+mod units;
 
 use std::path::PathBuf;
 

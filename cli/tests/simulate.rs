@@ -7,6 +7,7 @@ mod pages;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
 use serde_json::Value;
 use sim::PolicySpec;
@@ -114,19 +115,34 @@ fn each_run_is_a_line_with_the_fields_of_the_contract() {
     assert_ne!(lines[0]["hp"]["solo_p99_ms"], lines[1]["hp"]["solo_p99_ms"]);
 }
 
+/// The command on one core, where everything is computed in another order.
+fn simulate_on_one_core(arguments: &[&str]) -> Output {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    thread::scope(|scope| {
+        // What this thread starts has the cores that it has.
+        let alone = scope.spawn(|| {
+            let ours = sched_getaffinity(None).expect("the calling thread");
+            let first = (0..CpuSet::MAX_CPU).find(|&cpu| ours.is_set(cpu));
+            let mut one = CpuSet::new();
+            one.set(first.expect("it runs somewhere"));
+            sched_setaffinity(None, &one).expect("a core that it had");
+            simulate(arguments)
+        });
+        alone.join().expect("it asserts nothing")
+    })
+}
+
 #[test]
 fn equal_input_is_equal_output_to_the_byte() {
-    let arguments = [SHORT, &["--seeds", "7", "--json"]].concat();
+    let (_folder, path) = written(&format!(
+        "{PAIR}[sweep]\njobs.be.launch_gap_ns = [5000, 50000]\npolicy.name = [\"none\", \"mps\", \"streams\", \"orion\"]\n"
+    ));
+    let arguments = ["--scenario", &path, "--seeds", "7,8", "--json"];
     let first = simulate(&arguments);
     assert!(first.status.success(), "{}", text(&first.stderr));
+    assert_eq!(text(&first.stdout).lines().count(), 16);
     assert_eq!(first.stdout, simulate(&arguments).stdout);
-    // One core runs everything in another order.
-    let mut one = Command::new("taskset");
-    one.args(["-c", "0", env!("CARGO_BIN_EXE_pillion"), "simulate"])
-        .args(&arguments);
-    if let Ok(one) = one.output() {
-        assert_eq!(first.stdout, one.stdout);
-    }
+    assert_eq!(first.stdout, simulate_on_one_core(&arguments).stdout);
 }
 
 #[test]
@@ -282,6 +298,46 @@ fn what_a_job_gets_alone_is_of_that_very_job() {
     let lines = lines(&["--scenario", &path]);
     let alone = |line: &Value| line["be"][0]["solo_per_s"].as_f64().unwrap();
     assert!(alone(&lines[0]) > 1.5 * alone(&lines[1]), "{lines:#?}");
+}
+
+#[test]
+fn jobs_that_launch_the_same_are_drawn_alone_in_each_of_their_classes() {
+    let job = |class: &str, trace: &str| {
+        format!("[[jobs]]\nname = \"{class}\"\nclass = \"{class}\"\ntrace = \"{trace}\"\n")
+    };
+    let (a, b) = ("mobilenetv2-training@8", "resnet50-training@4");
+    let head = "seconds = 2\nwarmup_requests = 1\n[policy]\nname = \"mps\"\n";
+    let jobs = job("high-priority", a) + &job("best-effort", b);
+    // Each is high-priority in one pair and best-effort in the other.
+    let sweep = format!(
+        "[sweep]\njobs.high-priority.trace = [\"{a}\", \"{b}\"]\njobs.best-effort.trace = [\"{a}\", \"{b}\"]\n"
+    );
+    let (folder, path) = written(&[head, &jobs, &sweep].concat());
+    let out = folder.path().join("out");
+    let ended = simulate(&["--scenario", &path, "--out", &out.display().to_string()]);
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let latency = fs::read_to_string(out.join("latency.svg")).unwrap();
+    assert_eq!(latency.matches("class=\"alone\" d=\"M").count(), 4);
+}
+
+#[test]
+fn runs_that_are_one_on_the_model_have_one_outcome_in_every_row() {
+    let rows = |policies: &str| {
+        let mut lines = lines(&[SHORT, &["--policy", policies, "--hp-rate", "30"]].concat());
+        for line in &mut lines {
+            line["policy"] = Value::Null;
+        }
+        lines
+    };
+    let together = rows("none,streams,mps,stream-priority,mps-priority");
+    assert_eq!(together[1], together[2]);
+    assert_eq!(together[0], together[3]);
+    assert_eq!(together[0], together[4]);
+    assert_ne!(together[0], together[1]);
+    // Whoever else is in the plan changes nothing.
+    for (place, policy) in ["none", "streams"].iter().enumerate() {
+        assert_eq!(rows(policy)[0], together[place], "{policy}");
+    }
 }
 
 #[test]

@@ -246,4 +246,33 @@ proptest! {
             check(&experiment);
         }
     }
+
+    #[test]
+    fn policies_that_are_called_alike_make_the_very_same_run(
+        hp in any_job(JobClass::HighPriority),
+        be in prop::collection::vec(any_job(JobClass::BestEffort), 0..4),
+        host in any_host(),
+        block_priority in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let jobs: Vec<Job> = std::iter::once(hp).chain(be).collect();
+        for name in PolicySpec::NAMES {
+            let spec: PolicySpec = name.parse().expect("a known policy");
+            let twin = spec.alike(Sharing::Mps);
+            if twin == spec {
+                continue;
+            }
+            let outcome = |policy| {
+                let mut experiment = experiment(jobs.clone(), policy, 0.03);
+                experiment.host = host;
+                experiment.seed = seed;
+                experiment.gpu = Config {
+                    block_priority,
+                    ..Config::new(Sharing::Mps, &experiment.device)
+                };
+                experiment.run(&mut NoObserver).expect("a possible experiment")
+            };
+            prop_assert_eq!(outcome(spec), outcome(twin), "{} and {}", spec, twin);
+        }
+    }
 }

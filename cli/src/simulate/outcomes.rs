@@ -27,7 +27,7 @@ pub(crate) struct Measures {
 impl Measures {
     /// The jobs of a run, in the order of the scenario.
     pub(crate) fn of(run: &Run<'_>) -> Vec<Self> {
-        let both = run.outcome.jobs.iter().zip(&run.solo);
+        let both = run.outcome.jobs.iter().zip(run.solo());
         both.map(|(job, solo)| Self {
             index: job.index,
             is_hp: job.class == JobClass::HighPriority,

@@ -1,9 +1,8 @@
 //! Runs a plan on all cores, in the plan's order for whoever listens.
 //!
-//! Runs are independent of each other. What a job gets alone is run once for all runs in which it is
-//! the same job with the same arrivals.
+//! What is computed is the plan's [`Work`]: its units are independent of each other, and each is computed
+//! once for all runs that it is part of.
 
-use std::collections::{BTreeMap, HashMap};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -12,10 +11,11 @@ use std::thread;
 use indicatif::{ProgressBar, ProgressStyle};
 use protocol::clock::Clock;
 use sim::scenario::Scenario;
-use sim::{Arrivals, ClientId, Experiment, JobOutcome, NoObserver, Observer, Outcome};
+use sim::{ClientId, JobOutcome, Observer, Outcome};
 
 use crate::failure::Failure;
 use crate::simulate::plan::{Part, Plan};
+use crate::simulate::units::{Task, Work};
 
 /// Progress is shown of what takes longer.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -26,23 +26,19 @@ pub(crate) struct Run<'p> {
     pub(crate) part: &'p Part,
     pub(crate) scenario: &'p Scenario,
     pub(crate) seed: u64,
-    pub(crate) outcome: Outcome,
-    /// What each job got alone, in the order of the jobs.
-    pub(crate) solo: Vec<Arc<JobOutcome>>,
+    /// Others may have the same one.
+    pub(crate) outcome: Arc<Outcome>,
+    /// What each job got alone, in the order of the jobs; each an outcome of one job.
+    solo: Vec<Arc<Outcome>>,
 }
 
-/// Everything that decides what a job gets alone. Traces are the library's, so one is one address.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct SoloKey {
-    trace: usize,
-    seed: u64,
-    rest: String,
+impl Run<'_> {
+    /// What each job got alone, in the order of the jobs. Its times only: another job that launches the
+    /// same may have been computed in its stead, so that name and class are those of `outcome`.
+    pub(crate) fn solo(&self) -> impl Iterator<Item = &JobOutcome> {
+        self.solo.iter().flat_map(|outcome| &outcome.jobs)
+    }
 }
-
-/// One run that is to be done.
-type Task<'p> = (&'p Part, &'p Scenario, u64);
-
-type Solos = HashMap<SoloKey, OnceLock<Result<Arc<JobOutcome>, sim::Error>>>;
 
 /// Runs everything; `listen` hears of each run in the plan's order, as soon as its turn has come.
 ///
@@ -52,132 +48,69 @@ pub(crate) fn run_all<'p>(
     plan: &'p Plan,
     mut listen: impl FnMut(&Run<'p>) -> Result<(), Failure>,
 ) -> Result<Vec<Run<'p>>, Failure> {
-    let tasks: Vec<Task<'_>> = plan
-        .scenarios()
-        .flat_map(|(part, scenario)| {
-            scenario
-                .seeds
-                .iter()
-                .map(move |&seed| (part, scenario, seed))
-        })
-        .collect();
-    let solos = solos(&tasks);
-    let total_ns = tasks.iter().map(|task| task.1.experiment.duration_ns).sum();
-    let progress = Progress::new(total_ns, tasks.len());
+    let work = Work::of(plan);
+    let total_ns = work.units.iter().map(|unit| unit.duration_ns()).sum();
+    let progress = Progress::new(total_ns, work.tasks.len());
     let next = AtomicUsize::new(0);
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
         let (sender, receiver) = mpsc::channel();
-        for _ in 0..threads.min(tasks.len()) {
+        for _ in 0..threads.min(work.units.len()) {
             let sender = sender.clone();
-            let (tasks, next, solos, progress) = (&tasks, &next, &solos, &progress);
+            let (units, next, progress) = (&work.units, &next, &progress);
             scope.spawn(move || {
                 loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&task) = tasks.get(index) else {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(unit) = units.get(number) else {
                         return;
                     };
+                    let outcome = unit.run(&mut Watch::new(progress));
                     // Nobody listens any more where something failed.
-                    if sender
-                        .send((index, run_one(task, solos, progress)))
-                        .is_err()
-                    {
+                    if sender.send((number, outcome)).is_err() {
                         return;
                     }
                 }
             });
         }
         drop(sender);
-        in_order(&receiver, &mut listen)
+        in_order(&work, &receiver, &progress, &mut listen)
     })
 }
 
-/// Hands runs on in the order of their numbers; those that are early wait.
+/// Makes runs of units in the order of the plan; units that are early wait.
 fn in_order<'p>(
-    receiver: &mpsc::Receiver<(usize, Result<Run<'p>, sim::Error>)>,
+    work: &Work<'p>,
+    receiver: &mpsc::Receiver<(usize, Result<Outcome, sim::Error>)>,
+    progress: &Progress,
     listen: &mut impl FnMut(&Run<'p>) -> Result<(), Failure>,
 ) -> Result<Vec<Run<'p>>, Failure> {
-    let mut early = BTreeMap::new();
+    let mut outcomes: Vec<Option<Arc<Outcome>>> = vec![None; work.units.len()];
     let mut runs = Vec::new();
-    for (index, run) in receiver {
-        early.insert(index, run?);
-        while let Some(run) = early.remove(&runs.len()) {
+    for (number, outcome) in receiver {
+        outcomes[number] = Some(Arc::new(outcome?));
+        while let Some(run) = work
+            .tasks
+            .get(runs.len())
+            .and_then(|t| run_of(t, &outcomes))
+        {
             listen(&run)?;
             runs.push(run);
+            progress.runs_done(runs.len());
         }
     }
     Ok(runs)
 }
 
-fn run_one<'p>(
-    (part, scenario, seed): Task<'p>,
-    solos: &Solos,
-    progress: &Progress,
-) -> Result<Run<'p>, sim::Error> {
-    let experiment = scenario.with_seed(seed);
-    let outcome = experiment.run(&mut Watch::new(progress))?;
-    progress.run_done();
-    let mut solo = Vec::new();
-    for job in 0..experiment.jobs.len() {
-        let alone = || {
-            let mut outcome = experiment.run_solo(job, &mut NoObserver)?;
-            Ok(Arc::new(outcome.jobs.swap_remove(0)))
-        };
-        // The key is there, because it was made of the same tasks. Who comes second waits.
-        let cell = solos.get(&SoloKey::of(&experiment, job));
-        solo.push(cell.map_or_else(alone, |cell| cell.get_or_init(alone).clone())?);
-    }
-    Ok(Run {
-        part,
-        scenario,
-        seed,
-        outcome,
-        solo,
+/// The task's run, if all of its units are there.
+fn run_of<'p>(task: &Task<'p>, outcomes: &[Option<Arc<Outcome>>]) -> Option<Run<'p>> {
+    let solo = task.alone.iter().map(|&unit| outcomes[unit].clone());
+    Some(Run {
+        part: task.part,
+        scenario: task.scenario,
+        seed: task.seed,
+        outcome: outcomes[task.together].clone()?,
+        solo: solo.collect::<Option<Vec<_>>>()?,
     })
-}
-
-fn solos(tasks: &[Task<'_>]) -> Solos {
-    let keys = tasks.iter().flat_map(|(_, scenario, seed)| {
-        let experiment = scenario.with_seed(*seed);
-        let jobs = 0..experiment.jobs.len();
-        jobs.map(|job| SoloKey::of(&experiment, job))
-            .collect::<Vec<_>>()
-    });
-    keys.map(|key| (key, OnceLock::new())).collect()
-}
-
-impl SoloKey {
-    fn of(experiment: &Experiment, index: usize) -> Self {
-        let job = &experiment.jobs[index];
-        // Only Poisson arrivals are random.
-        let seed = match job.arrivals {
-            Arrivals::Poisson { .. } => experiment.seed_of(index),
-            _ => 0,
-        };
-        Self {
-            trace: Arc::as_ptr(&job.trace) as usize,
-            seed,
-            rest: format!(
-                "{:?} {:?} {:?} {:?} {:?} {} {}",
-                experiment.device.name,
-                experiment.gpu,
-                experiment.host_of(index),
-                job.copies,
-                arrivals_key(&job.arrivals),
-                experiment.duration_ns,
-                experiment.warmup_requests,
-            ),
-        }
-    }
-}
-
-/// Arrivals as a short text; lists by their address, because each file is read once.
-fn arrivals_key(arrivals: &Arrivals) -> String {
-    match arrivals {
-        Arrivals::Gaps(ns) => format!("gaps {:p}", ns.as_ptr()),
-        Arrivals::Times(ns) => format!("times {:p}", ns.as_ptr()),
-        other => format!("{other:?}"),
-    }
 }
 
 /// How far all runs have come, on stderr if that is a terminal and it takes more than a second.
@@ -188,7 +121,6 @@ struct Progress {
     total_ms: u64,
     done_ms: AtomicU64,
     runs: usize,
-    runs_done: AtomicUsize,
 }
 
 impl Progress {
@@ -201,7 +133,6 @@ impl Progress {
             total_ms: total_ns / 1_000_000,
             done_ms: AtomicU64::new(0),
             runs,
-            runs_done: AtomicUsize::new(0),
         }
     }
 
@@ -223,8 +154,7 @@ impl Progress {
         bar.set_position(done_ms.min(self.total_ms));
     }
 
-    fn run_done(&self) {
-        let done = self.runs_done.fetch_add(1, Ordering::Relaxed) + 1;
+    fn runs_done(&self, done: usize) {
         if let Some(bar) = self.bar.get() {
             bar.set_message(format!("{done} of {} runs", self.runs));
         }

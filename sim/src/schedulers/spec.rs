@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use policy::sm_search::LOSS_PCT_MAX;
 use policy::{LaunchGateParams, OrionParams, ReefNParams, TemporalParams};
+use softgpu::Sharing;
 
 use super::OracleParams;
 use crate::error::Error;
@@ -244,6 +245,18 @@ impl PolicySpec {
             | Self::ReefN { .. }
             | Self::OrionCode(_)
             | Self::Oracle(_) => true,
+        }
+    }
+
+    /// The policy that makes the very same run with this sharing, the first of its kind: on the device
+    /// model the streams of one process compute side by side as those of several do under MPS, and a
+    /// daemon that holds nobody leaves what priorities do.
+    #[must_use]
+    pub const fn alike(&self, sharing: Sharing) -> Self {
+        match (self, sharing) {
+            (Self::Streams, Sharing::Mps) => Self::Mps,
+            (Self::StreamPriority | Self::None, Sharing::Mps) => Self::MpsPriority,
+            _ => *self,
         }
     }
 

@@ -54,22 +54,27 @@ fn lines(field: &Field<'_, '_>, pair: usize, runs: &[&Run<'_>]) -> Vec<Line> {
             .filter(|run| std::ptr::eq(run.scenario, group.scenario));
         let runs: Vec<&&Run<'_>> = runs.collect();
         if lines.is_empty() {
-            let alone = sorted_ms(
-                runs.iter()
-                    .flat_map(|run| run.solo.iter().map(AsRef::as_ref)),
-            );
+            let alone = sorted_ms(runs.iter().flat_map(|run| {
+                let both = run.outcome.jobs.iter().zip(run.solo());
+                both.filter(|(job, _)| is_hp(job)).map(|(_, solo)| solo)
+            }));
             lines.push((alone, "alone".to_owned()));
         }
-        let together = sorted_ms(runs.iter().flat_map(|run| run.outcome.jobs.iter()));
-        lines.push((together, format!("line {}", field.colour(series))));
+        let hps = runs
+            .iter()
+            .flat_map(|run| run.outcome.jobs.iter().filter(|job| is_hp(job)));
+        lines.push((sorted_ms(hps), format!("line {}", field.colour(series))));
     }
     lines.retain(|(ms, _)| !ms.is_empty());
     lines
 }
 
+fn is_hp(job: &JobOutcome) -> bool {
+    job.class == JobClass::HighPriority
+}
+
 fn sorted_ms<'o>(jobs: impl Iterator<Item = &'o JobOutcome>) -> Vec<f64> {
-    let hps = jobs.filter(|job| job.class == JobClass::HighPriority);
-    let mut ns: Vec<u64> = hps
+    let mut ns: Vec<u64> = jobs
         .flat_map(|job| job.latencies_ns.iter().copied())
         .collect();
     ns.sort_unstable();

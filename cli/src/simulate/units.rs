@@ -1,0 +1,177 @@
+//! What has to be computed for a plan, each thing once.
+//!
+//! A run is its experiment and each of its jobs alone. Runs of a suite or a sweep share much of that: a
+//! job alone is the same whatever the policy, and one part's row may be another's. Equal experiments have
+//! equal outcomes, so what decides an outcome is its key, and of equal keys one [`Unit`] is computed.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use sim::scenario::Scenario;
+use sim::{Arrivals, Experiment, Job, Observer, Outcome};
+
+use crate::simulate::plan::{Part, Plan};
+
+/// One computation: the experiment of a scenario with a seed, or one of its jobs alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit<'p> {
+    scenario: &'p Scenario,
+    seed: u64,
+    /// The job that is alone; none: all together.
+    alone: Option<usize>,
+}
+
+/// One run of the plan, and the numbers of the units that it is made of.
+#[derive(Debug)]
+pub(crate) struct Task<'p> {
+    pub(crate) part: &'p Part,
+    pub(crate) scenario: &'p Scenario,
+    pub(crate) seed: u64,
+    pub(crate) together: usize,
+    /// By job.
+    pub(crate) alone: Vec<usize>,
+}
+
+/// Everything that a plan needs. A task's units stand before those that only later tasks need.
+#[derive(Debug, Default)]
+pub(crate) struct Work<'p> {
+    pub(crate) tasks: Vec<Task<'p>>,
+    pub(crate) units: Vec<Unit<'p>>,
+}
+
+/// Everything that decides an outcome.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    /// Addresses of the jobs' traces: a library loads each once, so one is one address.
+    traces: Vec<usize>,
+    /// Arrivals that are lists.
+    lists: Vec<Arc<[u64]>>,
+    /// The rest, as text.
+    rest: String,
+}
+
+impl<'p> Work<'p> {
+    /// What is to be computed for `plan`.
+    pub(crate) fn of(plan: &'p Plan) -> Self {
+        let mut work = Self::default();
+        let mut numbers = HashMap::new();
+        for (part, scenario) in plan.scenarios() {
+            for &seed in &scenario.seeds {
+                let experiment = scenario.with_seed(seed);
+                let mut number = |alone: Option<usize>| {
+                    let units = &mut work.units;
+                    let key = Key::of(&experiment, alone);
+                    *numbers.entry(key).or_insert_with(|| {
+                        units.push(Unit {
+                            scenario,
+                            seed,
+                            alone,
+                        });
+                        units.len() - 1
+                    })
+                };
+                let task = Task {
+                    part,
+                    scenario,
+                    seed,
+                    together: number(None),
+                    alone: (0..experiment.jobs.len())
+                        .map(|job| number(Some(job)))
+                        .collect(),
+                };
+                work.tasks.push(task);
+            }
+        }
+        work
+    }
+}
+
+impl Unit<'_> {
+    /// Computes it.
+    ///
+    /// # Errors
+    /// What the experiment refuses although it was checked.
+    pub(crate) fn run(&self, observer: &mut impl Observer) -> Result<Outcome, sim::Error> {
+        let experiment = self.scenario.with_seed(self.seed);
+        match self.alone {
+            None => experiment.run(observer),
+            Some(job) => experiment.run_solo(job, observer),
+        }
+    }
+
+    /// For how long requests arrive in it, ns of its own time.
+    pub(crate) const fn duration_ns(&self) -> u64 {
+        self.scenario.experiment.duration_ns
+    }
+}
+
+impl Key {
+    fn of(experiment: &Experiment, alone: Option<usize>) -> Self {
+        // Field by field, so that a new one is not forgotten.
+        let Experiment {
+            device,
+            gpu,
+            jobs,
+            policy,
+            // In the seeds of the jobs.
+            seed: _,
+            duration_ns,
+            host,
+            warmup_requests,
+        } = experiment;
+        let mut key = Self {
+            traces: Vec::new(),
+            lists: Vec::new(),
+            rest: format!("{} {gpu:?} {duration_ns} {warmup_requests}", device.name),
+        };
+        if alone.is_none() {
+            let policy = policy.alike(gpu.sharing);
+            key.add(format_args!("together {policy:?} {host:?}"));
+        }
+        for index in alone.map_or(0..jobs.len(), |job| job..job + 1) {
+            key.add_job(experiment, index, alone.is_some());
+        }
+        key
+    }
+
+    fn add_job(&mut self, experiment: &Experiment, index: usize, is_alone: bool) {
+        let Job {
+            name,
+            class,
+            kind,
+            trace,
+            arrivals,
+            // Decides whether it can be run at all.
+            memory_bytes: _,
+            copies,
+            // In the host that it has.
+            launch_gap_ns: _,
+        } = &experiment.jobs[index];
+        self.traces.push(Arc::as_ptr(trace) as usize);
+        let host = experiment.host_of(index);
+        self.add(format_args!("{host:?} {copies:?}"));
+        match arrivals {
+            Arrivals::Gaps(ns) | Arrivals::Times(ns) => {
+                let is_repeated = matches!(arrivals, Arrivals::Gaps(_));
+                self.add(format_args!("list {is_repeated}"));
+                self.lists.push(Arc::clone(ns));
+            }
+            // Nothing else is random.
+            Arrivals::Poisson { .. } => {
+                let seed = experiment.seed_of(index);
+                self.add(format_args!("{arrivals:?} {seed}"));
+            }
+            Arrivals::Closed | Arrivals::Uniform { .. } => self.add(format_args!("{arrivals:?}")),
+        }
+        // Who is alone is scheduled by nobody, and only its times are read.
+        if !is_alone {
+            self.add(format_args!("{class:?} {kind:?} {name:?}"));
+        }
+    }
+
+    fn add(&mut self, what: std::fmt::Arguments<'_>) {
+        // Writing to a text cannot fail.
+        let _ = write!(self.rest, "; {what}");
+    }
+}
