@@ -61,6 +61,8 @@ mod elf;
 #[forbid(unsafe_code)]
 mod events;
 mod exports;
+#[cfg(shim)]
+mod first_libc;
 #[forbid(unsafe_code)]
 mod gate;
 #[forbid(unsafe_code)]

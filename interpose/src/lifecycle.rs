@@ -248,6 +248,8 @@ fn try_attach(
     })?;
     // For good, like the pages that it refers to.
     let client: &'static Client = Box::leak(Box::new(client));
+    #[cfg(shim)]
+    crate::first_libc::tell_of_threads();
     if let Err(error) = helper::start(client) {
         // Without it what completes would never be learnt.
         let _ = shutdown(&client.connection, Shutdown::Both);

@@ -149,6 +149,18 @@ fn the_shim_serves_every_way_of_opening_a_library() {
     }
 }
 
+/// Our helper in a namespace is a thread of that namespace's libc, and the program's libc must know that there are threads,
+/// or it loses the wake-ups of the dynamic linker's lock: one of two threads that take it then sleeps for ever. (Without
+/// Pillion that is so for any program that does this.)
+#[test]
+fn the_programs_libc_knows_that_there_are_threads_in_a_namespace() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let ended = with_shim(host(&gpu, "job", "threads", 0), &daemon).run();
+    assert_eq!((ended.code(), &*ended.errors), (STATUS, ""), "{ended:#?}");
+    gpu.expect_equal_counts("job", &ended, &daemon);
+}
+
 #[test]
 fn the_shim_serves_the_program_and_its_libraries_at_once() {
     for way in ["deep", "namespace"] {

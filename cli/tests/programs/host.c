@@ -4,6 +4,7 @@
  *   deep        dlopen with RTLD_DEEPBIND
  *   namespace   dlmopen into a new namespace
  *   twice       dlmopen into two new namespaces, one after the other
+ *   threads     dlmopen into a new namespace, a thread of which looks symbols up while this program does
  */
 #include "cuda_min.h"
 
@@ -15,6 +16,17 @@ static void run(void *plugin, const char *door, unsigned rounds) {
     }
     *(void **)&plugin_run = dlsym(plugin, "plugin_run");
     if (plugin_run(door, rounds) != 0) exit(WRONG_RESULT);
+}
+
+static void look_up_beside(void *plugin) {
+    int (*begin)(void) = NULL, (*end)(void) = NULL;
+    *(void **)&begin = dlsym(plugin, "plugin_begin");
+    *(void **)&end = dlsym(plugin, "plugin_end");
+    if (begin() != 0) exit(WRONG_RESULT);
+    for (int look = 0; look < 200000; look++) {
+        if (dlsym(RTLD_DEFAULT, "no_such_symbol") != NULL) exit(WRONG_RESULT);
+    }
+    if (end() != 0) exit(WRONG_RESULT);
 }
 
 static void work_here(unsigned rounds) {
@@ -35,5 +47,10 @@ int main(int argc, char **argv) {
     if (strcmp(way, "deep") == 0) run(dlopen(path, RTLD_NOW | RTLD_DEEPBIND), door, rounds);
     if (strcmp(way, "namespace") == 0 || strcmp(way, "twice") == 0) run(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), door, rounds);
     if (strcmp(way, "twice") == 0) run(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), door, rounds);
+    if (strcmp(way, "threads") == 0) {
+        void *plugin = dlmopen(LM_ID_NEWLM, path, RTLD_NOW);
+        run(plugin, door, rounds);
+        look_up_beside(plugin);
+    }
     return 6;
 }
