@@ -6,6 +6,7 @@
 mod gpu;
 mod parts;
 mod process;
+mod stacks;
 pub(crate) mod tools;
 
 use protocol::clock::Clock;

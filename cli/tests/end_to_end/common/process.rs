@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{PATIENCE_NS, try_until};
+use super::{PATIENCE_NS, stacks, try_until};
 
 /// A process that runs.
 #[derive(Debug)]
@@ -161,7 +161,8 @@ impl Process {
 
     fn fail(&self, what: &str) -> ! {
         let (name, said, errors) = (&self.name, &self.said, self.errors());
-        panic!("{name} {what}\n--- stdout\n{said}--- stderr\n{errors}")
+        let stacks = stacks::of_processes(self.pid());
+        panic!("{name} {what}\n--- stdout\n{said}--- stderr\n{errors}{stacks}")
     }
 }
 

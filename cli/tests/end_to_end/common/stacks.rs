@@ -1,0 +1,116 @@
+//! Where the threads of a silent process are, for who reads a test's failure: such a hang may not come again soon.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The stacks of a process and of those it started, and where the kernel has the threads of everything else that this test
+/// program started (other tests' processes among them).
+pub(crate) fn of_processes(silent: u32) -> String {
+    let parents = parents();
+    let mut text = String::new();
+    for &process in parents.keys() {
+        if process == silent || descends(process, silent, &parents) {
+            let _ = write!(text, "{}{}", places(process), stacks(process));
+        }
+    }
+    for &process in parents.keys() {
+        let is_ours = descends(process, std::process::id(), &parents);
+        if is_ours && process != silent && !descends(process, silent, &parents) {
+            text.push_str(&places(process));
+        }
+    }
+    text
+}
+
+/// Each process's parent.
+fn parents() -> BTreeMap<u32, u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter_map(|id| Some((id, parent_of(id)?))).collect()
+}
+
+/// The fourth word of `/proc/ID/stat`, whose second, the name in parentheses, may hold anything (`proc(5)`).
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    behind_name.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn descends(process: u32, from: u32, parents: &BTreeMap<u32, u32>) -> bool {
+    // Bounded by the number of processes: ids are used again while we read.
+    let mut at = process;
+    for _ in 0..parents.len() {
+        match parents.get(&at) {
+            Some(&parent) if parent == from => return true,
+            Some(&parent) => at = parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// A line for each thread: its name, its state, its system call with arguments, and where in the kernel it waits.
+fn places(process: u32) -> String {
+    let read = |path: &Path, name: &str| {
+        let text = fs::read_to_string(path.join(name)).unwrap_or_else(|error| error.to_string());
+        text.trim().replace('\0', " ")
+    };
+    let folder = Path::new("/proc").join(process.to_string());
+    let mut text = format!("--- process {process}: {}\n", read(&folder, "cmdline"));
+    for task in fs::read_dir(folder.join("task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let task = task.path();
+        let stat = read(&task, "stat");
+        let state = stat
+            .rsplit_once(") ")
+            .map_or("?", |(_, behind)| &behind[..1]);
+        let _ = writeln!(
+            text,
+            "thread {} {} {state}: system call {}, in {}",
+            task.file_name().unwrap_or_default().display(),
+            read(&task, "comm"),
+            read(&task, "syscall"),
+            read(&task, "wchan"),
+        );
+    }
+    text
+}
+
+/// What gdb says, if it is there and may.
+fn stacks(process: u32) -> String {
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-q", "-nx", "-batch", "-p", &process.to_string()]);
+    gdb.args(["-ex", "thread apply all backtrace 40"]);
+    match gdb.output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(error) => format!("gdb: {error}\n"),
+    }
+}
+
+#[test]
+fn a_silent_process_is_shown_with_its_threads_and_its_children() {
+    let mut shell = super::Process::start("sh", {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo $!; wait"]);
+        command
+    });
+    let child = shell.next_line();
+    let shown = of_processes(shell.pid());
+    assert!(
+        shown.contains(&format!("--- process {}: sh -c", shell.pid())),
+        "{shown}"
+    );
+    assert!(shown.contains(&format!("--- process {child}: ")), "{shown}");
+    assert!(shown.contains(&format!("thread {child} ")), "{shown}");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+}
