@@ -178,6 +178,7 @@ fn experiment(policy: &str, jobs: &[&str]) -> anyhow::Result<Experiment> {
         duration_ns: DURATION_NS,
         host: HostModel::default(),
         warmup_requests: 0,
+        profiles: sim::ProfileErrors::NONE,
     })
 }
 

@@ -1,4 +1,4 @@
-//! When requests arrive: closed loop, Poisson, uniform, or read from a file.
+//! When requests arrive: closed loop, Poisson, in bursts, uniform, or read from a file.
 //!
 //! One source for the simulator and for the program that replays traces on the software GPU, so that
 //! equal seeds mean equal arrivals in both, in every phase and under every policy.
@@ -19,6 +19,9 @@ use crate::error::Error;
 /// Longest run, one day: bounds every list of arrivals.
 pub const SECONDS_MAX: f64 = 86_400.0;
 
+/// Shortest mean of a burst, and of what lies between two.
+const BURST_S_MIN: f64 = 0.001;
+
 /// Most arrivals of one run.
 pub const ARRIVALS_MAX: usize = 10_000_000;
 
@@ -31,6 +34,16 @@ pub enum Arrivals {
     Poisson {
         /// Mean rate, requests per second.
         per_s: f64,
+    },
+    /// At random as long as a burst lasts, and none until the next one: a Markov-modulated Poisson
+    /// process of two states, which begins with a burst.
+    Bursts {
+        /// Mean rate within a burst, requests per second.
+        per_s: f64,
+        /// Mean length of a burst, s.
+        on_s: f64,
+        /// Mean time between the end of one and the beginning of the next, s.
+        off_s: f64,
     },
     /// At equal distances, the first one at once.
     Uniform {
@@ -52,7 +65,16 @@ impl Arrivals {
         let seconds = duration_ns as f64 / 1e9;
         match self {
             Self::Closed => Ok(()),
-            Self::Poisson { per_s } | Self::Uniform { per_s } => {
+            Self::Bursts { on_s, off_s, .. }
+                if [on_s, off_s]
+                    .iter()
+                    .any(|s| !(BURST_S_MIN..=SECONDS_MAX).contains(*s)) =>
+            {
+                Err(format!(
+                    "bursts of {on_s} s every {off_s} s: expected {BURST_S_MIN} to {SECONDS_MAX} s each"
+                ))
+            }
+            Self::Poisson { per_s } | Self::Uniform { per_s } | Self::Bursts { per_s, .. } => {
                 // Written so that a NaN is refused too.
                 if *per_s > 0.0 && *per_s * seconds <= ARRIVALS_MAX as f64 {
                     return Ok(());
@@ -92,11 +114,19 @@ impl Arrivals {
     /// been checked: with a rate of 0 or less there is no end.
     #[must_use]
     pub fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
+        self.schedule_from(0, duration_ns, seed)
+    }
+
+    /// The same for a job that begins at `start_ns`, from where its arrivals count.
+    #[must_use]
+    pub fn schedule_from(&self, start_ns: u64, duration_ns: u64, seed: u64) -> Schedule {
         Schedule {
             arrivals: self.clone(),
+            start_ns,
             duration_ns,
             index: 0,
             last_ns: 0,
+            burst_ns: None,
             random: Pcg64::seed_from_u64(seed),
         }
     }
@@ -155,9 +185,14 @@ impl Arrivals {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     arrivals: Arrivals,
+    /// When the job begins.
+    start_ns: u64,
     duration_ns: u64,
     index: u64,
+    /// The last arrival of an open loop, counted from the start of the job.
     last_ns: u64,
+    /// What is left of the burst; `None` before the first one.
+    burst_ns: Option<f64>,
     random: Pcg64,
 }
 
@@ -171,23 +206,52 @@ impl Schedule {
     /// When the next request arrives, ns after the start; `None` when none is left. `end_ns` is when
     /// the previous one was complete (0 before the first), which matters to a closed loop only.
     pub fn next_ns(&mut self, end_ns: u64) -> Option<u64> {
-        let at_ns = match &self.arrivals {
-            Arrivals::Closed => end_ns,
-            Arrivals::Poisson { per_s } => {
-                let uniform: f64 = self.random.random();
-                let gap_ns = (-(1.0 - uniform).ln() / per_s * 1e9) as u64;
-                self.last_ns.saturating_add(gap_ns)
+        let from_ns = self.last_ns;
+        let own_ns = match &self.arrivals {
+            Arrivals::Closed => end_ns.saturating_sub(self.start_ns),
+            &Arrivals::Poisson { per_s } => {
+                let gap_ns = (self.exponential() / per_s * 1e9) as u64;
+                from_ns.saturating_add(gap_ns)
+            }
+            &Arrivals::Bursts { per_s, on_s, off_s } => {
+                from_ns.saturating_add(self.burst_gap_ns(per_s, on_s, off_s))
             }
             Arrivals::Uniform { per_s } => (self.index as f64 / per_s * 1e9) as u64,
             Arrivals::Gaps(gaps) => {
                 let place = usize::try_from(self.index % gaps.len() as u64).unwrap_or_default();
-                self.last_ns.saturating_add(gaps[place])
+                from_ns.saturating_add(gaps[place])
             }
             Arrivals::Times(times) => *times.get(usize::try_from(self.index).ok()?)?,
         };
         self.index += 1;
-        self.last_ns = at_ns;
+        self.last_ns = own_ns;
+        let at_ns = self.start_ns.saturating_add(own_ns);
         (at_ns < self.duration_ns).then_some(at_ns)
+    }
+
+    /// At random, exponentially distributed with mean 1.
+    fn exponential(&mut self) -> f64 {
+        let uniform: f64 = self.random.random();
+        -(1.0 - uniform).ln()
+    }
+
+    /// From one arrival to the next: the time within bursts between them, and the silences that lie
+    /// there.
+    fn burst_gap_ns(&mut self, per_s: f64, on_s: f64, off_s: f64) -> u64 {
+        let mut left_ns = match self.burst_ns {
+            Some(left_ns) => left_ns,
+            None => self.exponential() * on_s * 1e9,
+        };
+        let mut within_ns = self.exponential() / per_s * 1e9;
+        let mut gap_ns = 0.0;
+        // A silence of 1 ms on the mean brings the end of the run nearer each time.
+        while within_ns > left_ns && gap_ns < self.duration_ns as f64 {
+            within_ns -= left_ns;
+            gap_ns += left_ns + self.exponential() * off_s * 1e9;
+            left_ns = self.exponential() * on_s * 1e9;
+        }
+        self.burst_ns = Some(left_ns - within_ns);
+        (gap_ns + within_ns) as u64
     }
 }
 
@@ -286,6 +350,55 @@ mod tests {
     }
 
     #[test]
+    fn bursts_have_their_rate_within_and_silences_between() {
+        let bursts = Arrivals::Bursts {
+            per_s: 100.0,
+            on_s: 0.5,
+            off_s: 2.0,
+        };
+        let times = all(&bursts, 1_000_000_000_000, 3);
+        // 1000 s in cycles of 2.5 s with 50 requests each: 20 000 on the mean; the number of bursts varies by
+        // a twentieth, their lengths as well.
+        assert!((17_000..23_000).contains(&times.len()), "{}", times.len());
+        assert!(times.is_sorted());
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        let (within, between): (Vec<u64>, Vec<u64>) = gaps.partition(|&gap| gap < 100_000_000);
+        let mean = |ns: &[u64]| ns.iter().sum::<u64>() as f64 / ns.len() as f64 / 1e6;
+        assert!((9.0..11.0).contains(&mean(&within)), "{}", mean(&within));
+        assert!(
+            (1_700.0..2_400.0).contains(&mean(&between)),
+            "{}",
+            mean(&between)
+        );
+        assert_eq!(times, all(&bursts, 1_000_000_000_000, 3));
+        assert_ne!(times, all(&bursts, 1_000_000_000_000, 4));
+    }
+
+    #[test]
+    fn a_job_that_begins_later_has_the_same_arrivals_later() {
+        for arrivals in [
+            Arrivals::Poisson { per_s: 15.0 },
+            Arrivals::Uniform { per_s: 15.0 },
+            Arrivals::Gaps([7, 5].into()),
+        ] {
+            let at = |start_ns, duration_ns| {
+                let mut schedule = arrivals.schedule_from(start_ns, duration_ns, 1);
+                let times = std::iter::from_fn(|| schedule.next_ns(0));
+                times.take(50).collect::<Vec<u64>>()
+            };
+            let later: Vec<u64> = at(0, 9_000_000_000)
+                .iter()
+                .map(|ns| ns + 1_000_000_000)
+                .collect();
+            assert_eq!(at(1_000_000_000, 10_000_000_000), later, "{arrivals:?}");
+        }
+        let mut closed = Arrivals::Closed.schedule_from(30, 100, 1);
+        assert_eq!(closed.next_ns(0), Some(30));
+        assert_eq!(closed.next_ns(70), Some(70));
+        assert_eq!(closed.next_ns(100), None);
+    }
+
+    #[test]
     fn uniform_arrivals_are_equally_spaced() {
         assert_eq!(
             all(&Arrivals::Uniform { per_s: 4.0 }, 1_000_000_000, 1),
@@ -349,9 +462,26 @@ mod tests {
     #[test]
     fn rates_that_cannot_be_meant_are_refused() {
         for per_s in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e9] {
-            for arrivals in [Arrivals::Poisson { per_s }, Arrivals::Uniform { per_s }] {
+            let (on_s, off_s) = (1.0, 1.0);
+            for arrivals in [
+                Arrivals::Poisson { per_s },
+                Arrivals::Uniform { per_s },
+                Arrivals::Bursts { per_s, on_s, off_s },
+            ] {
                 assert!(arrivals.check(60_000_000_000).is_err(), "{per_s}");
             }
+        }
+    }
+
+    #[test]
+    fn bursts_without_a_length_are_refused() {
+        for (on_s, off_s) in [(0.0, 1.0), (1.0, 0.0), (f64::NAN, 1.0), (1.0, 1e6)] {
+            let bursts = Arrivals::Bursts {
+                per_s: 10.0,
+                on_s,
+                off_s,
+            };
+            assert!(bursts.check(60_000_000_000).is_err(), "{on_s} {off_s}");
         }
     }
 

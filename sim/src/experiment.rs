@@ -8,6 +8,7 @@ use crate::host::HostModel;
 use crate::job::Job;
 use crate::observer::Observer;
 use crate::outcome::Outcome;
+use crate::profile_errors::ProfileErrors;
 use crate::program::Program;
 use crate::schedulers::{self, PolicySpec};
 use crate::world::World;
@@ -33,6 +34,8 @@ pub struct Experiment {
     pub duration_ns: u64,
     /// The host's times.
     pub host: HostModel,
+    /// What policies are told of kernels and is not so.
+    pub profiles: ProfileErrors,
     /// The first so many requests of each job are left out of its latencies (Orion's harness drops
     /// ten).
     pub warmup_requests: u32,
@@ -95,8 +98,15 @@ impl Experiment {
 
     fn programs(&self) -> Result<Vec<Program>, Error> {
         self.check_numbers()?;
-        let programs = self.jobs.iter().map(|job| Program::new(job, &self.device));
-        let programs = programs.collect::<Result<_, _>>()?;
+        let programs = self.jobs.iter().enumerate().map(|(index, job)| {
+            let mut program = Program::new(job, &self.device)?;
+            if !self.policy.is_clairvoyant() {
+                self.profiles
+                    .tell(&mut program, job.class, self.seed_of(index));
+            }
+            Ok(program)
+        });
+        let programs = programs.collect::<Result<_, Error>>()?;
         self.check_memory()?;
         Ok(programs)
     }

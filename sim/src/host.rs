@@ -44,6 +44,19 @@ pub struct HostModel {
     pub wake_ns: u64,
     /// Longest wait of a best-effort launch; then it goes.
     pub max_hold_ns: u64,
+    /// So much later than here does the daemon learn of every completion: its own thread or the helper
+    /// is not scheduled, or the event is slow. None by default.
+    pub completion_delay_ns: u64,
+    /// The daemon does not run for so long, at most 10 ms (clients take a longer silence for its
+    /// death), once in [`HostModel::stall_every_ns`]. None by default.
+    pub stall_ns: u64,
+    /// From the beginning of one stall to that of the next; the first one begins after so long.
+    pub stall_every_ns: u64,
+    /// The clock of daemon and clients jumps ahead by so much, as after a guest was stopped, once in
+    /// [`HostModel::clock_jump_every_ns`]. It is monotonic: it never jumps back. None by default.
+    pub clock_jump_ns: u64,
+    /// From one jump to the next; the first one comes after so long.
+    pub clock_jump_every_ns: u64,
 }
 
 impl HostModel {
@@ -59,7 +72,55 @@ impl HostModel {
         helper_poll_ns: 1_000,
         wake_ns: 0,
         max_hold_ns: 100_000_000,
+        ..Self::UNDISTURBED
     };
+
+    /// The fields that tell of disturbances, of which there are none; the others are not to be taken
+    /// from here.
+    const UNDISTURBED: Self = Self {
+        launch_gap_ns: 0,
+        launch_latency_ns: 0,
+        notice_ns: 0,
+        driver_queue: 0,
+        poll_ns: 0,
+        idle_poll_ns: 0,
+        helper_poll_ns: 0,
+        wake_ns: 0,
+        max_hold_ns: 0,
+        completion_delay_ns: 0,
+        stall_ns: 0,
+        stall_every_ns: SECOND_NS,
+        clock_jump_ns: 0,
+        clock_jump_every_ns: SECOND_NS,
+    };
+
+    /// The same host without disturbances.
+    #[must_use]
+    pub const fn undisturbed(&self) -> Self {
+        Self {
+            completion_delay_ns: 0,
+            stall_ns: 0,
+            stall_every_ns: SECOND_NS,
+            clock_jump_ns: 0,
+            clock_jump_every_ns: SECOND_NS,
+            ..*self
+        }
+    }
+
+    /// When the daemon runs that is to run at `at_ns`: then, or after the stall that it falls into.
+    pub(crate) const fn awake_ns(&self, at_ns: u64) -> u64 {
+        let into_ns = at_ns % self.stall_every_ns;
+        if at_ns < self.stall_every_ns || into_ns >= self.stall_ns {
+            return at_ns;
+        }
+        at_ns + (self.stall_ns - into_ns)
+    }
+
+    /// What the clock of daemon and clients shows at `now_ns`.
+    pub(crate) const fn clock_ns(&self, now_ns: u64) -> u64 {
+        let jumps = now_ns / self.clock_jump_every_ns;
+        now_ns.saturating_add(jumps.saturating_mul(self.clock_jump_ns))
+    }
 
     /// Whether the numbers can be meant.
     ///
@@ -92,6 +153,23 @@ impl HostModel {
                 return wrong(what);
             }
         }
+        for (ns, what) in [
+            (
+                self.completion_delay_ns,
+                "completion_delay_ns is above a second",
+            ),
+            (self.clock_jump_ns / 3_600, "clock_jump_ns is above an hour"),
+        ] {
+            if ns > SECOND_NS {
+                return wrong(what);
+            }
+        }
+        if self.stall_ns > STALL_NS_MAX {
+            return wrong("stall_ns is above 10 ms, which clients take for the daemon's death");
+        }
+        if self.stall_every_ns <= self.stall_ns || self.clock_jump_every_ns == 0 {
+            return wrong("stall_every_ns is not above stall_ns, or clock_jump_every_ns is 0");
+        }
         if self.max_hold_ns > 10 * SECOND_NS {
             return wrong("max_hold_ns is above ten seconds, which the library does not believe");
         }
@@ -111,8 +189,68 @@ impl Default for HostModel {
             helper_poll_ns: 20_000,
             wake_ns: 5_000,
             max_hold_ns: 100_000_000,
+            ..Self::UNDISTURBED
         }
     }
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// From here on a daemon's silence is its death to clients (`protocol::pages::HEARTBEAT_STALE_NS`), which
+/// is not simulated.
+const STALL_NS_MAX: u64 = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stall_moves_what_falls_into_it_to_its_end() {
+        let host = HostModel {
+            stall_ns: 5,
+            stall_every_ns: 100,
+            ..HostModel::default()
+        };
+        let times = [
+            (0, 0),
+            (99, 99),
+            (100, 105),
+            (104, 105),
+            (105, 105),
+            (203, 205),
+        ];
+        for (at_ns, runs_ns) in times {
+            assert_eq!(host.awake_ns(at_ns), runs_ns, "{at_ns}");
+        }
+        assert_eq!(HostModel::default().awake_ns(SECOND_NS), SECOND_NS);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_never_goes_back() {
+        let host = HostModel {
+            clock_jump_ns: 1_000,
+            clock_jump_every_ns: 50,
+            ..HostModel::default()
+        };
+        assert_eq!(
+            [49, 50, 99, 100].map(|ns| host.clock_ns(ns)),
+            [49, 1_050, 1_099, 2_100]
+        );
+        assert_eq!(HostModel::default().clock_ns(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn disturbances_that_cannot_be_meant_are_refused() {
+        for change in [
+            |host: &mut HostModel| host.completion_delay_ns = SECOND_NS + 1,
+            |host: &mut HostModel| host.stall_ns = STALL_NS_MAX + 1,
+            |host: &mut HostModel| (host.stall_ns, host.stall_every_ns) = (1_000, 1_000),
+            |host: &mut HostModel| host.stall_every_ns = 0,
+            |host: &mut HostModel| host.clock_jump_every_ns = 0,
+            |host: &mut HostModel| host.clock_jump_ns = 3_601 * SECOND_NS,
+        ] {
+            let mut host = HostModel::default();
+            change(&mut host);
+            assert!(host.check().is_err(), "{host:?}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use profiler::Trace;
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Schedule};
 
 /// The two classes of jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,6 +56,12 @@ pub struct Job {
     /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns): what passes between two
     /// launches is as much its framework's doing as the host's. `None` is the host's.
     pub launch_gap_ns: Option<u64>,
+    /// Its first request does not come before this, ns after the start of the run; it is attached from
+    /// the start. Arrivals count from here.
+    pub start_ns: u64,
+    /// When its process is killed, ns after the start, whatever it was at. What the device has is
+    /// completed, because kernels cannot be recalled; nothing else of it is.
+    pub death_ns: Option<u64>,
 }
 
 impl Job {
@@ -77,6 +83,14 @@ impl Job {
             memory_bytes: None,
             copies: Copies::default(),
             launch_gap_ns: None,
+            start_ns: 0,
+            death_ns: None,
         }
+    }
+
+    /// When its requests arrive in a run of `duration_ns` with this seed.
+    pub(crate) fn schedule(&self, duration_ns: u64, seed: u64) -> Schedule {
+        self.arrivals
+            .schedule_from(self.start_ns, duration_ns, seed)
     }
 }

@@ -10,6 +10,8 @@
 //! | [`experiment`] | what is run |
 //! | [`job`], [`arrivals`] | who launches what, and when |
 //! | [`host`] | times of threads, driver and daemon |
+//! | [`profile_errors`] | what policies are told of kernels and is not so |
+//! | [`synthetic`] | made-up jobs of one kernel |
 //! | [`scheduler`] | the one interface between the world and a policy |
 //! | [`schedulers`] | the policies by name, each behind that interface |
 //! | `world` | the loop: who acts next |
@@ -31,12 +33,14 @@ pub mod job;
 pub mod library;
 pub mod observer;
 pub mod outcome;
+pub mod profile_errors;
 mod program;
 pub mod scenario;
 pub mod scheduler;
 pub mod schedulers;
 pub mod suite;
 pub mod sweep;
+pub mod synthetic;
 mod world;
 
 pub use arrivals::Arrivals;
@@ -46,5 +50,7 @@ pub use host::HostModel;
 pub use job::{Copies, Job, JobClass, JobKind};
 pub use observer::{NoObserver, Observer};
 pub use outcome::{JobOutcome, Outcome, Share};
+pub use profile_errors::ProfileErrors;
 pub use scheduler::{ClientId, ClientState, Issue, Launch, Placement, Scheduler, State};
 pub use schedulers::PolicySpec;
+pub use synthetic::Synthetic;

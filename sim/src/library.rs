@@ -12,10 +12,13 @@ use profiler::Trace;
 use softgpu::Device;
 use workloads::{Precision, Workload};
 
-/// Traces that were loaded, each once for a device.
+use crate::synthetic::Synthetic;
+
+/// Traces that were loaded or made up, each once for a device.
 #[derive(Debug, Default)]
 pub struct Library {
     traces: HashMap<(PathBuf, String), Arc<Trace>>,
+    made_up: HashMap<(Synthetic, String), Arc<Trace>>,
 }
 
 /// Why a trace could not be had. Its text says what would be right.
@@ -56,6 +59,13 @@ impl Library {
         let trace = Arc::new(load(name, &key.0, device)?);
         self.traces.insert(key, Arc::clone(&trace));
         Ok(trace)
+    }
+
+    /// The trace of a made-up job on `device`.
+    pub fn synthetic(&mut self, synthetic: Synthetic, device: &Device) -> Arc<Trace> {
+        let key = (synthetic, device.name.clone());
+        let made = || Arc::new(synthetic.trace(device));
+        Arc::clone(self.made_up.entry(key).or_insert_with(made))
     }
 }
 

@@ -122,6 +122,13 @@ pub trait Scheduler {
         let _ = (now_ns, launch);
     }
 
+    /// A client's process was killed: nothing is in its queue any more, and it makes no launch. What it
+    /// has on the device is completed and told of as ever. Asked only of policies for which
+    /// [`PolicySpec::outlives_jobs`](crate::PolicySpec::outlives_jobs).
+    fn handle_death(&mut self, now_ns: u64, client: ClientId) {
+        let _ = (now_ns, client);
+    }
+
     /// The device has completed a copy. Copies are nobody's to schedule, but they take their place in
     /// the stream and in the driver's queue.
     fn handle_copied(&mut self, now_ns: u64, client: ClientId) {

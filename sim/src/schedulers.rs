@@ -51,6 +51,14 @@ impl PolicySpec {
                 self.name()
             )));
         }
+        let dies = experiment.jobs.iter().find(|job| job.death_ns.is_some());
+        if let Some(job) = dies.filter(|_| !self.outlives_jobs()) {
+            return Err(Error::Policy(format!(
+                "{} knows nothing of jobs that die, and {} does",
+                self.name(),
+                job.name
+            )));
+        }
         Ok(match self {
             Self::None => leased(Policy::None, false, experiment)?,
             Self::Temporal {

@@ -11,7 +11,9 @@
 //! (`jobs.be.rate`, `jobs.0.rate`), or a whole table: a value that is a table is laid over it, so
 //! that keys which belong together are swept together. In such a table `label` is what results call
 //! it. A table with the name of a policy takes the place of `[policy]`, because numbers are of one
-//! policy. Several paths are a product, the first one written varying slowest.
+//! policy. `file` stands for the whole file: its values are tables of paths with what is set there, so
+//! that one sweep can go through changes in different places. Several paths are a product, the first
+//! one written varying slowest.
 //!
 //! A swept value keeps its place in the file: what is wrong with it is found there.
 
@@ -27,6 +29,9 @@ pub const COMBINATIONS_MAX: usize = 10_000;
 
 /// The key of a swept table that says what results call it.
 const LABEL: &str = "label";
+
+/// The path of the whole file.
+const WHOLE: &str = "file";
 
 /// One swept path.
 #[derive(Debug)]
@@ -138,7 +143,7 @@ fn collect<'i>(
     let mut is_right = true;
     for (key, value) in table {
         let mut path = above.to_vec();
-        path.extend(key.get_ref().split('.').map(|part| part.trim().to_owned()));
+        path.extend(parts(key.get_ref()));
         match value.get_ref() {
             DeValue::Table(below) => is_right &= collect(reader, below, &path, axes),
             DeValue::Array(values) if !values.is_empty() => axes.push(Axis {
@@ -157,6 +162,11 @@ fn collect<'i>(
     is_right
 }
 
+/// A dotted path as its parts.
+fn parts(path: &str) -> impl Iterator<Item = String> {
+    path.split('.').map(|part| part.trim().to_owned())
+}
+
 /// Sets the value at the axis' path; a table is laid over the table that is there.
 fn lay<'i>(
     reader: &mut Reader<'_>,
@@ -166,11 +176,12 @@ fn lay<'i>(
 ) -> Option<()> {
     let path: Vec<&str> = axis.path.iter().map(String::as_str).collect();
     match path[..] {
-        ["sweep" | "name", ..] => {
+        ["sweep" | "name", ..] | [WHOLE, _, ..] => {
             let what = format!("{} cannot be swept", axis.path.join("."));
             reader.fault(axis.span.start, what, None);
             None
         }
+        [WHOLE] => lay_file(reader, document, axis, value),
         ["jobs", job] => {
             let table = job_of(reader, document, axis, job)?;
             over(reader, table, axis, value)
@@ -178,6 +189,10 @@ fn lay<'i>(
         ["jobs", job, key] => {
             put(job_of(reader, document, axis, job)?, key, axis, value);
             Some(())
+        }
+        ["jobs", job, table, key] => {
+            let job = job_of(reader, document, axis, job)?;
+            lay_in_job(reader, job, (table, key), axis, value)
         }
         [key] => {
             let values = value.get_ref().as_table();
@@ -216,6 +231,57 @@ fn lay<'i>(
             None
         }
     }
+}
+
+/// Sets each path in the table `value`, in the order of the file.
+fn lay_file<'i>(
+    reader: &mut Reader<'_>,
+    document: &mut DeTable<'i>,
+    axis: &Axis<'i>,
+    value: &Value<'i>,
+) -> Option<()> {
+    let Some(values) = value.get_ref().as_table() else {
+        let wanted = "a table of paths, such as { label = \"slow\", \"host.wake_ns\" = 50000 }";
+        reader.bad(value.span(), &axis.path.join("."), wanted, None);
+        return None;
+    };
+    let mut entries: Vec<_> = values.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in entries {
+        if key.get_ref() == LABEL {
+            continue;
+        }
+        let axis = Axis {
+            path: parts(key.get_ref()).collect(),
+            span: key.span(),
+            values: Vec::new(),
+        };
+        if axis.path.first().is_some_and(|first| first == WHOLE) {
+            let what = format!("{WHOLE} cannot be in {WHOLE}");
+            reader.fault(axis.span.start, what, None);
+            return None;
+        }
+        lay(reader, document, &axis, value)?;
+    }
+    Some(())
+}
+
+/// Sets a key of a table that is a job's, such as a made-up trace.
+fn lay_in_job<'i>(
+    reader: &mut Reader<'_>,
+    job: &mut DeTable<'i>,
+    (table, key): (&str, &str),
+    axis: &Axis<'i>,
+    value: &Value<'i>,
+) -> Option<()> {
+    let Some(DeValue::Table(table)) = job.get_mut(table).map(Spanned::get_mut) else {
+        let path = axis.path.join(".");
+        let what = format!("{path}: {table} is no table there, such as {{ {key} = 1 }}");
+        reader.fault(axis.span.start, what, None);
+        return None;
+    };
+    put(table, key, axis, value);
+    Some(())
 }
 
 fn put<'i>(table: &mut DeTable<'i>, key: &str, axis: &Axis<'i>, value: &Value<'i>) {

@@ -71,6 +71,8 @@ struct Client {
     under_way: VecDeque<(u64, usize)>,
     hold: Option<Hold>,
     warmup_left: u32,
+    /// When its process is killed; `u64::MAX` if it is not, or was.
+    death_ns: u64,
     outcome: JobOutcome,
 }
 
@@ -203,6 +205,9 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         for client in &self.clients {
             is_over &= client.thread == Thread::Ended;
             next_ns = next_ns.min(client.acts_ns);
+            if client.thread != Thread::Ended {
+                next_ns = next_ns.min(client.death_ns);
+            }
             if let Some(&(at_ns, _)) = client.under_way.front() {
                 next_ns = next_ns.min(at_ns);
             }
@@ -223,6 +228,9 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         }
         for place in 0..self.clients.len() {
             self.hand_over(place);
+            if self.clients[place].death_ns <= self.now_ns {
+                self.kill(place);
+            }
             if self.clients[place].acts_ns <= self.now_ns {
                 self.act(place);
             }
@@ -273,6 +281,29 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             self.clients[place].under_way.pop_front();
             self.submit(place, index);
         }
+    }
+
+    /// Its process ends in the middle of whatever it does. What has left its queue stays on its way:
+    /// the driver has it.
+    fn kill(&mut self, place: usize) {
+        let client = &mut self.clients[place];
+        client.death_ns = u64::MAX;
+        if client.thread == Thread::Ended {
+            return;
+        }
+        client.thread = Thread::Ended;
+        client.acts_ns = u64::MAX;
+        let state = &mut self.states[place];
+        let head = state.head.take();
+        if let Some(hold) = client.hold.take() {
+            client.add_held(hold, self.now_ns);
+            if let Some(launch) = &head {
+                self.observer.hold_ended(self.now_ns, launch);
+            }
+        }
+        state.queued = 0;
+        state.in_request = false;
+        self.scheduler.handle_death(self.now_ns, ClientId(place));
     }
 
     fn act(&mut self, place: usize) {
@@ -461,7 +492,7 @@ impl Client {
         Self {
             program,
             kernels,
-            schedule: job.arrivals.schedule(experiment.duration_ns, seed),
+            schedule: job.schedule(experiment.duration_ns, seed),
             stream,
             depth,
             launch_gap_ns: experiment.host_of(index).launch_gap_ns,
@@ -475,6 +506,7 @@ impl Client {
             under_way: VecDeque::new(),
             hold: None,
             warmup_left: experiment.warmup_requests,
+            death_ns: job.death_ns.unwrap_or(u64::MAX),
             outcome: JobOutcome {
                 index,
                 name: job.name.clone(),

@@ -84,6 +84,7 @@ fn row(assumption: &Assumption, policy: &str, seconds: u64) -> Row {
         duration_ns: seconds * 1_000_000_000,
         host: assumption.host,
         warmup_requests: 10,
+        profiles: sim::ProfileErrors::NONE,
     };
     let outcome = experiment.run(&mut NoObserver).expect("it can be run");
     let [hp_alone, be_alone] = [0, 1].map(|job| {

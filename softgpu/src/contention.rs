@@ -27,8 +27,8 @@
 /// The value 1 with 32 fractional bits.
 pub(crate) const ONE_Q32: u64 = 1 << 32;
 
-/// The three numbers of the law, which [`Contention::CALIBRATED`] has; others are for asking what a
-/// result owes to them.
+/// The numbers of the law, which [`Contention::CALIBRATED`] has; others are for asking what a result
+/// owes to them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contention {
     /// Exponent of the mean of the two demands, 5: Conv2d beside BN2d in Orion's Table 2 is 1.41 times
@@ -41,6 +41,9 @@ pub struct Contention {
     /// half of it. The fitted half of Gavel's pairs on a V100, as far as Conv2d beside Conv2d in Table 2
     /// (0.98 times as fast) allows.
     pub interference: f64,
+    /// What is lost is multiplied by this: 1 is the law as it stands, 0.5 halves every slowdown beyond 1,
+    /// 2 doubles it. No fact is fitted by it.
+    pub scale: f64,
 }
 
 /// What something that runs asks of the device, as fractions of its peaks.
@@ -144,6 +147,7 @@ impl Contention {
         mean_exponent: 5,
         overload_exponent: 1.1,
         interference: 0.2,
+        scale: 1.0,
     };
 
     /// As [`Load::rate_q32`], where 0 to 1 of the load is mixed.
@@ -161,6 +165,12 @@ impl Contention {
             sum.powf(1.0 / f64::from(self.mean_exponent))
         };
         let slowdown = overlap * (1.0 + self.interference * mixed);
+        // Not where it changes nothing: a sum would be rounded otherwise, and the model is frozen.
+        let slowdown = if self.scale == 1.0 {
+            slowdown
+        } else {
+            1.0 + self.scale * (slowdown - 1.0)
+        };
         if slowdown <= 1.0 {
             return ONE_Q32;
         }
@@ -204,6 +214,21 @@ mod tests {
         assert_eq!(Demand::new(1.0, 0.0).rate_q32(), ONE_Q32);
         assert_eq!(Demand::new(0.0, 1.0).rate_q32(), ONE_Q32);
         assert_eq!(Demand::default().rate_q32(), ONE_Q32);
+    }
+
+    #[test]
+    fn a_scale_multiplies_what_is_lost_and_nothing_else() {
+        let lost = |scale: f64, demand: Demand| {
+            let law = Contention { scale, ..LAW };
+            ONE_Q32 as f64 / law.rate_q32(demand, 0.5) as f64 - 1.0
+        };
+        let heavy = Demand::new(1.78, 0.4);
+        let usual = lost(1.0, heavy);
+        assert!(usual > 0.5, "{usual}");
+        for scale in [0.5, 2.0, 4.0] {
+            let scaled = lost(scale, heavy);
+            assert!((scaled - scale * usual).abs() < 1e-6, "{scale}: {scaled}");
+        }
     }
 
     #[test]

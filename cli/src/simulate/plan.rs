@@ -7,7 +7,7 @@ use profiler::nearest::nearest;
 use sim::library::{Library, shown_name};
 use sim::scenario::{self, Scenario, Shown};
 use sim::suite::Suite;
-use sim::{Arrivals, Experiment, HostModel, Job, JobClass, PolicySpec};
+use sim::{Arrivals, Experiment, HostModel, Job, JobClass, PolicySpec, ProfileErrors};
 use softgpu::{Config, Device, Sharing};
 
 use crate::simulate::Options;
@@ -151,6 +151,7 @@ fn of_pair(options: &Options, library: &mut Library) -> Result<Vec<Scenario>> {
         seed: 0,
         duration_ns: duration_ns(seconds)?,
         host: HostModel::default(),
+        profiles: ProfileErrors::NONE,
         warmup_requests: scenario::WARMUP_DEFAULT as u32,
     };
     let mut scenarios = Vec::new();

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use sim::scenario::Scenario;
-use sim::{Arrivals, Experiment, Job, Observer, Outcome};
+use sim::{Arrivals, Experiment, Job, Observer, Outcome, ProfileErrors};
 
 use crate::simulate::plan::{Part, Plan};
 
@@ -114,10 +114,11 @@ impl Key {
             gpu,
             jobs,
             policy,
-            // In the seeds of the jobs.
-            seed: _,
+            // Else in the seeds of the jobs.
+            seed,
             duration_ns,
             host,
+            profiles,
             warmup_requests,
         } = experiment;
         let mut key = Self {
@@ -128,6 +129,10 @@ impl Key {
         if alone.is_none() {
             let policy = policy.alike(gpu.sharing);
             key.add(format_args!("together {policy:?} {host:?}"));
+            if *profiles != ProfileErrors::NONE {
+                // Which kernels are told wrongly is random too.
+                key.add(format_args!("{profiles:?} {seed}"));
+            }
         }
         for index in alone.map_or(0..jobs.len(), |job| job..job + 1) {
             key.add_job(experiment, index, alone.is_some());
@@ -147,10 +152,14 @@ impl Key {
             copies,
             // In the host that it has.
             launch_gap_ns: _,
+            start_ns,
+            death_ns,
         } = &experiment.jobs[index];
         self.traces.push(Arc::as_ptr(trace) as usize);
         let host = experiment.host_of(index);
-        self.add(format_args!("{host:?} {copies:?}"));
+        // Nobody who is disturbed has to do with a job that is alone.
+        let host = if is_alone { host.undisturbed() } else { host };
+        self.add(format_args!("{host:?} {copies:?} {start_ns} {death_ns:?}"));
         match arrivals {
             Arrivals::Gaps(ns) | Arrivals::Times(ns) => {
                 let is_repeated = matches!(arrivals, Arrivals::Gaps(_));
@@ -158,7 +167,7 @@ impl Key {
                 self.lists.push(Arc::clone(ns));
             }
             // Nothing else is random.
-            Arrivals::Poisson { .. } => {
+            Arrivals::Poisson { .. } | Arrivals::Bursts { .. } => {
                 let seed = experiment.seed_of(index);
                 self.add(format_args!("{arrivals:?} {seed}"));
             }

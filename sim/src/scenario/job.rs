@@ -1,38 +1,51 @@
 //! Reads the `[[jobs]]` of a scenario file.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use profiler::settings::{Reader, Section, Value};
+use profiler::{ResourceClass, Trace};
 use softgpu::Device;
 use toml::de::{DeTable, DeValue};
 
 use super::Shown;
-use super::parse::HOST_NS_MAX;
+use super::parse::{HOST_NS_MAX, SECONDS_MAX};
 use super::size::parse_size;
 use crate::arrivals::Arrivals;
 use crate::job::{Copies, Job, JobClass, JobKind};
 use crate::library::{Library, shown_name};
+use crate::synthetic::Synthetic;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 15] = [
     "name",
     "class",
     "kind",
     "trace",
     "arrivals",
     "rate",
+    "on_s",
+    "off_s",
     "arrivals_stream",
     "memory",
     "copy_in",
     "copy_out",
     "launch_gap_ns",
+    "start_s",
+    "death_s",
 ];
+/// Keys of a trace that is a table.
+const TRACE_KEYS: [&str; 4] = ["kernel_us", "block_us", "class", "launches"];
 /// The words of `class`, and of `kind`.
 const CLASSES: [&str; 2] = ["high-priority", "best-effort"];
 const KINDS: [&str; 2] = ["inference", "training"];
 /// Arrivals that are no file.
-pub(crate) const ARRIVALS: [&str; 3] = ["closed", "poisson", "uniform"];
+pub(crate) const ARRIVALS: [&str; 4] = ["closed", "poisson", "bursts", "uniform"];
+/// Launches of a request of a synthetic job, where it does not say.
+const LAUNCHES_DEFAULT: u64 = 100;
 /// Most requests per second: no device ends a launch in less than a microsecond.
 pub const RATE_MAX: f64 = 1e6;
+/// Longest kernel of a synthetic job, us.
+const KERNEL_US_MAX: f64 = 1e6;
 /// Lists in a file of arrivals.
 const STREAM_MAX: u64 = 10_000;
 
@@ -100,6 +113,7 @@ impl JobReader<'_, '_> {
         let launch_gap_ns = job
             .get("launch_gap_ns")
             .map(|_| self.reader.number(job, "launch_gap_ns", 0..=HOST_NS_MAX, 0));
+        let (start_s, death_s) = (self.seconds(job, "start_s"), self.seconds(job, "death_s"));
         let (trace_name, trace) = trace?;
         let (arrivals_name, arrivals) = arrivals?;
         let kind = kind?.map_or_else(
@@ -122,6 +136,8 @@ impl JobReader<'_, '_> {
                 Some(given) => Some(given?),
                 None => None,
             },
+            start_ns: start_s?.unwrap_or(0),
+            death_ns: death_s?,
         };
         let shown = Shown {
             trace: trace_name,
@@ -131,16 +147,21 @@ impl JobReader<'_, '_> {
     }
 
     /// One trace, or of a list the first that there is.
-    fn trace(
-        &mut self,
-        job: &Section<'_, '_>,
-    ) -> Option<(String, std::sync::Arc<profiler::Trace>)> {
-        let wanted = "a file of launches, the name of a built-in workload, or a list of such: the first there is";
+    fn trace(&mut self, job: &Section<'_, '_>) -> Option<(String, Arc<Trace>)> {
+        let wanted = "a file of launches, the name of a built-in workload, a list of such (the first there is), \
+                      or a table such as { kernel_us = 1000 }";
         let Some(value) = job.get("trace") else {
             let near = Some("trace = \"resnet50-training\"".to_owned());
             self.reader.fault(job.offset, "the job has no trace", near);
             return None;
         };
+        if let Some(table) = value.get_ref().as_table() {
+            let section = Section {
+                offset: value.span().start,
+                table: Some(table),
+            };
+            return self.synthetic(&section);
+        }
         let (offset, name) = self.first_there_is("trace", value, wanted)?;
         match self.library.trace(name, self.folder, self.device) {
             Ok(trace) => Some((shown_name(name).to_owned(), trace)),
@@ -150,6 +171,46 @@ impl JobReader<'_, '_> {
                 None
             }
         }
+    }
+
+    /// A trace that is a table: one kernel of a given length, again and again.
+    fn synthetic(&mut self, trace: &Section<'_, '_>) -> Option<(String, Arc<Trace>)> {
+        if let Some(table) = trace.table {
+            self.reader.check_keys("a trace", table, &TRACE_KEYS);
+        }
+        let classes = ResourceClass::ALL.map(ResourceClass::word);
+        let class = self.reader.word(trace, "class", &classes);
+        let launches = self
+            .reader
+            .number(trace, "launches", 1..=100_000, LAUNCHES_DEFAULT);
+        if trace.get("kernel_us").is_none() {
+            let near = Some("kernel_us = 1000".to_owned());
+            let what = "a trace that is a table needs kernel_us";
+            self.reader.fault(trace.offset, what, near);
+            return None;
+        }
+        let kernel_us = self
+            .reader
+            .decimal(trace, "kernel_us", KERNEL_US_MAX, 1_000.0)?;
+        let block_us = self.reader.decimal(trace, "block_us", kernel_us, kernel_us);
+        let ns = |us: f64| ((us * 1e3) as u64).max(1);
+        let synthetic = Synthetic {
+            kernel_ns: ns(kernel_us),
+            block_ns: ns(block_us?),
+            class: class?.map_or(ResourceClass::Compute, |index| ResourceClass::ALL[index]),
+            launches: launches? as u32,
+        };
+        let trace = self.library.synthetic(synthetic, self.device);
+        Some((synthetic.name(), trace))
+    }
+
+    /// A time after the start of the run, ns.
+    fn seconds(&mut self, job: &Section<'_, '_>, key: &str) -> Option<Option<u64>> {
+        if job.get(key).is_none() {
+            return Some(None);
+        }
+        let seconds = self.reader.decimal(job, key, SECONDS_MAX, 1.0)?;
+        Some(Some((seconds * 1e9) as u64))
     }
 
     /// A text, or of a list of texts the first that is no path or the path of a file, else the last;
@@ -179,8 +240,7 @@ impl JobReader<'_, '_> {
     }
 
     fn arrivals(&mut self, job: &Section<'_, '_>) -> Option<(String, Arrivals)> {
-        let wanted =
-            "closed, poisson, uniform, a file of arrivals, or a list of such: the first there is";
+        let wanted = "closed, poisson, bursts, uniform, a file of arrivals, or a list of such: the first there is";
         let word = match job.get("arrivals") {
             None => None,
             Some(value) => Some(self.first_there_is("arrivals", value, wanted)?),
@@ -198,7 +258,8 @@ impl JobReader<'_, '_> {
         let is_list = job
             .get("arrivals")
             .is_some_and(|value| value.get_ref().is_array());
-        let rate = rate.filter(|_| !is_list || matches!(word, "poisson" | "uniform"));
+        let rate = rate.filter(|_| !is_list || matches!(word, "poisson" | "bursts" | "uniform"));
+        let burst = self.burst(job, word, is_list)?;
         if is_kind && !is_list && job.get("arrivals_stream").is_some() {
             let what = format!("arrivals_stream is set, but arrivals {word} are no file");
             self.reader.fault(offset, what, None);
@@ -211,7 +272,12 @@ impl JobReader<'_, '_> {
             ("uniform", Some(per_s)) => {
                 Some((format!("uniform {per_s}/s"), Arrivals::Uniform { per_s }))
             }
-            ("poisson" | "uniform", None) => {
+            ("bursts", Some(per_s)) => {
+                let [on_s, off_s] = burst;
+                let shown = format!("bursts {per_s}/s, {on_s} s on, {off_s} s off");
+                Some((shown, Arrivals::Bursts { per_s, on_s, off_s }))
+            }
+            ("poisson" | "bursts" | "uniform", None) => {
                 let what = format!("arrivals {word} without a rate, requests per second");
                 self.reader
                     .fault(offset, what, Some("rate = 15".to_owned()));
@@ -234,6 +300,21 @@ impl JobReader<'_, '_> {
                 }
             },
         }
+    }
+
+    /// Mean lengths of bursts and of silences, s; faults where other arrivals have them.
+    fn burst(&mut self, job: &Section<'_, '_>, word: &str, is_list: bool) -> Option<[f64; 2]> {
+        for key in ["on_s", "off_s"] {
+            if let Some(value) = job.get(key).filter(|_| word != "bursts" && !is_list) {
+                let what = format!("{key} is set, but arrivals {word} have no bursts");
+                let near = Some("arrivals = \"bursts\"".to_owned());
+                self.reader.fault(value.span().start, what, near);
+                return None;
+            }
+        }
+        let on_s = self.reader.decimal(job, "on_s", SECONDS_MAX, 1.0);
+        let off_s = self.reader.decimal(job, "off_s", SECONDS_MAX, 1.0);
+        Some([on_s?, off_s?])
     }
 
     /// Bytes: a whole number, or a text such as "4 GiB" or "40%" (of the device's memory).

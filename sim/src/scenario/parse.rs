@@ -4,7 +4,7 @@ use std::path::Path;
 
 use profiler::nearest::nearest;
 use profiler::settings::{self, Fault, Reader, Section, Value};
-use softgpu::{Config, Device, Dispatch, Sharing};
+use softgpu::{Config, Contention, Device, Dispatch, Sharing};
 use toml::de::{DeTable, DeValue};
 
 use super::job::JobReader;
@@ -12,12 +12,13 @@ use super::{Scenario, Shown};
 use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::host::HostModel;
-use crate::job::Job;
+use crate::job::{Job, JobClass};
 use crate::library::Library;
+use crate::profile_errors::ProfileErrors;
 use crate::schedulers::{Param, PolicySpec};
 use crate::sweep::{self, Combination};
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "name",
     "device",
     "sharing",
@@ -28,15 +29,17 @@ const KEYS: [&str; 11] = [
     "jobs",
     "gpu",
     "host",
+    "profiles",
     "sweep",
 ];
-const GPU_KEYS: [&str; 4] = [
+const GPU_KEYS: [&str; 5] = [
     "slice_ns",
     "context_switch_ns",
     "block_priority",
     "dispatch",
+    "contention",
 ];
-const HOST_KEYS: [&str; 9] = [
+const HOST_KEYS: [&str; 14] = [
     "launch_gap_ns",
     "launch_latency_ns",
     "notice_ns",
@@ -46,6 +49,18 @@ const HOST_KEYS: [&str; 9] = [
     "helper_poll_ns",
     "wake_ns",
     "max_hold_ns",
+    "completion_delay_ns",
+    "stall_ns",
+    "stall_every_ns",
+    "clock_jump_ns",
+    "clock_jump_every_ns",
+];
+const PROFILE_KEYS: [&str; 5] = [
+    "of",
+    "duration_factor",
+    "wrong_share",
+    "flipped_share",
+    "unknown_share",
 ];
 
 /// Device seconds if a scenario does not say: 900 requests at 15 per second, so that nine of them
@@ -61,6 +76,10 @@ pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
 pub const WARMUP_DEFAULT: u64 = 10;
 /// The host's times; the longest that [`HostModel::check`] takes.
 pub(super) const HOST_NS_MAX: u64 = 10_000_000_000;
+/// The words of `of` in `[profiles]`.
+const PROFILE_OWNERS: [&str; 3] = ["all", "high-priority", "best-effort"];
+/// Greatest factor of a duration or of the contention: beyond it nothing more is to be learnt.
+const FACTOR_MAX: f64 = 1_000.0;
 /// Most seeds of a scenario.
 const SEEDS_MAX: usize = 1_000;
 
@@ -116,6 +135,7 @@ impl Parser<'_, '_> {
             .number(&root, "warmup_requests", 0..=1_000_000, WARMUP_DEFAULT);
         let policy = self.policy(&document);
         let host = self.host(&document);
+        let profiles = self.profiles(&document);
         // Where the device is wrong, the rest is still checked, on another.
         let known = device.clone().or(Device::by_name(DEVICE_DEFAULT).ok())?;
         let kinds = [Sharing::Mps, Sharing::TimeSlice];
@@ -137,6 +157,7 @@ impl Parser<'_, '_> {
             seed: 0,
             duration_ns: (seconds? * 1e9) as u64,
             host: host?,
+            profiles: profiles?,
             warmup_requests: warmup? as u32,
         };
         self.check(&experiment, &document)?;
@@ -215,7 +236,7 @@ impl Parser<'_, '_> {
             self.reader.check_keys("[host]", table, &HOST_KEYS);
         }
         let mut host = HostModel::default();
-        let times: [(&str, &mut u64); 8] = [
+        let times: [(&str, &mut u64); 13] = [
             ("launch_gap_ns", &mut host.launch_gap_ns),
             ("launch_latency_ns", &mut host.launch_latency_ns),
             ("notice_ns", &mut host.notice_ns),
@@ -224,6 +245,11 @@ impl Parser<'_, '_> {
             ("helper_poll_ns", &mut host.helper_poll_ns),
             ("wake_ns", &mut host.wake_ns),
             ("max_hold_ns", &mut host.max_hold_ns),
+            ("completion_delay_ns", &mut host.completion_delay_ns),
+            ("stall_ns", &mut host.stall_ns),
+            ("stall_every_ns", &mut host.stall_every_ns),
+            ("clock_jump_ns", &mut host.clock_jump_ns),
+            ("clock_jump_every_ns", &mut host.clock_jump_every_ns),
         ];
         let mut is_right = true;
         for (key, ns) in times {
@@ -238,6 +264,54 @@ impl Parser<'_, '_> {
             .number(&section, "driver_queue", 1..=65_536, queue);
         host.driver_queue = queue? as u32;
         is_right.then_some(host)
+    }
+
+    fn profiles(&mut self, document: &DeTable<'_>) -> Option<ProfileErrors> {
+        let section = self.reader.section(document, "profiles");
+        if let Some(table) = section.table {
+            self.reader.check_keys("[profiles]", table, &PROFILE_KEYS);
+        }
+        let none = ProfileErrors::NONE;
+        let of = self.reader.word(&section, "of", &PROFILE_OWNERS);
+        let factor = self.reader.decimal(
+            &section,
+            "duration_factor",
+            FACTOR_MAX,
+            none.duration_factor,
+        );
+        let [wrong, flipped, unknown] = [
+            ("wrong_share", none.wrong_share),
+            ("flipped_share", none.flipped_share),
+            ("unknown_share", none.unknown_share),
+        ]
+        .map(|(key, share)| self.share(&section, key, share));
+        let owners = [
+            None,
+            Some(JobClass::HighPriority),
+            Some(JobClass::BestEffort),
+        ];
+        Some(ProfileErrors {
+            duration_factor: factor?,
+            wrong_share: wrong?,
+            flipped_share: flipped?,
+            unknown_share: unknown?,
+            of: of?.and_then(|index| owners[index]),
+        })
+    }
+
+    /// A number from 0 to 1.
+    fn share(&mut self, section: &Section<'_, '_>, key: &str, default: f64) -> Option<f64> {
+        let Some(value) = section.get(key) else {
+            return Some(default);
+        };
+        let number = number_of(value);
+        let share = number.filter(|share| (0.0..=1.0).contains(share));
+        if share.is_none() {
+            let near = number.map(|number| number.clamp(0.0, 1.0).to_string());
+            self.reader
+                .bad(value.span(), key, "a share from 0 to 1", near);
+        }
+        share
     }
 
     fn device(&mut self, root: &Section<'_, '_>) -> Option<Device> {
@@ -296,6 +370,9 @@ impl Parser<'_, '_> {
         let block_priority = self
             .reader
             .flag(&section, "block_priority", usual.block_priority);
+        let scale = self
+            .reader
+            .decimal(&section, "contention", FACTOR_MAX, usual.contention.scale);
         let words = ["head-of-line", "fill-in"];
         let dispatch = self.reader.word(&section, "dispatch", &words)?;
         let kinds = [Dispatch::HeadOfLine, Dispatch::FillIn];
@@ -304,6 +381,10 @@ impl Parser<'_, '_> {
             context_switch_ns: switch_ns?,
             block_priority: block_priority?,
             dispatch: dispatch.map_or(usual.dispatch, |index| kinds[index]),
+            contention: Contention {
+                scale: scale?,
+                ..usual.contention
+            },
             ..usual
         })
     }

@@ -289,6 +289,56 @@ const WRONG: &[(&str, &str, &str)] = &[
         "s.toml:17:1: the job has no trace",
     ),
     ("seconds = 2.5", "seconds = ", "s.toml:3:11: "),
+    (
+        "\"poisson\"\n",
+        "\"poisson\"\non_s = 2\n",
+        "s.toml:14:8: on_s is set, but arrivals poisson have no bursts; nearest is arrivals = \"bursts\"",
+    ),
+    (
+        "\"poisson\"\nrate = 30",
+        "\"bursts\"\nrate = 30\noff_s = 0",
+        "s.toml:15:9: off_s is 0; must be a number above 0",
+    ),
+    (
+        "\"poisson\"\nrate = 30",
+        "\"bursts\"",
+        "s.toml:13:12: arrivals bursts without a rate",
+    ),
+    (
+        "\"resnet50-inference@2\"",
+        "{ kernel_ms = 1 }",
+        "s.toml:12:11: unknown key `kernel_ms` in a trace; keys are kernel_us, block_us, class, launches; nearest is `kernel_us`",
+    ),
+    (
+        "\"resnet50-inference@2\"",
+        "{ kernel_us = 100, block_us = 101 }",
+        "block_us is 101; must be a number above 0 and at most 100; nearest is 100",
+    ),
+    (
+        "[policy]",
+        "[profiles]\nflipped_share = 1.5\n[policy]",
+        "s.toml:7:17: flipped_share is 1.5; must be a share from 0 to 1; nearest is 1",
+    ),
+    (
+        "[policy]",
+        "[profiles]\nof = \"best-efort\"\n[policy]",
+        "nearest is \"best-effort\"",
+    ),
+    (
+        "[policy]",
+        "[host]\nstall_ns = 20000000\n[policy]",
+        "s.toml:6:1: host model: stall_ns is above 10 ms",
+    ),
+    (
+        "[policy]",
+        "[gpu]\ncontention = 0\n[policy]",
+        "s.toml:7:14: contention is 0; must be a number above 0",
+    ),
+    (
+        "rate = 30",
+        "rate = 30\ndeath_s = -1",
+        "s.toml:15:11: death_s is -1; must be a number above 0",
+    ),
 ];
 
 #[test]
@@ -365,6 +415,110 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
         faults(&sweep),
         ["s.toml:21:1: the sweep has more than 10000 combinations"]
     );
+}
+
+/// A sweep through changes in several places, and of a made-up trace.
+const DISTURBED: &str = r#"
+seconds = 2
+
+[policy]
+name = "orion"
+
+[[jobs]]
+name = "hp"
+class = "high-priority"
+trace = "resnet50-inference"
+arrivals = "bursts"
+rate = 60
+on_s = 0.5
+off_s = 2
+start_s = 0.25
+
+[[jobs]]
+name = "be"
+trace = { kernel_us = 1000, block_us = 100, class = "memory" }
+death_s = 1.5
+
+[sweep]
+"jobs.be.trace.kernel_us" = [500, 2000]
+file = [
+    { label = "as it is" },
+    { label = "told short", profiles = { duration_factor = 0.1, of = "best-effort" } },
+    { label = "stalls", "host.stall_ns" = 2000000, "host.stall_every_ns" = 50000000, "jobs.hp.rate" = 30 },
+    { label = "contention", gpu.contention = 2 },
+]
+"#;
+
+#[test]
+fn a_sweep_of_the_file_changes_what_is_named_wherever_it_is() {
+    let all = scenarios(DISTURBED);
+    assert_eq!(all.len(), 8);
+    for (index, scenario) in all.iter().enumerate() {
+        let experiment = &scenario.experiment;
+        let [hp, be] = &experiment.jobs[..] else {
+            panic!("{} jobs", experiment.jobs.len());
+        };
+        let which = index % 4;
+        let per_s = if which == 2 { 30.0 } else { 60.0 };
+        let (on_s, off_s) = (0.5, 2.0);
+        assert_eq!(hp.arrivals, Arrivals::Bursts { per_s, on_s, off_s });
+        assert_eq!((hp.start_ns, hp.death_ns), (250_000_000, None));
+        assert_eq!((be.start_ns, be.death_ns), (0, Some(1_500_000_000)));
+        let kernel = &be.trace.kernels[0];
+        let kernel_ns = if index < 4 { 500_000 } else { 2_000_000 };
+        assert_eq!((kernel.duration_ns, kernel.block_ns), (kernel_ns, 100_000));
+        assert_eq!(be.trace.launches.len(), 100);
+        let told = experiment.profiles.duration_factor;
+        assert_eq!(told, if which == 1 { 0.1 } else { 1.0 });
+        let stall_ns = if which == 2 { 2_000_000 } else { 0 };
+        assert_eq!(experiment.host.stall_ns, stall_ns);
+        let scale = if which == 3 { 2.0 } else { 1.0 };
+        assert_eq!(experiment.gpu.contention.scale, scale);
+        let labels = ["as it is", "told short", "stalls", "contention"];
+        assert_eq!(scenario.swept[1].value, labels[which]);
+        assert!(experiment.check().is_ok());
+    }
+    let shown: Vec<&str> = all.iter().map(|s| &*s.shown[1].trace).collect();
+    assert_eq!(shown[0], "memory of 500 us in blocks of 100 us");
+}
+
+#[test]
+fn what_is_wrong_in_a_sweep_of_the_file_is_found_at_its_value() {
+    for (from, to, said) in [
+        (
+            "{ label = \"as it is\" }",
+            "7",
+            "file is 7; must be a table of paths",
+        ),
+        (
+            "gpu.contention = 2",
+            "gpu.contension = 2",
+            "unknown key `contension` in [gpu]",
+        ),
+        (
+            "{ label = \"as it is\" }",
+            "{ file = {} }",
+            "file cannot be in file",
+        ),
+        (
+            "\"jobs.be.trace.kernel_us\"",
+            "\"jobs.hp.trace.kernel_us\"",
+            "jobs.hp.trace.kernel_us: trace is no table there, such as { kernel_us = 1 }",
+        ),
+        (
+            "\"jobs.be.trace.kernel_us\"",
+            "\"file.seconds\"",
+            "file.seconds cannot be swept",
+        ),
+    ] {
+        let text = DISTURBED.replace(from, to);
+        assert_ne!(text, DISTURBED, "{from}");
+        let faults = faults(&text);
+        assert!(
+            faults.iter().any(|fault| fault.contains(said)),
+            "{said}:\n{faults:#?}"
+        );
+    }
 }
 
 #[test]

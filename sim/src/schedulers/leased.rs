@@ -21,6 +21,10 @@
 //! the high-priority latency from the start, as Orion's does from its profiles. The daemon is told
 //! none and learns it ([`policy::HpTimeline`]): so does this, with `is_profiled = 0`.
 //!
+//! - **Disturbances** ([`HostModel`]): the daemon stalls and does not look; its clock, which is the
+//!   clients' too, jumps ahead; all completions reach it late. A client that is killed is gone at the
+//!   daemon's next look, its work in flight given back, as that of a process whose pidfd has ended.
+//!
 //! Not here, because nothing in a simulated run calls for it: jobs that lie or stall, daemons that
 //! die, records that are lost, threads that race. A launch and its check are one instant, so nothing
 //! slips.
@@ -54,8 +58,10 @@ pub(crate) struct Leased {
     epoch: u64,
     /// What live leases name; 0: there are none.
     live_epoch: u64,
-    /// When the daemon looks next.
+    /// When the daemon looks next, if it does not stall then.
     look_ns: u64,
+    /// What tells of completions and has not come to be known, and when it will be, in order.
+    news: VecDeque<(u64, News)>,
     /// Buffers of a look.
     views: Vec<JobView>,
 }
@@ -64,6 +70,17 @@ pub(crate) struct Leased {
 enum Client {
     HighPriority(Box<Feed>),
     BestEffort(Box<Lessee>),
+    /// Its process was killed.
+    Dead,
+}
+
+/// Something that completes work, of a client.
+#[derive(Clone, Copy, Debug)]
+enum News {
+    /// The device has completed the launch of that number.
+    Done(ClientId, u64),
+    /// A synchronisation returned: everything up to that number is complete.
+    Synchronised(ClientId, u64),
 }
 
 /// A high-priority client as the daemon hears of it.
@@ -164,6 +181,7 @@ impl Leased {
             epoch: 1,
             live_epoch: 0,
             look_ns: 0,
+            news: VecDeque::new(),
             views: Vec::new(),
         }
     }
@@ -175,14 +193,16 @@ impl Leased {
 
     /// The daemon looks, decides and publishes.
     fn look(&mut self, now_ns: u64) {
+        let clock_ns = self.host.clock_ns(now_ns);
         let mut hp = HpView::ABSENT;
         for client in &mut self.clients {
             match client {
                 Client::HighPriority(feed) => {
-                    feed.drain(now_ns);
-                    hp = HpView::merge([hp, feed.timeline.poll_view(now_ns)]);
+                    feed.drain(clock_ns);
+                    hp = HpView::merge([hp, feed.timeline.poll_view(clock_ns)]);
                 }
                 Client::BestEffort(lessee) => lessee.read(),
+                Client::Dead => {}
             }
         }
         if hp.present && self.known_latency_ns.is_some() {
@@ -193,7 +213,7 @@ impl Leased {
         let lessees = self.clients.iter().filter_map(Client::lessee);
         self.views.extend(lessees.map(|lessee| lessee.view));
         let snapshot = Snapshot {
-            now_ns,
+            now_ns: clock_ns,
             sharing: self.sharing,
             sms: self.sms,
             epoch: self.epoch,
@@ -206,7 +226,7 @@ impl Leased {
         for (place, lessee) in lessees.enumerate() {
             let (lease, limit) = self.gate.gate_with_limit(&snapshot, place);
             lessee.grant(lease, limit);
-            if lessee.publish(now_ns, self.host.wake_ns) {
+            if lessee.publish(now_ns, &self.host) {
                 self.live_epoch = self.epoch;
             }
             is_active |= lessee.view.waiting || !lessee.view.drained;
@@ -214,7 +234,7 @@ impl Leased {
         }
         for client in &mut self.clients {
             if let Client::HighPriority(feed) = client {
-                feed.ask(now_ns, someone_waits, self.host.wake_ns);
+                feed.ask(now_ns, someone_waits, &self.host);
             }
         }
         let pause_ns = match is_active {
@@ -222,6 +242,38 @@ impl Leased {
             false => self.host.idle_poll_ns,
         };
         self.look_ns = now_ns + pause_ns;
+    }
+
+    /// Something is complete; it is known at once, or as late as the host has it.
+    fn tell(&mut self, now_ns: u64, news: News) {
+        match self.host.completion_delay_ns {
+            0 => self.handle_news(now_ns, news),
+            delay_ns => self.news.push_back((now_ns + delay_ns, news)),
+        }
+    }
+
+    fn handle_news(&mut self, now_ns: u64, news: News) {
+        let pause_ns = self.host.helper_poll_ns;
+        let (News::Done(id, seq) | News::Synchronised(id, seq)) = news;
+        match (&mut self.clients[id.0], news) {
+            (Client::HighPriority(feed), News::Done(..)) => {
+                feed.helper.handle_done(now_ns, seq, pause_ns);
+            }
+            (Client::BestEffort(lessee), News::Done(..)) => {
+                lessee.helper.handle_done(now_ns, seq, pause_ns);
+            }
+            (Client::HighPriority(feed), News::Synchronised(..)) => {
+                feed.helper.seen = feed.helper.seen.max(seq);
+                feed.records.push(Record::Complete(seq));
+            }
+            (Client::BestEffort(lessee), News::Synchronised(..)) => {
+                lessee.helper.seen = lessee.helper.seen.max(seq);
+                if lessee.complete(seq) {
+                    self.ring(now_ns);
+                }
+            }
+            (Client::Dead, _) => {}
+        }
     }
 
     /// Helpers whose time has come look.
@@ -250,6 +302,7 @@ impl Leased {
 
     /// Best-effort threads try, those that have made a launch and those that were woken.
     fn try_waiting(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
+        let clock_ns = self.host.clock_ns(now_ns);
         let mut is_rung = false;
         for (index, client) in self.clients.iter_mut().enumerate() {
             let Client::BestEffort(lessee) = client else {
@@ -258,7 +311,7 @@ impl Leased {
             let Some(launch) = state.clients[index].head.filter(|_| lessee.is_due(now_ns)) else {
                 continue;
             };
-            if lessee.try_go(now_ns, self.epoch, &launch) {
+            if lessee.try_go((now_ns, clock_ns), self.epoch, &launch) {
                 lessee.helper.wake(now_ns, self.host.wake_ns);
                 let client = ClientId(index);
                 issues.push(Issue { client });
@@ -291,19 +344,23 @@ impl Scheduler for Leased {
     }
 
     fn handle_request_end(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
-        match &mut self.clients[client.0] {
+        let seq = match &self.clients[client.0] {
             Client::HighPriority(feed) => {
-                self.gate.handle_hp_request(now_ns - feed.began_ns);
-                feed.helper.seen = feed.helper.issued;
-                feed.records.push(Record::Complete(feed.helper.issued));
+                let began_ns = self.host.clock_ns(feed.began_ns);
+                let latency_ns = self.host.clock_ns(now_ns) - began_ns;
+                self.gate.handle_hp_request(latency_ns);
+                feed.helper.issued
             }
-            Client::BestEffort(lessee) => {
-                lessee.helper.seen = lessee.helper.issued;
-                if lessee.complete(lessee.helper.issued) {
-                    self.ring(now_ns);
-                }
-            }
-        }
+            Client::BestEffort(lessee) => lessee.helper.issued,
+            Client::Dead => return,
+        };
+        self.tell(now_ns, News::Synchronised(client, seq));
+    }
+
+    fn handle_death(&mut self, now_ns: u64, client: ClientId) {
+        self.clients[client.0] = Client::Dead;
+        // The end of its socket wakes the daemon.
+        self.ring(now_ns);
     }
 
     fn handle_submit(&mut self, _now_ns: u64, launch: &Launch) {
@@ -322,15 +379,12 @@ impl Scheduler for Leased {
             Client::BestEffort(lessee) => {
                 lessee.is_fresh = true;
             }
+            Client::Dead => {}
         }
     }
 
     fn handle_complete(&mut self, now_ns: u64, launch: &Launch) {
-        let helper = match &mut self.clients[launch.client.0] {
-            Client::HighPriority(feed) => &mut feed.helper,
-            Client::BestEffort(lessee) => &mut lessee.helper,
-        };
-        helper.handle_done(now_ns, launch.seq, self.host.helper_poll_ns);
+        self.tell(now_ns, News::Done(launch.client, launch.seq));
     }
 
     fn poll(&mut self, now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
@@ -341,21 +395,30 @@ impl Scheduler for Leased {
                 issues.extend((0..queued).map(|_| Issue { client }));
             }
         }
+        while let Some(&(at_ns, news)) = self.news.front()
+            && at_ns <= now_ns
+        {
+            self.news.pop_front();
+            self.handle_news(now_ns, news);
+        }
         self.poll_helpers(now_ns);
         loop {
-            if self.look_ns <= now_ns {
+            if self.host.awake_ns(self.look_ns) <= now_ns {
                 self.look(now_ns);
             }
             self.try_waiting(now_ns, state, issues);
             // Only a thread that begins to wait rings, so this ends.
-            if self.look_ns > now_ns {
+            if self.host.awake_ns(self.look_ns) > now_ns {
                 return;
             }
         }
     }
 
     fn next_wake_ns(&self) -> Option<u64> {
-        let mut next_ns = self.look_ns;
+        let mut next_ns = self.host.awake_ns(self.look_ns);
+        if let Some(&(at_ns, _)) = self.news.front() {
+            next_ns = next_ns.min(at_ns);
+        }
         for client in &self.clients {
             next_ns = next_ns.min(match client {
                 Client::HighPriority(feed) => feed.helper.look_ns,
@@ -363,6 +426,7 @@ impl Scheduler for Leased {
                     let wait = lessee.wait.map_or(u64::MAX, |w| w.end_ns.min(w.retry_ns));
                     lessee.helper.look_ns.min(wait)
                 }
+                Client::Dead => u64::MAX,
             });
         }
         Some(next_ns)
@@ -370,7 +434,7 @@ impl Scheduler for Leased {
 
     fn rule(&self, client: ClientId) -> &'static str {
         match &self.clients[client.0] {
-            Client::HighPriority(_) => "queue",
+            Client::HighPriority(_) | Client::Dead => "queue",
             Client::BestEffort(lessee) => lessee.limit.name(),
         }
     }
@@ -379,14 +443,14 @@ impl Scheduler for Leased {
 impl Client {
     fn lessee(&self) -> Option<&Lessee> {
         match self {
-            Self::HighPriority(_) => None,
+            Self::HighPriority(_) | Self::Dead => None,
             Self::BestEffort(lessee) => Some(lessee),
         }
     }
 
     fn lessee_mut(&mut self) -> Option<&mut Lessee> {
         match self {
-            Self::HighPriority(_) => None,
+            Self::HighPriority(_) | Self::Dead => None,
             Self::BestEffort(lessee) => Some(lessee),
         }
     }
@@ -404,7 +468,7 @@ impl Feed {
         }
     }
 
-    /// The daemon reads what was pushed.
+    /// The daemon reads what was pushed. `now_ns` is its clock's, as all times that it keeps.
     fn drain(&mut self, now_ns: u64) {
         if !self.records.is_empty() {
             self.heard_ns = now_ns;
@@ -418,7 +482,8 @@ impl Feed {
     }
 
     /// The daemon asks the helper what has completed, if it is time to.
-    fn ask(&mut self, now_ns: u64, someone_waits: bool, wake_ns: u64) {
+    fn ask(&mut self, now_ns: u64, someone_waits: bool, host: &HostModel) {
+        let clock_ns = host.clock_ns(now_ns);
         if !someone_waits || !self.timeline.is_busy() {
             self.asked_ns = None;
             return;
@@ -426,9 +491,9 @@ impl Feed {
         let since_ns = self
             .asked_ns
             .map_or(self.heard_ns, |asked_ns| asked_ns.max(self.heard_ns));
-        if now_ns.saturating_sub(since_ns) >= QUIET_NS {
-            self.asked_ns = Some(now_ns);
-            self.helper.wake(now_ns, wake_ns);
+        if clock_ns.saturating_sub(since_ns) >= QUIET_NS {
+            self.asked_ns = Some(clock_ns);
+            self.helper.wake(now_ns, host.wake_ns);
         }
     }
 }
@@ -459,7 +524,7 @@ impl Lessee {
     fn read(&mut self) {
         self.view.charged_total_ns = self.charged_ns;
         self.view.completed_total_ns = self.completed_ns;
-        self.view.drained = self.charged_ns == self.completed_ns;
+        self.view.drained = self.in_flight.is_empty();
         self.view.waiting = self.wait.is_some();
     }
 
@@ -486,25 +551,26 @@ impl Lessee {
 
     /// Publishes what was granted if it says something new, and wakes who waits for it. Whether a
     /// lease is out that a high-priority launch must void.
-    fn publish(&mut self, now_ns: u64, wake_ns: u64) -> bool {
+    fn publish(&mut self, now_ns: u64, host: &HostModel) -> bool {
+        let clock_ns = host.clock_ns(now_ns);
         let expiry_ns = self.published.lease.expiry_ns;
         let mut renewed = self.granted;
         renewed.lease.expiry_ns = expiry_ns;
         let is_same = renewed == self.published;
         let is_gated = !self.granted.lease.ungated && self.granted != CLOSED;
         if is_same {
-            let left_ns = expiry_ns.saturating_sub(now_ns);
-            let whole_ns = self.granted.lease.expiry_ns.saturating_sub(now_ns);
+            let left_ns = expiry_ns.saturating_sub(clock_ns);
+            let whole_ns = self.granted.lease.expiry_ns.saturating_sub(clock_ns);
             if !is_gated || left_ns >= whole_ns / 2 {
                 return is_gated;
             }
         }
-        let is_renewal = is_same && now_ns < expiry_ns;
+        let is_renewal = is_same && clock_ns < expiry_ns;
         self.published = self.granted;
         if let Some(wait) = self.wait.as_mut().filter(|_| !is_renewal)
             && self.granted != CLOSED
         {
-            wait.retry_ns = wait.retry_ns.min(now_ns + wake_ns);
+            wait.retry_ns = wait.retry_ns.min(now_ns + host.wake_ns);
         }
         is_gated
     }
@@ -517,8 +583,8 @@ impl Lessee {
         }
     }
 
-    /// Whether the launch goes; it is charged then.
-    fn try_go(&mut self, now_ns: u64, epoch: u64, launch: &Launch) -> bool {
+    /// Whether the launch goes, now and by the clock; it is charged then.
+    fn try_go(&mut self, (now_ns, clock_ns): (u64, u64), epoch: u64, launch: &Launch) -> bool {
         self.is_fresh = false;
         let terms = &self.published;
         let budget_ns = terms.limit_total_ns.saturating_sub(self.charged_ns);
@@ -526,7 +592,7 @@ impl Lessee {
             budget_ns,
             ..terms.lease
         };
-        let is_live = lease.ungated || (lease.epoch == epoch && now_ns < lease.expiry_ns);
+        let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
         let is_forced = self.wait.is_some_and(|wait| wait.end_ns <= now_ns);
         if !(is_forced || is_live && admits(&lease, 0, &launch.kernel)) {
             if let Some(wait) = &mut self.wait {
@@ -544,14 +610,14 @@ impl Lessee {
 
     /// Everything up to `seq` was seen complete; whether the daemon is rung because the thread waits.
     fn complete(&mut self, seq: u64) -> bool {
-        let before_ns = self.completed_ns;
+        let before = self.in_flight.len();
         while let Some(&(number, cost_ns)) = self.in_flight.front()
             && number <= seq
         {
             self.in_flight.pop_front();
             self.completed_ns += cost_ns;
         }
-        self.completed_ns != before_ns && self.wait.is_some()
+        self.in_flight.len() != before && self.wait.is_some()
     }
 }
 

@@ -260,6 +260,21 @@ impl PolicySpec {
         }
     }
 
+    /// Whether it knows the future, and so asks no profile.
+    #[must_use]
+    pub const fn is_clairvoyant(&self) -> bool {
+        matches!(self, Self::Oracle(_))
+    }
+
+    /// Whether it goes on when a job dies. The publications of the others say nothing of it.
+    #[must_use]
+    pub const fn outlives_jobs(&self) -> bool {
+        !matches!(
+            self,
+            Self::ReefN { .. } | Self::OrionCode(_) | Self::Oracle(_)
+        )
+    }
+
     /// The numbers that this policy looks at.
     #[must_use]
     pub fn params(&self) -> &'static [Param] {

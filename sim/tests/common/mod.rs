@@ -77,6 +77,7 @@ pub(crate) fn experiment(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> Ex
         duration_ns: (seconds * 1e9) as u64,
         host: HostModel::IDEAL,
         warmup_requests: 0,
+        profiles: sim::ProfileErrors::NONE,
     }
 }
 

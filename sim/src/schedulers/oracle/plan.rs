@@ -168,8 +168,8 @@ fn open(
     request_ns: u64,
     late_ns_of: impl Fn(u64) -> u64,
 ) -> Vec<Request> {
-    let arrivals = &experiment.jobs[job].arrivals;
-    let mut schedule = arrivals.schedule(experiment.duration_ns, experiment.seed_of(job));
+    let seed = experiment.seed_of(job);
+    let mut schedule = experiment.jobs[job].schedule(experiment.duration_ns, seed);
     let mut requests: Vec<Request> = Vec::new();
     let mut free_ns = 0;
     while let Some(arrival_ns) = schedule.next_ns(free_ns) {

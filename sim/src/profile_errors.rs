@@ -1,0 +1,82 @@
+//! What profiles say wrongly: how what a policy is told of kernels differs from what they are.
+//!
+//! The device runs kernels as their traces have them; only durations, classes and SM needs that
+//! policies see are changed, and so is what is charged for a launch. Which kernels are affected is
+//! drawn once for each kernel of each job from the run's seed, with one draw for each kind of error,
+//! so that a greater share affects the kernels of a smaller one and further ones.
+//!
+//! An *unknown* kernel is as `libpillion.so` has one that no profile names: no class, a duration of
+//! 0, the SMs that the driver computes from its blocks.
+//!
+//! A policy that knows the future is told the truth, because it asks no profile.
+
+use policy::Class;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use crate::job::JobClass;
+use crate::program::Program;
+
+/// Errors of profiles; [`ProfileErrors::NONE`] where they are right.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ProfileErrors {
+    /// The duration that is told, over the duration that is so.
+    pub duration_factor: f64,
+    /// Of all kernels those whose duration is wrong by that factor, 0 to 1.
+    pub wrong_share: f64,
+    /// Of all kernels those that are told as memory-bound and are compute-bound, or the other way
+    /// round, 0 to 1. A kernel of unknown class stays one.
+    pub flipped_share: f64,
+    /// Of all kernels those that no profile names, 0 to 1.
+    pub unknown_share: f64,
+    /// Whose profiles are wrong; `None` is everybody's.
+    pub of: Option<JobClass>,
+}
+
+impl ProfileErrors {
+    /// Profiles are right.
+    pub const NONE: Self = Self {
+        duration_factor: 1.0,
+        wrong_share: 1.0,
+        flipped_share: 0.0,
+        unknown_share: 0.0,
+        of: None,
+    };
+
+    /// Changes what policies are told of the program's kernels. `seed` is that of the job's arrivals.
+    pub(crate) fn tell(&self, program: &mut Program, class: JobClass, seed: u64) {
+        if *self == Self::NONE || self.of.is_some_and(|of| of != class) {
+            return;
+        }
+        // Its own stream of numbers: the arrivals of the job stay what they are.
+        let mut random = Pcg64::seed_from_u64(seed ^ SALT);
+        for resolved in &mut program.kernels {
+            let [wrong, flipped, unknown]: [f64; 3] = std::array::from_fn(|_| random.random());
+            let kernel = &mut resolved.kernel;
+            if wrong < self.wrong_share {
+                let told_ns = (kernel.expected_ns as f64 * self.duration_factor).round();
+                kernel.expected_ns = (told_ns as u64).max(1);
+            }
+            if flipped < self.flipped_share {
+                kernel.class = match kernel.class {
+                    Class::Compute => Class::Memory,
+                    Class::Memory => Class::Compute,
+                    Class::Unknown => Class::Unknown,
+                };
+            }
+            if unknown < self.unknown_share {
+                kernel.class = Class::Unknown;
+                kernel.expected_ns = 0;
+            }
+        }
+    }
+}
+
+impl Default for ProfileErrors {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// Any number, so that errors and arrivals of one seed have nothing to do with each other.
+const SALT: u64 = 0x70f1_1e5e_7707_55ed;
