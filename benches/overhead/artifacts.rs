@@ -1,4 +1,4 @@
-//! The shipped things that are measured, built in release mode by cargo.
+//! The shipped things that are measured, built by cargo as they are shipped.
 //!
 //! Where they are, cargo says itself: the target folder depends on the environment and on cargo's
 //! configuration.
@@ -15,8 +15,10 @@ use tempfile::TempDir;
 
 /// What programs open as the driver.
 const DRIVER_NAME: &str = "libcuda.so.1";
-/// Target whose folder holds the release artefact for glibc 2.17, if it was built.
-const RELEASE_TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The profile of what is shipped.
+const PROFILE: &str = "dist";
+/// Where under cargo's target folder the release artefact for glibc 2.17 lies, if it was built.
+const RELEASE_LIBRARY: &str = "x86_64-unknown-linux-gnu/dist/libpillion.so";
 
 /// Where the things are.
 #[derive(Debug)]
@@ -51,9 +53,10 @@ impl Artifacts {
     pub(crate) fn build() -> anyhow::Result<Self> {
         let built = build()?;
         let library = find(&built, "pillion", "cdylib")?;
-        let release_folder = library.parent().and_then(Path::parent);
-        let release_library = release_folder
-            .map(|target| target.join(RELEASE_TARGET).join("release/libpillion.so"))
+        // <target>/dist/libpillion.so
+        let target = library.parent().and_then(Path::parent);
+        let release_library = target
+            .map(|target| target.join(RELEASE_LIBRARY))
             .filter(|path| path.exists());
         let driver_folder = tempfile::tempdir()?;
         symlink(
@@ -86,7 +89,8 @@ fn build() -> anyhow::Result<Vec<(Target, Vec<PathBuf>)>> {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args([
             "build",
-            "--release",
+            "--profile",
+            PROFILE,
             "--message-format=json-render-diagnostics",
         ])
         .args(packages.iter().flat_map(|package| ["-p", *package]))

@@ -138,6 +138,7 @@ impl Clock {
     }
 
     /// Now, ns since an arbitrary start that all processes of this clock share.
+    #[inline]
     pub fn now_ns(&self) -> u64 {
         match self.page {
             // Relaxed: time moves only while no participant runs, and the futex hand-over orders.

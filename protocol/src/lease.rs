@@ -72,6 +72,7 @@ impl LeasePage {
     /// [`crate::pages::ClientPage::charged_ns`]. Order of the two charges:
     /// the client's own sum first, so that a launch counted in the job's sum is always already in
     /// the daemon's sum over clients, and the daemon errs towards granting less.
+    #[inline]
     pub fn try_charge(
         &self,
         client_charged_ns: &AtomicU64,
@@ -106,12 +107,14 @@ impl LeasePage {
 
     /// Charges without asking: a launch that goes because its wait ended. Returns the job's sum
     /// before it.
+    #[inline]
     pub fn charge(&self, client_charged_ns: &AtomicU64, cost_ns: u64) -> u64 {
         client_charged_ns.fetch_add(cost_ns, Ordering::Relaxed);
         self.charged_total_ns.fetch_add(cost_ns, Ordering::AcqRel)
     }
 
     /// Takes a charge back: the launch did not go, or the driver refused it.
+    #[inline]
     pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {
         self.charged_total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
         client_charged_ns.fetch_sub(cost_ns, Ordering::Relaxed);
@@ -158,6 +161,7 @@ impl LeasePage {
 
 /// Tells best-effort jobs that high-priority work was submitted. Call after the push and before
 /// the driver call. Costs one fence and two loads unless a live lease must be revoked.
+#[inline]
 pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
     // Pairs with the fence in `announce_live`: see the module's text.
     fence(Ordering::SeqCst);
@@ -180,6 +184,7 @@ pub fn announce_live(daemon: &DaemonPage, epoch: u64) {
 }
 
 /// Whether high-priority work overtook a launch that went under `terms`.
+#[inline]
 pub fn slipped(hp: &HpPage, terms: &Terms) -> bool {
     !terms.ungated() && hp.epoch.load(Ordering::Acquire) != terms.epoch
 }

@@ -250,12 +250,14 @@ counters! {
 
 impl ClientPage {
     /// Adds to a counter. Relaxed: totals are read for people, nothing is ordered by them.
+    #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
         self.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);
     }
 
     /// Counts a launch by the thread that owns a ring. A load and a store, as nobody else writes
     /// there: an atomic add would be a tenth of what a high-priority launch may cost.
+    #[inline]
     pub fn count_launch_of_ring(&self, ring: usize) {
         if let Some(launches) = self.ring_launches.get(ring) {
             let before = launches.load(crate::sync::Ordering::Relaxed);

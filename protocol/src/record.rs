@@ -70,6 +70,7 @@ const KIND_COMPLETE: u8 = 2;
 impl Record {
     /// The record as words, in the layout `kind | class << 8 | stream << 32`, seq, kernel,
     /// expected_ns, sm_needed, three words zero for later minor versions.
+    #[inline]
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         match *self {
             Self::Launch(l) => [

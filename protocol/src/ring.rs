@@ -60,6 +60,7 @@ impl<const N: usize> Spsc<N> {
     };
 
     /// Stores a record. Must be called by one thread at a time.
+    #[inline]
     pub fn push(&self, record: &[u64; RECORD_WORDS]) -> Result<(), Full> {
         let side = &self.producer;
         let tail = side.tail.load(Ordering::Relaxed);
@@ -85,6 +86,7 @@ impl<const N: usize> Spsc<N> {
     /// Where the next record will be stored: one cache line, which the consumer has read a lap ago.
     /// A producer that asks the processor for it ahead of time need not wait for it in
     /// [`crate::lease::announce`], whose fence completes the push.
+    #[inline]
     pub fn next_slot(&self) -> *const [AtomicU64; RECORD_WORDS] {
         let tail = self.producer.tail.load(Ordering::Relaxed);
         &raw const self.slots[(tail & Self::MASK) as usize]

@@ -118,9 +118,11 @@ fn build() -> PathBuf {
         .current_dir(workspace())
         .args(["build", "--workspace", "--quiet", "--target-dir"])
         .arg(target);
-    if !cfg!(debug_assertions) {
-        cargo.arg("--release");
-    }
+    // The profile `dev` is the one whose folder has another name.
+    let profile = folder.file_name().filter(|name| *name != "debug");
+    cargo
+        .arg("--profile")
+        .arg(profile.unwrap_or("dev".as_ref()));
     let status = cargo.status().expect("cargo ran this test");
     assert!(status.success(), "{cargo:?} failed");
     folder.to_owned()

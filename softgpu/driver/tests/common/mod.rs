@@ -28,9 +28,9 @@ pub(crate) fn profile_folder() -> &'static Path {
             "pillion-softgpu-server",
         ]);
         build.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
+        // The profile `dev` is the one whose folder has another name.
+        let name = profile.file_name().filter(|name| *name != "debug");
+        build.arg("--profile").arg(name.unwrap_or("dev".as_ref()));
         assert!(build.status().unwrap().success(), "cargo build failed");
         profile
     })
