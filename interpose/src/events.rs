@@ -2,7 +2,7 @@
 //!
 //! An application that waits for its event tells us, for free, that everything before it is
 //! complete. An event that is not in the table, because it is full or was recorded in a capture,
-//! only tells nothing.
+//! only tells nothing. Nor does one that processes share: another one may have recorded it since.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,6 +16,8 @@ pub(crate) static EVENTS: Events = Events::new();
 
 /// Places for events. PyTorch keeps a few hundred; frameworks that pool them some thousand.
 const EVENTS_MAX: usize = 1 << 15;
+/// In place of a stream's slot: other processes have the event.
+const SHARED: u32 = u32::MAX;
 
 /// See [`EVENTS`].
 pub(crate) struct Events {
@@ -40,6 +42,9 @@ impl Events {
             return;
         };
         if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
+            if slots.load(Ordering::Acquire) == SHARED {
+                return;
+            }
             // The mark is gone while the slot changes; see `find`.
             marks.store(0, Ordering::Release);
             slots.store(behind.slot, Ordering::Release);
@@ -47,11 +52,35 @@ impl Events {
         }
     }
 
-    /// Nothing is known about the event any more: recorded where we do not count, or destroyed.
+    /// Other processes have the event, so that it tells nothing from now on. An application that records it in one thread
+    /// while another one shares it has no order of the two either.
+    pub(crate) fn handle_shared(&self, event: CUevent) {
+        let Some(place) = self.handles.insert(event.0 as u64) else {
+            return;
+        };
+        if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
+            marks.store(0, Ordering::Release);
+            slots.store(SHARED, Ordering::Release);
+        }
+    }
+
+    /// Nothing is known about the event any more: it was recorded where we do not count.
     pub(crate) fn forget(&self, event: CUevent) {
         let place = self.handles.find(event.0 as u64);
-        if let Some(marks) = place.and_then(|place| self.marks.get(place)) {
+        let slots = place.and_then(|place| self.slots.get(place));
+        if slots.is_some_and(|slots| slots.load(Ordering::Acquire) != SHARED) {
+            self.handle_destroyed(event);
+        }
+    }
+
+    /// The event is about to be destroyed; its address may be another event's afterwards.
+    pub(crate) fn handle_destroyed(&self, event: CUevent) {
+        let Some(place) = self.handles.find(event.0 as u64) else {
+            return;
+        };
+        if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
             marks.store(0, Ordering::Release);
+            slots.store(0, Ordering::Release);
             self.handles.remove(event.0 as u64);
         }
     }
@@ -91,6 +120,21 @@ mod tests {
         assert_eq!(EVENTS.find(event(64)), None);
         EVENTS.handle_recorded(event(64), mark(3, 1));
         assert_eq!(EVENTS.find(event(64)), Some(mark(3, 1)));
+    }
+
+    #[test]
+    fn an_event_that_other_processes_have_tells_nothing_until_it_is_destroyed() {
+        static EVENTS: Events = Events::new();
+        EVENTS.handle_recorded(event(64), mark(1, 10));
+        EVENTS.handle_shared(event(64));
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_recorded(event(64), mark(1, 11));
+        EVENTS.forget(event(64));
+        EVENTS.handle_recorded(event(64), mark(1, 12));
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_destroyed(event(64));
+        EVENTS.handle_recorded(event(64), mark(1, 13));
+        assert_eq!(EVENTS.find(event(64)), Some(mark(1, 13)));
     }
 
     #[test]

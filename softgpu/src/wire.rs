@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use arena::HostArena;
 pub use command::{Command, StreamKind, Until};
-pub use memory::{MEMORY_WORDS, MemoryRequest};
+pub use memory::{MEMORY_WORDS, MemoryRequest, SharedEvent};
 pub use message::{Reply, Request};
 pub use monitor::{Monitor, PROCESSES_MAX, ProcessUse, SAMPLE_NS, SAMPLES_MAX, Sample};
 pub use shape::{Extent, ROWS_MAX, Spot};

@@ -6,9 +6,9 @@
 use core::ffi::{c_uint, c_ulonglong, c_void};
 
 use abi::types::{
-    CUdevice, CUdeviceptr, CUevent, CUexternalMemory, CUipcEventHandle, CUipcMemHandle,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemGenericAllocationHandle,
-    CUmemLocationType, CUmipmappedArray, CUresult, CUstream,
+    CUdevice, CUdeviceptr, CUexternalMemory, CUipcMemHandle, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocationType, CUmipmappedArray,
+    CUresult, CUstream,
 };
 
 use super::memory::seen;
@@ -72,8 +72,7 @@ seen! {
     cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
 }
 
-// Memory that exists already: its owner was counted when it was made. An event is no memory, but
-// its handle is in the same family of the list.
+// Memory that exists already: its owner was counted when it was made.
 seen! {
     cuMemImportFromShareableHandle(
         handle: *mut CUmemGenericAllocationHandle,
@@ -83,7 +82,6 @@ seen! {
     cuIpcOpenMemHandle(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
     cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint);
     cuIpcCloseMemHandle(address: CUdeviceptr);
-    cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
     cuImportExternalMemory(memory: *mut CUexternalMemory, description: *const c_void);
     cuExternalMemoryGetMappedBuffer(
         address: *mut CUdeviceptr,

@@ -1,9 +1,10 @@
-//! Streams and their priorities, and the end of events.
+//! Streams and their priorities, and events on their way to other processes and to their end.
 
 use core::ffi::{c_int, c_uint};
 
 use abi::types::{
-    CUevent, CUgreenCtx, CUlaunchAttributeID, CUlaunchAttributeValue, CUresult, CUstream,
+    CUevent, CUgreenCtx, CUipcEventHandle, CUlaunchAttributeID, CUlaunchAttributeValue, CUresult,
+    CUstream,
 };
 
 use super::{hook, stored};
@@ -166,7 +167,7 @@ macro_rules! destroy_event {
         hook! {
             $name(event: CUevent);
             // Before the call: afterwards the address may already be another thread's event.
-            before |_| EVENTS.forget(event);
+            before |_| EVENTS.handle_destroyed(event);
             after |_, (), _| ();
         }
     };
@@ -174,6 +175,23 @@ macro_rules! destroy_event {
 
 destroy_event!(cuEventDestroy);
 destroy_event!(cuEventDestroy_v2);
+
+hook! {
+    cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
+    after |_, result| if result == CUresult::SUCCESS {
+        EVENTS.handle_shared(event);
+    };
+}
+
+hook! {
+    cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle);
+    after |_, result| {
+        // SAFETY: the driver has written the event, as it succeeded.
+        if let Some(event) = unsafe { stored(event, result) } {
+            EVENTS.handle_shared(event);
+        }
+    };
+}
 
 /// What a stream gets that asks for this priority.
 fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {

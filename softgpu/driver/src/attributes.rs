@@ -94,6 +94,7 @@ fn property(attribute: CUdevice_attribute) -> Option<i32> {
         | A::HOST_REGISTER_SUPPORTED
         | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
         | A::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+        | A::IPC_EVENT_SUPPORTED
         | A::CAN_USE_64_BIT_STREAM_MEM_OPS
         | A::CAN_USE_STREAM_WAIT_VALUE_NOR => Some(1),
         _ => None,

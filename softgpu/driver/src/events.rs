@@ -5,21 +5,29 @@ use softgpu::wire::Command;
 
 use crate::cost::QUERY_HOST_NS;
 use crate::driver::Driver;
+use crate::shared_events::Words;
 use crate::tables::{Context, Event, Point, Stream};
 
 /// All flags that an event may have.
-const FLAGS: u32 = CUevent_flags::BLOCKING_SYNC.0 | CUevent_flags::DISABLE_TIMING.0;
+const FLAGS: u32 = CUevent_flags::BLOCKING_SYNC.0
+    | CUevent_flags::DISABLE_TIMING.0
+    | CUevent_flags::INTERPROCESS.0;
 
 impl Driver {
-    /// A new event; returns its handle. Events for other processes are not supported.
+    /// A new event; returns its handle.
     pub(crate) fn create_event(&self, flags: u32) -> Result<u64, CUresult> {
-        let (context, Context { device, .. }) = self.current()?;
-        if flags & CUevent_flags::INTERPROCESS.0 != 0 {
-            return Err(CUresult::NOT_SUPPORTED);
-        }
+        self.current()?;
         if flags & !FLAGS != 0 {
             return Err(CUresult::INVALID_VALUE);
         }
+        let is_shared = flags & CUevent_flags::INTERPROCESS.0 != 0;
+        let words = is_shared.then(|| self.new_words(flags)).transpose()?;
+        self.add_event(flags, words)
+    }
+
+    /// An event in the table.
+    pub(crate) fn add_event(&self, flags: u32, shared: Option<Words>) -> Result<u64, CUresult> {
+        let (context, Context { device, .. }) = self.current()?;
         let mut tables = self.tables.lock();
         let slot = tables.event_slots.take(device)?;
         let handle = tables.new_handle();
@@ -30,6 +38,7 @@ impl Driver {
                 context,
                 flags,
                 last: None,
+                shared,
             },
         );
         Ok(handle)
@@ -43,6 +52,10 @@ impl Driver {
             .ok_or(CUresult::INVALID_HANDLE)?;
         tables.event_slots.release(event.slot);
         tables.captures.handle_event_destroyed(handle);
+        drop(tables);
+        if let Some(words) = event.shared {
+            self.end_words(event.context, words);
+        }
         Ok(())
     }
 
@@ -66,6 +79,18 @@ impl Driver {
         if self.try_capture_record(stream, handle, is_external)? {
             return Ok(());
         }
+        let point = match event.shared {
+            Some(words) => self.record_shared(handle, words, stream)?,
+            None => self.put_record(&event, stream)?,
+        };
+        if let Some(event) = self.tables.lock().events.get_mut(&handle) {
+            event.last = Some(point);
+        }
+        self.link.spend(QUERY_HOST_NS);
+        Ok(())
+    }
+
+    fn put_record(&self, event: &Event, stream: &Stream) -> Result<Point, CUresult> {
         let record = {
             let mut tables = self.tables.lock();
             tables.record_last += 1;
@@ -78,12 +103,7 @@ impl Driver {
             event: event_slot,
             record,
         };
-        let point = self.submit(stream, command)?;
-        if let Some(event) = self.tables.lock().events.get_mut(&handle) {
-            event.last = Some(point);
-        }
-        self.link.spend(QUERY_HOST_NS);
-        Ok(())
+        self.submit(stream, command)
     }
 
     /// Lets a stream wait for an event's last record; for one that was never recorded there is
@@ -98,11 +118,16 @@ impl Driver {
         if self.try_capture_wait(stream, handle, is_external)? {
             return Ok(());
         }
-        if let Some(point) = event.last
+        if let Some(words) = event.shared {
+            self.wait_shared(stream, words)?;
+        } else if let Some(point) = event.last
             && !self.link.is_complete(point.stream, point.seq)
         {
             if self.context(event.context)?.device != self.context(stream.context)?.device {
-                return self.wait_across(stream, point);
+                // Of a server that is gone nothing will come; then the stream need not wait either.
+                return self.wait_across(stream, move || {
+                    let _ = self.link.wait(point.stream, point.seq);
+                });
             }
             self.wait_for(stream, point)?;
         }
@@ -180,7 +205,9 @@ impl Driver {
     pub(crate) fn synchronise_event(&self, handle: u64) -> Result<(), CUresult> {
         let event = self.event(handle)?;
         self.check_event(handle)?;
-        if let Some(point) = event.last {
+        if let Some(words) = event.shared {
+            self.synchronise_shared(&event, words)?;
+        } else if let Some(point) = event.last {
             self.link.wait(point.stream, point.seq)?;
         }
         self.check_context(event.context)
@@ -191,7 +218,10 @@ impl Driver {
         let event = self.event(handle)?;
         self.check_event(handle)?;
         self.check_context(event.context)?;
-        self.check_reached(&event)
+        match event.shared {
+            Some(words) => self.query_shared(words),
+            None => self.check_reached(&event),
+        }
     }
 
     /// Device milliseconds between two events.

@@ -29,6 +29,8 @@ pub(crate) struct Holdings {
     pub(crate) registered: Ranges<Registered>,
     /// Memory of other processes: first address of each, how often it was opened.
     pub(crate) opened: HashMap<u128, (u64, u32)>,
+    /// Shared events that were destroyed while streams may still come to them.
+    pub(crate) ended_events: Vec<EndedEvent>,
     /// Devices whose addresses below 4 GiB this process keeps off.
     pub(crate) low: Vec<usize>,
     /// What was said about managed memory, by its first address.
@@ -86,6 +88,18 @@ pub(crate) struct Mipmap {
     pub(crate) levels: Vec<u64>,
 }
 
+/// A shared event whose words are to be given back.
+#[derive(Clone, Debug)]
+pub(crate) struct EndedEvent {
+    pub(crate) context: u64,
+    /// First of its words.
+    pub(crate) address: u64,
+    /// Whether another process made it.
+    pub(crate) is_opened: bool,
+    /// What must be complete first.
+    pub(crate) behind: Vec<Point>,
+}
+
 /// Host memory that is registered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registered {
@@ -100,5 +114,6 @@ impl Holdings {
         self.arrays.retain(|_, array| array.context != context);
         self.mipmaps.retain(|_, mipmap| mipmap.context != context);
         self.registered.retain(|host| host.context != context);
+        self.ended_events.retain(|ended| ended.context != context);
     }
 }

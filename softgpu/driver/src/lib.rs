@@ -91,6 +91,8 @@ mod ranges;
 mod raw;
 mod shared;
 #[forbid(unsafe_code)]
+mod shared_events;
+#[forbid(unsafe_code)]
 mod streams;
 #[forbid(unsafe_code)]
 mod tables;

@@ -351,6 +351,13 @@ impl Link {
         }
     }
 
+    /// Lets so much time pass before a thread looks again.
+    pub(crate) fn sleep(&self, ns: u64) {
+        if let Self::Live(live) = self {
+            live.clock.sleep_until(live.clock.now_ns() + ns);
+        }
+    }
+
     /// Whether command `seq` of a stream is complete.
     pub(crate) fn is_complete(&self, stream: u32, seq: u64) -> bool {
         match self {

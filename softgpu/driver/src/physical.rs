@@ -298,7 +298,7 @@ impl Driver {
         let fd = memfd_create(c"softgpu-memory", MemfdFlags::CLOEXEC)
             .map_err(|_| CUresult::OPERATING_SYSTEM)?;
         let mut file = File::from(fd);
-        file.write_all(&token.encode()).map_err(failed)?;
+        file.write_all(&token.encode(MAGIC)).map_err(failed)?;
         Ok(file.into_raw_fd())
     }
 
@@ -315,7 +315,7 @@ impl Driver {
         let token = File::open(format!("/proc/self/fd/{descriptor}"))
             .and_then(|mut file| file.read_exact(&mut bytes))
             .ok()
-            .and_then(|()| Token::decode(&bytes))
+            .and_then(|()| Token::decode(&bytes, MAGIC))
             .ok_or(CUresult::INVALID_VALUE)?;
         let (low, high) = (token.low, token.high);
         let (device, [number, bytes, ..]) =
@@ -339,7 +339,7 @@ impl Driver {
         let request = MemoryRequest::ExportAddress { address: start };
         let token = Token::of(self.ask(device_of_address(start), request)?);
         let mut reserved = [0; 64];
-        for (to, byte) in reserved.iter_mut().zip(token.encode()) {
+        for (to, byte) in reserved.iter_mut().zip(token.encode(MAGIC)) {
             *to = byte as std::ffi::c_char;
         }
         Ok(CUipcMemHandle { reserved })
@@ -352,17 +352,12 @@ impl Driver {
             return Err(CUresult::INVALID_VALUE);
         }
         let bytes: [u8; TOKEN_BYTES] = std::array::from_fn(|i| handle.reserved[i] as u8);
-        let token = Token::decode(&bytes).ok_or(CUresult::INVALID_HANDLE)?;
+        let token = Token::decode(&bytes, MAGIC).ok_or(CUresult::INVALID_HANDLE)?;
         if let Some((address, count)) = self.tables.lock().holdings.opened.get_mut(&token.key()) {
             *count += 1;
             return Ok(*address);
         }
-        let request = MemoryRequest::OpenShared {
-            context: found.local_slot(),
-            low: token.low,
-            high: token.high,
-        };
-        let answer = self.ask(found.device, request);
+        let answer = self.ask(found.device, token.open(found.local_slot()));
         let [address, bytes, ..] = answer.map_err(|error| match error {
             CUresult::INVALID_VALUE => CUresult::INVALID_HANDLE,
             other => other,
@@ -399,24 +394,30 @@ impl Driver {
 
 /// How memory is named between processes.
 #[derive(Clone, Copy, Debug)]
-struct Token {
+pub(crate) struct Token {
     low: u64,
     high: u64,
     bytes: u64,
 }
 
 impl Token {
-    fn of([low, high, bytes, _]: [u64; 4]) -> Self {
+    pub(crate) fn of([low, high, bytes, _]: [u64; 4]) -> Self {
         Self { low, high, bytes }
+    }
+
+    /// The question for its memory at an address of this process.
+    pub(crate) fn open(self, context: u64) -> MemoryRequest {
+        let Self { low, high, .. } = self;
+        MemoryRequest::OpenShared { context, low, high }
     }
 
     fn key(self) -> u128 {
         u128::from(self.low) | u128::from(self.high) << 64
     }
 
-    fn encode(self) -> [u8; TOKEN_BYTES] {
+    pub(crate) fn encode(self, magic: [u8; 8]) -> [u8; TOKEN_BYTES] {
         let mut bytes = [0; TOKEN_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(&magic);
         for (to, word) in bytes[8..]
             .chunks_exact_mut(8)
             .zip([self.low, self.high, self.bytes])
@@ -426,10 +427,10 @@ impl Token {
         bytes
     }
 
-    fn decode(bytes: &[u8; TOKEN_BYTES]) -> Option<Self> {
-        let (magic, words) = bytes.split_first_chunk()?;
+    pub(crate) fn decode(bytes: &[u8; TOKEN_BYTES], magic: [u8; 8]) -> Option<Self> {
+        let (head, words) = bytes.split_first_chunk()?;
         let mut words = words.as_chunks().0.iter().copied().map(u64::from_le_bytes);
-        (*magic == MAGIC).then_some(())?;
+        (*head == magic).then_some(())?;
         Some(Self {
             low: words.next()?,
             high: words.next()?,

@@ -23,6 +23,7 @@ use crate::libraries::Libraries;
 use crate::link::Link;
 use crate::linking::Linkings;
 use crate::ranges::Ranges;
+use crate::shared_events::Words;
 
 /// First handle, and the distance of handles: they look like addresses of aligned things, and none
 /// is a default stream.
@@ -119,8 +120,10 @@ pub(crate) struct Event {
     pub(crate) slot: u32,
     pub(crate) context: u64,
     pub(crate) flags: u32,
-    /// Its last record, if there was one.
+    /// Its last record by this process, if there was one.
     pub(crate) last: Option<Point>,
+    /// What it is besides if other processes may have it.
+    pub(crate) shared: Option<Words>,
 }
 
 /// A place in a stream.
@@ -362,6 +365,14 @@ impl StreamSlots {
     /// Number of the last command.
     pub(crate) fn submitted(&self, slot: u32) -> u64 {
         self.submitted[slot as usize]
+    }
+
+    /// The last command of each slot that has some which are not complete.
+    pub(crate) fn incomplete(&self, link: &Link) -> Vec<Point> {
+        let slots = (0u32..).zip(&self.submitted);
+        let last = slots.map(|(stream, &seq)| Point { stream, seq });
+        last.filter(|point| !link.is_complete(point.stream, point.seq))
+            .collect()
     }
 
     /// A command was put.

@@ -119,7 +119,8 @@ impl Driver {
         Ok(())
     }
 
-    fn put_operation(
+    /// Puts one operation; where in the stream it is, unless it is nothing there.
+    pub(crate) fn put_operation(
         &self,
         stream: &Stream,
         operation: &Operation,
@@ -155,12 +156,12 @@ impl Driver {
         }
     }
 
-    /// Lets a stream wait for a point in a stream of another device. Their servers know nothing of
-    /// each other, so a thread of ours waits for the one and writes what the other waits for.
+    /// Lets a stream wait for something of another device. Their servers know nothing of each other,
+    /// so a thread of ours waits for the one and writes what the other waits for.
     pub(crate) fn wait_across(
         &'static self,
         stream: &Stream,
-        point: Point,
+        awaited: impl FnOnce() + Send + Clone + 'static,
     ) -> Result<(), CUresult> {
         let Some(base) = self.host_base() else {
             return Ok(());
@@ -187,12 +188,11 @@ impl Driver {
             }
         }
         let reach = move || {
-            // Of a server that is gone nothing will come; then the stream need not wait either.
-            let _ = self.link.wait(point.stream, point.seq);
+            awaited();
             write(1);
         };
         let thread = std::thread::Builder::new().name("softgpu-wait".into());
-        if thread.spawn(reach).is_err() {
+        if thread.spawn(reach.clone()).is_err() {
             reach();
         }
         Ok(())

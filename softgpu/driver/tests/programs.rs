@@ -219,6 +219,23 @@ fn processes_share_memory_by_handle_and_by_descriptor() {
 }
 
 #[test]
+fn processes_share_events_and_wait_for_each_others_records() {
+    for sharing in ["mps", "timeslice"] {
+        let server = Server::start(&["--sharing", sharing]);
+        run(&mut server.program("shared_events"));
+        let stats = server.finish();
+        // An event is no allocation of the program's, and what it takes goes with it.
+        assert_eq!(
+            count(&stats, "shared_events", "allocations"),
+            1,
+            "{stats:#}"
+        );
+        assert_eq!(count(&stats, "shared_events", "faults"), 0, "{stats:#}");
+        assert_eq!(stats["memory"]["used_bytes"], 0);
+    }
+}
+
+#[test]
 fn a_forked_child_can_do_nothing_and_harms_nobody() {
     let server = Server::start(&[]);
     run(&mut server.program("fork"));

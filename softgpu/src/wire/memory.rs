@@ -9,6 +9,27 @@ use super::{CONTEXTS, WireError, slot};
 /// Numbers of a question, unused ones 0.
 pub const MEMORY_WORDS: usize = 6;
 
+/// How an event lies in device memory that processes share: a count of its records, then for each of the last
+/// [`SharedEvent::RECORDS`] the number of the record that was reached last in that place. Each record has a word of its own,
+/// as records of several streams may be reached in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedEvent {
+    /// Address of the first word.
+    pub address: u64,
+}
+
+impl SharedEvent {
+    /// Records that may be on their way.
+    pub const RECORDS: u64 = 63;
+    /// Bytes of all words.
+    pub const BYTES: u64 = 8 * (1 + Self::RECORDS);
+
+    /// Where the number of a record is written when it is reached; numbers begin at 1.
+    pub fn word_of(self, record: u64) -> u64 {
+        self.address + 8 * (1 + record.wrapping_sub(1) % Self::RECORDS)
+    }
+}
+
 macro_rules! requests {
     ($($(#[$doc:meta])* $name:ident $({ $($(#[$field_doc:meta])* $field:ident,)* })? = $kind:literal,)*) => {
         /// What a client asks about memory.
@@ -223,6 +244,19 @@ requests! {
         /// First address.
         address,
     } = 26,
+    /// One record more of the event that processes share by the words at an address; answered with its number, or refused
+    /// with CUDA_ERROR_NOT_READY while too many are on their way (see [`SharedEvent`]).
+    CountRecord {
+        /// First of the words.
+        address,
+    } = 27,
+    /// Answered with the number of that record of a shared event, and with 1 if it was reached, else 0.
+    RecordState {
+        /// First of the words.
+        address,
+        /// The record; 0 is the last one.
+        number,
+    } = 28,
 }
 
 impl MemoryRequest {

@@ -82,6 +82,15 @@ fn processes_of_torch_multiprocessing_launch_and_end_the_same() {
 }
 
 #[test]
+fn tensors_of_the_device_that_processes_hand_to_each_other_launch_and_end_the_same() {
+    let scenario = Scenario {
+        says_what_it_asked_for: false,
+        ..Scenario::of("shared")
+    };
+    scenario.expect_unchanged();
+}
+
+#[test]
 fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
     Scenario::of("memory_full").expect_unchanged();
 }

@@ -2,7 +2,9 @@
 
 use std::ffi::c_uint;
 
-use abi::types::{CUevent, CUevent_record_flags, CUevent_wait_flags, CUresult, CUstream};
+use abi::types::{
+    CUevent, CUevent_record_flags, CUevent_wait_flags, CUipcEventHandle, CUresult, CUstream,
+};
 
 use super::{exports, flavoured};
 use crate::driver::Driver;
@@ -30,6 +32,21 @@ exports! {
     cuEventQuery(event: CUevent) live |driver| driver.query_event(number(event));
 
     cuEventSynchronize(event: CUevent) live |driver| driver.synchronise_event(number(event));
+
+    cuIpcGetEventHandle(handle: Out<CUipcEventHandle>, event: CUevent) |driver| {
+        if handle.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        handle.set(driver.ipc_event_handle(number(event))?)
+    };
+
+    cuIpcOpenEventHandle(event: Out<CUevent>, handle: CUipcEventHandle) |driver| {
+        if event.is_null() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        let opened = driver.open_ipc_event(&handle)?;
+        event.set(CUevent(std::ptr::without_provenance_mut(opened as usize)))
+    };
 
     cuEventElapsedTime(ms: Out<f32>, start: CUevent, end: CUevent) |driver| elapsed(driver, &ms, start, end);
 

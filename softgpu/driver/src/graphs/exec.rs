@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::host_calls::HostWork;
 use crate::link::{Link, Live, first_stream_of};
 use crate::memory::Place;
-use crate::tables::{Point, Stream, Tables};
+use crate::tables::{Event, Point, Stream, Tables};
 
 /// A graph that can be launched.
 #[derive(Debug)]
@@ -314,12 +314,16 @@ impl Driver {
             Kind::Host(function) => plan.call(HostWork::Function(*function)),
             Kind::Record(event) => {
                 let record = plan.records.len() as u64;
-                let event_slot = self.event(*event)?.slot;
+                let Event { slot, shared, .. } = self.event(*event)?;
+                // The server's graphs know nothing of words that processes share.
+                if shared.is_some() {
+                    return Err(CUresult::NOT_SUPPORTED);
+                }
                 plan.records.push(*event);
                 plan.commands.push(Command::Record {
                     stream: 0,
                     seq: 0,
-                    event: event_slot,
+                    event: slot,
                     record,
                 });
             }

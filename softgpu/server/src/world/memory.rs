@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use softgpu::wire::{GRANULARITY_BYTES, MemoryRequest, Reply};
+use softgpu::wire::{GRANULARITY_BYTES, MemoryRequest, Reply, SharedEvent};
 
 use super::{ClientId, World};
 use crate::client::Client;
@@ -21,6 +21,8 @@ const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
 /// CUDA_ERROR_INVALID_CONTEXT.
 const INVALID_CONTEXT: u32 = 201;
+/// CUDA_ERROR_NOT_READY.
+const NOT_READY: u32 = 600;
 
 /// Handles, pools and tokens of one client, each.
 const OBJECTS_MAX: usize = 1 << 16;
@@ -112,6 +114,35 @@ impl Client {
         self.holdings.forget(&block);
         Some(())
     }
+
+    fn count_record(&mut self, event: SharedEvent) -> Result<Reply, u32> {
+        let number = self.word(event.address)?.wrapping_add(1);
+        let earlier = number.saturating_sub(SharedEvent::RECORDS);
+        if self.word(event.word_of(number))? < earlier {
+            return Err(NOT_READY);
+        }
+        let written = self
+            .space
+            .device
+            .write(event.address, &number.to_le_bytes());
+        written.map_err(|_| INVALID_VALUE)?;
+        Ok(words([number, 0, 0, 0]))
+    }
+
+    fn record_state(&self, event: SharedEvent, number: u64) -> Result<Reply, u32> {
+        let last = self.word(event.address)?;
+        let number = if number == 0 { last } else { number };
+        let is_reached = number == 0 || self.word(event.word_of(number))? >= number;
+        Ok(words([number, is_reached.into(), 0, 0]))
+    }
+
+    /// A word of device memory.
+    fn word(&self, address: u64) -> Result<u64, u32> {
+        let mut bytes = [0; 8];
+        let read = self.space.device.read(address, &mut bytes);
+        read.map_err(|_| INVALID_VALUE)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
 }
 
 impl World {
@@ -138,6 +169,11 @@ impl World {
                 Ok(Reply::Allocated { address })
             }
             R::FreeVariable { address } => done_if(self.client(id).free(address).is_some()),
+            R::CountRecord { address } => self.client(id).count_record(SharedEvent { address }),
+            R::RecordState { address, number } => {
+                let event = SharedEvent { address };
+                self.client(id).record_state(event, number)
+            }
             R::Reserve { bytes, align, wish } => self.reserve(id, bytes, align, wish),
             R::Unreserve { address, bytes } => {
                 let freed = self.client(id).space.device.unreserve(address, bytes);

@@ -1,0 +1,228 @@
+//! Events that processes share: one of `CU_EVENT_INTERPROCESS`, and one that `cuIpcOpenEventHandle` gives.
+//!
+//! Such an event is some words of device memory (`softgpu::wire::SharedEvent`), which each process has at an address of its
+//! own. The server counts a record when the call is made, so that another process sees it from then on; the stream writes
+//! the record's number when it comes there. As with memory, a handle keeps nothing alive: an event can be opened as long
+//! as somebody has it.
+
+use abi::types::{CUevent_flags, CUipcEventHandle, CUresult};
+use softgpu::wire::{MemoryRequest, SharedEvent, Until};
+
+use crate::driver::Driver;
+use crate::holdings::EndedEvent;
+use crate::link::device_of_address;
+use crate::physical::Token;
+use crate::tables::{Event, Point, Stream};
+use crate::values::Operation;
+
+/// What CUDA demands of an event that is to be shared.
+const FLAGS: u32 = CUevent_flags::INTERPROCESS.0 | CUevent_flags::DISABLE_TIMING.0;
+/// Device time between two looks whether a record of another process was reached.
+const LOOK_NS: u64 = 20_000;
+/// "softgpue", at the head of a handle.
+const MAGIC: [u8; 8] = *b"softgpue";
+
+/// Where an event's words lie in this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    event: SharedEvent,
+    /// Whether another process made them.
+    is_opened: bool,
+    /// Number of the last record that this process made; 0 if it made none.
+    own_last: u64,
+}
+
+impl Driver {
+    /// Words for a new event, if its flags are those of one that can be shared.
+    pub(crate) fn new_words(&self, flags: u32) -> Result<Words, CUresult> {
+        if flags & FLAGS != FLAGS {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.free_ended_words();
+        let (_, context) = self.current()?;
+        let request = MemoryRequest::AllocateVariable {
+            context: context.local_slot(),
+            bytes: SharedEvent::BYTES,
+        };
+        let [address, ..] = self.ask(context.device, request)?;
+        Ok(Words {
+            event: SharedEvent { address },
+            is_opened: false,
+            own_last: 0,
+        })
+    }
+
+    /// A handle of an event for another process.
+    pub(crate) fn ipc_event_handle(&self, handle: u64) -> Result<CUipcEventHandle, CUresult> {
+        self.current()?;
+        let words = self.event(handle)?.shared;
+        // One that was opened is not this process's to give.
+        let words = words.filter(|words| !words.is_opened);
+        let address = words.ok_or(CUresult::INVALID_HANDLE)?.event.address;
+        let request = MemoryRequest::ExportAddress { address };
+        let token = Token::of(self.ask(device_of_address(address), request)?);
+        let mut reserved = [0; 64];
+        for (to, byte) in reserved.iter_mut().zip(token.encode(MAGIC)) {
+            *to = byte as std::ffi::c_char;
+        }
+        Ok(CUipcEventHandle { reserved })
+    }
+
+    /// Another process's event as one of this process.
+    pub(crate) fn open_ipc_event(&self, handle: &CUipcEventHandle) -> Result<u64, CUresult> {
+        let (_, context) = self.current()?;
+        let bytes = std::array::from_fn(|i| handle.reserved[i] as u8);
+        let token = Token::decode(&bytes, MAGIC).ok_or(CUresult::INVALID_HANDLE)?;
+        self.free_ended_words();
+        let answer = self.ask(context.device, token.open(context.local_slot()));
+        let [address, ..] = answer.map_err(|error| match error {
+            CUresult::INVALID_VALUE => CUresult::INVALID_HANDLE,
+            other => other,
+        })?;
+        let words = Words {
+            event: SharedEvent { address },
+            is_opened: true,
+            own_last: 0,
+        };
+        self.add_event(FLAGS, Some(words))
+    }
+
+    /// Counts a record, and has the stream write its number; where in the stream.
+    pub(crate) fn record_shared(
+        &self,
+        handle: u64,
+        words: Words,
+        stream: &Stream,
+    ) -> Result<Point, CUresult> {
+        let address = words.event.address;
+        let number = loop {
+            match self.ask(
+                device_of_address(address),
+                MemoryRequest::CountRecord { address },
+            ) {
+                Ok([number, ..]) => break number,
+                Err(CUresult::NOT_READY) => self.link.sleep(LOOK_NS),
+                Err(error) => return Err(error),
+            }
+        };
+        let write = Operation::Write {
+            to: words.event.word_of(number),
+            width_bytes: 8,
+            value: number,
+        };
+        let point = self.put_operation(stream, &write)?;
+        if let Some(event) = self.tables.lock().events.get_mut(&handle)
+            && let Some(words) = &mut event.shared
+        {
+            words.own_last = number;
+        }
+        point.ok_or(CUresult::UNKNOWN)
+    }
+
+    /// Lets a stream wait for a shared event's last record, whoever made it.
+    pub(crate) fn wait_shared(
+        &'static self,
+        stream: &Stream,
+        words: Words,
+    ) -> Result<(), CUresult> {
+        let Some(number) = self.awaited(words)? else {
+            return Ok(());
+        };
+        let device = device_of_address(words.event.address);
+        if device != self.context(stream.context)?.device {
+            // Of a server that is gone nothing will come; then the stream need not wait either.
+            return self.wait_across(stream, move || {
+                let _ = self.reach(words, number);
+            });
+        }
+        let wait = Operation::Wait {
+            at: words.event.word_of(number),
+            width_bytes: 8,
+            value: number,
+            until: Until::GreaterOrEqual,
+        };
+        self.put_operation(stream, &wait).map(drop)
+    }
+
+    /// Waits for a shared event's last record.
+    pub(crate) fn synchronise_shared(&self, event: &Event, words: Words) -> Result<(), CUresult> {
+        match (self.awaited(words)?, event.last) {
+            (None, _) => Ok(()),
+            (Some(number), Some(own)) if number == words.own_last => {
+                self.link.wait(own.stream, own.seq)
+            }
+            (Some(number), _) => self.reach(words, number),
+        }
+    }
+
+    /// Whether a shared event's last record was reached, as `cuEventQuery` says it.
+    pub(crate) fn query_shared(&self, words: Words) -> Result<(), CUresult> {
+        match self.awaited(words)? {
+            None => Ok(()),
+            Some(_) => Err(CUresult::NOT_READY),
+        }
+    }
+
+    /// An event's words are not used any more once everything is complete that this process has put on streams.
+    pub(crate) fn end_words(&self, context: u64, words: Words) {
+        let mut tables = self.tables.lock();
+        let behind = tables.slots.incomplete(&self.link);
+        let Words {
+            event, is_opened, ..
+        } = words;
+        tables.holdings.ended_events.push(EndedEvent {
+            context,
+            address: event.address,
+            is_opened,
+            behind,
+        });
+        drop(tables);
+        self.free_ended_words();
+    }
+
+    fn free_ended_words(&self) {
+        let is_complete = |ended: &EndedEvent| {
+            let mut behind = ended.behind.iter();
+            behind.all(|point| self.link.is_complete(point.stream, point.seq))
+        };
+        let ended: Vec<EndedEvent> = {
+            let mut tables = self.tables.lock();
+            let events = &mut tables.holdings.ended_events;
+            events.extract_if(.., |ended| is_complete(ended)).collect()
+        };
+        for EndedEvent {
+            address, is_opened, ..
+        } in ended
+        {
+            let request = if is_opened {
+                MemoryRequest::CloseShared { address }
+            } else {
+                MemoryRequest::FreeVariable { address }
+            };
+            // What went with its context is gone already.
+            let _ = self.ask(device_of_address(address), request);
+        }
+    }
+
+    /// The number of the last record, if that was not reached.
+    fn awaited(&self, words: Words) -> Result<Option<u64>, CUresult> {
+        let (number, is_reached) = self.record_state(words, 0)?;
+        Ok((!is_reached).then_some(number))
+    }
+
+    /// Looks until a record was reached.
+    fn reach(&self, words: Words, number: u64) -> Result<(), CUresult> {
+        while !self.record_state(words, number)?.1 {
+            self.link.sleep(LOOK_NS);
+        }
+        Ok(())
+    }
+
+    /// A record's number, and whether it was reached; the last one's if 0 is asked for.
+    fn record_state(&self, words: Words, number: u64) -> Result<(u64, bool), CUresult> {
+        let address = words.event.address;
+        let request = MemoryRequest::RecordState { address, number };
+        let [number, is_reached, ..] = self.ask(device_of_address(address), request)?;
+        Ok((number, is_reached != 0))
+    }
+}
