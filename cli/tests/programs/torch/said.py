@@ -1,12 +1,33 @@
 """What the programs beside this say at their end: what PyTorch's allocator asked the driver for."""
 
+import contextvars
+import gc
+
 import torch
+
+LOOKS_MAX = 10_000
 
 
 def said(**more):
+    let_backward_end()
     torch.cuda.synchronize()
     stats = torch.cuda.memory_stats()
     print("reserved_bytes=%d segments=%d" % (
         stats["reserved_bytes.all.allocated"], stats["segment.all.allocated"]))
     for name, value in sorted(more.items()):
         print(name, value)
+
+
+def let_backward_end():
+    """Waits until PyTorch's own thread has let go of the last backward pass.
+
+    `backward()` returns before that. The pass holds a copy of the caller's context, which is Python's, so that thread
+    takes Python's lock to free it. If the interpreter ends meanwhile, Python before 3.14 ends the thread there, inside a
+    destructor of C++, and that ends the process: "terminate called without an active exception", with Pillion or without.
+    """
+    contextvars.copy_context()  # Now this thread has a context itself, and it is the one that stays.
+    for _ in range(LOOKS_MAX):
+        contexts = [None for kept in gc.get_objects() if type(kept) is contextvars.Context]
+        if len(contexts) <= 1:
+            return
+    raise SystemExit("a backward pass is held although all have returned")
