@@ -82,7 +82,7 @@ pub(crate) struct Options {
     /// Run on this GPU of the machine: index, UUID or the beginning of it, or PCI bus id.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
-    /// Policy of the phases with Pillion: none, orion, temporal or launch-gate.
+    /// Policy of the phases with Pillion: none, pillion, orion, temporal or launch-gate.
     #[arg(long, value_name = "POLICY", default_value = "orion")]
     policy: String,
     /// Print the results as JSON.

@@ -124,6 +124,7 @@ fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
         sms_max: terms.sms_max,
         budget_ns: remaining_ns,
         beside_hp: terms.beside_hp(),
+        whole: terms.whole(),
         ungated: terms.ungated(),
     }
 }

@@ -1,7 +1,7 @@
 //! The gate: which lease a best-effort job gets at this moment.
 //!
 //! Each policy is a file of its own, and its head the definition: [`crate::none`], [`crate::orion`],
-//! [`crate::temporal`], [`crate::launch_gate`]. Here is what they share.
+//! [`crate::temporal`], [`crate::launch_gate`], [`crate::pillion`]. Here is what they share.
 //!
 //! Every policy is written twice. [`Gate::gate`] makes a [`Lease`], a few
 //! numbers that can be checked far away without asking. [`Gate::eligible`] is
@@ -48,16 +48,17 @@
 //!
 //! ## Order of calls
 //!
-//! [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of
+//! [`Gate::handle_request`] for each HP request that has ended, [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of
 //! that same snapshot. `gate` changes nothing: the same snapshot gives the same
 //! lease however often it is asked.
 
 use crate::orion::SmThreshold;
+use crate::pillion::Learnt;
 use crate::sm_search::SmSearch;
 use crate::throttle::Throttle;
 use crate::turn::Turn;
-use crate::{Kernel, Lease, Limit, Policy, Snapshot};
-use crate::{launch_gate, none, orion, temporal};
+use crate::{Bounds, Kernel, Lease, Limit, Policy, Request, Snapshot};
+use crate::{launch_gate, none, orion, pillion, temporal};
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
 /// looks at every pair of them, and no GPU has room for so many.
@@ -79,7 +80,7 @@ impl Gate {
                 SmThreshold::Searched(search) => Some(SmSearch::new(search)),
                 SmThreshold::DeviceSms | SmThreshold::Sms(_) => None,
             },
-            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) => None,
+            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) | Policy::Pillion(_) => None,
         };
         Self {
             policy,
@@ -87,6 +88,7 @@ impl Gate {
                 throttle: Throttle::default(),
                 turn: Turn::default(),
                 sm_search,
+                pillion: Learnt::default(),
             },
         }
     }
@@ -105,6 +107,48 @@ impl Gate {
         }
     }
 
+    /// A request of the HP client `client` has ended, as the client's timeline tells it
+    /// ([`crate::HpTimeline::take_request`]). Before [`Gate::handle_snapshot`] of the same poll. Only
+    /// `pillion` listens.
+    pub fn handle_request(&mut self, client: u64, request: &Request) {
+        if let Policy::Pillion(params) = &self.policy {
+            self.memory.pillion.handle_request(params, client, request);
+        }
+    }
+
+    /// The HP client `client` has gone: what was learnt of it is forgotten.
+    pub fn handle_detach(&mut self, client: u64) {
+        self.memory.pillion.handle_detach(client);
+    }
+
+    /// The bounds that `pillion` has in force, as of the last snapshot; `None` for another policy.
+    #[must_use]
+    pub fn bounds(&self) -> Option<Bounds> {
+        match &self.policy {
+            Policy::Pillion(_) => Some(self.memory.pillion.bounds()),
+            _ => None,
+        }
+    }
+
+    /// The gain of `pillion`: how many slacks the bound of idle time is; `None` for another policy.
+    #[must_use]
+    pub fn gain(&self) -> Option<f64> {
+        match &self.policy {
+            Policy::Pillion(_) => Some(self.memory.pillion.gain()),
+            _ => None,
+        }
+    }
+
+    /// How long an HP request takes alone, as `pillion` has learnt it or was told; `None` while that is
+    /// not known, and for another policy.
+    #[must_use]
+    pub fn solo_ns(&self) -> Option<u64> {
+        match &self.policy {
+            Policy::Pillion(params) => self.memory.pillion.solo_ns(params),
+            _ => None,
+        }
+    }
+
     /// `SM_THRESHOLD` of `orion` now; `None` for a policy without one.
     #[must_use]
     pub fn sm_threshold(&self, device_sms: u32) -> Option<u32> {
@@ -112,7 +156,7 @@ impl Gate {
             Policy::Orion(params) => {
                 Some(self.memory.sm_threshold(params.sm_threshold, device_sms))
             }
-            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) => None,
+            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) | Policy::Pillion(_) => None,
         }
     }
 
@@ -125,6 +169,11 @@ impl Gate {
         let (throttle_params, quantum_ns) = match &self.policy {
             Policy::None => return,
             Policy::LaunchGate(_) => (None, launch_gate::QUANTUM_NS),
+            Policy::Pillion(params) => {
+                self.memory.pillion.handle_snapshot(params, snapshot);
+                let bound_ns = self.memory.pillion.bounds().idle_ns;
+                (Some(bound_ns), quantum_ns(bound_ns))
+            }
             Policy::Orion(_) | Policy::Temporal(_) => {
                 let params = self.policy.throttle_params();
                 let bound_ns = params.map_or(0, |params| params.dur_threshold_ns(&snapshot.hp));
@@ -146,6 +195,7 @@ impl Gate {
                 Policy::Orion(params) => orion::is_open(params, memory, snapshot),
                 Policy::Temporal(params) => temporal::is_open(params, snapshot),
                 Policy::LaunchGate(_) => launch_gate::is_open(snapshot),
+                Policy::Pillion(params) => pillion::is_open(params, memory, snapshot),
             };
         memory
             .turn
@@ -179,6 +229,7 @@ impl Gate {
             Policy::Orion(params) => orion::lease(params, memory, snapshot, job),
             Policy::Temporal(params) => temporal::lease(params, memory, snapshot, job),
             Policy::LaunchGate(params) => launch_gate::lease(params, memory, snapshot, job),
+            Policy::Pillion(params) => pillion::lease(params, memory, snapshot, job),
         }
     }
 
@@ -210,6 +261,9 @@ impl Gate {
                 temporal::eligible(params, memory, snapshot, job, spent_ns, kernel)
             }
             Policy::LaunchGate(_) => launch_gate::eligible(memory, snapshot, job, spent_ns, kernel),
+            Policy::Pillion(params) => {
+                pillion::eligible(params, memory, snapshot, job, spent_ns, kernel)
+            }
         }
     }
 }
@@ -220,6 +274,7 @@ pub(crate) struct Memory {
     pub(crate) throttle: Throttle,
     pub(crate) turn: Turn,
     sm_search: Option<SmSearch>,
+    pub(crate) pillion: Learnt,
 }
 
 impl Memory {

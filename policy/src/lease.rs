@@ -21,6 +21,10 @@
 //! that it put into the snapshot; then spent < budget ⇔ charged < limit at any
 //! later time, and charges made between snapshot and publication are counted.
 //!
+//! **Whole.** Of a lease that says so, a kernel must fit into what is left of the
+//! budget: it goes iff spent + expected ≤ budget. Nothing overshoots, and a
+//! kernel longer than the budget does not go at all.
+//!
 //! **Ungated.** The job is not held at all: epoch, expiry and budget are not
 //! looked at, the lease holds until another is published. Launches are still
 //! charged and completed, so that what is in flight is known when the gate
@@ -47,6 +51,8 @@ pub struct Lease {
     /// Granted while an HP kernel was executing. Launches under it are counted
     /// as "beside a busy HP".
     pub beside_hp: bool,
+    /// The budget is not overshot, not even by one kernel.
+    pub whole: bool,
     /// The job is not held at all.
     pub ungated: bool,
 }
@@ -62,6 +68,7 @@ impl Lease {
             sms_max: u32::MAX,
             budget_ns: u64::MAX,
             beside_hp: false,
+            whole: false,
             ungated: true,
         }
     }
@@ -76,6 +83,7 @@ impl Lease {
             sms_max: 0,
             budget_ns: 0,
             beside_hp: false,
+            whole: false,
             ungated: false,
         }
     }
@@ -89,6 +97,7 @@ impl Lease {
             && self.classes == other.classes
             && self.sms_max == other.sms_max
             && self.beside_hp == other.beside_hp
+            && self.whole == other.whole
             && self.ungated == other.ungated
     }
 }
@@ -100,10 +109,12 @@ impl Lease {
 #[inline]
 #[must_use]
 pub const fn admits(lease: &Lease, spent_ns: u64, kernel: &Kernel) -> bool {
-    // `&` and not `&&`: three comparisons are cheaper than a branch that is
-    // taken now and then.
+    // `&` and not `&&`: comparisons are cheaper than a branch that is taken now
+    // and then.
+    let after_ns = spent_ns.saturating_add(kernel.expected_ns);
     lease.ungated
         || (spent_ns < lease.budget_ns)
+            & (!lease.whole | (after_ns <= lease.budget_ns))
             & lease.classes.contains(kernel.class)
             & (kernel.sm_needed <= lease.sms_max)
 }
@@ -127,6 +138,7 @@ mod tests {
             sms_max: 40,
             budget_ns: 500,
             beside_hp: true,
+            whole: false,
             ungated: false,
         }
     }
@@ -161,6 +173,24 @@ mod tests {
                 ..KERNEL
             }
         ));
+    }
+
+    #[test]
+    fn into_a_whole_lease_a_kernel_must_fit() {
+        let whole = Lease {
+            whole: true,
+            budget_ns: 2_500,
+            ..lease()
+        };
+        // 1000 ns each: two fit into 2500, the third would end at 3000.
+        assert!(admits(&whole, 1_500, &KERNEL));
+        assert!(!admits(&whole, 1_501, &KERNEL));
+        assert!(!admits(&whole, u64::MAX, &KERNEL));
+        let endless = Kernel {
+            expected_ns: u64::MAX,
+            ..KERNEL
+        };
+        assert!(!admits(&whole, 1, &endless));
     }
 
     #[test]
@@ -203,6 +233,10 @@ mod tests {
         }));
         assert!(!lease().has_same_terms(&Lease {
             beside_hp: false,
+            ..lease()
+        }));
+        assert!(!lease().has_same_terms(&Lease {
+            whole: true,
             ..lease()
         }));
         assert!(!lease().has_same_terms(&Lease {

@@ -15,13 +15,15 @@
 //! | [`snapshot`] | everything a gate may look at |
 //! | [`policy`] | the policies of a gate by name |
 //! | [`gate`] | a policy at work: its law, and the lease that follows from it |
+//! | [`pillion`] | Pillion's own policy: definition, law, lease; its parts are files of its folder |
 //! | [`none`], [`orion`], [`temporal`], [`launch_gate`] | a policy each: definition, law, lease |
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
 //! | [`queue`] | what such a policy sees and says |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
-//! [`HpTimeline`] per high-priority client; [`HpView::merge`] their views; fill
+//! [`HpTimeline`] per high-priority client; tell the gate the requests that ended
+//! ([`Gate::handle_request`]); [`HpView::merge`] the views; fill
 //! a [`Snapshot`]; call [`Gate::handle_snapshot`] once; call [`Gate::gate`] for
 //! each best-effort job; publish each lease whose terms or limit changed or
 //! whose expiry nears.
@@ -41,6 +43,7 @@ pub mod limit;
 pub mod none;
 pub mod orion;
 pub mod orion_code;
+pub mod pillion;
 pub mod policy;
 pub mod queue;
 pub mod reef_n;
@@ -58,11 +61,12 @@ pub use lease::{Lease, admits};
 pub use limit::Limit;
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
+pub use pillion::{Bounds, PillionParams, Slo};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};
 pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;
-pub use timeline::{HpTimeline, Launch};
+pub use timeline::{HpTimeline, Launch, Request};
 pub use turn::TURN_PATIENCE_NS;

@@ -189,7 +189,7 @@ pub(crate) fn have_different_profiles(hp: Class, be: Class) -> bool {
 
 /// The classes that suit everything that executes: all but the ones that do,
 /// and unknown always.
-fn suiting(executing: ClassSet) -> ClassSet {
+pub(crate) fn suiting(executing: ClassSet) -> ClassSet {
     ClassSet::from_bits_truncate(!executing.bits()).with(Class::Unknown)
 }
 

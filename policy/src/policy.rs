@@ -15,6 +15,7 @@ use std::str::FromStr;
 
 use crate::launch_gate::LaunchGateParams;
 use crate::orion::{DUR_THRESHOLD_PCT, OrionParams};
+use crate::pillion::{PillionParams, Slo};
 use crate::temporal::TemporalParams;
 
 /// Which rules the gate follows.
@@ -28,6 +29,8 @@ pub enum Policy {
     Temporal(TemporalParams),
     /// One BE kernel at a time, only while HP is idle ([`crate::launch_gate`]).
     LaunchGate(LaunchGateParams),
+    /// Pillion's own ([`crate::pillion`]).
+    Pillion(PillionParams),
 }
 
 /// Policies that run in the simulator only: the name, and why no daemon can have it.
@@ -49,7 +52,7 @@ pub const SIMULATOR_ONLY: [(&str, &str); 7] = [
 
 impl Policy {
     /// Every name that [`Policy::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 4] = ["none", "orion", "temporal", "launch-gate"];
+    pub const NAMES: [&'static str; 5] = ["none", "pillion", "orion", "temporal", "launch-gate"];
 
     /// The name in configuration and tables.
     #[must_use]
@@ -59,6 +62,7 @@ impl Policy {
             Self::Orion(_) => "orion",
             Self::Temporal(_) => "temporal",
             Self::LaunchGate(_) => "launch-gate",
+            Self::Pillion(_) => "pillion",
         }
     }
 
@@ -75,6 +79,16 @@ impl Policy {
                 return Err(PolicyError::DurThreshold { pct });
             }
         }
+        if let Self::Pillion(PillionParams {
+            slo: Slo::Slowdown(slowdown),
+            ..
+        }) = self
+            && !(1.0..=SLOWDOWN_MAX).contains(slowdown)
+        {
+            return Err(PolicyError::Slowdown {
+                slowdown: *slowdown,
+            });
+        }
         match self.lease_ns() {
             Some(lease_ns) if !(LEASE_NS_MIN..=LEASE_NS_MAX).contains(&lease_ns) => {
                 Err(PolicyError::LeaseNs { lease_ns })
@@ -88,7 +102,7 @@ impl Policy {
     #[must_use]
     pub const fn throttle_params(&self) -> Option<TemporalParams> {
         match self {
-            Self::None | Self::LaunchGate(_) => None,
+            Self::None | Self::LaunchGate(_) | Self::Pillion(_) => None,
             Self::Orion(params) => Some(params.throttle()),
             Self::Temporal(params) => Some(*params),
         }
@@ -103,6 +117,7 @@ impl Policy {
             Self::Orion(params) => Some(params.lease_ns),
             Self::Temporal(params) => Some(params.lease_ns),
             Self::LaunchGate(params) => Some(params.lease_ns),
+            Self::Pillion(params) => Some(params.lease_ns),
         }
     }
 }
@@ -117,6 +132,7 @@ impl FromStr for Policy {
             "orion" => Ok(Self::Orion(OrionParams::default())),
             "temporal" => Ok(Self::Temporal(TemporalParams::default())),
             "launch-gate" => Ok(Self::LaunchGate(LaunchGateParams::default())),
+            "pillion" => Ok(Self::Pillion(PillionParams::default())),
             _ => Err(match simulator_only(name) {
                 Some(index) => PolicyError::SimulatorOnly { index },
                 None => PolicyError::UnknownName {
@@ -151,6 +167,11 @@ pub enum PolicyError {
         /// What was asked for.
         pct: f64,
     },
+    /// What a request may take is not from 1 to 100 times what it takes alone.
+    Slowdown {
+        /// What was asked for.
+        slowdown: f64,
+    },
     /// `lease_ns` is not between 1 ms and 1 s.
     LeaseNs {
         /// What was asked for.
@@ -167,6 +188,8 @@ impl PolicyError {
             Self::SimulatorOnly { .. } => "orion".to_owned(),
             Self::DurThreshold { pct } if *pct > 100.0 => "100".to_owned(),
             Self::DurThreshold { .. } => DUR_THRESHOLD_PCT.to_string(),
+            Self::Slowdown { slowdown } if *slowdown > SLOWDOWN_MAX => format!("{SLOWDOWN_MAX}x"),
+            Self::Slowdown { .. } => "1.05x".to_owned(),
             Self::LeaseNs { lease_ns } => (*lease_ns).clamp(LEASE_NS_MIN, LEASE_NS_MAX).to_string(),
         }
     }
@@ -195,6 +218,10 @@ impl fmt::Display for PolicyError {
             Self::DurThreshold { pct } => write!(
                 f,
                 "dur_threshold_pct is {pct}: must be above 0 and at most 100; nearest is {nearest}"
+            ),
+            Self::Slowdown { slowdown } => write!(
+                f,
+                "slo_p99 is {slowdown}x: must be from 1x to {SLOWDOWN_MAX}x; nearest is {nearest}"
             ),
             Self::LeaseNs { lease_ns } => write!(
                 f,
@@ -237,6 +264,9 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
+/// A high-priority job that may take a hundred times as long is none.
+const SLOWDOWN_MAX: f64 = 100.0;
+
 /// The longest poll (clients, but no BE work) is 1 ms: a lease must outlive it.
 const LEASE_NS_MIN: u64 = 1_000_000;
 
@@ -271,7 +301,7 @@ mod tests {
         }
         assert_eq!(
             "orin".parse::<Policy>().unwrap_err().to_string(),
-            "unknown policy `orin`: policies are none, orion, temporal, launch-gate; nearest is `orion`"
+            "unknown policy `orin`: policies are none, pillion, orion, temporal, launch-gate; nearest is `orion`"
         );
     }
 
@@ -288,8 +318,8 @@ mod tests {
         assert_eq!(
             "reef-n".parse::<Policy>().unwrap_err().to_string(),
             "policy `reef-n` runs in the simulator only, because it decides about queues of \
-             launches, and a daemon grants leases: policies of a daemon are none, orion, temporal, \
-             launch-gate"
+             launches, and a daemon grants leases: policies of a daemon are none, pillion, orion, \
+             temporal, launch-gate"
         );
     }
 

@@ -48,7 +48,8 @@
 //! GPU idle in its middle counts as several shorter ones; that errs to HP's side.
 //!
 //! A period that began and ended in the same poll has no measured length and is
-//! not counted, nor is one in which a record was lost.
+//! not counted, nor is one in which a record was lost. Those that count are also
+//! handed out one by one ([`HpTimeline::take_request`]).
 //!
 //! ## Lost and late records
 //!
@@ -91,6 +92,29 @@ pub const REQUESTS_MIN: usize = 50;
 /// follows a change of batch size within 50 to 150 requests, seconds.
 pub const REQUESTS_KEPT: usize = 200;
 
+/// Requests that have ended and nobody has taken; beyond it the oldest is
+/// forgotten. A poll of 50 µs brings one, after a pause of the daemon some more.
+pub const ENDED_MAX: usize = 64;
+
+/// A request of one client that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When its first launch was read.
+    pub began_ns: u64,
+    /// When its last completion was read; later than `began_ns`.
+    pub ended_ns: u64,
+    /// Launches in it.
+    pub launches: u64,
+}
+
+impl Request {
+    /// How long it took.
+    #[must_use]
+    pub const fn took_ns(&self) -> u64 {
+        self.ended_ns.saturating_sub(self.began_ns)
+    }
+}
+
 /// One launch of a high-priority client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -121,9 +145,12 @@ pub struct HpTimeline {
     busy_since_ns: Option<u64>,
     /// A record was lost during the current busy period.
     period_tainted: bool,
+    /// Launches read in the current busy period.
+    period_launches: u64,
     /// The client has launched at least once.
     launched: bool,
     requests: Requests,
+    ended: VecDeque<Request>,
 }
 
 impl HpTimeline {
@@ -144,6 +171,7 @@ impl HpTimeline {
         }
         let was_idle = stream.entries.is_empty();
         stream.push(launch, at_ns);
+        self.period_launches += 1;
         if was_idle {
             self.busy_streams.push(launch.stream);
         }
@@ -200,6 +228,12 @@ impl HpTimeline {
         view
     }
 
+    /// The next request that has ended, in order, if any has since this was asked
+    /// last.
+    pub fn take_request(&mut self) -> Option<Request> {
+        self.ended.pop_front()
+    }
+
     /// Whether anything is in flight, or may be because a record was lost.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -227,13 +261,23 @@ impl HpTimeline {
 
     fn end_period(&mut self, at_ns: u64) {
         let tainted = std::mem::take(&mut self.period_tainted);
+        let launches = std::mem::take(&mut self.period_launches);
         let Some(since_ns) = self.busy_since_ns.take() else {
             return;
         };
-        let took_ns = at_ns.saturating_sub(since_ns);
-        if !tainted && took_ns > 0 {
-            self.requests.push(took_ns);
+        let request = Request {
+            began_ns: since_ns,
+            ended_ns: at_ns,
+            launches,
+        };
+        if tainted || request.took_ns() == 0 {
+            return;
         }
+        self.requests.push(request.took_ns());
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(request);
     }
 }
 
@@ -647,6 +691,26 @@ mod tests {
         // One poll brings both ends: no length was measured.
         request(&mut timeline, 3, 500, 0);
         assert_eq!(timeline.requests.count, 1);
+        let ended = timeline.take_request();
+        let expected = Request {
+            began_ns: 100,
+            ended_ns: 400,
+            launches: 3,
+        };
+        assert_eq!(ended, Some(expected));
+        assert_eq!(timeline.take_request(), None);
+    }
+
+    #[test]
+    fn requests_that_nobody_takes_are_bounded_and_the_youngest_stay() {
+        let mut timeline = HpTimeline::new();
+        let mut now_ns = 0;
+        for seq in 1..=ENDED_MAX as u64 + 3 {
+            now_ns = request(&mut timeline, seq, now_ns + 1, seq);
+        }
+        let first = timeline.take_request().expect("the oldest that is left");
+        assert_eq!(first.took_ns(), 4);
+        assert_eq!(timeline.ended.len(), ENDED_MAX - 1);
     }
 
     #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use policy::{
     Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, LaunchGateParams, Lease, Limit,
-    OrionParams, Policy, Sharing, SmSearchParams, SmThreshold, Snapshot, TURN_PATIENCE_NS,
-    TemporalParams, admits,
+    OrionParams, PillionParams, Policy, Request, Sharing, SmSearchParams, SmThreshold, Snapshot,
+    TURN_PATIENCE_NS, TemporalParams, admits,
 };
 
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
@@ -39,8 +39,28 @@ fn temporal() -> Policy {
     Policy::Temporal(TemporalParams::default())
 }
 
+/// Half of the machines have block priorities, and half of the daemons slide their bounds.
+fn any_pillion() -> impl Strategy<Value = Policy> {
+    let solo = prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1..20_000_000_u64]);
+    (any::<[bool; 4]>(), solo).prop_map(|(switches, solo_ns)| {
+        let [block_priority, sliding, kernel_pairs, beside] = switches;
+        Policy::Pillion(PillionParams {
+            solo_ns,
+            block_priority,
+            sliding,
+            kernel_pairs,
+            beside,
+            ..PillionParams::default()
+        })
+    })
+}
+
 fn launch_gate() -> Policy {
     Policy::LaunchGate(LaunchGateParams::default())
+}
+
+fn pillion() -> Policy {
+    Policy::Pillion(PillionParams::default())
 }
 
 fn snapshot(hp: HpView, be: &[JobView]) -> Snapshot<'_> {
@@ -90,7 +110,7 @@ fn none_never_holds() {
 fn nobody_is_held_while_no_hp_client_is_attached() {
     let be = [job(1, 5, 0), job(2, 5, 0)];
     let snapshot = snapshot(HpView::ABSENT, &be);
-    for policy in [Policy::None, orion(), temporal(), launch_gate()] {
+    for policy in [Policy::None, orion(), temporal(), launch_gate(), pillion()] {
         let mut gate = Gate::new(policy);
         gate.handle_snapshot(&snapshot);
         for index in 0..2 {
@@ -110,6 +130,7 @@ fn orion_lets_every_kernel_go_while_hp_is_idle() {
         sms_max: u32::MAX,
         budget_ns: DUR_THRESHOLD_NS + 1,
         beside_hp: false,
+        whole: false,
         ungated: false,
     };
     assert_eq!(lease, expected);
@@ -409,6 +430,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         1 => Just(Policy::None),
         3 => Just(temporal()),
         3 => Just(launch_gate()),
+        6 => any_pillion(),
         6 => sm_threshold.prop_map(|sm_threshold| {
             Policy::Orion(OrionParams { sm_threshold, ..OrionParams::default() })
         }),
@@ -494,6 +516,15 @@ fn live(policy: Policy, sharing: Sharing, moments: &[Moment]) -> (Gate, u64, HpV
             be,
         });
         gate.handle_hp_request(moment.step_ns * 20);
+        let ended_ns = now_ns + 1 + moment.step_ns;
+        gate.handle_request(
+            1,
+            &Request {
+                began_ns: now_ns,
+                ended_ns,
+                launches: 1,
+            },
+        );
         last = (moment.hp, moment.jobs);
     }
     be.truncate(last.1);
@@ -511,11 +542,14 @@ fn any_sms() -> impl Strategy<Value = u32> {
 
 /// `narrow` admits nothing that `wide` does not.
 fn is_within(narrow: &Lease, wide: &Lease) -> bool {
+    let admits_nothing = !narrow.ungated && narrow.budget_ns == 0;
     wide.ungated
+        || admits_nothing
         || (!narrow.ungated
             && narrow.classes.is_subset(wide.classes)
             && narrow.sms_max <= wide.sms_max
-            && narrow.budget_ns <= wide.budget_ns)
+            && narrow.budget_ns <= wide.budget_ns
+            && (narrow.whole || !wide.whole))
 }
 
 proptest! {
@@ -583,7 +617,7 @@ proptest! {
     fn beside_an_attached_hp_at_most_one_job_has_a_budget(
         sharing in any_sharing(),
         moments in prop::collection::vec(any_moment(), 1..12),
-        policy in prop::sample::select(vec![orion(), temporal(), launch_gate()]),
+        policy in prop::sample::select(vec![orion(), temporal(), launch_gate(), pillion()]),
     ) {
         let (gate, now_ns, _, be) = live(policy, sharing, &moments);
         let snapshot = Snapshot { now_ns, sharing, ..snapshot(IDLE, &be) };

@@ -16,7 +16,7 @@
 //! its record. (The blueprint published before the second drain; then a launch could be granted,
 //! and its slip go uncounted, between the publication and the daemon's own bump.)
 
-use crate::pages::{DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_UNGATED, LeasePage};
+use crate::pages::{DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_UNGATED, LEASE_WHOLE, LeasePage};
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The terms of a lease as one consistent copy.
@@ -43,6 +43,11 @@ impl Terms {
     /// Whether the lease was made while high-priority work was in flight.
     pub fn beside_hp(&self) -> bool {
         self.terms & LEASE_BESIDE_HP != 0
+    }
+
+    /// Whether a launch must fit into the budget, its own cost included.
+    pub fn whole(&self) -> bool {
+        self.terms & LEASE_WHOLE != 0
     }
 
     /// Whether everything may go.

@@ -133,7 +133,7 @@ pub struct LeasePage {
     pub limit_total_ns: AtomicU64,
     /// Most SMs a kernel may need.
     pub sms_max: AtomicU32,
-    /// Low byte: `policy::ClassSet` bits; then [`LEASE_BESIDE_HP`], [`LEASE_UNGATED`].
+    /// Low byte: `policy::ClassSet` bits; then the `LEASE_` bits below.
     pub terms: AtomicU32,
     /// Rung when the terms change and somebody waits.
     pub bell: Bell,
@@ -147,6 +147,9 @@ pub struct LeasePage {
 pub const LEASE_BESIDE_HP: u32 = 1 << 8;
 /// Term bit: everything may go (policy `none`, or no high-priority job to protect).
 pub const LEASE_UNGATED: u32 = 1 << 9;
+/// Term bit: a launch must fit into the budget, its own cost included. A library that does not know the
+/// bit overshoots the budget by one launch.
+pub const LEASE_WHOLE: u32 = 1 << 10;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {

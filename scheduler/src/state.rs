@@ -383,6 +383,7 @@ impl State {
             // It may only have lost its connection: then it must learn that nobody serves it. Release
             // pairs with the Acquire at its gate, whose waits look at this every few milliseconds.
             client.page.detached.store(1, Ordering::Release);
+            self.gate.handle_detach(client.id);
             job.past.add(&client.totals());
             if job.clients.is_empty() {
                 let job = self.jobs.remove(index);
@@ -477,6 +478,16 @@ impl State {
             };
             lessee.read(job.clients.iter().map(|client| &*client.page));
             is_drained &= lessee.view().drained || lessee.is_stalled();
+        }
+        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
+            let id = client.id;
+            while let Some(request) = client
+                .feed
+                .as_mut()
+                .and_then(|feed| feed.timeline().take_request())
+            {
+                self.gate.handle_request(id, &request);
+            }
         }
         let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         let feeds = feeds.filter_map(|client| client.feed.as_mut());

@@ -2,7 +2,7 @@
 //!
 //! | policy | defined in | is |
 //! |---|---|---|
-//! | `none`, `temporal`, `orion`, `launch-gate` | `policy`, a file each | what a daemon runs, behind `leased` |
+//! | `none`, `pillion`, `temporal`, `orion`, `launch-gate` | `policy`, a file each | what a daemon runs, behind `leased` |
 //! | `streams`, `stream-priority`, `mps`, `mps-priority` | here, a file each | a placement; every launch goes at once |
 //! | `reef-n`, `orion-code` | `policy`, a file each | a state machine about queues, behind `queued` |
 //! | `oracle` | `oracle` | a bound; it knows the future |
@@ -19,11 +19,11 @@ mod streams;
 mod thread;
 
 pub use oracle::OracleParams;
-pub use spec::{OrionCodeSpec, OrionSpec, Param, PolicySpec};
+pub use spec::{OrionCodeSpec, OrionSpec, Param, PillionSpec, PolicySpec};
 
 use policy::{
-    CodeHp, OrionCode, OrionCodeParams, OrionParams, Policy, ReefN, ReefNParams, SmSearchParams,
-    SmThreshold,
+    CodeHp, OrionCode, OrionCodeParams, OrionParams, PillionParams, Policy, ReefN, ReefNParams,
+    SmSearchParams, SmThreshold,
 };
 use softgpu::Sharing;
 
@@ -66,6 +66,16 @@ impl PolicySpec {
                 is_profiled,
             } => leased(Policy::Temporal(*params), *is_profiled, experiment)?,
             Self::LaunchGate(params) => leased(Policy::LaunchGate(*params), false, experiment)?,
+            Self::Pillion(spec) => {
+                let params = PillionParams {
+                    solo_ns: match spec.is_profiled {
+                        true => solo_ns_min(experiment)?,
+                        false => None,
+                    },
+                    ..spec.params
+                };
+                leased(Policy::Pillion(params), false, experiment)?
+            }
             Self::Orion(spec) => {
                 let policy = Policy::Orion(orion_params(spec, experiment)?);
                 leased(policy, spec.is_profiled, experiment)?

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use policy::policy::simulator_only;
 use policy::{
-    LaunchGateParams, OrionParams, Policy, PolicyError, Sharing, SmThreshold, TemporalParams,
+    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, SmThreshold,
+    TemporalParams,
 };
 use profiler::settings::{self, Fault, Reader, Section};
 use toml::de::DeTable;
@@ -32,8 +33,8 @@ const POLICY_KEYS: [&str; 5] = [
 /// Keys that not every policy has, and the policies that look at them.
 const OWN_KEYS: [(&str, &[&str]); 4] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
-    ("residual_us", &["orion", "temporal"]),
-    ("lease_ms", &["orion", "temporal", "launch-gate"]),
+    ("residual_us", &["orion", "temporal", "pillion"]),
+    ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
     ("sm_threshold", &["orion"]),
 ];
 
@@ -198,6 +199,11 @@ impl Parser<'_> {
             "temporal" => Policy::Temporal(throttle),
             "launch-gate" => Policy::LaunchGate(LaunchGateParams {
                 lease_ns: throttle.lease_ns,
+            }),
+            "pillion" => Policy::Pillion(PillionParams {
+                residual_ns_unknown: throttle.residual_ns_unknown,
+                lease_ns: throttle.lease_ns,
+                ..PillionParams::default()
             }),
             _ => Policy::Orion(OrionParams {
                 dur_threshold_pct: throttle.dur_threshold_pct,

@@ -108,16 +108,16 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
         ),
         (
             "[policy]\nname = \"orin\"",
-            "gpu0.toml:5:8: name is \"orin\"; must be one of none, orion, temporal, launch-gate; \
+            "gpu0.toml:5:8: name is \"orin\"; must be one of none, pillion, orion, temporal, launch-gate; \
              nearest is \"orion\"",
         ),
         (
             "[policy]\nname = \"fair\"",
-            "gpu0.toml:5:8: name is \"fair\"; must be one of none, orion, temporal, launch-gate",
+            "gpu0.toml:5:8: name is \"fair\"; must be one of none, pillion, orion, temporal, launch-gate",
         ),
         (
             "[policy]\nname = true",
-            "gpu0.toml:5:8: name is true; must be one of none, orion, temporal, launch-gate",
+            "gpu0.toml:5:8: name is true; must be one of none, pillion, orion, temporal, launch-gate",
         ),
         (
             "[policy]\n  poll_us = 5",
@@ -168,7 +168,7 @@ fn a_policy_is_refused_with_what_it_is_and_a_key_that_it_does_not_look_at() {
     assert_eq!(
         policy("name = \"reef-n\""),
         "gpu0.toml:5:8: policy `reef-n` runs in the simulator only, because it decides about \
-         queues of launches, and a daemon grants leases: policies of a daemon are none, orion, \
+         queues of launches, and a daemon grants leases: policies of a daemon are none, pillion, orion, \
          temporal, launch-gate; nearest is \"orion\""
     );
     assert_eq!(

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use policy::{JobId, JobView, Lease, Limit};
 use protocol::lease::Terms;
-use protocol::pages::{ClientPage, LEASE_BESIDE_HP, LEASE_UNGATED, LeasePage};
+use protocol::pages::{ClientPage, LEASE_BESIDE_HP, LEASE_UNGATED, LEASE_WHOLE, LeasePage};
 use protocol::record::EXPECTED_NS_MAX;
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
@@ -253,12 +253,13 @@ impl Lessee {
             return CLOSED;
         }
         let beside_hp = if lease.beside_hp { LEASE_BESIDE_HP } else { 0 };
+        let whole = if lease.whole { LEASE_WHOLE } else { 0 };
         Terms {
             epoch: lease.epoch,
             expiry_ns: lease.expiry_ns,
             limit_total_ns: self.charged.read_ns.saturating_add(lease.budget_ns),
             sms_max: lease.sms_max,
-            terms: lease.classes.bits() | beside_hp,
+            terms: lease.classes.bits() | beside_hp | whole,
         }
     }
 }

@@ -171,6 +171,7 @@ fn granted(terms: &Terms, budget_ns: u64) -> Lease {
         sms_max: terms.sms_max,
         budget_ns,
         beside_hp: terms.beside_hp(),
+        whole: terms.whole(),
         ungated: terms.ungated(),
     }
 }

@@ -182,8 +182,9 @@ fn another_protocol_version_is_refused_with_both_versions() {
     let (packet, _) = receive(&socket).unwrap();
     let expected = Reply::Refused {
         reason: format!(
-            "the client speaks protocol {}.0, this daemon {VERSION}",
-            VERSION.major + 1
+            "the client speaks protocol {}.{}, this daemon {VERSION}",
+            VERSION.major + 1,
+            VERSION.minor
         ),
     };
     assert_eq!(Reply::decode(&packet).unwrap(), expected);

@@ -195,10 +195,13 @@ impl Leased {
     fn look(&mut self, now_ns: u64) {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut hp = HpView::ABSENT;
-        for client in &mut self.clients {
+        for (id, client) in (0..).zip(&mut self.clients) {
             match client {
                 Client::HighPriority(feed) => {
                     feed.drain(clock_ns);
+                    while let Some(request) = feed.timeline.take_request() {
+                        self.gate.handle_request(id, &request);
+                    }
                     hp = HpView::merge([hp, feed.timeline.poll_view(clock_ns)]);
                 }
                 Client::BestEffort(lessee) => lessee.read(),
@@ -359,6 +362,7 @@ impl Scheduler for Leased {
 
     fn handle_death(&mut self, now_ns: u64, client: ClientId) {
         self.clients[client.0] = Client::Dead;
+        self.gate.handle_detach(client.0 as u64);
         // The end of its socket wakes the daemon.
         self.ring(now_ns);
     }
@@ -677,6 +681,7 @@ const CLOSED: Terms = Terms {
         sms_max: 0,
         budget_ns: 0,
         beside_hp: false,
+        whole: false,
         ungated: false,
     },
     limit_total_ns: 0,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use policy::sm_search::LOSS_PCT_MAX;
-use policy::{LaunchGateParams, OrionParams, ReefNParams, TemporalParams};
+use policy::{LaunchGateParams, OrionParams, PillionParams, ReefNParams, Slo, TemporalParams};
 use softgpu::Sharing;
 
 use super::OracleParams;
@@ -41,8 +41,19 @@ pub enum PolicySpec {
     OrionCode(OrionCodeSpec),
     /// At most one best-effort kernel in flight ([`policy::launch_gate`]).
     LaunchGate(LaunchGateParams),
+    /// Pillion's own ([`policy::pillion`]).
+    Pillion(PillionSpec),
     /// The clairvoyant bound.
     Oracle(OracleParams),
+}
+
+/// The numbers of `pillion`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PillionSpec {
+    /// As a daemon has them.
+    pub params: PillionParams,
+    /// HP's latency alone is known from the start; else it is learnt, as a daemon has to.
+    pub is_profiled: bool,
 }
 
 /// The numbers of `orion`.
@@ -133,6 +144,10 @@ const fn whole(key: &'static str, about: &'static str, least: f64, most: f64) ->
     }
 }
 
+const fn switch(key: &'static str, about: &'static str) -> Param {
+    whole(key, about, 0.0, 1.0)
+}
+
 const DUR_THRESHOLD_PCT: Param = param(
     "dur_threshold_pct",
     "best-effort work in flight, in per cent of a high-priority request",
@@ -175,6 +190,40 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
+const PILLION: [Param; 12] = [
+    param(
+        "slo_p99",
+        "what a high-priority request may take: so many times as long as alone",
+        1.0,
+        100.0,
+    ),
+    param("slo_ms", "the same in ms; 0: by slo_p99", 0.0, 1_000_000.0),
+    switch(
+        "block_priority",
+        "1: priorities between blocks are said to work on this device",
+    ),
+    switch(
+        "feedback",
+        "1: the bounds follow what requests took; 0: they are those of gain 1",
+    ),
+    switch(
+        "beside",
+        "1: best-effort work goes beside high-priority work",
+    ),
+    switch("kernel_pairs", "1: below gain 1 it must suit what executes"),
+    switch("gap_prediction", "1: quiet times are predicted"),
+    switch(
+        "completion_prediction",
+        "1: work in flight counts as complete when it is expected to be",
+    ),
+    switch(
+        "sliding",
+        "1: the bounds slide; 0: everything drains when one is reached",
+    ),
+    IS_PROFILED,
+    RESIDUAL_US,
+    LEASE_MS,
+];
 const ORION_CODE: [Param; 4] = [
     DUR_THRESHOLD_PCT,
     HP_LOSS_PCT,
@@ -201,7 +250,7 @@ const ORACLE: [Param; 1] = [param(
 
 impl PolicySpec {
     /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 11] = [
+    pub const NAMES: [&'static str; 12] = [
         "none",
         "temporal",
         "streams",
@@ -212,6 +261,7 @@ impl PolicySpec {
         "orion",
         "orion-code",
         "launch-gate",
+        "pillion",
         "oracle",
     ];
 
@@ -229,6 +279,7 @@ impl PolicySpec {
             Self::Orion(_) => "orion",
             Self::OrionCode(_) => "orion-code",
             Self::LaunchGate(_) => "launch-gate",
+            Self::Pillion(_) => "pillion",
             Self::Oracle(_) => "oracle",
         }
     }
@@ -237,7 +288,11 @@ impl PolicySpec {
     #[must_use]
     pub const fn needs_mps(&self) -> bool {
         match self {
-            Self::None | Self::Temporal { .. } | Self::Orion(_) | Self::LaunchGate(_) => false,
+            Self::None
+            | Self::Temporal { .. }
+            | Self::Orion(_)
+            | Self::LaunchGate(_)
+            | Self::Pillion(_) => false,
             Self::Streams
             | Self::StreamPriority
             | Self::Mps
@@ -283,6 +338,7 @@ impl PolicySpec {
             Self::Orion(_) => &ORION,
             Self::OrionCode(_) => &ORION_CODE,
             Self::LaunchGate(_) => &[LEASE_MS],
+            Self::Pillion(_) => &PILLION,
             Self::ReefN { .. } => &REEF_N,
             Self::Oracle(_) => &ORACLE,
             Self::None | Self::Streams | Self::StreamPriority | Self::Mps | Self::MpsPriority => {
@@ -295,6 +351,9 @@ impl PolicySpec {
     /// this policy has no such number.
     pub fn set(&mut self, key: &str, value: f64) -> bool {
         let (ns_of_us, ns_of_ms) = ((value * 1e3) as u64, (value * 1e6) as u64);
+        if let Self::Pillion(spec) = self {
+            return spec.set(key, value);
+        }
         match (self, key) {
             (Self::Temporal { params, .. }, "dur_threshold_pct") => {
                 params.dur_threshold_pct = value;
@@ -325,6 +384,9 @@ impl PolicySpec {
     pub fn param(&self, key: &str) -> Option<f64> {
         let flag = |is_set: bool| f64::from(u8::from(is_set));
         let (us, ms) = (|ns: u64| ns as f64 / 1e3, |ns: u64| ns as f64 / 1e6);
+        if let Self::Pillion(spec) = self {
+            return spec.param(key);
+        }
         Some(match (self, key) {
             (Self::Temporal { params, .. }, "dur_threshold_pct") => params.dur_threshold_pct,
             (Self::Temporal { params, .. }, "residual_us") => us(params.residual_ns_unknown),
@@ -343,6 +405,51 @@ impl PolicySpec {
             (Self::LaunchGate(params), "lease_ms") => ms(params.lease_ns),
             (Self::ReefN { queue_depth }, "queue_depth") => (*queue_depth).into(),
             (Self::Oracle(params), "loss_pct") => params.loss_pct,
+            _ => return None,
+        })
+    }
+}
+
+impl PillionSpec {
+    fn set(&mut self, key: &str, value: f64) -> bool {
+        let params = &mut self.params;
+        let is_on = value != 0.0;
+        match key {
+            "slo_p99" => params.slo = Slo::Slowdown(value),
+            "slo_ms" if value > 0.0 => params.slo = Slo::LatencyNs((value * 1e6) as u64),
+            "slo_ms" => {}
+            "block_priority" => params.block_priority = is_on,
+            "feedback" => params.feedback = is_on,
+            "beside" => params.beside = is_on,
+            "kernel_pairs" => params.kernel_pairs = is_on,
+            "gap_prediction" => params.gap_prediction = is_on,
+            "completion_prediction" => params.completion_prediction = is_on,
+            "sliding" => params.sliding = is_on,
+            "is_profiled" => self.is_profiled = is_on,
+            "residual_us" => params.residual_ns_unknown = (value * 1e3) as u64,
+            "lease_ms" => params.lease_ns = (value * 1e6) as u64,
+            _ => return false,
+        }
+        true
+    }
+
+    fn param(&self, key: &str) -> Option<f64> {
+        let params = &self.params;
+        let flag = |is_set: bool| f64::from(u8::from(is_set));
+        Some(match (key, params.slo) {
+            ("slo_p99", Slo::Slowdown(slowdown)) => slowdown,
+            ("slo_ms", Slo::LatencyNs(latency_ns)) => latency_ns as f64 / 1e6,
+            ("slo_ms", Slo::Slowdown(_)) => 0.0,
+            ("block_priority", _) => flag(params.block_priority),
+            ("feedback", _) => flag(params.feedback),
+            ("beside", _) => flag(params.beside),
+            ("kernel_pairs", _) => flag(params.kernel_pairs),
+            ("gap_prediction", _) => flag(params.gap_prediction),
+            ("completion_prediction", _) => flag(params.completion_prediction),
+            ("sliding", _) => flag(params.sliding),
+            ("is_profiled", _) => flag(self.is_profiled),
+            ("residual_us", _) => params.residual_ns_unknown as f64 / 1e3,
+            ("lease_ms", _) => params.lease_ns as f64 / 1e6,
             _ => return None,
         })
     }
@@ -375,6 +482,7 @@ impl FromStr for PolicySpec {
             "orion" => Self::Orion(OrionSpec::default()),
             "orion-code" => Self::OrionCode(OrionCodeSpec::default()),
             "launch-gate" => Self::LaunchGate(LaunchGateParams::default()),
+            "pillion" => Self::Pillion(PillionSpec::default()),
             "oracle" => Self::Oracle(OracleParams::default()),
             _ => {
                 let names = Self::NAMES.join(", ");

@@ -1,0 +1,469 @@
+//! `pillion`: as much best-effort work as the high-priority job can afford, and no more.
+//!
+//! ## What harms HP, and what it can afford
+//!
+//! What was launched cannot be stopped. So what a request may have to wait for is the BE work in flight
+//! when it arrives, and what goes beside it. How much of that it can afford follows from a *target*: by
+//! default a request may take 1.05 times as long as alone ([`Slo`]). The difference is its *slack*,
+//!
+//! ```text
+//! slack = target − solo          ResNet-50, solo 6.8 ms, target 1.05x: 340 µs
+//! ```
+//!
+//! and the two bounds of this policy are multiples of it. Both bound expected ns in flight, over all BE
+//! jobs, and both slide: what is complete leaves them at once, nothing has to drain.
+//!
+//! | | bound | at gain 1 | at gain 16 |
+//! |---|---|---|---|
+//! | HP idle | gain × slack | 1 slack | 16 slacks |
+//! | HP busy | ⅛ slack (gain × ⅛ below gain 1), and (gain ÷ 4 − 1) × slack where that is more | ⅛ slack | 3 slacks |
+//!
+//! ## The gain: what requests were seen to afford
+//!
+//! The slack alone is no bound: with priorities between blocks a request waits for what executes and not
+//! for what is queued; a host that launches slowly leaves pauses in which BE work costs nothing; or
+//! profiles are off, and a kernel takes ten times as long as expected. So the law looks at what happens.
+//! Each HP request while BE work was there is compared with its target ([`feedback`]): within it, the gain
+//! rises a little; over it, the gain falls, the more the longer the request took. Idle time is spent
+//! first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
+//!
+//! A request's beginning and end are as exact as the looks that found them: where either look came more
+//! than 100 µs after the one before (the daemon looks seldom while no BE work is there) nothing is
+//! concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that ran under
+//! the least gain. Until 50 were seen, both bounds are `residual_ns_unknown` (100 µs) and the gain is 1.
+//! Of several HP clients each request is held against its own client's latency, and the slack is that of
+//! the quickest client.
+//!
+//! ## Beside HP
+//!
+//! A kernel must fit into what is left of the bound ([`crate::lease`], "Whole"): short ones go beside HP,
+//! long ones wait until it is idle. Below gain 1, when HP is being hurt, a kernel must suit as well, as in
+//! [`orion`]: need fewer SMs than the device has, and be of the other class than every HP kernel that
+//! executes, or one of both unknown.
+//!
+//! ## Long kernels
+//!
+//! While HP is idle the last kernel may pass the end of the bound: with the least bound, one kernel at a
+//! time. With priorities between blocks a request then waits for a wave of blocks and not for the kernel.
+//! Where `block_priority` is said not to work a kernel must fit while the gain is below 1, so while requests
+//! say that they are hurt; one that is longer than the bound goes then in a quiet time, or when its wait
+//! at the gate has lasted `max_hold`. Against kernels that are longer than a request's slack and have no
+//! waves there is no protection but not to run them.
+//!
+//! *Quiet time* ([`quiet`]): none of HP's last 128 pauses was shorter; for what is left of that, less a
+//! tenth, BE work may be in flight, up to 16 slacks. Periodic requests are predicted so, random ones not.
+//!
+//! ## Completions that are not seen yet
+//!
+//! The daemon learns of a completion tens of µs late, and of several at once. If a full bound waited for
+//! the news, the device would be idle meanwhile. So while HP is idle, work in flight is predicted to
+//! complete at one expected ns per ns, counted from the last news, and leaves the bound before it is
+//! seen; but never more than one bound of it, so that twice the bound is in flight at most, however wrong
+//! a profile is. Beside HP nothing is predicted.
+//!
+//! ## Time slices
+//!
+//! Without MPS nothing executes beside HP and there are no priorities: no BE work while HP is busy, and
+//! below gain 1 each kernel must fit.
+//!
+//! ## Jobs and turns
+//!
+//! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a job that
+//! has charged no more than the idle bound in its turn gets all of the bound that is free.
+
+use crate::gate::{Memory, in_flight_ns};
+use crate::orion;
+use crate::timeline::Request;
+use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
+
+pub mod feedback;
+pub mod quiet;
+pub mod solo;
+
+use feedback::{GAIN_MAX, Gain};
+use quiet::Quiet;
+use solo::Solo;
+
+/// What an HP request may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Slo {
+    /// So many times as long as alone; more than 1.
+    Slowdown(f64),
+    /// So long, in ns.
+    LatencyNs(u64),
+}
+
+impl Slo {
+    /// What a request may take that takes `solo_ns` alone.
+    #[must_use]
+    pub fn target_ns(self, solo_ns: u64) -> u64 {
+        match self {
+            // Exact up to 2^53 ns, and the conversion back saturates.
+            Self::Slowdown(slowdown) => (solo_ns as f64 * slowdown) as u64,
+            Self::LatencyNs(latency_ns) => latency_ns,
+        }
+    }
+}
+
+/// The numbers of `pillion`, and a switch for each of its mechanisms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PillionParams {
+    /// What HP's requests may take.
+    pub slo: Slo,
+    /// How long a request takes alone, where that is known from elsewhere; else it is learnt.
+    pub solo_ns: Option<u64>,
+    /// Priorities between blocks of different processes work on this device, or are hoped to.
+    pub block_priority: bool,
+    /// The gain follows what requests took; else it is 1.
+    pub feedback: bool,
+    /// BE work goes beside HP.
+    pub beside: bool,
+    /// Below gain 1 it must suit what HP executes.
+    pub kernel_pairs: bool,
+    /// Quiet times are predicted.
+    pub gap_prediction: bool,
+    /// What is in flight is predicted to complete as expected before that is seen.
+    pub completion_prediction: bool,
+    /// The bounds slide; else everything drains when one is reached, as in [`orion`].
+    pub sliding: bool,
+    /// Both bounds while HP's latency is not known, in ns.
+    pub residual_ns_unknown: u64,
+    /// How long a lease lasts unless it is renewed, in ns.
+    pub lease_ns: u64,
+}
+
+impl Default for PillionParams {
+    fn default() -> Self {
+        let orion = crate::OrionParams::default();
+        Self {
+            slo: Slo::Slowdown(SLOWDOWN),
+            solo_ns: None,
+            block_priority: true,
+            feedback: true,
+            beside: true,
+            kernel_pairs: true,
+            gap_prediction: true,
+            completion_prediction: true,
+            sliding: true,
+            residual_ns_unknown: orion.residual_ns_unknown,
+            lease_ns: orion.lease_ns,
+        }
+    }
+}
+
+/// The bounds in force, as of the last snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Expected BE ns in flight while HP is idle.
+    pub idle_ns: u64,
+    /// The same while it is busy; at most `idle_ns`.
+    pub beside_ns: u64,
+    /// While HP is idle too a kernel must fit into the bound.
+    pub whole: bool,
+    /// What goes beside HP must suit it.
+    pub pairs: bool,
+}
+
+/// What has been learnt of HP's requests and pauses, and the bounds that follow.
+#[derive(Debug, Default)]
+pub(crate) struct Learnt {
+    solo: Solo,
+    gain: Gain,
+    quiet: Quiet,
+    bounds: Bounds,
+    /// Of what is in flight so much is predicted to be complete.
+    ahead_ns: u64,
+    /// Since when BE work has been in flight beside an idle HP, and no completion was seen.
+    unseen_since_ns: Option<u64>,
+    /// What had completed of all BE jobs.
+    completed_ns: u64,
+    looks: Looks,
+    /// When BE work was last seen in flight.
+    exposed_ns: Option<u64>,
+    /// When it was last seen in flight or waiting.
+    wanted_ns: Option<u64>,
+    /// Since when no more than the least has been in flight.
+    calm_since_ns: Option<u64>,
+}
+
+impl Learnt {
+    /// The bounds in force.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// The gain in force.
+    pub(crate) fn gain(&self) -> f64 {
+        self.gain.value()
+    }
+
+    /// How long a request of HP takes alone, as far as that is known.
+    pub(crate) fn solo_ns(&self, params: &PillionParams) -> Option<u64> {
+        params.solo_ns.or_else(|| self.solo.least_ns())
+    }
+
+    /// A request of an HP client has ended. Before the snapshot of the same look.
+    pub(crate) fn handle_request(
+        &mut self,
+        params: &PillionParams,
+        client: u64,
+        request: &Request,
+    ) {
+        if !self.looks.is_exact(request) {
+            return;
+        }
+        let solo_ns = params.solo_ns.or_else(|| self.solo.latency_ns(client));
+        let since = |at_ns: Option<u64>| at_ns.is_some_and(|at_ns| at_ns >= request.began_ns);
+        let (was_exposed, was_wanted) = (since(self.exposed_ns), since(self.wanted_ns));
+        let was_calm = self.calm_since_ns.is_some_and(|at| at <= request.began_ns);
+        self.solo
+            .handle_request(client, request.took_ns(), was_calm || !was_exposed);
+        if let Some(solo_ns) = solo_ns
+            && was_wanted
+            && params.feedback
+        {
+            let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
+            let excess_ns = request.took_ns().saturating_sub(solo_ns);
+            self.gain
+                .handle_request(excess_ns as f64 / slack_ns.max(1) as f64);
+        }
+    }
+
+    /// An HP client has gone.
+    pub(crate) fn handle_detach(&mut self, client: u64) {
+        self.solo.handle_detach(client);
+    }
+
+    /// Takes in a snapshot: pauses, exposure, bounds.
+    pub(crate) fn handle_snapshot(&mut self, params: &PillionParams, snapshot: &Snapshot<'_>) {
+        let now_ns = snapshot.now_ns;
+        self.looks.handle_look(now_ns);
+        self.quiet.handle_hp(now_ns, snapshot.hp.busy);
+        let in_flight_ns = in_flight_ns(snapshot);
+        if snapshot.be.iter().any(|job| !job.drained) {
+            self.exposed_ns = Some(now_ns);
+        }
+        if snapshot.be.iter().any(|job| !job.drained || job.waiting) {
+            self.wanted_ns = Some(now_ns);
+        }
+        self.bounds = self.next_bounds(params, snapshot);
+        self.predict(params, snapshot, in_flight_ns);
+        let is_least = self.is_learning(params, snapshot) || self.gain.is_least();
+        if is_least && in_flight_ns <= self.bounds.idle_ns {
+            self.calm_since_ns.get_or_insert(now_ns);
+        } else if !is_least {
+            self.calm_since_ns = None;
+        }
+    }
+
+    /// Predicts what of the work in flight is complete already.
+    fn predict(&mut self, params: &PillionParams, snapshot: &Snapshot<'_>, in_flight_ns: u64) {
+        let completed = snapshot.be.iter().map(|job| job.completed_total_ns);
+        let completed_ns = completed.fold(0, u64::saturating_add);
+        let is_news = completed_ns != std::mem::replace(&mut self.completed_ns, completed_ns);
+        if in_flight_ns == 0 || is_news || snapshot.hp.busy || !params.completion_prediction {
+            self.unseen_since_ns = None;
+        }
+        if in_flight_ns == 0 || snapshot.hp.busy || !params.completion_prediction {
+            self.ahead_ns = 0;
+            return;
+        }
+        let since_ns = *self.unseen_since_ns.get_or_insert(snapshot.now_ns);
+        let passed_ns = snapshot.now_ns.saturating_sub(since_ns);
+        self.ahead_ns = passed_ns.min(self.bounds.idle_ns).min(in_flight_ns);
+    }
+
+    fn is_learning(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> bool {
+        params.solo_ns.is_none() && (snapshot.hp.learning || self.solo.least_ns().is_none())
+    }
+
+    fn next_bounds(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> Bounds {
+        let mps = snapshot.sharing == Sharing::Mps;
+        let gain = self.gain.value();
+        let solo_ns = self.solo_ns(params).unwrap_or(0);
+        let (idle_ns, beside_ns) = if self.is_learning(params, snapshot) {
+            (params.residual_ns_unknown, params.residual_ns_unknown)
+        } else {
+            let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
+            let quiet_ns = match params.gap_prediction {
+                true => self.quiet.left_ns(snapshot.now_ns),
+                false => 0,
+            };
+            let quiet_ns = quiet_ns.min(scaled(slack_ns, GAIN_MAX * gain.min(1.0)));
+            let beside = (gain / GAIN_BESIDE - 1.0).max(BESIDE_LEAST * gain.min(1.0));
+            (
+                scaled(slack_ns, gain).max(quiet_ns),
+                scaled(slack_ns, beside),
+            )
+        };
+        // The gate counts up to one more than the bound.
+        let idle_ns = idle_ns.min(u64::MAX - 1);
+        Bounds {
+            idle_ns,
+            beside_ns: match params.beside && mps {
+                true => beside_ns.min(idle_ns),
+                false => 0,
+            },
+            whole: (!params.block_priority || !mps) && gain < 1.0,
+            pairs: params.kernel_pairs && gain < GAIN_PAIRS,
+        }
+    }
+}
+
+/// When snapshots were made, as far as requests need it.
+#[derive(Debug, Default)]
+struct Looks {
+    last_ns: Option<u64>,
+    /// The last looks that came late.
+    late_ns: [u64; LATE_KEPT],
+    next: usize,
+}
+
+impl Looks {
+    fn handle_look(&mut self, now_ns: u64) {
+        if self.is_late(now_ns) {
+            self.late_ns[self.next] = now_ns;
+            self.next = (self.next + 1) % LATE_KEPT;
+        }
+        self.last_ns = Some(now_ns);
+    }
+
+    /// Whether the looks that found the request's beginning, and its end just now, came in time.
+    fn is_exact(&self, request: &Request) -> bool {
+        !self.late_ns.contains(&request.began_ns) && !self.is_late(request.ended_ns)
+    }
+
+    fn is_late(&self, now_ns: u64) -> bool {
+        let since = self.last_ns.map(|last_ns| now_ns.saturating_sub(last_ns));
+        since.is_none_or(|since_ns| since_ns > LOOK_NS_MAX)
+    }
+}
+
+fn scaled(ns: u64, by: f64) -> u64 {
+    (ns as f64 * by) as u64
+}
+
+/// The lease of the job at index `job`.
+pub(crate) fn lease(
+    params: &PillionParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    job: usize,
+) -> (Lease, Limit) {
+    let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
+    let closed = Lease::closed(snapshot.epoch, expiry_ns);
+    let bounds = memory.pillion.bounds();
+    match memory.turn.budget_ns(&snapshot.be[job], bounds.idle_ns + 1) {
+        None | Some(0) => return (closed, Limit::Turn),
+        Some(_) => {}
+    }
+    let used_ns = used_ns(params, memory, snapshot);
+    if !snapshot.hp.busy {
+        let lease = Lease {
+            classes: ClassSet::ALL,
+            sms_max: u32::MAX,
+            budget_ns: free_ns(bounds.idle_ns, used_ns, bounds.whole),
+            whole: bounds.whole,
+            ..closed
+        };
+        return (lease, limit_of(&lease, Limit::Budget));
+    }
+    if bounds.beside_ns == 0 {
+        return (closed, Limit::HpBusy);
+    }
+    let (classes, sms_max) = match bounds.pairs {
+        true => (
+            orion::suiting(snapshot.hp.executing),
+            snapshot.sms.saturating_sub(1),
+        ),
+        false => (ClassSet::ALL, u32::MAX),
+    };
+    let lease = Lease {
+        classes,
+        sms_max,
+        budget_ns: free_ns(bounds.beside_ns, used_ns, true),
+        beside_hp: true,
+        whole: true,
+        ..closed
+    };
+    (lease, limit_of(&lease, Limit::Interference))
+}
+
+/// The law: whether `kernel` goes after `spent_ns`.
+pub(crate) fn eligible(
+    params: &PillionParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    job: usize,
+    spent_ns: u64,
+    kernel: &Kernel,
+) -> bool {
+    let bounds = memory.pillion.bounds();
+    if !memory.is_turn_of(snapshot, job, 0, bounds.idle_ns) {
+        return false;
+    }
+    let before_ns = used_ns(params, memory, snapshot).saturating_add(spent_ns);
+    let after_ns = before_ns.saturating_add(kernel.expected_ns);
+    if !snapshot.hp.busy {
+        return match bounds.whole {
+            true => before_ns < bounds.idle_ns && after_ns <= bounds.idle_ns,
+            false => before_ns <= bounds.idle_ns,
+        };
+    }
+    let fits = before_ns < bounds.beside_ns && after_ns <= bounds.beside_ns;
+    let suits = Class::ALL
+        .into_iter()
+        .filter(|&hp| snapshot.hp.executing.contains(hp))
+        .all(|hp| orion::have_different_profiles(hp, kernel.class));
+    fits && (!bounds.pairs || (suits && kernel.sm_needed < snapshot.sms.max(1)))
+}
+
+/// Whether the holder of the turn could launch something now.
+pub(crate) fn is_open(params: &PillionParams, memory: &Memory, snapshot: &Snapshot<'_>) -> bool {
+    let bounds = memory.pillion.bounds();
+    let used_ns = used_ns(params, memory, snapshot);
+    match snapshot.hp.busy {
+        true => free_ns(bounds.beside_ns, used_ns, true) > 0,
+        false => free_ns(bounds.idle_ns, used_ns, bounds.whole) > 0,
+    }
+}
+
+/// What of the bounds is used up: what is in flight, or what was launched since the last drain.
+fn used_ns(params: &PillionParams, memory: &Memory, snapshot: &Snapshot<'_>) -> u64 {
+    match params.sliding {
+        true => in_flight_ns(snapshot).saturating_sub(memory.pillion.ahead_ns),
+        false => memory.throttle.be_duration_ns(),
+    }
+}
+
+/// What of a bound is free. One more where the last kernel may pass the end: a sum that equals the bound
+/// is still allowed.
+fn free_ns(bound_ns: u64, used_ns: u64, whole: bool) -> u64 {
+    (bound_ns + u64::from(!whole)).saturating_sub(used_ns)
+}
+
+fn limit_of(lease: &Lease, open: Limit) -> Limit {
+    if lease.budget_ns == 0 {
+        Limit::Throttle
+    } else {
+        open
+    }
+}
+
+/// By default a request may take 5 % longer than alone.
+const SLOWDOWN: f64 = 1.05;
+
+/// Two of the daemon's usual pauses.
+const LOOK_NS_MAX: u64 = 100_000;
+
+/// Late looks remembered: one for each request in progress of as many HP clients.
+const LATE_KEPT: usize = 16;
+
+/// From this gain on the bound beside HP grows with it.
+const GAIN_BESIDE: f64 = 4.0;
+
+/// The bound beside HP below that, in slacks.
+const BESIDE_LEAST: f64 = 0.125;
+
+/// Below this gain what goes beside HP must suit it.
+const GAIN_PAIRS: f64 = 1.0;
