@@ -1,4 +1,5 @@
-//! Turns `entry_points.csv` into the tables and macros of `src/entry_point.rs`.
+//! Turns `entry_points.csv` into the tables and macros of `src/entry_point.rs`, and `operators.csv` into those of
+//! `src/operator.rs` (see `operators`).
 //!
 //! The CSV is the one list of driver entry points in the workspace. Everything
 //! that needs such a list (the hooks, the doors, the software GPU's driver)
@@ -7,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod operators;
 mod table;
 
 use std::fmt::{self, Write as _};
@@ -17,21 +19,38 @@ use table::Row;
 
 /// The list, relative to this package's root, where Cargo runs us.
 const SOURCE: &str = "entry_points.csv";
+/// The list of operators, beside it.
+const OPERATORS: &str = "operators.csv";
 
 fn main() {
-    println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed=build");
-    let text = match fs::read_to_string(SOURCE) {
-        Ok(text) => text,
-        Err(error) => fail(&[format!("abi/{SOURCE}: {error}")]),
-    };
-    let rows = match table::parse("abi/entry_points.csv", &text) {
-        Ok(rows) => rows,
-        Err(errors) => fail(&errors),
-    };
+    let rows = parsed(SOURCE, table::parse);
+    write(
+        "entry_points.rs",
+        &generated(&rows).expect("writing to a String cannot fail"),
+    );
+    let rows = parsed(OPERATORS, operators::parse);
+    write(
+        "operators.rs",
+        &operators::generated(&rows).expect("writing to a String cannot fail"),
+    );
+}
+
+/// Reads a list, whose name is for messages, and returns its rows or all its mistakes.
+type Parse<T> = fn(&str, &str) -> Result<Vec<T>, Vec<String>>;
+
+/// The rows of one of the lists.
+fn parsed<T>(source: &str, parse: Parse<T>) -> Vec<T> {
+    println!("cargo::rerun-if-changed={source}");
+    let text = fs::read_to_string(source)
+        .unwrap_or_else(|error| fail(&[format!("abi/{source}: {error}")]));
+    parse(&format!("abi/{source}"), &text).unwrap_or_else(|errors| fail(&errors))
+}
+
+/// Writes a generated file.
+fn write(name: &str, code: &str) {
     let out_dir = env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR for build scripts");
-    let target = PathBuf::from(out_dir).join("entry_points.rs");
-    let code = generated(&rows).expect("writing to a String cannot fail");
+    let target = PathBuf::from(out_dir).join(name);
     if let Err(error) = fs::write(&target, code) {
         fail(&[format!("{}: {error}", target.display())]);
     }

@@ -129,7 +129,7 @@ fn row(content: &str) -> Result<Row, String> {
 }
 
 /// Splits one line of CSV.
-fn fields(content: &str) -> Result<Vec<String>, String> {
+pub(crate) fn fields(content: &str) -> Result<Vec<String>, String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
     let mut chars = content.chars().peekable();

@@ -9,6 +9,8 @@
 //! - [`ENTRY_POINTS`] is generated from `entry_points.csv`: for each ELF symbol
 //!   the API name that `cuGetProcAddress` knows it by, the CUDA version that
 //!   brought this form, its stream flavour, and what we do with it.
+//! - [`OPERATORS`] is generated from `operators.csv`: the calls of cuBLAS,
+//!   cuBLASLt and cuDNN by which the kernels inside are named.
 //! - [`types`] has the handles, structures and values. They are our own rather
 //!   than cudarc's because a C enum as a Rust enum makes a value from a newer
 //!   driver undefined behaviour; ours carry any value. The tests compare them
@@ -26,9 +28,11 @@
 #![forbid(unsafe_code)]
 
 mod entry_point;
+mod operator;
 pub mod types;
 
 pub use entry_point::{
     Category, ENTRY_POINT_COUNT, ENTRY_POINTS, ENTRY_POINTS_CSV, EntryPoint, Route, first_version,
     id, lookup, newest,
 };
+pub use operator::{Library, OPERATOR_COUNT, OPERATOR_NAMES, OPERATORS, Operator, lookup_operator};

@@ -1,0 +1,260 @@
+//! Turns `operators.csv` into the table and the macro of `src/operator.rs`.
+//!
+//! A line says of a call of cuBLAS, cuBLASLt or cuDNN which operator it is, and which of its parameters say how much it
+//! has to do (`stated`, in the order in which the `form` wants them; a word that is no parameter stands for itself). The
+//! prototypes are those of the public headers. A mistake in the file fails the build with its file and line.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use crate::table::fields;
+
+/// The first line the file must have.
+const HEADER: &str = "symbol,library,operator,form,stated,prototype";
+
+/// What the column `library` may say, the variant of `Library` it means, and how its symbols begin.
+const LIBRARIES: [(&str, &str, &str); 3] = [
+    ("cublas", "Cublas", "cublas"),
+    ("cublasLt", "CublasLt", "cublasLt"),
+    ("cudnn", "Cudnn", "cudnn"),
+];
+
+/// What the column `form` may say, and how many parameters it states.
+const FORMS: [(&str, usize); 5] = [
+    ("product", 7),
+    ("light_product", 4),
+    ("tensor_and_filter", 2),
+    ("tensor", 1),
+    ("name_alone", 0),
+];
+
+/// Types that go by value as 32 bits.
+const INTS: [&str; 14] = [
+    "int",
+    "cublasOperation_t",
+    "cudaDataType",
+    "cublasComputeType_t",
+    "cublasGemmAlgo_t",
+    "cudnnConvolutionFwdAlgo_t",
+    "cudnnConvolutionBwdDataAlgo_t",
+    "cudnnConvolutionBwdFilterAlgo_t",
+    "cudnnBatchNormMode_t",
+    "cudnnBatchNormOps_t",
+    "cudnnSoftmaxAlgorithm_t",
+    "cudnnSoftmaxMode_t",
+    "cudnnForwardMode_t",
+    "cudnnWgradMode_t",
+];
+
+/// Types that are addresses, as their headers declare them.
+const ADDRESSES: [&str; 14] = [
+    "cublasHandle_t",
+    "cublasLtHandle_t",
+    "cublasLtMatmulDesc_t",
+    "cublasLtMatrixLayout_t",
+    "cudaStream_t",
+    "cudnnHandle_t",
+    "cudnnTensorDescriptor_t",
+    "cudnnFilterDescriptor_t",
+    "cudnnConvolutionDescriptor_t",
+    "cudnnActivationDescriptor_t",
+    "cudnnPoolingDescriptor_t",
+    "cudnnRNNDescriptor_t",
+    "cudnnRNNDataDescriptor_t",
+    "cudnnBackendDescriptor_t",
+];
+
+/// One line of the list.
+#[derive(Debug)]
+pub(crate) struct Row {
+    symbol: String,
+    library: &'static str,
+    operator: String,
+    form: &'static str,
+    /// Rust expressions.
+    stated: Vec<String>,
+    /// Names and Rust types.
+    parameters: Vec<(String, &'static str)>,
+    prototype: String,
+}
+
+/// Parses `text` and returns its rows sorted by symbol, or all its mistakes, each as `file:line: what is wrong`.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, Vec<String>> {
+    let mut lines = (1..).zip(text.lines());
+    let mut errors = Vec::new();
+    if lines.next().map(|(_, header)| header) != Some(HEADER) {
+        errors.push(format!("{file}:1: the header must read `{HEADER}`"));
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for (line, content) in lines {
+        match row(content) {
+            Ok(row) if rows.iter().any(|other| other.symbol == row.symbol) => {
+                errors.push(format!(
+                    "{file}:{line}: `{}` stands there already",
+                    row.symbol
+                ));
+            }
+            Ok(row) => rows.push(row),
+            Err(error) => errors.push(format!("{file}:{line}: {error}")),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    rows.sort_by(|a, b| a.symbol.as_bytes().cmp(b.symbol.as_bytes()));
+    Ok(rows)
+}
+
+/// Parses one line.
+fn row(content: &str) -> Result<Row, String> {
+    let fields = fields(content)?;
+    let count = fields.len();
+    let [symbol, library, operator, form, stated, prototype] =
+        <[String; 6]>::try_from(fields).map_err(|_| format!("{count} fields instead of 6"))?;
+    let known = LIBRARIES.iter().find(|(word, ..)| *word == library);
+    let (_, library, prefix) = *known.ok_or_else(|| format!("unknown library `{library}`"))?;
+    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    if !symbol.starts_with(prefix) || !is_name(&symbol) {
+        return Err(format!("`{symbol}` is no symbol of {prefix}"));
+    }
+    if operator.is_empty() || !is_name(&operator) {
+        return Err(format!("`{operator}` is no operator's name"));
+    }
+    let parameters: Vec<_> = prototype
+        .split(',')
+        .map(parameter)
+        .collect::<Result<_, _>>()?;
+    let known = FORMS.iter().find(|(word, _)| *word == form);
+    let (form, wanted) = *known.ok_or_else(|| format!("unknown form `{form}`"))?;
+    let stated: Vec<String> = stated
+        .split_whitespace()
+        .map(|word| expression(word, &parameters))
+        .collect();
+    if stated.len() != wanted {
+        return Err(format!(
+            "{form} states {wanted} parameters, not {}",
+            stated.len()
+        ));
+    }
+    Ok(Row {
+        symbol,
+        library,
+        operator,
+        form,
+        stated,
+        parameters,
+        prototype,
+    })
+}
+
+/// A stated word: a parameter, a number, or a word for what the matrices consist of.
+fn expression(word: &str, parameters: &[(String, &'static str)]) -> String {
+    let name = snake(word);
+    let is_number = word.bytes().all(|b| b.is_ascii_digit());
+    if is_number || parameters.iter().any(|(other, _)| *other == name) {
+        name
+    } else {
+        format!("{word:?}")
+    }
+}
+
+/// Name and Rust type of a parameter as C declares it.
+fn parameter(text: &str) -> Result<(String, &'static str), String> {
+    let text = text.trim();
+    let is_pointer = text.contains(['*', '[']);
+    let words: Vec<&str> = text
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| !word.is_empty() && *word != "const")
+        .collect();
+    let (name, kind) = words
+        .split_last()
+        .filter(|(_, kind)| !kind.is_empty())
+        .ok_or_else(|| format!("`{text}` is no parameter"))?;
+    let kind = kind.join(" ");
+    let kind = match kind.as_str() {
+        _ if is_pointer => "*mut core::ffi::c_void",
+        kind if ADDRESSES.contains(&kind) => "*mut core::ffi::c_void",
+        kind if INTS.contains(&kind) => "core::ffi::c_int",
+        "size_t" => "usize",
+        "long long int" => "core::ffi::c_longlong",
+        "double" => "core::ffi::c_double",
+        other => return Err(format!("how is `{other}` passed?")),
+    };
+    Ok((snake(name), kind))
+}
+
+/// A name of C's in Rust's way.
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    let mut was_lower = false;
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() && was_lower {
+            snake.push('_');
+        }
+        was_lower = letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// The whole generated file.
+pub(crate) fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
+    let mut code = String::from("// Generated from operators.csv by build/operators.rs.\n\n");
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.operator.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    writeln!(code, "/// The names of operators, sorted.")?;
+    writeln!(
+        code,
+        "pub static OPERATOR_NAMES: [&str; {}] = {names:?};\n",
+        names.len()
+    )?;
+    writeln!(code, "/// How many calls the table has.")?;
+    writeln!(code, "pub const OPERATOR_COUNT: usize = {};\n", rows.len())?;
+    writeln!(
+        code,
+        "/// Every call that is an operator, sorted by symbol (bytewise)."
+    )?;
+    writeln!(code, "pub static OPERATORS: [Operator; OPERATOR_COUNT] = [")?;
+    for row in rows {
+        let name = names.iter().position(|name| *name == row.operator);
+        writeln!(
+            code,
+            "    Operator {{ symbol: c{:?}, library: Library::{}, name_index: {}, prototype: {:?} }},",
+            row.symbol,
+            row.library,
+            name.unwrap_or_default(),
+            row.prototype,
+        )?;
+    }
+    writeln!(code, "];\n")?;
+    write_macro(&mut code, rows)?;
+    Ok(code)
+}
+
+/// The macro that hands each call with its parameters to another macro.
+fn write_macro(code: &mut String, rows: &[Row]) -> fmt::Result {
+    writeln!(
+        code,
+        "/// Calls the macro named with a group for each call of `OPERATORS`, in its order: index, symbol, the form in\n\
+         /// which its work is stated, what states it, and its parameters as they cross the binary interface.\n\
+         #[macro_export]\n\
+         macro_rules! for_each_operator {{\n\
+         \x20   ($($callback:ident)::+) => {{ $($callback)::+! {{"
+    )?;
+    for (index, row) in rows.iter().enumerate() {
+        let parameters: Vec<String> = row
+            .parameters
+            .iter()
+            .map(|(name, kind)| format!("{name}: {kind}"))
+            .collect();
+        writeln!(
+            code,
+            "        {{ {index} {} {} [{}] ({}) }}",
+            row.symbol,
+            row.form,
+            row.stated.join(", "),
+            parameters.join(", "),
+        )?;
+    }
+    writeln!(code, "    }} }};\n}}")
+}
