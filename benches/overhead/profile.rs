@@ -81,6 +81,7 @@ pub(crate) fn write(path: &Path) -> std::io::Result<()> {
         class: kernel.class,
         class_rule: ClassRule::Given,
         evidence: Evidence::default(),
+        operator: None,
     });
     let profile = Profile {
         gpu: "V100-SXM2-16GB".to_owned(),

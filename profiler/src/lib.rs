@@ -34,8 +34,8 @@ mod text;
 pub mod trace;
 
 pub use error::{Error, Place};
-pub use lookup::{Match, NameId, ProfileIndex};
-pub use profile::{ClassRule, Durations, KernelProfile, Profile};
+pub use lookup::{Found, Match, NameId, OfOperator, ProfileIndex};
+pub use profile::{ClassRule, Durations, KernelProfile, Operator, Profile};
 pub use resource_class::ResourceClass;
 pub use shape::{Shape, shape_for};
 pub use text::{Format, decode, read_text};

@@ -18,14 +18,19 @@
 //! 3. [`Match::NameOnly`]: same name.
 //! 4. [`Match::Unknown`]: nothing; the caller has its own rule for unknown kernels.
 //!
+//! A launch in an operator (a call of cuBLAS or cuDNN, [`Operator`]) is looked up among the kernels that the profile has in
+//! that operator ([`ProfileIndex::find_launch`]); if none of these matches as well as one that is found without it, by the
+//! kernel alone. Who knows the operator and not its kernels asks [`ProfileIndex::of_operator`].
+//!
 //! Where several kernels match equally well, the one with the largest p95 is taken: to expect too
 //! much costs best-effort work a little, to expect too little costs the high-priority job latency.
 
 use std::cmp::Reverse;
 
+use crate::ResourceClass;
 use crate::base_name::base;
 use crate::names;
-use crate::profile::{KernelProfile, Profile};
+use crate::profile::{KernelProfile, Operator, Profile};
 
 /// How well a look-up matched, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +43,28 @@ pub enum Match {
     NameOnly,
     /// The profile does not have the name.
     Unknown,
+}
+
+/// What [`ProfileIndex::find_launch`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The kernel; there unless the match is [`Match::Unknown`].
+    pub kernel: Option<&'a KernelProfile>,
+    /// How well it matches.
+    pub quality: Match,
+    /// Whether it was found by its operator.
+    pub is_in_operator: bool,
+}
+
+/// What a profile says of an operator as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfOperator {
+    /// The class of its longest kernel.
+    pub class: ResourceClass,
+    /// The most SMs that one of its kernels needs.
+    pub sm_needed: u32,
+    /// The p95 of its kernels together, each once, ns.
+    pub expected_ns: u64,
 }
 
 /// A name that a particular [`ProfileIndex`] has. Keep it with the kernel, not across indices.
@@ -57,6 +84,7 @@ pub struct ProfileIndex {
     based: Groups,
     /// Their names in canonical spelling, sorted, with their positions in `named.names`.
     spellings: Vec<(String, u32)>,
+    has_operators: bool,
 }
 
 /// Kernels in groups of one name.
@@ -151,12 +179,21 @@ impl ProfileIndex {
         let named = Groups::new(&profile.kernels, |_| true, driver_name);
         let based = Groups::new(&profile.kernels, is_demangled, base_name);
         let spellings = spelt(&profile.kernels, &named);
+        let mut kernels = profile.kernels.iter();
+        let has_operators = kernels.any(|kernel| kernel.operator.is_some());
         Self {
             profile,
             named,
             based,
             spellings,
+            has_operators,
         }
+    }
+
+    /// Whether any kernel's operator is stated: if none is, operators make no difference.
+    #[must_use]
+    pub const fn has_operators(&self) -> bool {
+        self.has_operators
     }
 
     /// The profile it was made from.
@@ -203,6 +240,111 @@ impl ProfileIndex {
             }
         }
         self.find(name, grid, block, shared_bytes)
+    }
+
+    /// The best match for a launch, in an operator if it is in one, of a kernel that may be spelt in another way: among the
+    /// kernels in operators that cover this one, those that state most first; if these match less well than the best of
+    /// all, or there are none, [`ProfileIndex::find_in_any_spelling`]. Allocates.
+    #[must_use]
+    pub fn find_launch(
+        &self,
+        operator: Option<&Operator>,
+        name: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+    ) -> Found<'_> {
+        let (kernel, quality) = self.find_in_any_spelling(name, grid, block, shared_bytes);
+        let alone = Found {
+            kernel,
+            quality,
+            is_in_operator: false,
+        };
+        let Some(operator) = operator.filter(|_| self.has_operators) else {
+            return alone;
+        };
+        let quality_of = |kernel: &KernelProfile| {
+            if (kernel.grid, kernel.block) != (grid, block) {
+                Match::NameOnly
+            } else if kernel.shared_bytes == shared_bytes {
+                Match::Exact
+            } else {
+                Match::WithoutShared
+            }
+        };
+        let best = self
+            .ids_in_any_spelling(name)
+            .into_iter()
+            .flat_map(|id| self.kernels_of(id))
+            .filter(|kernel| covered(kernel, operator))
+            .map(|kernel| (quality_of(kernel), kernel))
+            .min_by_key(|&(quality, kernel)| {
+                let p95_ns = kernel.durations.p95_ns;
+                (quality, Reverse(stated(kernel)), Reverse(p95_ns))
+            });
+        match best {
+            Some((quality, kernel)) if quality <= alone.quality => Found {
+                kernel: Some(kernel),
+                quality,
+                is_in_operator: true,
+            },
+            _ => alone,
+        }
+    }
+
+    /// What the profile says of an operator of which no kernel is known, from the kernels that it has in operators that
+    /// cover this one, as far as they state most. `None` if it has none.
+    #[must_use]
+    pub fn of_operator(&self, operator: &Operator) -> Option<OfOperator> {
+        let covered = || {
+            self.profile
+                .kernels
+                .iter()
+                .filter(|kernel| covered(kernel, operator))
+        };
+        let most = covered().map(stated).max()?;
+        let mut kernels: Vec<_> = covered().filter(|kernel| stated(kernel) == most).collect();
+        // Of a kernel that it launched in several shapes, the longest.
+        kernels.sort_by_key(|kernel| (driver_name(kernel), Reverse(kernel.durations.p95_ns)));
+        kernels.dedup_by_key(|kernel| driver_name(kernel));
+        let longest = kernels
+            .iter()
+            .max_by_key(|kernel| kernel.durations.p95_ns)?;
+        Some(OfOperator {
+            class: longest.class,
+            sm_needed: kernels.iter().map(|kernel| kernel.sm_needed).max()?,
+            expected_ns: kernels
+                .iter()
+                .fold(0, |sum, kernel| kernel.durations.p95_ns.saturating_add(sum)),
+        })
+    }
+
+    /// The names that may be meant by one, in any spelling.
+    fn ids_in_any_spelling(&self, name: &str) -> Vec<NameId> {
+        let kernels = &self.profile.kernels;
+        if self.named.find(kernels, name, driver_name).is_none() {
+            let spelling = names::canonical(name);
+            let ids: Vec<NameId> = ids_of(&self.spellings, &spelling).collect();
+            if !ids.is_empty() {
+                return ids;
+            }
+        }
+        self.name_id(name).into_iter().collect()
+    }
+
+    /// The kernels of a name.
+    fn kernels_of(&self, name: NameId) -> impl Iterator<Item = &KernelProfile> {
+        let groups = if name.is_base {
+            &self.based
+        } else {
+            &self.named
+        };
+        let group = groups.names.get(name.group as usize);
+        let range = group.map_or(0..0, |group| group.first as usize..group.end as usize);
+        let order = groups.order.get(range).unwrap_or(&[]);
+        order
+            .iter()
+            .filter_map(|&index| self.profile.kernels.get(index as usize))
     }
 
     /// The first half of [`ProfileIndex::find`]: the name, if the profile has it.
@@ -268,6 +410,17 @@ impl ProfileIndex {
             },
         }
     }
+}
+
+/// Whether a kernel's operator is this one, as far as it is stated.
+fn covered(kernel: &KernelProfile, operator: &Operator) -> bool {
+    let stated = kernel.operator.as_ref();
+    stated.is_some_and(|stated| stated.covers(operator))
+}
+
+/// How much is stated of a kernel's operator.
+fn stated(kernel: &KernelProfile) -> usize {
+    kernel.operator.as_ref().map_or(0, Operator::stated)
 }
 
 fn p95_ns(kernel: Option<&KernelProfile>) -> u64 {

@@ -23,12 +23,13 @@
 //! ```
 //!
 //! These keys must be there. Version 2 may add what an import found: the mangled name, and what
-//! class and SM need were judged by ([`Evidence`]), in the kernel; what the GPU is ([`Measured`])
+//! class and SM need were judged by ([`Evidence`]), and the call of a library that it was launched in ([`Operator`]), in the
+//! kernel; what the GPU is ([`Measured`])
 //! what should be known before the profile is trusted (`notices`), and the job's
 //! requests ([`Requests`]), in the file. A value that
 //! was not measured is left out, never written as 0. Version 1, without these, is read too.
 //!
-//! A kernel's key is (name, grid, block, shared_bytes), of which there is one `[[kernel]]` each, in
+//! A kernel's key is (name, grid, block, shared_bytes, operator), of which there is one `[[kernel]]` each, in
 //! order of first launch. A grid of `[0, 0, 0]` says that the source did not state the shape: such
 //! a kernel is found by name only. [`Profile::write`] always writes this layout, so that equal
 //! profiles are equal files and a version-control system shows what changed. A comment is read
@@ -44,11 +45,13 @@ use crate::text::{self, Format, looks_like};
 use crate::trace::Trace;
 
 mod evidence;
+mod operator;
 mod parse;
 mod requests;
 mod write;
 
 pub use evidence::{Evidence, Measured, Percent, Roofline};
+pub use operator::Operator;
 pub use requests::{RequestRule, Requests};
 
 /// The value of `format` in a profile.
@@ -76,7 +79,7 @@ pub struct Profile {
     /// The requests of the job; `None` if none were told apart.
     pub requests: Option<Requests>,
     /// The kernels in order of first launch. In a profile that was read no two have the same
-    /// (name, grid, block, shared_bytes).
+    /// (name, grid, block, shared_bytes, operator).
     pub kernels: Vec<KernelProfile>,
 }
 
@@ -107,6 +110,8 @@ pub struct KernelProfile {
     pub class_rule: ClassRule,
     /// What SM need and class were judged by.
     pub evidence: Evidence,
+    /// The operator in which it was launched, where the source states it.
+    pub operator: Option<Operator>,
 }
 
 /// How long the launches of a kernel lasted. Quantiles are nearest-rank.
@@ -264,6 +269,7 @@ impl Profile {
             class: kernel.class,
             class_rule: ClassRule::Given,
             evidence: Evidence::default(),
+            operator: None,
         });
         Self {
             gpu: trace.device.clone(),

@@ -232,6 +232,7 @@ fn check_kernel(trace: &Trace, name: &str) -> KernelProfile {
         class: class.unwrap_or(ResourceClass::Unknown),
         class_rule: ClassRule::Given,
         evidence: Evidence::default(),
+        operator: None,
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{Match, ProfileIndex};
 use crate::profile::Evidence;
-use crate::{ClassRule, Durations, KernelProfile, Profile, ResourceClass};
+use crate::{ClassRule, Durations, KernelProfile, Operator, Profile, ResourceClass};
 
 fn kernel(name: &str, blocks: u32, threads: u32, shared_bytes: u32, p95_ns: u64) -> KernelProfile {
     KernelProfile {
@@ -24,6 +24,24 @@ fn kernel(name: &str, blocks: u32, threads: u32, shared_bytes: u32, p95_ns: u64)
         class_rule: ClassRule::Given,
         mangled: None,
         evidence: Evidence::default(),
+        operator: None,
+    }
+}
+
+fn gemm(sizes: &[u64], layout: Option<&str>) -> Operator {
+    Operator {
+        name: "gemm".to_owned(),
+        sizes: sizes.to_vec(),
+        layout: layout.map(str::to_owned),
+        ..Operator::default()
+    }
+}
+
+/// A kernel in an operator.
+fn within(operator: Operator, kernel: KernelProfile) -> KernelProfile {
+    KernelProfile {
+        operator: Some(operator),
+        ..kernel
     }
 }
 
@@ -225,4 +243,91 @@ proptest! {
             );
         }
     }
+}
+
+/// p95, quality, and whether by operator, of a launch of `sgemm` in one.
+fn launch(
+    index: &ProfileIndex,
+    operator: &Operator,
+    blocks: u32,
+    shared_bytes: u32,
+) -> (Option<u64>, Match, bool) {
+    let shape = ([blocks, 1, 1], [128, 1, 1]);
+    let found = index.find_launch(Some(operator), "sgemm", shape.0, shape.1, shared_bytes);
+    let p95_ns = found.kernel.map(|kernel| kernel.durations.p95_ns);
+    (p95_ns, found.quality, found.is_in_operator)
+}
+
+#[test]
+fn a_launch_in_an_operator_is_found_by_both_and_else_by_the_kernel_alone() {
+    let (small, large) = (gemm(&[64, 64, 16], None), gemm(&[64, 64, 4096], None));
+    let index = index(vec![
+        within(small.clone(), kernel("sgemm", 8, 128, 0, 10)),
+        within(large.clone(), kernel("sgemm", 8, 128, 0, 900)),
+        kernel("sgemm", 16, 128, 0, 40),
+    ]);
+    assert!(index.has_operators());
+    assert_eq!(launch(&index, &small, 8, 0), (Some(10), Match::Exact, true));
+    assert_eq!(
+        launch(&index, &large, 8, 0),
+        (Some(900), Match::Exact, true)
+    );
+    assert_eq!(
+        launch(&index, &small, 8, 1),
+        (Some(10), Match::WithoutShared, true)
+    );
+    // Of another operator the longest of the shape, of another shape that of the operator.
+    let other = gemm(&[1, 1, 1], None);
+    assert_eq!(
+        launch(&index, &other, 8, 0),
+        (Some(900), Match::Exact, false)
+    );
+    assert_eq!(
+        launch(&index, &small, 32, 0),
+        (Some(10), Match::NameOnly, true)
+    );
+    // The exact shape counts more than the operator.
+    assert_eq!(
+        launch(&index, &small, 16, 0),
+        (Some(40), Match::Exact, false)
+    );
+    let outside = index.find_launch(None, "sgemm", [8, 1, 1], [128, 1, 1], 0);
+    assert_eq!(
+        (outside.quality, outside.is_in_operator),
+        (Match::Exact, false)
+    );
+}
+
+#[test]
+fn an_operator_that_states_more_comes_first() {
+    let index = index(vec![
+        within(gemm(&[], None), kernel("sgemm", 8, 128, 0, 500)),
+        within(gemm(&[2, 3, 4], None), kernel("sgemm", 8, 128, 0, 20)),
+        within(gemm(&[2, 3, 4], Some("tn")), kernel("sgemm", 8, 128, 0, 30)),
+    ]);
+    let of = |operator: &Operator| launch(&index, operator, 8, 0).0;
+    assert_eq!(of(&gemm(&[2, 3, 4], Some("tn"))), Some(30));
+    assert_eq!(of(&gemm(&[2, 3, 4], Some("nn"))), Some(20));
+    assert_eq!(of(&gemm(&[9, 9, 9], Some("nn"))), Some(500));
+}
+
+#[test]
+fn an_operator_as_a_whole_is_each_of_its_kernels_once() {
+    let both = gemm(&[64, 64, 4096], None);
+    let index = index(vec![
+        within(both.clone(), kernel("sgemm", 8, 128, 0, 100)),
+        within(both.clone(), kernel("sgemm", 16, 128, 0, 130)),
+        within(both.clone(), kernel("reduce", 4, 64, 0, 7)),
+        within(gemm(&[], None), kernel("other", 4, 64, 0, 5000)),
+    ]);
+    let whole = index.of_operator(&both).expect("it has kernels");
+    assert_eq!(whole.expected_ns, 137);
+    // Of a size that was not measured, what is known of all sizes.
+    let whole = index.of_operator(&gemm(&[1, 2, 3], None)).expect("by name");
+    assert_eq!(whole.expected_ns, 5000);
+    let gemv = Operator {
+        name: "gemv".to_owned(),
+        ..Operator::default()
+    };
+    assert_eq!(index.of_operator(&gemv), None);
 }

@@ -11,8 +11,8 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::{
-    ClassRule, Durations, Evidence, FORMAT, KernelProfile, Measured, Percent, Profile, RequestRule,
-    Requests, Roofline, VERSION,
+    ClassRule, Durations, Evidence, FORMAT, KernelProfile, Measured, Operator, Percent, Profile,
+    RequestRule, Requests, Roofline, VERSION, operator::SIZES_MAX,
 };
 use crate::ResourceClass;
 use crate::error::{Error, Place};
@@ -48,7 +48,7 @@ const REQUESTS_KEYS: [&str; 6] = [
 ];
 
 /// Keys of a kernel: the ten that must be there, and those of version 2 that may.
-const KERNEL_KEYS: [&str; 21] = [
+const KERNEL_KEYS: [&str; 22] = [
     "name",
     "grid",
     "block",
@@ -70,10 +70,14 @@ const KERNEL_KEYS: [&str; 21] = [
     "l1_pct",
     "mflop_per_s",
     "mbyte_per_s",
+    "operator",
 ];
 
 /// How many of [`KERNEL_KEYS`] version 1 has, all of which must be there.
 const KERNEL_KEYS_OF_1: usize = 10;
+
+/// Keys of `operator`, of which only the first must be there.
+const OPERATOR_KEYS: [&str; 5] = ["name", "sizes", "batch", "number", "layout"];
 
 /// Keys of `duration_ns`.
 const DURATION_KEYS: [&str; 3] = ["sum", "median", "p95"];
@@ -250,14 +254,17 @@ fn parse_kernels(
             kernel.grid,
             kernel.block,
             kernel.shared_bytes,
+            kernel.operator.clone(),
         );
         if let Some(first_line) = first_lines.insert(key, line) {
+            let operator = kernel.operator.as_ref();
             let found = format!(
-                "{} with grid {:?}, block {:?}, shared_bytes {}",
+                "{} with grid {:?}, block {:?}, shared_bytes {}{}",
                 shown(&kernel.name),
                 kernel.grid,
                 kernel.block,
-                kernel.shared_bytes
+                kernel.shared_bytes,
+                operator.map_or_else(String::new, |operator| format!(", operator {operator}")),
             );
             return Err(Error::Duplicate {
                 place,
@@ -312,6 +319,10 @@ fn parse_kernel(table: &Table<'_>, version: u64) -> Result<KernelProfile, Error>
         class,
         class_rule,
         evidence: parse_evidence(table)?,
+        operator: match table.table.get("operator") {
+            Some(value) => Some(parse_operator(file, value)?),
+            None => None,
+        },
     })
 }
 
@@ -333,6 +344,42 @@ fn parse_evidence(table: &Table<'_>) -> Result<Evidence, Error> {
             mflop_per_s,
             mbyte_per_s,
         }),
+    })
+}
+
+/// `{ name, sizes, batch, number, layout }`, of which what was not stated is left out.
+fn parse_operator(file: Source<'_>, value: &Value<'_>) -> Result<Operator, Error> {
+    const EXPECTED: &str =
+        "{ name = \"NAME\", sizes = [N, ...], batch = N, number = \"f16\", layout = \"tn\" }";
+    let table = file.table("operator", value, EXPECTED)?;
+    table.check_keys(&OPERATOR_KEYS)?;
+    let word = |key| {
+        let value = table.table.get(key);
+        value.map(|value| file.name(key, value)).transpose()
+    };
+    let mut sizes = Vec::new();
+    if let Some(value) = table.table.get("sizes") {
+        let list = value.get_ref().as_array();
+        let list = list.filter(|list| (1..=SIZES_MAX).contains(&list.len()));
+        let expected = || format!("1 to {SIZES_MAX} whole numbers");
+        for size in list.ok_or_else(|| file.bad("sizes", value.span(), &expected()))? {
+            sizes.push(file.number("sizes", size, 0, u64::from(u32::MAX))?);
+        }
+    }
+    let layout = word("layout")?;
+    let is_layout = |text: &String| text.len() == 2 && text.bytes().all(|b| b"ntc".contains(&b));
+    if layout.as_ref().is_some_and(|layout| !is_layout(layout))
+        && let Some(value) = table.table.get("layout")
+    {
+        let expected = "two letters, each n, t or c";
+        return Err(file.bad("layout", value.span(), expected));
+    }
+    Ok(Operator {
+        name: file.name("name", table.value("name", EXPECTED)?)?,
+        sizes,
+        batch: table.optional_number("batch", 1, u64::from(u32::MAX))?,
+        number: word("number")?,
+        layout,
     })
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::{
-    ClassRule, Durations, Evidence, KernelProfile, Measured, Percent, Profile, RequestRule,
-    Requests, Roofline,
+    ClassRule, Durations, Evidence, KernelProfile, Measured, Operator, Percent, Profile,
+    RequestRule, Requests, Roofline,
 };
 use crate::ResourceClass;
 use crate::orion::Entry;
@@ -202,6 +202,73 @@ fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
     }
 }
 
+/// Operators that are wrong, as the first kernel's value of `operator`, and what is said.
+const WRONG_OPERATORS: &[(&str, &str)] = &[
+    ("7", "p:17:12: operator = `7`; expected { name = "),
+    (
+        "{ sizes = [1] }",
+        "p:17:12: operator has no name; expected { name",
+    ),
+    ("{ name = \"\" }", "p:17:21: name = "),
+    (
+        "{ name = \"gemm\", size = [1] }",
+        "p:17:29: unknown key `size`; expected one of name, sizes, batch, number, layout; did you mean `sizes`?",
+    ),
+    (
+        "{ name = \"gemm\", sizes = [] }",
+        "p:17:37: sizes = `[]`; expected 1 to 10 whole numbers",
+    ),
+    (
+        "{ name = \"gemm\", sizes = [1, -1, 2] }",
+        "p:17:41: sizes = `-1`; expected a whole number, 0 to 4294967295",
+    ),
+    (
+        "{ name = \"gemm\", batch = 0 }",
+        "p:17:37: batch = `0`; expected a whole number, 1 to 4294967295",
+    ),
+    (
+        "{ name = \"gemm\", layout = \"nx\" }",
+        "p:17:38: layout = `\"nx\"`; expected two letters, each n, t or c",
+    ),
+    (
+        "{ name = \"gemm\", number = 16 }",
+        "p:17:38: number = `16`; expected a name",
+    ),
+];
+
+#[test]
+fn what_is_wrong_in_an_operator_is_named_with_its_place() {
+    let with = |operator: &str| {
+        let rule = "class_rule = \"given\"\n";
+        EXAMPLE.replacen(rule, &format!("{rule}operator = {operator}\n"), 1)
+    };
+    for (operator, expected) in WRONG_OPERATORS.iter().copied() {
+        let error = parse(&with(operator)).expect_err("the operator is wrong");
+        assert!(error.starts_with(expected), "{operator}: {error}");
+    }
+    let text = with("{ name = \"gemm\", sizes = [64, 32, 16], number = \"f32\" }");
+    let profile = Profile::parse(&text, Path::new("p")).expect("a good one");
+    let operator = profile.kernels[0].operator.as_ref().expect("it has one");
+    assert_eq!(operator.to_string(), "gemm f32 64x32x16");
+    let old = text.replacen("version = 2", "version = 1", 1);
+    assert!(
+        parse(&old)
+            .expect_err("version 1 has none")
+            .contains("unknown key `operator`")
+    );
+}
+
+#[test]
+fn a_kernel_may_stand_once_for_each_operator() {
+    let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
+    let in_operator =
+        |sizes: &str| format!("{kernel}operator = {{ name = \"gemm\", sizes = {sizes} }}\n");
+    let (small, large) = (in_operator("[1, 2, 3]"), in_operator("[4, 5, 6]"));
+    parse(&format!("{head}{kernel}{small}{large}")).expect("three kernels");
+    let error = parse(&format!("{head}{small}{large}{small}")).expect_err("twice");
+    assert!(error.contains(", operator gemm 1x2x3"), "{error}");
+}
+
 #[test]
 fn the_same_kernel_and_shape_twice_is_refused() {
     let (head, kernel) = EXAMPLE.split_at(EXAMPLE.rfind("\n[[kernel]]").expect("two kernels"));
@@ -277,22 +344,43 @@ fn kernel() -> impl Strategy<Value = KernelProfile> {
     );
     let class = prop::sample::select(ResourceClass::ALL.as_slice());
     let rule = prop::sample::select(ClassRule::ALL.as_slice());
-    (name, samples, numbers, shape, class, rule, evidence()).prop_map(
-        |(name, mut samples, numbers, (grid, block), class, class_rule, evidence)| KernelProfile {
-            mangled: evidence.outliers.map(|number| format!("_Z{number}")),
-            name,
-            grid,
-            block,
-            shared_bytes: numbers.0,
-            count: samples.len() as u64,
-            durations: Durations::of_samples(&mut samples).expect("at least one sample"),
-            registers: numbers.1,
-            sm_needed: numbers.2,
-            class,
-            class_rule,
-            evidence,
+    let evidence = (evidence(), prop::option::of(operator()));
+    (name, samples, numbers, shape, class, rule, evidence).prop_map(
+        |(name, mut samples, numbers, (grid, block), class, class_rule, (evidence, operator))| {
+            KernelProfile {
+                mangled: evidence.outliers.map(|number| format!("_Z{number}")),
+                name,
+                grid,
+                block,
+                shared_bytes: numbers.0,
+                count: samples.len() as u64,
+                durations: Durations::of_samples(&mut samples).expect("at least one sample"),
+                registers: numbers.1,
+                sm_needed: numbers.2,
+                class,
+                class_rule,
+                evidence,
+                operator,
+            }
         },
     )
+}
+
+fn operator() -> impl Strategy<Value = Operator> {
+    (
+        "[a-z_]{1,20}",
+        prop::collection::vec(any::<u32>().prop_map(u64::from), 0..=10),
+        prop::option::of(1u64..1 << 32),
+        prop::option::of("[a-z0-9]{1,6}"),
+        prop::option::of("[ntc]{2}"),
+    )
+        .prop_map(|(name, sizes, batch, number, layout)| Operator {
+            name,
+            sizes,
+            batch,
+            number,
+            layout,
+        })
 }
 
 fn evidence() -> impl Strategy<Value = Evidence> {

@@ -2,7 +2,9 @@
 
 use std::fmt::{self, Write};
 
-use super::{Evidence, FORMAT, KernelProfile, Measured, Profile, RequestRule, Requests, VERSION};
+use super::{
+    Evidence, FORMAT, KernelProfile, Measured, Operator, Profile, RequestRule, Requests, VERSION,
+};
 
 /// `profile` as text.
 pub(super) fn write(profile: &Profile) -> String {
@@ -81,6 +83,9 @@ fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     if let Some(mangled) = &kernel.mangled {
         writeln!(text, "mangled = {}", quoted(mangled))?;
     }
+    if let Some(operator) = &kernel.operator {
+        write_operator(text, operator)?;
+    }
     writeln!(text, "grid = {:?}", kernel.grid)?;
     writeln!(text, "block = {:?}", kernel.block)?;
     writeln!(text, "shared_bytes = {}", kernel.shared_bytes)?;
@@ -95,6 +100,24 @@ fn write_kernel(text: &mut String, kernel: &KernelProfile) -> fmt::Result {
     writeln!(text, "class = \"{}\"", kernel.class)?;
     writeln!(text, "class_rule = \"{}\"", kernel.class_rule.word())?;
     write_evidence(text, &kernel.evidence)
+}
+
+/// An operator, with what is stated of it.
+fn write_operator(text: &mut String, operator: &Operator) -> fmt::Result {
+    write!(text, "operator = {{ name = {}", quoted(&operator.name))?;
+    if !operator.sizes.is_empty() {
+        write!(text, ", sizes = {:?}", operator.sizes)?;
+    }
+    if let Some(batch) = operator.batch {
+        write!(text, ", batch = {batch}")?;
+    }
+    let words = [("number", &operator.number), ("layout", &operator.layout)];
+    for (key, word) in words {
+        if let Some(word) = word {
+            write!(text, ", {key} = {}", quoted(word))?;
+        }
+    }
+    writeln!(text, " }}")
 }
 
 /// What there is of the evidence, a line each.
