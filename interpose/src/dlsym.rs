@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use crate::loader::{self, ABSENT, JUMP, or_jump};
 use crate::seen::{self, Door};
-use crate::{exports, real, resolver};
+use crate::{exports, operators, real, resolver};
 
 or_jump! {
     /// Hands out hooks for the driver's entry points and jumps to the real `dlsym` for the rest.
@@ -63,13 +63,19 @@ fn answer(
     symbol: *const c_char,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
-    // A name is only looked up in the table if it can be there: most are not, and the prefix "cu"
-    // alone would catch curl and cuDNN.
-    if handle == libc::RTLD_NEXT || !names_an_entry_point(symbol) {
+    // A name is only looked up in the tables if it can be there, and most are not.
+    if handle == libc::RTLD_NEXT || !may_be_ours(symbol) {
         return JUMP;
     }
     // SAFETY: `dlsym` is given a string that ends in NUL, and it is not null.
     let name = unsafe { CStr::from_ptr(symbol) };
+    if let Some(answer) = operators::answer(handle, name, &look_up) {
+        return answer;
+    }
+    // curl and cuDNN begin like the driver's names, too.
+    if !name.to_bytes().get(2).is_some_and(u8::is_ascii_uppercase) {
+        return JUMP;
+    }
     let Some(index) = abi::lookup(name) else {
         if real::has_unknown(name) {
             seen::handle_unknown(name);
@@ -110,16 +116,20 @@ fn answer(
     }
 }
 
-/// Whether the name begins like the driver's: "cu" and a capital letter.
-fn names_an_entry_point(symbol: *const c_char) -> bool {
+/// Whether the name begins like one of our tables: like the driver's, "cu" and a capital letter, or as those of cuBLAS
+/// and cuDNN do, which cost a look into the list of operators.
+fn may_be_ours(symbol: *const c_char) -> bool {
     if symbol.is_null() {
         return false;
     }
     // SAFETY: each byte is read only if the one before it was not the NUL at the end.
     unsafe {
-        *symbol.cast::<u8>() == b'c'
-            && *symbol.cast::<u8>().add(1) == b'u'
-            && (*symbol.cast::<u8>().add(2)).is_ascii_uppercase()
+        let byte = |at: usize| *symbol.cast::<u8>().add(at);
+        byte(0) == b'c'
+            && byte(1) == b'u'
+            && (byte(2).is_ascii_uppercase()
+                || (byte(2) == b'b' && byte(3) == b'l' && byte(4) == b'a')
+                || (byte(2) == b'd' && byte(3) == b'n' && byte(4) == b'n'))
     }
 }
 
@@ -130,19 +140,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_cu_and_a_capital_letter_can_be_ours() {
+    fn only_names_that_begin_like_the_tables_can_be_ours() {
         for (name, ours) in [
             (c"cuInit", true),
-            (c"cublasCreate_v2", false),
+            (c"cublasCreate_v2", true),
+            (c"cudnnCreate", true),
+            (c"cubl", false),
+            (c"cudaMalloc", false),
             (c"curl_easy_init", false),
             (c"cu", false),
             (c"c", false),
             (c"", false),
             (c"malloc", false),
         ] {
-            assert_eq!(names_an_entry_point(name.as_ptr()), ours, "{name:?}");
+            assert_eq!(may_be_ours(name.as_ptr()), ours, "{name:?}");
         }
-        assert!(!names_an_entry_point(ptr::null()));
+        assert!(!may_be_ours(ptr::null()));
     }
 
     #[test]

@@ -9,8 +9,12 @@ use crate::client::{Client, Side};
 use crate::gate::{self, Grant};
 use crate::graphs::GRAPHS;
 use crate::kernels::{KERNELS, Known, Shape};
+#[cfg(not(shim))]
+use crate::labels::LabelIndex;
 use crate::streams::{Place, STREAMS, Slot, Stream};
-use crate::{announce, completion, driver, helper, lifecycle, marks, priority, rings, seen};
+use crate::{
+    announce, completion, driver, helper, labels, lifecycle, marks, priority, rings, seen,
+};
 
 /// What the application asks to be launched.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +53,13 @@ pub(crate) enum Begun {
 /// What comes before the driver's call; best-effort launches may wait here.
 #[inline]
 pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun {
+    let label = labels::handle_launch();
     begin_known(
         client,
         request.stream,
         || request.is_empty(),
         |client| {
-            let known = KERNELS.identify(client, request.function, &request.shape);
+            let known = KERNELS.identify(client, request.function, &request.shape, label);
             (known, u64::from(!known.is_profiled))
         },
     )
@@ -166,6 +171,32 @@ pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
     settle(&graph.begun, result, |client| {
         client.page.count(Counter::GraphLaunches, 1);
         client.page.count(Counter::GraphKernels, graph.kernels);
+    });
+}
+
+/// What comes before an operator whose launches are not seen: as for one launch of what the profile says of it.
+#[cfg(not(shim))]
+pub(crate) fn begin_operator(
+    client: Option<&'static Client>,
+    stream: Stream,
+    label: LabelIndex,
+) -> Begun {
+    begin_known(
+        client,
+        stream,
+        || false,
+        |client| {
+            let known = KERNELS.operator(client, label);
+            (known, u64::from(!known.is_profiled))
+        },
+    )
+}
+
+/// What comes after it; another result than success takes it back.
+#[cfg(not(shim))]
+pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
+    settle(begun, result, |client| {
+        client.page.count(Counter::OperatorsAsLaunches, 1);
     });
 }
 

@@ -16,6 +16,9 @@
 //! **One door in the other sense**: every hook goes through [`door`], which keeps our own calls from
 //! being hooked, catches our panics, keeps `errno`, and steps aside where there is nothing to do.
 //!
+//! **Operators.** The calls of cuBLAS, cuBLASLt and cuDNN that launch are hooked too, in the preload library, as labels
+//! for what they launch ([`mod@operators`], [`labels`]).
+//!
 //! **Life of a process.** Nothing happens at load. When the first context on a device is created the
 //! library attaches to the daemon of that device ([`lifecycle`], [`attach`]) and becomes a *client*,
 //! one for each device ([`clients`]), or it stays out of that device's way for good. From then on a launch is identified ([`kernels`]) and either
@@ -74,6 +77,13 @@ mod imports;
 mod kept_out;
 #[forbid(unsafe_code)]
 mod kernels;
+#[cfg(not(shim))]
+#[forbid(unsafe_code)]
+mod labels;
+#[cfg(shim)]
+#[forbid(unsafe_code)]
+#[path = "labels/shim.rs"]
+mod labels;
 #[forbid(unsafe_code)]
 mod launch;
 #[forbid(unsafe_code)]
@@ -88,6 +98,8 @@ mod log;
 #[forbid(unsafe_code)]
 mod marks;
 mod names;
+#[cfg(not(shim))]
+mod operators;
 #[forbid(unsafe_code)]
 mod priority;
 mod real;

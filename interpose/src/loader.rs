@@ -22,6 +22,12 @@ pub(crate) type Dlvsym =
     unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 /// The C type of `dlopen`.
 pub(crate) type Dlopen = unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void;
+/// The C type of `dladdr`.
+#[cfg(not(shim))]
+pub(crate) type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
+/// The C type of `dlclose`.
+#[cfg(not(shim))]
+pub(crate) type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 /// The C type of `dlmopen`.
 #[cfg(not(shim))]
 pub(crate) type Dlmopen = unsafe extern "C-unwind" fn(c_long, *const c_char, c_int) -> *mut c_void;
@@ -77,6 +83,12 @@ pub(crate) static DLOPEN: Real = Real::new(c"dlopen");
 /// libc's `dlmopen`.
 #[cfg(not(shim))]
 pub(crate) static DLMOPEN: Real = Real::new(c"dlmopen");
+/// libc's `dladdr`.
+#[cfg(not(shim))]
+static DLADDR: Real = Real::new(c"dladdr");
+/// libc's `dlclose`.
+#[cfg(not(shim))]
+static DLCLOSE: Real = Real::new(c"dlclose");
 
 /// libc's `dlsym`, never our own.
 #[inline]
@@ -103,6 +115,20 @@ pub(crate) fn dlopen() -> Dlopen {
 pub(crate) fn dlmopen() -> Dlmopen {
     // SAFETY: as in `dlsym`.
     unsafe { core::mem::transmute::<*mut c_void, Dlmopen>(DLMOPEN.address()) }
+}
+
+/// libc's `dladdr`.
+#[cfg(not(shim))]
+pub(crate) fn dladdr() -> Dladdr {
+    // SAFETY: the address is libc's `dladdr` or a function that takes as much and answers 0, which means "nothing".
+    unsafe { core::mem::transmute::<*mut c_void, Dladdr>(DLADDR.address()) }
+}
+
+/// libc's `dlclose`.
+#[cfg(not(shim))]
+pub(crate) fn dlclose() -> Dlclose {
+    // SAFETY: as in `dladdr`.
+    unsafe { core::mem::transmute::<*mut c_void, Dlclose>(DLCLOSE.address()) }
 }
 
 /// Stands in for a function that cannot be found: no libc we know. Programs then find nothing, which

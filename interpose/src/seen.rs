@@ -64,6 +64,16 @@ const COUNTED: [Counter; 13] = [
     Counter::SyncCalls,
     Counter::OtherCalls,
 ];
+/// What is counted of operators, which are nobody's before somebody attaches.
+#[cfg(not(shim))]
+const OF_OPERATORS: [Counter; 3] = [
+    Counter::OperatorCalls,
+    Counter::Labelled,
+    Counter::OperatorsAsLaunches,
+];
+#[cfg(shim)]
+const OF_OPERATORS: [Counter; 0] = [];
+
 static TOTALS: [AtomicU64; COUNTED.len()] = [const { AtomicU64::new(0) }; COUNTED.len()];
 /// How much of each total is in a client's page.
 static PUBLISHED: [AtomicU64; COUNTED.len()] = [const { AtomicU64::new(0) }; COUNTED.len()];
@@ -209,12 +219,11 @@ fn say(when: &str) {
         .collect();
     let heading = format!("{when}, the driver's own, not in our table");
     say_names(&heading, unknown.iter().map(String::as_str));
-    for (counter, total) in COUNTED.iter().zip(&TOTALS) {
-        let client = lifecycle::clients().next();
-        let count = client.map_or_else(
-            || total.load(Ordering::Relaxed),
-            |client| client.page.counted(*counter),
-        );
+    let client = lifecycle::clients().next();
+    let before = TOTALS.iter().map(|total| total.load(Ordering::Relaxed));
+    let counted = COUNTED.iter().zip(before);
+    for (counter, total) in counted.chain(OF_OPERATORS.iter().map(|counter| (counter, 0))) {
+        let count = client.map_or(total, |client| client.page.counted(*counter));
         if count > 0 {
             log::say(
                 Level::Debug,

@@ -50,7 +50,7 @@ pub mod segment;
 /// |---|---|
 /// | 1.0 | never released |
 /// | 2.0 | the client page has room for counters to come and says when it was detached; an attach names its device and says how its profile fits |
-/// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]) |
+/// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]); clients count operators |
 pub const VERSION: Version = Version { major: 2, minor: 1 };
 
 /// A protocol version as exchanged in the hello.

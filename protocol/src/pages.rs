@@ -249,6 +249,12 @@ counters! {
     SyncCalls = "calls_sync",
     /// Calls of all other hooks but launches, which are counted as such.
     OtherCalls = "calls_other",
+    /// Calls of operators (cuBLAS, cuBLASLt, cuDNN), those inside others not among them.
+    OperatorCalls = "calls_operator",
+    /// Launches asked for inside an operator, recorded ones too: they carry its label.
+    Labelled = "launches_labelled",
+    /// Operators that stood for launches which were not seen.
+    OperatorsAsLaunches = "operators_as_launches",
 }
 
 impl ClientPage {

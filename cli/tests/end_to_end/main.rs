@@ -47,6 +47,8 @@ mod nvml;
 #[cfg(test)]
 mod openers;
 #[cfg(test)]
+mod operators;
+#[cfg(test)]
 #[path = "../pages/mod.rs"]
 mod pages;
 #[cfg(test)]

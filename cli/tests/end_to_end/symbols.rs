@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use abi::{ENTRY_POINTS, EntryPoint, Route};
+use abi::{ENTRY_POINTS, EntryPoint, OPERATORS, Route};
 
 use crate::common::{cargo_folder, library};
 
@@ -54,8 +54,11 @@ fn expect_equal(exported: &BTreeSet<String>, expected: &BTreeSet<String>) {
 
 // census: A25, A27
 #[test]
-fn the_preload_library_exports_exactly_the_hooked_entry_points_and_the_loaders_doors() {
+fn the_preload_library_exports_exactly_the_hooked_entry_points_the_operators_and_the_loaders_doors()
+{
     let mut expected = table(|entry| entry.route == Route::Hook);
+    let operators = OPERATORS.iter();
+    expected.extend(operators.map(|operator| operator.symbol.to_str().unwrap().to_owned()));
     expected.extend(["dlsym", "dlvsym", "dlopen", "dlmopen"].map(str::to_owned));
     expect_equal(&exported(&library()), &expected);
 }

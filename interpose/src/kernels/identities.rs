@@ -19,6 +19,12 @@ const PROBES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IdentityIndex(pub(super) u32);
 
+#[cfg(not(shim))]
+impl IdentityIndex {
+    /// No kernel's: an operator that stands for its launches.
+    pub(super) const OPERATOR: Self = Self(IDENTITIES_MAX as u32);
+}
+
 /// What a kernel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
-use profiler::{Match, ResourceClass};
+use profiler::{Match, Operator, ProfileIndex, ResourceClass};
 use protocol::pages::Counter;
 
 use self::functions::{Function, Functions, Origin, Sight};
@@ -30,6 +30,7 @@ use self::identities::{Identities, Identity, IdentityIndex};
 use self::shapes::{Shapes, What};
 use crate::client::Client;
 use crate::driver;
+use crate::labels::LabelIndex;
 use crate::log::{self, Level};
 use crate::names::{NameIndex, Names};
 
@@ -111,10 +112,16 @@ impl Kernels {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is known about a launch. Counts and says what is not.
+    /// What is known about a launch in an operator, if it is in one. Counts and says what is not.
     #[inline]
-    pub(crate) fn identify(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
-        let (known, identity) = self.known(client, function, shape);
+    pub(crate) fn identify(
+        &self,
+        client: &Client,
+        function: CUfunction,
+        shape: &Shape,
+        label: LabelIndex,
+    ) -> Known {
+        let (known, identity) = self.known(client, function, shape, label);
         if !known.is_profiled {
             self.handle_unknown(client, identity);
         }
@@ -123,7 +130,31 @@ impl Kernels {
 
     /// What is known about a kernel that may be launched later.
     pub(crate) fn look(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
-        self.known(client, function, shape).0
+        self.known(client, function, shape, LabelIndex::NONE).0
+    }
+
+    /// What is known about an operator whose launches are not seen: it goes as one launch of what the profile says. Counts
+    /// and says what is not known.
+    #[cfg(not(shim))]
+    pub(crate) fn operator(&self, client: &Client, label: LabelIndex) -> Known {
+        let what = What {
+            identity: IdentityIndex::OPERATOR,
+            device: client.index,
+            label,
+        };
+        const NO_SHAPE: Shape = Shape {
+            grid: [0; 3],
+            block: [0; 3],
+            shared_bytes: 0,
+        };
+        let known = self.shapes.find(what, &NO_SHAPE).unwrap_or_else(|| {
+            self.shapes
+                .keep(what, &NO_SHAPE, |_| judge_operator(client, label))
+        });
+        if !known.is_profiled {
+            self.handle_unknown(client, None);
+        }
+        known
     }
 
     #[inline]
@@ -132,6 +163,7 @@ impl Kernels {
         client: &Client,
         function: CUfunction,
         shape: &Shape,
+        label: LabelIndex,
     ) -> (Known, Option<IdentityIndex>) {
         let generation = self.generation.load(Ordering::Relaxed);
         let identity = match self.functions.find(function.0 as u64) {
@@ -147,10 +179,18 @@ impl Kernels {
                 let what = What {
                     identity,
                     device: client.index,
+                    // Without operators in the profile one place serves the kernel in all of them.
+                    label: if label != LabelIndex::NONE
+                        && client.profile.is_some_and(ProfileIndex::has_operators)
+                    {
+                        label
+                    } else {
+                        LabelIndex::NONE
+                    },
                 };
                 self.shapes.find(what, shape).unwrap_or_else(|| {
                     self.shapes.keep(what, shape, |has_room| {
-                        self.judge(client, function, identity, shape, has_room)
+                        self.judge(client, function, &what, shape, has_room)
                     })
                 })
             }
@@ -270,17 +310,22 @@ impl Kernels {
         &self,
         client: &Client,
         function: CUfunction,
-        identity: IdentityIndex,
+        what: &What,
         shape: &Shape,
         may_ask: bool,
     ) -> (Kernel, bool) {
+        let identity = what.identity;
+        let operator = what.label.operator();
+        let mut is_in_operator = false;
         let found = client
             .profile
             .zip(self.text_of(identity))
             .and_then(|(profile, text)| {
-                let (found, quality) =
-                    profile.find_in_any_spelling(text, shape.grid, shape.block, shape.shared_bytes);
-                found.map(|found| (found, quality))
+                let (grid, block) = (shape.grid, shape.block);
+                let found =
+                    profile.find_launch(operator.as_ref(), text, grid, block, shape.shared_bytes);
+                is_in_operator = found.is_in_operator;
+                found.kernel.map(|kernel| (kernel, found.quality))
             });
         let is_exact = matches!(found, Some((_, Match::Exact)));
         let blocks_per_sm = Some(function)
@@ -304,7 +349,11 @@ impl Kernels {
                 expected_ns: found.durations.p95_ns,
             },
         };
-        self.say_judged(identity, shape, &kernel, found.map(|(_, quality)| quality));
+        let told = Told {
+            quality: found.map_or(Match::Unknown, |(_, quality)| quality),
+            operator: operator.filter(|_| is_in_operator),
+        };
+        self.say_judged(identity, shape, &kernel, &told);
         (kernel, found.is_some())
     }
 
@@ -313,13 +362,7 @@ impl Kernels {
     }
 
     /// For those who look for a fault: each kernel and shape at first sight.
-    fn say_judged(
-        &self,
-        identity: IdentityIndex,
-        shape: &Shape,
-        kernel: &Kernel,
-        quality: Option<Match>,
-    ) {
+    fn say_judged(&self, identity: IdentityIndex, shape: &Shape, kernel: &Kernel, told: &Told) {
         let Some(Identity {
             name,
             registers,
@@ -337,12 +380,15 @@ impl Kernels {
             Level::Debug,
             format_args!(
                 "kernel {}: grid {:?} block {:?} shared {shared_bytes}+{} registers {registers}: \
-                 {:?}, {} SMs, {} ns",
+                 {:?}{}, {} SMs, {} ns",
                 demangled.as_deref().unwrap_or(text),
                 shape.grid,
                 shape.block,
                 shape.shared_bytes,
-                quality.unwrap_or(Match::Unknown),
+                told.quality,
+                told.operator
+                    .as_ref()
+                    .map_or_else(String::new, |operator| format!(" in {operator}")),
                 kernel.sm_needed,
                 kernel.expected_ns,
             ),
@@ -368,6 +414,49 @@ impl Kernels {
             format_args!("kernel {name} {why}; it and others like it count as unknown"),
         );
     }
+}
+
+/// How well the profile knows a launch.
+struct Told {
+    quality: Match,
+    /// The operator by which it was found.
+    operator: Option<Operator>,
+}
+
+/// What the gate will ask for, for an operator that stands for its launches. Of one that the profile does not have it is
+/// not known how many SMs it needs: all of them.
+#[cfg(not(shim))]
+#[cold]
+fn judge_operator(client: &Client, label: LabelIndex) -> (Kernel, bool) {
+    let operator = label.operator();
+    let found = client
+        .profile
+        .zip(operator.as_ref())
+        .and_then(|(profile, operator)| profile.of_operator(operator));
+    let kernel = found.map_or(
+        Kernel {
+            class: Class::Unknown,
+            sm_needed: u32::MAX,
+            expected_ns: 0,
+        },
+        |found| Kernel {
+            class: class(found.class),
+            sm_needed: found.sm_needed,
+            expected_ns: found.expected_ns,
+        },
+    );
+    if let Some(operator) = operator.filter(|_| log::is_said(Level::Debug)) {
+        log::say(
+            Level::Debug,
+            format_args!(
+                "operator {operator}: its launches are not seen, it goes as one: {}, {} SMs, {} ns",
+                found.map_or("unknown", |_| "profiled"),
+                kernel.sm_needed,
+                kernel.expected_ns,
+            ),
+        );
+    }
+    (kernel, found.is_some())
 }
 
 /// Whether it was said that there are unknown kernels.

@@ -6,6 +6,7 @@ use policy::{Class, Kernel};
 
 use super::identities::IdentityIndex;
 use super::{Known, Shape};
+use crate::labels::LabelIndex;
 use crate::table::mix;
 
 /// Most shapes. A network has hundreds; one that sees every sequence length some ten thousand. Those
@@ -21,6 +22,8 @@ pub(super) struct What {
     pub(super) identity: IdentityIndex,
     /// Which of the process's clients, and so on which device: its SMs hold other numbers of blocks.
     pub(super) device: u32,
+    /// In which operator, if that makes a difference.
+    pub(super) label: LabelIndex,
 }
 
 /// Identities are below 2^24.
@@ -40,7 +43,7 @@ struct Entry {
     expected_ns: AtomicU64,
 }
 
-const KEY_WORDS: usize = 4;
+const KEY_WORDS: usize = 5;
 
 const EMPTY: u64 = 0;
 const FILLING: u64 = 1;
@@ -149,7 +152,7 @@ fn known(place: usize, state: u64, expected_ns: u64) -> Known {
     }
 }
 
-/// All that a launch is judged by, as four words.
+/// All that a launch is judged by, as five words.
 #[inline]
 fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -162,6 +165,7 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
         pair(grid[0], grid[1]),
         pair(grid[2], block[0]),
         pair(block[1], block[2]),
+        u64::from(what.label.0),
     ]
 }
 
@@ -169,8 +173,9 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
 fn probes(key: &[u64; KEY_WORDS]) -> impl Iterator<Item = usize> {
     // Products that do not depend on each other, so that the processor makes them at once; the
     // rotations keep equal words from cancelling out.
-    let [a, b, c, d] = key.map(mix);
-    let folded = mix(a ^ b.rotate_left(17) ^ c.rotate_left(31) ^ d.rotate_left(47));
+    let [a, b, c, d, e] = key.map(mix);
+    let folded =
+        mix(a ^ b.rotate_left(17) ^ c.rotate_left(31) ^ d.rotate_left(47) ^ e.rotate_left(7));
     let first = (folded >> (64 - SHAPES_MAX.trailing_zeros())) as usize;
     (0..PROBES_MAX).map(move |step| (first + step) % SHAPES_MAX)
 }
@@ -194,6 +199,7 @@ mod tests {
         What {
             identity: IdentityIndex(identity),
             device: 0,
+            label: LabelIndex::NONE,
         }
     }
 
@@ -213,6 +219,11 @@ mod tests {
             ..what(1)
         };
         assert_eq!(SHAPES.find(elsewhere, &SHAPE), None);
+        let in_operator = What {
+            label: LabelIndex(1),
+            ..what(1)
+        };
+        assert_eq!(SHAPES.find(in_operator, &SHAPE), None);
         for index in 0..3 {
             let mut other = SHAPE;
             other.grid[index] += 1;

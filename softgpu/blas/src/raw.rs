@@ -15,6 +15,36 @@ pub struct Out<T>(*mut T);
 #[derive(Debug)]
 pub struct Bytes(*const u8);
 
+/// Room for the bytes of an attribute.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Room(*mut u8);
+
+impl Room {
+    /// Stores an attribute, if there is room for it, and says how long it is where somebody asks. No room at all is the
+    /// question for its length alone.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_VALUE`] for too little room, and for NULL unless the length alone is asked for.
+    pub fn set(&self, attribute: &[u8], length: usize, written: &Out<usize>) -> Result<(), Status> {
+        if length == 0 {
+            return written.set(attribute.len());
+        }
+        if self.0.is_null() || length < attribute.len() {
+            return Err(Status::INVALID_VALUE);
+        }
+        // SAFETY: not null, so by the contract of the C interface `length` bytes that the caller lends us.
+        unsafe {
+            self.0
+                .copy_from_nonoverlapping(attribute.as_ptr(), attribute.len())
+        };
+        match written.set(attribute.len()) {
+            // Nobody asks.
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+}
+
 impl<T> Out<T> {
     /// Stores a result.
     ///

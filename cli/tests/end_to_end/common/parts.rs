@@ -18,6 +18,8 @@ pub(crate) enum Program {
     Unlinked(&'static str),
     /// Linked with the stand-in for the CUDA runtime.
     Runtime(&'static str),
+    /// Linked with `-lcuda` and the stand-ins for cuBLAS and cuBLASLt.
+    Blas(&'static str),
     /// A shared library, to be preloaded.
     Library(&'static str),
 }
@@ -146,6 +148,7 @@ impl Program {
         | Self::RunPath(name)
         | Self::Unlinked(name)
         | Self::Runtime(name)
+        | Self::Blas(name)
         | Self::Library(name)) = self;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let out = scratch().join(match self {
@@ -153,6 +156,7 @@ impl Program {
             Self::RunPath(name) => format!("{name}-rpath"),
             Self::Unlinked(name) => name.to_owned(),
             Self::Runtime(name) => format!("{name}-linked-with-runtime"),
+            Self::Blas(name) => format!("{name}-linked-with-blas"),
             Self::Library(name) => format!("lib{name}.so"),
         });
         let mut cc = Command::new("cc");
@@ -173,6 +177,13 @@ impl Program {
                 let [runtime, ..] = runtime_libraries();
                 let folder = runtime.parent().expect("a file lies in a folder");
                 cc.arg(&runtime);
+                cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+            }
+            Self::Blas(_) => {
+                let [_, cublas, light] = runtime_libraries();
+                let folder = cublas.parent().expect("a file lies in a folder");
+                cc.args(["-DLINKED", "-L"]).arg(driver_folder());
+                cc.args([cublas.as_path(), &light]).arg("-lcuda");
                 cc.arg(format!("-Wl,-rpath,{}", folder.display()));
             }
             Self::Library(_) => {

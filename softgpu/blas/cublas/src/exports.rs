@@ -33,6 +33,7 @@ exports! {
 
     // Whose stream is changed gets its workspace back; there is none here.
     cublasSetStream_v2(handle: Handle, stream: CUstream) handle.change(|state| state.set_stream(stream));
+    cublasGetStream_v2(handle: Handle, stream: Out<CUstream>) stream.set(handle.state()?.stream());
     cublasSetWorkspace_v2(handle: Handle, _workspace: *mut c_void, _bytes: usize) handle.state().map(drop);
 
     cublasGetMathMode(handle: Handle, mode: Out<c_uint>) mode.set(handle.state()?.math_mode);

@@ -101,6 +101,30 @@ impl Handle {
         }
     }
 
+    /// The bytes of a product's attribute; of those that are taken and forgotten there is none to be had.
+    pub(crate) fn get_operation(self, attribute: c_uint) -> Result<Vec<u8>, Status> {
+        let operation = self.operation()?;
+        let [a, b] = operation.transposed.map(c_uint::from);
+        match attribute {
+            OPERATION_COMPUTE => Ok(operation.compute.to_ne_bytes().to_vec()),
+            OPERATION_TRANSA => Ok(a.to_ne_bytes().to_vec()),
+            OPERATION_TRANSB => Ok(b.to_ne_bytes().to_vec()),
+            _ => Err(Status::NOT_SUPPORTED),
+        }
+    }
+
+    /// The same of a matrix.
+    pub(crate) fn get_layout(self, attribute: c_uint) -> Result<Vec<u8>, Status> {
+        let layout = self.layout()?;
+        match attribute {
+            LAYOUT_TYPE => Ok(layout.data_type.to_ne_bytes().to_vec()),
+            LAYOUT_ROWS => Ok(layout.rows.to_ne_bytes().to_vec()),
+            LAYOUT_COLUMNS => Ok(layout.columns.to_ne_bytes().to_vec()),
+            LAYOUT_BATCH_COUNT => Ok(layout.batch.to_ne_bytes().to_vec()),
+            _ => Err(Status::NOT_SUPPORTED),
+        }
+    }
+
     /// Sets an attribute. Those that do not say how much there is to do are taken and forgotten.
     pub(crate) fn set(self, attribute: c_uint, bytes: &Bytes, length: usize) -> Result<(), Status> {
         let mut descriptors = DESCRIPTORS.lock();

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use abi::types::CUstream;
-use blas::raw::{Bytes, Out};
+use blas::raw::{Bytes, Out, Room};
 use blas::{Status, enter, launch};
 
 use crate::descriptors::{Descriptor, Handle, Layout, Operation, product};
@@ -54,6 +54,10 @@ exports! {
     cublasLtMatmulDescSetAttribute(descriptor: Handle, attribute: c_uint, bytes: Bytes, length: usize)
         descriptor.set(attribute, &bytes, length);
 
+    cublasLtMatmulDescGetAttribute(
+        descriptor: Handle, attribute: c_uint, room: Room, length: usize, written: Out<usize>
+    ) room.set(&descriptor.get_operation(attribute)?, length, &written);
+
     cublasLtMatrixLayoutCreate(layout: Out<Handle>, data_type: c_uint, rows: u64, columns: u64, _ld: i64) {
         let new = Layout { data_type, rows, columns, batch: 1 };
         layout.set(Handle::create(Descriptor::Layout(new)))
@@ -61,6 +65,10 @@ exports! {
     cublasLtMatrixLayoutDestroy(layout: Handle) layout.destroy();
     cublasLtMatrixLayoutSetAttribute(layout: Handle, attribute: c_uint, bytes: Bytes, length: usize)
         layout.set(attribute, &bytes, length);
+
+    cublasLtMatrixLayoutGetAttribute(
+        layout: Handle, attribute: c_uint, room: Room, length: usize, written: Out<usize>
+    ) room.set(&layout.get_layout(attribute)?, length, &written);
 
     cublasLtMatmulPreferenceCreate(preference: Out<Handle>)
         preference.set(Handle::create(Descriptor::Preference));

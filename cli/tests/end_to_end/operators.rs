@@ -1,0 +1,261 @@
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN answer as without Pillion, and what they launch carries their label.
+
+use protocol::hello::JobClass;
+
+use crate::common::{Daemon, Ended, Gpu, Program};
+
+const PROGRAM: Program = Program::Blas("operators");
+
+/// A GPU with a daemon, on which a program's calls are made in different ways.
+struct Stage {
+    gpu: Gpu,
+    daemon: Daemon,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        Self { gpu, daemon }
+    }
+
+    fn alone(&self, arguments: &[&str]) -> Ended {
+        let job = self.gpu.job("alone", PROGRAM).args(arguments);
+        job.run().expect_success()
+    }
+
+    /// Runs it in a class, in which it must say the same as alone.
+    fn in_class(&self, class: JobClass, arguments: &[&str], alone: &Ended) -> Ended {
+        let label = label(class, arguments);
+        let job = self.gpu.job(&label, PROGRAM).args(arguments);
+        let job = job.under(self.daemon.socket(), class);
+        let ended = job.env("PILLION_LOG", "debug").run().expect_success();
+        assert_eq!(ended.output, alone.output, "{label}");
+        assert_eq!(self.daemon.total(&label, "panics_caught"), 0, "{label}");
+        ended
+    }
+
+    /// What was counted of it.
+    fn total(&self, class: JobClass, arguments: &[&str], counter: &str) -> u64 {
+        self.daemon.total(&label(class, arguments), counter)
+    }
+}
+
+fn label(class: JobClass, arguments: &[&str]) -> String {
+    format!("{}-{}", class.name(), arguments.join("-"))
+}
+
+const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
+
+#[test]
+fn operators_answer_as_without_pillion_and_their_launches_carry_their_label() {
+    let stage = Stage::new();
+    let what = ["calls"];
+    let alone = stage.alone(&what);
+    for class in CLASSES {
+        let ended = stage.in_class(class, &what, &alone);
+        for counter in ["calls_operator", "launches_labelled"] {
+            let counted = stage.total(class, &what, counter);
+            assert_eq!(counted, ended.asked(counter), "{class:?}: {counter}");
+        }
+        let device = stage.gpu.counts(&label(class, &what));
+        assert_eq!(device["launches"], ended.asked("launches_labelled"));
+        assert_eq!(stage.total(class, &what, "operators_as_launches"), 0);
+        for operator in [
+            "gemm f32 nt 64x32x16",
+            "gemm f64 tn 8x8x8 x5",
+            "gemm f16 nn 128x64x96",
+            "gemm bf16 tt 24x12x6 x7",
+            "gemv f32 tn 100x1x50",
+            // cuBLASLt, whose descriptors were asked.
+            "gemm f16 tn 48x40x56",
+            "gemm f16 nn 48x40x56",
+        ] {
+            let line = format!("operator {operator}: first call");
+            assert_eq!(ended.errors.matches(&line).count(), 1, "{line}: {ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn whatever_an_operator_is_called_with_it_answers_as_without_pillion() {
+    let stage = Stage::new();
+    for seed in ["1", "2", "3", "4"] {
+        let what = ["random", seed];
+        let alone = stage.alone(&what);
+        for class in CLASSES {
+            let ended = stage.in_class(class, &what, &alone);
+            let counted = stage.total(class, &what, "calls_operator");
+            assert_eq!(counted, ended.asked("calls_operator"), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn operators_that_are_found_by_dlsym_are_labelled_too() {
+    let stage = Stage::new();
+    let what = ["open"];
+    let alone = stage.alone(&what);
+    let ended = stage.in_class(JobClass::HighPriority, &what, &alone);
+    for counter in ["calls_operator", "launches_labelled"] {
+        let counted = stage.total(JobClass::HighPriority, &what, counter);
+        assert_eq!(counted, ended.asked(counter), "{counter}: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_product_in_a_captured_graph_is_labelled_once() {
+    let stage = Stage::new();
+    let what = ["capture"];
+    let alone = stage.alone(&what);
+    for class in CLASSES {
+        let ended = stage.in_class(class, &what, &alone);
+        let labelled = stage.total(class, &what, "launches_labelled");
+        assert_eq!(labelled, ended.asked("launches_labelled"));
+        assert_eq!(stage.total(class, &what, "graph_launches"), 2);
+        assert_eq!(stage.total(class, &what, "graph_kernels"), 2);
+    }
+}
+
+/// A profile in which the kernel of the stand-in's products lasts as long as the sizes of the operator say.
+const PROFILE: &str = r#"format = "pillion-profile"
+version = 2
+gpu = "V100-SXM2-16GB"
+sources = ["a test"]
+"#;
+
+fn entry(name: &str, operator: &str, grid: u32, p95_ns: u64) -> String {
+    format!(
+        "
+[[kernel]]
+name = \"{name}\"
+operator = {{ {operator} }}
+grid = [{grid}, 1, 1]
+block = [{}, 1, 1]
+shared_bytes = 0
+count = 1
+duration_ns = {{ sum = {p95_ns}, median = {p95_ns}, p95 = {p95_ns} }}
+registers = 32
+sm_needed = 5
+class = \"compute\"
+class_rule = \"given\"
+",
+        if name == "product" { 64 } else { 128 }
+    )
+}
+
+#[test]
+fn a_profile_that_knows_the_operator_is_believed_before_one_that_knows_the_kernel_alone() {
+    let stage = Stage::new();
+    let profile = stage.gpu.path("operators.toml");
+    let text = [
+        PROFILE.to_owned(),
+        entry(
+            "softgpu_gemm_f32_nt",
+            "name = \"gemm\", sizes = [64, 32, 16]",
+            16,
+            31_000,
+        ),
+        entry(
+            "softgpu_gemm_f32_nt",
+            "name = \"gemm\", sizes = [64, 32, 4096]",
+            16,
+            990_000,
+        ),
+        entry(
+            "softgpu_gemm_f16_nn",
+            "name = \"gemm\", sizes = [1, 1, 1]",
+            64,
+            44_000,
+        ),
+    ];
+    std::fs::write(&profile, text.concat()).unwrap();
+    for class in CLASSES {
+        let job = stage.gpu.job(class.name(), PROGRAM).args(&["calls"]);
+        let job = job.under(stage.daemon.socket(), class);
+        let job = job
+            .env("PILLION_PROFILE", &profile)
+            .env("PILLION_LOG", "debug");
+        job.run().expect_success().expect_errors(&[
+            "kernel softgpu_gemm_f32_nt: grid [16, 1, 1] block [128, 1, 1] shared 0+0 registers 80: \
+             Exact in gemm f32 nt 64x32x16, 5 SMs, 31000 ns",
+            "kernel softgpu_gemm_f16_nn: grid [64, 1, 1] block [128, 1, 1] shared 0+0 registers 80: \
+             Exact, 5 SMs, 44000 ns",
+        ]);
+    }
+}
+
+/// Runs products of a library whose first `hidden` ones reach the driver unseen.
+fn products(stage: &Stage, class: Option<JobClass>, count: u32, hidden: u32) -> Ended {
+    let label = class.map_or("alone", JobClass::name);
+    let job = stage.gpu.job(label, Program::Linked("products"));
+    let job = match class {
+        Some(class) => job.under(stage.daemon.socket(), class),
+        None => job,
+    };
+    let profile = stage.gpu.path("products.toml");
+    let text = PROFILE.to_owned() + &entry("product", "name = \"gemm\"", 4, 12_000);
+    std::fs::write(&profile, text).unwrap();
+    let job = job
+        .arg(Program::Library("cublas").path())
+        .arg(count.to_string())
+        .env("HIDDEN_CALLS", hidden.to_string())
+        .env("PILLION_PROFILE", profile)
+        .env("PILLION_LOG", "debug");
+    job.run().expect_success()
+}
+
+#[test]
+fn operators_stand_for_launches_that_are_not_seen_and_no_launch_is_counted_twice() {
+    // The first three show that the library's launches are not seen.
+    const SHOWN: u64 = 3;
+    for (count, hidden) in [(10, 10), (10, 6), (10, 2), (10, 0)] {
+        let stage = Stage::new();
+        let alone = products(&stage, None, count, hidden);
+        for class in CLASSES {
+            let ended = products(&stage, Some(class), count, hidden);
+            assert_eq!(ended.output, alone.output);
+            let name = class.name();
+            let totals = stage.daemon.totals(name);
+            let of_device = stage.gpu.counts(name);
+            let (hidden, count) = (u64::from(hidden), u64::from(count));
+            assert_eq!(of_device["launches"], count, "{of_device:#}");
+            assert_eq!(totals["launches"], count - hidden, "{totals:#}");
+            assert_eq!(totals["launches_labelled"], count - hidden, "{totals:#}");
+            let stood = hidden.saturating_sub(SHOWN);
+            assert_eq!(totals["operators_as_launches"], stood, "{totals:#}");
+            // One of nothing and one without a handle.
+            assert_eq!(totals["calls_operator"], count + 2, "{totals:#}");
+            assert_eq!(totals["launches_unknown"], 0, "{totals:#}");
+            let goes = "operator gemm f32 nt 64x32x16: its launches are not seen, it goes as one: \
+                        profiled, 5 SMs, 12000 ns";
+            assert_eq!(ended.errors.contains(goes), stood > 0, "{ended:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_calls_of_cudnn_arrive_as_they_were_made_and_label_what_they_launch() {
+    let stage = Stage::new();
+    let job = |label| {
+        let job = stage.gpu.job(label, Program::Linked("layers"));
+        job.arg(Program::Library("cudnn").path())
+    };
+    let alone = job("alone").run().expect_success();
+    for class in CLASSES {
+        let name = class.name();
+        let job = job(name).under(stage.daemon.socket(), class);
+        let ended = job.env("PILLION_LOG", "debug").run().expect_success();
+        assert_eq!(ended.output, alone.output);
+        let totals = stage.daemon.totals(name);
+        assert_eq!(totals["calls_operator"], 5, "{totals:#}");
+        assert_eq!(totals["launches_labelled"], 3, "{totals:#}");
+        assert_eq!(totals["panics_caught"], 0, "{totals:#}");
+        ended.expect_errors(&[
+            "operator conv_forward f16 32x3x224x224x0x64x3x7x7: first call",
+            "operator batch_norm_forward f32 5x6x7: first call",
+            "operator rnn_forward: first call",
+            "operator backend: first call",
+        ]);
+    }
+}
