@@ -157,9 +157,9 @@ impl Arrivals {
         };
         let whole = |what: String| wrong((None, what));
         let arrivals = match text.trim_start().chars().next() {
-            Some('[') => Self::Gaps(to_ns(&gaps(text).map_err(wrong)?).map_err(whole)?),
-            Some('{') => Self::Times(to_ns(&disb(text, stream).map_err(wrong)?).map_err(whole)?),
-            _ => Self::Times(to_ns(&lines(text).map_err(wrong)?).map_err(whole)?),
+            Some('[') => Self::Gaps(gaps(text).map_err(wrong)?),
+            Some('{') => Self::Times(disb(text, stream).map_err(wrong)?),
+            _ => Self::Times(lines(text).map_err(wrong)?),
         };
         let is_empty = matches!(&arrivals, Self::Gaps(ns) | Self::Times(ns) if ns.is_empty());
         if is_empty {
@@ -281,14 +281,18 @@ struct DisbLoad {
     trace: Option<Vec<f64>>,
 }
 
-fn gaps(text: &str) -> Result<Vec<f64>, Wrong> {
-    serde_json::from_str(text).map_err(|error| {
+fn gaps(text: &str) -> Result<Arc<[u64]>, Wrong> {
+    let gaps: Vec<f64> = serde_json::from_str(text).map_err(|error| {
         let what = format!("expected a JSON list of gaps in seconds: {error}");
         (Some(error.line()), what)
-    })
+    })?;
+    let numbered = (1..).zip(gaps);
+    numbered
+        .map(|(number, gap)| to_ns(gap).map_err(|what| (None, format!("gap {number}: {what}"))))
+        .collect()
 }
 
-fn disb(text: &str, stream: usize) -> Result<Vec<f64>, Wrong> {
+fn disb(text: &str, stream: usize) -> Result<Arc<[u64]>, Wrong> {
     let workload: DisbWorkload = serde_json::from_str(text).map_err(|error| {
         let what = format!("not a DISB workload with arrivals: {error}");
         (Some(error.line()), what)
@@ -300,30 +304,52 @@ fn disb(text: &str, stream: usize) -> Result<Vec<f64>, Wrong> {
         let what = format!("arrivals stream {stream}: the file has {count}, counted from 0");
         return Err((None, what));
     }
-    let ms = traces.swap_remove(stream);
-    Ok(ms.iter().map(|ms| ms / 1e3).collect())
+    let numbered = (1..).zip(traces.swap_remove(stream));
+    let times = numbered.map(|(number, ms)| {
+        let at = to_ns(ms / 1e3).map(|ns| (None, ns));
+        at.map_err(|what| (None, format!("arrival {number} of stream {stream}: {what}")))
+    });
+    ascending(times)
 }
 
-fn lines(text: &str) -> Result<Vec<f64>, Wrong> {
+fn lines(text: &str) -> Result<Arc<[u64]>, Wrong> {
     let numbered = (1..).zip(text.lines().map(str::trim));
-    numbered
-        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-        .map(|(number, line)| {
-            let seconds = line.parse().ok().filter(|s: &f64| s.is_finite());
-            seconds.ok_or_else(|| {
-                (
-                    Some(number),
-                    format!("{line:?}; expected a time in seconds"),
-                )
-            })
-        })
-        .collect()
+    let written = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    ascending(written.map(|(number, line)| {
+        let seconds = line.parse().ok().filter(|s: &f64| s.is_finite());
+        let ns = match seconds {
+            Some(seconds) => to_ns(seconds),
+            None => Err(format!("{line:?}; expected a time in seconds")),
+        };
+        ns.map(|ns| (Some(number), ns))
+            .map_err(|what| (Some(number), what))
+    }))
 }
 
-fn to_ns(seconds: &[f64]) -> Result<Arc<[u64]>, String> {
-    match seconds.iter().find(|s| !(0.0..=SECONDS_MAX).contains(*s)) {
-        Some(wrong) => Err(format!("{wrong} s; expected 0 to {SECONDS_MAX} s")),
-        None => Ok(seconds.iter().map(|s| (s * 1e9).round() as u64).collect()),
+/// Times with their lines, if they are known; the first that is before the one before it is wrong.
+fn ascending(
+    times: impl Iterator<Item = Result<(Option<usize>, u64), Wrong>>,
+) -> Result<Arc<[u64]>, Wrong> {
+    let mut last_ns = 0;
+    let checked = times.zip(1..).map(|(time, number)| {
+        let (line, ns) = time?;
+        if ns < last_ns {
+            let [this, last] = [ns, last_ns].map(|ns| ns as f64 / 1e9);
+            let what = format!(
+                "arrival {number} at {this} s is before the one at {last} s; expected ascending times"
+            );
+            return Err((line, what));
+        }
+        last_ns = ns;
+        Ok(ns)
+    });
+    checked.collect()
+}
+
+fn to_ns(seconds: f64) -> Result<u64, String> {
+    match (0.0..=SECONDS_MAX).contains(&seconds) {
+        true => Ok((seconds * 1e9).round() as u64),
+        false => Err(format!("{seconds} s; expected 0 to {SECONDS_MAX} s")),
     }
 }
 
@@ -446,9 +472,30 @@ mod tests {
         );
         assert_eq!(error("# nothing\n"), "a.txt: no arrival");
         assert!(error("[0.1,\n\"x\"]").starts_with("a.txt:2: expected a JSON list"));
-        assert!(error("[-0.1]").contains("-0.1 s; expected 0 to 86400 s"));
+        assert_eq!(
+            error("[1, -0.1]"),
+            "a.txt: gap 2: -0.1 s; expected 0 to 86400 s"
+        );
         assert!(error("[0, 0]").contains("expected some time between"));
-        assert!(error("2\n1\n").contains("expected ascending times"));
+        // Lines count as an editor counts them, whatever stands between.
+        assert_eq!(
+            error("# s\n1\n\n-1\n"),
+            "a.txt:4: -1 s; expected 0 to 86400 s"
+        );
+        assert_eq!(
+            error("1e9\n"),
+            "a.txt:1: 1000000000 s; expected 0 to 86400 s"
+        );
+        assert_eq!(
+            error("0\n\n2\n# c\n1.5\n"),
+            "a.txt:5: arrival 3 at 1.5 s is before the one at 2 s; expected ascending times"
+        );
+        let disb = r#"{"tasks":[{"load":{"trace":[0, 150, -1]}}]}"#;
+        assert_eq!(
+            error(disb),
+            "a.txt: arrival 3 of stream 0: -0.001 s; expected 0 to 86400 s"
+        );
+        assert!(error(&disb.replace("-1", "1")).contains("arrival 3 at 0.001 s is before"));
         assert!(error("nan\n").contains("expected a time in seconds"));
     }
 

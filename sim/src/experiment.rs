@@ -50,6 +50,18 @@ impl Experiment {
         self.programs().map(drop)
     }
 
+    /// Whether the job at index `job` can be run, whatever the others and the host are.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    ///
+    /// # Panics
+    /// When there is no such job: a bug of the caller.
+    pub fn check_job(&self, job: usize) -> Result<(), Error> {
+        self.check_arrivals(job)?;
+        Program::new(&self.jobs[job], &self.device).map(drop)
+    }
+
     /// Runs all jobs together under the policy.
     ///
     /// # Errors
@@ -128,16 +140,20 @@ impl Experiment {
         }
         self.check_device()?;
         self.host.check()?;
-        for (index, job) in self.jobs.iter().enumerate() {
-            self.host_of(index).check()?;
-            job.arrivals
-                .check(self.duration_ns)
-                .map_err(|what| Error::Arrivals {
-                    job: job.name.clone(),
-                    what,
-                })?;
-        }
-        Ok(())
+        (0..self.jobs.len()).try_for_each(|job| {
+            self.host_of(job).check()?;
+            self.check_arrivals(job)
+        })
+    }
+
+    fn check_arrivals(&self, job: usize) -> Result<(), Error> {
+        let Job { name, arrivals, .. } = &self.jobs[job];
+        arrivals
+            .check(self.duration_ns)
+            .map_err(|what| Error::Arrivals {
+                job: name.clone(),
+                what,
+            })
     }
 
     fn check_device(&self) -> Result<(), Error> {

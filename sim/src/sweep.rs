@@ -116,7 +116,7 @@ fn shown(reader: &Reader<'_>, value: &Value<'_>) -> String {
         let key: &str = key.get_ref();
         let value = shown(reader, value);
         match key {
-            "name" | "trace" => value,
+            "name" | "trace" | "policy" => value,
             _ => format!("{key} {value}"),
         }
     });
@@ -326,7 +326,16 @@ fn job_of<'i, 't>(
             names.push(name.map_or_else(|| index.to_string(), str::to_owned));
         }
     }
-    let number = names.iter().position(|name| name == job).or_else(|| {
+    let mut called = (0..names.len()).filter(|&number| names[number] == job);
+    let first = called.next();
+    if let (Some(first), Some(second)) = (first, called.next()) {
+        let path = axis.path.join(".");
+        let what = format!("{path}: jobs {first} and {second} are both called {job}");
+        let near = Some(format!("`jobs.{first}`"));
+        reader.fault(axis.span.start, what, near);
+        return None;
+    }
+    let number = first.or_else(|| {
         let number = job.parse::<usize>().ok();
         number.filter(|&number| number < names.len())
     });

@@ -54,6 +54,43 @@ enum Caller {
     Prepared,
 }
 
+/// What was used when it was last looked at.
+#[derive(Default)]
+struct Meter {
+    at_ns: u64,
+    used: Utilisation,
+}
+
+impl Meter {
+    /// Between two events rates are constant, so what was used since the last one is what is used at
+    /// each instant of it: never more than the device has.
+    fn check(&mut self, gpu: &Gpu) {
+        let (at_ns, used) = (gpu.now_ns(), gpu.utilisation());
+        let past_ns = at_ns - self.at_ns;
+        let last = &self.used;
+        let sm_ns = used.busy_sm_ns - last.busy_sm_ns;
+        assert!(sm_ns <= past_ns * u64::from(gpu.device().sms), "SMs");
+        for (now, before, of) in [
+            (used.busy_ns, last.busy_ns, "time"),
+            (used.compute_ns, last.compute_ns, "arithmetic"),
+            (used.bandwidth_ns, last.bandwidth_ns, "bandwidth"),
+            (used.copy_to_device_ns, last.copy_to_device_ns, "one engine"),
+            (
+                used.copy_to_host_ns,
+                last.copy_to_host_ns,
+                "the other engine",
+            ),
+        ] {
+            assert!(
+                now - before <= past_ns,
+                "{of}: {} in {past_ns}",
+                now - before
+            );
+        }
+        *self = Self { at_ns, used };
+    }
+}
+
 fn run(config: Config, script: &[Step], caller: Caller) -> Outcome {
     let mut gpu = Gpu::new(v100(), config);
     let mut streams = Vec::new();
@@ -72,22 +109,30 @@ fn run(config: Config, script: &[Step], caller: Caller) -> Outcome {
         submitted: BTreeMap::new(),
         dead: BTreeSet::new(),
     };
-    let mut now_ns = 0;
+    let (mut now_ns, mut meter) = (0, Meter::default());
     for step in script {
-        pass_time(&mut gpu, now_ns, step, caller, &mut outcome);
+        pass_time(&mut gpu, now_ns, step, caller, &mut meter, &mut outcome);
         now_ns += step.after_ns;
         make_call(&mut gpu, now_ns, &streams, &step.call, caller, &mut outcome);
         assert!(gpu.is_valid(), "after {step:?}");
     }
     while let Some(event_ns) = gpu.next_event_ns() {
         outcome.completions.extend(gpu.advance(event_ns));
+        meter.check(&gpu);
         assert!(gpu.is_valid(), "at {event_ns}");
     }
     outcome.utilisation = gpu.utilisation();
     outcome
 }
 
-fn pass_time(gpu: &mut Gpu, from_ns: u64, step: &Step, caller: Caller, outcome: &mut Outcome) {
+fn pass_time(
+    gpu: &mut Gpu,
+    from_ns: u64,
+    step: &Step,
+    caller: Caller,
+    meter: &mut Meter,
+    outcome: &mut Outcome,
+) {
     let to_ns = from_ns + step.after_ns;
     match caller {
         Caller::Absent => {}
@@ -101,6 +146,7 @@ fn pass_time(gpu: &mut Gpu, from_ns: u64, step: &Step, caller: Caller, outcome: 
         Caller::Attentive => {
             while let Some(event_ns) = gpu.next_event_ns().filter(|&event_ns| event_ns <= to_ns) {
                 outcome.completions.extend(gpu.advance(event_ns));
+                meter.check(gpu);
             }
         }
         Caller::Impatient => {
@@ -109,6 +155,7 @@ fn pass_time(gpu: &mut Gpu, from_ns: u64, step: &Step, caller: Caller, outcome: 
             for part in looks {
                 let look_ns = from_ns + step.after_ns * u64::from(part) / 256;
                 outcome.completions.extend(gpu.advance(look_ns));
+                meter.check(gpu);
                 assert!(gpu.is_valid(), "at {look_ns}");
             }
         }

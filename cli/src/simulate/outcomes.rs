@@ -205,18 +205,35 @@ impl<'p> Group<'p> {
     }
 }
 
-/// What runs under a policy with these swept values are called. Jobs are not in it.
+/// What runs under a policy with these swept values are called. What the heading says of the jobs (their
+/// traces and arrivals) is not in it.
 pub(crate) fn series_name<'s>(
     policy: &str,
     swept: impl Iterator<Item = (&'s str, &'s str)>,
 ) -> String {
-    let others = swept.filter(|(path, _)| !path.starts_with("jobs") && *path != "policy.name");
-    others.fold(policy.to_owned(), |name, (path, value)| match path {
-        // A swept table has a label that stands for it.
-        "policy" => value.to_owned(),
-        _ => {
-            let key = path.rsplit('.').next().unwrap_or(path);
-            format!("{name}, {key} {value}")
+    let others = swept.filter(|(path, _)| *path != "policy.name" && !is_in_heading(path));
+    let (mut name, mut more) = (policy.to_owned(), String::new());
+    for (path, value) in others {
+        match path {
+            // A swept table has a label that stands for it.
+            "policy" => value.clone_into(&mut name),
+            "file" if value.starts_with(policy) => value.clone_into(&mut name),
+            "file" => more += &format!(", {value}"),
+            _ => {
+                let job = path.strip_prefix("jobs.");
+                let key = job.unwrap_or_else(|| path.rsplit('.').next().unwrap_or(path));
+                more += &format!(", {key} {value}");
+            }
         }
-    })
+    }
+    name + &more
+}
+
+/// Whether it is of a job, and the job is shown with it: its whole table, or what it runs and when.
+fn is_in_heading(path: &str) -> bool {
+    const SHOWN: [&str; 5] = ["trace", "arrivals", "rate", "arrivals_stream", "class"];
+    let mut parts = path.split('.');
+    let is_job = parts.next() == Some("jobs");
+    let key = parts.nth(1);
+    is_job && key.is_none_or(|key| SHOWN.contains(&key) && parts.next().is_none())
 }

@@ -105,7 +105,11 @@ fn read(claim: &Claim, policy: &str, lines: &[&Value]) -> Option<f64> {
             |value: &String| swept.is_some_and(|swept| swept.values().any(|swept| swept == value));
         line["policy"] == policy
             && (claim.be.is_empty() || claim.be.iter().any(has_be))
-            && claim.swept.as_ref().is_none_or(has_swept)
+            && match &claim.swept {
+                Some(value) => has_swept(value),
+                // A policy with other numbers, or on another device, is another row.
+                None => series_of(line) == policy,
+            }
     };
     let lines = lines.iter().filter(is_meant);
     let values: Vec<f64> = lines

@@ -9,7 +9,7 @@ use softgpu::Device;
 use toml::de::{DeTable, DeValue};
 
 use super::Shown;
-use super::parse::{HOST_NS_MAX, SECONDS_MAX};
+use super::parse::{SECOND_NS, SECONDS_MAX};
 use super::size::parse_size;
 use crate::arrivals::Arrivals;
 use crate::job::{Copies, Job, JobClass, JobKind};
@@ -112,7 +112,7 @@ impl JobReader<'_, '_> {
         let copies = (self.size(job, "copy_in"), self.size(job, "copy_out"));
         let launch_gap_ns = job
             .get("launch_gap_ns")
-            .map(|_| self.reader.number(job, "launch_gap_ns", 0..=HOST_NS_MAX, 0));
+            .map(|_| self.reader.number(job, "launch_gap_ns", 0..=SECOND_NS, 0));
         let (start_s, death_s) = (self.seconds(job, "start_s"), self.seconds(job, "death_s"));
         let (trace_name, trace) = trace?;
         let (arrivals_name, arrivals) = arrivals?;

@@ -74,8 +74,9 @@ pub const DEVICE_DEFAULT: &str = "V100-SXM2-16GB";
 pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
 /// Requests left out of the latencies if a scenario does not say: as Orion's harness.
 pub const WARMUP_DEFAULT: u64 = 10;
-/// The host's times; the longest that [`HostModel::check`] takes.
-pub(super) const HOST_NS_MAX: u64 = 10_000_000_000;
+/// The host's times, and the longest that [`HostModel::check`] takes of any.
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+const HOST_NS_MAX: u64 = 10 * SECOND_NS;
 /// The words of `of` in `[profiles]`.
 const PROFILE_OWNERS: [&str; 3] = ["all", "high-priority", "best-effort"];
 /// Greatest factor of a duration or of the contention: beyond it nothing more is to be learnt.
@@ -170,19 +171,36 @@ impl Parser<'_, '_> {
         })
     }
 
-    /// What is right key by key may still not go together; the fault is at what it speaks of.
+    /// What is right key by key may still not go together; each fault is at what it speaks of, those of
+    /// all jobs at their own keys.
     fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
+        let mut is_right = true;
+        for index in 0..experiment.jobs.len() {
+            if let Err(error) = experiment.check_job(index) {
+                let key = match &error {
+                    Error::Arrivals { .. } => "arrivals",
+                    _ => "trace",
+                };
+                let offset = offset_in_job(document, index, key);
+                self.reader.fault(offset, error, None);
+                is_right = false;
+            }
+        }
+        if !is_right {
+            return None;
+        }
         let Err(error) = check(experiment) else {
             return Some(());
         };
-        let key = match &error {
-            Error::Device { .. } => "device",
-            Error::Duration { .. } => "seconds",
-            Error::Host { .. } => "host",
-            Error::Policy(_) => "policy",
-            _ => "jobs",
+        let offset_of = |key: &str| document.get(key).map_or(0, |value| value.span().start);
+        let offset = match &error {
+            Error::Device { .. } => offset_of("device"),
+            Error::Duration { .. } => offset_of("seconds"),
+            Error::Host { .. } => offset_of("host"),
+            Error::Policy(_) => offset_of("policy"),
+            Error::Memory { .. } => offset_in_job(document, first_too_many(experiment), "memory"),
+            _ => offset_of("jobs"),
         };
-        let offset = document.get(key).map_or(0, |value| value.span().start);
         self.reader.fault(offset, error, None);
         None
     }
@@ -236,24 +254,31 @@ impl Parser<'_, '_> {
             self.reader.check_keys("[host]", table, &HOST_KEYS);
         }
         let mut host = HostModel::default();
-        let times: [(&str, &mut u64); 13] = [
-            ("launch_gap_ns", &mut host.launch_gap_ns),
-            ("launch_latency_ns", &mut host.launch_latency_ns),
-            ("notice_ns", &mut host.notice_ns),
-            ("poll_ns", &mut host.poll_ns),
-            ("idle_poll_ns", &mut host.idle_poll_ns),
-            ("helper_poll_ns", &mut host.helper_poll_ns),
-            ("wake_ns", &mut host.wake_ns),
-            ("max_hold_ns", &mut host.max_hold_ns),
-            ("completion_delay_ns", &mut host.completion_delay_ns),
-            ("stall_ns", &mut host.stall_ns),
-            ("stall_every_ns", &mut host.stall_every_ns),
-            ("clock_jump_ns", &mut host.clock_jump_ns),
-            ("clock_jump_every_ns", &mut host.clock_jump_every_ns),
+        // As `HostModel::check` takes them, so that what it would refuse is refused at its value.
+        let (time, pause) = (0..=SECOND_NS, 1..=SECOND_NS);
+        let (any, period) = (0..=HOST_NS_MAX, 1..=HOST_NS_MAX);
+        let times = [
+            ("launch_gap_ns", &mut host.launch_gap_ns, &time),
+            ("launch_latency_ns", &mut host.launch_latency_ns, &time),
+            ("notice_ns", &mut host.notice_ns, &time),
+            ("poll_ns", &mut host.poll_ns, &pause),
+            ("idle_poll_ns", &mut host.idle_poll_ns, &pause),
+            ("helper_poll_ns", &mut host.helper_poll_ns, &pause),
+            ("wake_ns", &mut host.wake_ns, &time),
+            ("max_hold_ns", &mut host.max_hold_ns, &any),
+            ("completion_delay_ns", &mut host.completion_delay_ns, &time),
+            ("stall_ns", &mut host.stall_ns, &any),
+            ("stall_every_ns", &mut host.stall_every_ns, &period),
+            ("clock_jump_ns", &mut host.clock_jump_ns, &any),
+            (
+                "clock_jump_every_ns",
+                &mut host.clock_jump_every_ns,
+                &period,
+            ),
         ];
         let mut is_right = true;
-        for (key, ns) in times {
-            match self.reader.number(&section, key, 0..=HOST_NS_MAX, *ns) {
+        for (key, ns, range) in times {
+            match self.reader.number(&section, key, range.clone(), *ns) {
                 Some(number) => *ns = number,
                 None => is_right = false,
             }
@@ -388,6 +413,29 @@ impl Parser<'_, '_> {
             ..usual
         })
     }
+}
+
+/// Where a key of a job begins; where the job begins, if it has no such key.
+fn offset_in_job(document: &DeTable<'_>, index: usize, key: &str) -> usize {
+    let jobs = document.get("jobs");
+    let list = jobs.and_then(|jobs| jobs.get_ref().as_array());
+    let Some(job) = list.and_then(|list| list.get(index)) else {
+        return jobs.map_or(0, |jobs| jobs.span().start);
+    };
+    let table = job.get_ref().as_table();
+    let value = table.and_then(|table| table.get(key));
+    value.map_or(job.span().start, |value| value.span().start)
+}
+
+/// The first job that has no room beside those before it.
+fn first_too_many(experiment: &Experiment) -> usize {
+    let mut needed: u64 = 0;
+    let mut jobs = experiment.jobs.iter();
+    let place = jobs.position(|job| {
+        needed = needed.saturating_add(job.memory_bytes.unwrap_or(0));
+        needed > experiment.device.memory_bytes
+    });
+    place.unwrap_or(0)
 }
 
 /// Whether the number of a policy can be set to this.

@@ -271,7 +271,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"2 GiB\"",
         "\"20 GiB\"",
-        "the jobs need 21474836480 bytes of device memory",
+        "s.toml:15:10: the jobs need 21474836480 bytes of device memory",
     ),
     (
         "resnet50-inference@2",
@@ -400,7 +400,7 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
         ("name = [\"x\"]", "name cannot be swept"),
         (
             "host.poll_ns = [0]",
-            "s.toml:21:6: host model: poll_ns is 0",
+            "s.toml:21:17: poll_ns is 0; must be a whole number from 1 to 1000000000; nearest is 1",
         ),
     ] {
         let faults = faults(&format!("{PAIR}\n[sweep]\n{sweep}\n"));
@@ -519,6 +519,88 @@ fn what_is_wrong_in_a_sweep_of_the_file_is_found_at_its_value() {
             "{said}:\n{faults:#?}"
         );
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_job_is_at_that_job_and_all_of_it_is_found() {
+    // The file names are what faults say first; nothing is read from it.
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = "class=compute grid=9,1,1 block=256,1,1 shared_bytes=98304 registers=64 sm_needed=9 \
+                  block_ns=5000 duration_ns=5000 compute_demand=0.5 bandwidth_demand=0.2 source=\"big\" name=\"big\"";
+    for (name, device) in [("big.trace", "T4"), ("v100.trace", "V100-SXM2-16GB")] {
+        let trace = format!("pillion-trace 1\ndevice {device}\nkernel {kernel}\nlaunch 0\n");
+        std::fs::write(folder.path().join(name), trace).unwrap();
+    }
+    std::fs::write(folder.path().join("late.txt"), "0.5\n\n-1\n").unwrap();
+    let text = format!(
+        "{PAIR}[[jobs]]\ntrace = \"big.trace\"\n[[jobs]]\ntrace = \"mobilenetv2-training\"\n\
+         arrivals = \"uniform\"\nrate = 1e6\n[[jobs]]\nname = \"x\"\ntrace = \"v100.trace\"\n"
+    );
+    let text = text.replace("2.5", "86400");
+    let read = |text: &str| {
+        let path = Path::new("s.toml");
+        Scenario::parse(path, text, folder.path(), &mut Library::default())
+            .expect_err("it is wrong")
+            .to_string()
+    };
+    let faults = read(&text);
+    let faults: Vec<&str> = faults.lines().collect();
+    let said = [
+        "s.toml:20:9: job \"2\": kernel \"big\" on T4",
+        "s.toml:23:12: job \"3\": 1000000 requests per second",
+        "s.toml:27:9: job \"x\": its trace was measured on V100-SXM2-16GB, not on T4",
+    ];
+    assert_eq!(faults.len(), said.len(), "{faults:#?}");
+    for (fault, said) in faults.iter().zip(said) {
+        assert!(fault.starts_with(said), "{faults:#?}");
+    }
+    // A file of arrivals is named with its own line.
+    let late = PAIR.replace("\"poisson\"\nrate = 30", "\"late.txt\"");
+    let fault = read(&late);
+    assert!(fault.starts_with("s.toml:13:12: "), "{fault}");
+    assert!(
+        fault.contains("late.txt:3: -1 s; expected 0 to 86400 s"),
+        "{fault}"
+    );
+    // Of jobs that do not fit together, the first that has no room.
+    let memory = PAIR.replace("training\"", "training\"\nmemory = \"15 GiB\"");
+    assert!(
+        read(&memory).starts_with("s.toml:19:10: the jobs need"),
+        "{}",
+        read(&memory)
+    );
+}
+
+#[test]
+fn keys_of_several_tables_vary_together() {
+    let text = format!(
+        "{PAIR}\n[sweep]\nfile = [\n{{ policy = {{ name = \"orion\", is_profiled = 0 }} }},\n\
+         {{ label = \"turns\", sharing = \"timeslice\", policy = {{ name = \"none\" }}, host = {{ poll_ns = 7 }} }},\n]\n"
+    );
+    let all = scenarios(&text);
+    let [learnt, turns] = &all[..] else {
+        panic!("{} scenarios", all.len())
+    };
+    assert_eq!(learnt.swept[0].value, "orion, is_profiled 0");
+    assert_eq!(learnt.experiment.policy.name(), "orion");
+    assert_eq!(learnt.experiment.gpu.sharing, softgpu::Sharing::Mps);
+    assert_eq!(turns.swept[0].value, "turns");
+    assert_eq!(turns.experiment.policy.name(), "none");
+    assert_eq!(turns.experiment.gpu.sharing, softgpu::Sharing::TimeSlice);
+    assert_eq!(turns.experiment.host.poll_ns, 7);
+}
+
+#[test]
+fn a_sweep_does_not_guess_which_of_two_jobs_is_meant() {
+    let text = PAIR.replace("[[jobs]]\ntrace = ", "[[jobs]]\nname = \"serve\"\ntrace = ");
+    let text = format!("{text}\n[sweep]\njobs.serve.copy_in = [1, 2]\n");
+    assert_eq!(
+        faults(&text),
+        [
+            "s.toml:22:12: jobs.serve.copy_in: jobs 0 and 1 are both called serve; nearest is `jobs.0`"
+        ]
+    );
+    assert_eq!(scenarios(&text.replace("jobs.serve", "jobs.0")).len(), 2);
 }
 
 #[test]

@@ -19,7 +19,8 @@ pub struct Claim {
     /// Only runs of which one best-effort job has one of these traces.
     #[serde(default)]
     pub be: Vec<String>,
-    /// Only runs in which this value was swept.
+    /// Only runs in which this value was swept; without it, only those in which nothing was swept but
+    /// jobs and the name of the policy.
     pub swept: Option<String>,
 }
 
