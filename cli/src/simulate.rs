@@ -5,6 +5,7 @@
 //! before anything is run or written. Runs are independent and use all cores; results come in the
 //! order of the scenarios, and are the same to the byte, whoever runs this build on however many cores.
 
+mod comparison;
 mod outcomes;
 mod pages;
 mod plan;
@@ -82,7 +83,7 @@ pub(crate) struct Options {
     /// A scenario file: devices, jobs, policies, sweeps.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     scenario: Option<PathBuf>,
-    /// A suite of experiments: orion, those of its paper. Recorded traces are read from the folder
+    /// A suite of experiments: orion, those of its paper; robustness, busy and ablation, ours. Recorded traces are read from the folder
     /// that PILLION_DATA names; without it built-in workloads take their places.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
@@ -93,7 +94,8 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
     /// Also write results.jsonl, report.html, its pictures as SVG, and timeline.json (for Perfetto) into
-    /// this folder; of a suite also reproduction.md, its publication beside it.
+    /// this folder; of a suite
+    /// also reproduction.md, its publication beside it, or tables.md.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

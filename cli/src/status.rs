@@ -174,7 +174,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
     for (index, name) in header.iter().enumerate() {
         let is_text = matches!(
             *name,
-            "JOB"
+            "" | "JOB"
                 | "CLASS"
                 | "PROGRAM"
                 | "ENFORCED"

@@ -463,7 +463,10 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
             "on time slices kernels of several jobs",
         ),
         (&["--device", "V101"], "V100-SXM2-16GB"),
-        (&["--suite", "orin"], "suites are orion"),
+        (
+            &["--suite", "orin"],
+            "suites are orion, robustness, busy, ablation",
+        ),
         (&["--quick"], "--suite"),
         (&["--scenario", "none.toml"], "none.toml: cannot be read"),
         (
@@ -674,4 +677,62 @@ fn the_timeline_has_a_process_for_each_policy_and_the_same_requests_in_all() {
     // Only a gate holds anything.
     assert_eq!(of(1, "hold"), 0);
     assert!(of(2, "hold") > 0);
+}
+
+#[test]
+fn what_was_swept_is_compared_in_one_table_and_drawn_as_a_curve() {
+    let (folder, path) = written(&format!(
+        "{}[sweep]\n\"jobs.be.trace.kernel_us\" = [100, 300, 1000, 3000]\ngpu.block_priority = [true, false]\n\
+         policy.name = [\"none\", \"temporal\"]\n",
+        PAIR.replace("\"mobilenetv2-training@8\"", "{ kernel_us = 100 }")
+    ));
+    let out = folder.path().join("out");
+    let lines = lines(&["--scenario", &path, "--out", &out.display().to_string()]);
+    assert_eq!(lines.len(), 16);
+    let tables = fs::read_to_string(out.join("tables.md")).expect("written");
+    let rows: Vec<&str> = tables
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .collect();
+    assert_eq!(rows[0], "|  | none | temporal |", "{tables}");
+    assert_eq!(rows.len(), 2 + 8, "{tables}");
+    let times = |line: &Value| {
+        let hp = |key: &str| line["hp"][key].as_f64().unwrap();
+        format!("{:.2}x", hp("p99_ms") / hp("solo_p99_ms"))
+    };
+    for (row, pair) in rows[2..].iter().zip(lines.chunks(2)) {
+        let length = pair[0]["swept"]["jobs.be.trace.kernel_us"]
+            .as_str()
+            .unwrap();
+        assert!(
+            row.starts_with(&format!("| kernel_us {length}, block_priority ")),
+            "{row}"
+        );
+        let cells: Vec<&str> = row.split(" | ").skip(1).collect();
+        for (cell, line) in cells.iter().zip(pair) {
+            assert!(cell.starts_with(&times(line)), "{row}: {line}");
+        }
+    }
+    let curve = fs::read_to_string(out.join("curve.svg")).expect("written");
+    // A line for each policy with and without priorities, a dot for each length.
+    assert_eq!(curve.matches("class=\"line ").count(), 4, "{curve}");
+    assert_eq!(curve.matches("<circle").count(), 16);
+}
+
+#[test]
+fn every_part_of_our_suites_can_be_run() {
+    for name in ["robustness", "busy", "ablation"] {
+        let suite = sim::suite::Suite::by_name(name).expect("it comes with the program");
+        let built = suite.build(None, false, &mut sim::library::Library::default());
+        for (part, scenarios) in built.expect("a test holds it").parts {
+            for scenario in &scenarios {
+                let mut experiment = scenario.with_seed(1);
+                experiment.duration_ns = 20_000_000;
+                let outcome = experiment.run(&mut sim::NoObserver);
+                let outcome =
+                    outcome.unwrap_or_else(|error| panic!("{name}/{}: {error}", part.key));
+                assert_eq!(outcome.jobs.len(), experiment.jobs.len());
+            }
+        }
+    }
 }

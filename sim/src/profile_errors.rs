@@ -5,8 +5,9 @@
 //! drawn once for each kernel of each job from the run's seed, with one draw for each kind of error,
 //! so that a greater share affects the kernels of a smaller one and further ones.
 //!
-//! An *unknown* kernel is as `libpillion.so` has one that no profile names: no class, a duration of
-//! 0, the SMs that the driver computes from its blocks.
+//! An *unknown* kernel is as `libpillion.so` has one that no profile names: no class, the duration that
+//! the daemon's configuration gives such kernels ([`UNKNOWN_NS`]), the SMs that the driver computes from
+//! its blocks.
 //!
 //! A policy that knows the future is told the truth, because it asks no profile.
 
@@ -66,7 +67,7 @@ impl ProfileErrors {
             }
             if unknown < self.unknown_share {
                 kernel.class = Class::Unknown;
-                kernel.expected_ns = 0;
+                kernel.expected_ns = UNKNOWN_NS;
             }
         }
     }
@@ -77,6 +78,10 @@ impl Default for ProfileErrors {
         Self::NONE
     }
 }
+
+/// Expected duration of a kernel that no profile names: `unknown_kernel_us` of a daemon that is not told
+/// otherwise.
+pub const UNKNOWN_NS: u64 = 100_000;
 
 /// Any number, so that errors and arrivals of one seed have nothing to do with each other.
 const SALT: u64 = 0x70f1_1e5e_7707_55ed;

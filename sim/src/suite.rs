@@ -1,4 +1,5 @@
-//! Suites: published experiments, as scenario files that come with the program.
+//! Suites: experiments that belong together, as scenario files that come with the program. One is
+//! published ([`published`]); the others are ours.
 //!
 //! A suite is data: the files in `suite/` and a list of them. Recorded traces and arrivals are looked
 //! for in a folder; where they are not there, the built-in workload or the arrivals named after them
@@ -23,10 +24,17 @@ pub struct Suite {
     pub parts: &'static [Part],
     /// A file of its recorded data; where it is not there, none is.
     data: &'static str,
-    /// What its publication claims: a file of [`published`].
-    published: &'static str,
-    /// Where and why its results and the publication part, in Markdown.
-    pub why: &'static str,
+    /// The publication, if there is one.
+    publication: Option<Publication>,
+}
+
+/// What a suite is set beside.
+#[derive(Debug)]
+struct Publication {
+    /// What it claims: a file of [`published`].
+    claims: &'static str,
+    /// Where and why its results and ours part, in Markdown.
+    why: &'static str,
 }
 
 /// An experiment of a suite.
@@ -84,11 +92,21 @@ impl Suite {
         })
     }
 
-    /// What its publication claims.
+    /// What its publication claims; nothing where it has none.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
+        let publication = self.publication.as_ref();
         // The file comes with the program, and a test reads it.
-        published::parse(self.published).unwrap_or_default()
+        publication.map_or_else(Vec::new, |of| {
+            published::parse(of.claims).unwrap_or_default()
+        })
+    }
+
+    /// Where and why its results and those of its publication part, in Markdown; none where it has no
+    /// publication.
+    #[must_use]
+    pub fn why(&self) -> Option<&'static str> {
+        self.publication.as_ref().map(|of| of.why)
     }
 
     /// Its scenarios, with recorded data from the folder `data`. A quick suite has at most 60 s of
@@ -137,14 +155,39 @@ const fn part(key: &'static str, title: &'static str, text: &'static str, is_qui
     }
 }
 
-static SUITES: [Suite; 1] = [Suite {
-    name: "orion",
-    about: "the experiments of Orion (EuroSys'24)",
-    data: "orion/model_kernels",
-    published: include_str!("suite/orion/published.toml"),
-    why: include_str!("suite/orion/why.md"),
-    parts: &ORION,
-}];
+static SUITES: [Suite; 4] = [
+    Suite {
+        name: "orion",
+        about: "the experiments of Orion (EuroSys'24)",
+        data: "orion/model_kernels",
+        publication: Some(Publication {
+            claims: include_str!("suite/orion/published.toml"),
+            why: include_str!("suite/orion/why.md"),
+        }),
+        parts: &ORION,
+    },
+    Suite {
+        name: "robustness",
+        about: "what a gate is worth when what it relies on is wrong, late or missing",
+        data: "orion/model_kernels",
+        publication: None,
+        parts: &ROBUSTNESS,
+    },
+    Suite {
+        name: "busy",
+        about: "a high-priority job that keeps the device busy half of the time",
+        data: "orion/model_kernels",
+        publication: None,
+        parts: &BUSY,
+    },
+    Suite {
+        name: "ablation",
+        about: "what each mechanism of the policy pillion is worth",
+        data: "orion/model_kernels",
+        publication: None,
+        parts: &ABLATION,
+    },
+];
 
 static ORION: [Part; 9] = [
     part(
@@ -203,6 +246,100 @@ static ORION: [Part; 9] = [
     ),
 ];
 
+static ROBUSTNESS: [Part; 8] = [
+    part(
+        "disturbances",
+        "One disturbance at a time",
+        include_str!("suite/robustness/disturbances.toml"),
+        true,
+    ),
+    part(
+        "bursts",
+        "Requests in bursts",
+        include_str!("suite/robustness/bursts.toml"),
+        true,
+    ),
+    part(
+        "silence",
+        "Silent for two minutes, then all of the device",
+        include_str!("suite/robustness/silence.toml"),
+        // A quick run would end in the silence.
+        false,
+    ),
+    part(
+        "sixteen",
+        "Sixteen best-effort jobs",
+        include_str!("suite/robustness/sixteen.toml"),
+        true,
+    ),
+    part(
+        "deaths",
+        "Jobs that are killed with work in flight",
+        include_str!("suite/robustness/deaths.toml"),
+        true,
+    ),
+    part(
+        "time-slices",
+        "Time slices",
+        include_str!("suite/robustness/time-slices.toml"),
+        true,
+    ),
+    part(
+        "length-blocks",
+        "Long best-effort kernels in blocks of 100 us",
+        include_str!("suite/robustness/length-blocks.toml"),
+        true,
+    ),
+    part(
+        "length-waves",
+        "Long best-effort kernels in one wave",
+        include_str!("suite/robustness/length-waves.toml"),
+        true,
+    ),
+];
+
+static BUSY: [Part; 2] = [
+    part(
+        "trainings",
+        "Busy half of the time, beside training",
+        include_str!("suite/busy/trainings.toml"),
+        true,
+    ),
+    part(
+        "long-kernels",
+        "Busy half of the time, beside kernels of 1 to 10 ms",
+        include_str!("suite/busy/long-kernels.toml"),
+        true,
+    ),
+];
+
+static ABLATION: [Part; 4] = [
+    part(
+        "front",
+        "Every policy, inference beside training",
+        include_str!("suite/ablation/front.toml"),
+        true,
+    ),
+    part(
+        "inf-train",
+        "Inference beside training, Poisson arrivals",
+        include_str!("suite/ablation/inf-train.toml"),
+        true,
+    ),
+    part(
+        "busy",
+        "Busy half of the time",
+        include_str!("suite/ablation/busy.toml"),
+        true,
+    ),
+    part(
+        "no-block-priority",
+        "Without priorities of blocks",
+        include_str!("suite/ablation/no-block-priority.toml"),
+        true,
+    ),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,7 +350,7 @@ mod tests {
             let mut library = Library::default();
             let full = suite.build(None, false, &mut library).unwrap();
             assert_eq!(full.notes.len(), 1, "{:?}", full.notes);
-            assert_eq!(full.parts.len(), suite.parts.len());
+            assert_eq!(full.parts.len(), suite.parts.len(), "{}", suite.name);
             for (part, scenarios) in &full.parts {
                 assert!(!scenarios.is_empty(), "{}", part.key);
                 assert!(scenarios.iter().all(|scenario| !scenario.seeds.is_empty()));
@@ -229,7 +366,11 @@ mod tests {
     #[test]
     fn every_claim_is_of_a_part_and_speaks_of_runs_that_there_are() {
         for suite in &SUITES {
-            let claims = published::parse(suite.published).unwrap();
+            let Some(publication) = &suite.publication else {
+                assert!(suite.claims().is_empty() && suite.why().is_none());
+                continue;
+            };
+            let claims = published::parse(publication.claims).unwrap();
             assert!(!claims.is_empty());
             let built = suite.build(None, true, &mut Library::default()).unwrap();
             for claim in claims {
@@ -252,6 +393,9 @@ mod tests {
     #[test]
     fn an_unknown_suite_is_answered_with_those_that_there_are() {
         let error = Suite::by_name("oriom").unwrap_err();
-        assert_eq!(error.to_string(), "oriom: suites are orion");
+        assert_eq!(
+            error.to_string(),
+            "oriom: suites are orion, robustness, busy, ablation"
+        );
     }
 }

@@ -103,21 +103,22 @@ fn classes_that_are_flipped_turn_who_may_go_beside_whom() {
 }
 
 #[test]
-fn kernels_that_no_profile_names_are_charged_nothing_and_so_held_by_nothing() {
-    let unknown = |unknown_share| {
-        let profiles = ProfileErrors {
-            unknown_share,
-            ..ProfileErrors::NONE
-        };
-        pair("temporal", |experiment| experiment.profiles = profiles)
+fn kernels_that_no_profile_names_are_taken_for_ones_of_100_us() {
+    let unknown = |unknown_share, kernel_ns| {
+        pair("temporal", |experiment| {
+            experiment.jobs[1].trace = full(10, kernel_ns);
+            experiment.profiles.unknown_share = unknown_share;
+        })
     };
-    let (known, unknown) = (unknown(0.0), unknown(1.0));
-    // This is what a library without a profile does today: the bound on work in flight is none.
-    let both = [&known, &unknown].map(brief);
-    assert!(
-        p99_ns(&unknown.jobs[0]) > p99_ns(&known.jobs[0]),
-        "{both:?}"
-    );
+    // The bound is 50 us: of kernels of 20 us three are in flight, of ones told as 100 us one.
+    let (known, short) = (unknown(0.0, 20_000), unknown(1.0, 20_000));
+    let both = [&known, &short].map(brief);
+    assert!(short.jobs[1].launches < known.jobs[1].launches, "{both:?}");
+    // What takes as long as is believed goes as if it were known.
+    let right = pair("temporal", |experiment| {
+        experiment.jobs[1].trace = full(10, 100_000);
+    });
+    assert_eq!(brief(&unknown(1.0, 100_000)), brief(&right));
 }
 
 #[test]

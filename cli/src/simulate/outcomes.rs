@@ -232,8 +232,14 @@ pub(crate) fn series_name<'s>(
 /// Whether it is of a job, and the job is shown with it: its whole table, or what it runs and when.
 fn is_in_heading(path: &str) -> bool {
     const SHOWN: [&str; 5] = ["trace", "arrivals", "rate", "arrivals_stream", "class"];
+    // What a made-up trace is called says these of it.
+    const NAMED: [&str; 3] = ["kernel_us", "block_us", "class"];
     let mut parts = path.split('.');
     let is_job = parts.next() == Some("jobs");
     let key = parts.nth(1);
-    is_job && key.is_none_or(|key| SHOWN.contains(&key) && parts.next().is_none())
+    is_job
+        && key.is_none_or(|key| match parts.next() {
+            None => SHOWN.contains(&key),
+            Some(of_trace) => key == "trace" && NAMED.contains(&of_trace),
+        })
 }

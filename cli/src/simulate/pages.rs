@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::simulate::comparison::{self, Comparison};
 use crate::simulate::outcomes::Group;
 use crate::simulate::plan::{Part, Plan};
 use crate::simulate::plots::{self, Field};
@@ -27,6 +28,9 @@ struct Picture {
     svg: String,
 }
 
+/// Most series of a part of which pictures are drawn.
+const SERIES_MAX: usize = 24;
+
 /// Makes the folder, and tries whether something can be written there.
 ///
 /// # Errors
@@ -42,11 +46,12 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> 
     let lines: Vec<Value> = runs.iter().map(results::line).collect();
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     write_whole(folder, "results.jsonl", &text)?;
-    if let Some(suite) = plan.suite {
-        let document = reproduction::document(plan, suite, &lines);
+    if let Some((suite, why)) = plan.suite.and_then(|suite| Some((suite, suite.why()?))) {
+        let document = reproduction::document(plan, suite, why, &lines);
         write_whole(folder, "reproduction.md", &document)?;
     }
     let mut sections = String::new();
+    let mut tables = Vec::new();
     for part in &plan.parts {
         let of_part: Vec<&Run<'_>> = runs
             .iter()
@@ -54,7 +59,8 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> 
             .collect();
         let groups = Group::all(&of_part);
         let field = Field::new(&groups);
-        let pictures = pictures(&field, &of_part);
+        tables.push((part.title.clone(), Comparison::of(&groups)));
+        let pictures = pictures(&field, &groups, &of_part);
         for picture in &pictures {
             let name = match part.key.as_str() {
                 "" => format!("{}.svg", picture.key),
@@ -63,6 +69,10 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> 
             write_whole(folder, &name, &alone(&picture.svg))?;
         }
         section(&mut sections, part, &groups, &pictures);
+    }
+    if comparison::is_wanted(plan) {
+        let document = comparison::document(plan, &tables, &lines);
+        write_whole(folder, "tables.md", &document)?;
     }
     write_whole(folder, "report.html", &page(plan, runs.len(), &sections))?;
     write_whole(folder, "timeline.json", &scenes::timeline(runs)?)
@@ -76,13 +86,28 @@ fn write_whole(folder: &Path, name: &str, text: &str) -> Result<()> {
 }
 
 /// The pictures for which there is something to draw.
-fn pictures(field: &Field<'_, '_>, runs: &[&Run<'_>]) -> Vec<Picture> {
+fn pictures(field: &Field<'_, '_>, groups: &[Group<'_>], runs: &[&Run<'_>]) -> Vec<Picture> {
     let mut pictures = Vec::new();
     let has_hp = field.groups.iter().any(|(_, _, group)| group.hp.is_some());
     let has_be = field
         .groups
         .iter()
         .any(|(_, _, group)| !group.be.is_empty());
+    if let Some(path) = plots::swept_number(groups).filter(|_| has_hp) {
+        pictures.push(Picture {
+            key: "curve",
+            title: "What it hangs on",
+            caption: format!(
+                "{} against {path}: means over the pairs that have a value; more than ten times is drawn as ten.",
+                plots::slowdown_name(field)
+            ),
+            svg: plots::curve(field, &path),
+        });
+    }
+    // Of more than that nobody can read pictures; there are the tables.
+    if field.series.len() > SERIES_MAX {
+        return pictures;
+    }
     if has_hp {
         pictures.push(Picture {
             key: "p99",

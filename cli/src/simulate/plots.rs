@@ -5,11 +5,13 @@
 //! the same in all pictures of a page.
 
 mod cdf;
+mod curve;
 mod pareto;
 
 use std::fmt::Write as _;
 
 pub(crate) use cdf::{PANELS_MAX, cdf};
+pub(crate) use curve::{curve, swept_number};
 pub(crate) use pareto::pareto;
 
 use sim::PolicySpec;

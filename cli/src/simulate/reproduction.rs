@@ -12,8 +12,8 @@ use softgpu::MODEL_VERSION;
 use crate::simulate::outcomes::series_name;
 use crate::simulate::plan::Plan;
 
-/// The document.
-pub(crate) fn document(plan: &Plan, suite: &Suite, lines: &[Value]) -> String {
+/// The document; `why` is the suite's.
+pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -> String {
     let mut text = format!(
         "# Suite {}: the publication beside the simulator\n\n\
          What it is: {}. Written by `pillion simulate --suite {} --out DIR` from {} runs{}, model version {MODEL_VERSION}. \
@@ -50,7 +50,7 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, lines: &[Value]) -> String {
             );
         }
     }
-    let _ = write!(text, "\n{}\n## Every pair\n\n", suite.why);
+    let _ = write!(text, "\n{why}\n## Every pair\n\n");
     text.push_str(
         "In each cell the high-priority job's 99th percentile over alone (of one that trains, its time per \
          iteration over alone), and the mean share that best-effort jobs have of their rate alone.\n",
@@ -66,7 +66,7 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, lines: &[Value]) -> String {
 }
 
 /// How long the runs are and how many seeds there are, in words.
-fn sizes(lines: &[Value]) -> String {
+pub(super) fn sizes(lines: &[Value]) -> String {
     let distinct = |key: &str| {
         let mut values: Vec<String> = lines.iter().map(|line| line[key].to_string()).collect();
         values.sort();

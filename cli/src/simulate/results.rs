@@ -5,6 +5,7 @@ use softgpu::Sharing;
 
 use crate::failure::Failure;
 use crate::out;
+use crate::simulate::comparison::{Comparison, EXPLANATION};
 use crate::simulate::outcomes::{Group, Measures};
 use crate::simulate::plan::Plan;
 use crate::simulate::runner::Run;
@@ -96,8 +97,41 @@ pub(crate) const fn sharing_name(sharing: Sharing) -> &'static str {
     }
 }
 
-/// A table for each pair of jobs, a row for each policy and whatever else was swept.
+/// What people get: of a suite that compares policies a table for each part, else one for each pair of
+/// jobs.
 pub(crate) fn print_tables(plan: &Plan, groups: &[Group<'_>]) -> Result<(), Failure> {
+    match plan.suite.filter(|suite| suite.why().is_none()) {
+        Some(_) => print_comparisons(groups)?,
+        None => print_pairs(groups)?,
+    }
+    let overrun: usize = groups.iter().map(|group| group.overrun).sum();
+    if overrun > 0 {
+        out::line(format_args!(
+            "In {overrun} runs requests were left over when the run was given up: a job asks for more than it gets \
+             there. Of a high-priority one the latency then depends on how long one runs."
+        ))?;
+    }
+    out::line(format_args!("{}", footer(plan, groups)))
+}
+
+/// One table for each part.
+fn print_comparisons(groups: &[Group<'_>]) -> Result<(), Failure> {
+    let same = |a: &Group<'_>, b: &Group<'_>| std::ptr::eq(a.part, b.part);
+    for groups in groups.chunk_by(same) {
+        out::line(format_args!("{}\n", groups[0].part.title))?;
+        let Comparison { headings, rows } = Comparison::of(groups);
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let mut shown = table(&headings);
+        for row in rows {
+            shown.add_row(row);
+        }
+        out::line(format_args!("{shown}\n"))?;
+    }
+    out::line(format_args!("{EXPLANATION}\n"))
+}
+
+/// A table for each pair of jobs, a row for each policy and whatever else was swept.
+fn print_pairs(groups: &[Group<'_>]) -> Result<(), Failure> {
     let same = |a: &Group<'_>, b: &Group<'_>| a.heading() == b.heading();
     let mut part = "";
     for groups in groups.chunk_by(same) {
@@ -113,14 +147,7 @@ pub(crate) fn print_tables(plan: &Plan, groups: &[Group<'_>]) -> Result<(), Fail
         }
         out::line(format_args!("{rows}\n"))?;
     }
-    let overrun: usize = groups.iter().map(|group| group.overrun).sum();
-    if overrun > 0 {
-        out::line(format_args!(
-            "In {overrun} runs requests were left over when the run was given up: the high-priority job asks \
-             for more than the device gives it there, and its latency depends on how long one runs."
-        ))?;
-    }
-    out::line(format_args!("{}", footer(plan, groups)))
+    Ok(())
 }
 
 /// What every table needs to be understood.
