@@ -9,6 +9,8 @@
 //! | [`record`] | 64-byte launch and completion records, checked on arrival |
 //! | [`ring`] | bounded queues of records in shared memory |
 //! | [`pages`] | the shared pages: daemon, high-priority, bell, client, lease |
+//! | [`ledger`] | what a job holds of a GPU's memory, exact across its processes |
+//! | [`quota`] | how people say what it may hold |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
 //! | [`segment`] | memory file descriptors and their mappings |
@@ -22,7 +24,9 @@
 //! Units: times and durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
 
 pub mod lease;
+pub mod ledger;
 pub mod pages;
+pub mod quota;
 pub mod record;
 pub mod ring;
 pub mod sync;
@@ -50,7 +54,7 @@ pub mod segment;
 /// |---|---|
 /// | 1.0 | never released |
 /// | 2.0 | the client page has room for counters to come and says when it was detached; an attach names its device and says how its profile fits |
-/// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]); clients count operators |
+/// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]); clients count operators; an attach says what quota of memory it wants, and a welcome comes with the job's ledger |
 pub const VERSION: Version = Version { major: 2, minor: 1 };
 
 /// A protocol version as exchanged in the hello.

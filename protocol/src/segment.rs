@@ -16,6 +16,7 @@ use rustix::fs::{
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::clock::ClockPage;
+use crate::ledger::LedgerPage;
 use crate::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
 
 /// A type that may lie in memory shared with another process.
@@ -35,6 +36,8 @@ unsafe impl SharedPage for BellPage {}
 unsafe impl SharedPage for ClientPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for LeasePage {}
+// SAFETY: as above.
+unsafe impl SharedPage for LedgerPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for ClockPage {}
 

@@ -8,6 +8,7 @@
 use loom::sync::Arc;
 use loom::thread;
 use protocol::lease::{Refusal, Terms, announce, announce_live, slipped};
+use protocol::ledger::{Account, Kind, Ledger, UNIT_BYTES};
 use protocol::pages::{DaemonPage, HpPage, LeasePage};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::{Cursor, Mpsc, Spsc};
@@ -93,6 +94,73 @@ fn producers_of_the_shared_ring_do_not_mix_their_records() {
         seen.sort_unstable();
         assert_eq!(seen, [record(1), record(2)]);
     });
+}
+
+/// Two processes reserve more together than the quota has room for.
+#[test]
+fn processes_never_pass_the_quota_together() {
+    model(|| {
+        let ledger = Arc::new(Ledger::<2>::empty());
+        ledger.quota_bytes.store(3 * UNIT_BYTES, Ordering::Relaxed);
+        let processes: Vec<_> = [0, 1]
+            .into_iter()
+            .map(|slot| {
+                let ledger = Arc::clone(&ledger);
+                thread::spawn(move || {
+                    let mut account = Account::resume(&ledger, slot).unwrap();
+                    let granted = account.try_reserve(Kind::Plain, 2 * UNIT_BYTES).is_ok();
+                    assert!(ledger.held_bytes() <= 3 * UNIT_BYTES);
+                    granted
+                })
+            })
+            .collect();
+        let granted = processes.into_iter().map(|process| process.join().unwrap());
+        assert_eq!(granted.filter(|&granted| granted).count(), 1);
+        assert_eq!(ledger.held_bytes(), 2 * UNIT_BYTES);
+    });
+}
+
+/// A process is killed after each of the steps of a change, while another goes on changing the sum
+/// and the daemon takes back what the dead one held.
+#[test]
+fn what_a_killed_process_held_comes_back_to_the_byte() {
+    for steps in 0..=3 {
+        model(move || {
+            let ledger = Arc::new(Ledger::<2>::empty());
+            let other = {
+                let ledger = Arc::clone(&ledger);
+                thread::spawn(move || {
+                    let mut account = Account::resume(&ledger, 1).unwrap();
+                    account.take(Kind::Plain, 4 * UNIT_BYTES);
+                    account.release(Kind::Plain, 3 * UNIT_BYTES);
+                })
+            };
+            let victim = {
+                let ledger = Arc::clone(&ledger);
+                thread::spawn(move || {
+                    let mut account = Account::resume(&ledger, 0).unwrap();
+                    account.take(Kind::Plain, 8 * UNIT_BYTES);
+                    if steps == 0 {
+                        return;
+                    }
+                    let declared = account.declare(16);
+                    if steps > 1 {
+                        let posted = declared.post();
+                        if steps > 2 {
+                            posted.commit();
+                        }
+                    }
+                })
+            };
+            // Its end is known.
+            victim.join().unwrap();
+            let reclaimed = ledger.reclaim(0);
+            let held = if steps > 1 { 24 } else { 8 };
+            assert_eq!(reclaimed, held * UNIT_BYTES);
+            other.join().unwrap();
+            assert_eq!(ledger.held_bytes(), UNIT_BYTES);
+        });
+    }
 }
 
 /// The daemon grants an idle-GPU lease while a high-priority thread arrives and a best-effort
