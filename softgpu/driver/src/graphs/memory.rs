@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use abi::types::{CUgraphMem_attribute as Attribute, CUresult};
+use softgpu::wire::ALLOCATION_ALIGN_BYTES;
 
 use super::Kind;
 use super::exec::MemoryStep;
@@ -13,6 +14,8 @@ use crate::tables::Stream;
 #[derive(Debug, Default)]
 pub(crate) struct GraphMemory {
     blocks: HashMap<u64, Block>,
+    /// Of blocks that are no more, what the device does not have back yet.
+    leaving_bytes: u64,
     used_high_bytes: u64,
     reserved_high_bytes: u64,
 }
@@ -48,18 +51,24 @@ impl GraphMemory {
         }
     }
 
-    /// One owner less; whether the memory must be freed.
-    pub(crate) fn release(&mut self, address: u64) -> bool {
-        let Some(block) = self.blocks.get_mut(&address) else {
-            return false;
-        };
+    /// One owner less; its bytes if the memory must be freed ([`Driver::free_graph_block`]).
+    pub(crate) fn release(&mut self, address: u64) -> Option<u64> {
+        let block = self.blocks.get_mut(&address)?;
         block.owners = block.owners.saturating_sub(1);
         self.remove_if_unused(address)
     }
 
-    fn remove_if_unused(&mut self, address: u64) -> bool {
+    fn remove_if_unused(&mut self, address: u64) -> Option<u64> {
         let is_over = |block: &Block| block.owners == 0 && !block.is_used;
-        self.blocks.get(&address).is_some_and(is_over) && self.blocks.remove(&address).is_some()
+        self.blocks.get(&address).filter(|block| is_over(block))?;
+        let Block { bytes, .. } = self.blocks.remove(&address)?;
+        self.leaving_bytes += stepped(bytes);
+        Some(bytes)
+    }
+
+    /// The device has back what these had.
+    fn handle_given_back(&mut self, bytes: u64) {
+        self.leaving_bytes = self.leaving_bytes.saturating_sub(stepped(bytes));
     }
 
     /// What a launch changes, or why it may not be made: memory of the launch before is still in
@@ -91,8 +100,10 @@ impl GraphMemory {
         used.map(|block| block.bytes).sum()
     }
 
+    /// What the device has given for the blocks, in its own steps.
     fn reserved_bytes(&self) -> u64 {
-        self.blocks.values().map(|block| block.bytes).sum()
+        let blocks = self.blocks.values().map(|block| stepped(block.bytes));
+        blocks.sum::<u64>() + self.leaving_bytes
     }
 
     pub(crate) fn attribute(&self, attribute: Attribute) -> Result<u64, CUresult> {
@@ -120,6 +131,11 @@ impl GraphMemory {
         }
         Ok(())
     }
+}
+
+/// What the device gives for so many bytes.
+fn stepped(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALLOCATION_ALIGN_BYTES)
 }
 
 impl Driver {
@@ -151,10 +167,16 @@ impl Driver {
     }
 
     fn drop_graph_block(&self, address: u64) -> Result<(), CUresult> {
-        if self.tables.lock().graphs.memory.release(address) {
-            self.free_now(address)?;
-        }
-        Ok(())
+        let released = self.tables.lock().graphs.memory.release(address);
+        released.map_or(Ok(()), |bytes| self.free_graph_block(address, bytes))
+    }
+
+    /// Gives the device back what a block had that is no more.
+    pub(crate) fn free_graph_block(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+        let freed = self.free_now(address);
+        let memory = &mut self.tables.lock().graphs.memory;
+        memory.handle_given_back(bytes);
+        freed
     }
 
     /// A node that frees: memory of this process, of an allocation node or not.
@@ -196,8 +218,8 @@ impl Driver {
             }
             memory.remove_if_unused(address)
         };
-        if is_over {
-            self.free_now(address)?;
+        if let Some(bytes) = is_over {
+            self.free_graph_block(address, bytes)?;
         }
         Ok(true)
     }

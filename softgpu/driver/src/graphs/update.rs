@@ -89,11 +89,11 @@ impl Driver {
             ended
                 .addresses
                 .into_iter()
-                .filter(|&address| memory.release(address))
+                .filter_map(|address| Some((address, memory.release(address)?)))
                 .collect::<Vec<_>>()
         };
-        for address in free {
-            self.free_now(address)?;
+        for (address, bytes) in free {
+            self.free_graph_block(address, bytes)?;
         }
         Ok(())
     }
