@@ -18,6 +18,7 @@ mod out;
 mod perfetto;
 mod profile;
 mod run;
+mod set;
 mod simulate;
 mod status;
 mod svg;
@@ -44,6 +45,7 @@ enum Command {
     Run(run::Options),
     Demo(demo::Options),
     Status(status::Options),
+    Set(set::Options),
     Doctor(doctor::Options),
     Completions(generate::Completions),
     Man(generate::Manual),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Set(options) => set::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => generate::completions(&options),
         Command::Man(options) => generate::manual(&options),

@@ -16,12 +16,14 @@ use profiler::Profile;
 use profiler::scale::{self, Fit};
 use protocol::clock::Clock;
 use protocol::hello::{JobClass, ask_status_within, connect_to, socket_folders, socket_paths};
+use protocol::quota::Quota;
 use scheduler::gpu::{self, Gpu, Select};
 use serde_json::Value;
 
 use crate::artifacts;
 use crate::failure::Failure;
 use crate::out;
+use crate::set::quota_of;
 
 /// Starts a command as a job: its processes share one class and one lease.
 #[derive(Debug, Args)]
@@ -41,6 +43,10 @@ pub(crate) struct Options {
     /// What is known about the job's kernels: a Pillion profile, a trace, or an Orion kernel file.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
+    /// What the job may hold of each GPU's memory, all its processes together: a size, a part of the GPU such as
+    /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
+    #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
+    memory: Option<Quota>,
     /// Refuse to start (exit 69) if no daemon answers.
     #[arg(long)]
     require_daemon: bool,
@@ -80,6 +86,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     command.env("PILLION_CLASS", class.name());
     command.env("PILLION_JOB", job_id());
+    if let Some(quota) = memory(options)? {
+        command.env("PILLION_MEMORY", quota.to_string());
+    }
     if let Some(profile) = &options.profile {
         // A file that cannot be used is no reason to keep a job from its work: the library says what
         // is wrong with it, and takes the job's kernels as unknown.
@@ -120,6 +129,18 @@ fn class(options: &Options) -> Result<JobClass, Failure> {
             "PILLION_CLASS={name}: unknown class, expected {classes}"
         ))
     })
+}
+
+/// Flag, else environment. A quota that nobody can read is refused before anything runs.
+fn memory(options: &Options) -> Result<Option<Quota>, Failure> {
+    let set = std::env::var("PILLION_MEMORY").ok();
+    match set.filter(|text| options.memory.is_none() && !text.is_empty()) {
+        None => Ok(options.memory),
+        Some(text) => match quota_of(&text) {
+            Ok(quota) => Ok(Some(quota)),
+            Err(why) => Err(Failure::usage(anyhow!("PILLION_MEMORY={text}: {why}"))),
+        },
+    }
 }
 
 /// The dynamic linker only says that it leaves out what it cannot load, in every process of the job,

@@ -88,7 +88,7 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         text("/daemon/pid"),
     ))?;
     let mut table = table(&[
-        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "ENFORCED",
+        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "MEMORY", "QUOTA", "ENFORCED",
     ]);
     let none = Vec::new();
     for job in status["jobs"].as_array().unwrap_or(&none) {
@@ -100,6 +100,16 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         out::line(format_args!("  no jobs"))?;
     } else {
         out::line(format_args!("{table}"))?;
+    }
+    for job in status["jobs"].as_array().unwrap_or(&none) {
+        let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
+        if refused > 0 {
+            out::line(format_args!(
+                "  job {}: {refused} requests for memory were over its quota; it held at most {}",
+                job["job"].as_str().unwrap_or("N/A"),
+                bytes(&job["memory"]["peak_bytes"], "N/A"),
+            ))?;
+        }
     }
     for job in status["jobs"].as_array().unwrap_or(&none) {
         let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
@@ -128,6 +138,20 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Bytes for people, in MiB or GiB; `none` where there is no number.
+fn bytes(value: &Value, none: &str) -> String {
+    const MIB: f64 = (1 << 20) as f64;
+    let Some(bytes) = value.as_u64() else {
+        return none.to_owned();
+    };
+    let mib = bytes as f64 / MIB;
+    if mib < 1024.0 {
+        format!("{mib:.1} MiB")
+    } else {
+        format!("{:.2} GiB", mib / 1024.0)
+    }
+}
+
 /// What the clients of a job say of a profile that was measured elsewhere, each once.
 fn profile_fits(job: &Value) -> Vec<&str> {
     let clients = job["clients"]
@@ -154,6 +178,8 @@ fn rows(job: &Value) -> Vec<Vec<String>> {
             program,
             number(&counters["launches"]),
             number(&counters["launches_held"]),
+            bytes(&job["memory"]["held_bytes"], "-"),
+            bytes(&job["memory"]["quota_bytes"], "-"),
             word(&job["enforcing"]),
         ]
     };

@@ -22,7 +22,9 @@ use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
 use protocol::clock::Clock;
 use protocol::hello::{self, Attach, HelloError, JobClass, Reply, Request};
+use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
+use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping, SharedPage};
 use protocol::sync::Ordering;
 
@@ -127,8 +129,9 @@ pub(crate) fn attach(
     let tried = candidates(config, uuid.as_deref().map_err(|result| *result))?;
     let (connection, socket) = connect(tried)?;
     let known = profile(config, device);
-    let answer = ask(&connection, config, known, uuid.unwrap_or_default());
-    let (number, descriptors) = answer.map_err(|error| match error {
+    let asked = config.quotas.of_device(device.0);
+    let answer = ask(&connection, config, known, uuid.unwrap_or_default(), asked);
+    let ((number, slot), descriptors) = answer.map_err(|error| match error {
         Answer::Hello(error) => Unmanaged::Hello {
             socket: socket.clone(),
             error,
@@ -138,7 +141,7 @@ pub(crate) fn attach(
             reason,
         },
     })?;
-    let pages = Pages::open(descriptors, config.class).map_err(|error| Unmanaged::Pages {
+    let pages = Pages::open(descriptors, config.class, slot).map_err(|error| Unmanaged::Pages {
         socket: socket.clone(),
         error,
     })?;
@@ -160,6 +163,7 @@ pub(crate) fn attach(
         bell: pages.bell,
         page: pages.client,
         device,
+        ledger: pages.ledger,
         connection,
         helper: helper::Words::new(),
         profile: known.map(|known| &known.index),
@@ -189,6 +193,9 @@ fn connect(tried: Vec<PathBuf>) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
+/// The client's number, and its slot in the job's ledger if the daemon keeps one.
+type Welcome = (u64, Option<u16>);
+
 /// A conversation that did not end with a welcome.
 enum Answer {
     Hello(HelloError),
@@ -212,7 +219,8 @@ fn ask(
     config: &Config,
     known: Option<&Known>,
     device: String,
-) -> Result<(u64, Vec<OwnedFd>), Answer> {
+    quota: Option<Quota>,
+) -> Result<(Welcome, Vec<OwnedFd>), Answer> {
     let process_id = std::process::id();
     let request = Request::Attach(Attach {
         class: config.class,
@@ -231,6 +239,7 @@ fn ask(
             .map(|known| known.fit.to_string())
             .unwrap_or_default(),
         device,
+        memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
     });
     hello::send(connection, &request.encode(), &[])?;
     let (packet, descriptors) = hello::receive(connection)?;
@@ -238,8 +247,11 @@ fn ask(
         return Err(HelloError::Closed.into());
     }
     match Reply::decode(&packet)? {
-        Reply::Welcome { client } => Ok((client, descriptors)),
+        Reply::Welcome { client, slot } => Ok(((client, slot), descriptors)),
         Reply::Refused { reason } => Err(Answer::Refused(reason)),
+        Reply::Done | Reply::Memory(_) => {
+            Err(HelloError::Malformed("a reply to another request").into())
+        }
     }
 }
 
@@ -262,15 +274,17 @@ struct Pages {
     hp: &'static HpPage,
     bell: &'static BellPage,
     client: &'static ClientPage,
+    ledger: Option<(&'static LedgerPage, usize)>,
     side: Side,
 }
 
 impl Pages {
-    fn open(descriptors: Vec<OwnedFd>, class: JobClass) -> io::Result<Self> {
-        let expected = match class {
+    fn open(descriptors: Vec<OwnedFd>, class: JobClass, slot: Option<u16>) -> io::Result<Self> {
+        let of_class = match class {
             JobClass::HighPriority => PAGES,
             JobClass::BestEffort => PAGES + 1,
         };
+        let expected = of_class + usize::from(slot.is_some());
         if descriptors.len() != expected {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -290,10 +304,14 @@ impl Pages {
             JobClass::HighPriority => None,
             JobClass::BestEffort => Some(map::<LeasePage>(next.next(), Access::ReadWrite)?),
         };
+        let ledger = slot
+            .map(|_| map::<LedgerPage>(next.next(), Access::ReadWrite))
+            .transpose()?;
         for magic in [
             Some(&daemon.magic),
             Some(&client.magic),
             lease.as_ref().map(|lease| &lease.magic),
+            ledger.as_ref().map(|ledger| &ledger.magic),
         ] {
             if magic.is_some_and(|magic| magic.load(Ordering::Acquire) != PAGE_MAGIC) {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
@@ -304,6 +322,7 @@ impl Pages {
             hp: hp.leak(),
             bell: bell.leak(),
             client: client.leak(),
+            ledger: ledger.map(Mapping::leak).zip(slot.map(usize::from)),
             side: lease.map_or(Side::HighPriority, |lease| Side::BestEffort(lease.leak())),
         })
     }
@@ -409,7 +428,9 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_are_refused() {
-        let error = Pages::open(Vec::new(), JobClass::BestEffort).err().unwrap();
+        let error = Pages::open(Vec::new(), JobClass::BestEffort, None)
+            .err()
+            .unwrap();
         assert!(
             error.to_string().contains("0 descriptors, expected 5"),
             "{error}"

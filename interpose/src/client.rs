@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use abi::types::{CUcontext, CUdevice};
 use profiler::ProfileIndex;
 use protocol::clock::Clock;
+use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
 
 use crate::helper;
@@ -34,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) page: &'static ClientPage,
     /// The device of that daemon.
     pub(crate) device: CUdevice,
+    /// The job's ledger and our slot in it, where that daemon keeps one.
+    pub(crate) ledger: Option<(&'static LedgerPage, usize)>,
     /// The connection to the daemon, open as long as the process lives.
     pub(crate) connection: OwnedFd,
     /// How others speak with the thread that finds out what has completed.

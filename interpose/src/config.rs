@@ -3,6 +3,7 @@
 //! | variable | value | meaning |
 //! |---|---|---|
 //! | `PILLION_CLASS` | `high-priority`, `best-effort` | class of the job; best-effort if not set |
+//! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | what the job may hold of each device; see [`quotas`] |
 //! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
@@ -22,6 +23,10 @@ use protocol::hello::JobClass;
 use crate::log::Level;
 use crate::sys;
 
+mod quotas;
+
+pub(crate) use quotas::Quotas;
+
 /// The variable that switches the library off; also asked by `dlsym`.
 pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
 
@@ -36,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) socket: Option<PathBuf>,
     /// Id of the job, if one was given. Whoever set it expects a daemon.
     pub(crate) job: Option<String>,
+    /// What the job may hold of each device.
+    pub(crate) quotas: Quotas,
     /// What is said.
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
@@ -72,8 +79,10 @@ impl Config {
             }
             found
         });
+        let quotas = Quotas::read(&variable, &mut complaints);
         Self {
             class,
+            quotas,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             socket: set("PILLION_SOCKET").map(PathBuf::from),
             job: set("PILLION_JOB").map(|value| value.to_string_lossy().into_owned()),

@@ -39,6 +39,8 @@ macro_rules! call {
     };
 }
 
+pub(crate) mod memory;
+
 /// Whether this driver has the entry point.
 pub(crate) fn has(index: usize) -> bool {
     real::entry_point(index).is_some()

@@ -102,6 +102,8 @@ mod names;
 mod operators;
 #[forbid(unsafe_code)]
 mod priority;
+#[forbid(unsafe_code)]
+mod quota;
 mod real;
 #[forbid(unsafe_code)]
 mod resolver;

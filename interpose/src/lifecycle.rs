@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
+use protocol::quota::Quota;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::client::Client;
@@ -29,7 +30,7 @@ use crate::config::{self, Config};
 use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
 use crate::sys::SetOnce;
-use crate::{attach, door, driver, helper, seen, sys};
+use crate::{attach, door, driver, helper, quota, seen, sys};
 
 /// Where this process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +42,8 @@ pub(crate) enum Phase {
     Virgin,
     /// A client of one daemon at least.
     Attached,
-    /// Not managed, but hooks still go through the door, because a test wants one to panic.
+    /// Not managed, but hooks still go through the door: this process keeps its quota of memory by itself, or a test
+    /// wants one to panic.
     Idle,
     /// Not managed so far; only hooks that may change that do anything.
     Unmanaged,
@@ -149,6 +151,20 @@ pub(crate) fn handle_launch_without_client() -> bool {
     phase() == Phase::Attached
 }
 
+/// The quota that the environment asks for of a device, before an account of it is kept.
+pub(crate) fn asked_quota(device: CUdevice) -> Option<Quota> {
+    CONFIG.get()?.quotas.of_device(device.0)
+}
+
+/// A call that takes memory while no account is kept: if there was no context that we know of, one may have been
+/// made behind our back, and decides now.
+#[inline]
+pub(crate) fn handle_call_without_account() {
+    if phase() == Phase::Virgin {
+        handle_launch_without_client();
+    }
+}
+
 /// Reads the environment if nobody has, for those who have something to say before any hook is hit.
 #[cfg(not(shim))]
 pub(crate) fn prepare() {
@@ -191,6 +207,7 @@ fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
         return;
     };
     if let Err((level, reason)) = try_attach(config, context, device, index) {
+        let is_accounted = keep_account_alone(config, index, device);
         CLIENTS.settle(index, None);
         if index == 0 {
             log::say(level, format_args!("this process runs unmanaged: {reason}"));
@@ -203,7 +220,7 @@ fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
                 ),
             );
         }
-        leave(config);
+        leave(config, is_accounted);
     }
     if index as usize + 1 == DEVICES_MAX {
         log::say(
@@ -255,6 +272,12 @@ fn try_attach(
         let _ = shutdown(&client.connection, Shutdown::Both);
         return Err((Level::Warn, format!("no helper thread: {error}")));
     }
+    match client.ledger {
+        Some((page, slot)) if quota::open(index, device, page, slot) => {}
+        _ => {
+            keep_account_alone(config, index, device);
+        }
+    }
     CLIENTS.settle(index, Some(client));
     IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
     enter(Phase::Attached);
@@ -265,9 +288,30 @@ fn try_attach(
     Ok(())
 }
 
+/// No daemon keeps the quota that the job asked for on a device: then this process keeps it, for itself.
+fn keep_account_alone(config: &Config, index: u32, device: CUdevice) -> bool {
+    let Some(quota) = config.quotas.of_device(device.0) else {
+        return false;
+    };
+    let total = driver::memory::total_bytes(device).unwrap_or(0);
+    let Some(bytes) = quota.bytes_of(total) else {
+        return false;
+    };
+    quota::open_local(index, device, Some(bytes));
+    log::say(
+        Level::Warn,
+        format_args!(
+            "no daemon keeps the quota of {quota} on device {}: this process keeps it by itself, and so does each other \
+             process of its job",
+            device.0
+        ),
+    );
+    true
+}
+
 /// This device is not managed. Nor is the process, unless another device is.
-fn leave(config: &Config) {
-    let to = if config.panic_at.is_some() {
+fn leave(config: &Config, is_accounted: bool) {
+    let to = if is_accounted || config.panic_at.is_some() {
         Phase::Idle
     } else {
         Phase::Unmanaged

@@ -74,6 +74,30 @@ pub enum Request {
     Attach(Attach),
     /// Send the daemon's status as JSON, in packets, then close.
     Status,
+    /// Change what a job may hold of the GPU's memory.
+    Set(Set),
+    /// Say what a job may hold and holds, to a process of it that may be no client.
+    Memory(MemoryOf),
+}
+
+/// A change of a running job. Who asks must be of the job's user, or root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// Id of the job.
+    pub job: String,
+    /// Its new quota of memory, as [`crate::quota`] reads it.
+    pub memory: String,
+}
+
+/// Whose memory is asked about: as in [`Attach`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryOf {
+    /// Class of the job.
+    pub class: JobClass,
+    /// Id of the job.
+    pub job: String,
+    /// The quota that it asks for; it counts where the job is not known yet.
+    pub memory: String,
 }
 
 /// A process that attaches.
@@ -92,23 +116,46 @@ pub struct Attach {
     /// UUID of the device it wants to be a client of, as [`format_uuid`] prints it; empty if its
     /// driver does not tell. The default where it is missing is empty.
     pub device: String,
+    /// The quota of memory that its job asks for, as [`crate::quota`] reads it; empty for what the daemon
+    /// thinks right. Where it is missing the process keeps no account of its memory, and gets no ledger.
+    pub memory: Option<String>,
 }
 
 /// What the daemon answers to [`Request::Attach`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Attached. Descriptors follow in the order daemon, high-priority, bell, client page, and for
-    /// best-effort clients the job's lease page.
+    /// Attached. Descriptors follow in the order daemon, high-priority, bell, client page, for
+    /// best-effort clients the job's lease page, and with a slot the job's ledger.
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
+        /// Its slot in the job's [`crate::ledger`]. Where it is missing there is no ledger.
+        slot: Option<u16>,
     },
-    /// Not attached; the job runs unmanaged. The reason is one sentence for people.
+    /// What was asked has been done.
+    Done,
+    /// What a job may hold and holds.
+    Memory(MemoryIs),
+    /// Not attached, or not done; a job runs unmanaged. The reason is one sentence for people.
     Refused {
         /// Why.
         reason: String,
     },
 }
+
+/// What a job may hold of a GPU's memory, and holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryIs {
+    /// [`crate::ledger::UNLIMITED`] is no quota.
+    pub quota_bytes: u64,
+    /// What its processes hold.
+    pub held_bytes: u64,
+    /// Its processes that hold memory, as the daemon sees their numbers; at most [`PIDS_MAX`].
+    pub pids: Vec<u32>,
+}
+
+/// Most processes of a job; see [`crate::ledger::LEDGER_SLOTS`].
+pub const PIDS_MAX: usize = crate::ledger::LEDGER_SLOTS;
 
 /// What was wrong with a packet or a connection.
 #[derive(Debug, thiserror::Error)]
@@ -134,16 +181,34 @@ const KIND_ATTACH: u8 = 1;
 const KIND_STATUS: u8 = 2;
 const KIND_WELCOME: u8 = 3;
 const KIND_REFUSED: u8 = 4;
+const KIND_SET: u8 = 5;
+const KIND_DONE: u8 = 6;
+const KIND_MEMORY_OF: u8 = 7;
+const KIND_MEMORY_IS: u8 = 8;
+/// In place of a slot: none.
+const NO_SLOT: u16 = u16::MAX;
 
 impl Request {
     /// The packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Status => Writer::new(KIND_STATUS).finish(),
+            Self::Set(set) => {
+                let mut writer = Writer::new(KIND_SET);
+                writer.text(&set.job);
+                writer.text(&set.memory);
+                writer.finish()
+            }
+            Self::Memory(of) => {
+                let mut writer = Writer::new(KIND_MEMORY_OF);
+                writer.class(of.class);
+                writer.text(&of.job);
+                writer.text(&of.memory);
+                writer.finish()
+            }
             Self::Attach(attach) => {
-                let class = u8::from(attach.class == JobClass::HighPriority);
                 let mut writer = Writer::new(KIND_ATTACH);
-                writer.bytes.push(class);
+                writer.class(attach.class);
                 for text in [
                     &attach.job,
                     &attach.name,
@@ -152,6 +217,9 @@ impl Request {
                     &attach.device,
                 ] {
                     writer.text(text);
+                }
+                if let Some(memory) = &attach.memory {
+                    writer.text(memory);
                 }
                 writer.finish()
             }
@@ -164,11 +232,7 @@ impl Request {
         match kind {
             KIND_STATUS => Ok(Self::Status),
             KIND_ATTACH => {
-                let class = match reader.byte()? {
-                    0 => JobClass::BestEffort,
-                    1 => JobClass::HighPriority,
-                    _ => return Err(HelloError::Malformed("unknown class")),
-                };
+                let class = reader.class()?;
                 let [job, name, profile] = [reader.text()?, reader.text()?, reader.text()?];
                 let profile_fit = reader.text()?;
                 Ok(Self::Attach(Attach {
@@ -177,9 +241,19 @@ impl Request {
                     name,
                     profile,
                     profile_fit,
-                    device: reader.later_text()?,
+                    device: reader.later_text()?.unwrap_or_default(),
+                    memory: reader.later_text()?,
                 }))
             }
+            KIND_SET => Ok(Self::Set(Set {
+                job: reader.text()?,
+                memory: reader.text()?,
+            })),
+            KIND_MEMORY_OF => Ok(Self::Memory(MemoryOf {
+                class: reader.class()?,
+                job: reader.text()?,
+                memory: reader.text()?,
+            })),
             _ => Err(HelloError::Malformed("unknown kind of request")),
         }
     }
@@ -189,9 +263,22 @@ impl Reply {
     /// The packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { client } => {
+            Self::Welcome { client, slot } => {
                 let mut writer = Writer::new(KIND_WELCOME);
                 writer.bytes.extend_from_slice(&client.to_le_bytes());
+                let slot = slot.unwrap_or(NO_SLOT);
+                writer.bytes.extend_from_slice(&slot.to_le_bytes());
+                writer.finish()
+            }
+            Self::Done => Writer::new(KIND_DONE).finish(),
+            Self::Memory(is) => {
+                let mut writer = Writer::new(KIND_MEMORY_IS);
+                for number in [is.quota_bytes, is.held_bytes] {
+                    writer.bytes.extend_from_slice(&number.to_le_bytes());
+                }
+                for pid in is.pids.iter().take(PIDS_MAX) {
+                    writer.bytes.extend_from_slice(&pid.to_le_bytes());
+                }
                 writer.finish()
             }
             Self::Refused { reason } => {
@@ -208,7 +295,21 @@ impl Reply {
         match kind {
             KIND_WELCOME => Ok(Self::Welcome {
                 client: u64::from_le_bytes(reader.array()?),
+                slot: match reader.rest {
+                    [] => None,
+                    _ => Some(u16::from_le_bytes(reader.array()?)).filter(|&slot| slot != NO_SLOT),
+                },
             }),
+            KIND_DONE => Ok(Self::Done),
+            KIND_MEMORY_IS => {
+                let [quota_bytes, held_bytes] = [reader.array()?, reader.array()?];
+                let pids = reader.rest.as_chunks().0.iter().take(PIDS_MAX);
+                Ok(Self::Memory(MemoryIs {
+                    quota_bytes: u64::from_le_bytes(quota_bytes),
+                    held_bytes: u64::from_le_bytes(held_bytes),
+                    pids: pids.map(|&bytes| u32::from_le_bytes(bytes)).collect(),
+                }))
+            }
             KIND_REFUSED => Ok(Self::Refused {
                 reason: reader.text()?,
             }),
@@ -323,6 +424,17 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
+/// Asks the daemon at `path` for one thing and waits for its answer, no step longer than `patience`.
+pub fn ask_once(path: &Path, request: &Request, patience: Duration) -> Result<Reply, HelloError> {
+    let socket = connect_within(path, patience)?;
+    send(&socket, &request.encode(), &[])?;
+    let (packet, _) = receive(&socket)?;
+    if packet.is_empty() {
+        return Err(HelloError::Closed);
+    }
+    Reply::decode(&packet)
+}
+
 /// Asks the daemon at `path` for its status: one JSON document.
 pub fn ask_status(path: &Path) -> Result<String, HelloError> {
     ask_status_over(connect_to(path)?)
@@ -344,7 +456,7 @@ fn ask_status_over(socket: OwnedFd) -> Result<String, HelloError> {
         if json.is_empty() && peer_version(&packet).is_some() {
             // A daemon of another version refuses in a message of its own.
             return match Reply::decode(&packet)? {
-                Reply::Refused { .. } | Reply::Welcome { .. } => {
+                Reply::Refused { .. } | Reply::Welcome { .. } | Reply::Done | Reply::Memory(_) => {
                     Err(HelloError::Malformed("a reply to another request"))
                 }
             };
@@ -384,6 +496,10 @@ impl Writer {
         bytes.extend_from_slice(&VERSION.minor.to_le_bytes());
         bytes.push(kind);
         Self { bytes }
+    }
+
+    fn class(&mut self, class: JobClass) {
+        self.bytes.push(u8::from(class == JobClass::HighPriority));
     }
 
     /// Appends a text, cut at a character boundary if it is too long.
@@ -441,11 +557,19 @@ impl<'a> Reader<'a> {
         String::from_utf8(bytes).map_err(|_| HelloError::Malformed("text is not UTF-8"))
     }
 
-    /// A text that came to the message later than the rest: empty where a peer does not know it.
-    fn later_text(&mut self) -> Result<String, HelloError> {
+    fn class(&mut self) -> Result<JobClass, HelloError> {
+        match self.byte()? {
+            0 => Ok(JobClass::BestEffort),
+            1 => Ok(JobClass::HighPriority),
+            _ => Err(HelloError::Malformed("unknown class")),
+        }
+    }
+
+    /// A text that came to the message later than the rest: none where a peer does not know it.
+    fn later_text(&mut self) -> Result<Option<String>, HelloError> {
         match self.rest {
-            [] => Ok(String::new()),
-            _ => self.text(),
+            [] => Ok(None),
+            _ => self.text().map(Some),
         }
     }
 }
@@ -464,16 +588,40 @@ mod tests {
             profile: String::new(),
             profile_fit: String::new(),
             device: "GPU-1".into(),
+            memory: Some("40%".into()),
         })
     }
 
     #[test]
     fn requests_and_replies_survive_the_journey() {
-        for request in [attach(), Request::Status] {
+        let set = Set {
+            job: "job-1".into(),
+            memory: "1GiB".into(),
+        };
+        let of = MemoryOf {
+            class: JobClass::BestEffort,
+            job: "job-1".into(),
+            memory: String::new(),
+        };
+        let others = [Request::Set(set), Request::Memory(of)];
+        for request in [attach(), Request::Status].into_iter().chain(others) {
             assert_eq!(Request::decode(&request.encode()).unwrap(), request);
         }
         for reply in [
-            Reply::Welcome { client: 7 },
+            Reply::Welcome {
+                client: 7,
+                slot: None,
+            },
+            Reply::Welcome {
+                client: 7,
+                slot: Some(255),
+            },
+            Reply::Done,
+            Reply::Memory(MemoryIs {
+                quota_bytes: 1 << 40,
+                held_bytes: 1,
+                pids: vec![7, 8],
+            }),
             Reply::Refused {
                 reason: "full".into(),
             },
@@ -507,11 +655,31 @@ mod tests {
             unreachable!("it is one")
         };
         let packet = attach().encode();
-        let older = &packet[..packet.len() - 2 - known.device.len()];
-        let device = String::new();
-        let expected = Request::Attach(Attach { device, ..known });
+        let older = &packet[..packet.len() - 2 - 3 - 2 - known.device.len()];
+        let expected = Request::Attach(Attach {
+            device: String::new(),
+            memory: None,
+            ..known
+        });
         assert_eq!(Request::decode(older).unwrap(), expected);
         assert!(Request::decode(&packet[..packet.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn a_welcome_of_a_daemon_without_ledgers_has_no_slot() {
+        let packet = Reply::Welcome {
+            client: 7,
+            slot: Some(1),
+        };
+        let packet = packet.encode();
+        let older = Reply::decode(&packet[..packet.len() - 2]).unwrap();
+        assert_eq!(
+            older,
+            Reply::Welcome {
+                client: 7,
+                slot: None
+            }
+        );
     }
 
     #[test]
@@ -563,7 +731,7 @@ mod tests {
         fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
             let request = Request::Attach(Attach {
                 class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
-                profile_fit: String::new(), device: String::new(),
+                profile_fit: String::new(), device: String::new(), memory: None,
             });
             prop_assert!(Request::decode(&request.encode()).is_ok());
         }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use policy::{Policy, Sharing};
 use profiler::Place;
 pub use profiler::settings::Fault;
+use protocol::quota::Quota;
 
 use crate::gpu::Select;
 
@@ -36,6 +37,30 @@ pub struct Config {
     pub on_daemon_loss: OnDaemonLoss,
     /// `[socket] path`, if it is not the usual one.
     pub socket_path: Option<PathBuf>,
+    /// `[memory]`: what jobs may hold of the GPU's memory.
+    pub memory: MemoryRules,
+}
+
+/// What jobs may hold of the GPU's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryRules {
+    /// `best_effort`: quota of a best-effort job that asks for none.
+    pub best_effort: Quota,
+    /// `high_priority`: quota of a high-priority job that asks for none.
+    pub high_priority: Quota,
+    /// `context`: what is charged for each process's context, bytes.
+    pub context_bytes: u64,
+}
+
+impl Default for MemoryRules {
+    /// As MuxFlow has it: 40 % for a best-effort job, and high-priority jobs what they want.
+    fn default() -> Self {
+        Self {
+            best_effort: Quota::Percent(40.0),
+            high_priority: Quota::Unlimited,
+            context_bytes: 0,
+        }
+    }
 }
 
 /// What best-effort launches do when the daemon is gone.

@@ -23,7 +23,10 @@ use std::time::Duration;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use protocol::VERSION;
-use protocol::hello::{Attach, HelloError, JobClass, Reply, Request, receive, send, send_status};
+use protocol::hello::{
+    Attach, HelloError, JobClass, MemoryOf, Reply, Request, Set, receive, send, send_status,
+};
+use protocol::quota::Quota;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -31,9 +34,10 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::daemon::Shared;
+use crate::ledgers::{LedgerError, Opened, started_ticks};
 use crate::pages::{GpuFds, client_page, lease_page};
 use crate::socket::Seat;
-use crate::state::{NewPages, Peer, TurnedAway};
+use crate::state::{JobKey, NewPages, Peer, TurnedAway, job_key};
 use crate::status::{Identity, Status};
 
 /// Connections that have not said yet what they want. The oldest is dropped for another.
@@ -67,10 +71,15 @@ pub(crate) struct Control {
 /// An attached client's.
 struct Connection {
     client: u64,
+    /// Its job and slot, if it keeps an account of its memory.
+    account: Option<(JobKey, u16)>,
     socket: OwnedFd,
     /// None where its process cannot be seen from here.
     process: Option<OwnedFd>,
 }
+
+/// An attached client's number, and its account.
+type Welcomed = (u64, Option<(JobKey, u16)>);
 
 /// Which descriptor is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +205,8 @@ impl Control {
         match Request::decode(&packet) {
             Ok(Request::Status) => self.send_status(socket),
             Ok(Request::Attach(attach)) => self.attach(socket, attach),
+            Ok(Request::Set(set)) => self.set(&socket, &set),
+            Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
             Err(HelloError::Version { peer }) => {
                 let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
                 self.turn_away_unknown(&socket, reason);
@@ -212,11 +223,12 @@ impl Control {
         let class = attach.class;
         let (name, job) = (attach.name.clone(), attach.job.clone());
         let who = format!("{} job {:?} pid {}", class.name(), attach.job, peer.pid);
-        match self.try_attach(&socket, peer, attach) {
-            Ok(client) => {
+        match self.try_attach(&socket, peer, attach, process.as_ref()) {
+            Ok((client, account)) => {
                 tracing::info!(client, "attached: {who}");
                 self.clients.push(Connection {
                     client,
+                    account,
                     socket,
                     process,
                 });
@@ -258,9 +270,20 @@ impl Control {
 
     /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says
     /// welcome.
-    fn try_attach(&self, socket: &OwnedFd, peer: Peer, attach: Attach) -> Result<u64, String> {
+    fn try_attach(
+        &self,
+        socket: &OwnedFd,
+        peer: Peer,
+        attach: Attach,
+        process: Option<&OwnedFd>,
+    ) -> Result<Welcomed, String> {
         self.check_device(&attach)?;
         let class = attach.class;
+        let opened = self.open_account(peer, &attach, process)?;
+        let slot = opened.as_ref().map(|(_, opened)| opened.slot);
+        let account = opened
+            .as_ref()
+            .map(|(key, opened)| (key.clone(), opened.slot));
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
         let (client_fd, client) = client_page(clock).map_err(no_memory)?;
@@ -271,7 +294,10 @@ impl Control {
             .shared
             .state()
             .handle_attach(now_ns, peer, attach, pages)
-            .map_err(|refused| refused.to_string())?;
+            .map_err(|refused| {
+                self.close_account(account.as_ref());
+                refused.to_string()
+            })?;
         self.shared.ring();
         let hp = match class {
             JobClass::HighPriority => &self.fds.hp,
@@ -282,12 +308,41 @@ impl Control {
             .map(AsFd::as_fd)
             .collect();
         fds.extend(attached.lease.as_ref().map(|lease| lease.as_fd()));
+        fds.extend(opened.as_ref().map(|(_, opened)| opened.fd.as_fd()));
         let client = attached.client;
-        if let Err(error) = send(socket, &Reply::Welcome { client }.encode(), &fds) {
+        if let Err(error) = send(socket, &Reply::Welcome { client, slot }.encode(), &fds) {
             self.detach(client);
+            self.close_account(account.as_ref());
             return Err(format!("it does not take the welcome: {error}"));
         }
-        Ok(client)
+        Ok((client, account))
+    }
+
+    /// A slot in its job's ledger, for a process that keeps an account of its memory.
+    fn open_account(
+        &self,
+        peer: Peer,
+        attach: &Attach,
+        process: Option<&OwnedFd>,
+    ) -> Result<Option<(JobKey, Opened)>, String> {
+        let Some(asked) = &attach.memory else {
+            return Ok(None);
+        };
+        let key = job_key(&attach.job, attach.class, peer);
+        let process = process.and_then(|process| process.try_clone().ok());
+        let started = started_ticks(peer.pid);
+        let mut ledgers = self.shared.ledgers();
+        let opened = ledgers.handle_attach(&key, peer, started, process, asked);
+        let opened = opened.map_err(|error| error.to_string())?;
+        Ok(Some((key, opened)))
+    }
+
+    /// What the process held comes back once the device shows it free.
+    fn close_account(&self, account: Option<&(JobKey, u16)>) {
+        if let Some((key, slot)) = account {
+            self.shared.ledgers().handle_detach(key, *slot);
+            self.shared.note_leaving();
+        }
     }
 
     /// Turns away who uses another GPU: its work would hold jobs here that it does not disturb, and
@@ -325,6 +380,7 @@ impl Control {
     fn end_client(&mut self, place: usize, why: &str) {
         let connection = self.clients.remove(place);
         self.detach(connection.client);
+        self.close_account(connection.account.as_ref());
         tracing::info!(client = connection.client, "detached: {why}");
     }
 
@@ -334,9 +390,59 @@ impl Control {
         self.shared.ring();
     }
 
+    /// Another quota for a running job.
+    fn set(&self, socket: &OwnedFd, set: &Set) {
+        match self.try_set(socket, set) {
+            Ok(()) => {
+                tracing::info!("job {:?} may hold {}", set.job, set.memory);
+                let _ = send(socket, &Reply::Done.encode(), &[]);
+            }
+            Err(reason) => refuse(socket, reason),
+        }
+    }
+
+    fn try_set(&self, socket: &OwnedFd, set: &Set) -> Result<(), String> {
+        let credentials = getsockopt(socket, PeerCredentials);
+        let uid = credentials
+            .map_err(|error| format!("who you are cannot be seen: {error}"))?
+            .uid();
+        let quota = Quota::parse(&set.memory)
+            .ok_or_else(|| LedgerError::Quota(set.memory.clone()).to_string())?;
+        let ledgers = self.shared.ledgers();
+        let whose = Some(uid).filter(|&uid| uid != 0);
+        let set_jobs = ledgers.set_quota(&set.job, whose, quota);
+        match set_jobs.map_err(|error| error.to_string())? {
+            0 if ledgers.has_job(&set.job) => Err(format!("job {:?} is another user's", set.job)),
+            0 => Err(format!("no job {:?} holds memory of this GPU", set.job)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells a process of a job what the job may hold and holds, whether it is a client or not.
+    fn tell_memory(&self, socket: &OwnedFd, of: &MemoryOf) {
+        let told = peer_of(socket)
+            .map_err(|error| format!("who you are cannot be seen: {error}"))
+            .and_then(|(peer, _)| {
+                let key = job_key(&of.job, of.class, peer);
+                let ledgers = self.shared.ledgers();
+                let told = ledgers.memory_of(&key, &of.memory);
+                told.map_err(|error| error.to_string())
+            });
+        match told {
+            Ok(is) => {
+                let _ = send(socket, &Reply::Memory(is).encode(), &[]);
+            }
+            Err(reason) => refuse(socket, reason),
+        }
+    }
+
     fn send_status(&self, socket: OwnedFd) {
         let now_ns = self.shared.clock().now_ns();
-        let status = Status::of(&self.shared.state(), &self.identity, now_ns);
+        let status = {
+            let state = self.shared.state();
+            let ledgers = self.shared.ledgers();
+            Status::of(&state, &ledgers, &self.identity, now_ns)
+        };
         let running = Arc::clone(&self.status_threads);
         // Relaxed: a count, nothing is ordered by it.
         if running.fetch_add(1, Ordering::Relaxed) >= STATUS_THREADS_MAX {

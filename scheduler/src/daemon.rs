@@ -20,6 +20,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::config::Config;
 use crate::control::Control;
 use crate::gpu::Gpu;
+use crate::ledgers::Ledgers;
+use crate::memory::Watch;
 use crate::pages::GpuPages;
 use crate::socket::{Seat, SocketError};
 use crate::state::{Entry, Look, State};
@@ -43,25 +45,43 @@ pub enum DaemonError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The thread that talks with clients panicked: a bug of ours.
-    #[error("the control thread panicked")]
+    /// The thread that talks with clients, or that watches memory, panicked: a bug of ours.
+    #[error("a thread of the daemon panicked")]
     Panicked,
 }
 
 /// What both threads use.
 pub(crate) struct Shared {
     state: Mutex<State>,
+    ledgers: Mutex<Ledgers>,
     pages: Arc<GpuPages>,
     clock: Clock,
     is_stopping: AtomicBool,
     /// Readable when stopping.
     stop: OwnedFd,
+    /// Readable when a process with memory has left.
+    leaving: OwnedFd,
 }
 
 impl Shared {
     /// The state, locked. Neither thread waits while it holds it.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// What jobs hold of the memory, locked. Whoever needs the state too locks that first.
+    pub(crate) fn ledgers(&self) -> MutexGuard<'_, Ledgers> {
+        self.ledgers.lock()
+    }
+
+    /// Readable once somebody's memory is to be watched closely, or the daemon stops.
+    pub(crate) fn leaving_fd(&self) -> BorrowedFd<'_> {
+        self.leaving.as_fd()
+    }
+
+    /// A process with memory has left: its memory is watched closely now.
+    pub(crate) fn note_leaving(&self) {
+        let _ = rustix::io::write(&self.leaving, &1_u64.to_ne_bytes());
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -91,6 +111,7 @@ impl Shared {
 pub struct Daemon {
     shared: Arc<Shared>,
     control: JoinHandle<()>,
+    watch: JoinHandle<()>,
     record: Option<BufWriter<File>>,
 }
 
@@ -127,14 +148,20 @@ impl Daemon {
             gpu,
         };
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
+        let leaving = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let leaving = leaving.map_err(io::Error::from);
         let state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
+        let ledgers = Ledgers::new(config.memory, identity.gpu.memory_bytes);
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
+            ledgers: Mutex::new(ledgers),
             pages,
             clock,
             is_stopping: AtomicBool::new(false),
             stop: stop.map_err(system("making an eventfd"))?,
+            leaving: leaving.map_err(system("making an eventfd"))?,
         });
+        let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let control = Control::new(Arc::clone(&shared), seat, fds, identity)
             .map_err(system("preparing the socket"))?;
         let stopper = StopAtEnd(Arc::clone(&shared));
@@ -145,9 +172,14 @@ impl Daemon {
                 control.run();
             })
             .map_err(system("starting the control thread"))?;
+        let watch = thread::Builder::new()
+            .name("pillion-memory".to_owned())
+            .spawn(move || watch.run())
+            .map_err(system("starting the memory thread"))?;
         Ok(Self {
             shared,
             control,
+            watch,
             record: None,
         })
     }
@@ -183,7 +215,8 @@ impl Daemon {
             tracing::warn!("the record ends: {error}");
         }
         clock.leave();
-        self.control.join().map_err(|_| DaemonError::Panicked)
+        self.control.join().map_err(|_| DaemonError::Panicked)?;
+        self.watch.join().map_err(|_| DaemonError::Panicked)
     }
 
     fn poll_until_stopped(&mut self, clock: &Clock) {

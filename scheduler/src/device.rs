@@ -66,6 +66,7 @@ type Count = unsafe extern "C" fn(*mut c_int) -> c_uint;
 type Get = unsafe extern "C" fn(*mut c_int, c_int) -> c_uint;
 type GetText = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint;
 type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
+type GetBytes = unsafe extern "C" fn(*mut usize, c_int) -> c_uint;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
 
 /// The file of the driver's library, as the loader finds it in this process; `None` if it says none.
@@ -154,7 +155,17 @@ impl Driver {
             // The software GPU may leave it empty; only a selection by bus id needs it.
             pci: pci.parse().unwrap_or(PciAddress::default()),
             sms: u32::try_from(sms).unwrap_or(0),
+            memory_bytes: self.memory_bytes(device)?,
         })
+    }
+
+    fn memory_bytes(&self, device: c_int) -> Result<u64, DeviceError> {
+        const CALL: &str = "cuDeviceTotalMem_v2";
+        let get: GetBytes = self.symbol(CALL)?;
+        let mut bytes = 0;
+        // SAFETY: writes one size_t to the pointer.
+        check(CALL, unsafe { get(&raw mut bytes, device) })?;
+        Ok(bytes as u64)
     }
 
     fn uuid(&self, device: c_int) -> Result<String, DeviceError> {

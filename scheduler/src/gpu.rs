@@ -102,6 +102,8 @@ pub struct Gpu {
     pub pci: PciAddress,
     /// Streaming multiprocessors.
     pub sms: u32,
+    /// Memory, bytes; 0 if the driver does not say.
+    pub memory_bytes: u64,
 }
 
 impl Gpu {
@@ -189,6 +191,7 @@ mod tests {
             name: "V100-SXM2-16GB".to_owned(),
             pci: pci.parse().unwrap(),
             sms: 80,
+            memory_bytes: 16 << 30,
         }
     }
 

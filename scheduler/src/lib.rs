@@ -10,6 +10,8 @@
 //! | [`gpu`], [`device`] | which GPU, by name; asking the driver for it |
 //! | [`state`] | everything the daemon knows, and what follows from it: no IO, time as an argument |
 //! | [`status`] | that, as JSON |
+//! | [`ledgers`] | what each job may hold of the memory, and whose it is |
+//! | [`memory`] | the thread that watches that |
 //! | [`pages`] | shared pages, made and filled in |
 //! | [`socket`] | where clients find the daemon, and who may be it |
 //! | [`claim`] | one daemon per GPU, wherever it listens |
@@ -38,6 +40,10 @@ pub mod daemon;
 pub mod device;
 #[forbid(unsafe_code)]
 pub mod gpu;
+#[forbid(unsafe_code)]
+mod ledgers;
+#[forbid(unsafe_code)]
+mod memory;
 pub mod nvml;
 #[forbid(unsafe_code)]
 pub mod pages;
@@ -51,3 +57,4 @@ pub mod status;
 pub use config::{Config, ConfigError};
 pub use daemon::{Daemon, DaemonError};
 pub use gpu::Gpu;
+pub use ledgers::MemoryStatus;

@@ -3,7 +3,7 @@
 //! Opened at run time, as the driver itself ([`crate::device`]): where it is missing, that is said.
 //! Signatures are those of nvml.h, the same since the first version with the suffix `_v2` of `nvmlInit`.
 
-use core::ffi::{c_char, c_uint};
+use core::ffi::{c_char, c_uint, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +84,150 @@ pub fn ask() -> Result<Nvml, NvmlError> {
         library: path,
         driver_version: version?,
     })
+}
+
+/// A process that has memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Process id, as this process sees it.
+    pub pid: u32,
+    /// What it has of the device, bytes; none where NVML does not say (under some drivers, and on WSL).
+    pub used_bytes: Option<u64>,
+}
+
+/// A device's processes, as NVML lists them. Open as long as this lives.
+pub struct Processes {
+    library: Library,
+    device: Device,
+}
+
+/// `nvmlDevice_t`. NVML's handles are good in every thread as long as the library is initialised.
+#[derive(Clone, Copy)]
+struct Device(*mut c_void);
+
+// SAFETY: NVML is thread-safe (its reference says so of all functions), and the handle is only handed back to it.
+unsafe impl Send for Device {}
+
+/// `nvmlProcessInfo_t` as of the second version.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ProcessInfo {
+    pid: c_uint,
+    used_bytes: u64,
+    gpu_instance_id: c_uint,
+    compute_instance_id: c_uint,
+}
+
+type GetDevice = unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_uint;
+type GetProcesses = unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut ProcessInfo) -> c_uint;
+
+/// Lists that NVML has: those of processes by themselves, and those of MPS clients. A process may be in both.
+const LISTS: [[&str; 2]; 2] = [
+    [
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+    ],
+    [
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+    ],
+];
+/// Processes of a device that are heard of.
+const PROCESSES_MAX: usize = 4096;
+/// NVML_ERROR_NOT_SUPPORTED.
+const NOT_SUPPORTED: c_uint = 3;
+/// NVML_ERROR_INSUFFICIENT_SIZE: more came between the two calls of a list.
+const INSUFFICIENT_SIZE: c_uint = 7;
+
+impl Processes {
+    /// Of the device with this UUID.
+    ///
+    /// # Errors
+    ///
+    /// See [`NvmlError`].
+    pub fn open(uuid: &str) -> Result<Self, NvmlError> {
+        const CALL: &str = "nvmlDeviceGetHandleByUUID";
+        // SAFETY: runs the initialisers of the system's own management library.
+        let library = unsafe { Library::new(LIBRARY) }.map_err(NvmlError::NoLibrary)?;
+        // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum.
+        let init = unsafe { library.get::<Call>("nvmlInit_v2") };
+        let init = init.map_err(|_| NvmlError::NoSymbol("nvmlInit_v2"))?;
+        // SAFETY: as above; the library is open.
+        check("nvmlInit_v2", unsafe { init() })?;
+        // SAFETY: the signature that nvml.h gives the name.
+        let get = unsafe { library.get::<GetDevice>(CALL) };
+        let get = get.map_err(|_| NvmlError::NoSymbol(CALL))?;
+        let mut device = core::ptr::null_mut();
+        let text = std::ffi::CString::new(uuid).unwrap_or_default();
+        // SAFETY: a text that ends in NUL, and room for one handle.
+        check(CALL, unsafe { get(text.as_ptr(), &raw mut device) })?;
+        Ok(Self {
+            device: Device(device),
+            library,
+        })
+    }
+
+    /// Those that have memory of the device now, each once.
+    ///
+    /// # Errors
+    ///
+    /// See [`NvmlError`].
+    pub fn list(&self) -> Result<Vec<Process>, NvmlError> {
+        let mut all: Vec<Process> = Vec::new();
+        for names in LISTS {
+            let found = names.into_iter().find_map(|name| {
+                // SAFETY: the signature that nvml.h gives both names.
+                let function = unsafe { self.library.get::<GetProcesses>(name) }.ok()?;
+                Some((name, *function))
+            });
+            let Some((name, function)) = found else {
+                continue;
+            };
+            for process in self.list_of(name, function)? {
+                match all.iter_mut().find(|known| known.pid == process.pid) {
+                    Some(known) => known.used_bytes = known.used_bytes.max(process.used_bytes),
+                    None => all.push(process),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn list_of(
+        &self,
+        name: &'static str,
+        function: GetProcesses,
+    ) -> Result<Vec<Process>, NvmlError> {
+        let nobody = ProcessInfo {
+            pid: 0,
+            used_bytes: 0,
+            gpu_instance_id: 0,
+            compute_instance_id: 0,
+        };
+        let mut room = 64;
+        loop {
+            let mut infos = vec![nobody; room];
+            let mut count = room as c_uint;
+            // SAFETY: room for `count` entries.
+            match unsafe { function(self.device.0, &raw mut count, infos.as_mut_ptr()) } {
+                INSUFFICIENT_SIZE if room < PROCESSES_MAX => room *= 4,
+                NOT_SUPPORTED => return Ok(Vec::new()),
+                result => {
+                    check(name, result)?;
+                    infos.truncate(count as usize);
+                    return Ok(infos.iter().map(process).collect());
+                }
+            }
+        }
+    }
+}
+
+fn process(info: &ProcessInfo) -> Process {
+    Process {
+        pid: info.pid,
+        // NVML_VALUE_NOT_AVAILABLE.
+        used_bytes: Some(info.used_bytes).filter(|&bytes| bytes != u64::MAX),
+    }
 }
 
 fn driver_version(library: &Library) -> Result<String, NvmlError> {

@@ -296,7 +296,7 @@ impl State {
         attach: Attach,
         pages: NewPages,
     ) -> Result<Attached, Refused> {
-        let key = job_key(&attach, peer);
+        let key = job_key(&attach.job, attach.class, peer);
         let job = self.jobs.iter().position(|job| job.key == key);
         self.check_room(&key, job)?;
         self.clients_ever += 1;
@@ -630,16 +630,16 @@ impl State {
 }
 
 /// A process that names no job is one by itself.
-fn job_key(attach: &Attach, peer: Peer) -> JobKey {
-    let id = if attach.job.is_empty() {
+pub(crate) fn job_key(job: &str, class: JobClass, peer: Peer) -> JobKey {
+    let id = if job.is_empty() {
         format!("pid-{}", peer.pid)
     } else {
-        attach.job.clone()
+        job.to_owned()
     };
     JobKey {
         id,
         uid: peer.uid,
-        class: attach.class,
+        class,
     }
 }
 

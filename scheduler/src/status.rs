@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::config::sharing_name;
 use crate::gpu::Gpu;
+use crate::ledgers::{Ledgers, MemoryStatus};
 use crate::state::{Client, EndedJob, Faults, Job, Lessee, State, Totals, TurnedAway};
 
 /// The version of this document: changes when a reader of the old one would be misled.
@@ -67,6 +68,8 @@ pub struct GpuStatus {
     pub pci: String,
     /// Streaming multiprocessors.
     pub sms: u32,
+    /// Memory, bytes; 0 if the driver does not say.
+    pub memory_bytes: u64,
     /// `mps` or `timeslice`.
     pub sharing: &'static str,
 }
@@ -130,6 +133,8 @@ pub struct JobStatus {
     pub lease: Option<LeaseStatus>,
     /// What was wrong with its clients' memory.
     pub faults: Faults,
+    /// What it holds of the GPU's memory; none if none of its clients keeps an account.
+    pub memory: Option<MemoryStatus>,
 }
 
 /// A process of a job.
@@ -191,10 +196,10 @@ impl Status {
     /// The status of `state` at `now_ns`. Takes no lock and does no IO: serialise it after the state
     /// is released.
     #[must_use]
-    pub fn of(state: &State, identity: &Identity, now_ns: u64) -> Self {
+    pub(crate) fn of(state: &State, ledgers: &Ledgers, identity: &Identity, now_ns: u64) -> Self {
         let params = state.gate.policy().throttle_params();
-        let live = state.jobs.iter().map(|job| job_status(state, job));
-        let ended = state.ended.iter().map(ended_status);
+        let live = state.jobs.iter().map(|job| job_status(state, ledgers, job));
+        let ended = state.ended.iter().map(|job| ended_status(ledgers, job));
         Self {
             schema_version: SCHEMA_VERSION,
             daemon: DaemonStatus {
@@ -210,6 +215,7 @@ impl Status {
                 name: identity.gpu.name.clone(),
                 pci: identity.gpu.pci.to_string(),
                 sms: identity.gpu.sms,
+                memory_bytes: identity.gpu.memory_bytes,
                 sharing: sharing_name(state.sharing),
             },
             policy: PolicyStatus {
@@ -254,7 +260,7 @@ fn params_by_name(state: &State) -> BTreeMap<&'static str, f64> {
     by_name
 }
 
-fn job_status(state: &State, job: &Job) -> JobStatus {
+fn job_status(state: &State, ledgers: &Ledgers, job: &Job) -> JobStatus {
     let mut totals = job.past;
     for client in &job.clients {
         totals.add(&client.totals());
@@ -277,10 +283,11 @@ fn job_status(state: &State, job: &Job) -> JobStatus {
         stalled: lessee.is_some_and(Lessee::is_stalled),
         lease: lessee.map(|lessee| lease_status(lessee.published(), lessee.page())),
         faults: totals.faults,
+        memory: ledgers.status_of(&job.key),
     }
 }
 
-fn ended_status(job: &EndedJob) -> JobStatus {
+fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
     JobStatus {
         job: job.key.id.clone(),
         uid: job.key.uid,
@@ -295,6 +302,7 @@ fn ended_status(job: &EndedJob) -> JobStatus {
         stalled: false,
         lease: None,
         faults: job.totals.faults,
+        memory: ledgers.status_of(&job.key),
     }
 }
 

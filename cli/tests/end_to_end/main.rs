@@ -60,6 +60,8 @@ mod pipes;
 #[cfg(test)]
 mod profiles;
 #[cfg(test)]
+mod quota;
+#[cfg(test)]
 mod resolution;
 #[cfg(test)]
 mod run;

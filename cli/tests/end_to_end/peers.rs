@@ -73,7 +73,10 @@ fn expect_both_versions(text: &str) {
 #[test]
 fn a_job_runs_unmanaged_under_a_newer_daemon_and_names_both_versions() {
     let gpu = Gpu::start("mps");
-    let welcome = Reply::Welcome { client: 1 };
+    let welcome = Reply::Welcome {
+        client: 1,
+        slot: None,
+    };
     let refused = Reply::Refused {
         reason: "too old".to_owned(),
     };
@@ -87,7 +90,11 @@ fn a_job_runs_unmanaged_under_a_newer_daemon_and_names_both_versions() {
 #[test]
 fn a_job_runs_unmanaged_when_the_daemons_answer_makes_no_sense() {
     let gpu = Gpu::start("mps");
-    let no_pages = Reply::Welcome { client: 1 }.encode();
+    let no_pages = Reply::Welcome {
+        client: 1,
+        slot: None,
+    }
+    .encode();
     for reply in [b"?".to_vec(), vec![0; 9], no_pages] {
         let errors = run_against(&gpu, &reply);
         assert_eq!(errors.matches("unmanaged").count(), 1, "{errors}");
@@ -114,6 +121,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         profile: String::new(),
         profile_fit: String::new(),
         device: String::new(),
+        memory: None,
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();

@@ -8,20 +8,34 @@ use abi::types::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR,
     CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUarray3D_flags, CUmipmappedArray,
 };
+use protocol::ledger::Kind;
 
+use super::memory::unless_refused;
 use super::{hook, stored};
 use crate::counts::{handle_allocated, handle_freed};
+use crate::quota::blocks::{self, Key};
+use crate::quota::{self, Charge};
 
 /// Defines the creation of an array from a descriptor.
 macro_rules! create {
     ($name:ident, $descriptor:ty) => {
         hook! {
             $name(array: *mut CUarray, descriptor: *const $descriptor);
-            after |client, result| {
+            before |_| {
+                // SAFETY: the application's own argument, which the driver is about to read.
+                let descriptor = (!descriptor.is_null()).then(|| unsafe { *descriptor });
+                let bytes = descriptor.map_or(0, |descriptor| bytes_of(&descriptor.into(), 1));
+                Charge::reserve(quota::current(), Kind::Array, bytes as u64)
+            };
+            // SAFETY: the application's own arguments, passed on.
+            call |charge, real| unless_refused(charge, || unsafe { real(array, descriptor) });
+            after |client, charge, result| {
                 // SAFETY: the driver has read the descriptor, as it succeeded with it.
                 let descriptor = unsafe { stored(descriptor, result) };
                 let bytes = descriptor.map_or(0, |descriptor| bytes_of(&descriptor.into(), 1));
                 handle_allocated(client, result, bytes);
+                // SAFETY: this call's output parameter.
+                charge.settle(result, unsafe { stored(array, result) }.map(Key::from));
             };
         }
     };
@@ -38,22 +52,40 @@ hook! {
         descriptor: *const CUDA_ARRAY3D_DESCRIPTOR,
         levels: c_uint,
     );
-    after |client, result| {
+    before |_| {
+        // SAFETY: as in `create`.
+        let descriptor = (!descriptor.is_null()).then(|| unsafe { *descriptor });
+        let bytes = descriptor.map_or(0, |descriptor| bytes_of(&descriptor, levels));
+        Charge::reserve(quota::current(), Kind::Array, bytes as u64)
+    };
+    // SAFETY: the application's own arguments, passed on.
+    call |charge, real| unless_refused(charge, || unsafe { real(array, descriptor, levels) });
+    after |client, charge, result| {
         // SAFETY: as in `create`.
         let descriptor = unsafe { stored(descriptor, result) };
         let bytes = descriptor.map_or(0, |descriptor| bytes_of(&descriptor, levels));
         handle_allocated(client, result, bytes);
+        // SAFETY: this call's output parameter.
+        charge.settle(result, unsafe { stored(array, result) }.map(Key::from));
     };
 }
 
 hook! {
     cuArrayDestroy(array: CUarray);
-    after |client, result| handle_freed(client, result, u64::MAX);
+    before |_| blocks::take(array);
+    after |client, block, result| {
+        handle_freed(client, result, u64::MAX);
+        blocks::handle_freed(block, result);
+    };
 }
 
 hook! {
     cuMipmappedArrayDestroy(array: CUmipmappedArray);
-    after |client, result| handle_freed(client, result, u64::MAX);
+    before |_| blocks::take(array);
+    after |client, block, result| {
+        handle_freed(client, result, u64::MAX);
+        blocks::handle_freed(block, result);
+    };
 }
 
 fn bytes_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, levels: u32) -> usize {

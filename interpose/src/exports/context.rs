@@ -10,6 +10,7 @@ use super::{hook, stored};
 use crate::client::Handle;
 use crate::contexts::{CONTEXTS, Kind};
 use crate::kernels::KERNELS;
+use crate::quota::{blocks, pools};
 use crate::streams::STREAMS;
 use crate::{completion, driver, helper, lifecycle, marks};
 
@@ -163,8 +164,10 @@ fn handle_green(green: CUgreenCtx) {
 /// A context is gone: what ran in it is over, and its streams and our events went with it. The
 /// helpers are kept out of the driver until this returns.
 fn handle_destroyed(context: CUcontext) {
-    // Its modules went with it.
+    // Its modules and its memory went with it.
     KERNELS.handle_unloaded();
+    blocks::handle_context_destroyed(context);
+    pools::handle_changed();
     for index in STREAMS.take_out_context(context) {
         let Some(slot) = STREAMS.slot(index) else {
             continue;

@@ -5,9 +5,9 @@ use core::ptr;
 
 use abi::types::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUcontext, CUdevice, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
     CUgraphExecUpdateResultInfo, CUgraphNode, CUgraphNodeParams, CUgraphNodeType, CUhostFn,
-    CUkernel, CUresult, CUstream, CUstreamCallback,
+    CUkernel, CUmemLocationType, CUresult, CUstream, CUstreamCallback,
 };
 use protocol::pages::Counter;
 
@@ -17,6 +17,8 @@ use crate::counts::{handle_allocated, of_stream};
 use crate::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
 use crate::lifecycle;
+use crate::quota;
+use crate::quota::pools::{self, Draw, Source};
 use crate::streams::{Flavour, Stream};
 
 /// Defines the launch of a graph.
@@ -25,7 +27,11 @@ macro_rules! graph_launch {
         hook! {
             $name(exec: CUgraphExec, stream: CUstream);
             before |client| begin_graph(client, exec, Stream::of(stream, $flavour));
-            after |_, begun, result| end_graph(begun, result);
+            after |_, begun, result| {
+                end_graph(begun, result);
+                // It may have taken memory for its nodes, or given some back.
+                pools::note_graphs_stale();
+            };
         }
     };
 }
@@ -82,7 +88,13 @@ instantiate!(cuGraphInstantiateWithParams_ptsz, params: *mut CUDA_GRAPH_INSTANTI
 hook! {
     cuGraphExecDestroy(exec: CUgraphExec);
     before |_| GRAPHS.handle_ending(exec);
-    after |_, (), _| ();
+    after |_, (), _| pools::handle_graphs();
+}
+
+hook! {
+    cuGraphDestroy(graph: CUgraph);
+    // The memory of its nodes goes with the last that has them.
+    after |_, _| pools::handle_graphs();
 }
 
 hook! {
@@ -153,10 +165,43 @@ hook! {
         to: *mut CUgraphNode, graph: CUgraph, after_these: *const CUgraphNode, count: usize,
         params: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
     );
-    // SAFETY: the parameters of this call, which the driver has just read and written.
-    after |client, result| if let Some(params) = unsafe { stored(params, result) } {
-        handle_allocated(client, result, params.bytesize);
+    before |_| {
+        // SAFETY: the application's own argument, which the driver is about to read.
+        let params = (!params.is_null()).then(|| unsafe { *params });
+        params.and_then(|params| begin_node(&params))
     };
+    call |draw, real| unless_drawn(draw, || {
+        // SAFETY: the application's own arguments, passed on.
+        unsafe { real(to, graph, after_these, count, params) }
+    });
+    after |client, draw, result| {
+        draw.iter().for_each(Draw::end);
+        // SAFETY: the parameters of this call, which the driver has just read and written.
+        if let Some(params) = unsafe { stored(params, result) } {
+            handle_allocated(client, result, params.bytesize);
+        }
+    };
+}
+
+/// Charges what an allocation node takes of its device.
+fn begin_node(params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Option<Draw> {
+    // The second word of `CUmemPoolProps` is its `CUmemLocation`: a kind and a number of 32 bits each.
+    let location = params.pool_props[1];
+    let (kind, id) = (location as u32, (location >> 32) as i32);
+    if kind != CUmemLocationType::DEVICE.0 {
+        return None;
+    }
+    let account = quota::of_device(CUdevice(id))?;
+    let source = Source::Graphs(id);
+    Some(Draw::begin(account, source, params.bytesize as u64))
+}
+
+/// Makes the call, if the quota allows it.
+fn unless_drawn(draw: Option<&Option<Draw>>, call: impl FnOnce() -> CUresult) -> CUresult {
+    match draw {
+        Some(Some(draw)) if draw.is_refused() => CUresult::OUT_OF_MEMORY,
+        _ => call(),
+    }
 }
 
 /// Defines the addition of a node of any kind, of which those that allocate are counted.
@@ -167,11 +212,24 @@ macro_rules! add_node {
                 to: *mut CUgraphNode, graph: CUgraph, after_these: *const CUgraphNode,
                 $($data: *const c_void,)? count: usize, params: *mut CUgraphNodeParams,
             );
-            // SAFETY: the parameters of this call, which the driver has just read and written.
-            after |client, result| if let Some(any) = unsafe { stored(params, result) }
-                && any.kind == CUgraphNodeType::MEM_ALLOC
-            {
-                handle_allocated(client, result, allocation_of(&any).bytesize);
+            before |_| {
+                // SAFETY: the application's own argument, which the driver is about to read.
+                let any = (!params.is_null()).then(|| unsafe { *params });
+                let any = any.filter(|any| any.kind == CUgraphNodeType::MEM_ALLOC);
+                any.and_then(|any| begin_node(&allocation_of(&any)))
+            };
+            call |draw, real| unless_drawn(draw, || {
+                // SAFETY: the application's own arguments, passed on.
+                unsafe { real(to, graph, after_these, $($data,)? count, params) }
+            });
+            after |client, draw, result| {
+                draw.iter().for_each(Draw::end);
+                // SAFETY: the parameters of this call, which the driver has just read and written.
+                if let Some(any) = unsafe { stored(params, result) }
+                    && any.kind == CUgraphNodeType::MEM_ALLOC
+                {
+                    handle_allocated(client, result, allocation_of(&any).bytesize);
+                }
             };
         }
     };

@@ -1,16 +1,21 @@
-//! Allocations and their ends, counted: device memory as the bytes that the application asked for,
-//! pinned host memory apart from it.
+//! Allocations and their ends, charged to the job's quota ([`crate::quota`]) and counted: device memory as the bytes that
+//! the application asked for, pinned host memory apart from it and not charged.
 //!
 //! A free is passed on whatever it frees: memory that we never saw allocated is the driver's to
 //! judge.
 
 use core::ffi::{c_uint, c_void};
 
-use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUstream};
+use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream};
+use protocol::ledger::Kind;
 
 use super::{hook, stored};
 use crate::counts::{handle_allocated, handle_freed, handle_host_allocated, of_address, of_stream};
-use crate::streams::{Flavour, Stream};
+use crate::driver;
+use crate::quota::blocks::{self, Key};
+use crate::quota::pools::{self, Draw, Source, pool_number};
+use crate::quota::{self, Charge, DeviceAccount};
+use crate::streams::{Flavour, STREAMS, Stream};
 
 /// Defines hooks of entry points that are seen and not counted. Each block says why.
 macro_rules! seen {
@@ -25,50 +30,75 @@ macro_rules! seen {
 }
 pub(super) use seen;
 
-hook! {
-    cuMemAlloc(address: *mut CUdeviceptr_v1, bytes: c_uint);
-    after |client, result| handle_allocated(client, result, bytes as usize);
-}
-
-hook! {
-    cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
-    after |client, result| handle_allocated(client, result, bytes);
-}
-
-hook! {
-    cuMemAllocPitch(
-        address: *mut CUdeviceptr_v1,
-        pitch: *mut c_uint,
-        width_bytes: c_uint,
-        height: c_uint,
-        element_bytes: c_uint,
-    );
-    after |client, result| {
-        // SAFETY: this call's output parameter.
-        let pitch = unsafe { stored(pitch, result) }.unwrap_or(width_bytes);
-        handle_allocated(client, result, (pitch as usize).saturating_mul(height as usize));
+/// Defines an allocation of the current device's memory.
+macro_rules! allocate {
+    ($name:ident($address:ty, $bytes:ty $(, $flags:ident)?), $kind:expr) => {
+        hook! {
+            $name(address: *mut $address, bytes: $bytes $(, $flags: c_uint)?);
+            before |_| Charge::reserve(quota::current(), $kind, bytes as u64);
+            // SAFETY: the application's own arguments, passed on.
+            call |charge, real| unless_refused(charge, || unsafe { real(address, bytes $(, $flags)?) });
+            after |client, charge, result| {
+                handle_allocated(client, result, bytes as usize);
+                // SAFETY: this call's output parameter.
+                let address = unsafe { stored(address, result) };
+                charge.settle(result, address.map(|address| Key::Address(address.0.into())));
+            };
+        }
     };
 }
 
-hook! {
-    cuMemAllocPitch_v2(
-        address: *mut CUdeviceptr,
-        pitch: *mut usize,
-        width_bytes: usize,
-        height: usize,
-        element_bytes: c_uint,
-    );
-    after |client, result| {
-        // SAFETY: this call's output parameter.
-        let pitch = unsafe { stored(pitch, result) }.unwrap_or(width_bytes);
-        handle_allocated(client, result, pitch.saturating_mul(height));
+allocate!(cuMemAlloc(CUdeviceptr_v1, c_uint), Kind::Plain);
+allocate!(cuMemAlloc_v2(CUdeviceptr, usize), Kind::Plain);
+allocate!(cuMemAllocManaged(CUdeviceptr, usize, flags), Kind::Managed);
+
+/// Rows are spaced by at least this on every GPU; with the driver's answer the charge is made to fit.
+const PITCH_BYTES: u64 = 512;
+
+/// Defines an allocation of rows.
+macro_rules! allocate_pitched {
+    ($name:ident($address:ty, $size:ty)) => {
+        hook! {
+            $name(
+                address: *mut $address,
+                pitch: *mut $size,
+                width_bytes: $size,
+                height: $size,
+                element_bytes: c_uint,
+            );
+            before |_| {
+                let row = (width_bytes as u64).next_multiple_of(PITCH_BYTES);
+                let bytes = row.saturating_mul(height as u64);
+                Charge::reserve(quota::current(), Kind::Plain, bytes)
+            };
+            call |charge, real| unless_refused(charge, || {
+                // SAFETY: the application's own arguments, passed on.
+                let result = unsafe { real(address, pitch, width_bytes, height, element_bytes) };
+                // SAFETY: this call's output parameters.
+                let told = unsafe { stored(address, result).zip(stored(pitch, result)) };
+                match (charge, told) {
+                    (Some(charge), Some((address, pitch)))
+                        if !charge.fit((pitch as u64).saturating_mul(height as u64)) =>
+                    {
+                        driver::memory::free(CUdeviceptr(address.0.into()));
+                        CUresult::OUT_OF_MEMORY
+                    }
+                    _ => result,
+                }
+            });
+            after |client, charge, result| {
+                // SAFETY: this call's output parameters.
+                let told = unsafe { stored(address, result).zip(stored(pitch, result)) };
+                let row = told.map_or(width_bytes, |(_, pitch)| pitch);
+                handle_allocated(client, result, (row as usize).saturating_mul(height as usize));
+                charge.settle(result, told.map(|(address, _)| Key::Address(address.0.into())));
+            };
+        }
     };
 }
 
-hook! {
-    cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
-    after |client, result| handle_allocated(client, result, bytes);
-}
+allocate_pitched!(cuMemAllocPitch(CUdeviceptr_v1, c_uint));
+allocate_pitched!(cuMemAllocPitch_v2(CUdeviceptr, usize));
 
 /// Defines allocation in a stream's order.
 macro_rules! allocate_async {
@@ -80,9 +110,26 @@ macro_rules! allocate_async {
                 $($pool: CUmemoryPool,)?
                 stream: CUstream,
             );
-            after |client, result| {
+            before |_| {
+                let pool: Option<CUmemoryPool> = None;
+                $(let pool = pool.or(Some($pool));)?
+                begin_async(Stream::of(stream, $flavour), pool, bytes)
+            };
+            call |begun, real| {
+                if begun.is_some_and(|begun| begun.as_ref().is_some_and(Async::is_refused)) {
+                    CUresult::OUT_OF_MEMORY
+                } else {
+                    // SAFETY: the application's own arguments, passed on.
+                    unsafe { real(address, bytes, $($pool,)? stream) }
+                }
+            };
+            after |client, begun, result| {
                 let client = of_stream(client, Stream::of(stream, $flavour));
                 handle_allocated(client, result, bytes);
+                if let Some(begun) = begun {
+                    // SAFETY: this call's output parameter.
+                    begun.end(unsafe { stored(address, result) }, bytes);
+                }
             };
         }
     };
@@ -93,27 +140,83 @@ allocate_async!(cuMemAllocAsync_ptsz, Flavour::PerThread);
 allocate_async!(cuMemAllocFromPoolAsync, Flavour::Plain, pool);
 allocate_async!(cuMemAllocFromPoolAsync_ptsz, Flavour::PerThread, pool);
 
-hook! {
-    cuMemFree(address: CUdeviceptr_v1);
-    before |client| of_address(client, address.0.into());
-    after |_, owner, result| handle_freed(*owner, result, address.0.into());
+/// An allocation in a stream's order of a device whose account is kept.
+struct Async {
+    account: &'static DeviceAccount,
+    draw: Draw,
+    source: Source,
 }
 
-hook! {
-    cuMemFree_v2(address: CUdeviceptr);
-    before |client| of_address(client, address.0);
-    after |_, owner, result| handle_freed(*owner, result, address.0);
+/// Charges the pool, or, where the stream is in capture, the device's graphs.
+fn begin_async(stream: Stream, pool: Option<CUmemoryPool>, bytes: usize) -> Option<Async> {
+    let account = quota::of_stream(stream.handle())?;
+    let source = if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
+        Source::Graphs(account.device.0)
+    } else {
+        let pool = pool.or_else(|| driver::memory::current_pool(account.device))?;
+        Source::Pool(pool_number(pool))
+    };
+    Some(Async {
+        account,
+        draw: Draw::begin(account, source, bytes as u64),
+        source,
+    })
 }
+
+impl Async {
+    fn is_refused(&self) -> bool {
+        self.draw.is_refused()
+    }
+
+    fn end(&self, address: Option<CUdeviceptr>, bytes: usize) {
+        self.draw.end();
+        if let (Source::Pool(pool), Some(address)) = (self.source, address) {
+            blocks::keep_of_pool(address, self.account, Kind::Pool, bytes as u64, pool);
+        }
+    }
+}
+
+/// Makes the call, if the quota allows it.
+pub(super) fn unless_refused(charge: Option<&Charge>, call: impl FnOnce() -> CUresult) -> CUresult {
+    if charge.is_some_and(Charge::is_refused) {
+        return CUresult::OUT_OF_MEMORY;
+    }
+    call()
+}
+
+/// Defines a free.
+macro_rules! free {
+    ($name:ident($address:ty)) => {
+        hook! {
+            $name(address: $address);
+            before |client| {
+                let address = u64::from(address.0);
+                (of_address(client, address), blocks::take(Key::Address(address)))
+            };
+            after |_, (owner, block), result| {
+                handle_freed(*owner, result, address.0.into());
+                blocks::handle_freed(block, result);
+                // It may have been a graph's.
+                pools::note_graphs_stale();
+            };
+        }
+    };
+}
+
+free!(cuMemFree(CUdeviceptr_v1));
+free!(cuMemFree_v2(CUdeviceptr));
 
 /// Defines a free in a stream's order.
 macro_rules! free_async {
     ($name:ident, $flavour:expr) => {
         hook! {
             $name(address: CUdeviceptr, stream: CUstream);
-            before |client| of_address(client, address.0);
-            after |_, owner, result| {
+            before |client| (of_address(client, address.0), blocks::take(address));
+            after |_, (owner, block), result| {
                 let owner = of_stream(*owner, Stream::of(stream, $flavour)).and(*owner);
                 handle_freed(owner, result, address.0);
+                blocks::handle_freed(block, result);
+                pools::note_graphs_stale();
             };
         }
     };

@@ -27,6 +27,7 @@ mod prefetch;
 mod set;
 mod stream;
 mod sync;
+mod view;
 
 use core::ffi::c_void;
 
@@ -184,6 +185,7 @@ mod all {
     pub(super) use super::set::*;
     pub(super) use super::stream::*;
     pub(super) use super::sync::*;
+    pub(super) use super::view::*;
 }
 
 abi::for_each_hooked! { table_of_hooks }

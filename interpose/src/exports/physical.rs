@@ -10,12 +10,14 @@ use abi::types::{
     CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocationType, CUmipmappedArray,
     CUresult, CUstream,
 };
+use protocol::ledger::Kind;
 
-use super::memory::seen;
+use super::memory::{seen, unless_refused};
 use super::{hook, stored};
 use crate::client::Client;
 use crate::clients::{CLIENTS, Managed};
 use crate::counts::{handle_allocated, handle_freed, handle_host_allocated, of_handle};
+use crate::quota::{self, Charge, DeviceAccount, physical};
 
 hook! {
     cuMemCreate(
@@ -24,19 +26,39 @@ hook! {
         properties: *const CUmemAllocationProp,
         flags: c_ulonglong,
     );
-    after |client, result| {
+    before |_| {
+        // SAFETY: the application's own argument, which the driver is about to read.
+        let properties = (!properties.is_null()).then(|| unsafe { *properties });
+        Charge::reserve(properties.and_then(account_of), Kind::Physical, bytes as u64)
+    };
+    // SAFETY: the application's own arguments, passed on.
+    call |charge, real| unless_refused(charge, || unsafe { real(handle, bytes, properties, flags) });
+    after |client, charge, result| {
         // SAFETY: the driver has read the properties, as it succeeded with them.
         if let Some(properties) = unsafe { stored(properties, result) } {
             handle_created(client, bytes, &properties);
         }
+        // SAFETY: this call's output parameter.
+        physical::handle_created(charge, result, unsafe { stored(handle, result) });
     };
 }
 
 hook! {
     cuMemRelease(handle: CUmemGenericAllocationHandle);
-    before |client| of_handle(client, handle);
-    // A handle of 0 would be as good as any other.
-    after |_, owner, result| handle_freed(*owner, result, u64::MAX);
+    before |client| (of_handle(client, handle), physical::take_name(handle));
+    after |_, (owner, taken), result| {
+        // A handle of 0 would be as good as any other.
+        handle_freed(*owner, result, u64::MAX);
+        physical::handle_taken(taken, result);
+    };
+}
+
+/// The account of the device that memory is to lie on; memory of the host is nobody's.
+fn account_of(properties: CUmemAllocationProp) -> Option<&'static DeviceAccount> {
+    match properties.location.kind {
+        CUmemLocationType::DEVICE => quota::of_device(CUdevice(properties.location.id)),
+        _ => None,
+    }
 }
 
 /// The memory is of the device that the properties name, whatever the calling thread's is.
@@ -58,7 +80,7 @@ fn handle_created(current: Option<&Client>, bytes: usize, properties: &CUmemAllo
 }
 
 // What goes where. A handle that is retained is a second name of memory that was counted.
-seen! {
+hook! {
     cuMemMap(
         address: CUdeviceptr,
         bytes: usize,
@@ -66,10 +88,28 @@ seen! {
         handle: CUmemGenericAllocationHandle,
         flags: c_ulonglong,
     );
+    after |_, result| physical::handle_mapped(address, bytes, handle, result);
+}
+
+hook! {
+    cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    before |_| physical::take_mappings(address, bytes);
+    after |_, taken, result| physical::handle_taken(taken, result);
+}
+
+hook! {
+    cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
+    after |_, result| {
+        // SAFETY: this call's output parameter.
+        let handle = unsafe { stored(handle, result) };
+        physical::handle_retained(address.expose_provenance() as u64, handle);
+    };
+}
+
+// Mappings into arrays without memory of their own.
+seen! {
     cuMemMapArrayAsync(maps: *mut c_void, count: c_uint, stream: CUstream);
     cuMemMapArrayAsync_ptsz(maps: *mut c_void, count: c_uint, stream: CUstream);
-    cuMemUnmap(address: CUdeviceptr, bytes: usize);
-    cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void);
 }
 
 // Memory that exists already: its owner was counted when it was made.

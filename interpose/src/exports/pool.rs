@@ -1,5 +1,5 @@
-//! Pools. What they hold of the device is the driver's; the application's allocations from them are
-//! counted where they are made (`memory`), so everything here is seen and not counted.
+//! Pools. The application's allocations from them are counted where they are made (`memory`); here is
+//! what changes how much a pool holds of the device, which is what is charged ([`crate::quota::pools`]).
 
 use core::ffi::{c_ulonglong, c_void};
 
@@ -10,6 +10,7 @@ use abi::types::{
 
 use super::hook;
 use super::memory::seen;
+use crate::quota::pools;
 
 seen! {
     cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
@@ -31,20 +32,36 @@ seen! {
         pool: CUmemoryPool,
     );
     cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
-    cuMemPoolDestroy(pool: CUmemoryPool);
     cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize);
-    cuMemPoolSetAttribute(
-        pool: CUmemoryPool,
-        attribute: CUmemPool_attribute,
-        value: *mut c_void,
-    );
-    cuMemPoolTrimTo(pool: CUmemoryPool, bytes_kept: usize);
     cuMemPoolImportFromShareableHandle(
         pool: *mut CUmemoryPool,
         handle: *mut c_void,
         kind: CUmemAllocationHandleType,
         flags: c_ulonglong,
     );
+}
+
+hook! {
+    cuMemPoolDestroy(pool: CUmemoryPool);
+    // Afterwards nobody answers for it.
+    before |_| pools::before_destroy(pool);
+    after |_, had, result| pools::handle_destroyed(pool, *had, result);
+}
+
+hook! {
+    cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+    // The threshold may be lower now than what is kept.
+    after |_, _| pools::handle_changed();
+}
+
+hook! {
+    cuMemPoolTrimTo(pool: CUmemoryPool, bytes_kept: usize);
+    after |_, _| pools::handle_changed();
+}
+
+hook! {
+    cuDeviceGraphMemTrim(device: CUdevice);
+    after |_, _| pools::handle_graphs();
 }
 
 // Memory of another process: nothing new is allocated.

@@ -7,6 +7,7 @@ use abi::types::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream};
 use super::hook;
 use crate::completion::{Mark, handle_reached, mark_of_event, mark_of_stream, marks_of_context};
 use crate::events::EVENTS;
+use crate::quota::pools;
 use crate::streams::{Flavour, STREAMS, Stream};
 
 /// Defines a wait for, or a question about, a stream.
@@ -96,15 +97,20 @@ elapsed!(cuEventElapsedTime);
 elapsed!(cuEventElapsedTime_v2);
 
 fn handle_waited(mark: Option<Mark>, result: CUresult) {
-    if let (Some(mark), CUresult::SUCCESS) = (mark, result) {
+    if result != CUresult::SUCCESS {
+        return;
+    }
+    if let Some(mark) = mark {
         handle_reached(mark);
     }
+    pools::handle_waited();
 }
 
 fn handle_context_waited(marks: &[Mark], result: CUresult) {
     for mark in marks {
         handle_waited(Some(*mark), result);
     }
+    handle_waited(None, result);
 }
 
 fn handle_recorded(event: CUevent, mark: Option<Mark>, result: CUresult) {

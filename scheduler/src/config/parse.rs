@@ -13,15 +13,17 @@ use policy::{
     TemporalParams,
 };
 use profiler::settings::{self, Fault, Reader, Section};
+use protocol::quota::{self, Quota};
 use toml::de::DeTable;
 
-use super::{Config, OnDaemonLoss, SHARING_NAMES};
+use super::{Config, MemoryRules, OnDaemonLoss, SHARING_NAMES};
 use crate::gpu::{PciAddress, Select};
 use crate::socket::PATH_BYTES_MAX;
 
-const TABLES: [&str; 3] = ["gpu", "policy", "socket"];
+const TABLES: [&str; 4] = ["gpu", "policy", "memory", "socket"];
 const GPU_KEYS: [&str; 4] = ["index", "uuid", "pci", "sharing"];
 const SOCKET_KEYS: [&str; 1] = ["path"];
+const MEMORY_KEYS: [&str; 3] = ["best_effort", "high_priority", "context"];
 /// Keys of `[policy]` that every policy has.
 const POLICY_KEYS: [&str; 5] = [
     "name",
@@ -83,6 +85,7 @@ impl Parser<'_> {
         if let Some(table) = socket.table {
             self.0.check_keys("[socket]", table, &SOCKET_KEYS);
         }
+        let memory = self.memory(document);
         let select = self.select(&gpu);
         let sharing = self.sharing(&gpu);
         let rules = self.policy(&policy);
@@ -107,7 +110,48 @@ impl Parser<'_> {
             unknown_kernel_ns: unknown_us? * 1_000,
             on_daemon_loss: on_daemon_loss?,
             socket_path: socket_path?,
+            memory: memory?,
         })
+    }
+
+    fn memory(&mut self, document: &DeTable<'_>) -> Option<MemoryRules> {
+        let section = self.0.section(document, "memory");
+        if let Some(table) = section.table {
+            self.0.check_keys("[memory]", table, &MEMORY_KEYS);
+        }
+        let defaults = MemoryRules::default();
+        let best_effort = self.quota(&section, "best_effort", defaults.best_effort);
+        let high_priority = self.quota(&section, "high_priority", defaults.high_priority);
+        let context_bytes = self.bytes(&section, "context", defaults.context_bytes);
+        Some(MemoryRules {
+            best_effort: best_effort?,
+            high_priority: high_priority?,
+            context_bytes: context_bytes?,
+        })
+    }
+
+    fn quota(&mut self, section: &Section<'_, '_>, key: &str, default: Quota) -> Option<Quota> {
+        let wanted = format!("{}, or \"unlimited\"", quota::EXPECTED);
+        let Some((span, text)) = self.0.text(section, key, &wanted)? else {
+            return Some(default);
+        };
+        let quota = Quota::parse(text);
+        if quota.is_none() {
+            self.0.bad(span, key, &wanted, None);
+        }
+        quota
+    }
+
+    fn bytes(&mut self, section: &Section<'_, '_>, key: &str, default: u64) -> Option<u64> {
+        const WANTED: &str = "a size such as 300MiB";
+        let Some((span, text)) = self.0.text(section, key, WANTED)? else {
+            return Some(default);
+        };
+        if let Some(Quota::Bytes(bytes)) = Quota::parse(text) {
+            return Some(bytes);
+        }
+        self.0.bad(span, key, WANTED, None);
+        None
     }
 
     fn select(&mut self, gpu: &Section<'_, '_>) -> Option<Select> {

@@ -41,7 +41,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 10);
+    assert_eq!(shown, 13);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         policy: Policy::Orion(OrionParams {
@@ -49,9 +49,38 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             ..OrionParams::default()
         }),
         socket_path: Some("/run/pillion/gpu0.sock".into()),
+        memory: MemoryRules {
+            context_bytes: 300 << 20,
+            ..defaults.memory
+        },
         ..defaults
     };
     assert_eq!(config, expected);
+}
+
+#[test]
+fn quotas_are_read_or_refused_with_their_place() {
+    let config = check(&format!(
+        "{LEAST}[memory]\nbest_effort = \"unlimited\"\nhigh_priority = \"10GiB\"\n"
+    ));
+    let memory = config.unwrap().memory;
+    assert_eq!(memory.best_effort, Quota::Unlimited);
+    assert_eq!(memory.high_priority, Quota::Bytes(10 << 30));
+    for (line, part) in [
+        (
+            "best_effort = \"0m\"",
+            "best_effort is \"0m\"; must be a size such as 10GiB",
+        ),
+        ("best_effort = 40", "best_effort is 40; must be"),
+        (
+            "context = \"5%\"",
+            "context is \"5%\"; must be a size such as 300MiB",
+        ),
+        ("best = \"40%\"", "unknown key `best` in [memory]"),
+    ] {
+        let error = check(&format!("{LEAST}[memory]\n{line}\n")).unwrap_err();
+        assert!(error.to_string().contains(part), "{line}: {error}");
+    }
 }
 
 #[test]
@@ -63,6 +92,8 @@ fn the_defaults_are_the_blueprints() {
     assert_eq!(config.unknown_kernel_ns, 100_000);
     assert_eq!(config.on_daemon_loss, OnDaemonLoss::Run);
     assert_eq!(config.socket_path, None);
+    assert_eq!(config.memory.best_effort, Quota::Percent(40.0));
+    assert_eq!(config.memory.high_priority, Quota::Unlimited);
 }
 
 #[test]
@@ -97,7 +128,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, socket; nearest \
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, memory, socket; nearest \
              is `policy`",
         ),
         (

@@ -73,6 +73,7 @@ impl Rig {
             profile: String::new(),
             profile_fit: String::new(),
             device: String::new(),
+            memory: None,
         };
         let peer = Peer { pid: 7, uid: 1000 };
         let pages = NewPages { client, lease };
@@ -483,8 +484,9 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
             profile: String::new(),
             profile_fit: String::new(),
             device: String::new(),
+            memory: None,
         };
-        job_key(&attach, Peer { pid: 7, uid })
+        job_key(&attach.job, attach.class, Peer { pid: 7, uid })
     };
     assert_ne!(key(1000), key(1001));
 }
@@ -594,17 +596,19 @@ fn the_status_names_every_job_counter_and_bound() {
     let _hp = rig.hp("serve");
     be.page.count(Counter::Held, 3);
     rig.poll();
+    let ledgers = crate::ledgers::Ledgers::new(crate::config::MemoryRules::default(), 16 << 30);
     let identity = crate::status::Identity {
         gpu: crate::Gpu {
             uuid: "GPU-1".to_owned(),
             name: "V100-SXM2-16GB".to_owned(),
             pci: "0000:04:00.0".parse().unwrap(),
             sms: 80,
+            memory_bytes: 16 << 30,
         },
         socket: "/run/pillion/GPU-1.sock".to_owned(),
         started_ns: 0,
     };
-    let status = crate::status::Status::of(&rig.state, &identity, rig.now_ns);
+    let status = crate::status::Status::of(&rig.state, &ledgers, &identity, rig.now_ns);
     let json: serde_json::Value = serde_json::from_str(&status.to_json()).unwrap();
     assert_eq!(json["schema_version"], 1);
     assert_eq!(json["gpu"]["sharing"], "mps");

@@ -33,6 +33,7 @@ pub(crate) fn gpu() -> Gpu {
         name: "V100-SXM2-16GB".to_owned(),
         pci: "0000:04:00.0".parse().unwrap(),
         sms: 80,
+        memory_bytes: 16 << 30,
     }
 }
 
@@ -118,6 +119,7 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
         profile: "/profiles/resnet50.toml".to_owned(),
         profile_fit: "measured elsewhere".to_owned(),
         device: device.to_owned(),
+        memory: Some(String::new()),
     })
 }
 
@@ -129,6 +131,7 @@ pub(crate) fn reason_not_to_serve(running: &Running, device: &str) -> Option<Str
     match Reply::decode(&receive(&socket).unwrap().0).unwrap() {
         Reply::Welcome { .. } => None,
         Reply::Refused { reason } => Some(reason),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -144,7 +147,7 @@ pub(crate) fn attach_as(
     send(&connection, &packet, &[]).unwrap();
     let (packet, fds) = receive(&connection).unwrap();
     let reply = Reply::decode(&packet).unwrap();
-    let Reply::Welcome { client } = reply else {
+    let Reply::Welcome { client, .. } = reply else {
         panic!("{reply:?}");
     };
     let mut fds = fds.into_iter();
@@ -161,8 +164,10 @@ pub(crate) fn attach_as(
         hp: Mapping::open(&hp_fd, hp_access).unwrap(),
         bell: Mapping::open(bell_fd, Access::ReadWrite).unwrap(),
         page: Mapping::open(page_fd, Access::ReadWrite).unwrap(),
+        // Behind it comes the job's ledger, which nobody here looks at.
         lease: fds
             .next()
+            .filter(|_| class == JobClass::BestEffort)
             .map(|fd| Mapping::open(fd, Access::ReadWrite).unwrap()),
         hp_fd,
         daemon_fd,

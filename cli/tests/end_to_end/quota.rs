@@ -1,0 +1,348 @@
+//! What a job may hold of the GPU's memory: kept to the byte, over every way to obtain it, across its processes.
+
+use std::path::Path;
+
+use protocol::hello::JobClass;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, pillion, until};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// What `fill` allocates at a time.
+const BLOCK_BYTES: u64 = 64 * MIB;
+/// The memory of a V100 with 16 GiB, as the software GPU has it.
+const DEVICE_BYTES: u64 = 16 * GIB;
+
+fn program(gpu: &Gpu, label: &str, mode: &str, numbers: [u64; 3]) -> Job {
+    let numbers = numbers.map(|number| number.to_string());
+    let job = gpu.job(label, Program::Linked("quota"));
+    job.arg(mode).args(&numbers.each_ref().map(String::as_str))
+}
+
+fn fill(gpu: &Gpu, label: &str) -> Job {
+    program(gpu, label, "fill", [0; 3])
+}
+
+/// Checks that a job saw a device of `bytes` and got all of it.
+fn expect_filled(ended: &Ended, bytes: u64) {
+    let blocks = bytes / BLOCK_BYTES;
+    let asked = |name| ended.asked(name);
+    assert_eq!(
+        (asked("total"), asked("free")),
+        (bytes, bytes),
+        "{ended:#?}"
+    );
+    assert_eq!(asked("blocks"), blocks, "{ended:#?}");
+    assert_eq!(asked("left"), bytes - blocks * BLOCK_BYTES, "{ended:#?}");
+    assert_eq!(asked("free_again"), bytes, "{ended:#?}");
+}
+
+fn held(daemon: &Daemon, label: &str) -> u64 {
+    number(&daemon.job(label)["memory"], "held_bytes")
+}
+
+fn number(memory: &Value, name: &str) -> u64 {
+    let value = memory[name].as_u64();
+    value.unwrap_or_else(|| panic!("no {name} in {memory:#}"))
+}
+
+fn used(gpu: &Gpu) -> u64 {
+    number(&gpu.stats()["memory"], "used_bytes")
+}
+
+// census: B4, B7, B8, B9, B14
+#[test]
+fn a_job_sees_its_quota_as_the_device_and_gets_all_of_it() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for (label, memory, bytes) in [
+        ("bytes", "1GiB", GIB),
+        ("part", "25%", DEVICE_BYTES / 4),
+        ("odd", "100000KiB", 100_000 * 1024),
+    ] {
+        let job = fill(&gpu, label).best_effort(&daemon);
+        let ended = job.env("PILLION_MEMORY", memory).run().expect_success();
+        expect_filled(&ended, bytes);
+        assert_eq!(ended.asked("device_total"), bytes);
+        let memory = &daemon.job_when(label, "nothing held", |job| {
+            job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
+        })["memory"];
+        assert_eq!(number(memory, "quota_bytes"), bytes);
+        assert_eq!(
+            number(memory, "peak_bytes"),
+            bytes / BLOCK_BYTES * BLOCK_BYTES
+        );
+        assert_eq!(number(memory, "refused"), 1);
+    }
+    assert_eq!(used(&gpu), 0);
+}
+
+// census: B10
+#[test]
+fn a_best_effort_job_has_forty_percent_and_a_high_priority_job_the_device() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let be = fill(&gpu, "be").best_effort(&daemon).run().expect_success();
+    expect_filled(&be, (DEVICE_BYTES as f64 * 0.4) as u64);
+    let hp = fill(&gpu, "hp").high_priority(&daemon).run();
+    expect_filled(&hp.expect_success(), DEVICE_BYTES);
+    for memory in ["17GiB", "100%", "unlimited"] {
+        let job = fill(&gpu, memory).best_effort(&daemon);
+        let ended = job.env("PILLION_MEMORY", memory).run().expect_success();
+        expect_filled(&ended, DEVICE_BYTES);
+    }
+}
+
+// census: B15, D16, D17
+#[test]
+fn the_quota_is_of_all_processes_of_the_job_together() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let start = || {
+        let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
+        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let mut processes = [start(), start()];
+    let mut granted = 0;
+    for turn in 0..4 {
+        let process = &mut processes[turn % 2];
+        process.write("\n");
+        granted += usize::from(process.next_line() == "granted");
+    }
+    assert_eq!(granted, 3, "of four times 300 MiB");
+    assert_eq!(held(&daemon, "job"), 900 * MIB);
+    assert_eq!(used(&gpu), 900 * MIB);
+    // What the one gives back, the other may have.
+    let [first, mut second] = processes;
+    first.finish().expect_success();
+    daemon.job_when("job", "one process", |job| job["memory"]["processes"] == 1);
+    second.write("\n");
+    assert_eq!(second.next_line(), "granted");
+}
+
+// census: D1, D2, D5, D6, D13, D14, D22
+#[test]
+fn whatever_is_allocated_and_freed_held_is_what_the_device_counts() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    // Each kind by itself, then all together with several seeds.
+    for (kind, seed) in (1..=9)
+        .map(|kind| (kind, 1))
+        .chain((2..=6).map(|seed| (0, seed)))
+    {
+        let label = format!("kind {kind} seed {seed}");
+        let job = program(&gpu, &label, "mixed", [seed, 25, kind]).best_effort(&daemon);
+        // Room for half of what it would like to have.
+        let mut process = job.env("PILLION_MEMORY", "40MiB").start();
+        for _ in 0..25 {
+            process.write("\n");
+            process.wait_for("look", 1);
+            let memory = &daemon.job(&label)["memory"];
+            // The software GPU's managed memory is none of the device's.
+            let managed = number(&memory["by_kind"], "managed");
+            let held = number(memory, "held_bytes");
+            assert_eq!(held - managed, used(&gpu), "{label}: {memory:#}");
+            assert!(held <= 40 * MIB, "{label}: {memory:#}");
+            let kinds = memory["by_kind"].as_object().expect("numbers by name");
+            let sum: u64 = kinds.values().filter_map(Value::as_u64).sum();
+            assert_eq!(sum, held, "{label}: {memory:#}");
+        }
+        process.write("\n");
+        let freed = process.next_line();
+        let is_refused = !freed.ends_with("refused=0");
+        assert!(
+            !freed.contains("granted=0 ") && (kind != 0 || is_refused),
+            "{label}: {freed}"
+        );
+        assert_eq!((held(&daemon, &label), used(&gpu)), (0, 0), "{label}");
+        process.finish().expect_success();
+    }
+}
+
+// census: D7
+#[test]
+fn what_a_context_takes_is_charged_as_configured_and_once() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("[memory]\ncontext = \"300MiB\"\nbest_effort = \"1GiB\"");
+    let start = || {
+        let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
+        let mut process = job.start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let (first, mut second) = (start(), start());
+    assert_eq!(held(&daemon, "job"), 600 * MIB);
+    second.write("\n");
+    assert_eq!(second.next_line(), "granted");
+    second.write("\n");
+    assert_eq!(second.next_line(), "refused");
+    first.finish().expect_success();
+    daemon.job_when("job", "one context", |job| {
+        job["memory"]["held_bytes"] == 600 * MIB
+    });
+    second.finish().expect_success();
+}
+
+// census: D20
+#[test]
+fn what_a_killed_process_held_comes_back_when_the_device_has_it() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let start = || {
+        let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
+        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let (mut first, mut second) = (start(), start());
+    first.write("\n");
+    assert_eq!(first.next_line(), "granted");
+    second.write("\n");
+    assert_eq!(second.next_line(), "refused");
+    first.signal(Signal::KILL);
+    let memory =
+        &daemon.job_when("job", "one process", |job| job["memory"]["processes"] == 1)["memory"];
+    assert_eq!((number(memory, "held_bytes"), used(&gpu)), (0, 0));
+    second.write("\n");
+    assert_eq!(second.next_line(), "granted");
+}
+
+#[test]
+fn a_quota_is_changed_while_the_job_runs() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
+    let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+    process.wait_for("ready", 1);
+    let ask = |process: &mut Process| {
+        process.write("\n");
+        process.next_line()
+    };
+    let set = |job: &str, memory: &str| {
+        let mut command = gpu.command(pillion());
+        command.args(["set", job, "--memory", memory]);
+        command.env("PILLION_SOCKET", daemon.socket());
+        crate::common::collect(command)
+    };
+    assert_eq!(ask(&mut process), "granted");
+    set("job", "200MiB").expect_success();
+    assert_eq!(ask(&mut process), "refused");
+    assert_eq!(held(&daemon, "job"), 300 * MIB);
+    set("job", "50%").expect_success();
+    assert_eq!(ask(&mut process), "granted");
+    let ended = set("nobody", "1GiB");
+    assert_eq!(ended.code(), 1);
+    ended.expect_errors(&["no job \"nobody\""]);
+    let ended = set("job", "plenty");
+    assert_eq!(ended.code(), 2);
+    ended.expect_errors(&["plenty", "10GiB"]);
+    process.finish().expect_success();
+}
+
+/// Memory fails closed: whoever asks for a quota has one.
+#[test]
+fn without_a_daemon_each_process_keeps_the_quota_by_itself() {
+    let gpu = Gpu::start("mps");
+    let nowhere = Path::new("/nowhere/pillion.sock");
+    let job = fill(&gpu, "alone").under(nowhere, JobClass::BestEffort);
+    let ended = job.env("PILLION_MEMORY", "1GiB").run().expect_success();
+    expect_filled(&ended, GIB);
+    ended.expect_errors(&["no daemon keeps the quota", "1073741824B"]);
+    // Who asks for none has none.
+    let job = fill(&gpu, "free").under(nowhere, JobClass::BestEffort);
+    expect_filled(&job.run().expect_success(), DEVICE_BYTES);
+}
+
+// census: B11
+#[test]
+fn a_quota_that_cannot_be_read_grants_nothing_and_is_said() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = fill(&gpu, "job").best_effort(&daemon);
+    let ended = job.env("PILLION_MEMORY", "0m").run().expect_success();
+    assert_eq!(ended.asked("blocks"), 0);
+    ended.expect_errors(&["PILLION_MEMORY=\"0m\"", "no device memory is granted"]);
+    let run = gpu.pillion_run("job", daemon.socket(), &["--memory", "0m", "--", "true"]);
+    let ended = run.run();
+    assert_eq!(ended.code(), 2);
+    ended.expect_errors(&["0m", "10GiB"]);
+}
+
+#[test]
+fn the_variables_of_other_systems_are_understood() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for (name, value) in [
+        ("CUDA_DEVICE_MEMORY_LIMIT_0", "1024m"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "1g"),
+        ("GPU_MEMORY_LIMIT", "1024Mi"),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G"),
+    ] {
+        let job = fill(&gpu, name).best_effort(&daemon).env(name, value);
+        expect_filled(&job.run().expect_success(), GIB);
+    }
+}
+
+/// Threads of many processes at once, some of which are killed: see [`storm`]. At full length, which takes a minute, if the
+/// environment asks for that.
+// census: D17
+#[test]
+fn no_storm_of_processes_passes_the_quota() {
+    if std::env::var_os("PILLION_TEST_LONG").is_some_and(|value| value == "1") {
+        storm(32, 8, 60_000_000_000);
+    } else {
+        storm(6, 4, 3_000_000_000);
+    }
+}
+
+/// `count` processes of one job, each with threads that allocate and free at random around the quota; every now and then
+/// one is killed and another started. At every look, the device has given no more than the quota; at the end nothing is
+/// held. The threads end the program at any refusal but "out of memory".
+fn storm(count: usize, threads: u64, duration_ns: u64) {
+    const QUOTA_BYTES: u64 = 256 * MIB;
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut seed = 0;
+    let mut start = || {
+        seed += 1;
+        let job = program(&gpu, "storm", "storm", [seed, 0, threads]).best_effort(&daemon);
+        let quota = (QUOTA_BYTES / MIB).to_string() + "MiB";
+        let mut process = job.env("PILLION_MEMORY", quota).start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let mut processes: Vec<Process> = (0..count).map(|_| start()).collect();
+    let clock = protocol::clock::Clock::monotonic();
+    let (mut looks, mut peak) = (0_u64, 0);
+    let end_ns = clock.now_ns() + duration_ns;
+    while clock.now_ns() < end_ns {
+        let used = used(&gpu);
+        assert!(used <= QUOTA_BYTES, "the device has given {used}");
+        peak = peak.max(used);
+        looks += 1;
+        if looks.is_multiple_of(40) {
+            let victim = (looks / 40) as usize % count;
+            let dead = std::mem::replace(&mut processes[victim], start());
+            dead.signal(Signal::KILL);
+        }
+    }
+    let mut refused = 0;
+    for process in processes {
+        refused += process.finish().expect_success().asked("refused");
+    }
+    assert!(
+        refused > 0 && peak > QUOTA_BYTES / 2,
+        "{refused} refused, peak {peak}"
+    );
+    daemon.job_when("storm", "nothing held", |job| {
+        job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
+    });
+    until("the device to have everything", || {
+        (used(&gpu) == 0).then_some(())
+    });
+    println!("{looks} looks, peak {peak}, refused {refused}");
+}
