@@ -1,56 +1,13 @@
 //! The oracle keeps its promise on the traces that Orion was measured with, and gives best-effort jobs
 //! more than whoever keeps a promise without knowing the future.
 //!
-//! The files are not part of the repository. They are looked for in `PILLION_DATA`, by default
-//! `../shared/data` next to the repository; where the folder is absent the tests say so and pass,
-//! unless `PILLION_REQUIRE_DATA=1`.
+//! Without the recordings the tests say so and pass (`common/recordings.rs`).
 
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
+use common::recordings::{INFERENCE, TRAINING, folder, read};
 use common::{as_it_is_run, job};
-use profiler::Trace;
 use sim::{Arrivals, Experiment, HostModel, Job, JobClass, NoObserver, Outcome, PolicySpec};
-
-/// Orion's inference jobs with their requests per second beside training (Table 3).
-const INFERENCE: [(&str, f64); 4] = [
-    ("resnet50_4_fwd", 15.0),
-    ("mobilenetv2_4_fwd", 40.0),
-    ("resnet101_4_fwd", 9.0),
-    ("bert_2_fwd", 4.0),
-];
-
-const TRAINING: [&str; 4] = [
-    "resnet50_32_fb1",
-    "mobilenetv2_64_fb1",
-    "resnet101_32_fb1",
-    "bert_8_fb1",
-];
-
-/// The folder of Orion's traces, or `None`, said aloud, where it is absent.
-fn folder() -> Option<PathBuf> {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("PILLION_DATA")
-        .map_or_else(default, PathBuf::from)
-        .join("orion/model_kernels");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    assert!(
-        !required,
-        "PILLION_REQUIRE_DATA=1 and no folder {}",
-        folder.display()
-    );
-    eprintln!("skipped: no folder {}", folder.display());
-    None
-}
-
-fn read(folder: &Path, name: &str) -> Arc<Trace> {
-    Arc::new(Trace::read(&folder.join(name)).expect("a file of Orion's"))
-}
 
 fn under(policy: &str, jobs: &[Job], seconds: f64) -> Experiment {
     let policy: PolicySpec = policy.parse().expect("a known policy");
@@ -67,11 +24,7 @@ fn run(experiment: &Experiment) -> Outcome {
 }
 
 /// By which factor the worst request takes longer than alone.
-fn worst_slowdown(jobs: &[Job], seconds: f64) -> (f64, Outcome) {
-    worst_slowdown_of(&under("oracle", jobs, seconds))
-}
-
-fn worst_slowdown_of(experiment: &Experiment) -> (f64, Outcome) {
+fn worst_slowdown(experiment: &Experiment) -> (f64, Outcome) {
     let alone = experiment
         .run_solo(0, &mut NoObserver)
         .expect("a possible experiment");
@@ -93,7 +46,7 @@ fn no_request_of_orions_pairs_takes_a_percent_longer_than_alone() {
         for be in TRAINING {
             let be_job = job(JobClass::BestEffort, &read(&folder, be), Arrivals::Closed);
             let jobs = [hp_job.clone(), be_job];
-            let (worst, oracle) = worst_slowdown(&jobs, 2.0);
+            let (worst, oracle) = worst_slowdown(&under("oracle", &jobs, 2.0));
             assert!(worst <= 1.01, "{hp} beside {be}: {worst}");
             // Who does not know when a request comes protects less and gets less done.
             let gate = run(&under("launch-gate", &jobs, 2.0));
@@ -112,7 +65,7 @@ fn the_promise_holds_beside_a_training_job_and_beside_four_best_effort_jobs() {
         job(JobClass::HighPriority, &hp, Arrivals::Closed),
         job(JobClass::BestEffort, &be, Arrivals::Closed),
     ];
-    let (worst, _) = worst_slowdown(&training, 2.0);
+    let (worst, _) = worst_slowdown(&under("oracle", &training, 2.0));
     assert!(worst <= 1.01, "{worst}");
     let jobs = INFERENCE.map(|(name, per_s)| {
         let arrivals = Arrivals::Poisson { per_s };
@@ -122,7 +75,7 @@ fn the_promise_holds_beside_a_training_job_and_beside_four_best_effort_jobs() {
     let per_s = Arrivals::Poisson { per_s: 50.0 };
     let mut five = vec![job(JobClass::HighPriority, &hp, per_s)];
     five.extend(jobs);
-    let (worst, outcome) = worst_slowdown(&five, 2.0);
+    let (worst, outcome) = worst_slowdown(&under("oracle", &five, 2.0));
     assert!(worst <= 1.01, "{worst}");
     for job in &outcome.jobs[1..] {
         assert!(job.requests > 0, "nobody starves");
@@ -141,7 +94,35 @@ fn pauses_make_up_nothing_where_the_host_waits_for_the_device() {
     ];
     let mut experiment = under("oracle", &jobs, 1.5);
     experiment.host.launch_gap_ns = 30_000;
-    let (worst, outcome) = worst_slowdown_of(&experiment);
+    let (worst, outcome) = worst_slowdown(&experiment);
     assert!(worst <= 1.01, "{worst}");
     assert!(outcome.jobs[1].launches > 0);
+}
+
+#[test]
+fn who_keeps_the_promise_without_knowing_the_future_gives_no_more() {
+    let Some(folder) = folder() else { return };
+    let mut kept = 0;
+    for (hp, per_s) in INFERENCE {
+        let arrivals = Arrivals::Poisson { per_s };
+        let hp_job = job(JobClass::HighPriority, &read(&folder, hp), arrivals);
+        for be in TRAINING {
+            let be_job = job(JobClass::BestEffort, &read(&folder, be), Arrivals::Closed);
+            let of = |policy| {
+                let mut experiment = under(policy, &[hp_job.clone(), be_job.clone()], 3.0);
+                experiment.host.launch_gap_ns = 30_000;
+                worst_slowdown(&experiment)
+            };
+            let (worst, temporal) = of("temporal");
+            if worst > 1.01 {
+                continue;
+            }
+            kept += 1;
+            let (_, oracle) = of("oracle");
+            let [oracle, temporal] = [oracle, temporal].map(|outcome| outcome.jobs[1].launches);
+            assert!(oracle >= temporal, "{hp} beside {be}: {oracle} {temporal}");
+        }
+    }
+    // Else it compares nothing.
+    assert!(kept >= 4, "{kept} pairs");
 }

@@ -164,6 +164,56 @@ fn by_default_pillion_protects_the_high_priority_job_and_lets_the_other_work() {
     }
 }
 
+/// Real processes, library and daemon on the device server, against the same jobs and arrivals in the
+/// simulator. Where this was written they were off by 1.3 % at most in the median, 4.2 % in the 95th
+/// percentile and 2.4 % in the rate; allowed is twice that, up to whole numbers. What the simulator has
+/// not is the replay's own check kernel after every 50th launch (2 % more launches), and the daemon's
+/// looks fall at other instants.
+#[test]
+fn the_simulator_foretells_the_demo() {
+    let seconds = "6";
+    let results = demo_json(&["--seconds", seconds]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("demo.toml");
+    let job = |more: &str| format!("[[jobs]]\ncopy_in = 602112\ncopy_out = 4000\n{more}\n");
+    let hp = "class = \"high-priority\"\ntrace = \"resnet50-inference\"\narrivals = \"poisson\"\nrate = 15";
+    let head = format!("seconds = {seconds}\nwarmup_requests = 0\n[policy]\nname = \"mps\"\n");
+    let orion = "policy = { name = \"orion\", is_profiled = 0 }";
+    let sweep = format!(
+        "[sweep]\nfile = [{{ policy.name = \"mps\" }}, {{ {orion} }}, \
+         {{ policy.name = \"none\", sharing = \"timeslice\" }}, {{ {orion}, sharing = \"timeslice\" }}]\n"
+    );
+    let scenario = head + &job(hp) + &job("trace = \"resnet50-training\"") + &sweep;
+    std::fs::write(&path, scenario).unwrap();
+    let mut command = clean_command(pillion());
+    command
+        .args(["simulate", "--json", "--scenario"])
+        .arg(&path);
+    let simulated = Process::start("pillion simulate", command).finish_whenever();
+    let simulated = simulated.expect_success();
+    let phases = ["mps", "mps_pillion", "timeslice", "timeslice_pillion"];
+    let lines: Vec<&str> = simulated.output.lines().collect();
+    assert_eq!(lines.len(), phases.len(), "{simulated:#?}");
+    for (phase, line) in phases.into_iter().zip(lines) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let demo = &results["phases"][phase];
+        assert_eq!(demo["hp"]["requests"], line["hp"]["requests"], "{phase}");
+        for (there, here, within) in [
+            ("/hp/p50_ms", "/hp/p50_ms", 0.05),
+            ("/hp/p95_ms", "/hp/p95_ms", 0.10),
+            ("/be/per_s", "/be/0/per_s", 0.05),
+        ] {
+            let (demo, simulated) = (number(demo, there), number(&line, here));
+            println!("{phase} {there}: {demo:.3}, simulated {simulated:.3}");
+            let off = (simulated / demo - 1.0).abs();
+            assert!(
+                off <= within,
+                "{phase} {there}: {demo}, simulated {simulated}"
+            );
+        }
+    }
+}
+
 /// Enough requests, counted the same by all; the high-priority job's p99 under MPS and Pillion at
 /// most so many times its p99 alone, and better than without; the other at 60 % of its rate or more.
 fn expect_protection(results: &Value, ratio_max: f64) {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test binary uses every helper")]
 
+pub(crate) mod recordings;
+
 use std::sync::Arc;
 
 use profiler::{ResourceClass, Trace, TraceKernel};

@@ -1,0 +1,50 @@
+//! The traces that Orion was measured with.
+//!
+//! The files are not part of the repository. They are looked for in `PILLION_DATA`, by default
+//! `../shared/data` next to the repository; where the folder is absent tests say so and pass, unless
+//! `PILLION_REQUIRE_DATA=1`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use profiler::Trace;
+
+/// Orion's inference jobs with their requests per second beside training (Table 3).
+pub(crate) const INFERENCE: [(&str, f64); 4] = [
+    ("resnet50_4_fwd", 15.0),
+    ("mobilenetv2_4_fwd", 40.0),
+    ("resnet101_4_fwd", 9.0),
+    ("bert_2_fwd", 4.0),
+];
+
+/// Its training jobs.
+pub(crate) const TRAINING: [&str; 4] = [
+    "resnet50_32_fb1",
+    "mobilenetv2_64_fb1",
+    "resnet101_32_fb1",
+    "bert_8_fb1",
+];
+
+/// The folder of Orion's traces, or `None`, said aloud, where it is absent.
+pub(crate) fn folder() -> Option<PathBuf> {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let folder = std::env::var_os("PILLION_DATA")
+        .map_or_else(default, PathBuf::from)
+        .join("orion/model_kernels");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
+    assert!(
+        !required,
+        "PILLION_REQUIRE_DATA=1 and no folder {}",
+        folder.display()
+    );
+    eprintln!("skipped: no folder {}", folder.display());
+    None
+}
+
+/// The trace of that name.
+pub(crate) fn read(folder: &Path, name: &str) -> Arc<Trace> {
+    Arc::new(Trace::read(&folder.join(name)).expect("a file of Orion's"))
+}
