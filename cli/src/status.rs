@@ -87,6 +87,11 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         text("/daemon/version"),
         text("/daemon/pid"),
     ))?;
+    if let Some(error) = status["policy"]["config_error"].as_str() {
+        out::line(format_args!(
+            "  the configuration on disk is not in force: {error}"
+        ))?;
+    }
     let mut table = table(&[
         "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "MEMORY", "QUOTA", "ENFORCED",
     ]);

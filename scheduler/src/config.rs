@@ -132,6 +132,21 @@ impl Config {
     }
 }
 
+impl Config {
+    /// The first section in which `next` says something that a running daemon cannot take over: which GPU
+    /// it serves, how that is shared, what jobs may hold of its memory, and where clients find it.
+    #[must_use]
+    pub fn fixed_difference(&self, next: &Self) -> Option<&'static str> {
+        if (&self.gpu, self.sharing) != (&next.gpu, next.sharing) {
+            return Some("[gpu]");
+        }
+        if self.memory != next.memory {
+            return Some("[memory]");
+        }
+        (self.socket_path != next.socket_path).then_some("[socket]")
+    }
+}
+
 /// Why a configuration cannot be used. An operator's mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -146,6 +161,14 @@ pub enum ConfigError {
     /// Something in the file is wrong; one line each.
     #[error("{}", lines(.0))]
     Invalid(Vec<Fault>),
+    /// The file is right, and says what a running daemon cannot take over.
+    #[error("{}: {section} has changed, which takes a restart", path.display())]
+    Fixed {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        section: &'static str,
+    },
 }
 
 fn lines(faults: &[Fault]) -> String {

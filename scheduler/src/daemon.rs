@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use crate::control::Control;
 use crate::gpu::Gpu;
 use crate::ledgers::Ledgers;
@@ -126,6 +126,40 @@ impl Stopper {
     }
 }
 
+/// Gives a running daemon its configuration anew, from another thread.
+pub struct Reloader {
+    shared: Arc<Shared>,
+    config: Config,
+}
+
+impl Reloader {
+    /// Reads the file at `path` and puts it in force, from the next poll on.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be used, or says what only a new daemon can take over. All stays as it was, and
+    /// the status says why.
+    pub fn reload(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let read = Config::load(path).and_then(|next| match self.config.fixed_difference(&next) {
+            None => Ok(next),
+            Some(section) => Err(ConfigError::Fixed {
+                path: path.to_owned(),
+                section,
+            }),
+        });
+        let result = read.map(|next| {
+            self.shared.state().reconfigure(&next);
+            self.config = next;
+        });
+        if let Err(error) = &result {
+            let why = error.to_string();
+            self.shared.state().handle_config_error(why);
+        }
+        self.shared.ring();
+        result
+    }
+}
+
 impl Daemon {
     /// Takes the seat at `socket` and begins to accept clients.
     ///
@@ -199,6 +233,13 @@ impl Daemon {
         Stopper(Arc::clone(&self.shared))
     }
 
+    /// A handle that gives this daemon another configuration than `config`, which it has.
+    #[must_use]
+    pub fn reloader(&self, config: Config) -> Reloader {
+        let shared = Arc::clone(&self.shared);
+        Reloader { shared, config }
+    }
+
     /// Decides, in this thread, until stopped. The socket is gone when this returns, and clients
     /// have seen that the daemon is.
     ///
@@ -270,5 +311,58 @@ struct StopAtEnd(Arc<Shared>);
 impl Drop for StopAtEnd {
     fn drop(&mut self) {
         self.0.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_wrong_changes_nothing_and_the_next_right_one_is_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gpu0.toml");
+        let write = |sharing: &str, policy: &str| {
+            let text = format!(
+                "[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\nname = \"{policy}\"\n"
+            );
+            std::fs::write(&path, text).unwrap();
+        };
+        write("mps", "orion");
+        let config = Config::load(&path).unwrap();
+        let gpu = Gpu {
+            uuid: "GPU-0000".to_owned(),
+            name: "V100-SXM2-16GB".to_owned(),
+            pci: "0000:01:00.0".parse().unwrap(),
+            sms: 80,
+            memory_bytes: 16 << 30,
+        };
+        let socket = folder.path().join("gpu0.sock");
+        let daemon = Daemon::start(&config, gpu, &socket, Clock::monotonic()).unwrap();
+        let mut reloader = daemon.reloader(config);
+        let shared = Arc::clone(&daemon.shared);
+        let policy = || shared.state().gate.policy().name();
+        let error = || shared.state().config_error.clone();
+
+        write("mps", "pilion");
+        assert!(reloader.reload(&path).is_err());
+        assert_eq!(policy(), "orion");
+        let said = error().expect("it is kept for the status");
+        assert!(said.contains("gpu0.toml:5:8: name is \"pilion\""), "{said}");
+
+        write("timeslice", "pillion");
+        let refused = reloader.reload(&path).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("[gpu] has changed, which takes a restart"),
+            "{refused}"
+        );
+        assert_eq!(policy(), "orion");
+
+        write("mps", "pillion");
+        reloader.reload(&path).unwrap();
+        assert_eq!((policy(), error()), ("pillion", None));
+
+        daemon.stopper().stop();
+        daemon.run().unwrap();
     }
 }

@@ -1,13 +1,13 @@
 //! `pilliond`: the daemon of one GPU. See the library's text.
 //!
 //! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 the command line or the configuration
-//! cannot be used.
+//! cannot be used. SIGHUP makes it read `[policy]` of its configuration again.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -18,7 +18,7 @@ use protocol::clock::Clock;
 use rustix::event::{Timespec, poll};
 use scheduler::claim::Claim;
 use scheduler::config::ConfigError;
-use scheduler::daemon::Stopper;
+use scheduler::daemon::{Reloader, Stopper};
 use scheduler::{Config, Daemon, device, gpu, socket};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -53,6 +53,8 @@ Environment:
                   they wait (for `pillion demo`; it grows without bound)
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
 
+Signals: SIGHUP  read [policy] of the configuration again; a file that is wrong changes nothing
+
 Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
 
 fn main() -> ExitCode {
@@ -76,6 +78,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGHUP);
     signals.thread_block().context("blocking signals")?;
     let clock = Clock::process();
     if let Some(error) = Clock::open_error() {
@@ -91,17 +94,35 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let file = File::create(&path).with_context(|| format!("{}", path.display()))?;
         daemon = daemon.record_to(file);
     }
-    end_on(signals, daemon.stopper())?;
+    let reloader = daemon.reloader(config);
+    obey(
+        signals,
+        daemon.stopper(),
+        reloader,
+        arguments.config.clone(),
+    )?;
     tracing::info!("ready: {uuid} socket {}", path.display());
     daemon.run()?;
     tracing::info!("ended");
     Ok(())
 }
 
-/// Ends the daemon on any of these signals: in order if it can, after a while anyway.
-fn end_on(signals: SigSet, stopper: Stopper) -> anyhow::Result<()> {
+/// Reads the configuration again on SIGHUP; ends the daemon on any other of these signals, in order if it
+/// can, after a while anyway.
+fn obey(
+    signals: SigSet,
+    stopper: Stopper,
+    mut reloader: Reloader,
+    config: PathBuf,
+) -> anyhow::Result<()> {
     let wait = move || {
-        let Ok(signal) = signals.wait() else { return };
+        let signal = loop {
+            match signals.wait() {
+                Ok(Signal::SIGHUP) => reload(&mut reloader, &config),
+                Ok(signal) => break signal,
+                Err(_) => return,
+            }
+        };
         tracing::info!("ending: {signal}");
         stopper.stop();
         let _ = poll(&mut [], Some(&END_TIMEOUT));
@@ -113,6 +134,13 @@ fn end_on(signals: SigSet, stopper: Stopper) -> anyhow::Result<()> {
         .spawn(wait)
         .context("starting the signal thread")?;
     Ok(())
+}
+
+fn reload(reloader: &mut Reloader, config: &Path) {
+    match reloader.reload(config) {
+        Ok(()) => tracing::info!("{}: in force", config.display()),
+        Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+    }
 }
 
 fn log_to_stderr() {

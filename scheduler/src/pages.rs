@@ -52,17 +52,7 @@ impl GpuPages {
         let (bell_fd, bell) = Mapping::<BellPage>::create("pillion-bell")?;
         bell.bell.key.store(clock.bell_key(), Ordering::Relaxed);
         hp.epoch.store(1, Ordering::Relaxed);
-        let on_loss = match config.on_daemon_loss {
-            OnDaemonLoss::Run => ON_LOSS_RUN,
-            OnDaemonLoss::Hold => ON_LOSS_HOLD,
-        };
-        daemon.on_daemon_loss.store(on_loss, Ordering::Relaxed);
-        daemon
-            .max_hold_ns
-            .store(config.max_hold_ns, Ordering::Relaxed);
-        daemon
-            .unknown_ns
-            .store(config.unknown_kernel_ns, Ordering::Relaxed);
+        configure(&daemon, config);
         daemon.heartbeat_ns.store(clock.now_ns(), Ordering::Relaxed);
         // Release: a client that sees the magic sees what was filled in before it. (It also got the
         // descriptor later, which orders as well.)
@@ -75,6 +65,27 @@ impl GpuPages {
         };
         Ok((Arc::new(Self { daemon, hp, bell }), fds))
     }
+
+    /// Tells clients what another configuration says of them.
+    pub fn configure(&self, config: &Config) {
+        configure(&self.daemon, config);
+    }
+}
+
+/// Tells clients what the configuration says of them. Each reads each word by itself, whenever it needs
+/// it, so that the words may change while clients run.
+fn configure(daemon: &DaemonPage, config: &Config) {
+    let on_loss = match config.on_daemon_loss {
+        OnDaemonLoss::Run => ON_LOSS_RUN,
+        OnDaemonLoss::Hold => ON_LOSS_HOLD,
+    };
+    daemon.on_daemon_loss.store(on_loss, Ordering::Relaxed);
+    daemon
+        .max_hold_ns
+        .store(config.max_hold_ns, Ordering::Relaxed);
+    daemon
+        .unknown_ns
+        .store(config.unknown_kernel_ns, Ordering::Relaxed);
 }
 
 /// A page for one client.

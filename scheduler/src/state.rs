@@ -257,6 +257,8 @@ pub struct State {
     is_closed: bool,
     /// Processes that wanted to be clients and are none, the oldest first.
     pub(crate) turned_away: VecDeque<TurnedAway>,
+    /// Why the last reading of the configuration changed nothing.
+    pub(crate) config_error: Option<String>,
 }
 
 impl State {
@@ -280,7 +282,25 @@ impl State {
             jobs_ever: 0,
             is_closed: false,
             turned_away: VecDeque::new(),
+            config_error: None,
         }
+    }
+
+    /// Another configuration is in force from the next poll on. Where the policy or a number of it is
+    /// another one, what was learnt of high-priority requests is learnt anew.
+    pub fn reconfigure(&mut self, config: &Config) {
+        if *self.gate.policy() != config.policy {
+            self.gate = Gate::new(config.policy);
+        }
+        self.poll_ns = config.poll_ns;
+        self.unknown_ns = config.unknown_kernel_ns;
+        self.pages.configure(config);
+        self.config_error = None;
+    }
+
+    /// The configuration was read again and could not be used: all stays as it is, and status says why.
+    pub fn handle_config_error(&mut self, why: String) {
+        self.config_error = Some(why);
     }
 
     /// A process attaches at `now_ns`. The caller rings the daemon's bell before it tells the client,

@@ -85,6 +85,21 @@ pub struct PolicyStatus {
     pub dur_threshold_ns: Option<u64>,
     /// Length of a high-priority request undisturbed, once known.
     pub hp_latency_ns: Option<u64>,
+    /// The bounds of `pillion` at this moment; none under another policy.
+    pub bounds: Option<BoundsStatus>,
+    /// Why the last reading of the configuration changed nothing; none if it did not fail.
+    pub config_error: Option<String>,
+}
+
+/// The bounds of `pillion`.
+#[derive(Clone, Debug, Serialize)]
+pub struct BoundsStatus {
+    /// Expected best-effort work in flight while high-priority jobs are idle.
+    pub idle_ns: u64,
+    /// The same while they are busy.
+    pub beside_ns: u64,
+    /// How many times what a request can afford the first is; below 1 where requests are being hurt.
+    pub gain: f64,
 }
 
 /// The high-priority side.
@@ -127,6 +142,8 @@ pub struct JobStatus {
     pub charged_ns: u64,
     /// Threads of it wait at the gate.
     pub waiting: bool,
+    /// What they wait for, a word of the policy; none while nobody waits.
+    pub held_by: Option<&'static str>,
     /// It has not drained for too long and is left out of decisions.
     pub stalled: bool,
     /// What it may launch now; none for high-priority jobs and jobs that have ended.
@@ -222,7 +239,9 @@ impl Status {
                 name: state.gate.policy().name(),
                 params: params_by_name(state),
                 dur_threshold_ns: params.map(|params| params.dur_threshold_ns(&state.hp)),
-                hp_latency_ns: state.hp.latency_ns,
+                hp_latency_ns: state.gate.solo_ns().or(state.hp.latency_ns),
+                bounds: bounds_status(state),
+                config_error: state.config_error.clone(),
             },
             hp: HpStatus {
                 present: state.hp.present,
@@ -242,6 +261,15 @@ impl Status {
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("strings, numbers and maps with string keys only")
     }
+}
+
+fn bounds_status(state: &State) -> Option<BoundsStatus> {
+    let (bounds, gain) = state.gate.bounds().zip(state.gate.gain())?;
+    Some(BoundsStatus {
+        idle_ns: bounds.idle_ns,
+        beside_ns: bounds.beside_ns,
+        gain,
+    })
 }
 
 fn params_by_name(state: &State) -> BTreeMap<&'static str, f64> {
@@ -280,6 +308,9 @@ fn job_status(state: &State, ledgers: &Ledgers, job: &Job) -> JobStatus {
         in_flight_ns: lessee.map_or(0, |lessee| lessee.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
         waiting: lessee.is_some_and(|lessee| lessee.view().waiting),
+        held_by: lessee
+            .filter(|lessee| lessee.view().waiting)
+            .map(|lessee| lessee.limit().name()),
         stalled: lessee.is_some_and(Lessee::is_stalled),
         lease: lessee.map(|lessee| lease_status(lessee.published(), lessee.page())),
         faults: totals.faults,
@@ -299,6 +330,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         in_flight_ns: 0,
         charged_ns: job.totals.charged_ns,
         waiting: false,
+        held_by: None,
         stalled: false,
         lease: None,
         faults: job.totals.faults,
@@ -348,6 +380,16 @@ fn enforcing(state: &State, lessee: &Lessee) -> String {
     }
     if !state.hp.present {
         return "nothing: no high-priority job is attached".to_owned();
+    }
+    if let Some(bounds) = state.gate.bounds() {
+        let (idle_us, beside_us) = (bounds.idle_ns as f64 / 1e3, bounds.beside_ns as f64 / 1e3);
+        let beside = match state.sharing {
+            Sharing::Mps => format!("{beside_us:.0} us beside them"),
+            Sharing::TimeSlice => "none beside them".to_owned(),
+        };
+        return format!(
+            "{idle_us:.0} us of expected work in flight while high-priority jobs are idle, {beside}"
+        );
     }
     let Some(params) = policy.throttle_params() else {
         return "one launch in flight, and only while high-priority jobs are idle".to_owned();

@@ -650,3 +650,46 @@ fn a_client_that_was_detached_while_it_lives_is_told_so() {
     rig.state.handle_detach(rig.now_ns, be.client);
     assert_eq!(be.page.detached.load(Ordering::Acquire), 1);
 }
+
+/// The configuration of a rig with other keys.
+fn config(keys: &str) -> Config {
+    let text = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\n{keys}\n");
+    Config::check(Path::new("gpu0.toml"), &text).unwrap()
+}
+
+#[test]
+fn another_configuration_is_in_force_from_the_next_poll_on() {
+    let mut rig = Rig::new("name = \"none\"");
+    let _hp = rig.hp("serve");
+    let be = rig.be("train");
+    rig.poll();
+    assert!(rig.terms(&be).ungated());
+    rig.state
+        .handle_config_error("gpu0.toml:4:8: no".to_owned());
+    rig.state.reconfigure(&config(
+        "name = \"pillion\"\nmax_hold_ms = 7\nunknown_kernel_us = 30",
+    ));
+    rig.poll_after(MS);
+    assert_eq!(rig.state.gate.policy().name(), "pillion");
+    assert!(!rig.terms(&be).ungated());
+    assert_eq!(rig.state.config_error, None);
+    let page = &rig.pages.daemon;
+    assert_eq!(page.max_hold_ns.load(Ordering::Relaxed), 7 * MS);
+    assert_eq!(page.unknown_ns.load(Ordering::Relaxed), 30 * US);
+}
+
+#[test]
+fn what_only_a_new_daemon_can_take_over_is_named() {
+    let now = config("name = \"orion\"");
+    assert_eq!(now.fixed_difference(&config("name = \"pillion\"")), None);
+    let sliced = Config {
+        sharing: Sharing::TimeSlice,
+        ..now.clone()
+    };
+    assert_eq!(now.fixed_difference(&sliced), Some("[gpu]"));
+    let elsewhere = Config {
+        socket_path: Some("/run/pillion/other.sock".into()),
+        ..now.clone()
+    };
+    assert_eq!(now.fixed_difference(&elsewhere), Some("[socket]"));
+}
