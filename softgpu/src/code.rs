@@ -85,9 +85,6 @@ pub enum CodeError {
     /// It has no code that this device runs.
     #[error("no code for a device of compute capability {0}")]
     NoCode(u32),
-    /// It is compressed in a way that is not read.
-    #[error("the image is compressed with LZ4")]
-    Compressed,
     /// A text that begins like PTX and is not.
     #[error("not PTX: {0}")]
     Ptx(&'static str),

@@ -50,7 +50,6 @@ impl From<CodeError> for LoadError {
         let code = match error {
             CodeError::Malformed(_) => CUresult::INVALID_IMAGE,
             CodeError::NoCode(_) => CUresult::NO_BINARY_FOR_GPU,
-            CodeError::Compressed => CUresult::NOT_SUPPORTED,
             CodeError::Ptx(_) => CUresult::INVALID_PTX,
         };
         Self {

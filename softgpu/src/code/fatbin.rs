@@ -3,8 +3,8 @@
 //! The best entry for a device is the cubin of its own major version with the highest minor version that it has, else
 //! the newest PTX that is not newer than the device, as the programming guide says of the driver.
 //!
-//! Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), which are read; LZ4, which older ones write, is
-//! not.
+//! Entries may be compressed: nvcc 13 writes frames of zstd (RFC 8878), older ones a block of LZ4, whose lengths with and
+//! without compression are in the entry's header (seen in PyTorch 2.10's wheel of CUDA 12.8, and in cuSPARSE 12).
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -32,6 +32,9 @@ struct Entry<'a> {
     kind: u16,
     capability: u32,
     flags: u64,
+    /// Bytes before padding, and bytes when it is plain; of a compressed one.
+    compressed_bytes: u32,
+    plain_bytes: u64,
     content: &'a [u8],
 }
 
@@ -39,7 +42,7 @@ impl<'a> Entry<'a> {
     /// What it holds, as the compiler made it.
     fn plain(&self) -> Result<Cow<'a, [u8]>, CodeError> {
         if self.flags & FLAG_LZ4 != 0 {
-            return Err(CodeError::Compressed);
+            return self.plain_of_lz4().map(Cow::Owned);
         }
         if self.flags & FLAG_ZSTD == 0 {
             return Ok(Cow::Borrowed(self.content));
@@ -54,6 +57,20 @@ impl<'a> Entry<'a> {
         match read {
             Ok(bytes) if bytes <= CODE_BYTES_MAX => Ok(Cow::Owned(plain)),
             _ => Err(broken),
+        }
+    }
+
+    fn plain_of_lz4(&self) -> Result<Vec<u8>, CodeError> {
+        let broken = || CodeError::Malformed("a compressed entry is broken");
+        let block = self.content.get(..self.compressed_bytes as usize);
+        let plain_bytes = usize::try_from(self.plain_bytes).ok();
+        let plain_bytes = plain_bytes.filter(|&bytes| bytes <= CODE_BYTES_MAX);
+        let (block, plain_bytes) = block.zip(plain_bytes).ok_or_else(broken)?;
+        let plain = lz4_flex::block::decompress(block, plain_bytes).map_err(|_| broken())?;
+        if plain.len() == plain_bytes {
+            Ok(plain)
+        } else {
+            Err(broken())
         }
     }
 }
@@ -111,6 +128,8 @@ fn entries(bytes: &[u8]) -> Option<Vec<Entry<'_>>> {
                 kind,
                 capability: u32_at(rest, 28)?,
                 flags: u64_at(rest, 40)?,
+                compressed_bytes: u32_at(rest, 16)?,
+                plain_bytes: u64_at(rest, 56)?,
                 content,
             });
         }

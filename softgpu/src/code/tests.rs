@@ -107,11 +107,46 @@ fn a_cubin_that_is_compressed_with_zstd_has_the_kernels_of_the_plain_one() {
     }
 }
 
+/// The same of an entry of LZ4 that says these lengths of itself.
+fn fat_binary_of_lz4(content: &[u8], compressed_bytes: u32, plain_bytes: u64) -> Vec<u8> {
+    let mut bytes = fat_binary_of(0x2011, content);
+    bytes[16 + 16..16 + 20].copy_from_slice(&compressed_bytes.to_le_bytes());
+    bytes[16 + 56..16 + 64].copy_from_slice(&plain_bytes.to_le_bytes());
+    bytes
+}
+
 #[test]
-fn an_entry_compressed_with_lz4_is_named_as_such() {
-    let mut bytes = TWO.to_vec();
-    bytes[16 + 40 + 1] |= 0x20;
-    assert_eq!(parse(Kind::Fatbin, &bytes, 90), Err(CodeError::Compressed));
+fn a_cubin_that_is_compressed_with_lz4_has_the_kernels_of_the_plain_one() {
+    let compressed = lz4_flex::block::compress(SM_90);
+    let (length, plain_length) = (compressed.len() as u32, SM_90.len() as u64);
+    assert!(compressed.len() < SM_90.len());
+    let plain = parse(Kind::Fatbin, &fat_binary_of(0x11, SM_90), 90).unwrap();
+    // Padding follows the block.
+    let padded = [&compressed[..], &[0; 7]].concat();
+    for content in [&compressed, &padded] {
+        let code = fat_binary_of_lz4(content, length, plain_length);
+        assert_eq!(parse(Kind::Fatbin, &code, 90).as_ref(), Ok(&plain));
+    }
+    // A block that is cut, none, and lengths that are not its own.
+    for (content, length, plain_length) in [
+        (&compressed[..], length / 2, plain_length),
+        (&compressed[..], length + 1, plain_length),
+        (&compressed[..], 0, plain_length),
+        (&compressed[..], length, plain_length - 1),
+        (&compressed[..], length, plain_length + 1),
+        (&compressed[..], length, u64::MAX),
+        (&SM_90[..64], 64, plain_length),
+        (&[], 0, 0),
+    ] {
+        assert!(matches!(
+            parse(
+                Kind::Fatbin,
+                &fat_binary_of_lz4(content, length, plain_length),
+                90
+            ),
+            Err(CodeError::Malformed(_))
+        ));
+    }
 }
 
 #[test]
