@@ -143,7 +143,7 @@ impl Stage {
 
     fn alone(&self, scenario: Scenario) -> Job {
         let job = self.gpu.job_of("alone", &self.python);
-        self.with_program(job, scenario)
+        self.with_program(job, "alone", scenario)
     }
 
     fn under_pillion(&self, scenario: Scenario, class: JobClass) -> Job {
@@ -152,15 +152,20 @@ impl Stage {
             .gpu
             .pillion_run(class.name(), self.daemon.socket(), &arguments)
             .arg(&self.python);
-        self.with_program(job, scenario)
+        self.with_program(job, class.name(), scenario)
     }
 
-    fn with_program(&self, job: Job, scenario: Scenario) -> Job {
+    fn with_program(&self, job: Job, name: &str, scenario: Scenario) -> Job {
         let job = job
             // Nothing of a run may be left in the workspace or in anybody's home.
             .arg("-B")
             .arg(program(scenario.program))
             .env("HOME", self.gpu.path(""))
+            // What one run has compiled the next one would not compile, and compiling copies.
+            .env(
+                "TORCHINDUCTOR_CACHE_DIR",
+                self.gpu.path(&format!("inductor-{name}")),
+            )
             .env("PYTHONWARNINGS", "ignore")
             .env("LD_PRELOAD", preload());
         match scenario.allocator {

@@ -52,6 +52,16 @@ fn a_captured_graph_is_replayed_as_often_and_ends_the_same() {
 }
 
 #[test]
+fn kernels_of_triton_launch_and_end_the_same() {
+    Scenario::of("triton_kernel").expect_unchanged();
+}
+
+#[test]
+fn a_compiled_network_launches_allocates_and_ends_the_same() {
+    Scenario::of("compiled").expect_unchanged();
+}
+
+#[test]
 fn expandable_segments_allocate_and_end_the_same() {
     let scenario = Scenario {
         allocator: "expandable_segments:True",
