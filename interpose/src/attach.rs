@@ -21,7 +21,7 @@ use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
 use protocol::clock::Clock;
-use protocol::hello::{self, Attach, HelloError, JobClass, Reply, Request};
+use protocol::hello::{self, Attach, HelloError, JobClass, MemoryOf, Reply, Request};
 use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
 use protocol::quota::Quota;
@@ -174,6 +174,32 @@ pub(crate) fn attach(
     })
 }
 
+/// What the daemon of a device lets this job hold of it, bytes, before the process is a client there; `None` if no daemon
+/// says so.
+pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
+    let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
+    let tried = candidates(config, uuid.as_deref().map_err(|result| *result)).ok()?;
+    let quota = config.quotas.of_device(device.0);
+    let request = Request::Memory(MemoryOf {
+        class: config.class,
+        job: job_id(config),
+        memory: quota.map(|quota| quota.to_string()).unwrap_or_default(),
+    });
+    tried.iter().find_map(|socket| {
+        match hello::ask_once(socket, &request, REPLY_TIMEOUT) {
+            Ok(Reply::Memory(is)) => Some(is.quota_bytes),
+            // Another version's daemon among others: it keeps no quota.
+            _ => None,
+        }
+    })
+}
+
+/// What the job is called: by `pillion run`, or the process by itself.
+fn job_id(config: &Config) -> String {
+    let job = config.job.clone();
+    job.unwrap_or_else(|| format!("pid-{}", std::process::id()))
+}
+
 /// Where the daemon may listen, the likeliest first.
 fn candidates(config: &Config, uuid: Result<&str, CUresult>) -> Result<Vec<PathBuf>, Unmanaged> {
     match &config.socket {
@@ -221,13 +247,9 @@ fn ask(
     device: String,
     quota: Option<Quota>,
 ) -> Result<(Welcome, Vec<OwnedFd>), Answer> {
-    let process_id = std::process::id();
     let request = Request::Attach(Attach {
         class: config.class,
-        job: config
-            .job
-            .clone()
-            .unwrap_or_else(|| format!("pid-{process_id}")),
+        job: job_id(config),
         name: program_name(),
         profile: config
             .profile

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
-use protocol::quota::Quota;
+use protocol::ledger::UNLIMITED;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::client::Client;
@@ -151,9 +151,15 @@ pub(crate) fn handle_launch_without_client() -> bool {
     phase() == Phase::Attached
 }
 
-/// The quota that the environment asks for of a device, before an account of it is kept.
-pub(crate) fn asked_quota(device: CUdevice) -> Option<Quota> {
-    CONFIG.get()?.quotas.of_device(device.0)
+/// What this job may hold of a device with `total` bytes, before an account of it is kept: the daemon's word, else what the
+/// environment asks for. `None` is no limit.
+pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64> {
+    let config = CONFIG.get()?;
+    let told = sys::without_cancellation(|| attach::ask_quota(config, device));
+    match told {
+        Some(bytes) => Some(bytes).filter(|&bytes| bytes != UNLIMITED),
+        None => config.quotas.of_device(device.0)?.bytes_of(total),
+    }
 }
 
 /// A call that takes memory while no account is kept: if there was no context that we know of, one may have been

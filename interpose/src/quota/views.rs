@@ -17,12 +17,11 @@ pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> 
     seen(quota, account.page.held_bytes(), free, total)
 }
 
-/// Total bytes as the application is to see them. Before this process has an account of the device, what it asks for
-/// is what it is told.
+/// Total bytes as the application is to see them. Frameworks ask this before they make a context.
 pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
     let quota = match of_device(device) {
         Some(account) => account.page.quota(),
-        None => lifecycle::asked_quota(device).and_then(|quota| quota.bytes_of(total)),
+        None => lifecycle::quota_without_account(device, total),
     };
     quota.map_or(total, |quota| quota.min(total))
 }
