@@ -47,6 +47,7 @@ fn json_of(before: &Profile, after: &Profile, rows: &[Row<'_>]) -> Value {
             json!({
                 "change": row.change.word(),
                 "name": kernel.map(|kernel| &kernel.name),
+                "operator": kernel.and_then(|kernel| kernel.operator.as_ref()).map(ToString::to_string),
                 "grid": kernel.map(|kernel| kernel.grid),
                 "block": kernel.map(|kernel| kernel.block),
                 "shared_bytes": kernel.map(|kernel| kernel.shared_bytes),

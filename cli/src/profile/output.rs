@@ -88,7 +88,7 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-/// The function's own name and the launch shape.
+/// The function's own name, the launch shape, and the operator it was launched in.
 pub(super) fn kernel(kernel: &KernelProfile) -> String {
     let name = base(&kernel.name);
     let mut short: String = name.chars().take(NAME_CHARS_MAX).collect();
@@ -100,8 +100,13 @@ pub(super) fn kernel(kernel: &KernelProfile) -> String {
         [x, y, 1] => format!("{x},{y}"),
         [x, y, z] => format!("{x},{y},{z}"),
     };
+    let operator = kernel.operator.as_ref();
+    let operator = operator.map_or_else(String::new, |operator| format!(" in {operator}"));
     match kernel.grid {
-        [0, 0, 0] => short,
-        grid => format!("{short} <{}> x {}", extents(grid), extents(kernel.block)),
+        [0, 0, 0] => format!("{short}{operator}"),
+        grid => {
+            let (grid, block) = (extents(grid), extents(kernel.block));
+            format!("{short} <{grid}> x {block}{operator}")
+        }
     }
 }

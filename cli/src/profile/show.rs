@@ -104,6 +104,7 @@ fn kernel_json(kernel: &KernelProfile) -> Value {
     json!({
         "name": kernel.name,
         "mangled": kernel.mangled,
+        "operator": kernel.operator.as_ref().map(ToString::to_string),
         "grid": has_shape.then_some(kernel.grid),
         "block": has_shape.then_some(kernel.block),
         "shared_bytes": kernel.shared_bytes,

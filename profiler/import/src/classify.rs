@@ -282,6 +282,7 @@ mod tests {
             flop,
             bytes: 1.0,
             is_tensor,
+            call: None,
         };
         let ridge = Some(Ridge {
             fp32: 10.0,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profiler::{KernelProfile, Profile};
+use profiler::{KernelProfile, Operator, Profile};
 
 /// What became of a kernel and shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,10 +70,12 @@ impl Row<'_> {
 }
 
 /// A kernel's key in a profile.
-type Key<'a> = (&'a str, [u32; 3], [u32; 3], u32);
+type Key<'a> = (&'a str, [u32; 3], [u32; 3], u32, Option<&'a Operator>);
 
 fn key(kernel: &KernelProfile) -> Key<'_> {
-    (&kernel.name, kernel.grid, kernel.block, kernel.shared_bytes)
+    let operator = kernel.operator.as_ref();
+    let (grid, block) = (kernel.grid, kernel.block);
+    (&kernel.name, grid, block, kernel.shared_bytes, operator)
 }
 
 /// Every kernel and shape of the two profiles, the greatest impact first. A median that changed by

@@ -3,6 +3,7 @@
 //! They can be joined with what profilers write, and two profiles with each other.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use profiler::{KernelProfile, Profile};
 
@@ -72,5 +73,6 @@ fn kernel(known: &KernelProfile) -> Option<Kernel> {
             ..SharedMemory::default()
         },
         cluster_blocks: None,
+        operator: known.operator.clone().map(Arc::new),
     })
 }

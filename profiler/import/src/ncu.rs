@@ -66,6 +66,7 @@ impl<'r, 'b> Collector<'r, 'b> {
             registers: values.registers(),
             shared: values.shared(),
             cluster_blocks: values.cluster_blocks(),
+            operator: None,
         })?;
         let mut gpu = values.gpu();
         gpu.name = measured.gpu_name;

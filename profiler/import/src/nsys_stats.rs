@@ -360,6 +360,7 @@ impl Report {
                     ..SharedMemory::default()
                 },
                 cluster_blocks: None,
+                operator: None,
             })?;
             let gpu = match gpus.get(&row.device) {
                 Some(&gpu) => gpu,

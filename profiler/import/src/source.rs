@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use profiler::KernelProfile;
 use profiler::limits::{BLOCK_MAX, BLOCK_THREADS_MAX, GRID_MAX, REGISTERS_MAX, SHARED_BYTES_MAX};
+use profiler::{KernelProfile, Operator};
 
 use crate::detect::Format;
 use crate::error::Error;
@@ -69,6 +69,8 @@ pub struct Kernel {
     pub shared: SharedMemory,
     /// Blocks of a cluster, where it was launched in clusters of more than one.
     pub cluster_blocks: Option<u32>,
+    /// The operator that it was launched in, where the file tells.
+    pub operator: Option<Arc<Operator>>,
 }
 
 /// Shared memory of a block, in the parts that tools tell apart; bytes.
@@ -196,6 +198,8 @@ pub struct Work {
     pub bytes: f64,
     /// Whether tensor cores can do it (by element type).
     pub is_tensor: bool,
+    /// The call of a library that does it, if it is one that Pillion labels.
+    pub call: Option<Arc<Operator>>,
 }
 
 /// Sums over the launches of a kernel.
@@ -373,6 +377,21 @@ impl<'a> SourceBuilder<'a> {
         self.source.tool_version = crate::name::clean(version).map(|version| version.to_string());
     }
 
+    /// The same kernel in an operator.
+    ///
+    /// # Errors
+    /// Those of [`SourceBuilder::kernel`].
+    pub fn kernel_in(&mut self, kernel: u32, operator: &Arc<Operator>) -> Result<u32, Error> {
+        let Some(kernel) = self.source.kernels.get(kernel as usize) else {
+            return Ok(kernel);
+        };
+        let kernel = Kernel {
+            operator: Some(Arc::clone(operator)),
+            ..kernel.clone()
+        };
+        self.kernel(kernel)
+    }
+
     /// The launches so far, to complete them.
     pub fn launches_mut(&mut self) -> &mut [Launch] {
         &mut self.source.launches
@@ -448,6 +467,7 @@ mod tests {
             registers: Some(32),
             shared: SharedMemory::default(),
             cluster_blocks: Some(1),
+            operator: None,
         }
     }
 

@@ -6,14 +6,18 @@
 //!
 //! What is kept: kernels (`cat` `kernel`, in 2021 `Kernel`), the calls that launched them
 //! (`correlation`), annotations of the program, and, where shapes were recorded, what the operator
-//! of a kernel computes (`External id`; [`work`]). Times are microseconds, whole until 2.2 and with
+//! of a kernel computes (`External id`; [`work`]): products of matrices are calls of cuBLAS, and their kernels are told
+//! apart by them. Times are microseconds, whole until 2.2 and with
 //! decimals since.
 //!
 //! Writers break JSON in known ways; [`lenient`] mends those.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
+
+use profiler::Operator;
 
 use crate::Context;
 use crate::detect::Format;
@@ -66,7 +70,7 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
 const NO_ID: u64 = u64::MAX;
 
 /// What makes two operators' work the same.
-type WorkKey = (&'static str, u64, u64, bool);
+type WorkKey = (&'static str, u64, u64, bool, Option<Arc<Operator>>);
 
 /// What is known while events are read.
 struct Reading<'a> {
@@ -152,6 +156,7 @@ impl Reading<'_> {
                 ..SharedMemory::default()
             },
             cluster_blocks: None,
+            operator: None,
         })?;
         let device = args.device.nanoseconds(1).unwrap_or(0);
         let gpu = match self.gpus.get(&device) {
@@ -185,6 +190,7 @@ impl Reading<'_> {
             work.flop.to_bits(),
             work.bytes.to_bits(),
             work.is_tensor,
+            work.call.clone(),
         );
         // No more works than operators, of which there are less than 2³².
         let next = self.works.len() as u32;
@@ -277,7 +283,31 @@ impl Reading<'_> {
             let place = self.operators.get(external);
             launch.work = place.and_then(|&place| self.works.get(place as usize).cloned());
         }
+        self.tell_operators()?;
         Ok(self.builder.finish())
+    }
+
+    /// Makes the kernels of launches in operators that Pillion labels kernels of their own.
+    fn tell_operators(&mut self) -> Result<(), Error> {
+        let of = |launch: &Launch| launch.work.as_ref()?.call.clone();
+        let launches = self.builder.launches_mut().iter().enumerate();
+        let told: Vec<(usize, u32, Arc<Operator>)> = launches
+            .filter_map(|(at, launch)| Some((at, launch.kernel, of(launch)?)))
+            .collect();
+        let mut known = HashMap::new();
+        for (at, kernel, operator) in told {
+            let place = match known.entry((kernel, operator)) {
+                Entry::Occupied(place) => *place.get(),
+                Entry::Vacant(place) => {
+                    let index = self.builder.kernel_in(kernel, &place.key().1)?;
+                    *place.insert(index)
+                }
+            };
+            if let Some(launch) = self.builder.launches_mut().get_mut(at) {
+                launch.kernel = place;
+            }
+        }
+        Ok(())
     }
 
     fn nothing(&self, walked: &Walked) -> Error {

@@ -253,6 +253,7 @@ fn kernel_of(parts: &Parts, strings: &Strings) -> Kernel {
             carveout_bytes: small(carveout),
         },
         cluster_blocks: cluster.map(|[x, y, z]| x.saturating_mul(y).saturating_mul(z)),
+        operator: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profiler::KernelProfile;
+use profiler::{KernelProfile, Operator};
 
 use super::choose::Choice;
 use crate::detect::Format;
@@ -35,8 +35,14 @@ pub(super) struct Grouped<'a> {
     pub(super) places: Vec<(usize, Vec<Option<usize>>)>,
 }
 
-/// Name, grid, block and dynamic shared memory: what makes launches the same to a profile.
-type Key = (Arc<str>, Option<[u32; 3]>, Option<[u32; 3]>, u32);
+/// Name, grid, block, dynamic shared memory and operator: what makes launches the same to a profile.
+type Key = (
+    Arc<str>,
+    Option<[u32; 3]>,
+    Option<[u32; 3]>,
+    u32,
+    Option<Arc<Operator>>,
+);
 
 /// Most names of kernels in the sentence about what did not join.
 const NAMED_MAX: usize = 3;
@@ -61,7 +67,9 @@ pub(super) fn shared_bytes(kernel: &Kernel) -> u32 {
 
 fn key_of(kernel: &Kernel) -> Key {
     let name = Arc::clone(&kernel.names.shown);
-    (name, kernel.grid, kernel.block, shared_bytes(kernel))
+    let operator = kernel.operator.clone();
+    let shared_bytes = shared_bytes(kernel);
+    (name, kernel.grid, kernel.block, shared_bytes, operator)
 }
 
 /// What `sources` know, joined.
@@ -87,6 +95,7 @@ pub(super) fn group<'a>(
             notices.push(not_joined(source, &apart));
         }
     }
+    groups.share_counters();
     Grouped {
         groups: groups.groups,
         places: all_places,
@@ -197,13 +206,47 @@ impl<'a> Groups<'a> {
             return exact;
         }
         let shape = (kernel.grid, kernel.block);
-        let only = |found: Option<&Vec<usize>>| match found.map(Vec::as_slice) {
-            Some(&[place]) => Some(place),
-            _ => None,
-        };
+        let only = |found: Option<&Vec<usize>>| self.one_of(found?);
         let mangled = kernel.names.mangled.as_deref();
         let mangled = mangled.and_then(|name| only(self.by_mangled.get(&(name, shape.0, shape.1))));
         mangled.or_else(|| only(self.by_base.get(&(&*kernel.names.base, shape.0, shape.1))))
+    }
+
+    /// The only place, or the first of several that differ in nothing but their operators; what is counted there is shared
+    /// among them in the end ([`Groups::share_counters`]).
+    fn one_of(&self, places: &[usize]) -> Option<usize> {
+        let (first, rest) = places.split_first()?;
+        let apart_from_operator = |place: &usize| {
+            let (name, grid, block, shared_bytes, _) = key_of(self.groups.get(*place)?.kernel);
+            Some((name, grid, block, shared_bytes))
+        };
+        let is_alike = |place| apart_from_operator(place) == apart_from_operator(first);
+        rest.iter().all(is_alike).then_some(*first)
+    }
+
+    /// Tools that count do not know operators: what they counted of a kernel and shape holds in all of them.
+    fn share_counters(&mut self) {
+        for places in self.by_base.values() {
+            let counted = places.iter().filter_map(|&place| self.groups.get(place));
+            let Some((counters, counted)) = counted
+                .filter(|group| !group.counters.is_empty())
+                .map(|group| (group.counters.clone(), group.counted))
+                .next()
+            else {
+                continue;
+            };
+            if self.one_of(places).is_none() {
+                continue;
+            }
+            for &place in places {
+                if let Some(group) = self.groups.get_mut(place)
+                    && group.counters.is_empty()
+                {
+                    group.counters.clone_from(&counters);
+                    group.counted = counted;
+                }
+            }
+        }
     }
 
     fn push(&mut self, kernel: &'a Kernel) -> usize {

@@ -51,7 +51,7 @@ pub(super) fn profile_of(group: &Group<'_>, choice: &Choice) -> Option<KernelPro
             l1_pct: of_counters(|counters| counters.l1_pct),
             roofline: counters.as_ref().and_then(roofline),
         },
-        operator: None,
+        operator: kernel.operator.as_deref().cloned(),
     })
 }
 

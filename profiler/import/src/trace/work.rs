@@ -1,4 +1,4 @@
-//! What an operator of PyTorch computes, from the shapes of its inputs.
+//! What an operator of PyTorch computes, from the shapes of its inputs, and which call of a library does it.
 //!
 //! Only operators of which the work follows from the shapes are here: matrix products and
 //! convolutions, and those that touch each element once. Others (attention in one kernel, loss
@@ -6,6 +6,10 @@
 //!
 //! Bytes are those of all inputs and of the output, each once: what moves at least. A product that
 //! does not fit in the cache moves more, so its intensity is an upper bound.
+
+use std::sync::Arc;
+
+use profiler::Operator;
 
 use super::event::{Args, Number};
 use crate::source::Work;
@@ -62,6 +66,7 @@ const ELEMENTWISE_FLOP: f64 = 1.0;
 pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
     let name = name.strip_prefix("aten::")?;
     let inputs = inputs(args);
+    let of_input = |index: usize| inputs.get(index).map(Vec::as_slice);
     let bytes_each = element_bytes(args)?;
     let is_tensor = bytes_each <= 2.0;
     let work = |operator, (flop, elements): (f64, f64)| Work {
@@ -69,16 +74,23 @@ pub(super) fn of(name: &str, args: &Args) -> Option<Work> {
         flop,
         bytes: elements * bytes_each,
         is_tensor,
+        call: None,
     };
-    let of = |index: usize| inputs.get(index).map(Vec::as_slice);
+    let multiply = |operator, left: usize, right: usize| {
+        let (left, right) = (of_input(left)?, of_input(right)?);
+        Some(Work {
+            call: gemm(left, right, args).map(Arc::new),
+            ..work(operator, product(left, right)?)
+        })
+    };
     match name {
-        "mm" => Some(work("aten::mm", product(of(0)?, of(1)?)?)),
-        "bmm" => Some(work("aten::bmm", product(of(0)?, of(1)?)?)),
-        "addmm" => Some(work("aten::addmm", product(of(1)?, of(2)?)?)),
-        "baddbmm" => Some(work("aten::baddbmm", product(of(1)?, of(2)?)?)),
+        "mm" => multiply("aten::mm", 0, 1),
+        "bmm" => multiply("aten::bmm", 0, 1),
+        "addmm" => multiply("aten::addmm", 1, 2),
+        "baddbmm" => multiply("aten::baddbmm", 1, 2),
         "convolution" | "_convolution" | "cudnn_convolution" | "conv2d" => Some(work(
             "aten::convolution",
-            convolution(of(0)?, of(1)?, args)?,
+            convolution(of_input(0)?, of_input(1)?, args)?,
         )),
         _ => {
             let plain = name.strip_suffix('_').unwrap_or(name);
@@ -112,16 +124,42 @@ fn inputs(args: &Args) -> Vec<Vec<f64>> {
 
 /// Bytes of an element, by the type of the first input that is a tensor of a known one.
 fn element_bytes(args: &Args) -> Option<f64> {
+    element(args).map(|(bytes, _)| bytes)
+}
+
+/// Bytes and, where operators have one for it, name of that type.
+fn element(args: &Args) -> Option<(f64, Option<&'static str>)> {
     args.input_types
         .0
         .iter()
         .find_map(|name| match name.as_str() {
-            "float" | "Float" => Some(4.0),
-            "double" | "Double" => Some(8.0),
-            "c10::Half" | "Half" | "c10::BFloat16" | "BFloat16" => Some(2.0),
-            name if name.starts_with("c10::Float8") => Some(1.0),
+            "float" | "Float" => Some((4.0, Some("f32"))),
+            "double" | "Double" => Some((8.0, Some("f64"))),
+            "c10::Half" | "Half" => Some((2.0, Some("f16"))),
+            "c10::BFloat16" | "BFloat16" => Some((2.0, Some("bf16"))),
+            name if name.starts_with("c10::Float8") => Some((1.0, None)),
             _ => None,
         })
+}
+
+/// The call of cuBLAS or cuBLASLt that a product becomes. PyTorch's matrices have their rows one after the other and cuBLAS'
+/// their columns, so that it asks for the transposed product: n, m, k. How the factors lie is not told.
+fn gemm(left: &[f64], right: &[f64], args: &Args) -> Option<Operator> {
+    let (batch, m, k, n) = match (left, right) {
+        (&[m, k], &[_, n]) => (1.0, m, k, n),
+        (&[batch, m, k], &[_, _, n]) => (batch, m, k, n),
+        _ => return None,
+    };
+    let is_size = |size: &f64| (1.0..=f64::from(u32::MAX)).contains(size);
+    let is_possible = [batch, m, k, n].iter().all(is_size);
+    is_possible.then(|| Operator {
+        name: "gemm".to_owned(),
+        // Whole numbers of 32 bits.
+        sizes: [n, m, k].map(|size| size as u64).to_vec(),
+        batch: Some(batch as u64),
+        number: element(args).and_then(|(_, name)| name).map(str::to_owned),
+        layout: None,
+    })
 }
 
 /// Operations and elements of (batches of) an m×k by k×n product.
@@ -189,6 +227,8 @@ mod tests {
             (work.flop, work.bytes, work.is_tensor),
             (65_536.0, 7_168.0, true)
         );
+        let call = work.call.expect("a call of cuBLAS");
+        assert_eq!(call.to_string(), "gemm f16 32x16x64");
         // ResNet-50's first layer: 7×7, stride 2, 236 MFLOP (as multiply-adds 118 M) per image.
         let conv = args(
             r#"{"Input Dims": [[1, 3, 224, 224], [64, 3, 7, 7], [], [], []], "Input type": ["float", "float"], "Concrete Inputs": ["", "", "", "[2, 2]", "[3, 3]"]}"#,

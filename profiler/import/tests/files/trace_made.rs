@@ -181,3 +181,67 @@ proptest! {
         let _ = source(text);
     }
 }
+
+/// A product of PyTorch with its kernel, which is the same whatever is summed over.
+fn product(id: u32, name: &str, dims: &str, duration_us: u32) -> String {
+    format!(
+        r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "ts": {id}, "dur": 2, "args": {{"External id": {id}, "Input Dims": {dims}, "Input type": ["c10::Half", "c10::Half", "c10::Half"]}}}},
+        {{"ph": "X", "cat": "kernel", "name": "sgemm", "ts": {id}000, "dur": {duration_us}, "args": {{"External id": {id}, "device": 0, "grid": [64, 1, 1], "block": [128, 1, 1]}}}}"#
+    )
+}
+
+fn products() -> Source {
+    let events = [
+        product(1, "aten::mm", "[[32, 64], [64, 512]]", 10),
+        product(2, "aten::addmm", "[[512], [32, 4096], [4096, 512]]", 90),
+        product(3, "aten::mm", "[[32, 64], [64, 512]]", 12),
+        product(4, "aten::bmm", "[[6, 32, 64], [6, 64, 512]]", 40),
+        product(5, "aten::add_", "[[32, 64], [32, 64]]", 3),
+    ];
+    source(format!("[{}]", events.join(","))).expect("a trace")
+}
+
+#[test]
+fn one_kernel_is_told_apart_by_the_products_that_launched_it() {
+    let profile = import::reduce(&[products()], &import::Options::default()).expect("of one GPU");
+    let told = profile.kernels.iter().map(|kernel| {
+        let operator = kernel.operator.as_ref();
+        let operator = operator.map_or_else(String::new, ToString::to_string);
+        (operator, kernel.count, kernel.durations.p95_ns)
+    });
+    let told: Vec<_> = told.collect();
+    let told: Vec<_> = told
+        .iter()
+        .map(|(name, count, p95)| (name.as_str(), *count, *p95))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            // Rows of PyTorch are columns of cuBLAS.
+            ("gemm f16 512x32x64", 2, 12_000),
+            ("gemm f16 512x32x4096", 1, 90_000),
+            ("gemm f16 512x32x64 x6", 1, 40_000),
+            ("", 1, 3_000),
+        ]
+    );
+    let text = profile.write();
+    let read = profiler::Profile::parse(&text, std::path::Path::new("p")).expect("our own");
+    assert_eq!(read, profile);
+}
+
+#[test]
+fn what_was_counted_of_a_kernel_holds_in_all_its_operators() {
+    let csv = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n\
+               \"0\",\"1\",\"p\",\"h\",\"sgemm\",\"1\",\"7\",\"(128, 1, 1)\",\"(64, 1, 1)\",\"0\",\"8.0\",\"GPU Speed Of Light Throughput\",\"Compute (SM) Throughput\",\"%\",\"81.5\"\n";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("ncu.csv");
+    fs::write(&path, csv).expect("room");
+    let counted = read(&path).expect("a details page");
+    let profile = import::reduce(&[products(), counted], &import::Options::default());
+    let profile = profile.expect("of one GPU");
+    assert_eq!(profile.kernels.len(), 4, "{:#?}", profile.notices);
+    for kernel in &profile.kernels {
+        let percent = kernel.evidence.compute_pct.map(|percent| percent.value());
+        assert_eq!(percent, Some(81.5), "{kernel:#?}");
+    }
+}
