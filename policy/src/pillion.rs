@@ -30,7 +30,8 @@
 //! A request's beginning and end are as exact as the looks that found them: where either look came more
 //! than 100 µs after the one before (the daemon looks seldom while no BE work is there) nothing is
 //! concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that ran under
-//! the least gain. Until 50 were seen, both bounds are `residual_ns_unknown` (100 µs) and the gain is 1.
+//! the least gain. Until 50 were seen, the bounds are `residual_ns_unknown` (100 µs) and an eighth of
+//! it, what goes beside HP must suit it, and the gain is 1.
 //! Of several HP clients each request is held against its own client's latency, and the slack is that of
 //! the quickest client.
 //!
@@ -45,10 +46,10 @@
 //!
 //! While HP is idle the last kernel may pass the end of the bound: with the least bound, one kernel at a
 //! time. With priorities between blocks a request then waits for a wave of blocks and not for the kernel.
-//! Where `block_priority` is said not to work a kernel must fit while the gain is below 1, so while requests
-//! say that they are hurt; one that is longer than the bound goes then in a quiet time, or when its wait
-//! at the gate has lasted `max_hold`. Against kernels that are longer than a request's slack and have no
-//! waves there is no protection but not to run them.
+//! Where `block_priority` is said not to work, and requests are hurt by single kernels ([`feedback`]), a
+//! kernel must fit; one that is longer than the bound goes then in a quiet time, or when its wait at the gate
+//! has lasted `max_hold`. Where they work, a kernel that has no waves and is longer than a request's slack
+//! hurts all the same, and holding it was seen to help nobody: it goes by `max_hold`, at a worse time.
 //!
 //! *Quiet time* ([`quiet`]): none of HP's last 128 pauses was shorter; for what is left of that, less a
 //! tenth, BE work may be in flight, up to 16 slacks. Periodic requests are predicted so, random ones not.
@@ -63,8 +64,12 @@
 //!
 //! ## Time slices
 //!
-//! Without MPS nothing executes beside HP and there are no priorities: no BE work while HP is busy, and
-//! below gain 1 each kernel must fit.
+//! Without MPS nothing executes beside HP and there are no priorities: no BE work while HP is busy.
+//!
+//! ## Wrong profiles
+//!
+//! Bounds are in expected ns. Where kernels take longer than expected, fewer of these pass in a ns ([`pace`]),
+//! and bounds shrink by that. What is left, kernels of which some are right and some wrong, is the gain's.
 //!
 //! ## Jobs and turns
 //!
@@ -77,10 +82,12 @@ use crate::timeline::Request;
 use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
 
 pub mod feedback;
+pub mod pace;
 pub mod quiet;
 pub mod solo;
 
 use feedback::{GAIN_MAX, Gain};
+use pace::Pace;
 use quiet::Quiet;
 use solo::Solo;
 
@@ -122,6 +129,8 @@ pub struct PillionParams {
     pub kernel_pairs: bool,
     /// Quiet times are predicted.
     pub gap_prediction: bool,
+    /// The bounds follow how fast expected durations pass.
+    pub learnt_pace: bool,
     /// What is in flight is predicted to complete as expected before that is seen.
     pub completion_prediction: bool,
     /// The bounds slide; else everything drains when one is reached, as in [`orion`].
@@ -143,6 +152,7 @@ impl Default for PillionParams {
             beside: true,
             kernel_pairs: true,
             gap_prediction: true,
+            learnt_pace: true,
             completion_prediction: true,
             sliding: true,
             residual_ns_unknown: orion.residual_ns_unknown,
@@ -170,6 +180,7 @@ pub(crate) struct Learnt {
     solo: Solo,
     gain: Gain,
     quiet: Quiet,
+    pace: Pace,
     bounds: Bounds,
     /// Of what is in flight so much is predicted to be complete.
     ahead_ns: u64,
@@ -246,6 +257,12 @@ impl Learnt {
         if snapshot.be.iter().any(|job| !job.drained || job.waiting) {
             self.wanted_ns = Some(now_ns);
         }
+        if params.learnt_pace {
+            let completed = snapshot.be.iter().map(|job| job.completed_total_ns);
+            let completed_ns = completed.fold(0, u64::saturating_add);
+            let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
+            self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
+        }
         self.bounds = self.next_bounds(params, snapshot);
         self.predict(params, snapshot, in_flight_ns);
         let is_least = self.is_learning(params, snapshot) || self.gain.is_least();
@@ -270,6 +287,7 @@ impl Learnt {
         }
         let since_ns = *self.unseen_since_ns.get_or_insert(snapshot.now_ns);
         let passed_ns = snapshot.now_ns.saturating_sub(since_ns);
+        let passed_ns = scaled(passed_ns, self.pace.value());
         self.ahead_ns = passed_ns.min(self.bounds.idle_ns).min(in_flight_ns);
     }
 
@@ -281,8 +299,10 @@ impl Learnt {
         let mps = snapshot.sharing == Sharing::Mps;
         let gain = self.gain.value();
         let solo_ns = self.solo_ns(params).unwrap_or(0);
-        let (idle_ns, beside_ns) = if self.is_learning(params, snapshot) {
-            (params.residual_ns_unknown, params.residual_ns_unknown)
+        let is_learning = self.is_learning(params, snapshot);
+        let (idle_ns, beside_ns) = if is_learning {
+            let unknown_ns = params.residual_ns_unknown;
+            (unknown_ns, scaled(unknown_ns, BESIDE_LEAST))
         } else {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
             let quiet_ns = match params.gap_prediction {
@@ -296,6 +316,8 @@ impl Learnt {
                 scaled(slack_ns, beside),
             )
         };
+        let pace = self.pace.value();
+        let (idle_ns, beside_ns) = (scaled(idle_ns, pace), scaled(beside_ns, pace));
         // The gate counts up to one more than the bound.
         let idle_ns = idle_ns.min(u64::MAX - 1);
         Bounds {
@@ -304,8 +326,8 @@ impl Learnt {
                 true => beside_ns.min(idle_ns),
                 false => 0,
             },
-            whole: (!params.block_priority || !mps) && gain < 1.0,
-            pairs: params.kernel_pairs && gain < GAIN_PAIRS,
+            whole: !params.block_priority && self.gain.is_hurt(),
+            pairs: params.kernel_pairs && (gain < GAIN_PAIRS || is_learning),
         }
     }
 }

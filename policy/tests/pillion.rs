@@ -27,6 +27,8 @@ fn params() -> PillionParams {
         solo_ns: Some(SOLO_NS),
         // Requests here come as if by a clock.
         gap_prediction: false,
+        // Nor does best-effort work complete.
+        learnt_pace: false,
         ..PillionParams::default()
     }
 }
@@ -255,7 +257,8 @@ fn what_best_effort_work_does_to_requests_never_raises_their_latency_alone() {
 }
 
 #[test]
-fn without_block_priorities_or_mps_a_kernel_must_fit_once_requests_are_hurt() {
+fn without_block_priorities_a_kernel_must_fit_once_single_ones_hurt_and_without_mps_none_goes_beside()
+ {
     let without = PillionParams {
         block_priority: false,
         ..params()
@@ -263,17 +266,16 @@ fn without_block_priorities_or_mps_a_kernel_must_fit_once_requests_are_hurt() {
     let be = [job(1, 0, 0)];
     let mut hurt = gate(without);
     assert!(!lease(&mut hurt, &at(MS, IDLE, &be)).whole);
-    requests(&mut hurt, 1, SOLO_NS + 2 * SLACK_NS);
+    requests(&mut hurt, 20, SOLO_NS + 2 * SLACK_NS);
     let idle = lease(&mut hurt, &at(1_000 * MS, IDLE, &be));
     assert!(idle.whole && !admits(&idle, 0, &kernel(Class::Unknown, 1, MS)));
-    assert!(admits(&idle, 0, &kernel(Class::Unknown, 1, SLACK_NS / 2)));
+    assert!(admits(&idle, 0, &kernel(Class::Unknown, 1, SLACK_NS / 16)));
     let mut sliced = gate(params());
-    requests(&mut sliced, 1, SOLO_NS + 2 * SLACK_NS);
     let slices = Snapshot {
         sharing: Sharing::TimeSlice,
         ..at(1_000 * MS, IDLE, &be)
     };
-    assert!(lease(&mut sliced, &slices).whole);
+    assert!(lease(&mut sliced, &slices).budget_ns > 0);
     let busy = Snapshot { hp: BUSY, ..slices };
     assert_eq!(lease(&mut sliced, &busy), Lease::closed(7, 1_005 * MS));
 }
@@ -320,6 +322,24 @@ fn work_counts_as_complete_when_it_is_expected_to_be_but_for_one_bound_at_most()
     assert_eq!(lease(&mut gate, &at(2 * MS, IDLE, &some)).budget_ns, 1);
     let beside = lease(&mut gate, &at(2 * MS + 50 * US, BUSY, &some));
     assert_eq!(beside.budget_ns, 0, "beside HP nothing is predicted");
+}
+
+#[test]
+fn kernels_that_take_longer_than_expected_narrow_the_bounds() {
+    let mut gate = gate(PillionParams {
+        learnt_pace: true,
+        ..params()
+    });
+    // 10 expected µs complete in each 50 µs: a pace of 0.2, and a quarter more is allowed for.
+    for look in 1..=100 {
+        let be = [job(1, MS + look * 10 * US, look * 10 * US)];
+        gate.handle_snapshot(&at(look * 50 * US, IDLE, &be));
+    }
+    let bounds = gate.bounds().expect("it is pillion");
+    assert!(
+        bounds.idle_ns.abs_diff(SLACK_NS / 4) < SLACK_NS / 100,
+        "{bounds:?}"
+    );
 }
 
 #[test]

@@ -6,34 +6,53 @@
 //! In balance at least two requests of three are within their target, and of those over it by another
 //! slack at most one in nine. From gain 1 to 4 it takes 70 requests, back as few as 2.
 
+//!
+//! Where requests are over their target under the least gain too, they are *hurt* by single kernels, until
+//! the gain is back at 1.
+
 /// The gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Gain(f64);
+pub(crate) struct Gain {
+    value: f64,
+    is_hurt: bool,
+}
 
 impl Default for Gain {
     fn default() -> Self {
-        Self(1.0)
+        Self {
+            value: 1.0,
+            is_hurt: false,
+        }
     }
 }
 
 impl Gain {
     pub(crate) fn value(self) -> f64 {
-        self.0
+        self.value
     }
 
     /// Whether it cannot fall.
     pub(crate) fn is_least(self) -> bool {
-        self.0 <= GAIN_MIN
+        self.value <= GAIN_MIN
+    }
+
+    /// Whether requests were over their target though it could not fall, and it is not back at 1.
+    pub(crate) fn is_hurt(self) -> bool {
+        self.is_hurt
     }
 
     /// A request that met BE work has spent so much of its slack: 0 is nothing, 1 all.
     pub(crate) fn handle_request(&mut self, spent: f64) {
         let spent = spent.clamp(0.0, SPENT_MAX);
+        if spent > 1.0 {
+            self.is_hurt |= self.is_least();
+        }
         let next = match spent <= 1.0 {
-            true => self.0 * UP,
-            false => self.0 / UP.powf(DOWN * spent * spent),
+            true => self.value * UP,
+            false => self.value / UP.powf(DOWN * spent * spent),
         };
-        self.0 = next.clamp(GAIN_MIN, GAIN_MAX);
+        self.value = next.clamp(GAIN_MIN, GAIN_MAX);
+        self.is_hurt &= self.value < 1.0;
     }
 }
 
@@ -81,6 +100,22 @@ mod tests {
         let nine = [0.5, 0.5, 0.5, 0.5, 2.0, 0.5, 0.5, 0.5, 0.5];
         let gain = after(std::iter::repeat_n(nine, 100).flatten());
         assert!((gain - 1.0).abs() < 0.01, "{gain}");
+    }
+
+    #[test]
+    fn requests_are_hurt_from_the_least_gain_until_it_is_back_at_one() {
+        let mut gain = Gain::default();
+        while !gain.is_least() {
+            gain.handle_request(2.0);
+            assert!(!gain.is_hurt());
+        }
+        gain.handle_request(2.0);
+        assert!(gain.is_hurt());
+        while gain.value() < 1.0 {
+            assert!(gain.is_hurt());
+            gain.handle_request(0.0);
+        }
+        assert!(!gain.is_hurt());
     }
 
     #[test]

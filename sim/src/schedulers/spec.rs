@@ -190,7 +190,7 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
-const PILLION: [Param; 12] = [
+const PILLION: [Param; 13] = [
     param(
         "slo_p99",
         "what a high-priority request may take: so many times as long as alone",
@@ -212,6 +212,10 @@ const PILLION: [Param; 12] = [
     ),
     switch("kernel_pairs", "1: below gain 1 it must suit what executes"),
     switch("gap_prediction", "1: quiet times are predicted"),
+    switch(
+        "learnt_pace",
+        "1: the bounds follow how fast expected durations pass",
+    ),
     switch(
         "completion_prediction",
         "1: work in flight counts as complete when it is expected to be",
@@ -423,6 +427,7 @@ impl PillionSpec {
             "beside" => params.beside = is_on,
             "kernel_pairs" => params.kernel_pairs = is_on,
             "gap_prediction" => params.gap_prediction = is_on,
+            "learnt_pace" => params.learnt_pace = is_on,
             "completion_prediction" => params.completion_prediction = is_on,
             "sliding" => params.sliding = is_on,
             "is_profiled" => self.is_profiled = is_on,
@@ -445,6 +450,7 @@ impl PillionSpec {
             ("beside", _) => flag(params.beside),
             ("kernel_pairs", _) => flag(params.kernel_pairs),
             ("gap_prediction", _) => flag(params.gap_prediction),
+            ("learnt_pace", _) => flag(params.learnt_pace),
             ("completion_prediction", _) => flag(params.completion_prediction),
             ("sliding", _) => flag(params.sliding),
             ("is_profiled", _) => flag(self.is_profiled),
