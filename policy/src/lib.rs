@@ -61,7 +61,7 @@ pub use lease::{Lease, admits};
 pub use limit::Limit;
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
-pub use pillion::{Bounds, PillionParams, Slo};
+pub use pillion::{Bounds, PillionParams, Slo, SloError};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};

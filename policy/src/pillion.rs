@@ -76,6 +76,10 @@
 //! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a job that
 //! has charged no more than the idle bound in its turn gets all of the bound that is free.
 
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
 use crate::gate::{Memory, in_flight_ns};
 use crate::orion;
 use crate::timeline::Request;
@@ -111,6 +115,48 @@ impl Slo {
         }
     }
 }
+
+impl FromStr for Slo {
+    type Err = SloError;
+
+    /// `1.2x`, a number from 1 to 100, or `20ms`, a number above 0; nothing between number and unit.
+    fn from_str(text: &str) -> Result<Self, SloError> {
+        let number = |digits: &str| digits.parse::<f64>().ok();
+        let slowdown = text.strip_suffix('x').and_then(number);
+        let latency_ms = text.strip_suffix("ms").and_then(number);
+        match (slowdown, latency_ms) {
+            (Some(times), _) if (1.0..=SLOWDOWN_MAX).contains(&times) => Ok(Self::Slowdown(times)),
+            (_, Some(ms)) if ms > 0.0 && ms <= LATENCY_MS_MAX => {
+                Ok(Self::LatencyNs((ms * 1e6) as u64))
+            }
+            _ => Err(SloError),
+        }
+    }
+}
+
+impl fmt::Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slowdown(slowdown) => write!(f, "{slowdown}x"),
+            Self::LatencyNs(latency_ns) => write!(f, "{}ms", *latency_ns as f64 / 1e6),
+        }
+    }
+}
+
+/// A text is no target. An operator's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SloError;
+
+impl fmt::Display for SloError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "must be times alone from \"1x\" to \"{SLOWDOWN_MAX}x\", or ms, such as \"20ms\""
+        )
+    }
+}
+
+impl Error for SloError {}
 
 /// The numbers of `pillion`, and a switch for each of its mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -471,6 +517,12 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
         open
     }
 }
+
+/// A high-priority job that may take a hundred times as long is none.
+pub(crate) const SLOWDOWN_MAX: f64 = 100.0;
+
+/// An hour.
+const LATENCY_MS_MAX: f64 = 3.6e6;
 
 /// By default a request may take 5 % longer than alone.
 const SLOWDOWN: f64 = 1.05;

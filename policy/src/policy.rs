@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use crate::launch_gate::LaunchGateParams;
 use crate::orion::{DUR_THRESHOLD_PCT, OrionParams};
-use crate::pillion::{PillionParams, Slo};
+use crate::pillion::{PillionParams, SLOWDOWN_MAX, Slo};
 use crate::temporal::TemporalParams;
 
 /// Which rules the gate follows.
@@ -263,9 +263,6 @@ fn edit_distance(a: &[u8], b: &[u8]) -> usize {
     }
     row[b.len()]
 }
-
-/// A high-priority job that may take a hundred times as long is none.
-const SLOWDOWN_MAX: f64 = 100.0;
 
 /// The longest poll (clients, but no BE work) is 1 ms: a lease must outlive it.
 const LEASE_NS_MIN: u64 = 1_000_000;

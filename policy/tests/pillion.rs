@@ -420,3 +420,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_target_is_times_alone_or_milliseconds_and_reads_back() {
+    for (text, slo) in [
+        ("1.2x", Slo::Slowdown(1.2)),
+        ("1x", Slo::Slowdown(1.0)),
+        ("20ms", Slo::LatencyNs(20_000_000)),
+        ("0.5ms", Slo::LatencyNs(500_000)),
+    ] {
+        assert_eq!(text.parse(), Ok(slo));
+        assert_eq!(slo.to_string(), text);
+    }
+    for text in [
+        "", "x", "1.2", "0.9x", "101x", "NaNx", "20", "0ms", "-1ms", "20 ms", "infms", "20s",
+    ] {
+        assert!(text.parse::<Slo>().is_err(), "{text}");
+    }
+}

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use policy::policy::simulator_only;
 use policy::{
-    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, SmThreshold,
+    LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
     TemporalParams,
 };
 use profiler::settings::{self, Fault, Reader, Section};
@@ -33,11 +33,20 @@ const POLICY_KEYS: [&str; 5] = [
     "on_daemon_loss",
 ];
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 4] = [
+const OWN_KEYS: [(&str, &[&str]); 13] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
     ("sm_threshold", &["orion"]),
+    ("slo_p99", &["pillion"]),
+    ("block_priority", &["pillion"]),
+    ("feedback", &["pillion"]),
+    ("beside", &["pillion"]),
+    ("kernel_pairs", &["pillion"]),
+    ("gap_prediction", &["pillion"]),
+    ("learnt_pace", &["pillion"]),
+    ("completion_prediction", &["pillion"]),
+    ("sliding", &["pillion"]),
 ];
 
 /// Most GPUs in a machine, amply.
@@ -238,17 +247,14 @@ impl Parser<'_> {
             residual_ns_unknown: residual_us? * 1_000,
             lease_ns: lease_ms? * 1_000_000,
         };
+        let pillion = self.pillion(section, &throttle);
         Some(match name? {
             "none" => Policy::None,
             "temporal" => Policy::Temporal(throttle),
             "launch-gate" => Policy::LaunchGate(LaunchGateParams {
                 lease_ns: throttle.lease_ns,
             }),
-            "pillion" => Policy::Pillion(PillionParams {
-                residual_ns_unknown: throttle.residual_ns_unknown,
-                lease_ns: throttle.lease_ns,
-                ..PillionParams::default()
-            }),
+            "pillion" => Policy::Pillion(pillion?),
             _ => Policy::Orion(OrionParams {
                 dur_threshold_pct: throttle.dur_threshold_pct,
                 sm_threshold: sm_threshold?,
@@ -256,6 +262,51 @@ impl Parser<'_> {
                 lease_ns: throttle.lease_ns,
             }),
         })
+    }
+
+    /// The numbers and switches of `pillion`.
+    fn pillion(
+        &mut self,
+        section: &Section<'_, '_>,
+        common: &TemporalParams,
+    ) -> Option<PillionParams> {
+        let defaults = PillionParams::default();
+        let mut flag = |key, default| self.0.flag(section, key, default);
+        let block_priority = flag("block_priority", defaults.block_priority);
+        let feedback = flag("feedback", defaults.feedback);
+        let beside = flag("beside", defaults.beside);
+        let kernel_pairs = flag("kernel_pairs", defaults.kernel_pairs);
+        let gap_prediction = flag("gap_prediction", defaults.gap_prediction);
+        let learnt_pace = flag("learnt_pace", defaults.learnt_pace);
+        let completion_prediction = flag("completion_prediction", defaults.completion_prediction);
+        let sliding = flag("sliding", defaults.sliding);
+        Some(PillionParams {
+            slo: self.slo(section, defaults.slo)?,
+            solo_ns: None,
+            block_priority: block_priority?,
+            feedback: feedback?,
+            beside: beside?,
+            kernel_pairs: kernel_pairs?,
+            gap_prediction: gap_prediction?,
+            learnt_pace: learnt_pace?,
+            completion_prediction: completion_prediction?,
+            sliding: sliding?,
+            residual_ns_unknown: common.residual_ns_unknown,
+            lease_ns: common.lease_ns,
+        })
+    }
+
+    fn slo(&mut self, section: &Section<'_, '_>, default: Slo) -> Option<Slo> {
+        let wanted = "times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"";
+        let Some((span, text)) = self.0.text(section, "slo_p99", wanted)? else {
+            return Some(default);
+        };
+        let slo = text.parse().ok();
+        if slo.is_none() {
+            let near = Some(format!("\"{default}\""));
+            self.0.bad(span, "slo_p99", wanted, near);
+        }
+        slo
     }
 
     /// `name`, as the index in [`Policy::NAMES`]. What only the simulator has is refused with the

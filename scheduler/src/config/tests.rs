@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::{OrionParams, SIMULATOR_ONLY, SmThreshold};
+use policy::{OrionParams, PillionParams, SIMULATOR_ONLY, Slo, SmThreshold};
 use proptest::prelude::*;
 
 use super::*;
@@ -135,7 +135,8 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
             "[policy]\npol_us = 50",
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
              unknown_kernel_us, on_daemon_loss, dur_threshold_pct, residual_us, lease_ms, \
-             sm_threshold; nearest is `poll_us`",
+             sm_threshold, slo_p99, block_priority, feedback, beside, kernel_pairs, \
+             gap_prediction, learnt_pace, completion_prediction, sliding; nearest is `poll_us`",
         ),
         (
             "[policy]\nname = \"orin\"",
@@ -298,4 +299,40 @@ proptest! {
             prop_assert!(text.starts_with("gpu0.toml:5:"), "{}", text);
         }
     }
+}
+
+#[test]
+fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
+    let text = |keys: &str| format!("{LEAST}[policy]\n{keys}\n");
+    let read = |keys: &str| check(&text(keys)).unwrap().policy;
+    let expected = PillionParams {
+        slo: Slo::LatencyNs(20_000_000),
+        solo_ns: None,
+        block_priority: false,
+        feedback: false,
+        beside: false,
+        kernel_pairs: false,
+        gap_prediction: false,
+        learnt_pace: false,
+        completion_prediction: false,
+        sliding: false,
+        residual_ns_unknown: 50_000,
+        lease_ns: 4_000_000,
+    };
+    let keys = "name = \"pillion\"\nslo_p99 = \"20ms\"\nblock_priority = false\nfeedback = false\n\
+                beside = false\nkernel_pairs = false\ngap_prediction = false\nlearnt_pace = false\n\
+                completion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4";
+    assert_eq!(read(keys), Policy::Pillion(expected));
+    let least = read("name = \"pillion\"");
+    assert_eq!(least, Policy::Pillion(PillionParams::default()));
+    assert_eq!(
+        faults(&text("name = \"pillion\"\nslo_p99 = \"fast\"\nbeside = 1")),
+        "gpu0.toml:6:11: slo_p99 is \"fast\"; must be times alone from \"1x\" to \"100x\", or ms, such as \
+         \"20ms\"; nearest is \"1.05x\"\n\
+         gpu0.toml:7:10: beside is 1; must be true or false; nearest is true"
+    );
+    assert_eq!(
+        faults(&text("sliding = false")),
+        "gpu0.toml:5:11: sliding is set, but policy orion does not look at it; nearest is name = \"pillion\""
+    );
 }
