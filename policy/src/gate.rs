@@ -184,7 +184,12 @@ impl Gate {
         if let Some(bound_ns) = throttle_params {
             memory.throttle.handle_jobs(snapshot.be);
             if snapshot.hp.present {
-                memory.throttle.lift_if_drained(snapshot.be, bound_ns);
+                // Of `pillion` a kernel may not fit into what is left: each drain begins anew.
+                let over_ns = match &self.policy {
+                    Policy::Pillion(_) => 0,
+                    _ => bound_ns,
+                };
+                memory.throttle.lift_if_drained(snapshot.be, over_ns);
             } else {
                 memory.throttle.restart(snapshot.be);
             }

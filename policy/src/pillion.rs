@@ -23,12 +23,13 @@
 //! The slack alone is no bound: with priorities between blocks a request waits for what executes and not
 //! for what is queued; a host that launches slowly leaves pauses in which BE work costs nothing; or
 //! profiles are off, and a kernel takes ten times as long as expected. So the law looks at what happens.
-//! Each HP request while BE work was there is compared with its target ([`feedback`]): within it, the gain
+//! Each HP request while BE work was there is compared with its target ([`feedback`]), or with what its
+//! client's requests alone differ by, if that is more: within it, the gain
 //! rises a little; over it, the gain falls, the more the longer the request took. Idle time is spent
 //! first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
 //! A request's beginning and end are as exact as the looks that found them: where either look came more
-//! than 100 µs after the one before (the daemon looks seldom while no BE work is there) nothing is
+//! than 200 µs after the one before (the daemon looks seldom while no BE work is there) nothing is
 //! concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that ran under
 //! the least gain. Until 50 were seen, the bounds are `residual_ns_unknown` (100 µs) and an eighth of
 //! it, what goes beside HP must suit it, and the gain is 1.
@@ -280,6 +281,7 @@ impl Learnt {
             && params.feedback
         {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
+            let slack_ns = slack_ns.max(self.solo.spread_ns(client));
             let excess_ns = request.took_ns().saturating_sub(solo_ns);
             self.gain
                 .handle_request(excess_ns as f64 / slack_ns.max(1) as f64);
@@ -293,6 +295,11 @@ impl Learnt {
 
     /// Takes in a snapshot: pauses, exposure, bounds.
     pub(crate) fn handle_snapshot(&mut self, params: &PillionParams, snapshot: &Snapshot<'_>) {
+        if !snapshot.hp.present {
+            // Nobody is left of whom anything was learnt.
+            *self = Self::default();
+            return;
+        }
         let now_ns = snapshot.now_ns;
         self.looks.handle_look(now_ns);
         self.quiet.handle_hp(now_ns, snapshot.hp.busy);
@@ -311,10 +318,12 @@ impl Learnt {
         }
         self.bounds = self.next_bounds(params, snapshot);
         self.predict(params, snapshot, in_flight_ns);
-        let is_least = self.is_learning(params, snapshot) || self.gain.is_least();
-        if is_least && in_flight_ns <= self.bounds.idle_ns {
+        let calm_ns = self.bounds.idle_ns.max(params.residual_ns_unknown);
+        let is_calm =
+            self.is_learning(params, snapshot) || (self.gain.is_least() && in_flight_ns <= calm_ns);
+        if is_calm {
             self.calm_since_ns.get_or_insert(now_ns);
-        } else if !is_least {
+        } else {
             self.calm_since_ns = None;
         }
     }
@@ -344,12 +353,8 @@ impl Learnt {
     fn next_bounds(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> Bounds {
         let mps = snapshot.sharing == Sharing::Mps;
         let gain = self.gain.value();
-        let solo_ns = self.solo_ns(params).unwrap_or(0);
         let is_learning = self.is_learning(params, snapshot);
-        let (idle_ns, beside_ns) = if is_learning {
-            let unknown_ns = params.residual_ns_unknown;
-            (unknown_ns, scaled(unknown_ns, BESIDE_LEAST))
-        } else {
+        let known = self.solo_ns(params).map(|solo_ns| {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
             let quiet_ns = match params.gap_prediction {
                 true => self.quiet.left_ns(snapshot.now_ns),
@@ -361,6 +366,14 @@ impl Learnt {
                 scaled(slack_ns, gain).max(quiet_ns),
                 scaled(slack_ns, beside),
             )
+        });
+        let unknown_ns = params.residual_ns_unknown;
+        let unknown = (unknown_ns, scaled(unknown_ns, BESIDE_LEAST));
+        let (idle_ns, beside_ns) = match known {
+            None => unknown,
+            // Some client is known and another is not: what suits both.
+            Some(known) if is_learning => (known.0.min(unknown.0), known.1.min(unknown.1)),
+            Some(known) => known,
         };
         let pace = self.pace.value();
         let (idle_ns, beside_ns) = (scaled(idle_ns, pace), scaled(beside_ns, pace));
@@ -398,7 +411,10 @@ impl Looks {
 
     /// Whether the looks that found the request's beginning, and its end just now, came in time.
     fn is_exact(&self, request: &Request) -> bool {
-        !self.late_ns.contains(&request.began_ns) && !self.is_late(request.ended_ns)
+        let is_known_late = |at_ns| self.late_ns.contains(&at_ns);
+        !is_known_late(request.began_ns)
+            && !is_known_late(request.ended_ns)
+            && !self.is_late(request.ended_ns)
     }
 
     fn is_late(&self, now_ns: u64) -> bool {
@@ -527,8 +543,8 @@ const LATENCY_MS_MAX: f64 = 3.6e6;
 /// By default a request may take 5 % longer than alone.
 const SLOWDOWN: f64 = 1.05;
 
-/// Two of the daemon's usual pauses.
-const LOOK_NS_MAX: u64 = 100_000;
+/// The daemon's usual pause, and what waking it may take (40 to 90 µs), and as much again.
+const LOOK_NS_MAX: u64 = 200_000;
 
 /// Late looks remembered: one for each request in progress of as many HP clients.
 const LATE_KEPT: usize = 16;

@@ -516,12 +516,12 @@ fn live(policy: Policy, sharing: Sharing, moments: &[Moment]) -> (Gate, u64, HpV
             be,
         });
         gate.handle_hp_request(moment.step_ns * 20);
-        let ended_ns = now_ns + 1 + moment.step_ns;
+        let began_ns = now_ns.saturating_sub(moment.step_ns * 20 + 1);
         gate.handle_request(
             1,
             &Request {
-                began_ns: now_ns,
-                ended_ns,
+                began_ns,
+                ended_ns: now_ns,
                 launches: 1,
             },
         );

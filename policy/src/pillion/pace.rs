@@ -86,7 +86,7 @@ mod tests {
             // Two looks with work, of which all completes, then an hour without.
             let hour_ns = look / 2 * 3_600_000_000_000;
             let now_ns = hour_ns + look % 2 * 50_000;
-            pace.handle_snapshot(now_ns, (look + 1) / 2 * 50_000, look % 2 == 0);
+            pace.handle_snapshot(now_ns, look.div_ceil(2) * 50_000, look % 2 == 0);
         }
         assert_eq!(pace.value(), 1.0);
     }

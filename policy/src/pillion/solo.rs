@@ -28,12 +28,20 @@ struct Client {
     count: usize,
     next: usize,
     latency_ns: Option<u64>,
+    /// By how much nine of ten exceed that at most.
+    spread_ns: u64,
 }
 
 impl Solo {
     /// The latency of a client's requests alone, once it is known.
     pub(crate) fn latency_ns(&self, id: u64) -> Option<u64> {
         self.client(id)?.latency_ns
+    }
+
+    /// By how much the requests of a client differ alone: nine of ten are so much longer than
+    /// [`Solo::latency_ns`] or less; 0 while that is not known.
+    pub(crate) fn spread_ns(&self, id: u64) -> u64 {
+        self.client(id).map_or(0, |client| client.spread_ns)
     }
 
     /// The shortest of all clients whose latency is known.
@@ -58,6 +66,7 @@ impl Solo {
                 count: 0,
                 next: 0,
                 latency_ns: None,
+                spread_ns: 0,
             });
         }
         if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
@@ -90,8 +99,10 @@ impl Client {
         if self.count >= REQUESTS_MIN {
             let mut sorted = self.took_ns;
             let kept = &mut sorted[..self.count];
-            let (_, quartile, _) = kept.select_nth_unstable(self.count / 4);
-            self.latency_ns = Some(*quartile);
+            kept.sort_unstable();
+            let quartile_ns = kept[self.count / 4];
+            self.latency_ns = Some(quartile_ns);
+            self.spread_ns = kept[self.count * 9 / 10] - quartile_ns;
         }
     }
 }
