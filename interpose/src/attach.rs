@@ -28,7 +28,7 @@ use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping, SharedPage};
 use protocol::sync::Ordering;
 
-use crate::client::{Client, Side};
+use crate::client::{Client, Connection, Side};
 use crate::config::Config;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
@@ -129,22 +129,8 @@ pub(crate) fn attach(
     let tried = candidates(config, uuid.as_deref().map_err(|result| *result))?;
     let (connection, socket) = connect(tried)?;
     let known = profile(config, device);
-    let asked = config.quotas.of_device(device.0);
-    let answer = ask(&connection, config, known, uuid.unwrap_or_default(), asked);
-    let ((number, slot), descriptors) = answer.map_err(|error| match error {
-        Answer::Hello(error) => Unmanaged::Hello {
-            socket: socket.clone(),
-            error,
-        },
-        Answer::Refused(reason) => Unmanaged::Refused {
-            socket: socket.clone(),
-            reason,
-        },
-    })?;
-    let pages = Pages::open(descriptors, config.class, slot).map_err(|error| Unmanaged::Pages {
-        socket: socket.clone(),
-        error,
-    })?;
+    let uuid = uuid.unwrap_or_default();
+    let (number, pages) = introduce(&connection, &socket, config, known, (device, &uuid))?;
     if let Some(error) = Clock::open_error() {
         log::say(Level::Error, format_args!("{error}; using real time"));
     }
@@ -155,6 +141,7 @@ pub(crate) fn attach(
     Ok(Client {
         index,
         side: pages.side,
+        generation: 0,
         number,
         socket,
         clock: Clock::process(),
@@ -164,8 +151,9 @@ pub(crate) fn attach(
         page: pages.client,
         device,
         ledger: pages.ledger,
-        connection,
-        helper: helper::Words::new(),
+        uuid,
+        connection: Connection::new(connection),
+        helper: Box::leak(Box::new(helper::Words::new())),
         profile: known.map(|known| &known.index),
         priorities,
         default_priority: priorities
@@ -198,6 +186,68 @@ pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
 fn job_id(config: &Config) -> String {
     let job = config.job.clone();
     job.unwrap_or_else(|| format!("pid-{}", std::process::id()))
+}
+
+/// The client that follows `client`: the same to a daemon that listens where the one that has gone did. Asks nothing of the driver.
+pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, Unmanaged> {
+    let _occupied = Occupied::new();
+    let (connection, socket) = connect(vec![client.socket.clone()])?;
+    let known = profile(config, client.device);
+    let (number, pages) = introduce(
+        &connection,
+        &socket,
+        config,
+        known,
+        (client.device, &client.uuid),
+    )?;
+    Ok(Client {
+        index: client.index,
+        side: pages.side,
+        generation: client.generation.wrapping_add(1),
+        number,
+        socket,
+        clock: client.clock,
+        daemon: pages.daemon,
+        hp: pages.hp,
+        bell: pages.bell,
+        page: pages.client,
+        device: client.device,
+        ledger: pages.ledger,
+        uuid: client.uuid.clone(),
+        connection: Connection::new(connection),
+        helper: client.helper,
+        profile: client.profile,
+        priorities: client.priorities,
+        default_priority: client.default_priority,
+    })
+}
+
+/// The conversation: this client's number, and its pages.
+fn introduce(
+    connection: &OwnedFd,
+    socket: &Path,
+    config: &Config,
+    known: Option<&Known>,
+    (device, uuid): (CUdevice, &str),
+) -> Result<(u64, Pages), Unmanaged> {
+    let socket = || socket.to_owned();
+    let asked = config.quotas.of_device(device.0);
+    let answer = ask(connection, config, known, uuid.to_owned(), asked);
+    let ((number, slot), descriptors) = answer.map_err(|error| match error {
+        Answer::Hello(error) => Unmanaged::Hello {
+            socket: socket(),
+            error,
+        },
+        Answer::Refused(reason) => Unmanaged::Refused {
+            socket: socket(),
+            reason,
+        },
+    })?;
+    let pages = Pages::open(descriptors, config.class, slot).map_err(|error| Unmanaged::Pages {
+        socket: socket(),
+        error,
+    })?;
+    Ok((number, pages))
 }
 
 /// Where the daemon may listen, the likeliest first.

@@ -3,22 +3,28 @@
 use core::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use abi::types::{CUcontext, CUdevice};
 use profiler::ProfileIndex;
 use protocol::clock::Clock;
 use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use crate::helper;
 use crate::priority::Priorities;
 
-/// A client. There is at most one for each device in a process, for good.
+/// A client. There is at most one for each device in a process; its successor takes its place when its daemon has gone.
 pub(crate) struct Client {
     /// Its index in [`crate::clients::CLIENTS`].
     pub(crate) index: u32,
     /// What its class makes of it.
     pub(crate) side: Side,
+    /// How many it follows: of what threads keep about a client, this says whether it is about this one.
+    pub(crate) generation: u32,
     /// Its number at the daemon.
     pub(crate) number: u64,
     /// Where the daemon listens.
@@ -37,10 +43,12 @@ pub(crate) struct Client {
     pub(crate) device: CUdevice,
     /// The job's ledger and our slot in it, where that daemon keeps one.
     pub(crate) ledger: Option<(&'static LedgerPage, usize)>,
-    /// The connection to the daemon, open as long as the process lives.
-    pub(crate) connection: OwnedFd,
-    /// How others speak with the thread that finds out what has completed.
-    pub(crate) helper: helper::Words,
+    /// The device's identity as daemons know it; empty if the driver does not tell.
+    pub(crate) uuid: String,
+    /// The connection to the daemon, open as long as both live.
+    pub(crate) connection: Connection,
+    /// How others speak with the thread that finds out what has completed; the same for all that follow each other.
+    pub(crate) helper: &'static helper::Words,
     /// What is known about kernels: one file for a process, whatever its devices.
     pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
@@ -80,6 +88,58 @@ impl Client {
     pub(crate) fn is_high_priority(&self) -> bool {
         matches!(self.side, Side::HighPriority)
     }
+}
+
+/// A connection whose end tells the other side that this one is gone. A program that closes descriptors which are not its own
+/// closes this one as well, and may open something else under its number: so it is known by its inode, too.
+pub(crate) struct Connection {
+    /// Locked for the length of a system call that does not wait.
+    descriptor: Mutex<Option<OwnedFd>>,
+    inode: Option<u64>,
+}
+
+impl Connection {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        Self {
+            inode: inode(&descriptor),
+            descriptor: Mutex::new(Some(descriptor)),
+        }
+    }
+
+    /// Runs `body` with it, if it is still open and this one.
+    pub(crate) fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
+        let held = self.descriptor.lock();
+        let held = held.unwrap_or_else(PoisonError::into_inner);
+        let is_ours = |held: &&OwnedFd| self.inode.is_some() && inode(held) == self.inode;
+        held.as_ref().filter(is_ours).map(body)
+    }
+
+    /// Whether the other side has ended it. Not if this side has.
+    pub(crate) fn is_over(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = self.with(|descriptor| recv(descriptor, &mut [0; 1], flags).map(|(_, n)| n));
+        matches!(peeked, Some(Ok(0) | Err(Errno::CONNRESET)))
+    }
+
+    /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.
+    pub(crate) fn end(&self, how: Shutdown) -> bool {
+        let ended = self.with(|descriptor| shutdown(descriptor, how).is_ok());
+        ended.unwrap_or(false)
+    }
+
+    /// Closes it if it is this one, and leaves what has its number alone otherwise.
+    pub(crate) fn close(&self) {
+        let is_ours = self.with(|_| ()).is_some();
+        let held = self.descriptor.lock();
+        let taken = held.unwrap_or_else(PoisonError::into_inner).take();
+        if !is_ours {
+            core::mem::forget(taken);
+        }
+    }
+}
+
+fn inode(descriptor: &OwnedFd) -> Option<u64> {
+    fstat(descriptor).ok().map(|stat| stat.st_ino)
 }
 
 impl fmt::Display for Client {

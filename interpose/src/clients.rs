@@ -2,19 +2,20 @@
 //!
 //! There is a daemon per device, so a process that uses several devices is a client of several
 //! daemons, each with its own pages, helper thread and connection. A device is noted when a context
-//! is first seen on it, and settled once: attached for good, or unmanaged for good.
+//! is first seen on it, and settled once: attached for good, or unmanaged for good. A client whose daemon has gone is followed
+//! by its successor at the next one ([`crate::reattach`]); whoever holds the old one works with its pages to the end of a call.
 //!
 //! While a process knows one device, its client is found with two loads. With more, what does not
 //! name its device itself (a stream does) belongs to the calling thread's current device, which the
 //! driver is asked for.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
-use std::sync::OnceLock;
 
 use abi::types::CUdevice;
 
 use crate::client::Client;
 use crate::driver;
+use crate::sys::Current;
 
 /// The devices of this process.
 pub(crate) static CLIENTS: Clients = Clients::new();
@@ -35,7 +36,7 @@ struct Entry {
     state: AtomicU8,
     /// The ordinal.
     device: AtomicI32,
-    client: OnceLock<&'static Client>,
+    client: Current<Client>,
 }
 
 /// No device.
@@ -65,7 +66,7 @@ impl Clients {
                 Entry {
                     state: AtomicU8::new(FREE),
                     device: AtomicI32::new(0),
-                    client: OnceLock::new(),
+                    client: Current::new(),
                 }
             }; DEVICES_MAX],
             claimed: AtomicUsize::new(0),
@@ -87,10 +88,17 @@ impl Clients {
             return;
         };
         if let Some(client) = client {
-            entry.client.get_or_init(|| client);
+            entry.client.set(client);
         }
         // Release pairs with the Acquire in `of_device`: who sees it settled sees the client.
         entry.state.store(SETTLED, Ordering::Release);
+    }
+
+    /// A client's successor takes its place.
+    pub(crate) fn succeed(&self, successor: &'static Client) {
+        if let Some(entry) = self.entries.get(successor.index as usize) {
+            entry.client.set(successor);
+        }
     }
 
     /// Whether this process has seen more than one device.
@@ -111,7 +119,7 @@ impl Clients {
     /// The client of that index.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&'static Client> {
-        self.entries.get(index as usize)?.client.get().copied()
+        self.entries.get(index as usize)?.client.get()
     }
 
     /// What is known of a device.
@@ -120,10 +128,9 @@ impl Clients {
         match entry {
             // Too many devices: the others stay unmanaged.
             None if self.claimed.load(Ordering::Acquire) >= DEVICES_MAX => Managed::No,
-            Some(entry) if entry.state.load(Ordering::Acquire) == SETTLED => entry
-                .client
-                .get()
-                .map_or(Managed::No, |client| Managed::By(client)),
+            Some(entry) if entry.state.load(Ordering::Acquire) == SETTLED => {
+                entry.client.get().map_or(Managed::No, Managed::By)
+            }
             _ => Managed::NotYet,
         }
     }
@@ -140,9 +147,7 @@ impl Clients {
 
     /// All clients that this process is.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static Client> {
-        self.entries
-            .iter()
-            .filter_map(|entry| entry.client.get().copied())
+        self.entries.iter().filter_map(|entry| entry.client.get())
     }
 
     #[cold]

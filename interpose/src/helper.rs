@@ -12,6 +12,8 @@
 //! hooked. It cannot see another thread's default stream; that thread records there itself, and the
 //! helper asks (see `launch`). Of a thread that has ended it learns from the legacy stream.
 //!
+//! It also looks whether the daemon is still there, and makes its client another one's ([`crate::reattach`]).
+//!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
 //! says when it sleeps without a timeout. Launching threads store what they launched, then look
 //! whether it sleeps; the helper says that it sleeps, then looks whether something was launched.
@@ -28,6 +30,7 @@ use crate::client::{Client, Handle};
 use crate::kept_out::HOLDERS;
 use crate::life::State;
 use crate::marks::{self, Recorded};
+use crate::reattach::Watch;
 use crate::streams::{STREAMS, Slot};
 use crate::{announce, completion, door, driver, lifecycle, sys};
 
@@ -132,7 +135,12 @@ fn run(client: &'static Client) {
         context: None,
         is_relaxed: false,
     };
+    let mut watch = Watch::new(client);
     while !STOPPING.load(Ordering::SeqCst) {
+        if let Some(client) = door::guarded(usize::MAX, || watch.poll()) {
+            helper.client = client;
+        }
+        let client = helper.client;
         let seen = client.page.helper_bell.read();
         // A panic of ours costs one look, not the thread.
         let is_busy = door::guarded(usize::MAX, || helper.poll()).unwrap_or(false);
@@ -145,7 +153,8 @@ fn run(client: &'static Client) {
         }
         client.helper.asleep.store(1, Ordering::SeqCst);
         if !helper.has_work() {
-            client.page.helper_bell.wait(&client.clock, seen, None);
+            let bell = &client.page.helper_bell;
+            bell.wait(&client.clock, seen, watch.next_ns());
         }
         client.helper.asleep.store(0, Ordering::SeqCst);
     }

@@ -106,6 +106,8 @@ mod priority;
 mod quota;
 mod real;
 #[forbid(unsafe_code)]
+mod reattach;
+#[forbid(unsafe_code)]
 mod resolver;
 #[forbid(unsafe_code)]
 mod rings;

@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
 use protocol::ledger::UNLIMITED;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::Shutdown;
 
 use crate::client::Client;
 use crate::clients::{CLIENTS, DEVICES_MAX};
@@ -171,6 +171,11 @@ pub(crate) fn handle_call_without_account() {
     }
 }
 
+/// What the environment said, once it was read.
+pub(crate) fn config() -> Option<&'static Config> {
+    CONFIG.get()
+}
+
 /// Reads the environment if nobody has, for those who have something to say before any hook is hit.
 #[cfg(not(shim))]
 pub(crate) fn prepare() {
@@ -275,7 +280,7 @@ fn try_attach(
     crate::first_libc::tell_of_threads();
     if let Err(error) = helper::start(client) {
         // Without it what completes would never be learnt.
-        let _ = shutdown(&client.connection, Shutdown::Both);
+        client.connection.end(Shutdown::Both);
         return Err((Level::Warn, format!("no helper thread: {error}")));
     }
     match client.ledger {
@@ -356,10 +361,11 @@ extern "C" fn handle_exit() {
         helper::stop(client);
     }
     for client in clients().filter(|client| client.clock.is_virtual()) {
-        if shutdown(&client.connection, Shutdown::Write).is_ok() {
+        if client.connection.end(Shutdown::Write) {
             // The receive timeout of the hello still holds. Nothing more is said on a connection
             // that was welcomed, so one byte is room enough.
-            while matches!(rustix::io::read(&client.connection, &mut [0; 1]), Ok(1..)) {}
+            let read = |connection: &_| rustix::io::read(connection, &mut [0; 1]);
+            while matches!(client.connection.with(read), Some(Ok(1..))) {}
         }
     }
 }

@@ -36,7 +36,6 @@ use crate::{driver, lifecycle};
 /// This process's account of a device's memory.
 pub(crate) struct DeviceAccount {
     pub(crate) device: CUdevice,
-    page: &'static LedgerPage,
     account: Mutex<Account<'static, LEDGER_SLOTS>>,
 }
 
@@ -53,13 +52,30 @@ pub(crate) fn open(index: u32, device: CUdevice, page: &'static LedgerPage, slot
     };
     let opened = place.get_or_init(|| DeviceAccount {
         device,
-        page,
         account: Mutex::new(account),
     });
     let context_bytes = page.context_bytes.load(Ordering::Relaxed);
     opened.change(|account| account.take(Kind::Context, context_bytes));
     // Release pairs with the Acquire in `is_any`: who sees it finds the account.
     IS_ANY.store(true, Ordering::Release);
+    true
+}
+
+/// The account of a device goes on in the ledger of another daemon, with all that this process holds, whatever its quota. False if
+/// that ledger has no such slot.
+pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
+    let Some(kept) = ACCOUNTS.get(index as usize).and_then(OnceLock::get) else {
+        return open(index, device, page, slot);
+    };
+    let Some(mut next) = Account::resume(page, slot) else {
+        return false;
+    };
+    kept.change(|account| {
+        for kind in Kind::ALL {
+            next.take(*kind, account.kind_bytes(*kind));
+        }
+        *account = next;
+    });
     true
 }
 
@@ -113,6 +129,11 @@ pub(crate) fn of_stream(stream: CUstream) -> Option<&'static DeviceAccount> {
 }
 
 impl DeviceAccount {
+    /// The ledger that it is in.
+    fn ledger(&self) -> &'static LedgerPage {
+        self.change(|account| account.ledger())
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut Account<'static, LEDGER_SLOTS>) -> T) -> T {
         change(&mut locked(&self.account))
     }

@@ -2,7 +2,7 @@
 //!
 //! Each thread that has something to say claims one of the client's rings and keeps it; threads that
 //! find none share one ring. Rings of threads that ended are claimed again when they are needed. A
-//! thread that works for several clients has a ring with each.
+//! thread that works for several clients has a ring with each, and claims one anew with a client's successor.
 
 use core::cell::Cell;
 
@@ -16,42 +16,41 @@ use crate::clients::DEVICES_MAX;
 use crate::sys;
 
 /// This thread has not looked for a ring yet.
-const UNCLAIMED: u8 = u8::MAX;
+const UNCLAIMED: u64 = u64::MAX;
 /// This thread uses the shared ring.
-const SHARED: u8 = u8::MAX - 1;
+const SHARED: u32 = u32::MAX - 1;
 
 const _: () = assert!(RINGS < SHARED as usize);
 
 thread_local! {
-    /// Index of this thread's ring with each client.
-    static RING: [Cell<u8>; DEVICES_MAX] = const { [const { Cell::new(UNCLAIMED) }; DEVICES_MAX] };
+    /// This thread's ring with each client: the client's generation in the upper half, the ring's index in the lower.
+    static RING: [Cell<u64>; DEVICES_MAX] = const { [const { Cell::new(UNCLAIMED) }; DEVICES_MAX] };
 }
 
 /// Sends a record. A full ring refuses it; nobody waits.
 #[inline]
 pub(crate) fn push(client: &Client, record: &Record) -> Result<(), Full> {
-    push_to(client.page, client.index, record)
+    push_to(client.page, (client.index, client.generation), record)
 }
 
 /// Counts a launch that the driver accepted from this thread.
 #[inline]
 pub(crate) fn count_launch(client: &Client) {
-    count_launch_in(client.page, client.index);
+    count_launch_in(client.page, (client.index, client.generation));
 }
 
 #[inline]
-fn push_to(page: &ClientPage, client: u32, record: &Record) -> Result<(), Full> {
-    let index = RING.with(|rings| {
-        let Some(ring) = rings.get(client as usize) else {
-            return SHARED;
-        };
-        if ring.get() == UNCLAIMED {
-            let claimed = claim(page, sys::thread_id());
-            ring.set(claimed.map_or(SHARED, |index| index as u8));
-        }
-        ring.get()
+fn push_to(page: &ClientPage, client: (u32, u32), record: &Record) -> Result<(), Full> {
+    let index = claimed(client).unwrap_or_else(|| {
+        let index = claim(page, sys::thread_id()).map_or(SHARED, |index| index as u32);
+        RING.with(|rings| {
+            if let Some(ring) = rings.get(client.0 as usize) {
+                ring.set(u64::from(client.1) << 32 | u64::from(index));
+            }
+        });
+        index
     });
-    let Some(ring) = page.rings.get(usize::from(index)) else {
+    let Some(ring) = page.rings.get(index as usize) else {
         return page.shared_ring.push(&record.encode());
     };
     let pushed = ring.push(&record.encode());
@@ -63,13 +62,21 @@ fn push_to(page: &ClientPage, client: u32, record: &Record) -> Result<(), Full> 
 }
 
 #[inline]
-fn count_launch_in(page: &ClientPage, client: u32) {
-    let index = RING.with(|rings| rings.get(client as usize).map_or(SHARED, |ring| ring.get()));
-    if usize::from(index) < page.rings.len() {
-        page.count_launch_of_ring(usize::from(index));
-    } else {
-        page.count(Counter::Launches, 1);
+fn count_launch_in(page: &ClientPage, client: (u32, u32)) {
+    match claimed(client) {
+        Some(index) if (index as usize) < page.rings.len() => {
+            page.count_launch_of_ring(index as usize);
+        }
+        _ => page.count(Counter::Launches, 1),
     }
+}
+
+/// The ring that this thread has claimed with the client of that index and generation.
+#[inline]
+fn claimed((client, generation): (u32, u32)) -> Option<u32> {
+    let ring = RING.with(|rings| rings.get(client as usize).map_or(UNCLAIMED, Cell::get));
+    let is_this = (ring >> 32) as u32 == generation && ring != UNCLAIMED;
+    is_this.then_some(ring as u32)
 }
 
 /// A ring for the thread: its namesake's, a free one, or a dead thread's.
@@ -135,10 +142,10 @@ mod tests {
     #[test]
     fn launches_are_counted_with_and_without_a_ring() {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
-        count_launch_in(&page, 0);
-        push_to(&page, 0, &Record::Complete { stream: 1, seq: 1 }).unwrap();
-        count_launch_in(&page, 0);
-        count_launch_in(&page, 0);
+        count_launch_in(&page, (0, 0));
+        push_to(&page, (0, 0), &Record::Complete { stream: 1, seq: 1 }).unwrap();
+        count_launch_in(&page, (0, 0));
+        count_launch_in(&page, (0, 0));
         assert_eq!(page.counted(Counter::Launches), 3);
         assert_eq!(page.ring_launches[0].load(Ordering::Relaxed), 2);
     }
@@ -148,7 +155,7 @@ mod tests {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
         let record = Record::Complete { stream: 1, seq: 1 };
         let pushed = (0..protocol::pages::RING_RECORDS + 1)
-            .filter(|_| push_to(&page, 0, &record).is_ok())
+            .filter(|_| push_to(&page, (0, 0), &record).is_ok())
             .count();
         assert_eq!(pushed, protocol::pages::RING_RECORDS);
     }

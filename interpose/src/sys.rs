@@ -51,6 +51,30 @@ impl<T: Send + Sync> SetOnce<T> {
     }
 }
 
+/// What holds now of a thing that lives for ever and may be followed by another; read without a lock.
+pub(crate) struct Current<T: 'static>(AtomicPtr<T>);
+
+impl<T: Send + Sync> Current<T> {
+    /// Nothing yet.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// What holds now, if anything does.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&'static T> {
+        // Acquire pairs with the Release in `set`: who sees the address sees the value.
+        // SAFETY: null, or a reference for ever that `set` was given.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// From here on it is this.
+    pub(crate) fn set(&self, value: &'static T) {
+        self.0
+            .store(ptr::from_ref(value).cast_mut(), Ordering::Release);
+    }
+}
+
 /// Where this thread's `errno` lies. Applications read it after calls that never fail in it, so
 /// hooks put back what they found.
 pub(crate) struct Errno(*mut c_int);

@@ -283,6 +283,11 @@ impl<'a, const N: usize> Account<'a, N> {
         u64::from(self.held_units) * UNIT_BYTES
     }
 
+    /// What this slot holds of a kind, bytes.
+    pub fn kind_bytes(&self, kind: Kind) -> u64 {
+        self.ledger.slots[self.slot].kind_bytes(kind)
+    }
+
     /// The ledger that this is an account of.
     pub fn ledger(&self) -> &'a Ledger<N> {
         self.ledger

@@ -1,4 +1,4 @@
-//! A job ends right without a daemon, and when the daemon goes.
+//! A job ends right without a daemon, and when the daemon goes; when one is there again, the job is its client.
 
 use protocol::hello::JobClass;
 use rustix::process::Signal;
@@ -7,6 +7,9 @@ use crate::common::{Daemon, Gpu, Process, Program};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
+
+/// How often a daemon is killed in a row.
+const DEATHS: usize = 50;
 
 /// A GPU, a daemon, a high-priority job whose kernel never ends, and a best-effort job at the gate.
 fn held_beside_a_hung_one(policy: &str) -> (Gpu, Daemon, Process, Process) {
@@ -118,6 +121,80 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     let job = job.args(&["linked", "10", "0"]);
     let ended = job.best_effort(&second).run().expect_success();
     gpu.expect_equal_counts("job", &ended, &second);
+}
+
+/// Kills a daemon, and starts the next one at the same place.
+fn replaced(gpu: &Gpu, daemon: Daemon, policy: &str) -> Daemon {
+    daemon.signal(Signal::KILL);
+    daemon.finish();
+    gpu.daemon(policy)
+}
+
+#[test]
+fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_counted() {
+    let gpu = Gpu::start("mps");
+    let first = gpu.daemon("");
+    let hp = gpu.job("hp", Program::Linked("steady"));
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut jobs = [
+        ("hp", hp.high_priority(&first).start()),
+        ("be", be.best_effort(&first).start()),
+    ];
+    for (_, job) in &mut jobs {
+        job.wait_for("round", 5);
+    }
+    let second = replaced(&gpu, first, "");
+    for (label, job) in &mut jobs {
+        second.wait_for_clients(label, 1);
+        job.wait_for_new("round", 5);
+    }
+    for (label, job) in jobs {
+        let ended = job.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &second);
+    }
+}
+
+#[test]
+fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let (gpu, first, hp, mut be) = held_beside_a_hung_one(policy);
+    let second = replaced(&gpu, first, policy);
+    second.wait_for_clients("hp", 1);
+    second.wait_for_clients("be", 1);
+    second.wait_until_held("be");
+    assert_eq!(second.job("hp")["totals"]["launches"], 1);
+    hp.signal(Signal::KILL);
+    be.wait_for_new("round", 5);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &second);
+    assert_eq!(second.total("be", "launches_forced"), 0);
+}
+
+#[test]
+fn a_daemon_killed_again_and_again_under_load_fails_no_call_and_loses_no_count() {
+    let gpu = Gpu::start("mps");
+    let mut daemon = gpu.daemon("");
+    let hp = gpu.job("hp", Program::Linked("steady"));
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut jobs = [
+        ("hp", hp.high_priority(&daemon).start()),
+        ("be", be.best_effort(&daemon).start()),
+    ];
+    for round in 0..DEATHS {
+        // Some while jobs are attached, some before all of them are again.
+        for (label, job) in &mut jobs {
+            if round % 3 != 2 {
+                daemon.wait_for_clients(label, 1);
+            }
+            job.wait_for_new("round", 2);
+        }
+        daemon = replaced(&gpu, daemon, "");
+    }
+    for (label, job) in jobs {
+        daemon.wait_for_clients(label, 1);
+        let ended = job.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+    }
 }
 
 // census: E1

@@ -213,6 +213,34 @@ fn what_a_killed_process_held_comes_back_when_the_device_has_it() {
 }
 
 #[test]
+fn what_a_process_holds_it_holds_under_the_next_daemon_too() {
+    let gpu = Gpu::start("mps");
+    let start = |daemon: &Daemon| {
+        let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(daemon);
+        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let daemon = gpu.daemon("");
+    let mut first = start(&daemon);
+    first.write("\n");
+    assert_eq!(first.next_line(), "granted");
+    daemon.signal(Signal::KILL);
+    daemon.finish();
+    let daemon = gpu.daemon("");
+    daemon.job_when("job", "what it holds", |job| {
+        job["memory"]["held_bytes"] == 700 * MIB
+    });
+    let mut second = start(&daemon);
+    second.write("\n");
+    assert_eq!(second.next_line(), "refused");
+    first.signal(Signal::KILL);
+    daemon.job_when("job", "one process", |job| job["memory"]["processes"] == 1);
+    second.write("\n");
+    assert_eq!(second.next_line(), "granted");
+}
+
+#[test]
 fn a_quota_is_changed_while_the_job_runs() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");

@@ -11,16 +11,16 @@ use crate::lifecycle;
 /// Free and total bytes as the application is to see them.
 pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> (u64, u64) {
     pools::count_anew(account);
-    let Some(quota) = account.page.quota() else {
+    let Some(quota) = account.ledger().quota() else {
         return (free, total);
     };
-    seen(quota, account.page.held_bytes(), free, total)
+    seen(quota, account.ledger().held_bytes(), free, total)
 }
 
 /// Total bytes as the application is to see them. Frameworks ask this before they make a context.
 pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
     let quota = match of_device(device) {
-        Some(account) => account.page.quota(),
+        Some(account) => account.ledger().quota(),
         None => lifecycle::quota_without_account(device, total),
     };
     quota.map_or(total, |quota| quota.min(total))
