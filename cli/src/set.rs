@@ -31,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reads a quota of the command line.
 pub(crate) fn quota_of(text: &str) -> Result<Quota, String> {
-    Quota::parse(text).ok_or_else(|| format!("expected {}, or unlimited", quota::EXPECTED))
+    let quota = Quota::parse(text).filter(|quota| !quota.is_too_small());
+    quota.ok_or_else(|| format!("expected {}, or unlimited", quota::EXPECTED))
 }
 
 /// Exit 69 if no daemon answers, 1 if none has the job.

@@ -24,7 +24,7 @@
 //! process would have to die within that change for anybody to see it.
 //!
 //! **Trust.** The page belongs to one job. A process that writes nonsense into it harms its own job's
-//! quota; the daemon compares with what NVML says of each process.
+//! quota, and no other's.
 
 use crate::sync::{AtomicU32, AtomicU64, Line, Ordering, PUBLISH};
 
@@ -74,7 +74,7 @@ kinds! {
     Physical = "physical",
     /// What graphs have reserved for their allocation nodes.
     Graph = "graph",
-    /// Variables of modules.
+    /// Variables of modules. Nobody charges them yet: always 0.
     Module = "module",
     /// What a context takes by itself, as the daemon's configuration says.
     Context = "context",

@@ -16,7 +16,11 @@ pub enum Quota {
 }
 
 /// What [`Quota::parse`] takes, for messages.
-pub const EXPECTED: &str = "a size such as 10GiB, or a part of the device such as 40%";
+pub const EXPECTED: &str =
+    "a size such as 10GiB (1MiB at least), or a part of the device such as 40%";
+
+/// The least that anybody means, bytes: less is a number without its unit.
+pub const LEAST_BYTES: u64 = 1 << 20;
 
 impl Quota {
     /// Reads a text. `None` if it is not one, or a quota of nothing, which nobody can mean.
@@ -40,6 +44,11 @@ impl Quota {
         let bytes = number * unit_bytes(&unit)?;
         // 2^63 bytes are more than anybody has, and exact in both types.
         (bytes >= 1.0 && bytes <= (1_u64 << 63) as f64).then_some(Self::Bytes(bytes as u64))
+    }
+
+    /// Whether it is so little that a unit was forgotten: less than [`LEAST_BYTES`].
+    pub fn is_too_small(self) -> bool {
+        matches!(self, Self::Bytes(..LEAST_BYTES))
     }
 
     /// Bytes of a device with `device_bytes`; `None` is no limit.
@@ -115,6 +124,23 @@ mod tests {
             "99999999999T",
         ] {
             assert_eq!(Quota::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_size_whose_unit_was_forgotten_is_told_from_one_that_is_meant() {
+        for (text, is_too_small) in [
+            ("10", true),
+            ("8192", true),
+            ("1023K", true),
+            ("1M", false),
+            ("1%", false),
+        ] {
+            assert_eq!(
+                Quota::parse(text).unwrap().is_too_small(),
+                is_too_small,
+                "{text}"
+            );
         }
     }
 

@@ -34,7 +34,7 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::daemon::Shared;
-use crate::ledgers::{LedgerError, Opened, started_ticks};
+use crate::ledgers::{Image, LedgerError, Opened};
 use crate::pages::{GpuFds, client_page, lease_page};
 use crate::socket::Seat;
 use crate::state::{JobKey, NewPages, Peer, TurnedAway, job_key};
@@ -279,15 +279,16 @@ impl Control {
     ) -> Result<Welcomed, String> {
         self.check_device(&attach)?;
         let class = attach.class;
+        let clock = self.shared.clock();
+        let no_memory = |error: io::Error| format!("no shared memory: {error}");
+        let (client_fd, client) = client_page(clock).map_err(no_memory)?;
+        let lease = lease_page(clock).map_err(no_memory)?;
+        // Last of all that may fail before the state is asked: a slot is given back by hand.
         let opened = self.open_account(peer, &attach, process)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let account = opened
             .as_ref()
             .map(|(key, opened)| (key.clone(), opened.slot));
-        let clock = self.shared.clock();
-        let no_memory = |error: io::Error| format!("no shared memory: {error}");
-        let (client_fd, client) = client_page(clock).map_err(no_memory)?;
-        let lease = lease_page(clock).map_err(no_memory)?;
         let pages = NewPages { client, lease };
         let now_ns = clock.now_ns();
         let attached = self
@@ -295,7 +296,7 @@ impl Control {
             .state()
             .handle_attach(now_ns, peer, attach, pages)
             .map_err(|refused| {
-                self.close_account(account.as_ref());
+                self.cancel_account(account.as_ref());
                 refused.to_string()
             })?;
         self.shared.ring();
@@ -312,7 +313,7 @@ impl Control {
         let client = attached.client;
         if let Err(error) = send(socket, &Reply::Welcome { client, slot }.encode(), &fds) {
             self.detach(client);
-            self.close_account(account.as_ref());
+            self.cancel_account(account.as_ref());
             return Err(format!("it does not take the welcome: {error}"));
         }
         Ok((client, account))
@@ -330,9 +331,9 @@ impl Control {
         };
         let key = job_key(&attach.job, attach.class, peer);
         let process = process.and_then(|process| process.try_clone().ok());
-        let started = started_ticks(peer.pid);
+        let image = Image::of(peer.pid);
         let mut ledgers = self.shared.ledgers();
-        let opened = ledgers.handle_attach(&key, peer, started, process, asked);
+        let opened = ledgers.handle_attach(&key, peer, image, process, asked);
         let opened = opened.map_err(|error| error.to_string())?;
         Ok(Some((key, opened)))
     }
@@ -342,6 +343,13 @@ impl Control {
         if let Some((key, slot)) = account {
             self.shared.ledgers().handle_detach(key, *slot);
             self.shared.note_leaving();
+        }
+    }
+
+    /// The process was turned away and never had its ledger.
+    fn cancel_account(&self, account: Option<&(JobKey, u16)>) {
+        if let Some((key, slot)) = account {
+            self.shared.ledgers().handle_turned_away(key, *slot);
         }
     }
 
@@ -407,6 +415,7 @@ impl Control {
             .map_err(|error| format!("who you are cannot be seen: {error}"))?
             .uid();
         let quota = Quota::parse(&set.memory)
+            .filter(|quota| !quota.is_too_small())
             .ok_or_else(|| LedgerError::Quota(set.memory.clone()).to_string())?;
         let ledgers = self.shared.ledgers();
         let whose = Some(uid).filter(|&uid| uid != 0);

@@ -155,7 +155,10 @@ impl Driver {
             // The software GPU may leave it empty; only a selection by bus id needs it.
             pci: pci.parse().unwrap_or(PciAddress::default()),
             sms: u32::try_from(sms).unwrap_or(0),
-            memory_bytes: self.memory_bytes(device)?,
+            memory_bytes: self.memory_bytes(device).unwrap_or_else(|error| {
+                tracing::warn!("{error}; quotas that are a part of the memory cannot be kept");
+                0
+            }),
         })
     }
 

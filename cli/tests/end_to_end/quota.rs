@@ -299,6 +299,11 @@ fn a_quota_that_cannot_be_read_grants_nothing_and_is_said() {
     let ended = run.run();
     assert_eq!(ended.code(), 2);
     ended.expect_errors(&["0m", "10GiB"]);
+    // A forgotten unit: ten bytes are nobody's quota.
+    let run = gpu.pillion_run("job", daemon.socket(), &["--memory", "10", "--", "true"]);
+    let ended = run.run();
+    assert_eq!(ended.code(), 2);
+    ended.expect_errors(&["1MiB at least"]);
 }
 
 #[test]
@@ -309,7 +314,6 @@ fn the_variables_of_other_systems_are_understood() {
         ("CUDA_DEVICE_MEMORY_LIMIT_0", "1024m"),
         ("CUDA_DEVICE_MEMORY_LIMIT", "1g"),
         ("GPU_MEMORY_LIMIT", "1024Mi"),
-        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G"),
     ] {
         let job = fill(&gpu, name).best_effort(&daemon).env(name, value);
         expect_filled(&job.run().expect_success(), GIB);

@@ -6,11 +6,14 @@
 //! | `CUDA_DEVICE_MEMORY_LIMIT_<n>` | `4096m`; `0`, with any unit, is no limit | HAMi: of the n-th device |
 //! | `CUDA_DEVICE_MEMORY_LIMIT` | the same | HAMi: of every device |
 //! | `GPU_MEMORY_LIMIT` | `4096Mi` | KAI: of every device |
-//! | `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | `0=1G,1=512MB` | NVIDIA's MPS, which keeps it as well: by device |
 //!
 //! The number of a device is the process's own, as CUDA counts. Of several variables the first in this order counts. A value
 //! that cannot be read asks for *something*: no memory is granted until it is mended, and the reason is said. `0` is
-//! what HAMi's device plugin writes for "no limit".
+//! what HAMi's device plugin writes for "no limit". Others' names are generic, so of them a number without a unit
+//! that is less than 1 MiB is taken for somebody else's meaning (a share, MiB): it counts as not set, and that is said.
+//!
+//! `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` is not read: it limits each process, ours is of the whole job, and MPS keeps it by
+//! itself.
 
 use std::ffi::OsString;
 
@@ -40,51 +43,41 @@ impl Quotas {
     ) -> Self {
         let set = |name: &str| {
             let value = variable(name).filter(|value| !value.is_empty())?;
-            Some(value.to_string_lossy().into_owned())
+            Some(value.to_string_lossy().trim().to_owned())
         };
-        let mut complain = |name: &str, value: &str| {
-            complaints.push(format!(
-                "{name}={value:?}: expected {}; no device memory is granted",
-                quota::EXPECTED
-            ));
+        let mut complain = |name: &str, value: &str, so: &str| {
+            let expected = quota::EXPECTED;
+            complaints.push(format!("{name}={value:?}: expected {expected}; {so}"));
             NOTHING
         };
+        const NOTHING_GRANTED: &str = "no device memory is granted";
         let mut quotas = Self::default();
         if let Some(value) = set("PILLION_MEMORY") {
             let quota = Quota::parse(&value);
-            quotas.every = Some(quota.unwrap_or_else(|| complain("PILLION_MEMORY", &value)));
+            let quota = quota.filter(|quota| !quota.is_too_small());
+            quotas.every =
+                Some(quota.unwrap_or_else(|| complain("PILLION_MEMORY", &value, NOTHING_GRANTED)));
             return quotas;
         }
         let mut of_others = |name: &str, value: &str| {
             let is_none = !value.is_empty() && value.trim_end_matches(char::is_alphabetic) == "0";
             match Quota::parse(value) {
-                _ if is_none => Quota::Unlimited,
-                Some(quota) => quota,
-                None => complain(name, value),
+                _ if is_none => Some(Quota::Unlimited),
+                _ if is_another_meaning(value) => {
+                    complain(name, value, "it counts as not set");
+                    None
+                }
+                Some(quota) => Some(quota),
+                None => Some(complain(name, value, NOTHING_GRANTED)),
             }
         };
-        const MPS: &str = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
-        for (number, value) in by_device(&set(MPS).unwrap_or_default()) {
-            let place = number.and_then(|number| quotas.devices.get_mut(number));
-            match place {
-                Some(place) => *place = Some(of_others(MPS, value)),
-                // MPS reads it by itself, and says what it thinks of it.
-                None => continue,
-            }
-        }
-        for name in ["CUDA_DEVICE_MEMORY_LIMIT", "GPU_MEMORY_LIMIT"] {
-            if let Some(value) = set(name) {
-                quotas = Self {
-                    every: Some(of_others(name, &value)),
-                    ..Self::default()
-                };
-                break;
-            }
-        }
+        quotas.every = ["CUDA_DEVICE_MEMORY_LIMIT", "GPU_MEMORY_LIMIT"]
+            .into_iter()
+            .find_map(|name| of_others(name, &set(name)?));
         for (number, place) in quotas.devices.iter_mut().enumerate() {
             let name = format!("CUDA_DEVICE_MEMORY_LIMIT_{number}");
             if let Some(value) = set(&name) {
-                *place = Some(of_others(&name, &value));
+                *place = of_others(&name, &value);
             }
         }
         quotas
@@ -99,13 +92,10 @@ impl Quotas {
     }
 }
 
-/// The parts of `0=1G,1=512MB`.
-fn by_device(text: &str) -> impl Iterator<Item = (Option<usize>, &str)> {
-    let parts = text.split(',').filter(|part| !part.trim().is_empty());
-    parts.map(|part| match part.split_once('=') {
-        Some((number, value)) => (number.trim().parse().ok(), value.trim()),
-        None => (None, part),
-    })
+/// A number without a unit that nobody means as bytes of memory: `0.8`, `8192`.
+fn is_another_meaning(value: &str) -> bool {
+    let number = value.parse::<f64>();
+    number.is_ok_and(|number| number > 0.0 && number < quota::LEAST_BYTES as f64)
 }
 
 #[cfg(test)]
@@ -152,13 +142,43 @@ mod tests {
         assert_eq!(quotas.of_device(1), bytes(4 * GIB));
         let (quotas, _) = read(&[("GPU_MEMORY_LIMIT", "4096Mi")]);
         assert_eq!(quotas.of_device(3), bytes(4 * GIB));
-        let (quotas, _) = read(&[("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G,1=512MB")]);
-        assert_eq!(quotas.of_device(0), bytes(GIB));
-        assert_eq!(quotas.of_device(1), bytes(512_000_000));
-        assert_eq!(quotas.of_device(2), None);
         let (quotas, complaints) = read(&[("CUDA_DEVICE_MEMORY_LIMIT_0", "0m")]);
         assert_eq!(quotas.of_device(0), Some(Quota::Unlimited));
         assert!(complaints.is_empty());
+    }
+
+    #[test]
+    fn the_limit_of_mps_is_left_to_mps_as_it_is_each_processs() {
+        let found = read(&[("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=1G,1=512MB")]);
+        assert_eq!(found, Default::default());
+    }
+
+    #[test]
+    fn a_generic_name_with_another_meaning_counts_as_not_set_and_that_is_said() {
+        for value in ["0.8", "8192"] {
+            for name in [
+                "GPU_MEMORY_LIMIT",
+                "CUDA_DEVICE_MEMORY_LIMIT",
+                "CUDA_DEVICE_MEMORY_LIMIT_0",
+            ] {
+                let (quotas, complaints) = read(&[(name, value)]);
+                assert_eq!(quotas.of_device(0), None, "{name}={value}");
+                assert_eq!(complaints.len(), 1);
+                assert!(
+                    complaints[0].contains("counts as not set"),
+                    "{complaints:?}"
+                );
+            }
+        }
+        let (quotas, _) = read(&[
+            ("CUDA_DEVICE_MEMORY_LIMIT", "8192"),
+            ("GPU_MEMORY_LIMIT", "1g"),
+        ]);
+        assert_eq!(quotas.of_device(0), Some(Quota::Bytes(GIB)));
+        // Ours means what it says: a unit was forgotten.
+        let (quotas, complaints) = read(&[("PILLION_MEMORY", "10")]);
+        assert_eq!(quotas.of_device(0), Some(NOTHING));
+        assert!(complaints[0].contains("1MiB at least"), "{complaints:?}");
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl Parser<'_> {
         let Some((span, text)) = self.0.text(section, key, &wanted)? else {
             return Some(default);
         };
-        let quota = Quota::parse(text);
+        let quota = Quota::parse(text).filter(|quota| !quota.is_too_small());
         if quota.is_none() {
             self.0.bad(span, key, &wanted, None);
         }
