@@ -41,6 +41,8 @@ struct Entry {
     in_driver: u64,
     /// What was charged beforehand for these.
     beforehand: u64,
+    /// The application is destroying the pool: its handle may be no handle any more, and the driver must not be asked about it.
+    is_going: bool,
     /// Of a pool that was destroyed: bytes of its allocations that live on.
     living: Option<u64>,
 }
@@ -105,6 +107,7 @@ fn try_charge(account: &'static DeviceAccount, source: Source, bytes: u64) -> Op
     let entry = sources.entry(source).or_insert_with(|| Entry::new(account));
     // A new pool under the handle of one that was destroyed.
     entry.living = None;
+    entry.is_going = false;
     entry.count_anew(source);
     let used = reserved(source).map_or(entry.charged, |pool| pool.used);
     let needed = used.saturating_add(entry.in_driver).saturating_add(bytes);
@@ -193,21 +196,23 @@ pub(crate) fn count_anew(account: &'static DeviceAccount) {
 
 /// Makes the pools of a device give back what they do not use. Whether there are any.
 pub(crate) fn try_give_back(account: &'static DeviceAccount) -> bool {
-    let its: Vec<Source> = {
+    let mut has_any = false;
+    {
+        // Under the lock, so that no other thread destroys what is trimmed.
         let sources = locked(&SOURCES);
-        let its = sources.iter();
-        its.filter(|(_, entry)| entry.account.device == account.device && entry.living.is_none())
-            .map(|(source, _)| *source)
-            .collect()
-    };
-    for source in &its {
-        match *source {
-            Source::Pool(pool) => memory::trim_pool(pool),
-            Source::Graphs(_) => memory::trim_graphs(account.device),
+        for (source, entry) in sources.iter() {
+            if entry.account.device != account.device || entry.is_gone() {
+                continue;
+            }
+            match *source {
+                Source::Pool(pool) => memory::trim_pool(pool),
+                Source::Graphs(_) => memory::trim_graphs(account.device),
+            }
+            has_any = true;
         }
     }
     count_anew(account);
-    !its.is_empty()
+    has_any
 }
 
 /// A pool is about to be destroyed: what its allocations keep.
@@ -215,12 +220,18 @@ pub(crate) fn before_destroy(pool: CUmemoryPool) -> Option<PoolBytes> {
     if !is_any() {
         return None;
     }
-    reserved(Source::Pool(pool_number(pool)))
+    let source = Source::Pool(pool_number(pool));
+    let sources = &mut *locked(&SOURCES);
+    let had = reserved(source)?;
+    if let Some(entry) = sources.get_mut(&source) {
+        entry.is_going = true;
+    }
+    Some(had)
 }
 
 /// It is, if the driver says so. Its memory lives as long as its allocations.
 pub(crate) fn handle_destroyed(pool: CUmemoryPool, had: Option<PoolBytes>, result: CUresult) {
-    let Some(had) = had.filter(|_| result == CUresult::SUCCESS) else {
+    let Some(had) = had else {
         return;
     };
     let source = Source::Pool(pool_number(pool));
@@ -228,6 +239,10 @@ pub(crate) fn handle_destroyed(pool: CUmemoryPool, had: Option<PoolBytes>, resul
     let Some(entry) = sources.get_mut(&source) else {
         return;
     };
+    entry.is_going = false;
+    if result != CUresult::SUCCESS {
+        return;
+    }
     let kept = had.used.next_multiple_of(STEP_BYTES).min(entry.charged);
     entry.set_charged(source, if had.used == 0 { 0 } else { kept });
     entry.living = Some(had.used);
@@ -264,14 +279,20 @@ impl Entry {
             charged: 0,
             in_driver: 0,
             beforehand: 0,
+            is_going: false,
             living: None,
         }
+    }
+
+    /// There is no pool under this handle, or soon none.
+    fn is_gone(&self) -> bool {
+        self.is_going || self.living.is_some()
     }
 
     /// Brings the charge to what is reserved. Not while somebody is in the driver: what is charged and not reserved
     /// may be what it counts on.
     fn count_anew(&mut self, source: Source) {
-        if self.living.is_some() || self.in_driver != 0 {
+        if self.is_gone() || self.in_driver != 0 {
             return;
         }
         if let Some(PoolBytes { reserved, .. }) = reserved(source) {
