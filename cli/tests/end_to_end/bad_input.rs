@@ -33,7 +33,7 @@ const FAULTY: [(&str, &str, &[&str]); 7] = [
         "5:8",
         &[
             "\"orient\"",
-            "none, orion, temporal",
+            "none, pillion, orion, temporal",
             "nearest is \"orion\"",
         ],
     ),
