@@ -171,7 +171,8 @@ fn on_time_slices_every_policy_that_means_something_there_is_run() {
         .iter()
         .filter_map(|line| line["policy"].as_str())
         .collect();
-    assert_eq!(policies, ["none", "temporal", "orion", "launch-gate"]);
+    let meant = ["none", "temporal", "orion", "launch-gate", "pillion"];
+    assert_eq!(policies, meant);
     assert!(lines.iter().all(|line| line["sharing"] == "timeslice"));
     let p99_ms = |line: &Value| line["hp"]["p99_ms"].as_f64().unwrap();
     assert!(p99_ms(&lines[1]) < p99_ms(&lines[0]), "{lines:#?}");
