@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 pub struct UnknownDevice {
     /// The name asked for.
     pub name: String,
-    /// The known name that needs the fewest edits.
+    /// The known name that needs the fewest edits, of those that begin with what was asked if there are any.
     pub nearest: String,
     /// All known names, separated by commas.
     pub known: String,
@@ -86,7 +86,10 @@ impl Device {
         }
         let names = || Self::all().iter().map(|d| d.name.as_str());
         let asked = name.to_ascii_lowercase();
-        let nearest = names().min_by_key(|n| edits(&asked, &n.to_ascii_lowercase()));
+        // Who says "V100" has left out the rest of the name, and not mistyped "A10".
+        let nearest = names().map(|n| (n, n.to_ascii_lowercase()));
+        let nearest = nearest.min_by_key(|(_, n)| (!n.starts_with(&asked), edits(&asked, n)));
+        let nearest = nearest.map(|(name, _)| name);
         Err(UnknownDevice {
             name: name.to_owned(),
             nearest: nearest.unwrap_or_default().to_owned(),
@@ -237,6 +240,8 @@ mod tests {
         let text = Device::by_name("V100-SXM2-32GB").unwrap_err().to_string();
         assert!(text.contains("did you mean \"V100-SXM2-16GB\"?"), "{text}");
         assert!(text.contains("T4, TITAN-RTX"), "{text}");
+        let text = Device::by_name("v100").unwrap_err().to_string();
+        assert!(text.contains("did you mean \"V100-SXM2-16GB\"?"), "{text}");
     }
 
     #[test]

@@ -63,7 +63,8 @@ pub struct OfOperator {
     pub class: ResourceClass,
     /// The most SMs that one of its kernels needs.
     pub sm_needed: u32,
-    /// The p95 of its kernels together, each once, ns.
+    /// The p95 of its kernels together, each once, ns; of the longest alone where the profile does not state the sizes of
+    /// the calls that it has.
     pub expected_ns: u64,
 }
 
@@ -294,6 +295,10 @@ impl ProfileIndex {
 
     /// What the profile says of an operator of which no kernel is known, from the kernels that it has in operators that
     /// cover this one, as far as they state most. `None` if it has none.
+    ///
+    /// Kernels of which the sizes of the call are stated are one call's, so it takes as long as all of them. Without sizes
+    /// they are those of every call of that name (a network's plans of `cudnnBackendExecute`, say), and which of them one
+    /// call launches is not known: it is taken to be the longest.
     #[must_use]
     pub fn of_operator(&self, operator: &Operator) -> Option<OfOperator> {
         let covered = || {
@@ -313,9 +318,13 @@ impl ProfileIndex {
         Some(OfOperator {
             class: longest.class,
             sm_needed: kernels.iter().map(|kernel| kernel.sm_needed).max()?,
-            expected_ns: kernels
-                .iter()
-                .fold(0, |sum, kernel| kernel.durations.p95_ns.saturating_add(sum)),
+            expected_ns: if has_sizes(longest) {
+                kernels
+                    .iter()
+                    .fold(0, |sum, kernel| kernel.durations.p95_ns.saturating_add(sum))
+            } else {
+                longest.durations.p95_ns
+            },
         })
     }
 
@@ -410,6 +419,12 @@ impl ProfileIndex {
             },
         }
     }
+}
+
+/// Whether the sizes of a kernel's operator are stated.
+fn has_sizes(kernel: &KernelProfile) -> bool {
+    let stated = kernel.operator.as_ref();
+    stated.is_some_and(|stated| !stated.sizes.is_empty())
 }
 
 /// Whether a kernel's operator is this one, as far as it is stated.

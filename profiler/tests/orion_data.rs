@@ -1,11 +1,11 @@
 //! Orion's published files, read in place: counts, sums and classes against figures that were
 //! computed independently of this crate, and every file through every format.
 //!
-//! The files are not part of the repository. They are looked for in `PILLION_DATA`, by default
-//! `../shared/data` beside the workspace; where they are absent these tests say so and pass,
-//! unless `PILLION_REQUIRE_DATA=1`.
+//! The files are not part of the repository (`data/mod.rs`).
 
-use std::path::{Path, PathBuf};
+mod data;
+
+use std::path::PathBuf;
 
 use profiler::{Format, Match, Profile, ProfileIndex, ResourceClass, Trace, orion};
 
@@ -97,28 +97,9 @@ const fn expected(
     }
 }
 
-/// The folder of Orion's files, or `None`, said aloud, where it is absent.
-fn orion_folder() -> Option<PathBuf> {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("PILLION_DATA")
-        .map_or_else(default, PathBuf::from)
-        .join("orion");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    assert!(
-        !required,
-        "PILLION_REQUIRE_DATA=1 and no folder {}",
-        folder.display()
-    );
-    eprintln!("skipped: no folder {}", folder.display());
-    None
-}
-
 /// Every file with its path, or none where the folder is absent.
 fn model_kernels() -> Vec<(PathBuf, &'static Expected)> {
-    let Some(folder) = orion_folder() else {
+    let Some(folder) = data::folder("orion") else {
         return Vec::new();
     };
     FILES
@@ -151,7 +132,9 @@ fn every_file_has_the_launches_times_and_classes_that_were_counted_independently
 
 #[test]
 fn every_other_file_of_the_folder_reads_too() {
-    let Some(folder) = orion_folder() else { return };
+    let Some(folder) = data::folder("orion") else {
+        return;
+    };
     for file in folder.join("model_kernels").read_dir().expect("a folder") {
         let path = file.expect("an entry").path();
         assert!(Trace::read(&path).is_ok(), "{}", path.display());
@@ -249,7 +232,9 @@ fn every_launch_of_a_trace_is_found_exactly_in_its_own_profile() {
 
 #[test]
 fn the_published_file_with_unquoted_commas_is_refused_with_line_and_reason() {
-    let Some(folder) = orion_folder() else { return };
+    let Some(folder) = data::folder("orion") else {
+        return;
+    };
     let path = folder.join("profiles/resnet50_32_fb1_new");
     for error in [Trace::read(&path).err(), Profile::load(&path).err()] {
         let error = error.expect("the file is malformed").to_string();
@@ -264,7 +249,9 @@ fn the_published_file_with_unquoted_commas_is_refused_with_line_and_reason() {
 
 #[test]
 fn files_of_other_formats_are_refused_as_such() {
-    let Some(folder) = orion_folder() else { return };
+    let Some(folder) = data::folder("orion") else {
+        return;
+    };
     for file in [
         "traces/inter_arrival_times.json",
         "results/hp.json",

@@ -28,20 +28,25 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use arena::HostArena;
 pub use command::{Command, StreamKind, Until};
+pub use injection::{Injection, NoFault};
 pub use memory::{MEMORY_WORDS, MemoryRequest, SharedEvent};
 pub use message::{Reply, Request};
-pub use monitor::{Monitor, PROCESSES_MAX, ProcessUse, SAMPLE_NS, SAMPLES_MAX, Sample};
+pub use monitor::{
+    Health, HealthReport, Monitor, PROCESSES_MAX, ProcessUse, REPORTS_MAX, SAMPLE_NS, SAMPLES_MAX,
+    Sample,
+};
 pub use shape::{Extent, ROWS_MAX, Spot};
 
 mod arena;
 mod command;
+mod injection;
 mod memory;
 mod message;
 mod monitor;
 mod shape;
 
 /// Version of everything in this file; both sides must have the same.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

@@ -47,6 +47,34 @@ pub struct CUresult(
 );
 
 impl CUresult {
+    /// Whether the context, or the process, gets nothing more done after it: every further call ends with the same.
+    ///
+    /// cuda.h says so of each: "This leaves the process in an inconsistent state and any further CUDA work will return the same
+    /// error. To continue using CUDA, the process must be terminated and relaunched" (of an assertion: "the context cannot be
+    /// used anymore, and must be destroyed"; of 810 the second sentence). Of the uncorrectable errors (214, 220) it says nothing;
+    /// NVIDIA's catalogue of Xids has the program that they hit ended.
+    #[must_use]
+    pub const fn is_sticky(self) -> bool {
+        matches!(
+            self,
+            Self::ILLEGAL_ADDRESS
+                | Self::LAUNCH_TIMEOUT
+                | Self::ASSERT
+                | Self::HARDWARE_STACK_ERROR
+                | Self::ILLEGAL_INSTRUCTION
+                | Self::MISALIGNED_ADDRESS
+                | Self::INVALID_ADDRESS_SPACE
+                | Self::INVALID_PC
+                | Self::LAUNCH_FAILED
+                | Self::TENSOR_MEMORY_LEAK
+                | Self::CONTAINED
+                | Self::EXTERNAL_DEVICE
+                | Self::MPS_CLIENT_TERMINATED
+                | Self::ECC_UNCORRECTABLE
+                | Self::NVLINK_UNCORRECTABLE
+        )
+    }
+
     /// Whether the call did what it was asked to.
     #[must_use]
     pub const fn is_success(self) -> bool {

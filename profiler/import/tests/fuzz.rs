@@ -1,35 +1,19 @@
 //! Every reader on files that are broken at random: each is read or refused in one line, never
 //! with a panic, and what is read makes a profile that reads back.
 //!
-//! A run is decided by its seed, which a failure prints. `PILLION_FUZZ_SECONDS` says how long each
-//! reader is tried (1 s if not set; CI takes 60), `PILLION_FUZZ_SEED` where to begin. What once
-//! failed lies in `tests/finds` and is tried first, always.
+//! How inputs are broken, seeds and times are in `fuzzing`, which the daemon's readers are tried by too.
 #![forbid(unsafe_code)]
+
+mod fuzzing;
 
 use std::fs;
 use std::path::Path;
 
+use fuzzing::finds;
 use import::{Context, Limits, Options};
 use profiler::Profile;
-use protocol::clock::Clock;
 use rusqlite::Connection;
 use tempfile::TempDir;
-
-/// Pseudo-random numbers (xorshift64*), the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
 
 /// Pieces that mean something to one of the readers.
 const WORDS: [&[u8]; 20] = [
@@ -54,37 +38,6 @@ const WORDS: [&[u8]; 20] = [
     b"\xff\xff\xff\xff",
     b"Time (%),",
 ];
-
-/// `bytes` with a few things wrong.
-fn broken(bytes: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    for _ in 0..=random.below(6) {
-        let at = random.below(bytes.len() + 1);
-        match random.below(6) {
-            0 => bytes.truncate(at),
-            1 => {
-                let word = WORDS[random.below(WORDS.len())];
-                bytes.splice(at..at, word.iter().copied());
-            }
-            2 => {
-                let from = random.below(bytes.len() + 1);
-                let to = (from + random.below(200)).min(bytes.len());
-                let piece = bytes[from..to].to_vec();
-                bytes.splice(at..at, piece);
-            }
-            3 => {
-                let to = (at + random.below(50)).min(bytes.len());
-                bytes.drain(at..to);
-            }
-            _ => {
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte = random.next() as u8;
-                }
-            }
-        }
-    }
-    bytes
-}
 
 /// Reads `bytes` as a file.
 fn read(bytes: &[u8], folder: &TempDir) {
@@ -126,43 +79,16 @@ fn read(bytes: &[u8], folder: &TempDir) {
 
 /// Tries `seed_file` broken in ever new ways.
 fn try_broken(name: &str, seed_file: &[u8]) {
-    let number = |name: &str, usual: u64| {
-        let value = std::env::var(name)
-            .ok()
-            .and_then(|value| value.parse().ok());
-        value.unwrap_or(usual)
-    };
     let folder = tempfile::tempdir().expect("a temporary folder");
-    read(seed_file, &folder);
-    let clock = Clock::monotonic();
-    let end_ns = clock.now_ns() + number("PILLION_FUZZ_SECONDS", 1) * 1_000_000_000;
-    let mut seed = number("PILLION_FUZZ_SEED", 1);
-    let mut files = 0u64;
-    while clock.now_ns() < end_ns {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let bytes = broken(seed_file, &mut random);
-        let result = std::panic::catch_unwind(|| read(&bytes, &folder));
-        if result.is_err() {
-            let kept = std::env::temp_dir().join(format!("pillion-find-{name}-{seed}"));
-            fs::write(&kept, &bytes).expect("room");
-            panic!(
-                "{name}: PILLION_FUZZ_SEED={seed} fails; the file is kept as {}",
-                kept.display()
-            );
-        }
-        seed += 1;
-        files += 1;
-    }
-    println!("{name}: {files} broken files");
+    let corpus = [seed_file.to_vec()];
+    fuzzing::try_broken(name, &corpus, &WORDS, |bytes, _| read(bytes, &folder));
 }
 
 #[test]
 fn what_failed_once_never_does_again() {
-    let finds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/finds");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for find in fs::read_dir(finds).expect("the folder of finds") {
-        let path = find.expect("an entry").path();
-        read(&fs::read(&path).expect("a file"), &folder);
+    for (_, bytes) in finds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/finds")) {
+        read(&bytes, &folder);
     }
 }
 

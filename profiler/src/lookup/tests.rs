@@ -311,6 +311,26 @@ fn an_operator_that_states_more_comes_first() {
     assert_eq!(of(&gemm(&[9, 9, 9], Some("nn"))), Some(500));
 }
 
+/// Plans of `cudnnBackendExecute` are not told apart: all that a network launched in any of them is under one name.
+#[test]
+fn an_operator_whose_sizes_are_not_stated_is_its_longest_kernel() {
+    let backend = |number: Option<&str>| Operator {
+        name: "backend".to_owned(),
+        number: number.map(str::to_owned),
+        ..Operator::default()
+    };
+    let index = index(vec![
+        within(backend(None), kernel("conv_a", 8, 128, 0, 100)),
+        within(backend(None), kernel("conv_b", 80, 128, 0, 300)),
+        within(backend(None), kernel("norm", 4, 64, 0, 50)),
+        within(backend(Some("f16")), kernel("conv_a", 8, 128, 0, 60)),
+        within(backend(Some("f16")), kernel("norm", 4, 64, 0, 20)),
+    ]);
+    let expected_ns = |operator| index.of_operator(&operator).unwrap().expected_ns;
+    assert_eq!(expected_ns(backend(None)), 300);
+    assert_eq!(expected_ns(backend(Some("f16"))), 60);
+}
+
 #[test]
 fn an_operator_as_a_whole_is_each_of_its_kernels_once() {
     let both = gemm(&[64, 64, 4096], None);

@@ -263,6 +263,7 @@ impl Link {
             | Request::MemoryInfo
             | Request::Memory(_)
             | Request::Monitor
+            | Request::Inject(_)
             | Request::Stats => return Err(CUresult::INVALID_VALUE),
         };
         self.call_on(device, &request)

@@ -7,8 +7,6 @@
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
-use protocol::clock;
-
 use crate::code::{Code, Outcome};
 use crate::device::{
     Clock, DRIVER_VERSION, NVML_VERSION, architecture, by_pci, by_uuid, can_be_divided,
@@ -16,9 +14,10 @@ use crate::device::{
 use crate::library::{Gpu, Handle, enter, enter_device, enter_early, initialise, shut_down};
 use crate::link::unix_us;
 use crate::raw::{Out, Text};
+use crate::reports;
 use crate::types::{
-    EventData, FieldValue, Memory, MemoryV2, PciInfo, PciInfoV1, PciInfoV2, ProcessInfo,
-    ProcessInfoV1, ProcessUtilizationSample, Sample, Utilization, struct_version,
+    EventData, FieldValue, Memory, MemoryV2, NOT_AVAILABLE, PciInfo, PciInfoV1, PciInfoV2,
+    ProcessInfo, ProcessInfoV1, ProcessUtilizationSample, Sample, Utilization, struct_version,
 };
 use crate::usage::{self, Sampled};
 
@@ -274,20 +273,52 @@ exports! {
         device |_| Err(if mig.is_null() { Code::INVALID_ARGUMENT } else { Code::NOT_FOUND });
 }
 
-// Events: there are none, so a wait for one takes its time.
+// Events, and errors in memory.
 exports! {
-    nvmlEventSetCreate(set: Out<usize>) |_| set.set(EVENT_SET);
-    nvmlEventSetFree(set: usize) |_| check_event_set(set);
+    nvmlEventSetCreate(set: Out<usize>) |_| {
+        if set.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        set.set(reports::create()?)
+    };
+    nvmlEventSetFree(set: usize) |_| reports::free(set);
     nvmlDeviceGetSupportedEventTypes(device: Handle, types: Out<c_ulonglong>) device |_|
-        types.set(0);
-    nvmlDeviceRegisterEvents(device: Handle, types: c_ulonglong, set: usize) device |_| {
-        check_event_set(set)?;
-        if types == 0 { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+        types.set(reports::SUPPORTED);
+    nvmlDeviceRegisterEvents(device: Handle, types: c_ulonglong, set: usize) device |gpu|
+        reports::register(gpu, types, set);
+    // As on a GPU whose memory is checked, which cannot be switched off.
+    nvmlDeviceGetEccMode(device: Handle, current: Out<c_uint>, pending: Out<c_uint>) device |_| {
+        if pending.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        current.set(1)?;
+        pending.set(1)
+    };
+    // Corrected or not; since the driver was loaded, or ever: here the same.
+    nvmlDeviceGetTotalEccErrors(
+        device: Handle, kind: c_uint, counter: c_uint, count: Out<c_ulonglong>
+    ) device |gpu| {
+        let health = gpu.ask()?.health;
+        match (kind, counter) {
+            (0, 0 | 1) => count.set(health.corrected),
+            (1, 0 | 1) => count.set(health.uncorrected),
+            _ => Err(Code::INVALID_ARGUMENT),
+        }
+    };
+    nvmlDeviceGetRemappedRows(
+        device: Handle, corrected: Out<c_uint>, uncorrected: Out<c_uint>, is_pending: Out<c_uint>,
+        has_failed: Out<c_uint>
+    ) device |gpu| {
+        let health = gpu.ask()?.health;
+        corrected.set(0)?;
+        uncorrected.set(u32::from(health.is_pending))?;
+        is_pending.set(u32::from(health.is_pending))?;
+        has_failed.set(0)
     };
 }
 versions! {
     nvmlEventSetWait nvmlEventSetWait_v2(set: usize, data: Out<EventData>, timeout_ms: c_uint)
-        |_| wait(set, &data, timeout_ms)
+        |gpus| wait(gpus, set, &data, timeout_ms)
 }
 
 exports! {
@@ -313,7 +344,7 @@ not_supported! {
     nvmlDeviceGetCurrentClocksThrottleReasons nvmlDeviceGetDecoderUtilization
     nvmlDeviceGetDefaultApplicationsClock nvmlDeviceGetDefaultEccMode
     nvmlDeviceGetDetailedEccErrors nvmlDeviceGetDeviceHandleFromMigDeviceHandle
-    nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v2 nvmlDeviceGetEccMode
+    nvmlDeviceGetDriverModel nvmlDeviceGetDriverModel_v2
     nvmlDeviceGetEncoderCapacity nvmlDeviceGetEncoderStats nvmlDeviceGetEncoderUtilization
     nvmlDeviceGetFanSpeed nvmlDeviceGetFanSpeed_v2 nvmlDeviceGetGpuInstanceId
     nvmlDeviceGetGpuOperationMode nvmlDeviceGetInforomConfigurationChecksum
@@ -325,10 +356,10 @@ not_supported! {
     nvmlDeviceGetOfaUtilization nvmlDeviceGetPcieReplayCounter
     nvmlDeviceGetPcieSpeed nvmlDeviceGetPcieThroughput nvmlDeviceGetPowerManagementLimitConstraints
     nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerSource nvmlDeviceGetPowerUsage
-    nvmlDeviceGetRemappedRows nvmlDeviceGetRetiredPages nvmlDeviceGetSerial
+    nvmlDeviceGetRetiredPages nvmlDeviceGetSerial
     nvmlDeviceGetSupportedClocksThrottleReasons nvmlDeviceGetSupportedGraphicsClocks
     nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetTemperature nvmlDeviceGetTemperatureThreshold
-    nvmlDeviceGetTemperatureV nvmlDeviceGetThermalSettings nvmlDeviceGetTotalEccErrors
+    nvmlDeviceGetTemperatureV nvmlDeviceGetThermalSettings
     nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetVbiosVersion nvmlDeviceGetViolationStatus
     nvmlDeviceSetAccountingMode nvmlDeviceSetApplicationsClocks nvmlDeviceSetComputeMode
     nvmlDeviceSetEccMode nvmlDeviceSetGpuLockedClocks nvmlDeviceSetMemoryLockedClocks
@@ -336,26 +367,19 @@ not_supported! {
     nvmlDeviceResetGpuLockedClocks nvmlDeviceResetMemoryLockedClocks
 }
 
-/// `nvmlEventSet_t` of every set: they are all empty.
-const EVENT_SET: usize = 0x6770_7565;
-
-fn check_event_set(set: usize) -> Outcome {
-    if set == EVENT_SET {
-        Ok(())
-    } else {
-        Err(Code::INVALID_ARGUMENT)
-    }
-}
-
-fn wait(set: usize, data: &Out<EventData>, timeout_ms: c_uint) -> Outcome {
-    check_event_set(set)?;
+fn wait(gpus: &[Gpu], set: usize, data: &Out<EventData>, timeout_ms: c_uint) -> Outcome {
     if data.is_null() {
         return Err(Code::INVALID_ARGUMENT);
     }
-    // The caller's real time, whatever the device's is.
-    let clock = clock::Clock::monotonic();
-    clock.sleep_until(clock.now_ns() + u64::from(timeout_ms) * 1_000_000);
-    Err(Code::TIMEOUT)
+    let (place, report) = reports::wait(gpus, set, timeout_ms)?;
+    let gpu = gpus.iter().find(|gpu| gpu.place == place);
+    data.set(EventData {
+        device: gpu.ok_or(Code::INVALID_ARGUMENT)?.handle().pointer(),
+        event_type: report.kind,
+        event_data: report.data,
+        gpu_instance_id: NOT_AVAILABLE,
+        compute_instance_id: NOT_AVAILABLE,
+    })
 }
 
 /// Tells how many there are; and which, if there is room for all.

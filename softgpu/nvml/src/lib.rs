@@ -12,7 +12,9 @@
 //! that is about the present, and knows nothing of the virtual clock: there, the present is the
 //! instant at which the device stands.
 //!
-//! What the software GPU does not have (temperature, fans, power draw, ECC, PCIe traffic, video
+//! Xids and errors in memory are those that the server was told to have (`softgpu-server --inject`).
+//!
+//! What the software GPU does not have (temperature, fans, power draw, PCIe traffic, video
 //! engines) answers NVML_ERROR_NOT_SUPPORTED, and so do all calls that would change a device.
 //! Nothing is invented.
 //!
@@ -36,6 +38,8 @@ mod library;
 #[forbid(unsafe_code)]
 mod link;
 mod raw;
+#[forbid(unsafe_code)]
+mod reports;
 #[forbid(unsafe_code)]
 mod types;
 #[forbid(unsafe_code)]

@@ -40,6 +40,13 @@ pub(crate) struct Gpu {
 #[repr(transparent)]
 pub(crate) struct Handle(usize);
 
+impl Handle {
+    /// As structures of nvml.h have it.
+    pub(crate) fn pointer(self) -> *mut std::ffi::c_void {
+        std::ptr::without_provenance_mut(self.0)
+    }
+}
+
 /// The first handle; neither null nor a number that comes by accident.
 const HANDLE_FIRST: usize = 0x6770_7500;
 
@@ -50,6 +57,15 @@ impl Gpu {
 
     /// The present, as its server says it.
     pub(crate) fn ask(&self) -> Outcome<Monitor> {
+        let monitor = self.ask_server()?;
+        if monitor.health.is_lost {
+            return Err(Code::GPU_IS_LOST);
+        }
+        Ok(monitor)
+    }
+
+    /// The same, also of a device that does not answer any more.
+    pub(crate) fn ask_server(&self) -> Outcome<Monitor> {
         let monitor = link::ask(&self.socket).map_err(|_| Code::GPU_IS_LOST)?;
         // Another server at the same socket is another device.
         if monitor.uuid == self.uuid {

@@ -142,7 +142,7 @@ fn percent(part_ns: u64, whole_ns: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use softgpu::wire::ProcessUse;
+    use softgpu::wire::{Health, ProcessUse};
 
     use super::*;
 
@@ -168,6 +168,7 @@ mod tests {
             is_mps: false,
             scale: 2.0,
             used_bytes: 1024,
+            health: Health::default(),
             samples: samples.to_vec(),
             processes: vec![process(3, 500), process(7, 0), process(9, 1500)],
         }

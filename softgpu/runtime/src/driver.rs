@@ -29,13 +29,13 @@ type GetProcAddress = extern "C" fn(
 
 /// Defines [`Driver`]: for each line an entry point in the form of that version, and a method that calls it.
 macro_rules! entry_points {
-    ($($name:ident $version:literal ($($arg:ident: $type:ty),* $(,)?);)+) => {
+    ($($(#[$only:meta])* $name:ident $version:literal ($($arg:ident: $type:ty),* $(,)?);)+) => {
         /// The driver's entry points; one that it does not have answers cudaErrorNotSupported.
         #[expect(non_snake_case, reason = "the names are the driver's")]
         pub(crate) struct Driver {
             _library: Library,
             resolve: GetProcAddress,
-            $($name: Option<extern "C" fn($($type),*) -> CUresult>,)+
+            $($(#[$only])* $name: Option<extern "C" fn($($type),*) -> CUresult>,)+
         }
 
         #[expect(non_snake_case, reason = "the names are the driver's")]
@@ -49,7 +49,7 @@ macro_rules! entry_points {
                     (code == CUresult::SUCCESS && !address.is_null()).then_some(address)
                 };
                 Self {
-                    $($name: find(stringify!($name), $version).map(|address| {
+                    $($(#[$only])* $name: find(stringify!($name), $version).map(|address| {
                         // SAFETY: the driver says that this is its entry point of that name in the form of that
                         // version, which has this prototype in the public header of that version.
                         unsafe {
@@ -61,7 +61,8 @@ macro_rules! entry_points {
                 }
             }
 
-            $(#[allow(clippy::too_many_arguments, reason = "the prototype is the driver's")]
+            $($(#[$only])*
+            #[allow(clippy::too_many_arguments, reason = "the prototype is the driver's")]
             pub(crate) fn $name(&self, $($arg: $type),*) -> Result<(), Error> {
                 let Some(entry_point) = self.$name else {
                     return Err(Error::NOT_SUPPORTED);
@@ -210,6 +211,7 @@ entry_points! {
     cuGraphExecDestroy 10000 (exec: CUgraphExec);
     cuGraphLaunch 10000 (exec: CUgraphExec, stream: CUstream);
     cuGraphRetainUserObject 11030 (graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint);
+    #[cfg(cuda12)] cuGraphDebugDotPrint 11030 (graph: CUgraph, path: *const c_char, flags: c_uint);
     cuUserObjectCreate 11030 (
         object: *mut CUuserObject, address: *mut c_void, destroy: CUhostFn, count: c_uint, flags: c_uint,
     );

@@ -3,6 +3,10 @@
 //! Each is a door (`crate::door`) around a few words. Arguments that are the driver's own are handed to it as they came.
 
 mod code;
+#[cfg(cuda12)]
+mod cuda12;
+#[cfg(not(cuda12))]
+mod cuda13;
 mod device;
 mod event;
 mod graph;

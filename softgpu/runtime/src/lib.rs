@@ -1,4 +1,5 @@
-//! A stand-in for NVIDIA's `libcudart.so.13`, for programs that are to run on the software GPU.
+//! A stand-in for NVIDIA's `libcudart.so.13` (and, compiled with `cfg(cuda12)`, `libcudart.so.12`), for programs that are
+//! to run on the software GPU.
 //!
 //! NVIDIA's own runtime authenticates the driver through a table that it asks `cuGetExportTable` for, and runs on no
 //! other driver; the stand-in driver denies that table and always will. So programs that are built on the runtime, such
@@ -7,9 +8,10 @@
 //! public driver API, which it finds as the real one does: it opens `libcuda.so.1` and asks `cuGetProcAddress` for the
 //! rest. So what is hooked there sees what a program does through the runtime.
 //!
-//! It has the functions that PyTorch 2.15 imports, and no others: a program that wants another one is told so by the
-//! dynamic linker. Of those, graph nodes that are added by hand, conditional nodes and unified function pointers answer
-//! cudaErrorNotSupported. It asks for a driver of CUDA 12.8 where the real one of this version wants one of CUDA 13.
+//! It has the functions that PyTorch imports (2.15 of CUDA 13, 2.10 of CUDA 12), and no others: a program that wants
+//! another one is told so by the dynamic linker. Of those, graph nodes that are added by hand, conditional nodes,
+//! drawings of graphs and unified function pointers answer cudaErrorNotSupported. It asks for a driver of CUDA 12.8, where
+//! the real one of CUDA 13 wants one of CUDA 13.
 //!
 //! # How a call goes
 //!
@@ -36,3 +38,7 @@ mod properties;
 mod raw;
 #[forbid(unsafe_code)]
 mod registry;
+#[cfg_attr(cuda12, path = "cuda12.rs")]
+#[cfg_attr(not(cuda12), path = "cuda13.rs")]
+#[forbid(unsafe_code)]
+mod release;

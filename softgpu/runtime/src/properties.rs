@@ -1,4 +1,5 @@
-//! What devices, kernels and addresses are said to be, in the structures of CUDA 13's `driver_types.h`.
+//! What devices, kernels and addresses are said to be, in the structures of `driver_types.h`, of which CUDA 12
+//! and 13 have different ones ([`crate::release`]).
 
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
@@ -11,6 +12,9 @@ use abi::types::{
 use crate::device::{self, device};
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::release::{
+    FEATURES, GRID, MEMORY, NEWER, POINTER_RESERVED, PROPERTIES_BYTES, RESERVED, TEXTURES,
+};
 
 /// `struct cudaDeviceProp`, with neighbours of one type in arrays.
 #[repr(C)]
@@ -23,54 +27,35 @@ pub(crate) struct DeviceProperties {
     total_global_mem: usize,
     shared_mem_per_block: usize,
     /// From `regsPerBlock`.
-    block: [c_int; 2],
+    block: [c_int; BLOCK.len()],
     mem_pitch: usize,
-    /// From `maxThreadsPerBlock`.
-    grid: [c_int; 7],
+    grid: [c_int; GRID.len()],
     total_const_mem: usize,
     /// `major` and `minor`.
-    capability: [c_int; 2],
+    capability: [c_int; CAPABILITY.len()],
     texture_alignment: usize,
     texture_pitch_alignment: usize,
-    /// From `multiProcessorCount` to `maxSurfaceCubemapLayered`.
-    textures: [c_int; 42],
+    textures: [c_int; TEXTURES.len()],
     surface_alignment: usize,
-    /// From `concurrentKernels`.
-    features: [c_int; 15],
+    features: [c_int; FEATURES.len()],
     shared_mem_per_multiprocessor: usize,
-    /// From `regsPerMultiprocessor`.
-    memory: [c_int; 10],
+    memory: [c_int; MEMORY.len()],
     shared_mem_per_block_optin: usize,
     /// From `pageableMemoryAccessUsesHostPageTables`.
-    access: [c_int; 4],
+    access: [c_int; ACCESS.len()],
     reserved_shared_mem_per_block: usize,
-    /// From `hostRegisterSupported`.
-    newer: [c_int; 20],
-    reserved: [c_int; 56],
+    newer: [c_int; NEWER.len()],
+    reserved: [c_int; RESERVED],
 }
 
-const _: () = assert!(size_of::<DeviceProperties>() == 1008);
+const _: () = assert!(size_of::<DeviceProperties>() == PROPERTIES_BYTES);
 const _: () = assert!(offset_of!(DeviceProperties, total_global_mem) == 288);
-const _: () = assert!(offset_of!(DeviceProperties, textures) == 384);
-const _: () = assert!(offset_of!(DeviceProperties, features) == 560);
-const _: () = assert!(offset_of!(DeviceProperties, memory) == 632);
-const _: () = assert!(offset_of!(DeviceProperties, newer) == 704);
 
-/// The attributes that the arrays of [`DeviceProperties`] hold, by the numbers of `cuda.h`, in the structure's order.
+/// Attributes that arrays of [`DeviceProperties`] hold in all releases, by the numbers of `cuda.h`, in the structure's
+/// order. Those of the others: [`crate::release`].
 const BLOCK: [i32; 2] = [12, 10];
-const GRID: [i32; 7] = [1, 2, 3, 4, 5, 6, 7];
 const CAPABILITY: [i32; 2] = [75, 76];
-const TEXTURES: [i32; 42] = [
-    16, 18, 19, 21, 77, 22, 23, 73, 74, 70, 71, 72, 45, 46, 24, 25, 26, 47, 48, 49, 52, 42, 43, 27,
-    28, 29, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64, 65, 66, 67, 68,
-];
-const FEATURES: [i32; 15] = [31, 32, 33, 34, 50, 35, 40, 41, 37, 38, 108, 39, 78, 79, 80];
-const MEMORY: [i32; 10] = [82, 83, 84, 85, 86, 88, 89, 90, 91, 95];
 const ACCESS: [i32; 4] = [100, 101, 106, 109];
-const NEWER: [i32; 20] = [
-    99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129, 130, 131, 133, 134, 139, 140,
-    143,
-];
 
 /// What `cudaGetDeviceProperties` answers.
 pub(crate) fn device_properties(
@@ -108,7 +93,7 @@ pub(crate) fn device_properties(
         access: numbers(driver, device, ACCESS)?,
         reserved_shared_mem_per_block: bytes(111)?,
         newer: numbers(driver, device, NEWER)?,
-        reserved: [0; 56],
+        reserved: [0; RESERVED],
     })
 }
 
@@ -176,10 +161,10 @@ pub(crate) struct PointerAttributes {
     device: c_int,
     device_pointer: *mut c_void,
     host_pointer: *mut c_void,
-    reserved: [i64; 8],
+    reserved: [i64; POINTER_RESERVED],
 }
 
-const _: () = assert!(size_of::<PointerAttributes>() == 88);
+const _: () = assert!(size_of::<PointerAttributes>() == 24 + 8 * POINTER_RESERVED);
 
 /// `enum cudaMemoryType`; host and device have the driver's numbers.
 const UNREGISTERED: c_int = 0;
@@ -197,7 +182,7 @@ pub(crate) fn pointer_attributes(
         device: NO_DEVICE,
         device_pointer: std::ptr::null_mut(),
         host_pointer: address,
-        reserved: [0; 8],
+        reserved: [0; POINTER_RESERVED],
     };
     let at = CUdeviceptr(address.expose_provenance() as u64);
     let mut kind: c_int = 0;
@@ -230,6 +215,6 @@ pub(crate) fn pointer_attributes(
         device,
         device_pointer: place(CUpointer_attribute::DEVICE_POINTER),
         host_pointer: place(CUpointer_attribute::HOST_POINTER),
-        reserved: [0; 8],
+        reserved: [0; POINTER_RESERVED],
     })
 }

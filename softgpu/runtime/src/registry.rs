@@ -141,7 +141,7 @@ pub(crate) fn kernel(driver: &Driver, host: *const c_void) -> Result<CUkernel, E
     if let Some(handle) = known.handle {
         return Ok(kernel_of(handle));
     }
-    let library = library(driver, known.image)?;
+    let library = load(driver, known.image)?;
     let mut kernel = CUkernel::NULL;
     let name = std::ptr::with_exposed_provenance(known.name);
     let asked = driver.cuLibraryGetKernel(&raw mut kernel, library, name);
@@ -160,7 +160,7 @@ pub(crate) fn variable(
     let address = host.expose_provenance();
     let known = REGISTRY.read().variables.get(&address).copied();
     let known = known.ok_or(Error::INVALID_SYMBOL)?;
-    let library = library(driver, known.image)?;
+    let library = load(driver, known.image)?;
     let (mut place, mut bytes) = (CUdeviceptr(0), 0);
     let name = std::ptr::with_exposed_provenance(known.name);
     let asked = driver.cuLibraryGetGlobal(&raw mut place, &raw mut bytes, library, name);
@@ -169,7 +169,7 @@ pub(crate) fn variable(
 }
 
 /// The library of an image, loaded if need be.
-fn library(driver: &Driver, image: Image) -> Result<CUlibrary, Error> {
+pub(crate) fn load(driver: &Driver, image: Image) -> Result<CUlibrary, Error> {
     // Loading is done under the lock, so that of two threads only one does it.
     let mut registry = REGISTRY.write();
     let found = registry.images.get_mut(&image);

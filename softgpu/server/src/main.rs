@@ -14,7 +14,7 @@
 //!
 //! Times are device nanoseconds (`_ns`); real time is device time × scale.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use parking_lot::Mutex;
 use protocol::clock::coordinator::Coordinator;
+use protocol::hello::{connect_to, receive, send};
+use softgpu::wire::{Injection, Reply, Request};
 use softgpu::{Config, Device, Gpu, Sharing};
 
 use crate::recorder::Recorder;
@@ -58,7 +60,8 @@ mod world;
                   softgpu-server --socket gpu0.sock --device V100-SXM2-16GB --sharing mps &\n  \
                   SOFTGPU_SOCKET=gpu0.sock LD_LIBRARY_PATH=FOLDER ./program\n\n\
                   FOLDER has the stand-in under the name libcuda.so.1 (cargo builds it as libcuda.so).\n\
-                  SIGTERM or SIGINT ends the server."
+                  SIGTERM or SIGINT ends the server. A fault for the one that runs:\n  \
+                  softgpu-server --socket gpu0.sock --inject 'xid 79'"
 )]
 struct Args {
     /// Unix socket to listen at; goes into SOFTGPU_SOCKET of the programs.
@@ -90,6 +93,13 @@ struct Args {
     /// Write what runs on the device to FILE, line by line; the file has no bound.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Write to FILE what MPS would to its control log.
+    #[arg(long, value_name = "FILE")]
+    mps_log: Option<PathBuf>,
+    /// Make the server that listens at the socket have a fault, and end: `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`,
+    /// `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, `mps-fault`. A label is a process's SOFTGPU_LABEL.
+    #[arg(long, value_name = "FAULT")]
+    inject: Option<Injection>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,6 +134,9 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         block_priority: args.block_priority == Switch::On,
         ..Config::new(sharing, &device)
     };
+    if let Some(fault) = &args.inject {
+        return inject(&args.socket, fault);
+    }
     socket::check_unused(&args.socket)?;
     let time = match &args.clock_page {
         Some(path) => {
@@ -139,6 +152,9 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         let recorder = Recorder::create(path).with_context(|| format!("{}", path.display()))?;
         world.record_to(recorder);
     }
+    if let Some(path) = &args.mps_log {
+        world.log_mps_to(path);
+    }
     let world = Arc::new(Mutex::new(world));
     let socket = Socket::open(&args.socket)?;
     let (shared, json_stats) = (Arc::clone(&world), args.json_stats);
@@ -148,6 +164,20 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     match time {
         TimeSource::Virtual(coordinator) => main_loop::run_virtual(&world, &coordinator),
         TimeSource::Real(time) => Ok(main_loop::run_real(&world, time)?),
+    }
+}
+
+/// Asks the server at `path` to have a fault.
+fn inject(path: &Path, fault: &Injection) -> anyhow::Result<()> {
+    let told = || -> std::io::Result<Vec<u8>> {
+        let socket = connect_to(path)?;
+        send(&socket, &Request::Inject(fault.clone()).encode(), &[])?;
+        Ok(receive(&socket)?.0)
+    };
+    let packet = told().with_context(|| format!("no server answers at {}", path.display()))?;
+    match Reply::decode(&packet)? {
+        Reply::Done => Ok(()),
+        _ => anyhow::bail!("the server at {} answers something else", path.display()),
     }
 }
 
@@ -177,7 +207,7 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 
 /// Another one for each socket, so that two software GPUs on a machine are told apart; the same one
 /// again for the same. FNV-1a, 128 bits, of which the last give way to the mark of software GPUs.
-fn uuid(device: &str, socket: &std::path::Path) -> [u8; 16] {
+fn uuid(device: &str, socket: &Path) -> [u8; 16] {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());

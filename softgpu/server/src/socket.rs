@@ -180,6 +180,11 @@ impl Socket {
                 let _ = send(&connection.socket, &Reply::Monitor(monitor).encode(), &[]);
                 false
             }
+            (None, Request::Inject(fault)) => {
+                world.lock().inject(&fault);
+                let _ = send(&connection.socket, &Reply::Done.encode(), &[]);
+                false
+            }
             (Some(client), request) => {
                 let reply = world.lock().handle_request(client, &request);
                 reply.is_some_and(|reply| send(&connection.socket, &reply.encode(), &[]).is_ok())

@@ -1,6 +1,7 @@
 //! The device with its clients: takes commands in, lets the model run, does what completes.
 
 mod commands;
+mod faults;
 mod graphs;
 mod memory;
 mod monitor;
@@ -16,6 +17,7 @@ use protocol::segment::Mapping;
 use serde::Serialize;
 use softgpu::{Completion, Fault, Gpu, Memory as _, OpKind, Sharing, StreamId};
 
+use self::faults::Broken;
 use self::memory::Export;
 pub(crate) use self::memory::Holdings;
 use self::monitor::History;
@@ -60,6 +62,7 @@ pub(crate) struct World {
     doorbell: Mapping<BellPage>,
     doorbell_fd: OwnedFd,
     recorder: Option<Recorder>,
+    broken: Broken,
 }
 
 /// The document that `Stats` answers; the keys are the contract.
@@ -113,6 +116,7 @@ impl World {
             doorbell,
             doorbell_fd,
             recorder: None,
+            broken: Broken::default(),
         })
     }
 
@@ -236,7 +240,9 @@ impl World {
 
     fn advance(&mut self, now_ns: u64) {
         for completion in self.gpu.advance(now_ns) {
-            self.handle_completion(completion);
+            if let Some(completion) = self.broken.withhold(completion) {
+                self.handle_completion(completion);
+            }
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.sample(self.gpu.now_ns(), self.gpu.utilisation().busy_sm_ns);

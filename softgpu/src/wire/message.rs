@@ -1,7 +1,8 @@
 //! Messages: questions and answers over the socket.
 
 use super::{
-    CONTEXTS, MEMORY_WORDS, MemoryRequest, Monitor, TEXT_BYTES_MAX, WIRE_VERSION, WireError, slot,
+    CONTEXTS, Injection, MEMORY_WORDS, MemoryRequest, Monitor, TEXT_BYTES_MAX, WIRE_VERSION,
+    WireError, slot,
 };
 
 /// What a client or an operator's tool asks over the socket.
@@ -47,6 +48,8 @@ pub enum Request {
     Stats,
     /// What the device is and who uses it, in one packet; then it closes the connection.
     Monitor,
+    /// Have this fault; then it closes the connection.
+    Inject(Injection),
 }
 
 /// What the server answers.
@@ -108,6 +111,7 @@ impl Request {
             Self::MemoryInfo => packet(7, &[], None),
             Self::Stats => packet(8, &[], None),
             Self::Monitor => packet(9, &[], None),
+            Self::Inject(fault) => packet(10, &[], Some(&fault.to_string())),
             Self::Memory(request) => packet(20, &request.encode(), None),
         }
     }
@@ -140,6 +144,10 @@ impl Request {
             7 => Self::MemoryInfo,
             8 => Self::Stats,
             9 => Self::Monitor,
+            10 => {
+                let fault = reader.text()?.parse();
+                Self::Inject(fault.map_err(|_| WireError::Unknown("fault"))?)
+            }
             20 => {
                 let mut words = [0; MEMORY_WORDS];
                 for word in &mut words {
@@ -274,8 +282,45 @@ mod tests {
 
     use super::*;
     use crate::wire::{
-        DEVICE_BASE, PACKET_BYTES_MAX, PROCESSES_MAX, ProcessUse, SAMPLES_MAX, Sample,
+        DEVICE_BASE, Health, HealthReport, PACKET_BYTES_MAX, PROCESSES_MAX, ProcessUse,
+        REPORTS_MAX, SAMPLES_MAX, Sample,
     };
+
+    /// One that is as large as there can be.
+    fn monitor() -> Monitor {
+        Monitor {
+            device: "V100-SXM2-16GB".to_owned(),
+            uuid: std::array::from_fn(|i| i as u8),
+            is_mps: true,
+            scale: 0.5,
+            used_bytes: 1 << 33,
+            health: Health {
+                corrected: 5,
+                uncorrected: 1,
+                is_pending: true,
+                is_lost: false,
+                reports: vec![
+                    HealthReport {
+                        seq: 9,
+                        kind: 8,
+                        data: 79,
+                    };
+                    REPORTS_MAX
+                ],
+            },
+            samples: vec![Sample::default(); SAMPLES_MAX],
+            processes: vec![
+                ProcessUse {
+                    pid: 7,
+                    held_bytes: 6,
+                    window_ns: 5,
+                    busy_ns: 4,
+                    bandwidth_ns: 3,
+                };
+                PROCESSES_MAX
+            ],
+        }
+    }
 
     #[test]
     fn messages_survive_the_journey() {
@@ -301,28 +346,15 @@ mod tests {
             }),
             Request::Stats,
             Request::Monitor,
+            Request::Inject(Injection::Xid {
+                number: 79,
+                label: Some("be".to_owned()),
+            }),
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
-        let device = "V100-SXM2-16GB".to_owned();
-        let monitor = Monitor {
-            device: device.clone(),
-            uuid: std::array::from_fn(|i| i as u8),
-            is_mps: true,
-            scale: 0.5,
-            used_bytes: 1 << 33,
-            samples: vec![Sample::default(); SAMPLES_MAX],
-            processes: vec![
-                ProcessUse {
-                    pid: 7,
-                    held_bytes: 6,
-                    window_ns: 5,
-                    busy_ns: 4,
-                    bandwidth_ns: 3,
-                };
-                PROCESSES_MAX
-            ],
-        };
+        let monitor = monitor();
+        let device = monitor.device.clone();
         assert!(Reply::Monitor(monitor.clone()).encode().len() < PACKET_BYTES_MAX);
         for reply in [
             Reply::Monitor(monitor),
@@ -355,7 +387,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 3") && text.contains("this build 2"),
+            text.contains("version 4") && text.contains("this build 3"),
             "{text}"
         );
     }

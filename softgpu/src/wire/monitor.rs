@@ -27,10 +27,41 @@ pub struct Monitor {
     pub scale: f64,
     /// Bytes of the device that are taken, by whomsoever.
     pub used_bytes: u64,
+    /// What is broken.
+    pub health: Health,
     /// From the oldest to now; never empty.
     pub samples: Vec<Sample>,
     /// By process id.
     pub processes: Vec<ProcessUse>,
+}
+
+/// Reports of a device that are told, at most: the youngest.
+pub const REPORTS_MAX: usize = 64;
+
+/// What is broken on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Errors in memory that were corrected.
+    pub corrected: u64,
+    /// And that were not.
+    pub uncorrected: u64,
+    /// A row of memory waits for a reset to be replaced.
+    pub is_pending: bool,
+    /// The device does not answer any more.
+    pub is_lost: bool,
+    /// What it reported, the oldest first.
+    pub reports: Vec<HealthReport>,
+}
+
+/// Something that a device reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthReport {
+    /// Its number: 1 is the first.
+    pub seq: u64,
+    /// As `nvmlEventType…` of nvml.h.
+    pub kind: u64,
+    /// As `eventData` there: of an Xid its number.
+    pub data: u64,
 }
 
 /// What was used of the device up to an instant; see [`crate::Utilisation`].
@@ -72,6 +103,7 @@ impl Monitor {
             self.samples.len() as u64,
             self.processes.len() as u64,
         ];
+        numbers.extend(self.health.numbers());
         let samples = self.samples.iter();
         numbers.extend(samples.flat_map(|s| [s.at_ns, s.busy_ns, s.bandwidth_ns]));
         let processes = self.processes.iter();
@@ -92,6 +124,7 @@ impl Monitor {
         }
         let used_bytes = reader.number()?;
         let counts = [reader.number()?, reader.number()?];
+        let health = Health::read(reader)?;
         if !(1..=SAMPLES_MAX as u64).contains(&counts[0]) || counts[1] > PROCESSES_MAX as u64 {
             return Err(WireError::Unknown("count"));
         }
@@ -107,8 +140,47 @@ impl Monitor {
             is_mps,
             scale,
             used_bytes,
+            health,
             samples,
             processes,
+        })
+    }
+}
+
+impl Health {
+    fn numbers(&self) -> Vec<u64> {
+        let mut numbers = vec![
+            self.corrected,
+            self.uncorrected,
+            self.is_pending.into(),
+            self.is_lost.into(),
+            self.reports.len() as u64,
+        ];
+        let reports = self.reports.iter();
+        numbers.extend(reports.flat_map(|r| [r.seq, r.kind, r.data]));
+        numbers
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Self, WireError> {
+        let [corrected, uncorrected] = [reader.number()?, reader.number()?];
+        let [is_pending, is_lost] = [reader.number()? != 0, reader.number()? != 0];
+        let count = reader.number()?;
+        if count > REPORTS_MAX as u64 {
+            return Err(WireError::Unknown("count"));
+        }
+        let report = |_| {
+            Ok(HealthReport {
+                seq: reader.number()?,
+                kind: reader.number()?,
+                data: reader.number()?,
+            })
+        };
+        Ok(Self {
+            corrected,
+            uncorrected,
+            is_pending,
+            is_lost,
+            reports: (0..count).map(report).collect::<Result<_, _>>()?,
         })
     }
 }

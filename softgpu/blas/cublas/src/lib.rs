@@ -1,7 +1,8 @@
-//! A stand-in for NVIDIA's `libcublas.so.13`, for programs that are to run on the software GPU.
+//! A stand-in for NVIDIA's `libcublas.so.13` (and, compiled with `cfg(cuda12)`, `libcublas.so.12`), for programs that are to
+//! run on the software GPU.
 //!
 //! Products of matrices, of a matrix and a vector, and of two vectors launch a kernel with a name, a shape and a duration
-//! (`blas::Product`), which computes nothing. Everything else that PyTorch 2.15 imports answers
+//! (`blas::Product`), which computes nothing. Everything else that PyTorch imports (2.15 of CUDA 13, 2.10 of CUDA 12) answers
 //! CUBLAS_STATUS_NOT_SUPPORTED, and so does what would have to return a number to the host. Names, prototypes and
 //! numbers are those of the public `cublas_api.h` and `library_types.h`.
 

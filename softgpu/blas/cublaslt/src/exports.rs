@@ -8,8 +8,8 @@ use blas::{Status, enter, launch};
 
 use crate::descriptors::{Descriptor, Handle, Layout, Operation, product};
 
-/// What `cublasLtGetVersion` answers: cuBLAS of CUDA 13.2, whose headers this is written from.
-const VERSION: usize = 130_300;
+/// What `cublasLtGetVersion` answers: cuBLAS of the CUDA whose headers this is written from, 13.2 or 12.8.
+const VERSION: usize = if cfg!(cuda12) { 120_804 } else { 130_300 };
 
 /// `cublasLtMatmulHeuristicResult_t`.
 #[repr(C)]

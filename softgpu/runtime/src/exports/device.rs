@@ -11,11 +11,9 @@ use crate::device::{choose, current, device, primary_context};
 use crate::door::{last_error, take_last_error};
 use crate::driver::driver;
 use crate::error::Error;
-use crate::properties::{DeviceProperties, device_properties};
 use crate::raw::{Out, write_text};
+use crate::release::VERSION;
 
-/// What `cudaRuntimeGetVersion` answers: the release whose headers this is written from.
-const RUNTIME_VERSION: c_int = 13_020;
 /// Room for a PCI address, as the reference says.
 const PCI_BYTES: usize = 13;
 
@@ -25,7 +23,7 @@ define! { cudaGetErrorName(error: Error) -> *const c_char { error.name().as_ptr(
 define! { cudaGetErrorString(error: Error) -> *const c_char { error.text().as_ptr() } }
 
 exports! {
-    cudaRuntimeGetVersion(version: Out<c_int>) early || version.set(RUNTIME_VERSION);
+    cudaRuntimeGetVersion(version: Out<c_int>) early || version.set(VERSION);
 
     // 0 where there is no driver, as the reference says.
     cudaDriverGetVersion(version: Out<c_int>) early || match driver() {
@@ -48,9 +46,6 @@ exports! {
 
     cudaDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, ordinal: c_int)
         anywhere |driver| driver.cuDeviceGetAttribute(value, attribute, device(driver, ordinal)?);
-
-    cudaGetDeviceProperties(properties: Out<DeviceProperties>, ordinal: c_int)
-        anywhere |driver| properties.set(device_properties(driver, ordinal)?);
 
     cudaDeviceGetPCIBusId(id: Out<u8>, room: c_int, ordinal: c_int) anywhere |driver| {
         let mut text = [0; PCI_BYTES];

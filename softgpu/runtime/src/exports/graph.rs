@@ -2,9 +2,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use abi::types::{
-    CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUhostFn, CUstream, CUuserObject,
-};
+use abi::types::{CUgraph, CUgraphExec, CUgraphNode, CUhostFn, CUstream, CUuserObject};
 
 use super::exports;
 use crate::error::Error;
@@ -12,10 +10,6 @@ use crate::error::Error;
 exports! {
     cudaGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize)
         |driver| driver.cuGraphGetNodes(graph, nodes, count);
-
-    cudaGraphNodeGetDependencies(
-        node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize
-    ) |driver| driver.cuGraphNodeGetDependencies(node, nodes, edges, count);
 
     cudaGraphDestroy(graph: CUgraph) |driver| driver.cuGraphDestroy(graph);
 
@@ -37,12 +31,6 @@ exports! {
 
     cudaUserObjectRelease(object: CUuserObject, count: c_uint)
         |driver| driver.cuUserObjectRelease(object, count);
-
-    // The runtime's descriptions of nodes are not the driver's.
-    cudaGraphAddNode(
-        _node: *mut CUgraphNode, _graph: CUgraph, _after: *const CUgraphNode, _edges: *const CUgraphEdgeData,
-        _count: usize, _params: *mut c_void
-    ) |_| Err(Error::NOT_SUPPORTED);
 
     cudaGraphConditionalHandleCreate(_handle: *mut u64, _graph: CUgraph, _value: c_uint, _flags: c_uint)
         |_| Err(Error::NOT_SUPPORTED);

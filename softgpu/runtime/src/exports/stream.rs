@@ -49,15 +49,6 @@ exports! {
     cudaStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus)
         |driver| driver.cuStreamIsCapturing(stream, status);
 
-    cudaStreamGetCaptureInfo(
-        stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph,
-        after: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize
-    ) |driver| driver.cuStreamGetCaptureInfo(stream, status, id, graph, after, edges, count);
-
-    cudaStreamUpdateCaptureDependencies(
-        stream: CUstream, after: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint
-    ) |driver| driver.cuStreamUpdateCaptureDependencies(stream, after, edges, count, flags);
-
     cudaThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode)
         |driver| driver.cuThreadExchangeStreamCaptureMode(mode);
 }

@@ -69,6 +69,7 @@ impl World {
             is_mps: self.gpu.config().sharing == Sharing::Mps,
             scale: self.time.scale(),
             used_bytes: self.memory.used_bytes(),
+            health: self.broken.health(),
             samples: past.chain([self.sample()]).collect(),
             processes: self.processes(),
         }
@@ -101,7 +102,7 @@ impl World {
         let used = self.gpu.utilisation();
         Sample {
             at_ns: self.gpu.now_ns(),
-            busy_ns: used.busy_ns,
+            busy_ns: used.busy_ns + self.broken.busy_extra_ns(self.gpu.now_ns(), used.busy_ns),
             bandwidth_ns: used.bandwidth_ns,
         }
     }

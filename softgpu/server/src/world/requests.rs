@@ -75,7 +75,9 @@ impl World {
             return None;
         }
         let reply = match *request {
-            Request::Hello { .. } | Request::Stats | Request::Monitor => return None,
+            Request::Hello { .. } | Request::Stats | Request::Monitor | Request::Inject(_) => {
+                return None;
+            }
             Request::MapHost { base, device_base } => self.map_host(id, base, device_base),
             Request::CreateContext => self.create_context(id),
             Request::DestroyContext { context } => self.destroy_context(id, context),
@@ -110,6 +112,9 @@ impl World {
     }
 
     fn create_context(&mut self, id: ClientId) -> Result<Reply, u32> {
+        if let Some(code) = self.refusal_of_contexts() {
+            return Err(code);
+        }
         let free = self.client(id).contexts.iter().position(Option::is_none);
         let slot = free.ok_or(OUT_OF_MEMORY)?;
         let context = Context {
