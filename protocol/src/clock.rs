@@ -21,7 +21,6 @@
 pub mod coordinator;
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::fs::OpenOptions;
 use std::io;
 use std::sync::OnceLock;
@@ -34,6 +33,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::bell::{sleep, wake_all};
 use crate::pages::Bell;
 use crate::segment::{Access, Mapping};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Names the file of the virtual clock's page.
 pub const CLOCK_ENV: &str = "PILLION_CLOCK";

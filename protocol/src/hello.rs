@@ -18,7 +18,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
-    listen, recvmsg, sendmsg, socket_with,
+    listen, recv, recvmsg, sendmsg, socket_with,
 };
 
 use crate::{VERSION, Version};
@@ -31,6 +31,9 @@ pub const PACKET_BYTES_MAX: usize = 32 * 1024;
 pub const TEXT_BYTES_MAX: usize = 256;
 /// Most descriptors with one packet.
 pub const FDS_MAX: usize = 8;
+/// Most that Linux lets anybody send with one (`SCM_MAX_FD`): with less room for them, what has none is closed by who receives, in
+/// the middle of it.
+const FDS_ANYBODY_MAX: usize = 253;
 /// Signals that one wait for a packet lives through.
 const INTERRUPTIONS_MAX: u32 = 16;
 /// Connections that may wait to be accepted.
@@ -74,8 +77,20 @@ pub enum Request {
     Attach(Attach),
     /// Send the daemon's status as JSON, in packets, then close.
     Status,
+    /// Send what happened after event number `since` as JSON, in packets, then close.
+    Events {
+        /// 0 for all that is kept.
+        since: u64,
+    },
     /// Change what a job may hold of the GPU's memory.
     Set(Set),
+    /// End the processes of a job that are clients, once what they have in flight is complete.
+    Stop(Stop),
+    /// Let go what rules hold because of a fault. Who asks must be root or the daemon's user.
+    Resume {
+        /// Id of the job that is meant; empty for everything.
+        job: String,
+    },
     /// Say what a job may hold and holds, to a process of it that may be no client.
     Memory(MemoryOf),
 }
@@ -89,6 +104,13 @@ pub struct Set {
     pub memory: String,
 }
 
+/// A job to be ended. Who asks must be of the job's user, or root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// Id of the job.
+    pub job: String,
+}
+
 /// Whose memory is asked about: as in [`Attach`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryOf {
@@ -98,6 +120,8 @@ pub struct MemoryOf {
     pub job: String,
     /// The quota that it asks for; it counts where the job is not known yet.
     pub memory: String,
+    /// UUID of the device that is meant, as in [`Attach`]; empty for whichever the daemon has.
+    pub device: String,
 }
 
 /// A process that attaches.
@@ -119,6 +143,9 @@ pub struct Attach {
     /// The quota of memory that its job asks for, as [`crate::quota`] reads it; empty for what the daemon
     /// thinks right. Where it is missing the process keeps no account of its memory, and gets no ledger.
     pub memory: Option<String>,
+    /// Its slot in the job's [`crate::ledger`] that it had from the daemon before, whose descriptor then comes with this packet. Where it
+    /// is missing there is none.
+    pub slot: Option<u16>,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -129,8 +156,12 @@ pub enum Reply {
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,
-        /// Its slot in the job's [`crate::ledger`]. Where it is missing there is no ledger.
+        /// Its slot in the job's [`crate::ledger`]: the one that it came with, if that ledger goes on. Where it is missing there is no
+        /// ledger.
         slot: Option<u16>,
+        /// Its class: best-effort also where high-priority was asked for and the operator does not allow it. Where
+        /// it is missing it is what was asked for.
+        class: Option<JobClass>,
     },
     /// What was asked has been done.
     Done,
@@ -172,6 +203,9 @@ pub enum HelloError {
     /// The packet is not one of ours, or cut short.
     #[error("not a Pillion message: {0}")]
     Malformed(&'static str),
+    /// The daemon does not do what it was asked.
+    #[error("the daemon refuses: {0}")]
+    Refused(String),
     /// The other side closed the connection without an answer.
     #[error("the peer closed the connection")]
     Closed,
@@ -185,6 +219,9 @@ const KIND_SET: u8 = 5;
 const KIND_DONE: u8 = 6;
 const KIND_MEMORY_OF: u8 = 7;
 const KIND_MEMORY_IS: u8 = 8;
+const KIND_STOP: u8 = 9;
+const KIND_EVENTS: u8 = 10;
+const KIND_RESUME: u8 = 11;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
 
@@ -193,10 +230,25 @@ impl Request {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Status => Writer::new(KIND_STATUS).finish(),
+            Self::Events { since } => {
+                let mut writer = Writer::new(KIND_EVENTS);
+                writer.bytes.extend_from_slice(&since.to_le_bytes());
+                writer.finish()
+            }
             Self::Set(set) => {
                 let mut writer = Writer::new(KIND_SET);
                 writer.text(&set.job);
                 writer.text(&set.memory);
+                writer.finish()
+            }
+            Self::Stop(stop) => {
+                let mut writer = Writer::new(KIND_STOP);
+                writer.text(&stop.job);
+                writer.finish()
+            }
+            Self::Resume { job } => {
+                let mut writer = Writer::new(KIND_RESUME);
+                writer.text(job);
                 writer.finish()
             }
             Self::Memory(of) => {
@@ -204,6 +256,7 @@ impl Request {
                 writer.class(of.class);
                 writer.text(&of.job);
                 writer.text(&of.memory);
+                writer.text(&of.device);
                 writer.finish()
             }
             Self::Attach(attach) => {
@@ -220,6 +273,7 @@ impl Request {
                 }
                 if let Some(memory) = &attach.memory {
                     writer.text(memory);
+                    writer.slot(attach.slot);
                 }
                 writer.finish()
             }
@@ -231,6 +285,9 @@ impl Request {
         let (kind, mut reader) = Reader::open(packet)?;
         match kind {
             KIND_STATUS => Ok(Self::Status),
+            KIND_EVENTS => Ok(Self::Events {
+                since: u64::from_le_bytes(reader.array()?),
+            }),
             KIND_ATTACH => {
                 let class = reader.class()?;
                 let [job, name, profile] = [reader.text()?, reader.text()?, reader.text()?];
@@ -243,16 +300,24 @@ impl Request {
                     profile_fit,
                     device: reader.later_text()?.unwrap_or_default(),
                     memory: reader.later_text()?,
+                    slot: reader.later_slot()?,
                 }))
             }
             KIND_SET => Ok(Self::Set(Set {
                 job: reader.text()?,
                 memory: reader.text()?,
             })),
+            KIND_STOP => Ok(Self::Stop(Stop {
+                job: reader.text()?,
+            })),
+            KIND_RESUME => Ok(Self::Resume {
+                job: reader.text()?,
+            }),
             KIND_MEMORY_OF => Ok(Self::Memory(MemoryOf {
                 class: reader.class()?,
                 job: reader.text()?,
                 memory: reader.text()?,
+                device: reader.later_text()?.unwrap_or_default(),
             })),
             _ => Err(HelloError::Malformed("unknown kind of request")),
         }
@@ -263,11 +328,17 @@ impl Reply {
     /// The packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { client, slot } => {
+            Self::Welcome {
+                client,
+                slot,
+                class,
+            } => {
                 let mut writer = Writer::new(KIND_WELCOME);
                 writer.bytes.extend_from_slice(&client.to_le_bytes());
-                let slot = slot.unwrap_or(NO_SLOT);
-                writer.bytes.extend_from_slice(&slot.to_le_bytes());
+                writer.slot(*slot);
+                if let Some(class) = class {
+                    writer.class(*class);
+                }
                 writer.finish()
             }
             Self::Done => Writer::new(KIND_DONE).finish(),
@@ -295,9 +366,10 @@ impl Reply {
         match kind {
             KIND_WELCOME => Ok(Self::Welcome {
                 client: u64::from_le_bytes(reader.array()?),
-                slot: match reader.rest {
+                slot: reader.later_slot()?,
+                class: match reader.rest {
                     [] => None,
-                    _ => Some(u16::from_le_bytes(reader.array()?)).filter(|&slot| slot != NO_SLOT),
+                    _ => Some(reader.class()?),
                 },
             }),
             KIND_DONE => Ok(Self::Done),
@@ -400,7 +472,7 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
 /// Receives one packet and its descriptors. An empty packet is the end of the connection.
 pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0; PACKET_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_ANYBODY_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut interrupted = 0;
     let message = loop {
@@ -424,6 +496,18 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
+/// Receives one packet from a process that is not believed. Descriptors that come with it are the kernel's to throw
+/// away: they are never ours, so that none of them fills our table or makes us wait when it is closed (a file system of
+/// the sender's own may take as long as it likes over that).
+pub fn receive_packet(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; PACKET_BYTES_MAX];
+    let received = rustix::io::retry_on_intr(|| {
+        recv(&socket, &mut bytes[..], RecvFlags::empty()).map(|(_, received)| received)
+    });
+    bytes.truncate(received?);
+    Ok(bytes)
+}
+
 /// Asks the daemon at `path` for one thing and waits for its answer, no step longer than `patience`.
 pub fn ask_once(path: &Path, request: &Request, patience: Duration) -> Result<Reply, HelloError> {
     let socket = connect_within(path, patience)?;
@@ -437,16 +521,22 @@ pub fn ask_once(path: &Path, request: &Request, patience: Duration) -> Result<Re
 
 /// Asks the daemon at `path` for its status: one JSON document.
 pub fn ask_status(path: &Path) -> Result<String, HelloError> {
-    ask_status_over(connect_to(path)?)
+    ask_document(connect_to(path)?, &Request::Status)
 }
 
 /// The same, with no step that takes longer than `patience`.
 pub fn ask_status_within(path: &Path, patience: Duration) -> Result<String, HelloError> {
-    ask_status_over(connect_within(path, patience)?)
+    ask_document(connect_within(path, patience)?, &Request::Status)
 }
 
-fn ask_status_over(socket: OwnedFd) -> Result<String, HelloError> {
-    send(&socket, &Request::Status.encode(), &[])?;
+/// Asks the daemon at `path` for what happened after event number `since`: one JSON document. No step takes longer than
+/// `patience`.
+pub fn ask_events(path: &Path, since: u64, patience: Duration) -> Result<String, HelloError> {
+    ask_document(connect_within(path, patience)?, &Request::Events { since })
+}
+
+fn ask_document(socket: OwnedFd, request: &Request) -> Result<String, HelloError> {
+    send(&socket, &request.encode(), &[])?;
     let mut json = Vec::new();
     loop {
         let (packet, _) = receive(&socket)?;
@@ -454,19 +544,18 @@ fn ask_status_over(socket: OwnedFd) -> Result<String, HelloError> {
             break;
         }
         if json.is_empty() && peer_version(&packet).is_some() {
-            // A daemon of another version refuses in a message of its own.
-            return match Reply::decode(&packet)? {
-                Reply::Refused { .. } | Reply::Welcome { .. } | Reply::Done | Reply::Memory(_) => {
-                    Err(HelloError::Malformed("a reply to another request"))
-                }
-            };
+            // A daemon of another version, or with too much to do, refuses in a message of its own.
+            return Err(match Reply::decode(&packet)? {
+                Reply::Refused { reason } => HelloError::Refused(reason),
+                _ => HelloError::Malformed("a reply to another request"),
+            });
         }
         json.extend_from_slice(&packet);
     }
     if json.is_empty() {
         return Err(HelloError::Closed);
     }
-    String::from_utf8(json).map_err(|_| HelloError::Malformed("the status is not UTF-8"))
+    String::from_utf8(json).map_err(|_| HelloError::Malformed("the document is not UTF-8"))
 }
 
 /// Sends a JSON document in packets that fit.
@@ -500,6 +589,11 @@ impl Writer {
 
     fn class(&mut self, class: JobClass) {
         self.bytes.push(u8::from(class == JobClass::HighPriority));
+    }
+
+    fn slot(&mut self, slot: Option<u16>) {
+        let slot = slot.unwrap_or(NO_SLOT);
+        self.bytes.extend_from_slice(&slot.to_le_bytes());
     }
 
     /// Appends a text, cut at a character boundary if it is too long.
@@ -572,168 +666,15 @@ impl<'a> Reader<'a> {
             _ => self.text().map(Some),
         }
     }
+
+    /// The same of a slot.
+    fn later_slot(&mut self) -> Result<Option<u16>, HelloError> {
+        match self.rest {
+            [] => Ok(None),
+            _ => Ok(Some(u16::from_le_bytes(self.array()?)).filter(|&slot| slot != NO_SLOT)),
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn attach() -> Request {
-        Request::Attach(Attach {
-            class: JobClass::HighPriority,
-            job: "job-1".into(),
-            name: "serve".into(),
-            profile: String::new(),
-            profile_fit: String::new(),
-            device: "GPU-1".into(),
-            memory: Some("40%".into()),
-        })
-    }
-
-    #[test]
-    fn requests_and_replies_survive_the_journey() {
-        let set = Set {
-            job: "job-1".into(),
-            memory: "1GiB".into(),
-        };
-        let of = MemoryOf {
-            class: JobClass::BestEffort,
-            job: "job-1".into(),
-            memory: String::new(),
-        };
-        let others = [Request::Set(set), Request::Memory(of)];
-        for request in [attach(), Request::Status].into_iter().chain(others) {
-            assert_eq!(Request::decode(&request.encode()).unwrap(), request);
-        }
-        for reply in [
-            Reply::Welcome {
-                client: 7,
-                slot: None,
-            },
-            Reply::Welcome {
-                client: 7,
-                slot: Some(255),
-            },
-            Reply::Done,
-            Reply::Memory(MemoryIs {
-                quota_bytes: 1 << 40,
-                held_bytes: 1,
-                pids: vec![7, 8],
-            }),
-            Reply::Refused {
-                reason: "full".into(),
-            },
-        ] {
-            assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
-        }
-    }
-
-    #[test]
-    fn another_major_version_is_named_with_ours() {
-        let mut packet = attach().encode();
-        packet[4..6].copy_from_slice(&(VERSION.major + 1).to_le_bytes());
-        let error = Request::decode(&packet).unwrap_err();
-        let peer = format!("protocol {}.{}", VERSION.major + 1, VERSION.minor);
-        let ours = format!("this build {VERSION}");
-        let text = error.to_string();
-        assert!(text.contains(&peer) && text.contains(&ours), "{text}");
-    }
-
-    #[test]
-    fn a_newer_minor_version_is_served() {
-        let mut packet = attach().encode();
-        packet[6..8].copy_from_slice(&9u16.to_le_bytes());
-        packet.extend_from_slice(b"something newer");
-        assert_eq!(Request::decode(&packet).unwrap(), attach());
-    }
-
-    #[test]
-    fn an_attach_of_a_peer_that_names_no_device_is_served() {
-        let Request::Attach(known) = attach() else {
-            unreachable!("it is one")
-        };
-        let packet = attach().encode();
-        let older = &packet[..packet.len() - 2 - 3 - 2 - known.device.len()];
-        let expected = Request::Attach(Attach {
-            device: String::new(),
-            memory: None,
-            ..known
-        });
-        assert_eq!(Request::decode(older).unwrap(), expected);
-        assert!(Request::decode(&packet[..packet.len() - 1]).is_err());
-    }
-
-    #[test]
-    fn a_welcome_of_a_daemon_without_ledgers_has_no_slot() {
-        let packet = Reply::Welcome {
-            client: 7,
-            slot: Some(1),
-        };
-        let packet = packet.encode();
-        let older = Reply::decode(&packet[..packet.len() - 2]).unwrap();
-        assert_eq!(
-            older,
-            Reply::Welcome {
-                client: 7,
-                slot: None
-            }
-        );
-    }
-
-    #[test]
-    fn descriptors_travel_with_a_packet() {
-        let folder = tempdir();
-        let path = folder.join("s.sock");
-        let listener = listen_at(&path).unwrap();
-        let client = connect_to(&path).unwrap();
-        let server = rustix::net::accept(&listener).unwrap();
-        let memory = crate::segment::create_sealed("pillion-test", 4096).unwrap();
-        send(&server, b"x", &[memory.as_fd()]).unwrap();
-        let (packet, fds) = receive(&client).unwrap();
-        assert_eq!((packet.as_slice(), fds.len()), (b"x".as_slice(), 1));
-        drop(server);
-        assert!(
-            receive(&client).unwrap().0.is_empty(),
-            "the end is an empty packet"
-        );
-        std::fs::remove_dir_all(folder).unwrap();
-    }
-
-    fn tempdir() -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("pillion-hello-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
-    #[test]
-    fn a_uuid_is_printed_as_nvml_does() {
-        let bytes = core::array::from_fn(|i| i as u8);
-        assert_eq!(
-            format_uuid(bytes),
-            "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_decoded_or_refused(
-            tail in prop::collection::vec(any::<u8>(), 0..600), ours: bool,
-        ) {
-            let mut packet = if ours { attach().encode()[..8].to_vec() } else { Vec::new() };
-            packet.extend(tail);
-            let _ = Request::decode(&packet);
-            let _ = Reply::decode(&packet);
-        }
-
-        #[test]
-        fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
-            let request = Request::Attach(Attach {
-                class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
-                profile_fit: String::new(), device: String::new(), memory: None,
-            });
-            prop_assert!(Request::decode(&request.encode()).is_ok());
-        }
-    }
-}
+mod tests;

@@ -16,8 +16,14 @@
 //! its record. (The blueprint published before the second drain; then a launch could be granted,
 //! and its slip go uncounted, between the publication and the daemon's own bump.)
 
-use crate::pages::{DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_UNGATED, LEASE_WHOLE, LeasePage};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::pages::{
+    DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
+};
+use crate::sync::{AtomicU64, Ordering, REFUND, fence};
+
+/// Tries to read a job's sums without a refund in between. Each takes less than a refused launch does, so the second one
+/// nearly always succeeds; a job that scribbles here is granted nothing.
+pub const READ_TRIES_MAX: usize = 4;
 
 /// The terms of a lease as one consistent copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +121,40 @@ impl LeasePage {
     #[inline]
     pub fn charge(&self, client_charged_ns: &AtomicU64, cost_ns: u64) -> u64 {
         client_charged_ns.fetch_add(cost_ns, Ordering::Relaxed);
-        self.charged_total_ns.fetch_add(cost_ns, Ordering::AcqRel)
+        self.charges.total_ns.fetch_add(cost_ns, Ordering::AcqRel)
+    }
+
+    /// Whether nothing goes until an operator says so. Relaxed: a word by itself, looked at again and again.
+    pub fn is_held(&self) -> bool {
+        self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
     }
 
     /// Takes a charge back: the launch did not go, or the driver refused it.
     #[inline]
     pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {
-        self.charged_total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
-        client_charged_ns.fetch_sub(cost_ns, Ordering::Relaxed);
+        self.charges.total_ns.fetch_sub(cost_ns, Ordering::AcqRel);
+        // Between both, so that a daemon which reads the sum above with the charge and the one below without it finds that
+        // this has changed. Release, for the Acquire of its first look.
+        self.charges.refunds.fetch_add(1, Ordering::Release);
+        client_charged_ns.fetch_sub(cost_ns, REFUND);
+    }
+
+    /// Reads the job's sum and, by `read`, what its clients have in flight, so that no charge is in the sum and not in
+    /// flight because it was taken back in between: the next lease, which begins at the sum, would be longer by it. `None`
+    /// if charges were taken back at each of [`READ_TRIES_MAX`] tries; then nothing can be granted. `read` must load the
+    /// clients' `charged_ns` with Acquire.
+    pub fn read_settled<T>(&self, mut read: impl FnMut(u64) -> T) -> Option<T> {
+        for _ in 0..READ_TRIES_MAX {
+            // Acquire pairs with the Release in `refund`: who sees a refund counted sees the sum without the charge.
+            let refunds = self.charges.refunds.load(Ordering::Acquire);
+            let found = read(self.charges.total_ns.load(Ordering::Acquire));
+            // Orders the loads of `read` before the second look. They are Acquire, and pair with `REFUND`.
+            fence(Ordering::Acquire);
+            if self.charges.refunds.load(Ordering::Relaxed) == refunds {
+                return Some(found);
+            }
+        }
+        None
     }
 
     /// The terms with their generation, or `None` while the daemon writes them.

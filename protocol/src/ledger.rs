@@ -74,7 +74,7 @@ kinds! {
     Physical = "physical",
     /// What graphs have reserved for their allocation nodes.
     Graph = "graph",
-    /// Variables of modules. Nobody charges them yet: always 0.
+    /// Variables of modules that the application has asked for.
     Module = "module",
     /// What a context takes by itself, as the daemon's configuration says.
     Context = "context",
@@ -286,6 +286,11 @@ impl<'a, const N: usize> Account<'a, N> {
     /// What this slot holds of a kind, bytes.
     pub fn kind_bytes(&self, kind: Kind) -> u64 {
         self.ledger.slots[self.slot].kind_bytes(kind)
+    }
+
+    /// Its slot.
+    pub fn slot(&self) -> usize {
+        self.slot
     }
 
     /// The ledger that this is an account of.

@@ -10,6 +10,7 @@
 //! | [`ring`] | bounded queues of records in shared memory |
 //! | [`pages`] | the shared pages: daemon, high-priority, bell, client, lease |
 //! | [`ledger`] | what a job holds of a GPU's memory, exact across its processes |
+//! | [`longest`] | the longest kernels of a client, by name |
 //! | [`quota`] | how people say what it may hold |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
@@ -25,6 +26,7 @@
 
 pub mod lease;
 pub mod ledger;
+pub mod longest;
 pub mod pages;
 pub mod quota;
 pub mod record;
@@ -54,8 +56,12 @@ pub mod segment;
 /// |---|---|
 /// | 1.0 | never released |
 /// | 2.0 | the client page has room for counters to come and says when it was detached; an attach names its device and says how its profile fits |
-/// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]); clients count operators; an attach says what quota of memory it wants, and a welcome comes with the job's ledger |
-pub const VERSION: Version = Version { major: 2, minor: 1 };
+/// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]); clients count operators; an attach says what quota of memory it wants, and a welcome comes with the job's ledger, which it brings along to the next daemon; a client names its longest kernels in what was room for counters, and counts the charges that it takes back; a daemon says whether durations are learnt; a client tells its first sticky CUDA error; a lease may be held for a fault ([`pages::LEASE_HELD`]) |
+/// | 2.2 | a welcome says the class that was given, which need not be the one that was asked for |
+pub const VERSION: Version = Version { major: 2, minor: 2 };
+
+/// Since when clients look at the class in a welcome. Who is older would take itself for what it asked to be.
+pub const WELCOME_SAYS_CLASS: Version = Version { major: 2, minor: 2 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +76,11 @@ impl Version {
     /// Whether two builds can talk: the major versions are equal.
     pub fn is_compatible(self, other: Self) -> bool {
         self.major == other.major
+    }
+
+    /// Whether a build of this version knows what came with `since`.
+    pub fn has(self, since: Self) -> bool {
+        self.major == since.major && self.minor >= since.minor
     }
 }
 

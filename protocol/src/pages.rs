@@ -14,6 +14,7 @@
 //! all minor versions of the protocol ([`crate::VERSION`]): what is added goes into padding or, for
 //! counters, into [`COUNTERS_ROOM`].
 
+use crate::longest::{self, Longest};
 use crate::ring::{Mpsc, Spsc};
 use crate::sync::{AtomicU32, AtomicU64, Line};
 
@@ -23,9 +24,9 @@ pub const RINGS: usize = 64;
 /// Records per ring. A burst of launches every 5 us fills 200 in the daemon's slowest poll (1 ms).
 pub const RING_RECORDS: usize = 1024;
 
-/// Words for [`Counter`]s in a client's page: room for those of minor versions to come. Fills whole
-/// cache lines, and is far more than anybody reads.
-pub const COUNTERS_ROOM: usize = 128;
+/// Words for [`Counter`]s in a client's page: room for those of minor versions to come. The last words of what
+/// version 2.0 had as room are [`Told::longest`].
+pub const COUNTERS_ROOM: usize = 128 - longest::WORDS;
 
 /// Says "this is ours" at the head of each page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"pillion1");
@@ -59,6 +60,8 @@ pub struct DaemonPage {
     pub max_hold_ns: AtomicU64,
     /// Expected duration charged for a kernel that no profile knows, ns.
     pub unknown_ns: AtomicU64,
+    /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles say. Since 2.1.
+    pub learnt_durations: AtomicU32,
     /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
     pub live_epoch: Line<AtomicU64>,
 }
@@ -96,7 +99,7 @@ pub struct ClientPage {
     pub waiting: AtomicU32,
     /// Non-zero: the daemon asks the client's helper thread to find out what has completed.
     pub probe: AtomicU32,
-    /// Expected ns charged by this client, ever; see [`LeasePage::charged_total_ns`].
+    /// Expected ns charged by this client, ever; see [`Charges::total_ns`].
     pub charged_ns: AtomicU64,
     /// Expected ns of this client's launches seen complete, ever.
     pub completed_ns: AtomicU64,
@@ -104,9 +107,15 @@ pub struct ClientPage {
     pub helper_bell: Bell,
     /// Non-zero once the daemon has detached this client: nothing in these pages is served any more.
     pub detached: AtomicU32,
-    /// Statistics, indexed by [`Counter`]; zero beyond those that the client knows.
-    pub counters: Line<[AtomicU64; COUNTERS_ROOM]>,
-    /// Thread id of each ring's owner; 0 is free.
+    /// Non-zero once the daemon asks this process to launch nothing more, wait for what is in flight and end. A library that does
+    /// not know the word does not look at it; who asked kills it then. Since 2.1.
+    pub stop: AtomicU32,
+    /// The first CUDA result of the client after which it gets nothing more done; 0: none. Since 2.1.
+    pub sticky: AtomicU32,
+    /// What the client tells people.
+    pub told: Line<Told>,
+    /// Thread id of each ring's owner; 0 is free. Who claims one takes the first that is free, before its first record, and none
+    /// is given back: see [`ClientPage::rings_claimed`].
     pub ring_owner: Line<[AtomicU32; RINGS]>,
     /// Launches that the driver accepted from each ring's owner, who alone writes it: see
     /// [`ClientPage::count_launch_of_ring`].
@@ -115,6 +124,16 @@ pub struct ClientPage {
     pub rings: [Spsc<RING_RECORDS>; RINGS],
     /// The ring of all further threads.
     pub shared_ring: Mpsc<RING_RECORDS>,
+}
+
+/// What a client tells people; nothing is decided by it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Told {
+    /// Statistics, indexed by [`Counter`]; zero beyond those that the client knows.
+    pub counters: [AtomicU64; COUNTERS_ROOM],
+    /// The longest kernels that it has seen.
+    pub longest: Longest,
 }
 
 /// What a best-effort job may launch without asking.
@@ -137,16 +156,29 @@ pub struct LeasePage {
     pub terms: AtomicU32,
     /// Rung when the terms change and somebody waits.
     pub bell: Bell,
-    /// Expected ns charged by all clients of the job, ever. Never reset: the daemon moves the
-    /// limit instead, so a late refund cannot land in another lease. Alone on its line: every
-    /// best-effort launch of the job adds to it.
-    pub charged_total_ns: Line<AtomicU64>,
+    /// What the job has charged. Alone on its line: every best-effort launch of the job adds to it.
+    pub charges: Line<Charges>,
+}
+
+/// What all clients of a job have charged.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Charges {
+    /// Expected ns charged, ever. Never reset: the daemon moves the limit instead, so a late refund cannot land in
+    /// another lease.
+    pub total_ns: AtomicU64,
+    /// Charges taken back, ever: how the daemon knows that none was while it read (`LeasePage::read_settled`). A library
+    /// that does not count them may be granted one refused launch too many.
+    pub refunds: AtomicU64,
 }
 
 /// Term bit: the lease was made while high-priority work was in flight.
 pub const LEASE_BESIDE_HP: u32 = 1 << 8;
 /// Term bit: everything may go (policy `none`, or no high-priority job to protect).
 pub const LEASE_UNGATED: u32 = 1 << 9;
+/// Term bit: nothing goes until an operator says so, `max_hold` or not. A library that does not know the bit lets a
+/// launch go each `max_hold`.
+pub const LEASE_HELD: u32 = 1 << 11;
 /// Term bit: a launch must fit into the budget, its own cost included. A library that does not know the
 /// bit overshoots the budget by one launch.
 pub const LEASE_WHOLE: u32 = 1 << 10;
@@ -255,13 +287,16 @@ counters! {
     Labelled = "launches_labelled",
     /// Operators that stood for launches which were not seen.
     OperatorsAsLaunches = "operators_as_launches",
+    /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. Not a
+    /// running total: as of now.
+    KernelsLearnt = "kernels_learnt",
 }
 
 impl ClientPage {
     /// Adds to a counter. Relaxed: totals are read for people, nothing is ordered by them.
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
-        self.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);
+        self.told.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);
     }
 
     /// Counts a launch by the thread that owns a ring. A load and a store, as nobody else writes
@@ -274,10 +309,29 @@ impl ClientPage {
         }
     }
 
+    /// Says how many there are now of what is no running total.
+    pub fn tell(&self, counter: Counter, count: u64) {
+        self.told.counters[counter as usize].store(count, crate::sync::Ordering::Relaxed);
+    }
+
+    /// How many rings may hold records, given that `known` do: those from the first on that have, or had, an owner. A daemon reads no
+    /// others, as each is on lines and a page of its own. Relaxed: a ring is claimed before its first record is pushed, so whatever
+    /// makes that record visible (the epoch's bump, or both fences of `lease`) makes its owner so, and those before it, which the
+    /// thread found taken.
+    pub fn rings_claimed(&self, known: usize) -> usize {
+        let free = |owner: &AtomicU32| owner.load(crate::sync::Ordering::Relaxed) == 0;
+        let further = self
+            .ring_owner
+            .iter()
+            .skip(known)
+            .take_while(|owner| !free(owner));
+        known + further.count()
+    }
+
     /// A counter's running total.
     pub fn counted(&self, counter: Counter) -> u64 {
         let load = |word: &AtomicU64| word.load(crate::sync::Ordering::Relaxed);
-        let shared = load(&self.counters[counter as usize]);
+        let shared = load(&self.told.counters[counter as usize]);
         match counter {
             // The words may be a lying client's.
             Counter::Launches => self
@@ -295,13 +349,17 @@ const _: () = {
     assert!(size_of::<Bell>() == 16);
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
+    assert!(offset_of!(DaemonPage, learnt_durations) == 40);
     assert!(size_of::<HpPage>() == 64);
-    assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charged_total_ns) == 64);
+    assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charges) == 64);
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
     assert!(offset_of!(ClientPage, charged_ns) == 16 && offset_of!(ClientPage, helper_bell) == 32);
-    assert!(offset_of!(ClientPage, detached) == 48 && offset_of!(ClientPage, counters) == 64);
+    assert!(offset_of!(ClientPage, detached) == 48 && offset_of!(ClientPage, stop) == 52);
+    assert!(offset_of!(ClientPage, sticky) == 56);
+    assert!(offset_of!(ClientPage, told) == 64);
     assert!(Counter::ALL.len() <= COUNTERS_ROOM);
-    let owners = 64 + 8 * COUNTERS_ROOM;
+    assert!(offset_of!(Told, longest) == 8 * COUNTERS_ROOM && size_of::<Told>() == 8 * 128);
+    let owners = 64 + 8 * 128;
     let rings = owners + 4 * RINGS + 8 * RINGS;
     assert!(offset_of!(ClientPage, ring_owner) == owners);
     assert!(offset_of!(ClientPage, ring_launches) == owners + 4 * RINGS);

@@ -11,7 +11,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{
-    MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
+    memfd_create,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -40,6 +41,17 @@ unsafe impl SharedPage for LeasePage {}
 unsafe impl SharedPage for LedgerPage {}
 // SAFETY: as above.
 unsafe impl SharedPage for ClockPage {}
+
+/// What is sealed of a page: its size, for good.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+/// Which file a descriptor is of: device and inode, which no other file has while it is open.
+pub fn identity(fd: impl AsFd) -> io::Result<(u64, u64)> {
+    let stat = fstat(fd)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
 
 /// What a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +118,22 @@ impl<T: SharedPage> Mapping<T> {
         })
     }
 
+    /// Maps a descriptor that came from a peer which is not believed: of a memory file that is sealed like ours, so that nobody
+    /// can shorten it under the mapping, and has the size of a `T`.
+    ///
+    /// # Errors
+    ///
+    /// It is no such file, or cannot be mapped for writing.
+    pub fn open_from_peer(fd: impl AsFd) -> io::Result<Self> {
+        let seals = fcntl_get_seals(&fd)?;
+        let size_bytes = fstat(&fd)?.st_size;
+        if !seals.contains(SEALS) || size_bytes != size_of::<T>() as i64 {
+            let error = format!("{size_bytes} bytes, sealed {seals:?}: it is no page of ours");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Self::open(fd, Access::ReadWrite)
+    }
+
     /// Keeps the mapping out of forked children, which must not touch the parent's rings.
     pub fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: the range is exactly this mapping; the advice affects future forks only.
@@ -151,7 +179,7 @@ pub fn create_sealed(name: &str, size_bytes: u64) -> io::Result<OwnedFd> {
     // A memory file is made with mode 0777: whoever is handed it for reading could open it again for
     // writing. Now only its owner could, and root.
     fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
-    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    fcntl_add_seals(&fd, SEALS)?;
     Ok(fd)
 }
 
@@ -192,6 +220,27 @@ mod tests {
     fn only_its_owner_may_open_a_page_again() {
         let (fd, _page) = Mapping::<HpPage>::create("pillion-test").unwrap();
         assert_eq!(fstat(&fd).unwrap().st_mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_a_peer_brings_is_a_sealed_page_of_its_size_or_refused() {
+        let (fd, page) = Mapping::<LeasePage>::create("pillion-test").unwrap();
+        page.magic.store(7, Ordering::Relaxed);
+        let brought = Mapping::<LeasePage>::open_from_peer(&fd).unwrap();
+        assert_eq!(brought.magic.load(Ordering::Relaxed), 7);
+        assert!(Mapping::<HpPage>::open_from_peer(&fd).is_err());
+        assert!(Mapping::<LeasePage>::open_from_peer(read_only(&fd).unwrap()).is_err());
+        let (other, _page) = Mapping::<LeasePage>::create("pillion-test").unwrap();
+        assert_eq!(
+            identity(&fd).unwrap(),
+            identity(fd.try_clone().unwrap()).unwrap()
+        );
+        assert_ne!(identity(&fd).unwrap(), identity(&other).unwrap());
+        // One that its maker could shorten, and one that is no memory file.
+        let unsealed = memfd_create("pillion-test", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, size_of::<LeasePage>() as u64).unwrap();
+        assert!(Mapping::<LeasePage>::open_from_peer(&unsealed).is_err());
+        assert!(Mapping::<LeasePage>::open_from_peer(File::open("/dev/zero").unwrap()).is_err());
     }
 
     #[test]

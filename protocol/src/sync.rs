@@ -1,12 +1,20 @@
-//! Atomics under one name: loom's when the crate is model-checked, `core`'s otherwise.
+//! Atomics under one name: loom's when the crate is model-checked, stepped ones under the daemon's fault simulation,
+//! `core`'s otherwise.
 //!
-//! The shipped source of [`crate::ring`] and [`crate::lease`] is what loom runs; there is no second
+//! The shipped source of [`crate::ring`] and [`crate::lease`] is what both run; there is no second
 //! copy for the checker.
 
-#[cfg(not(loom))]
-pub use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(stepped)]
+pub mod stepped;
+
+#[cfg(any(stepped, not(loom)))]
+pub use core::sync::atomic::Ordering;
+#[cfg(not(any(loom, stepped)))]
+pub use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(stepped)]
+pub use stepped::{AtomicU32, AtomicU64, fence};
 
 /// The order with which a ring publishes a record.
 ///
@@ -17,6 +25,14 @@ pub const PUBLISH: Ordering = Ordering::Release;
 /// Deliberately wrong, for the check described above.
 #[cfg(weaken_release)]
 pub const PUBLISH: Ordering = Ordering::Relaxed;
+
+/// The order with which a charge that is taken back leaves its client's sum: who sees that sees that it was counted
+/// among the refunds. Weakened like [`PUBLISH`].
+#[cfg(not(weaken_release))]
+pub const REFUND: Ordering = Ordering::Release;
+/// Deliberately wrong.
+#[cfg(weaken_release)]
+pub const REFUND: Ordering = Ordering::Relaxed;
 
 /// Puts a value on cache lines of its own, so that two processes writing neighbouring words do not
 /// slow each other down (measured: 9 ns per push against 50-70 ns when a line is shared).

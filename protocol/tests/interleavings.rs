@@ -9,10 +9,10 @@ use loom::sync::Arc;
 use loom::thread;
 use protocol::lease::{Refusal, Terms, announce, announce_live, slipped};
 use protocol::ledger::{Account, Kind, Ledger, UNIT_BYTES};
-use protocol::pages::{DaemonPage, HpPage, LeasePage};
+use protocol::pages::{DaemonPage, HpPage, LEASE_WHOLE, LeasePage};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::{Cursor, Mpsc, Spsc};
-use protocol::sync::{AtomicU64, Ordering};
+use protocol::sync::{AtomicU32, AtomicU64, Ordering};
 
 // The library itself cannot be built for the checker: its tables are made at compile time, which
 // loom's atomics cannot be.
@@ -20,15 +20,25 @@ use protocol::sync::{AtomicU64, Ordering};
 #[path = "../../interpose/src/life.rs"]
 mod life;
 
+#[allow(dead_code, reason = "what only the library needs of it")]
+#[path = "../../interpose/src/recent.rs"]
+mod recent;
+
 use life::{Life, Rest, State, Turn};
+use recent::{Launch, Recent};
 
 fn record(value: u64) -> [u64; RECORD_WORDS] {
     [value; RECORD_WORDS]
 }
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
+    model_preempted(3, body);
+}
+
+/// Every interleaving in which threads are interrupted so many times.
+fn model_preempted(times: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(times);
     builder.check(body);
 }
 
@@ -229,6 +239,49 @@ fn no_launch_passes_an_announced_arrival_uncounted() {
     });
 }
 
+/// A thread makes its first launch, so that its ring is claimed just before, while the daemon looks only at rings that are claimed
+/// (`ClientPage::rings_claimed`): either the daemon finds the record, or the lease that it publishes is stale.
+#[test]
+fn a_first_launch_is_found_or_voids_what_is_published() {
+    model(|| {
+        let daemon = Arc::new(DaemonPage::default());
+        let hp = Arc::new(HpPage::default());
+        hp.epoch.store(1, Ordering::Relaxed);
+        let ring = Arc::new(Spsc::<2>::empty());
+        let owner = Arc::new(AtomicU32::new(0));
+        let high = {
+            let (daemon, hp, ring) = (Arc::clone(&daemon), Arc::clone(&hp), Arc::clone(&ring));
+            let owner = Arc::clone(&owner);
+            thread::spawn(move || {
+                let claimed = owner.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
+                assert!(claimed.is_ok());
+                ring.push(&record(1)).unwrap();
+                announce(&daemon, &hp);
+            })
+        };
+        let look = {
+            let hp = Arc::clone(&hp);
+            thread::spawn(move || {
+                let epoch = hp.epoch.load(Ordering::Acquire);
+                announce_live(&daemon, epoch);
+                let is_claimed = owner.load(Ordering::Relaxed) != 0;
+                let mut cursor = Cursor::default();
+                (
+                    epoch,
+                    is_claimed && ring.pop(&mut cursor).unwrap().is_some(),
+                )
+            })
+        };
+        high.join().unwrap();
+        let (epoch, is_found) = look.join().unwrap();
+        let is_stale = hp.epoch.load(Ordering::Relaxed) != epoch;
+        assert!(
+            is_found || is_stale,
+            "the launch was neither found nor noticed"
+        );
+    });
+}
+
 #[test]
 fn terms_are_read_whole_while_the_daemon_replaces_them() {
     model(|| {
@@ -263,6 +316,99 @@ fn terms_are_read_whole_while_the_daemon_replaces_them() {
         });
         writer.join().unwrap();
         reader.join().unwrap();
+    });
+}
+
+/// A lease into which a launch must fit, as `pillion` grants it beside a busy high-priority job.
+fn whole(epoch: u64, limit_total_ns: u64) -> Terms {
+    Terms {
+        epoch,
+        expiry_ns: 100,
+        limit_total_ns,
+        sms_max: u32::MAX,
+        terms: 7 | LEASE_WHOLE,
+    }
+}
+
+/// What the library asks of the policy: of a whole lease the launch must fit into what is left.
+fn fits(cost_ns: u64) -> impl FnOnce(&Terms, u64) -> bool {
+    move |terms, left_ns| left_ns > 0 && (!terms.whole() || cost_ns <= left_ns)
+}
+
+/// Two threads of a job want a kernel each of which only one fits: one goes, however their steps mix, or none
+/// where each saw the other's charge; what is refused is paid back to the last ns.
+#[test]
+fn a_whole_lease_is_never_overdrawn_and_refusals_leave_no_trace() {
+    model(|| {
+        let hp = Arc::new(HpPage::default());
+        hp.epoch.store(1, Ordering::Relaxed);
+        let lease = Arc::new(LeasePage::default());
+        lease.publish(&whole(1, 100));
+        let threads: Vec<_> = [60, 70]
+            .into_iter()
+            .map(|cost_ns| {
+                let (hp, lease) = (Arc::clone(&hp), Arc::clone(&lease));
+                thread::spawn(move || {
+                    let charged = AtomicU64::new(0);
+                    let granted = lease.try_charge(&charged, &hp, 1, cost_ns, fits(cost_ns));
+                    let expected_ns = if granted.is_ok() { cost_ns } else { 0 };
+                    assert_eq!(charged.load(Ordering::Relaxed), expected_ns);
+                    expected_ns
+                })
+            })
+            .collect();
+        let granted = threads.into_iter().map(|thread| thread.join().unwrap());
+        let granted_ns: u64 = granted.sum();
+        assert!(granted_ns <= 100, "{granted_ns} of 100 ns");
+        assert_eq!(lease.charges.total_ns.load(Ordering::Relaxed), granted_ns);
+    });
+}
+
+/// The daemon decides anew while a launch that does not fit is charged and paid back: it must not take the charge for work
+/// that is over, which would make the next lease longer by it. (It did: the sum was read with the charge, what is in flight
+/// without it.)
+#[test]
+fn a_launch_that_is_refused_while_the_daemon_decides_widens_no_lease() {
+    const BOUND_NS: u64 = 100;
+    model(|| {
+        let hp = Arc::new(HpPage::default());
+        hp.epoch.store(1, Ordering::Relaxed);
+        let lease = Arc::new(LeasePage::default());
+        let charged = Arc::new(AtomicU64::new(0));
+        // So far what is left is 40 ns; 60 are in flight.
+        lease.charge(&charged, 60);
+        lease.publish(&whole(1, BOUND_NS));
+        let job = {
+            let (hp, lease, charged) = (Arc::clone(&hp), Arc::clone(&lease), Arc::clone(&charged));
+            thread::spawn(move || {
+                // Too long for what is left, and on the second try for any bound.
+                let first = lease.try_charge(&charged, &hp, 1, 70, fits(70));
+                let second = lease.try_charge(&charged, &hp, 1, 30, fits(30));
+                assert!(first.is_err(), "70 ns went beside 60 of {BOUND_NS}");
+                second.is_ok()
+            })
+        };
+        let daemon = {
+            let (lease, charged) = (Arc::clone(&lease), Arc::clone(&charged));
+            thread::spawn(move || {
+                let read =
+                    lease.read_settled(|total_ns| (total_ns, charged.load(Ordering::Acquire)));
+                // Nothing settled: it grants nothing this time.
+                let Some((total_ns, in_flight_ns)) = read else {
+                    return;
+                };
+                match BOUND_NS.saturating_sub(in_flight_ns) {
+                    // A lease without a budget is published as a closed one.
+                    0 => lease.publish(&whole(1, 0)),
+                    budget_ns => lease.publish(&whole(1, total_ns + budget_ns)),
+                }
+            })
+        };
+        daemon.join().unwrap();
+        job.join().unwrap();
+        assert!(charged.load(Ordering::Relaxed) <= BOUND_NS);
+        let (_, terms) = lease.terms().unwrap();
+        assert!(terms.limit_total_ns <= BOUND_NS, "{terms:?}");
     });
 }
 
@@ -360,5 +506,65 @@ fn a_draining_slot_is_given_up_by_the_helper_or_by_who_ends_its_context() {
         }
         helper.join().unwrap();
         assert_eq!(slot.freed.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A launch all of whose words follow from its number, so that one of two halves is seen.
+fn launch(number: u64) -> Launch {
+    Launch {
+        mark: number * 1_000,
+        cost_ns: number as u32,
+        kernel: number as u16,
+        at_ns: number,
+        epoch: number,
+    }
+}
+
+#[test]
+fn a_launch_that_is_counted_is_read_and_one_that_is_read_is_whole() {
+    model(|| {
+        let recent = Arc::new(Recent::<2>::new());
+        let launcher = {
+            let recent = Arc::clone(&recent);
+            thread::spawn(move || (1..=2).for_each(|number| recent.push(&launch(number))))
+        };
+        let helper = thread::spawn(move || {
+            let mut seen = 0;
+            for _ in 0..2 {
+                let before = seen;
+                let mut read = 0;
+                recent.read(&mut seen, |found| {
+                    assert_eq!(found, launch(found.epoch), "half of another");
+                    read += 1;
+                });
+                // Nothing was overwritten, so nothing may lack.
+                assert_eq!(read, seen - before, "a launch was counted and not written");
+            }
+        });
+        launcher.join().unwrap();
+        helper.join().unwrap();
+    });
+}
+
+#[test]
+fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
+    // Words that nothing orders: with more there is no end of what a reader may see.
+    model_preempted(2, || {
+        let recent = Arc::new(Recent::<1>::new());
+        let launcher = {
+            let recent = Arc::clone(&recent);
+            thread::spawn(move || recent.push(&launch(1)))
+        };
+        let helper = {
+            let recent = Arc::clone(&recent);
+            thread::spawn(move || {
+                recent.read(&mut 0, |found| {
+                    assert_eq!(found, launch(found.epoch), "half of another");
+                });
+            })
+        };
+        recent.push(&launch(2));
+        launcher.join().unwrap();
+        helper.join().unwrap();
     });
 }

@@ -1,0 +1,205 @@
+//! What the packets hold, and whom they are read from.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn attach() -> Request {
+    Request::Attach(Attach {
+        class: JobClass::HighPriority,
+        job: "job-1".into(),
+        name: "serve".into(),
+        profile: String::new(),
+        profile_fit: String::new(),
+        device: "GPU-1".into(),
+        memory: Some("40%".into()),
+        slot: Some(3),
+    })
+}
+
+#[test]
+fn requests_and_replies_survive_the_journey() {
+    let set = Set {
+        job: "job-1".into(),
+        memory: "1GiB".into(),
+    };
+    let of = MemoryOf {
+        class: JobClass::BestEffort,
+        job: "job-1".into(),
+        memory: String::new(),
+        device: "GPU-1".into(),
+    };
+    let stop = Stop {
+        job: "job-1".into(),
+    };
+    let resume = Request::Resume {
+        job: "job-1".into(),
+    };
+    let others = [
+        Request::Set(set),
+        Request::Memory(of),
+        Request::Stop(stop),
+        resume,
+    ];
+    let events = Request::Events { since: u64::MAX };
+    for request in [attach(), Request::Status, events]
+        .into_iter()
+        .chain(others)
+    {
+        assert_eq!(Request::decode(&request.encode()).unwrap(), request);
+    }
+    for reply in [
+        Reply::Welcome {
+            client: 7,
+            slot: None,
+            class: Some(JobClass::BestEffort),
+        },
+        Reply::Welcome {
+            client: 7,
+            slot: Some(255),
+            class: Some(JobClass::HighPriority),
+        },
+        Reply::Done,
+        Reply::Memory(MemoryIs {
+            quota_bytes: 1 << 40,
+            held_bytes: 1,
+            pids: vec![7, 8],
+        }),
+        Reply::Refused {
+            reason: "full".into(),
+        },
+    ] {
+        assert_eq!(Reply::decode(&reply.encode()).unwrap(), reply);
+    }
+}
+
+#[test]
+fn another_major_version_is_named_with_ours() {
+    let mut packet = attach().encode();
+    packet[4..6].copy_from_slice(&(VERSION.major + 1).to_le_bytes());
+    let error = Request::decode(&packet).unwrap_err();
+    let peer = format!("protocol {}.{}", VERSION.major + 1, VERSION.minor);
+    let ours = format!("this build {VERSION}");
+    let text = error.to_string();
+    assert!(text.contains(&peer) && text.contains(&ours), "{text}");
+}
+
+#[test]
+fn a_newer_minor_version_is_served() {
+    let mut packet = attach().encode();
+    packet[6..8].copy_from_slice(&9u16.to_le_bytes());
+    packet.extend_from_slice(b"something newer");
+    assert_eq!(Request::decode(&packet).unwrap(), attach());
+}
+
+#[test]
+fn an_attach_of_a_peer_that_names_no_device_is_served() {
+    let Request::Attach(known) = attach() else {
+        unreachable!("it is one")
+    };
+    let packet = attach().encode();
+    let without_slot = &packet[..packet.len() - 2];
+    let expected = Attach {
+        slot: None,
+        ..known.clone()
+    };
+    assert_eq!(
+        Request::decode(without_slot).unwrap(),
+        Request::Attach(expected)
+    );
+    let older = &without_slot[..without_slot.len() - 2 - 3 - 2 - known.device.len()];
+    let expected = Request::Attach(Attach {
+        device: String::new(),
+        memory: None,
+        slot: None,
+        ..known
+    });
+    assert_eq!(Request::decode(older).unwrap(), expected);
+    assert!(Request::decode(&packet[..packet.len() - 1]).is_err());
+}
+
+#[test]
+fn a_welcome_of_a_daemon_without_ledgers_has_no_slot() {
+    let welcome = |slot, class| Reply::Welcome {
+        client: 7,
+        slot,
+        class,
+    };
+    let packet = welcome(Some(1), Some(JobClass::BestEffort)).encode();
+    let older = Reply::decode(&packet[..packet.len() - 3]).unwrap();
+    assert_eq!(older, welcome(None, None));
+    let with_slot = Reply::decode(&packet[..packet.len() - 1]).unwrap();
+    assert_eq!(with_slot, welcome(Some(1), None));
+}
+
+#[test]
+fn descriptors_travel_with_a_packet() {
+    let folder = tempdir("asked");
+    let path = folder.join("s.sock");
+    let listener = listen_at(&path).unwrap();
+    let client = connect_to(&path).unwrap();
+    let server = rustix::net::accept(&listener).unwrap();
+    let memory = crate::segment::create_sealed("pillion-test", 4096).unwrap();
+    send(&server, b"x", &[memory.as_fd()]).unwrap();
+    let (packet, fds) = receive(&client).unwrap();
+    assert_eq!((packet.as_slice(), fds.len()), (b"x".as_slice(), 1));
+    drop(server);
+    assert!(
+        receive(&client).unwrap().0.is_empty(),
+        "the end is an empty packet"
+    );
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn tempdir(name: &str) -> PathBuf {
+    let name = format!("pillion-hello-{name}-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_never_arrive() {
+    let folder = tempdir("unasked");
+    let path = folder.join("s.sock");
+    let listener = listen_at(&path).unwrap();
+    let client = connect_to(&path).unwrap();
+    let server = rustix::net::accept(&listener).unwrap();
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    send(&client, b"x", &[writer.as_fd()]).unwrap();
+    drop(writer);
+    assert_eq!(receive_packet(&server).unwrap(), b"x");
+    // Nobody holds the other end any more.
+    assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_uuid_is_printed_as_nvml_does() {
+    let bytes = core::array::from_fn(|i| i as u8);
+    assert_eq!(
+        format_uuid(bytes),
+        "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_decoded_or_refused(
+        tail in prop::collection::vec(any::<u8>(), 0..600), ours: bool,
+    ) {
+        let mut packet = if ours { attach().encode()[..8].to_vec() } else { Vec::new() };
+        packet.extend(tail);
+        let _ = Request::decode(&packet);
+        let _ = Reply::decode(&packet);
+    }
+
+    #[test]
+    fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
+        let request = Request::Attach(Attach {
+            class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
+            profile_fit: String::new(), device: String::new(), memory: None, slot: None,
+        });
+        prop_assert!(Request::decode(&request.encode()).is_ok());
+    }
+}
