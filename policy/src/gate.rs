@@ -35,7 +35,8 @@
 //! turn stays where it is and has no end. While others wait, it passes to the
 //! next waiting job, in order of ids, when its holder
 //!
-//! - has charged a *quantum*, T + 1 ns (`launch-gate`: one kernel); or
+//! - has charged a *quantum*, T + 1 ns (`launch-gate`: one kernel; `pillion`: as many as its weight is, and jobs
+//!   that are behind have every second turn, see [`crate::terms`]); or
 //! - is idle: none of its threads waits and all it launched is complete; or
 //! - has charged nothing for [`crate::TURN_PATIENCE_NS`] though there was budget: it
 //!   computes on the CPU, or waits with a kernel that does not suit HP's while
@@ -55,9 +56,10 @@
 use crate::orion::SmThreshold;
 use crate::pillion::Learnt;
 use crate::sm_search::SmSearch;
+use crate::terms::{JobTerms, Terms};
 use crate::throttle::Throttle;
-use crate::turn::Turn;
-use crate::{Bounds, Kernel, Lease, Limit, Policy, Request, Snapshot};
+use crate::turn::{Rules, Turn};
+use crate::{Bounds, JobId, Kernel, Lease, Limit, Policy, Request, Snapshot};
 use crate::{launch_gate, none, orion, pillion, temporal};
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -87,6 +89,7 @@ impl Gate {
             memory: Memory {
                 throttle: Throttle::default(),
                 turn: Turn::default(),
+                terms: Terms::default(),
                 sm_search,
                 pillion: Learnt::default(),
             },
@@ -121,6 +124,20 @@ impl Gate {
         self.memory.pillion.handle_detach(client);
     }
 
+    /// What the best-effort job `job` was promised ([`crate::terms`]), and whether it gets it. Holds until the job leaves the
+    /// snapshot. Before [`Gate::handle_snapshot`]. Only `pillion` listens.
+    pub fn handle_terms(&mut self, job: JobId, terms: JobTerms) {
+        if let Policy::Pillion(_) = &self.policy {
+            self.memory.terms.set(job, terms);
+        }
+    }
+
+    /// What the job was promised, as far as this was told.
+    #[must_use]
+    pub fn terms(&self, job: JobId) -> JobTerms {
+        self.memory.terms.of(job)
+    }
+
     /// The bounds that `pillion` has in force, as of the last snapshot; `None` for another policy.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
@@ -149,6 +166,16 @@ impl Gate {
         }
     }
 
+    /// What an HP request can afford, as `pillion` sees it: how much longer than alone it may take, in ns. A
+    /// kernel that is longer, and cannot be passed, makes a request late by itself. `None` for another policy.
+    #[must_use]
+    pub fn slack_ns(&self) -> Option<u64> {
+        match &self.policy {
+            Policy::Pillion(params) => Some(self.memory.pillion.slack_ns(params)),
+            _ => None,
+        }
+    }
+
     /// `SM_THRESHOLD` of `orion` now; `None` for a policy without one.
     #[must_use]
     pub fn sm_threshold(&self, device_sms: u32) -> Option<u32> {
@@ -170,7 +197,10 @@ impl Gate {
             Policy::None => return,
             Policy::LaunchGate(_) => (None, launch_gate::QUANTUM_NS),
             Policy::Pillion(params) => {
-                self.memory.pillion.handle_snapshot(params, snapshot);
+                self.memory.terms.retain(snapshot.be);
+                let is_behind = self.memory.terms.is_any_behind(snapshot.be);
+                let learnt = &mut self.memory.pillion;
+                learnt.handle_snapshot(params, snapshot, is_behind);
                 let bound_ns = self.memory.pillion.bounds().idle_ns;
                 (Some(bound_ns), quantum_ns(bound_ns))
             }
@@ -202,9 +232,11 @@ impl Gate {
                 Policy::LaunchGate(_) => launch_gate::is_open(snapshot),
                 Policy::Pillion(params) => pillion::is_open(params, memory, snapshot),
             };
+        let terms = &memory.terms;
+        let rules = Rules { quantum_ns, terms };
         memory
             .turn
-            .handle_jobs(snapshot.now_ns, snapshot.be, quantum_ns, is_open);
+            .handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
     }
 
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of
@@ -278,6 +310,8 @@ impl Gate {
 pub(crate) struct Memory {
     pub(crate) throttle: Throttle,
     pub(crate) turn: Turn,
+    /// What jobs were promised; only `pillion` fills it.
+    pub(crate) terms: Terms,
     sm_search: Option<SmSearch>,
     pub(crate) pillion: Learnt,
 }
@@ -294,7 +328,15 @@ impl Memory {
     ) -> bool {
         let job = &snapshot.be[job];
         let used_ns = self.turn.used_ns(job).saturating_add(spent_ns);
-        self.turn.holder() == Some(job.id) && (!self.turn.is_contended() || used_ns <= bound_ns)
+        self.turn.holder() == Some(job.id)
+            && (!self.turn.is_contended() || used_ns < self.quantum_of(job.id, bound_ns))
+    }
+
+    /// What the job may charge in one turn while others wait.
+    pub(crate) fn quantum_of(&self, job: JobId, bound_ns: u64) -> u64 {
+        let quantum_ns = quantum_ns(bound_ns);
+        let terms = &self.terms;
+        Rules { quantum_ns, terms }.quantum_ns(job)
     }
 
     /// `SM_THRESHOLD` now.

@@ -11,7 +11,9 @@
 //! |---|---|
 //! | [`kernel`] | a kernel as far as a policy cares: resource class, SMs, expected duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
+//! | [`durations`] | how long kernels take, learnt from when they were seen complete |
 //! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
+//! | [`terms`] | what best-effort jobs were promised: weight and least share |
 //! | [`snapshot`] | everything a gate may look at |
 //! | [`policy`] | the policies of a gate by name |
 //! | [`gate`] | a policy at work: its law, and the lease that follows from it |
@@ -19,6 +21,7 @@
 //! | [`none`], [`orion`], [`temporal`], [`launch_gate`] | a policy each: definition, law, lease |
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
 //! | [`queue`] | what such a policy sees and says |
+//! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
 //! | [`sm_search`] | `SM_THRESHOLD` of `orion` beside a training HP |
 //!
 //! **How a daemon uses it.** Each poll: feed what the rings brought to one
@@ -35,6 +38,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod durations;
 pub mod gate;
 pub mod kernel;
 pub mod launch_gate;
@@ -45,15 +49,18 @@ pub mod orion;
 pub mod orion_code;
 pub mod pillion;
 pub mod policy;
+pub mod progress;
 pub mod queue;
 pub mod reef_n;
 pub mod sm_search;
 pub mod snapshot;
 pub mod temporal;
+pub mod terms;
 mod throttle;
 pub mod timeline;
 mod turn;
 
+pub use durations::{Completed, Durations, InFlight, Launched, Seen};
 pub use gate::{Gate, JOBS_MAX};
 pub use kernel::{Class, ClassSet, Kernel};
 pub use launch_gate::LaunchGateParams;
@@ -63,10 +70,12 @@ pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
 pub use pillion::{Bounds, PillionParams, Slo, SloError};
 pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
+pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};
 pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;
+pub use terms::JobTerms;
 pub use timeline::{HpTimeline, Launch, Request};
 pub use turn::TURN_PATIENCE_NS;

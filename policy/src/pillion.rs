@@ -23,18 +23,21 @@
 //! The slack alone is no bound: with priorities between blocks a request waits for what executes and not
 //! for what is queued; a host that launches slowly leaves pauses in which BE work costs nothing; or
 //! profiles are off, and a kernel takes ten times as long as expected. So the law looks at what happens.
-//! Each HP request while BE work was there is compared with its target ([`feedback`]), or with what its
-//! client's requests alone differ by, if that is more: within it, the gain
-//! rises a little; over it, the gain falls, the more the longer the request took. Idle time is spent
-//! first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
+//! Each HP request while BE work was there is compared with its target ([`feedback`]), or with what
+//! requests of its kind differ by alone, if that is more: within it, the gain
+//! rises a little (until one was over it, faster); over it, the gain falls, the more the longer the request took. Idle
+//! time is spent first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
 //! A request's beginning and end are as exact as the looks that found them: where either look came more
-//! than 200 µs after the one before (the daemon looks seldom while no BE work is there) nothing is
-//! concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that ran under
-//! the least gain. Until 50 were seen, the bounds are `residual_ns_unknown` (100 µs) and an eighth of
+//! than twice the daemon's pause and 100 µs after the one before (200 µs; it looks seldom while no BE work is there)
+//! nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that ran under
+//! the least gain. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of
 //! it, what goes beside HP must suit it, and the gain is 1.
-//! Of several HP clients each request is held against its own client's latency, and the slack is that of
-//! the quickest client.
+//! Each request is held against its own *kind*, requests of the same client and about as many launches; the slack is
+//! that of the quickest client's main kind.
+//!
+//! A job that trains has a share of its rate alone as its target ([`Slo::Throughput`]): then the mean of what its requests
+//! take counts, and not their tail. One that is never idle has no requests; it is measured in pieces ([`crate::timeline`]).
 //!
 //! ## Beside HP
 //!
@@ -69,13 +72,15 @@
 //!
 //! ## Wrong profiles
 //!
-//! Bounds are in expected ns. Where kernels take longer than expected, fewer of these pass in a ns ([`pace`]),
-//! and bounds shrink by that. What is left, kernels of which some are right and some wrong, is the gain's.
+//! Bounds are in expected ns. What a BE kernel is expected to take is learnt from its completions, whatever its profile
+//! says or if it has none ([`crate::durations`]): that is done where it is launched, as a gate sees sums and no kernels.
+//! And where kernels take longer than expected, fewer expected ns pass in a ns ([`pace`]), and bounds shrink by that.
 //!
 //! ## Jobs and turns
 //!
 //! Turns are those of [`crate::gate`], except that a turn does not end in the middle of a lease: a job that
-//! has charged no more than the idle bound in its turn gets all of the bound that is free.
+//! has charged no more than the idle bound (times its weight) in its turn gets all of the bound that is free. What jobs
+//! were promised, and when HP's target comes before it: [`crate::terms`].
 
 use std::error::Error;
 use std::fmt;
@@ -83,6 +88,7 @@ use std::str::FromStr;
 
 use crate::gate::{Memory, in_flight_ns};
 use crate::orion;
+use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE};
 use crate::timeline::Request;
 use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
 
@@ -103,6 +109,8 @@ pub enum Slo {
     Slowdown(f64),
     /// So long, in ns.
     LatencyNs(u64),
+    /// On the mean so long that this share of its rate alone is left, more than 0 and at most 1: for a job that trains.
+    Throughput(f64),
 }
 
 impl Slo {
@@ -113,6 +121,7 @@ impl Slo {
             // Exact up to 2^53 ns, and the conversion back saturates.
             Self::Slowdown(slowdown) => (solo_ns as f64 * slowdown) as u64,
             Self::LatencyNs(latency_ns) => latency_ns,
+            Self::Throughput(share) => (solo_ns as f64 / share) as u64,
         }
     }
 }
@@ -140,6 +149,7 @@ impl fmt::Display for Slo {
         match self {
             Self::Slowdown(slowdown) => write!(f, "{slowdown}x"),
             Self::LatencyNs(latency_ns) => write!(f, "{}ms", *latency_ns as f64 / 1e6),
+            Self::Throughput(share) => write!(f, "{share} of the rate alone"),
         }
     }
 }
@@ -178,6 +188,9 @@ pub struct PillionParams {
     pub gap_prediction: bool,
     /// The bounds follow how fast expected durations pass.
     pub learnt_pace: bool,
+    /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]); by whoever launches
+    /// them, the gate itself is told no kernels.
+    pub learnt_durations: bool,
     /// What is in flight is predicted to complete as expected before that is seen.
     pub completion_prediction: bool,
     /// The bounds slide; else everything drains when one is reached, as in [`orion`].
@@ -186,6 +199,15 @@ pub struct PillionParams {
     pub residual_ns_unknown: u64,
     /// How long a lease lasts unless it is renewed, in ns.
     pub lease_ns: u64,
+    /// A look that comes later after the one before makes a request that it finds say nothing, in ns: twice the daemon's
+    /// pause, and what waking it may take ([`look_ns_max`]).
+    pub look_ns_max: u64,
+}
+
+/// [`PillionParams::look_ns_max`] of a daemon that looks every `poll_ns`: waking it takes 40 to 90 µs.
+#[must_use]
+pub const fn look_ns_max(poll_ns: u64) -> u64 {
+    poll_ns.saturating_mul(2).saturating_add(100_000)
 }
 
 impl Default for PillionParams {
@@ -200,10 +222,12 @@ impl Default for PillionParams {
             kernel_pairs: true,
             gap_prediction: true,
             learnt_pace: true,
+            learnt_durations: true,
             completion_prediction: true,
             sliding: true,
             residual_ns_unknown: orion.residual_ns_unknown,
             lease_ns: orion.lease_ns,
+            look_ns_max: look_ns_max(50_000),
         }
     }
 }
@@ -260,6 +284,13 @@ impl Learnt {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
 
+    /// What a request can afford; while that is not known, the bound that stands for it.
+    pub(crate) fn slack_ns(&self, params: &PillionParams) -> u64 {
+        let slack_ns = |solo_ns| params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
+        self.solo_ns(params)
+            .map_or(params.residual_ns_unknown, slack_ns)
+    }
+
     /// A request of an HP client has ended. Before the snapshot of the same look.
     pub(crate) fn handle_request(
         &mut self,
@@ -267,24 +298,30 @@ impl Learnt {
         client: u64,
         request: &Request,
     ) {
-        if !self.looks.is_exact(request) {
+        if !self.looks.is_exact(request, params.look_ns_max) {
             return;
         }
-        let solo_ns = params.solo_ns.or_else(|| self.solo.latency_ns(client));
+        let alone = self.solo.alone(client, request.launches);
+        let solo_ns = params.solo_ns.or(alone.map(|alone| alone.latency_ns));
         let since = |at_ns: Option<u64>| at_ns.is_some_and(|at_ns| at_ns >= request.began_ns);
         let (was_exposed, was_wanted) = (since(self.exposed_ns), since(self.wanted_ns));
         let was_calm = self.calm_since_ns.is_some_and(|at| at <= request.began_ns);
+        let is_alone = was_calm || !was_exposed;
         self.solo
-            .handle_request(client, request.took_ns(), was_calm || !was_exposed);
+            .handle_request(client, request.launches, request.measure_ns(), is_alone);
         if let Some(solo_ns) = solo_ns
             && was_wanted
             && params.feedback
         {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
-            let slack_ns = slack_ns.max(self.solo.spread_ns(client));
-            let excess_ns = request.took_ns().saturating_sub(solo_ns);
-            self.gain
-                .handle_request(excess_ns as f64 / slack_ns.max(1) as f64);
+            let spread_ns = alone.map_or(0, |alone| alone.spread_ns);
+            let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
+            let excess_ns = request.measure_ns().saturating_sub(solo_ns);
+            let spent = excess_ns as f64 / slack_ns.max(1) as f64;
+            match params.slo {
+                Slo::Throughput(_) => self.gain.handle_mean(spent),
+                Slo::Slowdown(_) | Slo::LatencyNs(_) => self.gain.handle_request(spent),
+            }
         }
     }
 
@@ -294,14 +331,20 @@ impl Learnt {
     }
 
     /// Takes in a snapshot: pauses, exposure, bounds.
-    pub(crate) fn handle_snapshot(&mut self, params: &PillionParams, snapshot: &Snapshot<'_>) {
+    /// `is_behind`: a job waits that gets less than its least share.
+    pub(crate) fn handle_snapshot(
+        &mut self,
+        params: &PillionParams,
+        snapshot: &Snapshot<'_>,
+        is_behind: bool,
+    ) {
         if !snapshot.hp.present {
             // Nobody is left of whom anything was learnt.
             *self = Self::default();
             return;
         }
         let now_ns = snapshot.now_ns;
-        self.looks.handle_look(now_ns);
+        self.looks.handle_look(now_ns, params.look_ns_max);
         self.quiet.handle_hp(now_ns, snapshot.hp.busy);
         let in_flight_ns = in_flight_ns(snapshot);
         if snapshot.be.iter().any(|job| !job.drained) {
@@ -316,9 +359,11 @@ impl Learnt {
             let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
             self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
         }
-        self.bounds = self.next_bounds(params, snapshot);
+        self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.predict(params, snapshot, in_flight_ns);
-        let calm_ns = self.bounds.idle_ns.max(params.residual_ns_unknown);
+        // What takes less than a quarter of the slack from a request leaves it as good as alone.
+        let little_ns = params.residual_ns_unknown.min(self.slack_ns(params) / 4);
+        let calm_ns = self.bounds.idle_ns.max(little_ns);
         let is_calm =
             self.is_learning(params, snapshot) || (self.gain.is_least() && in_flight_ns <= calm_ns);
         if is_calm {
@@ -347,12 +392,24 @@ impl Learnt {
     }
 
     fn is_learning(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> bool {
-        params.solo_ns.is_none() && (snapshot.hp.learning || self.solo.least_ns().is_none())
+        let is_new = snapshot.hp.requests_least < solo::REQUESTS_MIN as u64;
+        let is_known = self.solo.least_ns().is_some() && !self.solo.is_learning();
+        params.solo_ns.is_none() && (is_new || !is_known)
     }
 
-    fn next_bounds(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> Bounds {
+    fn next_bounds(
+        &self,
+        params: &PillionParams,
+        snapshot: &Snapshot<'_>,
+        is_behind: bool,
+    ) -> Bounds {
         let mps = snapshot.sharing == Sharing::Mps;
         let gain = self.gain.value();
+        // A promise to a best-effort job holds while HP's requests are within their target.
+        let (idle_least, beside_least) = match is_behind && gain >= 1.0 {
+            true => (BEHIND_IDLE, BEHIND_BESIDE),
+            false => (0.0, 0.0),
+        };
         let is_learning = self.is_learning(params, snapshot);
         let known = self.solo_ns(params).map(|solo_ns| {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
@@ -363,11 +420,14 @@ impl Learnt {
             let quiet_ns = quiet_ns.min(scaled(slack_ns, GAIN_MAX * gain.min(1.0)));
             let beside = (gain / GAIN_BESIDE - 1.0).max(BESIDE_LEAST * gain.min(1.0));
             (
-                scaled(slack_ns, gain).max(quiet_ns),
-                scaled(slack_ns, beside),
+                scaled(slack_ns, gain.max(idle_least)).max(quiet_ns),
+                scaled(slack_ns, beside.max(beside_least)),
             )
         });
+        // A short request is not learnt beside as much as a long one: it would be taken for part of it.
+        let seen_ns = self.solo.shortest_ns().filter(|_| params.solo_ns.is_none());
         let unknown_ns = params.residual_ns_unknown;
+        let unknown_ns = seen_ns.map_or(unknown_ns, |ns| unknown_ns.min(ns / LEARNING_SHARE));
         let unknown = (unknown_ns, scaled(unknown_ns, BESIDE_LEAST));
         let (idle_ns, beside_ns) = match known {
             None => unknown,
@@ -395,32 +455,42 @@ impl Learnt {
 #[derive(Debug, Default)]
 struct Looks {
     last_ns: Option<u64>,
-    /// The last looks that came late.
-    late_ns: [u64; LATE_KEPT],
+    /// The last stretches of looks that came late, each from its first to its last: without best-effort work all do.
+    late_ns: [(u64, u64); LATE_KEPT],
+    /// Where the next one goes; the one before it is the youngest.
     next: usize,
 }
 
 impl Looks {
-    fn handle_look(&mut self, now_ns: u64) {
-        if self.is_late(now_ns) {
-            self.late_ns[self.next] = now_ns;
+    fn handle_look(&mut self, now_ns: u64, ns_max: u64) {
+        let last_ns = self.last_ns.replace(now_ns);
+        if !is_late(last_ns, now_ns, ns_max) {
+            return;
+        }
+        let youngest = &mut self.late_ns[(self.next + LATE_KEPT - 1) % LATE_KEPT];
+        if Some(youngest.1) == last_ns {
+            youngest.1 = now_ns;
+        } else {
+            self.late_ns[self.next] = (now_ns, now_ns);
             self.next = (self.next + 1) % LATE_KEPT;
         }
-        self.last_ns = Some(now_ns);
     }
 
     /// Whether the looks that found the request's beginning, and its end just now, came in time.
-    fn is_exact(&self, request: &Request) -> bool {
-        let is_known_late = |at_ns| self.late_ns.contains(&at_ns);
+    fn is_exact(&self, request: &Request, ns_max: u64) -> bool {
+        let is_known_late = |at_ns| {
+            let mut late = self.late_ns.iter();
+            late.any(|&(first_ns, last_ns)| (first_ns..=last_ns).contains(&at_ns))
+        };
         !is_known_late(request.began_ns)
             && !is_known_late(request.ended_ns)
-            && !self.is_late(request.ended_ns)
+            && !is_late(self.last_ns, request.ended_ns, ns_max)
     }
+}
 
-    fn is_late(&self, now_ns: u64) -> bool {
-        let since = self.last_ns.map(|last_ns| now_ns.saturating_sub(last_ns));
-        since.is_none_or(|since_ns| since_ns > LOOK_NS_MAX)
-    }
+/// Whether a look comes late after the one before.
+fn is_late(last_ns: Option<u64>, now_ns: u64, ns_max: u64) -> bool {
+    last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) > ns_max)
 }
 
 fn scaled(ns: u64, by: f64) -> u64 {
@@ -437,7 +507,8 @@ pub(crate) fn lease(
     let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
     let closed = Lease::closed(snapshot.epoch, expiry_ns);
     let bounds = memory.pillion.bounds();
-    match memory.turn.budget_ns(&snapshot.be[job], bounds.idle_ns + 1) {
+    let quantum_ns = memory.quantum_of(snapshot.be[job].id, bounds.idle_ns);
+    match memory.turn.budget_ns(&snapshot.be[job], quantum_ns) {
         None | Some(0) => return (closed, Limit::Turn),
         Some(_) => {}
     }
@@ -534,6 +605,9 @@ fn limit_of(lease: &Lease, open: Limit) -> Limit {
     }
 }
 
+/// Of its rate alone a training job may be asked to keep so much at least: who lets it lose more needs no gate.
+pub const THROUGHPUT_MIN: f64 = 0.5;
+
 /// A high-priority job that may take a hundred times as long is none.
 pub(crate) const SLOWDOWN_MAX: f64 = 100.0;
 
@@ -543,10 +617,14 @@ const LATENCY_MS_MAX: f64 = 3.6e6;
 /// By default a request may take 5 % longer than alone.
 const SLOWDOWN: f64 = 1.05;
 
-/// The daemon's usual pause, and what waking it may take (40 to 90 µs), and as much again.
-const LOOK_NS_MAX: u64 = 200_000;
+/// Requests of one kind that differ by themselves are held against so many slacks at most: what nine of ten stay within may
+/// else be several times the shortest.
+const SPREAD_MAX: u64 = 4;
 
-/// Late looks remembered: one for each request in progress of as many HP clients.
+/// While a kind of requests is learnt BE work may be in flight for one in so many of the shortest seen.
+const LEARNING_SHARE: u64 = 50;
+
+/// Stretches of late looks remembered. Between two of them is a look that came in time, because somebody rang.
 const LATE_KEPT: usize = 16;
 
 /// From this gain on the bound beside HP grows with it.

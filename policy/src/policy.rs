@@ -15,7 +15,7 @@ use std::str::FromStr;
 
 use crate::launch_gate::LaunchGateParams;
 use crate::orion::{DUR_THRESHOLD_PCT, OrionParams};
-use crate::pillion::{PillionParams, SLOWDOWN_MAX, Slo};
+use crate::pillion::{PillionParams, SLOWDOWN_MAX, Slo, THROUGHPUT_MIN};
 use crate::temporal::TemporalParams;
 
 /// Which rules the gate follows.
@@ -88,6 +88,14 @@ impl Policy {
             return Err(PolicyError::Slowdown {
                 slowdown: *slowdown,
             });
+        }
+        if let Self::Pillion(PillionParams {
+            slo: Slo::Throughput(share),
+            ..
+        }) = self
+            && !(THROUGHPUT_MIN..=1.0).contains(share)
+        {
+            return Err(PolicyError::Throughput { share: *share });
         }
         match self.lease_ns() {
             Some(lease_ns) if !(LEASE_NS_MIN..=LEASE_NS_MAX).contains(&lease_ns) => {
@@ -172,6 +180,11 @@ pub enum PolicyError {
         /// What was asked for.
         slowdown: f64,
     },
+    /// What a training job is to keep of its rate is not from half of it to all.
+    Throughput {
+        /// What was asked for.
+        share: f64,
+    },
     /// `lease_ns` is not between 1 ms and 1 s.
     LeaseNs {
         /// What was asked for.
@@ -190,6 +203,8 @@ impl PolicyError {
             Self::DurThreshold { .. } => DUR_THRESHOLD_PCT.to_string(),
             Self::Slowdown { slowdown } if *slowdown > SLOWDOWN_MAX => format!("{SLOWDOWN_MAX}x"),
             Self::Slowdown { .. } => "1.05x".to_owned(),
+            Self::Throughput { share } if *share < THROUGHPUT_MIN => THROUGHPUT_MIN.to_string(),
+            Self::Throughput { .. } => "1".to_owned(),
             Self::LeaseNs { lease_ns } => (*lease_ns).clamp(LEASE_NS_MIN, LEASE_NS_MAX).to_string(),
         }
     }
@@ -222,6 +237,10 @@ impl fmt::Display for PolicyError {
             Self::Slowdown { slowdown } => write!(
                 f,
                 "slo_p99 is {slowdown}x: must be from 1x to {SLOWDOWN_MAX}x; nearest is {nearest}"
+            ),
+            Self::Throughput { share } => write!(
+                f,
+                "slo_throughput is {share}: must be from {THROUGHPUT_MIN} to 1; nearest is {nearest}"
             ),
             Self::LeaseNs { lease_ns } => write!(
                 f,

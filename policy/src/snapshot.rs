@@ -53,6 +53,9 @@ pub struct HpView {
     pub latency_ns: Option<u64>,
     /// Some client has launched but its latency is not known yet.
     pub learning: bool,
+    /// Of the clients that have launched, how many requests were seen of the one of which fewest were;
+    /// `u64::MAX` where none has launched.
+    pub requests_least: u64,
 }
 
 impl HpView {
@@ -63,6 +66,7 @@ impl HpView {
         executing: ClassSet::EMPTY,
         latency_ns: None,
         learning: false,
+        requests_least: u64::MAX,
     };
 
     /// Attached, and nothing in flight.
@@ -91,6 +95,7 @@ impl HpView {
                 (a, b) => a.or(b),
             },
             learning: all.learning || one.learning,
+            requests_least: all.requests_least.min(one.requests_least),
         })
     }
 
@@ -163,6 +168,7 @@ mod tests {
         };
         let new = HpView {
             learning: true,
+            requests_least: 3,
             ..HpView::IDLE
         };
         let all = HpView::merge([new, conv, batch_norm]);
@@ -170,7 +176,7 @@ mod tests {
             all.executing,
             ClassSet::EMPTY.with(Class::Compute).with(Class::Memory)
         );
-        assert_eq!(all.latency_ns, Some(4));
+        assert_eq!((all.latency_ns, all.requests_least), (Some(4), 3));
         assert!(all.present && all.busy && all.learning && all.is_valid());
     }
 

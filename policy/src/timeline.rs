@@ -47,6 +47,10 @@
 //! single kernel would tie BE down for 200 requests. A request that leaves the
 //! GPU idle in its middle counts as several shorter ones; that errs to HP's side.
 //!
+//! A client that is busy for a second and longer (a training job that never synchronises) has no requests. It is measured in
+//! *pieces* instead: from one completion to one at least 100 ms later. What a piece took is stated for 100 ms of expected
+//! work ([`Request::measure_ns`]), so that pieces can be compared, whatever is in them and whatever profiles are off by.
+//!
 //! A period that began and ended in the same poll has no measured length and is
 //! not counted, nor is one in which a record was lost. Those that count are also
 //! handed out one by one ([`HpTimeline::take_request`]).
@@ -79,6 +83,11 @@ pub const STREAMS_MAX: u32 = 4_096;
 /// synchronised. 16384 × 32 bytes = 512 KiB.
 pub const LAUNCHES_MAX: usize = 16_384;
 
+/// Launches of one client, on all its streams, that there is room for without a second thought: 2 MiB. Beyond it no stream gets more
+/// room than it has, its two oldest becoming one instead, and a stream that is through gives its room back. Four streams that are
+/// never synchronised, or a client that lies, get so far.
+pub const ROOM_MAX: usize = 4 * LAUNCHES_MAX;
+
 /// How far back from the end a launch that was read late is sorted in. Only
 /// threads that launch on one stream at the same moment are read out of order,
 /// so this exceeds their rings' number (64) amply.
@@ -96,18 +105,35 @@ pub const REQUESTS_KEPT: usize = 200;
 /// forgotten. A poll of 50 µs brings one, after a pause of the daemon some more.
 pub const ENDED_MAX: usize = 64;
 
-/// A request of one client that has ended.
+/// A busy period that lasts so long is cut into pieces: no request does, and an iteration of a training job hardly.
+pub const LONG_NS: u64 = 1_000_000_000;
+
+/// Least length of a piece, and the expected work that its measure is for.
+pub const PIECE_NS: u64 = 100_000_000;
+
+/// A request of one client that has ended, or a piece of one that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// When its first launch was read.
     pub began_ns: u64,
     /// When its last completion was read; later than `began_ns`.
     pub ended_ns: u64,
-    /// Launches in it.
+    /// Launches in it; of a piece `u64::MAX`, so that pieces are alike.
     pub launches: u64,
+    /// Of a piece the expected ns that were completed in it; 0 of a request.
+    pub work_ns: u64,
 }
 
 impl Request {
+    /// What it is compared by: of a request how long it took, of a piece how long 100 ms of expected work took.
+    #[must_use]
+    pub fn measure_ns(&self) -> u64 {
+        match self.work_ns {
+            0 => self.took_ns(),
+            work_ns => (self.took_ns() as f64 * (PIECE_NS as f64 / work_ns as f64)) as u64,
+        }
+    }
+
     /// How long it took.
     #[must_use]
     pub const fn took_ns(&self) -> u64 {
@@ -139,6 +165,8 @@ pub struct HpTimeline {
     /// Indices of the streams that have launches in flight, so that a poll
     /// looks at nothing else.
     busy_streams: Vec<u32>,
+    /// Launches that the streams have room for.
+    room: usize,
     /// A record was lost and no completion has come since.
     lost: bool,
     /// When the current busy period began; `None` iff idle.
@@ -147,6 +175,12 @@ pub struct HpTimeline {
     period_tainted: bool,
     /// Launches read in the current busy period.
     period_launches: u64,
+    /// The piece of a long busy period that has begun: when, and the expected ns completed in it.
+    piece: Option<(u64, u64)>,
+    /// Expected ns completed in the current busy period.
+    period_work_ns: u64,
+    /// Pieces seen.
+    pieces: u64,
     /// The client has launched at least once.
     launched: bool,
     requests: Requests,
@@ -163,6 +197,7 @@ impl HpTimeline {
     /// A launch was read at `at_ns`.
     pub fn handle_launch(&mut self, launch: &Launch, at_ns: u64) {
         self.launched = true;
+        let may_grow = self.room < ROOM_MAX;
         let Some(stream) = self.stream_mut(launch.stream) else {
             return self.handle_dropped(at_ns);
         };
@@ -170,7 +205,10 @@ impl HpTimeline {
             return; // Its completion was read first.
         }
         let was_idle = stream.entries.is_empty();
-        stream.push(launch, at_ns);
+        let room_before = stream.entries.capacity();
+        stream.push(launch, at_ns, may_grow);
+        let room_after = stream.entries.capacity();
+        self.room = self.room.saturating_sub(room_before) + room_after;
         self.period_launches += 1;
         if was_idle {
             self.busy_streams.push(launch.stream);
@@ -182,15 +220,28 @@ impl HpTimeline {
     /// read at `at_ns`.
     pub fn handle_complete(&mut self, stream: u32, seq: u64, at_ns: u64) {
         self.lost = false;
+        let is_full = self.room >= ROOM_MAX;
         if let Some(done) = self.stream_mut(stream) {
             let was_busy = !done.entries.is_empty();
-            done.complete(seq, at_ns);
-            if was_busy && done.entries.is_empty() {
+            let work_ns = done.complete(seq, at_ns);
+            let is_through = was_busy && done.entries.is_empty();
+            let given_back = match is_through && is_full {
+                true => std::mem::take(&mut done.entries).capacity(),
+                false => 0,
+            };
+            if is_through {
                 self.busy_streams.retain(|&index| index != stream);
+            }
+            self.room = self.room.saturating_sub(given_back);
+            self.period_work_ns = self.period_work_ns.saturating_add(work_ns);
+            if let Some((_, sum_ns)) = &mut self.piece {
+                *sum_ns = sum_ns.saturating_add(work_ns);
             }
         }
         if self.busy_streams.is_empty() {
             self.end_period(at_ns);
+        } else {
+            self.end_piece(at_ns);
         }
     }
 
@@ -223,6 +274,10 @@ impl HpTimeline {
             executing,
             latency_ns,
             learning: self.launched && latency_ns.is_none(),
+            requests_least: match self.launched {
+                true => self.requests.count as u64 + self.pieces,
+                false => u64::MAX,
+            },
         };
         debug_assert!(view.is_valid());
         view
@@ -259,7 +314,36 @@ impl HpTimeline {
         Some(&mut self.streams[index])
     }
 
+    /// In a long busy period a piece may have ended.
+    fn end_piece(&mut self, at_ns: u64) {
+        let Some(since_ns) = self.busy_since_ns else {
+            return;
+        };
+        let (began_ns, work_ns) = self.piece.unwrap_or((since_ns, self.period_work_ns));
+        let is_long = at_ns.saturating_sub(since_ns) >= LONG_NS;
+        if !is_long || at_ns.saturating_sub(began_ns) < PIECE_NS || work_ns == 0 {
+            return;
+        }
+        self.piece = Some((at_ns, 0));
+        self.pieces += 1;
+        self.push_ended(Request {
+            began_ns,
+            ended_ns: at_ns,
+            launches: u64::MAX,
+            work_ns,
+        });
+    }
+
+    fn push_ended(&mut self, request: Request) {
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(request);
+    }
+
     fn end_period(&mut self, at_ns: u64) {
+        self.period_work_ns = 0;
+        let is_cut = self.piece.take().is_some();
         let tainted = std::mem::take(&mut self.period_tainted);
         let launches = std::mem::take(&mut self.period_launches);
         let Some(since_ns) = self.busy_since_ns.take() else {
@@ -269,15 +353,15 @@ impl HpTimeline {
             began_ns: since_ns,
             ended_ns: at_ns,
             launches,
+            work_ns: 0,
         };
         if tainted || request.took_ns() == 0 {
             return;
         }
         self.requests.push(request.took_ns());
-        if self.ended.len() >= ENDED_MAX {
-            self.ended.pop_front();
+        if !is_cut {
+            self.push_ended(request);
         }
-        self.ended.push_back(request);
     }
 }
 
@@ -308,8 +392,11 @@ struct Stream {
 }
 
 impl Stream {
-    fn push(&mut self, launch: &Launch, at_ns: u64) {
-        if self.entries.len() >= LAUNCHES_MAX {
+    /// `may_grow`: there is room for more launches than it has had at once.
+    fn push(&mut self, launch: &Launch, at_ns: u64, may_grow: bool) {
+        let is_full = self.entries.len() == self.entries.capacity();
+        let must_stay = is_full && !may_grow && self.entries.len() >= 2;
+        if self.entries.len() >= LAUNCHES_MAX || must_stay {
             self.merge_oldest();
         }
         if self.entries.is_empty() {
@@ -339,11 +426,13 @@ impl Stream {
         debug_assert!(self.is_valid());
     }
 
-    fn complete(&mut self, seq: u64, at_ns: u64) {
+    /// Returns the expected ns that are complete by it.
+    fn complete(&mut self, seq: u64, at_ns: u64) -> u64 {
         self.advance(at_ns);
         self.done_seq = self.done_seq.max(seq);
-        let mut done = 0;
-        while self.entries.front().is_some_and(|entry| entry.seq <= seq) {
+        let (mut done, mut work_ns) = (0, 0_u64);
+        while let Some(entry) = self.entries.front().filter(|entry| entry.seq <= seq) {
+            work_ns = work_ns.saturating_add(entry.expected_ns);
             self.entries.pop_front();
             done += 1;
         }
@@ -356,6 +445,7 @@ impl Stream {
             self.cursor -= done;
         }
         debug_assert!(self.is_valid());
+        work_ns
     }
 
     /// Classes of what executes at `now_ns`; empty iff nothing is in flight.
@@ -447,337 +537,4 @@ impl Requests {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::Class;
-
-    const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
-    const MEMORY: ClassSet = ClassSet::EMPTY.with(Class::Memory);
-    const UNKNOWN: ClassSet = ClassSet::EMPTY.with(Class::Unknown);
-
-    fn launch(stream: u32, seq: u64, class: Class, expected_ns: u64) -> Launch {
-        Launch {
-            stream,
-            seq,
-            kernel: Kernel {
-                class,
-                sm_needed: 80,
-                expected_ns,
-            },
-        }
-    }
-
-    /// The module's example: a 100 compute, b 50 memory, c 200 unknown, at 0.
-    fn three() -> HpTimeline {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 100), 0);
-        timeline.handle_launch(&launch(0, 2, Class::Memory, 50), 0);
-        timeline.handle_launch(&launch(0, 3, Class::Unknown, 200), 0);
-        timeline
-    }
-
-    fn executing(timeline: &mut HpTimeline, now_ns: u64) -> ClassSet {
-        timeline.poll_view(now_ns).executing
-    }
-
-    #[test]
-    fn launches_execute_one_after_the_other_as_expected() {
-        let mut timeline = three();
-        assert_eq!(executing(&mut timeline, 0), COMPUTE);
-        assert_eq!(executing(&mut timeline, 99), COMPUTE);
-        assert_eq!(executing(&mut timeline, 100), MEMORY); // a ends: 0 + 100
-        assert_eq!(executing(&mut timeline, 149), MEMORY);
-        assert_eq!(executing(&mut timeline, 150), UNKNOWN); // b ends: 100 + 50
-    }
-
-    #[test]
-    fn the_last_launch_executes_until_its_completion_is_seen() {
-        let mut timeline = three();
-        // c is predicted to end at 150 + 200; an hour later it is still busy.
-        assert_eq!(executing(&mut timeline, 3_600_000_000_000), UNKNOWN);
-        assert!(timeline.is_busy());
-        timeline.handle_complete(0, 3, 3_600_000_000_001);
-        assert_eq!(
-            timeline.poll_view(3_600_000_000_001).executing,
-            ClassSet::EMPTY
-        );
-        assert!(!timeline.is_busy());
-    }
-
-    #[test]
-    fn a_launch_starts_no_earlier_than_it_arrives() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 100), 0);
-        // a is predicted to end at 100, b arrives at 500, c with it: b 500..550.
-        timeline.handle_launch(&launch(0, 2, Class::Memory, 50), 500);
-        timeline.handle_launch(&launch(0, 3, Class::Compute, 10), 500);
-        assert_eq!(executing(&mut timeline, 549), MEMORY);
-        assert_eq!(executing(&mut timeline, 550), COMPUTE);
-    }
-
-    #[test]
-    fn an_early_completion_moves_the_prediction_forward() {
-        let mut timeline = three();
-        timeline.handle_complete(0, 1, 70);
-        assert_eq!(executing(&mut timeline, 70), MEMORY); // b starts at 70
-        assert_eq!(executing(&mut timeline, 119), MEMORY);
-        assert_eq!(executing(&mut timeline, 120), UNKNOWN); // 70 + 50
-    }
-
-    #[test]
-    fn late_news_of_a_completion_leaves_the_prediction_where_it_was() {
-        let mut timeline = three();
-        timeline.handle_complete(0, 1, 130);
-        assert_eq!(executing(&mut timeline, 149), MEMORY); // still 100..150
-        assert_eq!(executing(&mut timeline, 150), UNKNOWN);
-    }
-
-    #[test]
-    fn every_busy_stream_executes_something() {
-        let mut timeline = three();
-        timeline.handle_launch(&launch(7, 1, Class::Memory, 120), 0);
-        assert_eq!(executing(&mut timeline, 10), COMPUTE.union(MEMORY));
-        assert_eq!(executing(&mut timeline, 110), MEMORY);
-        assert_eq!(executing(&mut timeline, 200), MEMORY.union(UNKNOWN));
-        timeline.handle_complete(7, 1, 210);
-        assert_eq!(executing(&mut timeline, 210), UNKNOWN);
-    }
-
-    #[test]
-    fn a_completion_read_before_its_launch_counts() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_complete(0, 2, 5);
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 10), 5);
-        timeline.handle_launch(&launch(0, 2, Class::Compute, 10), 5);
-        assert!(!timeline.is_busy());
-        timeline.handle_launch(&launch(0, 3, Class::Memory, 10), 6);
-        assert_eq!(executing(&mut timeline, 6), MEMORY);
-    }
-
-    #[test]
-    fn launches_read_out_of_order_execute_in_order() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 100), 0);
-        timeline.handle_launch(&launch(0, 3, Class::Unknown, 100), 0);
-        timeline.handle_launch(&launch(0, 2, Class::Memory, 100), 1);
-        assert_eq!(executing(&mut timeline, 150), MEMORY);
-        assert_eq!(executing(&mut timeline, 250), UNKNOWN);
-        timeline.handle_complete(0, 2, 260);
-        assert_eq!(executing(&mut timeline, 260), UNKNOWN);
-        timeline.handle_complete(0, 3, 270);
-        assert!(!timeline.is_busy());
-    }
-
-    #[test]
-    fn a_launch_read_after_its_successor_started_is_believed_to_have_run() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 100), 0);
-        timeline.handle_launch(&launch(0, 3, Class::Unknown, 100), 0);
-        timeline.handle_launch(&launch(0, 4, Class::Compute, 100), 0);
-        assert_eq!(executing(&mut timeline, 150), UNKNOWN);
-        timeline.handle_launch(&launch(0, 2, Class::Memory, 100), 160);
-        assert_eq!(executing(&mut timeline, 160), UNKNOWN);
-        assert_eq!(executing(&mut timeline, 200), COMPUTE); // 100 + 100
-    }
-
-    #[test]
-    fn after_a_lost_record_nothing_known_executes_until_the_next_completion() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_dropped(10);
-        let view = timeline.poll_view(1_000_000);
-        assert!(view.busy && view.learning);
-        assert_eq!(view.executing, HpView::NOTHING_KNOWN);
-        timeline.handle_complete(0, 40, 1_000_001);
-        assert!(!timeline.poll_view(1_000_001).busy);
-        // The period was not a measured one.
-        assert_eq!(timeline.requests.count, 0);
-    }
-
-    #[test]
-    fn what_is_known_stays_in_flight_beside_what_was_lost() {
-        let mut timeline = three();
-        timeline.handle_dropped(5);
-        assert_eq!(executing(&mut timeline, 6), HpView::NOTHING_KNOWN);
-        timeline.handle_complete(0, 1, 20);
-        assert_eq!(executing(&mut timeline, 20), MEMORY);
-        assert!(timeline.is_busy());
-    }
-
-    #[test]
-    fn a_stream_index_out_of_bounds_counts_as_lost() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_launch(&launch(STREAMS_MAX, 1, Class::Memory, 1), 0);
-        assert_eq!(executing(&mut timeline, 1), HpView::NOTHING_KNOWN);
-        timeline.handle_complete(u32::MAX, 1, 2);
-        assert!(!timeline.is_busy());
-    }
-
-    #[test]
-    fn beyond_the_bound_the_oldest_merge_and_stay_busy_until_complete() {
-        let mut timeline = HpTimeline::new();
-        let count = LAUNCHES_MAX as u64 + 2;
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 10), 0);
-        for seq in 2..=count {
-            timeline.handle_launch(&launch(0, seq, Class::Memory, 10), 0);
-        }
-        assert_eq!(timeline.streams[0].entries.len(), LAUNCHES_MAX);
-        // Numbers 1, 2, 3 are one entry of 30 ns, compute and memory.
-        assert_eq!(executing(&mut timeline, 29), COMPUTE.union(MEMORY));
-        assert_eq!(executing(&mut timeline, 30), MEMORY);
-        timeline.handle_complete(0, 2, 31);
-        assert_eq!(timeline.streams[0].entries.len(), LAUNCHES_MAX);
-        timeline.handle_complete(0, 3, 32);
-        assert_eq!(timeline.streams[0].entries.len(), LAUNCHES_MAX - 1);
-        timeline.handle_complete(0, count, 33);
-        assert!(!timeline.is_busy());
-    }
-
-    /// One request of `took_ns` on an idle client, and when it ended.
-    fn request(timeline: &mut HpTimeline, seq: u64, start_ns: u64, took_ns: u64) -> u64 {
-        timeline.handle_launch(&launch(0, seq, Class::Compute, 10), start_ns);
-        timeline.handle_complete(0, seq, start_ns + took_ns);
-        start_ns + took_ns
-    }
-
-    #[test]
-    fn latency_is_known_after_fifty_requests_and_is_their_lower_quartile() {
-        let mut timeline = HpTimeline::new();
-        assert!(!timeline.poll_view(0).learning);
-        let mut now_ns = 0;
-        for seq in 1..=50 {
-            assert_eq!(timeline.latency_ns(), None);
-            // 1000, 1001, … 1049: the 13th smallest (index 50 / 4 = 12) is 1012.
-            now_ns = request(&mut timeline, seq, now_ns + 1, 999 + seq);
-            assert_eq!(timeline.poll_view(now_ns).learning, seq < 50);
-        }
-        assert_eq!(timeline.latency_ns(), Some(1_012));
-    }
-
-    #[test]
-    fn two_disturbed_requests_of_three_do_not_move_the_latency() {
-        let mut timeline = HpTimeline::new();
-        let mut now_ns = 0;
-        for seq in 1..=300 {
-            let took_ns = if seq % 3 == 0 { 1_000 } else { 5_000 };
-            now_ns = request(&mut timeline, seq, now_ns + 1, took_ns);
-        }
-        assert_eq!(timeline.latency_ns(), Some(1_000));
-    }
-
-    #[test]
-    fn old_requests_are_forgotten() {
-        let mut timeline = HpTimeline::new();
-        let mut now_ns = 0;
-        for seq in 1..=400 {
-            let took_ns = if seq <= 200 { 1_000 } else { 8_000 };
-            now_ns = request(&mut timeline, seq, now_ns + 1, took_ns);
-        }
-        assert_eq!(timeline.latency_ns(), Some(8_000));
-    }
-
-    #[test]
-    fn a_request_lasts_from_the_first_launch_to_the_last_completion() {
-        let mut timeline = HpTimeline::new();
-        timeline.handle_launch(&launch(0, 1, Class::Compute, 10), 100);
-        timeline.handle_launch(&launch(1, 1, Class::Memory, 10), 150);
-        timeline.handle_complete(0, 1, 200);
-        timeline.handle_launch(&launch(0, 2, Class::Compute, 10), 250);
-        timeline.handle_complete(0, 2, 300);
-        timeline.handle_complete(1, 1, 400);
-        assert_eq!(timeline.requests.count, 1);
-        assert_eq!(timeline.requests.took_ns[0], 300);
-        // One poll brings both ends: no length was measured.
-        request(&mut timeline, 3, 500, 0);
-        assert_eq!(timeline.requests.count, 1);
-        let ended = timeline.take_request();
-        let expected = Request {
-            began_ns: 100,
-            ended_ns: 400,
-            launches: 3,
-        };
-        assert_eq!(ended, Some(expected));
-        assert_eq!(timeline.take_request(), None);
-    }
-
-    #[test]
-    fn requests_that_nobody_takes_are_bounded_and_the_youngest_stay() {
-        let mut timeline = HpTimeline::new();
-        let mut now_ns = 0;
-        for seq in 1..=ENDED_MAX as u64 + 3 {
-            now_ns = request(&mut timeline, seq, now_ns + 1, seq);
-        }
-        let first = timeline.take_request().expect("the oldest that is left");
-        assert_eq!(first.took_ns(), 4);
-        assert_eq!(timeline.ended.len(), ENDED_MAX - 1);
-    }
-
-    #[derive(Clone, Debug)]
-    enum Event {
-        Launch {
-            stream: u32,
-            seq: u64,
-            class: usize,
-            expected_ns: u64,
-        },
-        Complete {
-            stream: u32,
-            seq: u64,
-        },
-        Dropped,
-    }
-
-    fn event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            6 => (0..3_u32, 1..40_u64, 0..3_usize, 0..100_u64).prop_map(
-                |(stream, seq, class, expected_ns)| Event::Launch { stream, seq, class, expected_ns }
-            ),
-            3 => (0..3_u32, 1..40_u64).prop_map(|(stream, seq)| Event::Complete { stream, seq }),
-            1 => Just(Event::Dropped),
-        ]
-    }
-
-    proptest! {
-        /// Whatever the order of records: the view is valid, the client is busy
-        /// as long as a launch above its stream's last completion is known, and
-        /// idle after everything was completed.
-        #[test]
-        fn busy_exactly_while_a_launch_is_not_known_to_be_complete(
-            events in prop::collection::vec((0..50_u64, event()), 0..80),
-        ) {
-            let mut timeline = HpTimeline::new();
-            let mut now_ns = 0;
-            let mut done = [0_u64; 3];
-            let mut last = [0_u64; 3];
-            let mut lost = false;
-            for (step_ns, event) in events {
-                now_ns += step_ns;
-                match event {
-                    Event::Launch { stream, seq, class, expected_ns } => {
-                        let launch = launch(stream, seq, Class::ALL[class], expected_ns);
-                        timeline.handle_launch(&launch, now_ns);
-                        last[stream as usize] = last[stream as usize].max(seq);
-                    }
-                    Event::Complete { stream, seq } => {
-                        timeline.handle_complete(stream, seq, now_ns);
-                        done[stream as usize] = done[stream as usize].max(seq);
-                        lost = false;
-                    }
-                    Event::Dropped => {
-                        timeline.handle_dropped(now_ns);
-                        lost = true;
-                    }
-                }
-                let view = timeline.poll_view(now_ns);
-                prop_assert!(view.is_valid());
-                let in_flight = (0..3).any(|stream| last[stream] > done[stream]);
-                prop_assert_eq!(view.busy, in_flight || lost);
-            }
-            for stream in 0..3 {
-                timeline.handle_complete(stream, 40, now_ns + 1);
-            }
-            prop_assert!(!timeline.is_busy());
-        }
-    }
-}
+mod tests;

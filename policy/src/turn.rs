@@ -3,6 +3,7 @@
 //! The rules are in [`crate::gate`], "Turns". Here is the bookkeeping: who has
 //! the turn, what it has charged in it, and since when it has not moved.
 
+use crate::terms::Terms;
 use crate::{JobId, JobView};
 
 /// How long a holder may charge nothing, though it could, before the turn goes
@@ -11,10 +12,31 @@ use crate::{JobId, JobView};
 /// again. It delays others only while the holder is stalled.
 pub const TURN_PATIENCE_NS: u64 = 1_000_000;
 
+/// How long turns last, and who comes first.
+#[derive(Debug)]
+pub(crate) struct Rules<'a> {
+    /// What a job of weight 1 may charge in a turn.
+    pub(crate) quantum_ns: u64,
+    pub(crate) terms: &'a Terms,
+}
+
+impl Rules<'_> {
+    /// What this job may.
+    pub(crate) fn quantum_ns(&self, id: JobId) -> u64 {
+        let weight = self.terms.of(id).weight;
+        self.quantum_ns.saturating_mul(weight.into())
+    }
+}
+
 /// The round-robin turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     holder: Option<JobId>,
+    /// Who had the last turn that went by order of ids, and the last that went to a job that was behind.
+    ordinary: Option<JobId>,
+    promised: Option<JobId>,
+    /// This turn is one of the latter.
+    was_promised: bool,
     /// Others wait for the turn.
     contended: bool,
     /// The holder's charges when its turn, or its last one alone, began.
@@ -57,12 +79,12 @@ impl Turn {
         &mut self,
         now_ns: u64,
         jobs: &[JobView],
-        quantum_ns: u64,
+        rules: &Rules<'_>,
         is_open: bool,
     ) {
         let holder = jobs.iter().find(|job| Some(job.id) == self.holder);
         let Some(holder) = holder else {
-            return self.pass(now_ns, jobs);
+            return self.pass(now_ns, jobs, rules);
         };
         if holder.charged_total_ns != self.last_charged_ns || !is_open {
             self.last_charged_ns = holder.charged_total_ns;
@@ -71,8 +93,8 @@ impl Turn {
         self.contended = self.is_waited_for(jobs);
         if !self.contended {
             self.began_charged_ns = holder.charged_total_ns;
-        } else if self.is_over(now_ns, holder, quantum_ns) {
-            self.pass(now_ns, jobs);
+        } else if self.is_over(now_ns, holder, rules.quantum_ns(holder.id)) {
+            self.pass(now_ns, jobs, rules);
         }
     }
 
@@ -82,26 +104,32 @@ impl Turn {
         self.used_ns(holder) >= quantum_ns || is_idle || stalled_ns >= TURN_PATIENCE_NS
     }
 
-    /// Gives the turn to the next job that waits, or to the next at all if none
-    /// does, so that a job alone need not ask first.
-    fn pass(&mut self, now_ns: u64, jobs: &[JobView]) {
-        let next = self
-            .next(jobs, |job| job.waiting)
-            .or_else(|| self.next(jobs, |_| true));
+    /// Gives the turn to the next job that waits, or to the next at all if none does, so that a job alone
+    /// need not ask first. Every second turn is for the next job that waits and is behind, if there is one.
+    fn pass(&mut self, now_ns: u64, jobs: &[JobView], rules: &Rules<'_>) {
+        let is_behind = |job: &JobView| job.waiting && rules.terms.of(job.id).is_behind;
+        let promised = match self.was_promised {
+            true => None,
+            false => next(self.promised, jobs, is_behind),
+        };
+        self.was_promised = promised.is_some();
+        let next = match promised {
+            Some(job) => {
+                self.promised = Some(job.id);
+                Some(job)
+            }
+            None => {
+                let ordinary = next(self.ordinary, jobs, |job| job.waiting)
+                    .or_else(|| next(self.ordinary, jobs, |_| true));
+                self.ordinary = ordinary.map(|job| job.id);
+                ordinary
+            }
+        };
         self.holder = next.map(|job| job.id);
         self.began_charged_ns = next.map_or(0, |job| job.charged_total_ns);
         self.last_charged_ns = self.began_charged_ns;
         self.moved_at_ns = now_ns;
         self.contended = self.is_waited_for(jobs);
-    }
-
-    /// The job with the smallest id above the holder's, else the smallest id,
-    /// of those that `may`.
-    fn next<'a>(&self, jobs: &'a [JobView], may: impl Fn(&JobView) -> bool) -> Option<&'a JobView> {
-        let comes_round = |job: &JobView| self.holder.is_some_and(|holder| job.id <= holder);
-        jobs.iter()
-            .filter(|job| may(job))
-            .min_by_key(|job| (comes_round(job), job.id))
     }
 
     fn is_waited_for(&self, jobs: &[JobView]) -> bool {
@@ -110,11 +138,26 @@ impl Turn {
     }
 }
 
+/// The job with the smallest id above `last`, else the smallest id, of those that `may`.
+fn next(last: Option<JobId>, jobs: &[JobView], may: impl Fn(&JobView) -> bool) -> Option<&JobView> {
+    let comes_round = |job: &JobView| last.is_some_and(|last| job.id <= last);
+    jobs.iter()
+        .filter(|job| may(job))
+        .min_by_key(|job| (comes_round(job), job.id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const QUANTUM_NS: u64 = 101;
+
+    fn rules(terms: &Terms) -> Rules<'_> {
+        Rules {
+            quantum_ns: QUANTUM_NS,
+            terms,
+        }
+    }
 
     fn job(id: u64, charged_total_ns: u64, waiting: bool) -> JobView {
         JobView {
@@ -128,7 +171,7 @@ mod tests {
 
     /// The holder after one more snapshot.
     fn step(turn: &mut Turn, now_ns: u64, jobs: &[JobView]) -> u64 {
-        turn.handle_jobs(now_ns, jobs, QUANTUM_NS, true);
+        turn.handle_jobs(now_ns, jobs, &rules(&Terms::default()), true);
         turn.holder().expect("there are jobs").0
     }
 
@@ -225,7 +268,8 @@ mod tests {
         let mut turn = Turn::default();
         let jobs = [job(1, 0, true), job(2, 0, true)];
         step(&mut turn, 0, &jobs);
-        turn.handle_jobs(50 * TURN_PATIENCE_NS, &jobs, QUANTUM_NS, false);
+        let terms = Terms::default();
+        turn.handle_jobs(50 * TURN_PATIENCE_NS, &jobs, &rules(&terms), false);
         assert_eq!(step(&mut turn, 51 * TURN_PATIENCE_NS - 1, &jobs), 1);
         assert_eq!(step(&mut turn, 51 * TURN_PATIENCE_NS, &jobs), 2);
     }
@@ -242,7 +286,31 @@ mod tests {
             1
         );
         assert_eq!(step(&mut turn, 1, &[job(2, 0, false), job(5, 0, true)]), 5);
-        turn.handle_jobs(2, &[], QUANTUM_NS, true);
+        turn.handle_jobs(2, &[], &rules(&Terms::default()), true);
         assert_eq!(turn.holder(), None);
+    }
+
+    #[test]
+    fn a_job_that_is_behind_has_every_second_turn_and_the_others_go_round() {
+        let mut terms = Terms::default();
+        let behind = crate::JobTerms {
+            is_behind: true,
+            ..crate::JobTerms::default()
+        };
+        terms.set(JobId(2), behind);
+        let mut turn = Turn::default();
+        let mut charged_ns = [0; 4];
+        let mut holders = Vec::new();
+        for now_ns in 0..9 {
+            let jobs: Vec<JobView> = (1..)
+                .zip(charged_ns)
+                .map(|(id, ns)| job(id, ns, true))
+                .collect();
+            turn.handle_jobs(now_ns, &jobs, &rules(&terms), true);
+            let holder = turn.holder().expect("there are jobs").0;
+            charged_ns[holder as usize - 1] += QUANTUM_NS;
+            holders.push(holder);
+        }
+        assert_eq!(holders, [2, 1, 2, 2, 2, 3, 2, 4, 2]);
     }
 }

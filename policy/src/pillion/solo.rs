@@ -5,93 +5,238 @@
 //! requests never raises what they are held against: else the bounds would widen as the harm grows.
 //! Of the last [`KEPT`] such requests the lower quartile is the latency, once [`REQUESTS_MIN`] were seen:
 //! what disturbs a request only lengthens it.
+//!
+//! # Kinds
+//!
+//! A client may make requests of several lengths, and one that leaves the device idle in its middle is seen as two.
+//! So requests are held against others of their *kind*: of the same client and, within a fifth, as many launches.
+//! What a client's slack follows from is its *main* kind: the quickest of those that a quarter of its launches are of. A
+//! health check of one kernel is none, nor is a piece of a request. Where none has a quarter, that of most launches is
+//! main. A kind that is not main and not known yet is
+//! learnt from all of its requests: what BE work may do to them the main kind bounds. If it becomes main, that is forgotten.
 
-use crate::timeline::REQUESTS_MIN;
-
-/// Requests remembered of each client.
+/// Requests remembered of each kind, and of each client to tell its main kind.
 const KEPT: usize = 64;
+
+/// Requests that must be seen first. Of sixteen, four are as short as the quartile or shorter; what it is off by
+/// then, shorter requests mend and the feedback bears. Fifty of a job that has four in a second take 13 s, in
+/// which best-effort work gets a tenth of what it may.
+pub(crate) const REQUESTS_MIN: usize = 16;
 
 /// HP clients remembered; the oldest is forgotten for one more. As many as a daemon serves.
 const CLIENTS_MAX: usize = 256;
+
+/// Kinds remembered of each client; for one more that is forgotten of which there were fewest launches.
+const KINDS_MAX: usize = 8;
+
+/// Of a client's launches at least one of so many is of its main kind.
+const MAIN_SHARE: u64 = 4;
 
 /// What is known of each HP client.
 #[derive(Debug, Default)]
 pub(crate) struct Solo {
     clients: Vec<Client>,
     least_ns: Option<u64>,
+    is_learning: bool,
+    shortest_ns: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Client {
     id: u64,
+    kinds: Vec<Kind>,
+    /// Kind and launches of its last requests.
+    recent: [(u32, u64); KEPT],
+    count: usize,
+    next: usize,
+}
+
+#[derive(Debug)]
+struct Kind {
+    number: u32,
     took_ns: [u64; KEPT],
     count: usize,
     next: usize,
     latency_ns: Option<u64>,
     /// By how much nine of ten exceed that at most.
     spread_ns: u64,
+    /// Requests that met BE work are among them.
+    has_harmed: bool,
+}
+
+/// What requests of a kind take alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alone {
+    pub(crate) latency_ns: u64,
+    /// By how much they differ: nine of ten are so much longer or less.
+    pub(crate) spread_ns: u64,
 }
 
 impl Solo {
-    /// The latency of a client's requests alone, once it is known.
-    pub(crate) fn latency_ns(&self, id: u64) -> Option<u64> {
-        self.client(id)?.latency_ns
+    /// What a client's requests of so many launches take alone, once it is known.
+    pub(crate) fn alone(&self, id: u64, launches: u64) -> Option<Alone> {
+        let kind = self.client(id)?.kind(number(launches))?;
+        Some(Alone {
+            latency_ns: kind.latency_ns?,
+            spread_ns: kind.spread_ns,
+        })
     }
 
-    /// By how much the requests of a client differ alone: nine of ten are so much longer than
-    /// [`Solo::latency_ns`] or less; 0 while that is not known.
-    pub(crate) fn spread_ns(&self, id: u64) -> u64 {
-        self.client(id).map_or(0, |client| client.spread_ns)
-    }
-
-    /// The shortest of all clients whose latency is known.
+    /// What the main kind takes of the client whose is quickest, of those that are known.
     pub(crate) fn least_ns(&self) -> Option<u64> {
         self.least_ns
     }
 
-    /// A request of a client took so long; `is_alone`: it met as good as no BE work.
-    pub(crate) fn handle_request(&mut self, id: u64, took_ns: u64, is_alone: bool) {
-        let known_ns = self.latency_ns(id);
-        let is_shorter = known_ns.is_some_and(|known_ns| took_ns < known_ns - known_ns / 33);
-        if !is_alone && !is_shorter {
-            return;
-        }
+    /// Whether a client has made requests and its main kind is not known.
+    pub(crate) fn is_learning(&self) -> bool {
+        self.is_learning
+    }
+
+    /// The shortest request so far of a main kind that is not known yet.
+    pub(crate) fn shortest_ns(&self) -> Option<u64> {
+        self.shortest_ns
+    }
+
+    /// A request of a client, of so many launches, took so long; `is_alone`: it met as good as no BE work.
+    pub(crate) fn handle_request(&mut self, id: u64, launches: u64, took_ns: u64, is_alone: bool) {
         if self.client(id).is_none() {
             if self.clients.len() >= CLIENTS_MAX {
                 self.clients.remove(0);
             }
-            self.clients.push(Client {
-                id,
-                took_ns: [0; KEPT],
-                count: 0,
-                next: 0,
-                latency_ns: None,
-                spread_ns: 0,
-            });
+            self.clients.push(Client::new(id));
         }
         if let Some(client) = self.clients.iter_mut().find(|client| client.id == id) {
-            client.push(took_ns);
+            client.handle_request(launches, took_ns, is_alone);
         }
-        self.note_least();
+        self.note();
     }
 
     /// A client has gone.
     pub(crate) fn handle_detach(&mut self, id: u64) {
         self.clients.retain(|client| client.id != id);
-        self.note_least();
+        self.note();
     }
 
     fn client(&self, id: u64) -> Option<&Client> {
         self.clients.iter().find(|client| client.id == id)
     }
 
-    fn note_least(&mut self) {
-        let known = self.clients.iter().filter_map(|client| client.latency_ns);
-        self.least_ns = known.min();
+    fn note(&mut self) {
+        let known = self.clients.iter().map(Client::main_ns);
+        (self.least_ns, self.is_learning) =
+            known.fold((None, false), |(least_ns, is_learning), main_ns| {
+                let shorter_ns = least_ns.into_iter().chain(main_ns).min();
+                (shorter_ns, is_learning || main_ns.is_none())
+            });
+        let learning = self.clients.iter().filter(|it| it.main_ns().is_none());
+        self.shortest_ns = learning.filter_map(Client::shortest_ns).min();
     }
 }
 
+/// The kind of requests of so many launches: four to a power of two.
+fn number(launches: u64) -> u32 {
+    let launches = launches.max(1);
+    let power = launches.ilog2();
+    let quarter = (launches << 2 >> power) & 3;
+    power * 4 + quarter as u32
+}
+
 impl Client {
+    fn new(id: u64) -> Self {
+        Self {
+            id,
+            kinds: Vec::with_capacity(KINDS_MAX),
+            recent: [(0, 0); KEPT],
+            count: 0,
+            next: 0,
+        }
+    }
+
+    fn kind(&self, number: u32) -> Option<&Kind> {
+        self.kinds.iter().find(|kind| kind.number == number)
+    }
+
+    fn handle_request(&mut self, launches: u64, took_ns: u64, is_alone: bool) {
+        let number = number(launches);
+        // A request of more launches than memory holds would outweigh all others for no reason.
+        self.recent[self.next] = (number, launches.clamp(1, u64::from(u32::MAX)));
+        self.next = (self.next + 1) % KEPT;
+        self.count = (self.count + 1).min(KEPT);
+        if self.kind(number).is_none() {
+            self.make_room();
+            self.kinds.push(Kind::new(number));
+        }
+        let is_main = self.is_main(number);
+        if let Some(kind) = self.kinds.iter_mut().find(|kind| kind.number == number) {
+            if is_main && kind.has_harmed {
+                *kind = Kind::new(number);
+            }
+            let is_shorter = kind
+                .latency_ns
+                .is_some_and(|known_ns| took_ns < known_ns - known_ns / 33);
+            if is_alone || is_shorter || (kind.latency_ns.is_none() && !is_main) {
+                kind.has_harmed |= !is_alone && !is_shorter;
+                kind.push(took_ns);
+            }
+        }
+    }
+
+    /// The shortest request of a main kind.
+    fn shortest_ns(&self) -> Option<u64> {
+        let kinds = self.kinds.iter().filter(|kind| self.is_main(kind.number));
+        kinds
+            .flat_map(|kind| &kind.took_ns[..kind.count])
+            .copied()
+            .min()
+    }
+
+    /// What the main kind takes alone, if that is known.
+    fn main_ns(&self) -> Option<u64> {
+        let kinds = self.kinds.iter().filter(|kind| self.is_main(kind.number));
+        kinds.filter_map(|kind| kind.latency_ns).min()
+    }
+
+    fn launches(&self, number: u32) -> u64 {
+        let recent = self.recent[..self.count].iter();
+        let same = recent.filter(|(kind, _)| *kind == number);
+        same.map(|(_, launches)| launches).sum()
+    }
+
+    fn is_main(&self, number: u32) -> bool {
+        let all = self.recent[..self.count].iter();
+        let all = all.map(|(_, launches)| launches).sum::<u64>();
+        let own = self.launches(number);
+        own >= all / MAIN_SHARE
+            || self
+                .kinds
+                .iter()
+                .all(|kind| self.launches(kind.number) <= own)
+    }
+
+    fn make_room(&mut self) {
+        if self.kinds.len() < KINDS_MAX {
+            return;
+        }
+        let places = 0..self.kinds.len();
+        if let Some(place) = places.min_by_key(|&place| self.launches(self.kinds[place].number)) {
+            self.kinds.swap_remove(place);
+        }
+    }
+}
+
+impl Kind {
+    fn new(number: u32) -> Self {
+        Self {
+            number,
+            took_ns: [0; KEPT],
+            count: 0,
+            next: 0,
+            latency_ns: None,
+            spread_ns: 0,
+            has_harmed: false,
+        }
+    }
+
     fn push(&mut self, took_ns: u64) {
         self.took_ns[self.next] = took_ns;
         self.next = (self.next + 1) % KEPT;
@@ -102,7 +247,11 @@ impl Client {
             kept.sort_unstable();
             let quartile_ns = kept[self.count / 4];
             self.latency_ns = Some(quartile_ns);
-            self.spread_ns = kept[self.count * 9 / 10] - quartile_ns;
+            // What BE work did to them is no spread of theirs.
+            self.spread_ns = match self.has_harmed {
+                true => 0,
+                false => kept[self.count * 9 / 10] - quartile_ns,
+            };
         }
     }
 }

@@ -1,0 +1,401 @@
+//! How long kernels take, learnt from when they were seen complete.
+//!
+//! Profiles are old, of another device, or absent. What a kernel is expected to take is what best-effort work is
+//! bounded by, so a wrong duration must not stand for longer than it takes to see the kernel run. Whoever launches
+//! keeps one table: a kernel is a number below [`KERNELS_MAX`], one for each name and shape (grid, block, shared
+//! memory).
+//!
+//! ## What is seen
+//!
+//! Completions are seen for several launches at once, and late. But of a stream in order two things are certain of each
+//! *batch*, the launches between one completion that was seen and the next:
+//!
+//! ```text
+//! before │ not complete  complete │  … batch …  │ not complete  complete │
+//!        │            a0       b0 │ first  last │            a1       b1 │
+//!
+//! at most   b1 − max(a0, first launch)      it began when the batch before was complete, and it was launched
+//! at least  a1 − max(b0, last launch)       from then on nothing but it was in the stream
+//! ```
+//!
+//! Nothing is concluded where what was expected lies between both ([`Seen`]). Else the durations of its kernels are
+//! moved towards the nearer of both, all by the same factor, each by as much of the way as its share of the batch is:
+//! what a kernel has to do with it is told by the other batches that it is in. The first sight of a kernel that fills its
+//! batch goes all of the way; later ones go [`DOWN`] of it when it was shorter, and [`UP`] when it was longer: other work
+//! on the device makes a batch longer than it is, and nothing makes it shorter. So in balance an estimate is a low
+//! quantile, near the median where nothing disturbs.
+//!
+//! Kernels much shorter than the time between two looks are learnt as sums only, and nothing needs more.
+
+use std::collections::VecDeque;
+
+/// Kernels that are learnt; those with greater numbers stay what they were told. As many as the preload library keeps, with
+/// its graphs (32768 and 16384). 384 KiB at most.
+pub const KERNELS_MAX: usize = 3 << 14;
+
+/// Launches in flight that are remembered, of a stream; what is beyond says nothing. Expected work in flight is bounded,
+/// and of kernels of 5 µs these are more than a millisecond.
+pub const LAUNCHES_MAX: usize = 256;
+
+/// What is known of a batch's duration, ns: see the module's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// It took at least so long.
+    pub least_ns: u64,
+    /// It took at most so long.
+    pub most_ns: u64,
+}
+
+/// A launch of a batch: which kernel, and what was expected of it when it was launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The kernel's number.
+    pub kernel: u32,
+    /// What the profile told, or what is assumed of a kernel that no profile names, ns.
+    pub told_ns: u64,
+}
+
+/// The durations that were learnt.
+#[derive(Debug, Default)]
+pub struct Durations {
+    /// By the kernel's number; grows to the greatest that was seen complete.
+    estimates: Vec<Estimate>,
+}
+
+/// What was learnt of a kernel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    /// 0: what it was told.
+    ns: u32,
+    /// Batches that it was in, up to 255.
+    batches: u8,
+}
+
+impl Durations {
+    /// What the kernel is expected to take.
+    #[must_use]
+    pub fn expected_ns(&self, kernel: u32, told_ns: u64) -> u64 {
+        match self.estimates.get(kernel as usize) {
+            Some(estimate) if estimate.ns > 0 => estimate.ns.into(),
+            _ => told_ns,
+        }
+    }
+
+    /// A batch was seen complete, with nothing of high priority beside it.
+    pub fn handle_batch(&mut self, batch: &[Launched], seen: Seen) {
+        if batch.is_empty() || batch.len() > LAUNCHES_MAX || seen.least_ns > seen.most_ns {
+            return;
+        }
+        let expected = batch.iter().map(|launch| self.expected_of(launch));
+        let expected_ns = expected.fold(0, u64::saturating_add).max(1);
+        let nearest_ns = expected_ns.clamp(seen.least_ns, seen.most_ns).max(1);
+        let factor = nearest_ns as f64 / expected_ns as f64;
+        for launch in batch {
+            let before_ns = self.expected_of(launch) as f64;
+            let Some(estimate) = self.estimate_mut(launch.kernel) else {
+                continue;
+            };
+            let share = (before_ns / expected_ns as f64).min(1.0);
+            let first = 1.0 / (1.0 + f64::from(estimate.batches));
+            let rate = first.max(if factor > 1.0 { UP } else { DOWN });
+            estimate.batches = estimate.batches.saturating_add(1);
+            if nearest_ns != expected_ns {
+                let after_ns = before_ns * libm::pow(factor, rate * share);
+                // At least 1, as 0 is nothing; four seconds at most.
+                estimate.ns = (after_ns as u32).max(1);
+            }
+        }
+    }
+
+    /// The number is another kernel's from now on.
+    pub fn forget(&mut self, kernel: u32) {
+        if let Some(estimate) = self.estimates.get_mut(kernel as usize) {
+            *estimate = Estimate::default();
+        }
+    }
+
+    /// How many kernels are expected to take something else than they were told.
+    #[must_use]
+    pub fn learnt(&self) -> usize {
+        let learnt = self.estimates.iter().filter(|estimate| estimate.ns > 0);
+        learnt.count()
+    }
+
+    fn expected_of(&self, launch: &Launched) -> u64 {
+        self.expected_ns(launch.kernel, launch.told_ns)
+    }
+
+    fn estimate_mut(&mut self, kernel: u32) -> Option<&mut Estimate> {
+        let index = kernel as usize;
+        if index >= KERNELS_MAX {
+            return None;
+        }
+        if index >= self.estimates.len() {
+            self.estimates.resize(index + 1, Estimate::default());
+        }
+        self.estimates.get_mut(index)
+    }
+}
+
+/// When something was complete: between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// The last look that found it not complete, ns.
+    pub after_ns: u64,
+    /// The look that found it complete, ns.
+    pub by_ns: u64,
+}
+
+/// The launches of one stream between their launch and their completion.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    /// In order, each with its mark and when it was launched; at most [`LAUNCHES_MAX`].
+    launches: VecDeque<(u64, Launched, u64)>,
+    /// The mark of the last launch that found no room.
+    lost: Option<u64>,
+    /// When the batch before was complete.
+    before: Option<Completed>,
+    /// Buffer of a batch.
+    batch: Vec<Launched>,
+}
+
+impl InFlight {
+    /// A launch went at `at_ns`; marks grow.
+    pub fn handle_launch(&mut self, mark: u64, launch: Launched, at_ns: u64) {
+        if self.launches.len() >= LAUNCHES_MAX {
+            self.lost = Some(mark);
+            return;
+        }
+        self.launches.push_back((mark, launch, at_ns));
+    }
+
+    /// Launches up to `mark` went that nobody saw go: up to there a batch is not known whole.
+    pub fn handle_lost(&mut self, mark: u64) {
+        self.lost = self.lost.max(Some(mark));
+    }
+
+    /// Everything up to `mark` was seen complete. `is_alone`: nothing of high priority was launched since the first of
+    /// it. Teaches `durations` what follows. The launches that are complete now.
+    pub fn handle_complete(
+        &mut self,
+        mark: u64,
+        completed: Completed,
+        is_alone: bool,
+        durations: &mut Durations,
+    ) -> &[Launched] {
+        self.batch.clear();
+        let (mut first_ns, mut last_ns) = (u64::MAX, 0);
+        while let Some(&(_, launch, at_ns)) = self.launches.front().filter(|(at, ..)| *at <= mark) {
+            self.launches.pop_front();
+            self.batch.push(launch);
+            first_ns = first_ns.min(at_ns);
+            last_ns = last_ns.max(at_ns);
+        }
+        let before = self.before.replace(completed);
+        if let Some(lost) = self.lost {
+            // Up to there a batch is not known whole.
+            self.lost = Some(lost).filter(|&lost| lost > mark);
+            return &self.batch;
+        }
+        let began_ns = before.map_or(first_ns, |before| before.after_ns.max(first_ns));
+        let alone_ns = before.map_or(last_ns, |before| before.by_ns.max(last_ns));
+        let least_ns = completed.after_ns.saturating_sub(alone_ns + START_NS);
+        let seen = Seen {
+            least_ns: if is_alone { least_ns } else { 0 },
+            most_ns: completed.by_ns.saturating_sub(began_ns),
+        };
+        durations.handle_batch(&self.batch, seen);
+        &self.batch
+    }
+
+    /// The mark of the first launch that is in flight.
+    #[must_use]
+    pub fn first(&self) -> Option<u64> {
+        self.launches.front().map(|(mark, ..)| *mark)
+    }
+}
+
+/// From a launch until the device can begin it, amply: 3 µs on a V100.
+const START_NS: u64 = 10_000;
+
+/// Of the way to a longer duration.
+const UP: f64 = 0.15;
+
+/// Of the way to a shorter one.
+const DOWN: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const US: u64 = 1_000;
+    const LOOK_NS: u64 = 20 * US;
+
+    /// Kernels of these true durations, launched in a row over and over `groups` at a time, seen every 20 µs; what is
+    /// expected of each in the end. `disturb` is added to what each group takes.
+    fn learnt(
+        told: &[u64],
+        truth: &[u64],
+        groups: &[usize],
+        rounds: usize,
+        disturb_ns: u64,
+    ) -> Vec<u64> {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        let (mut now_ns, mut mark, mut next) = (0, 0, 0);
+        for round in 0..rounds {
+            let began_ns = now_ns;
+            for _ in 0..groups[round % groups.len()] {
+                mark += 1;
+                let launched = Launched {
+                    kernel: next as u32,
+                    told_ns: told[next],
+                };
+                in_flight.handle_launch(mark, launched, began_ns);
+                now_ns += truth[next];
+                next = (next + 1) % truth.len();
+            }
+            now_ns += disturb_ns;
+            let by_ns = now_ns.next_multiple_of(LOOK_NS);
+            let completed = Completed {
+                after_ns: by_ns - LOOK_NS,
+                by_ns,
+            };
+            in_flight.handle_complete(mark, completed, true, &mut durations);
+            now_ns = by_ns;
+        }
+        let kernels = (0..).zip(told);
+        kernels
+            .map(|(kernel, &told_ns)| durations.expected_ns(kernel, told_ns))
+            .collect()
+    }
+
+    #[test]
+    fn a_kernel_that_takes_ten_times_as_long_as_told_is_known_when_it_was_seen_once() {
+        let after = learnt(&[100 * US], &[1_000 * US], &[1], 1, 0);
+        // Within the two looks, and what a launch takes to begin.
+        assert!((950 * US..=1_020 * US).contains(&after[0]), "{after:?}");
+    }
+
+    #[test]
+    fn of_kernels_that_are_seen_together_each_is_learnt_from_where_it_is_seen_with_others() {
+        let truth = [1_000 * US, 100 * US, 400 * US];
+        let after = learnt(&[100 * US; 3], &truth, &[1, 2, 3, 2], 400, 0);
+        for (learnt_ns, true_ns) in after.iter().zip(truth) {
+            let off_ns = learnt_ns.abs_diff(true_ns);
+            assert!(off_ns <= true_ns / 5, "{after:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_stays_what_it_was_told_to_the_nanosecond() {
+        let truth = [700 * US, 40 * US, 333 * US];
+        assert_eq!(learnt(&truth, &truth, &[1, 3, 2], 500, 0), truth);
+    }
+
+    #[test]
+    fn what_is_told_too_long_is_mended_too() {
+        let after = learnt(&[5_000 * US], &[500 * US], &[1], 20, 0);
+        assert!((500 * US..=540 * US).contains(&after[0]), "{after:?}");
+    }
+
+    #[test]
+    fn high_priority_work_beside_it_makes_no_kernel_longer() {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        in_flight.handle_launch(
+            1,
+            Launched {
+                kernel: 3,
+                told_ns: 10 * US,
+            },
+            0,
+        );
+        let late = Completed {
+            after_ns: 5_000 * US,
+            by_ns: 5_020 * US,
+        };
+        in_flight.handle_complete(1, late, false, &mut durations);
+        assert_eq!(
+            (durations.expected_ns(3, 10 * US), durations.learnt()),
+            (10 * US, 0)
+        );
+    }
+
+    #[test]
+    fn a_kernel_that_is_disturbed_half_of_the_time_is_not_taken_for_twice_as_long() {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        let mut now_ns = 0;
+        for round in 0..400_u64 {
+            in_flight.handle_launch(
+                round,
+                Launched {
+                    kernel: 0,
+                    told_ns: 500 * US,
+                },
+                now_ns,
+            );
+            now_ns += if round % 2 == 0 { 500 * US } else { 1_000 * US };
+            let completed = Completed {
+                after_ns: now_ns - LOOK_NS,
+                by_ns: now_ns,
+            };
+            in_flight.handle_complete(round, completed, true, &mut durations);
+        }
+        let after_ns = durations.expected_ns(0, 0);
+        assert!((500 * US..700 * US).contains(&after_ns), "{after_ns}");
+    }
+
+    #[test]
+    fn tables_are_bounded_and_a_launch_that_was_not_remembered_spoils_its_batch_alone() {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        let launched = Launched {
+            kernel: u32::MAX,
+            told_ns: US,
+        };
+        for mark in 1..=LAUNCHES_MAX as u64 + 1 {
+            in_flight.handle_launch(mark, launched, 0);
+        }
+        let at = |by_us: u64| Completed {
+            after_ns: (by_us - 20) * US,
+            by_ns: by_us * US,
+        };
+        in_flight.handle_complete(LAUNCHES_MAX as u64 + 1, at(100), true, &mut durations);
+        assert_eq!((durations.learnt(), in_flight.first()), (0, None));
+        // Its number is too great to be learnt; the next one's is not.
+        let mark = LAUNCHES_MAX as u64 + 2;
+        in_flight.handle_launch(
+            mark,
+            Launched {
+                kernel: 0,
+                told_ns: US,
+            },
+            100 * US,
+        );
+        in_flight.handle_complete(mark, at(1_100), true, &mut durations);
+        assert_eq!(durations.learnt(), 1);
+        assert_eq!(durations.expected_ns(u32::MAX, 7), 7);
+    }
+
+    proptest! {
+        /// Of a kernel that is alone in its batches.
+        #[test]
+        fn an_estimate_stays_between_what_was_told_and_what_was_seen(
+            told_ns in 1..4_000_000_000_u64,
+            seen in prop::collection::vec((0..4_000_000_000_u64, 0..1_000_000_u64), 1..50),
+        ) {
+            let mut durations = Durations::default();
+            let launched = Launched { kernel: 5, told_ns };
+            let (mut least_ns, mut most_ns) = (told_ns, told_ns);
+            for (at_least_ns, width_ns) in seen {
+                let seen = Seen { least_ns: at_least_ns, most_ns: at_least_ns + width_ns };
+                durations.handle_batch(&[launched], seen);
+                least_ns = least_ns.min(seen.most_ns.max(1));
+                most_ns = most_ns.max(seen.least_ns);
+                let expected_ns = durations.expected_ns(5, told_ns);
+                // Each step may round down by one, and there are at most fifty.
+                prop_assert!(expected_ns + 50 >= least_ns && expected_ns <= most_ns.max(1) + 1);
+            }
+        }
+    }
+}
