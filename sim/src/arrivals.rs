@@ -137,10 +137,14 @@ impl Arrivals {
     /// # Errors
     /// [`Error::ArrivalsFile`]: the file cannot be read, or something in it is not as expected.
     pub fn read(path: &Path, stream: usize) -> Result<Self, Error> {
-        let text = profiler::read_text(path).map_err(|error| Error::ArrivalsFile {
-            path: path.to_owned(),
-            line: None,
-            what: error.to_string(),
+        let text = profiler::read_text(path).map_err(|error| {
+            // It names the file, which ours does too.
+            let (what, named) = (error.to_string(), format!("{}: ", path.display()));
+            Error::ArrivalsFile {
+                path: path.to_owned(),
+                line: None,
+                what: what.strip_prefix(&named).unwrap_or(&what).to_owned(),
+            }
         })?;
         Self::parse(&text, path, stream)
     }

@@ -62,6 +62,10 @@ pub struct Job {
     /// When its process is killed, ns after the start, whatever it was at. What the device has is
     /// completed, because kernels cannot be recalled; nothing else of it is.
     pub death_ns: Option<u64>,
+    /// Of a best-effort job: its weight against others, 1 to [`policy::terms::WEIGHT_MAX`].
+    pub weight: u32,
+    /// Of a best-effort job: the least share that it was promised ([`policy::progress`]), 0 to 1.
+    pub min_progress: f64,
 }
 
 impl Job {
@@ -85,6 +89,8 @@ impl Job {
             launch_gap_ns: None,
             start_ns: 0,
             death_ns: None,
+            weight: 1,
+            min_progress: 0.0,
         }
     }
 

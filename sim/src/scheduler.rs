@@ -33,6 +33,8 @@ pub struct Launch {
     pub request: u64,
     /// Its place in the trace, from 0.
     pub place: u32,
+    /// Which of the trace's kernels it is, from 0.
+    pub kernel_index: u32,
     /// It is the last launch of its request.
     pub is_last: bool,
     /// What a profile would say of it.

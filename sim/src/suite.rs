@@ -313,11 +313,17 @@ static BUSY: [Part; 2] = [
     ),
 ];
 
-static ABLATION: [Part; 4] = [
+static ABLATION: [Part; 5] = [
     part(
         "front",
         "Every policy, inference beside training",
         include_str!("suite/ablation/front.toml"),
+        true,
+    ),
+    part(
+        "unseen",
+        "Jobs that no number was chosen on",
+        include_str!("suite/ablation/unseen.toml"),
         true,
     ),
     part(

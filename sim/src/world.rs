@@ -562,6 +562,7 @@ impl Client {
             seq,
             request: self.outcome.requests,
             place: in_trace,
+            kernel_index: kernel,
             is_last: u64::from(in_trace) + 1 == self.program.launches,
             kernel: self.program.kernels[kernel as usize].kernel,
         }

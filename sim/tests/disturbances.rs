@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{experiment, full, job, kernel, trace};
 use sim::{
     Arrivals, Experiment, HostModel, JobClass, JobOutcome, NoObserver, Outcome, ProfileErrors,
@@ -271,4 +273,62 @@ fn contention_that_is_doubled_slows_what_runs_side_by_side_and_nothing_alone() {
     let [(less, alone), (usual, also), (more, too)] = [0.5, 1.0, 2.0].map(&mut with);
     assert!(less > usual && usual > more, "{less} {usual} {more}");
     assert_eq!([alone, also, too], [1_000; 3]);
+}
+
+#[test]
+fn pillion_learns_what_kernels_take_whatever_their_profile_says() {
+    let under = |factor, learns| {
+        pair("pillion", |experiment| {
+            experiment.profiles = ProfileErrors {
+                of: Some(JobClass::BestEffort),
+                ..told(factor)
+            };
+            assert!(experiment.policy.set("learnt_durations", learns));
+        })
+    };
+    let [right, short, long, believed] =
+        [(1.0, 1.0), (0.1, 1.0), (10.0, 1.0), (10.0, 0.0)].map(|(f, learns)| under(f, learns));
+    let all = [&right, &short, &long, &believed].map(brief);
+    for wrong in [&short, &long] {
+        // A wrong profile costs the high-priority job nothing, and best-effort work a tenth at most.
+        assert!(
+            p99_ns(&wrong.jobs[0]) < p99_ns(&right.jobs[0]) * 115 / 100,
+            "{all:?}"
+        );
+        assert!(
+            wrong.jobs[1].launches > right.jobs[1].launches * 9 / 10,
+            "{all:?}"
+        );
+    }
+    assert!(believed.jobs[1].launches < long.jobs[1].launches, "{all:?}");
+}
+
+#[test]
+fn under_pillion_weights_and_promises_decide_among_best_effort_jobs() {
+    let launches = |change: &dyn Fn(&mut Experiment)| {
+        let outcome = pair("pillion", |experiment| {
+            // A job that waits for its own work, at the end of a request, gives up its turn.
+            let long = full(20_000, 20_000);
+            experiment.jobs[1].trace = Arc::clone(&long);
+            let other = job(JobClass::BestEffort, &long, Arrivals::Closed);
+            experiment.jobs.push(other);
+            // So fast that both always want more.
+            experiment.host.launch_gap_ns = 1_000;
+            experiment.duration_ns = 6_000_000_000;
+            change(experiment);
+        });
+        [
+            outcome.jobs[1].launches as f64,
+            outcome.jobs[2].launches as f64,
+        ]
+    };
+    let [even, other] = launches(&|_| {});
+    assert!((0.8..1.25).contains(&(other / even)), "{even} and {other}");
+    let [light, heavy] = launches(&|experiment| experiment.jobs[2].weight = 3);
+    assert!((2.0..4.0).contains(&(heavy / light)), "{light} and {heavy}");
+    let [rest, promised] = launches(&|experiment| experiment.jobs[2].min_progress = 0.9);
+    assert!(
+        promised > 1.2 * rest && rest > 0.2 * even,
+        "{rest} and {promised}"
+    );
 }

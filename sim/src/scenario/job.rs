@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use policy::terms::WEIGHT_MAX;
 use profiler::settings::{Reader, Section, Value};
 use profiler::{ResourceClass, Trace};
 use softgpu::Device;
@@ -16,7 +17,7 @@ use crate::job::{Copies, Job, JobClass, JobKind};
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 17] = [
     "name",
     "class",
     "kind",
@@ -32,6 +33,8 @@ const KEYS: [&str; 15] = [
     "launch_gap_ns",
     "start_s",
     "death_s",
+    "weight",
+    "min_progress",
 ];
 /// Keys of a trace that is a table.
 const TRACE_KEYS: [&str; 4] = ["kernel_us", "block_us", "class", "launches"];
@@ -114,6 +117,12 @@ impl JobReader<'_, '_> {
             .get("launch_gap_ns")
             .map(|_| self.reader.number(job, "launch_gap_ns", 0..=SECOND_NS, 0));
         let (start_s, death_s) = (self.seconds(job, "start_s"), self.seconds(job, "death_s"));
+        let weight = self
+            .reader
+            .number(job, "weight", 1..=u64::from(WEIGHT_MAX), 1);
+        let min_progress = job.get("min_progress").map_or(Some(0.0), |_| {
+            self.reader.decimal(job, "min_progress", 1.0, 0.1)
+        });
         let (trace_name, trace) = trace?;
         let (arrivals_name, arrivals) = arrivals?;
         let kind = kind?.map_or_else(
@@ -138,6 +147,8 @@ impl JobReader<'_, '_> {
             },
             start_ns: start_s?.unwrap_or(0),
             death_ns: death_s?,
+            weight: weight? as u32,
+            min_progress: min_progress?,
         };
         let shown = Shown {
             trace: trace_name,
@@ -246,14 +257,20 @@ impl JobReader<'_, '_> {
             Some(value) => Some(self.first_there_is("arrivals", value, wanted)?),
         };
         let rate = match job.get("rate") {
-            Some(_) => Some(self.reader.decimal(job, "rate", RATE_MAX, 15.0)?),
-            None => None,
+            Some(_) => self.reader.decimal(job, "rate", RATE_MAX, 15.0).map(Some),
+            None => Some(None),
         };
         let stream = self
             .reader
-            .number(job, "arrivals_stream", 0..=STREAM_MAX, 0)?;
+            .number(job, "arrivals_stream", 0..=STREAM_MAX, 0);
         let (offset, word) = word.unwrap_or((job.offset, "closed"));
         let is_kind = ARRIVALS.contains(&word);
+        // A word that is neither a kind nor a file is said before what does not go with it.
+        let recorded = match is_kind {
+            true => None,
+            false => Some(self.recorded(word, offset, stream.unwrap_or(0))?),
+        };
+        let (rate, stream) = (rate?, stream?);
         // Of a list, keys may be those of a candidate that was not taken.
         let is_list = job
             .get("arrivals")
@@ -290,15 +307,20 @@ impl JobReader<'_, '_> {
                 None
             }
             ("closed", None) => Some((word.to_owned(), Arrivals::Closed)),
-            (path, None) => match Arrivals::read(&self.folder.join(path), stream as usize) {
-                Ok(arrivals) => Some((shown_arrivals(path, stream), arrivals)),
-                Err(error) => {
-                    let near = profiler::nearest::nearest(path, ARRIVALS);
-                    let near = near.map(|word| format!("\"{word}\""));
-                    self.reader.fault(offset, error, near);
-                    None
-                }
-            },
+            (path, None) => Some((shown_arrivals(path, stream), recorded?)),
+        }
+    }
+
+    /// Arrivals from a file.
+    fn recorded(&mut self, path: &str, offset: usize, stream: u64) -> Option<Arrivals> {
+        match Arrivals::read(&self.folder.join(path), stream as usize) {
+            Ok(arrivals) => Some(arrivals),
+            Err(error) => {
+                let near = profiler::nearest::nearest(path, ARRIVALS);
+                let near = near.map(|word| format!("\"{word}\""));
+                self.reader.fault(offset, error, near);
+                None
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use policy::{PillionParams, Slo};
 use profiler::nearest::nearest;
 use profiler::settings::{self, Fault, Reader, Section, Value};
 use softgpu::{Config, Contention, Device, Dispatch, Sharing};
@@ -62,6 +63,9 @@ const PROFILE_KEYS: [&str; 5] = [
     "flipped_share",
     "unknown_share",
 ];
+
+/// The number of a policy that a daemon's configuration has as a text.
+const SLO_KEY: &str = "slo_p99";
 
 /// Device seconds if a scenario does not say: 900 requests at 15 per second, so that nine of them
 /// lie behind the 99th percentile.
@@ -229,23 +233,39 @@ impl Parser<'_, '_> {
                     [] => format!("policy {policy} has no numbers, but {word} is set"),
                     _ => format!("policy {policy} has no {word}; it has {}", keys.join(", ")),
                 };
-                let near = nearest(word, keys.iter().copied()).map(|key| format!("`{key}`"));
+                let words = keys.iter().copied().chain(["name"]);
+                let near = nearest(word, words).map(|key| format!("`{key}`"));
                 self.reader.fault(key.span().start, what, near);
                 is_right = false;
                 continue;
             };
-            match number_of(value).filter(|&number| takes(param, number)) {
-                Some(number) => is_right &= policy.set(word, number),
-                None => {
-                    let near = number_of(value).map(|n| n.clamp(param.least, param.most));
-                    let near = near.map(|n| if param.is_whole { n.round() } else { n });
-                    let near = near.map(|n| n.to_string());
-                    self.reader.bad(value.span(), word, &wanted(param), near);
-                    is_right = false;
-                }
-            }
+            is_right &= self.policy_number(&mut policy, param, value);
         }
         is_right.then_some(policy)
+    }
+
+    /// Sets a number of a policy, written as here or as in a daemon's configuration; false if it cannot be meant.
+    fn policy_number(&mut self, policy: &mut PolicySpec, param: &Param, value: &Value<'_>) -> bool {
+        let is_target = param.key == SLO_KEY;
+        if let Some(Ok(slo)) = value.get_ref().as_str().map(str::parse::<Slo>)
+            && is_target
+        {
+            return policy.set_slo(slo);
+        }
+        let switch = value.get_ref().as_bool().filter(|_| param.is_switch);
+        let number = switch.map(|is_on| f64::from(u8::from(is_on)));
+        let number = number.or_else(|| number_of(value));
+        if let Some(number) = number.filter(|&number| takes(param, number)) {
+            return policy.set(param.key, number);
+        }
+        let near = number.map(|n| n.clamp(param.least, param.most));
+        let near = near.map(|n| if param.is_whole { n.round() } else { n });
+        let near = near.map(|n| n.to_string());
+        let near =
+            near.or_else(|| is_target.then(|| format!("\"{}\"", PillionParams::default().slo)));
+        self.reader
+            .bad(value.span(), param.key, &wanted(param), near);
+        false
     }
 
     fn host(&mut self, document: &DeTable<'_>) -> Option<HostModel> {
@@ -445,8 +465,19 @@ fn takes(param: &Param, value: f64) -> bool {
 
 /// What it can be set to, in words.
 fn wanted(param: &Param) -> String {
-    let whole = if param.is_whole { "whole " } else { "" };
-    format!("a {whole}number from {} to {}", param.least, param.most)
+    let (least, most) = (param.least, param.most);
+    match param {
+        Param {
+            is_switch: true, ..
+        } => "true or false, or 1 or 0".to_owned(),
+        Param { key: SLO_KEY, .. } => {
+            format!(
+                "times alone, \"{least}x\" to \"{most}x\" or {least} to {most}, or ms, such as \"20ms\""
+            )
+        }
+        Param { is_whole: true, .. } => format!("a whole number from {least} to {most}"),
+        _ => format!("a number from {least} to {most}"),
+    }
 }
 
 /// A number as written, whole or with a fraction.

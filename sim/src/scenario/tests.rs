@@ -301,6 +301,16 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "\"poisson\"\nrate = 30",
+        "\"poison\"\nrate = 0",
+        "s.toml:13:12: /nonexistent/poison: cannot be read: No such file or directory (os error 2); nearest is \"poisson\"",
+    ),
+    (
+        "\"poisson\"\nrate = 30",
+        "\"poison\"\nrate = 0",
+        "s.toml:14:8: rate is 0",
+    ),
+    (
+        "\"poisson\"\nrate = 30",
         "\"bursts\"",
         "s.toml:13:12: arrivals bursts without a rate",
     ),

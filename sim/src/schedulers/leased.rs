@@ -35,8 +35,8 @@
 use std::collections::VecDeque;
 
 use policy::{
-    ClassSet, Gate, HpTimeline, HpView, JobId, JobView, Lease, Limit, Policy, Sharing, Snapshot,
-    admits,
+    ClassSet, Completed, Durations, Gate, HpTimeline, HpView, InFlight, JobId, JobTerms, JobView,
+    Kernel, Launched, Lease, Limit, Policy, Progress, Sharing, Snapshot, admits,
 };
 
 use crate::experiment::Experiment;
@@ -109,9 +109,15 @@ enum Record {
 struct Lessee {
     /// Number and cost of launches that went and were not seen complete.
     in_flight: VecDeque<(u64, u64)>,
+    /// What its kernels take, if it learns that.
+    learner: Option<Box<Learner>>,
     charged_ns: u64,
     completed_ns: u64,
     helper: Helper,
+    /// What its job was promised.
+    weight: u32,
+    min_progress: f64,
+    progress: Progress,
     /// As the daemon last read it.
     view: JobView,
     limit: Limit,
@@ -128,6 +134,15 @@ struct Lessee {
 struct Terms {
     lease: Lease,
     limit_total_ns: u64,
+}
+
+/// What a best-effort client learns of its kernels.
+#[derive(Debug, Default)]
+struct Learner {
+    durations: Durations,
+    in_flight: InFlight,
+    /// The epoch under which all in flight went; 0: under none, or several, or beside high-priority work.
+    epoch: u64,
 }
 
 /// A thread at the gate.
@@ -163,10 +178,16 @@ impl Leased {
         known_latency_ns: Option<u64>,
         experiment: &Experiment,
     ) -> Self {
+        let learns_durations =
+            matches!(&policy, Policy::Pillion(params) if params.learnt_durations);
         let clients = experiment.jobs.iter().enumerate();
         let clients = clients.map(|(index, job)| match job.class {
             JobClass::HighPriority => Client::HighPriority(Box::new(Feed::new())),
-            JobClass::BestEffort => Client::BestEffort(Box::new(Lessee::new(index))),
+            JobClass::BestEffort => {
+                let mut lessee = Lessee::new(index, learns_durations);
+                (lessee.weight, lessee.min_progress) = (job.weight, job.min_progress);
+                Client::BestEffort(Box::new(lessee))
+            }
         });
         Self {
             gate: Gate::new(policy),
@@ -213,6 +234,9 @@ impl Leased {
             hp.learning = false;
         }
         self.views.clear();
+        for lessee in self.clients.iter().filter_map(Client::lessee) {
+            self.gate.handle_terms(lessee.view.id, lessee.terms());
+        }
         let lessees = self.clients.iter().filter_map(Client::lessee);
         self.views.extend(lessees.map(|lessee| lessee.view));
         let snapshot = Snapshot {
@@ -229,6 +253,10 @@ impl Leased {
         for (place, lessee) in lessees.enumerate() {
             let (lease, limit) = self.gate.gate_with_limit(&snapshot, place);
             lessee.grant(lease, limit);
+            if lessee.min_progress > 0.0 {
+                let progress = &mut lessee.progress;
+                progress.handle_decision(clock_ns, &lessee.view, limit, snapshot.hp.present);
+            }
             if lessee.publish(now_ns, &self.host) {
                 self.live_epoch = self.epoch;
             }
@@ -271,7 +299,8 @@ impl Leased {
             }
             (Client::BestEffort(lessee), News::Synchronised(..)) => {
                 lessee.helper.seen = lessee.helper.seen.max(seq);
-                if lessee.complete(seq) {
+                // When it was complete it does not say.
+                if lessee.complete(seq, (0, now_ns), self.epoch) {
                     self.ring(now_ns);
                 }
             }
@@ -292,7 +321,8 @@ impl Leased {
                 }
                 Client::BestEffort(lessee) if lessee.helper.look_ns <= now_ns => {
                     if let Some(seq) = lessee.helper.look(now_ns, pause_ns, true) {
-                        is_rung |= lessee.complete(seq);
+                        let looks_ns = (now_ns - pause_ns, now_ns);
+                        is_rung |= lessee.complete(seq, looks_ns, self.epoch);
                     }
                 }
                 _ => {}
@@ -503,12 +533,16 @@ impl Feed {
 }
 
 impl Lessee {
-    fn new(index: usize) -> Self {
+    fn new(index: usize, learns_durations: bool) -> Self {
         Self {
             in_flight: VecDeque::new(),
+            learner: learns_durations.then(Box::default),
             charged_ns: 0,
             completed_ns: 0,
             helper: Helper::new(),
+            weight: 1,
+            min_progress: 0.0,
+            progress: Progress::default(),
             view: JobView {
                 id: JobId(index as u64),
                 charged_total_ns: 0,
@@ -530,6 +564,15 @@ impl Lessee {
         self.view.completed_total_ns = self.completed_ns;
         self.view.drained = self.in_flight.is_empty();
         self.view.waiting = self.wait.is_some();
+    }
+
+    /// What the job was promised, and whether it gets it.
+    fn terms(&self) -> JobTerms {
+        let share = self.progress.share().map_or(1.0, |share| share.value());
+        JobTerms {
+            weight: self.weight,
+            is_behind: share < self.min_progress,
+        }
     }
 
     /// The gate's decision.
@@ -590,6 +633,7 @@ impl Lessee {
     /// Whether the launch goes, now and by the clock; it is charged then.
     fn try_go(&mut self, (now_ns, clock_ns): (u64, u64), epoch: u64, launch: &Launch) -> bool {
         self.is_fresh = false;
+        let kernel = self.judged(launch);
         let terms = &self.published;
         let budget_ns = terms.limit_total_ns.saturating_sub(self.charged_ns);
         let lease = Lease {
@@ -598,22 +642,49 @@ impl Lessee {
         };
         let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
         let is_forced = self.wait.is_some_and(|wait| wait.end_ns <= now_ns);
-        if !(is_forced || is_live && admits(&lease, 0, &launch.kernel)) {
+        if !(is_forced || is_live && admits(&lease, 0, &kernel)) {
             if let Some(wait) = &mut self.wait {
                 wait.retry_ns = u64::MAX;
             }
             return false;
         }
         self.wait = None;
-        let cost_ns = launch.kernel.expected_ns;
+        let cost_ns = kernel.expected_ns;
+        if let Some(learner) = &mut self.learner {
+            let is_alone = is_live && !lease.ungated && !lease.beside_hp;
+            learner.handle_launch(now_ns, launch, if is_alone { epoch } else { 0 });
+        }
         self.charged_ns += cost_ns;
         self.in_flight.push_back((launch.seq, cost_ns));
         self.helper.issued = launch.seq;
         true
     }
 
-    /// Everything up to `seq` was seen complete; whether the daemon is rung because the thread waits.
-    fn complete(&mut self, seq: u64) -> bool {
+    /// The kernel as far as it is known.
+    fn judged(&self, launch: &Launch) -> Kernel {
+        let told = launch.kernel;
+        let learnt = self.learner.as_ref().map(|learner| &learner.durations);
+        Kernel {
+            expected_ns: learnt.map_or(told.expected_ns, |durations| {
+                durations.expected_ns(launch.kernel_index, told.expected_ns)
+            }),
+            ..told
+        }
+    }
+
+    /// Everything up to `seq` was seen complete, between both looks; whether the daemon is rung because the
+    /// thread waits.
+    fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
+        if let Some(learner) = &mut self.learner {
+            let is_alone = learner.epoch == epoch;
+            let completed = Completed { after_ns, by_ns };
+            let Learner {
+                durations,
+                in_flight,
+                ..
+            } = &mut **learner;
+            in_flight.handle_complete(seq, completed, is_alone, durations);
+        }
         let before = self.in_flight.len();
         while let Some(&(number, cost_ns)) = self.in_flight.front()
             && number <= seq
@@ -622,6 +693,21 @@ impl Lessee {
             self.completed_ns += cost_ns;
         }
         self.in_flight.len() != before && self.wait.is_some()
+    }
+}
+
+impl Learner {
+    /// A launch went under the lease of this epoch; 0: high-priority work may be beside it.
+    fn handle_launch(&mut self, now_ns: u64, launch: &Launch, epoch: u64) {
+        self.epoch = match self.in_flight.first() {
+            None => epoch,
+            Some(_) if self.epoch == epoch => epoch,
+            Some(_) => 0,
+        };
+        let told_ns = launch.kernel.expected_ns;
+        let kernel = launch.kernel_index;
+        self.in_flight
+            .handle_launch(launch.seq, Launched { kernel, told_ns }, now_ns);
     }
 }
 

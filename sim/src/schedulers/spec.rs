@@ -125,6 +125,8 @@ pub struct Param {
     pub most: f64,
     /// Only whole numbers.
     pub is_whole: bool,
+    /// 1 is on and 0 off; files may also say `true` and `false`, as a daemon's do.
+    pub is_switch: bool,
 }
 
 const fn param(key: &'static str, about: &'static str, least: f64, most: f64) -> Param {
@@ -134,6 +136,7 @@ const fn param(key: &'static str, about: &'static str, least: f64, most: f64) ->
         least,
         most,
         is_whole: false,
+        is_switch: false,
     }
 }
 
@@ -145,7 +148,10 @@ const fn whole(key: &'static str, about: &'static str, least: f64, most: f64) ->
 }
 
 const fn switch(key: &'static str, about: &'static str) -> Param {
-    whole(key, about, 0.0, 1.0)
+    Param {
+        is_switch: true,
+        ..whole(key, about, 0.0, 1.0)
+    }
 }
 
 const DUR_THRESHOLD_PCT: Param = param(
@@ -162,11 +168,9 @@ const RESIDUAL_US: Param = param(
     10_000_000.0,
 );
 const LEASE_MS: Param = param("lease_ms", "how long a lease lasts, in ms", 1.0, 1_000.0);
-const IS_PROFILED: Param = whole(
+const IS_PROFILED: Param = switch(
     "is_profiled",
     "1: the high-priority latency is known from the start; 0: it is learnt",
-    0.0,
-    1.0,
 );
 const SM_THRESHOLD: Param = whole(
     "sm_threshold",
@@ -190,12 +194,18 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
-const PILLION: [Param; 13] = [
+const PILLION: [Param; 15] = [
     param(
         "slo_p99",
         "what a high-priority request may take: so many times as long as alone",
         1.0,
         100.0,
+    ),
+    param(
+        "slo_throughput",
+        "the same for a job that trains: the share of its rate alone that it keeps; 0: by slo_p99",
+        0.0,
+        1.0,
     ),
     param("slo_ms", "the same in ms; 0: by slo_p99", 0.0, 1_000_000.0),
     switch(
@@ -215,6 +225,10 @@ const PILLION: [Param; 13] = [
     switch(
         "learnt_pace",
         "1: the bounds follow how fast expected durations pass",
+    ),
+    switch(
+        "learnt_durations",
+        "1: what best-effort kernels take is learnt from their completions",
     ),
     switch(
         "completion_prediction",
@@ -383,6 +397,18 @@ impl PolicySpec {
         true
     }
 
+    /// Sets what high-priority requests may take, the number `slo_p99` as a daemon's configuration has it; false if this
+    /// policy has no such target.
+    pub fn set_slo(&mut self, slo: Slo) -> bool {
+        match self {
+            Self::Pillion(spec) => {
+                spec.params.slo = slo;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The number `key` that is in force; `None` if there is none, or it follows from the experiment.
     #[must_use]
     pub fn param(&self, key: &str) -> Option<f64> {
@@ -420,6 +446,8 @@ impl PillionSpec {
         let is_on = value != 0.0;
         match key {
             "slo_p99" => params.slo = Slo::Slowdown(value),
+            "slo_throughput" if value > 0.0 => params.slo = Slo::Throughput(value),
+            "slo_throughput" => {}
             "slo_ms" if value > 0.0 => params.slo = Slo::LatencyNs((value * 1e6) as u64),
             "slo_ms" => {}
             "block_priority" => params.block_priority = is_on,
@@ -428,6 +456,7 @@ impl PillionSpec {
             "kernel_pairs" => params.kernel_pairs = is_on,
             "gap_prediction" => params.gap_prediction = is_on,
             "learnt_pace" => params.learnt_pace = is_on,
+            "learnt_durations" => params.learnt_durations = is_on,
             "completion_prediction" => params.completion_prediction = is_on,
             "sliding" => params.sliding = is_on,
             "is_profiled" => self.is_profiled = is_on,
@@ -444,13 +473,16 @@ impl PillionSpec {
         Some(match (key, params.slo) {
             ("slo_p99", Slo::Slowdown(slowdown)) => slowdown,
             ("slo_ms", Slo::LatencyNs(latency_ns)) => latency_ns as f64 / 1e6,
-            ("slo_ms", Slo::Slowdown(_)) => 0.0,
+            ("slo_ms", _) => 0.0,
+            ("slo_throughput", Slo::Throughput(share)) => share,
+            ("slo_throughput", _) => 0.0,
             ("block_priority", _) => flag(params.block_priority),
             ("feedback", _) => flag(params.feedback),
             ("beside", _) => flag(params.beside),
             ("kernel_pairs", _) => flag(params.kernel_pairs),
             ("gap_prediction", _) => flag(params.gap_prediction),
             ("learnt_pace", _) => flag(params.learnt_pace),
+            ("learnt_durations", _) => flag(params.learnt_durations),
             ("completion_prediction", _) => flag(params.completion_prediction),
             ("sliding", _) => flag(params.sliding),
             ("is_profiled", _) => flag(self.is_profiled),

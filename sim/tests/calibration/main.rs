@@ -1,11 +1,12 @@
 //! The device model beside what was measured: the calibration, as code.
 //!
-//! Everything is computed again from the published files, which are not part of the repository. They
-//! are looked for in `PILLION_DATA`, by default `../shared/data` beside the workspace; where they are
-//! absent these tests say so and pass, unless `PILLION_REQUIRE_DATA=1`.
+//! Everything is computed again from the published files, which are not part of the repository
+//! (`profiler/tests/data/mod.rs`).
 //!
 //! `cargo test --release -p pillion-sim --test calibration -- --nocapture` prints every fact.
 
+#[path = "../../../profiler/tests/data/mod.rs"]
+mod data;
 mod disb;
 mod driver;
 mod fact;
@@ -36,18 +37,10 @@ fn v100() -> Device {
     Device::by_name("V100-SXM2-16GB").expect("in the table")
 }
 
-/// `None` where the data are absent.
-fn data() -> Option<PathBuf> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let data = std::env::var_os("PILLION_DATA")
-        .map_or_else(|| workspace.join("../shared/data"), PathBuf::from);
-    if data.join("traces/gavel_throughputs").is_dir() {
-        return Some(data);
-    }
-    let is_required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    assert!(!is_required, "{} is not there", data.display());
-    eprintln!("skipped: {} is not there", data.display());
-    None
+/// The folder of all recordings; `None` where they are absent.
+fn recordings() -> Option<PathBuf> {
+    data::folder("traces/gavel_throughputs")?;
+    data::folder("")
 }
 
 fn all(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>) {
@@ -63,7 +56,7 @@ fn all(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>) {
 
 #[test]
 fn the_model_is_as_near_to_what_was_measured_as_its_table_says() {
-    let Some(data) = data() else { return };
+    let Some(data) = recordings() else { return };
     let (facts, unused) = all(&data, &|config| config);
     for fact in &facts {
         println!(
@@ -106,7 +99,7 @@ fn other_exponents_are_farther_from_table_2() {
         assert!(!is_exponent || off(contention) > calibrated, "{name}");
     }
     if std::env::var_os("PILLION_CALIBRATION").is_some_and(|value| value == "all")
-        && let Some(data) = data()
+        && let Some(data) = recordings()
     {
         print_others(&data);
     }

@@ -1,8 +1,9 @@
 //! The traces that Orion was measured with.
 //!
-//! The files are not part of the repository. They are looked for in `PILLION_DATA`, by default
-//! `../shared/data` next to the repository; where the folder is absent tests say so and pass, unless
-//! `PILLION_REQUIRE_DATA=1`.
+//! The files are not part of the repository (`profiler/tests/data/mod.rs`).
+
+#[path = "../../../profiler/tests/data/mod.rs"]
+mod data;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,21 +28,7 @@ pub(crate) const TRAINING: [&str; 4] = [
 
 /// The folder of Orion's traces, or `None`, said aloud, where it is absent.
 pub(crate) fn folder() -> Option<PathBuf> {
-    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let folder = std::env::var_os("PILLION_DATA")
-        .map_or_else(default, PathBuf::from)
-        .join("orion/model_kernels");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    assert!(
-        !required,
-        "PILLION_REQUIRE_DATA=1 and no folder {}",
-        folder.display()
-    );
-    eprintln!("skipped: no folder {}", folder.display());
-    None
+    data::folder("orion/model_kernels")
 }
 
 /// The trace of that name.
