@@ -13,7 +13,7 @@
 use core::fmt;
 use core::time::Duration;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -21,14 +21,14 @@ use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
 use protocol::clock::Clock;
-use protocol::hello::{self, Attach, HelloError, JobClass, MemoryOf, Reply, Request};
+use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
 use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
 use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping, SharedPage};
-use protocol::sync::Ordering;
+use protocol::sync::{AtomicU64, Ordering};
 
-use crate::client::{Client, Connection, Side};
+use crate::client::{Client, Connection, Descriptor, LedgerSlot, Side};
 use crate::config::Config;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
@@ -130,7 +130,13 @@ pub(crate) fn attach(
     let (connection, socket) = connect(tried)?;
     let known = profile(config, device);
     let uuid = uuid.unwrap_or_default();
-    let (number, pages) = introduce(&connection, &socket, config, known, (device, &uuid))?;
+    let who = Who {
+        device,
+        uuid: &uuid,
+        before: None,
+    };
+    let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
+    say_class(config, &pages.side, &socket);
     if let Some(error) = Clock::open_error() {
         log::say(Level::Error, format_args!("{error}; using real time"));
     }
@@ -140,6 +146,7 @@ pub(crate) fn attach(
         .and_then(|(least, greatest)| Priorities::new(least, greatest));
     Ok(Client {
         index,
+        default_priority: default_priority(&pages.side, priorities),
         side: pages.side,
         generation: 0,
         number,
@@ -156,10 +163,28 @@ pub(crate) fn attach(
         helper: Box::leak(Box::new(helper::Words::new())),
         profile: known.map(|known| &known.index),
         priorities,
-        default_priority: priorities
-            .filter(|_| config.class == JobClass::HighPriority && takes_priorities())
-            .map(|range| range.for_high_priority(priority::DEFAULT)),
     })
+}
+
+/// What launches on default streams are to carry.
+fn default_priority(side: &Side, priorities: Option<Priorities>) -> Option<i32> {
+    priorities
+        .filter(|_| matches!(side, Side::HighPriority) && takes_priorities())
+        .map(|range| range.for_high_priority(priority::DEFAULT))
+}
+
+/// Says that this process is not what it was started to be, where the operator does not allow it.
+fn say_class(config: &Config, side: &Side, socket: &Path) {
+    if config.class == JobClass::HighPriority && !matches!(side, Side::HighPriority) {
+        let socket = socket.display();
+        log::say(
+            Level::Error,
+            format_args!(
+                "PILLION_CLASS is high-priority, which the daemon at {socket} does not allow this process ([high_priority] in \
+                 its configuration): it is best-effort"
+            ),
+        );
+    }
 }
 
 /// What the daemon of a device lets this job hold of it, bytes, before the process is a client there; `None` if no daemon
@@ -168,14 +193,33 @@ pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
     let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
     let tried = candidates(config, uuid.as_deref().map_err(|result| *result)).ok()?;
     let quota = config.quotas.of_device(device.0);
+    let uuid = uuid.unwrap_or_default();
+    ask_memory_at(&tried, config, &uuid, quota).map(|is| is.quota_bytes)
+}
+
+/// What the daemon of the device with that identity says of this job's memory, `asked` being what the job asks for;
+/// `None` if no daemon says anything.
+#[cfg(not(shim))]
+pub(crate) fn ask_memory(config: &Config, uuid: &str, asked: Option<Quota>) -> Option<MemoryIs> {
+    ask_memory_at(&candidates(config, Ok(uuid)).ok()?, config, uuid, asked)
+}
+
+fn ask_memory_at(
+    tried: &[PathBuf],
+    config: &Config,
+    uuid: &str,
+    asked: Option<Quota>,
+) -> Option<MemoryIs> {
+    let _occupied = Occupied::new();
     let request = Request::Memory(MemoryOf {
         class: config.class,
         job: job_id(config),
-        memory: quota.map(|quota| quota.to_string()).unwrap_or_default(),
+        memory: asked.map(|quota| quota.to_string()).unwrap_or_default(),
+        device: uuid.to_owned(),
     });
     tried.iter().find_map(|socket| {
         match hello::ask_once(socket, &request, REPLY_TIMEOUT) {
-            Ok(Reply::Memory(is)) => Some(is.quota_bytes),
+            Ok(Reply::Memory(is)) => Some(is),
             // Another version's daemon among others: it keeps no quota.
             _ => None,
         }
@@ -193,15 +237,16 @@ pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, U
     let _occupied = Occupied::new();
     let (connection, socket) = connect(vec![client.socket.clone()])?;
     let known = profile(config, client.device);
-    let (number, pages) = introduce(
-        &connection,
-        &socket,
-        config,
-        known,
-        (client.device, &client.uuid),
-    )?;
+    let who = Who {
+        device: client.device,
+        uuid: &client.uuid,
+        before: client.ledger.as_ref(),
+    };
+    let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
+    say_class(config, &pages.side, &socket);
     Ok(Client {
         index: client.index,
+        default_priority: default_priority(&pages.side, client.priorities),
         side: pages.side,
         generation: client.generation.wrapping_add(1),
         number,
@@ -218,8 +263,16 @@ pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, U
         helper: client.helper,
         profile: client.profile,
         priorities: client.priorities,
-        default_priority: client.default_priority,
     })
+}
+
+/// What a process says of itself besides its configuration.
+struct Who<'a> {
+    device: CUdevice,
+    /// The device's identity; empty if the driver does not tell.
+    uuid: &'a str,
+    /// Its slot in the ledger that the daemon before kept.
+    before: Option<&'a LedgerSlot>,
 }
 
 /// The conversation: this client's number, and its pages.
@@ -228,12 +281,11 @@ fn introduce(
     socket: &Path,
     config: &Config,
     known: Option<&Known>,
-    (device, uuid): (CUdevice, &str),
+    who: &Who<'_>,
 ) -> Result<(u64, Pages), Unmanaged> {
     let socket = || socket.to_owned();
-    let asked = config.quotas.of_device(device.0);
-    let answer = ask(connection, config, known, uuid.to_owned(), asked);
-    let ((number, slot), descriptors) = answer.map_err(|error| match error {
+    let answer = ask(connection, config, known, who);
+    let ((number, slot, class), descriptors) = answer.map_err(|error| match error {
         Answer::Hello(error) => Unmanaged::Hello {
             socket: socket(),
             error,
@@ -243,7 +295,9 @@ fn introduce(
             reason,
         },
     })?;
-    let pages = Pages::open(descriptors, config.class, slot).map_err(|error| Unmanaged::Pages {
+    let class = class.unwrap_or(config.class);
+    let pages = Pages::open(descriptors, class, slot, who.before);
+    let pages = pages.map_err(|error| Unmanaged::Pages {
         socket: socket(),
         error,
     })?;
@@ -269,8 +323,8 @@ fn connect(tried: Vec<PathBuf>) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
-/// The client's number, and its slot in the job's ledger if the daemon keeps one.
-type Welcome = (u64, Option<u16>);
+/// The client's number, its slot in the job's ledger if the daemon keeps one, and its class if the daemon says it.
+type Welcome = (u64, Option<u16>, Option<JobClass>);
 
 /// A conversation that did not end with a welcome.
 enum Answer {
@@ -294,9 +348,12 @@ fn ask(
     connection: &OwnedFd,
     config: &Config,
     known: Option<&Known>,
-    device: String,
-    quota: Option<Quota>,
+    who: &Who<'_>,
 ) -> Result<(Welcome, Vec<OwnedFd>), Answer> {
+    let quota = config.quotas.of_device(who.device.0);
+    let slot = who
+        .before
+        .and_then(|before| u16::try_from(before.slot).ok());
     let request = Request::Attach(Attach {
         class: config.class,
         job: job_id(config),
@@ -310,16 +367,27 @@ fn ask(
             .filter(|known| known.fit != Fit::Measured)
             .map(|known| known.fit.to_string())
             .unwrap_or_default(),
-        device,
+        device: who.uuid.to_owned(),
         memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
+        slot,
     });
-    hello::send(connection, &request.encode(), &[])?;
+    let packet = request.encode();
+    let sent = who.before.and_then(|before| {
+        let send = |page: &OwnedFd| hello::send(connection, &packet, &[page.as_fd()]);
+        before.descriptor.with(send)
+    });
+    // Without a ledger, or where the program has closed its descriptor, nothing comes along.
+    sent.unwrap_or_else(|| hello::send(connection, &packet, &[]))?;
     let (packet, descriptors) = hello::receive(connection)?;
     if packet.is_empty() {
         return Err(HelloError::Closed.into());
     }
     match Reply::decode(&packet)? {
-        Reply::Welcome { client, slot } => Ok(((client, slot), descriptors)),
+        Reply::Welcome {
+            client,
+            slot,
+            class,
+        } => Ok(((client, slot, class), descriptors)),
         Reply::Refused { reason } => Err(Answer::Refused(reason)),
         Reply::Done | Reply::Memory(_) => {
             Err(HelloError::Malformed("a reply to another request").into())
@@ -346,12 +414,18 @@ struct Pages {
     hp: &'static HpPage,
     bell: &'static BellPage,
     client: &'static ClientPage,
-    ledger: Option<(&'static LedgerPage, usize)>,
+    ledger: Option<LedgerSlot>,
     side: Side,
 }
 
 impl Pages {
-    fn open(descriptors: Vec<OwnedFd>, class: JobClass, slot: Option<u16>) -> io::Result<Self> {
+    /// Of the descriptors that came with a welcome; `before` is the slot in the ledger of the daemon before.
+    fn open(
+        descriptors: Vec<OwnedFd>,
+        class: JobClass,
+        slot: Option<u16>,
+        before: Option<&LedgerSlot>,
+    ) -> io::Result<Self> {
         let of_class = match class {
             JobClass::HighPriority => PAGES,
             JobClass::BestEffort => PAGES + 1,
@@ -376,28 +450,54 @@ impl Pages {
             JobClass::HighPriority => None,
             JobClass::BestEffort => Some(map::<LeasePage>(next.next(), Access::ReadWrite)?),
         };
-        let ledger = slot
-            .map(|_| map::<LedgerPage>(next.next(), Access::ReadWrite))
-            .transpose()?;
         for magic in [
             Some(&daemon.magic),
             Some(&client.magic),
             lease.as_ref().map(|lease| &lease.magic),
-            ledger.as_ref().map(|ledger| &ledger.magic),
         ] {
-            if magic.is_some_and(|magic| magic.load(Ordering::Acquire) != PAGE_MAGIC) {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
-            }
+            check(magic)?;
         }
+        let ledger = slot.map(|slot| open_ledger(next.next(), slot, before));
+        let ledger = ledger.transpose()?;
         Ok(Self {
             daemon: daemon.leak(),
             hp: hp.leak(),
             bell: bell.leak(),
             client: client.leak(),
-            ledger: ledger.map(Mapping::leak).zip(slot.map(usize::from)),
+            ledger,
             side: lease.map_or(Side::HighPriority, |lease| Side::BestEffort(lease.leak())),
         })
     }
+}
+
+/// The ledger that a welcome came with: mapped, unless it is the one that this process has.
+fn open_ledger(
+    descriptor: Option<OwnedFd>,
+    slot: u16,
+    before: Option<&LedgerSlot>,
+) -> io::Result<LedgerSlot> {
+    let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
+    let page = match before.filter(|before| before.descriptor.is_of(&descriptor)) {
+        Some(before) => before.page,
+        None => {
+            let mapped = map::<LedgerPage>(Some(descriptor.try_clone()?), Access::ReadWrite)?;
+            check(Some(&mapped.magic))?;
+            mapped.leak()
+        }
+    };
+    Ok(LedgerSlot {
+        page,
+        slot: usize::from(slot),
+        descriptor: Descriptor::new(descriptor),
+    })
+}
+
+/// Whether a page begins as ours do.
+fn check(magic: Option<&AtomicU64>) -> io::Result<()> {
+    if magic.is_some_and(|magic| magic.load(Ordering::Acquire) != PAGE_MAGIC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
+    }
+    Ok(())
 }
 
 fn map<T: SharedPage>(descriptor: Option<OwnedFd>, access: Access) -> io::Result<Mapping<T>> {
@@ -500,7 +600,7 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_are_refused() {
-        let error = Pages::open(Vec::new(), JobClass::BestEffort, None)
+        let error = Pages::open(Vec::new(), JobClass::BestEffort, None, None)
             .err()
             .unwrap();
         assert!(

@@ -10,7 +10,7 @@ use profiler::ProfileIndex;
 use protocol::clock::Clock;
 use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
-use rustix::fs::fstat;
+use protocol::segment::identity;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
@@ -41,8 +41,8 @@ pub(crate) struct Client {
     pub(crate) page: &'static ClientPage,
     /// The device of that daemon.
     pub(crate) device: CUdevice,
-    /// The job's ledger and our slot in it, where that daemon keeps one.
-    pub(crate) ledger: Option<(&'static LedgerPage, usize)>,
+    /// Our slot in the job's ledger, where that daemon keeps one.
+    pub(crate) ledger: Option<LedgerSlot>,
     /// The device's identity as daemons know it; empty if the driver does not tell.
     pub(crate) uuid: String,
     /// The connection to the daemon, open as long as both live.
@@ -90,47 +90,47 @@ impl Client {
     }
 }
 
-/// A connection whose end tells the other side that this one is gone. A program that closes descriptors which are not its own
-/// closes this one as well, and may open something else under its number: so it is known by its inode, too.
-pub(crate) struct Connection {
-    /// Locked for the length of a system call that does not wait.
-    descriptor: Mutex<Option<OwnedFd>>,
-    inode: Option<u64>,
+/// A process's slot in its job's ledger.
+pub(crate) struct LedgerSlot {
+    pub(crate) page: &'static LedgerPage,
+    pub(crate) slot: usize,
+    /// Of the page, for the next daemon.
+    pub(crate) descriptor: Descriptor,
 }
 
-impl Connection {
+/// A descriptor that is kept. A program that closes descriptors which are not its own closes this one as well, and may open something
+/// else under its number: so it is known by its file, too.
+pub(crate) struct Descriptor {
+    /// Locked for the length of a system call that does not wait.
+    held: Mutex<Option<OwnedFd>>,
+    identity: Option<(u64, u64)>,
+}
+
+impl Descriptor {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
         Self {
-            inode: inode(&descriptor),
-            descriptor: Mutex::new(Some(descriptor)),
+            identity: identity(&descriptor).ok(),
+            held: Mutex::new(Some(descriptor)),
         }
     }
 
     /// Runs `body` with it, if it is still open and this one.
     pub(crate) fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
-        let held = self.descriptor.lock();
+        let held = self.held.lock();
         let held = held.unwrap_or_else(PoisonError::into_inner);
-        let is_ours = |held: &&OwnedFd| self.inode.is_some() && inode(held) == self.inode;
+        let is_ours = |held: &&OwnedFd| self.is_of(held);
         held.as_ref().filter(is_ours).map(body)
     }
 
-    /// Whether the other side has ended it. Not if this side has.
-    pub(crate) fn is_over(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = self.with(|descriptor| recv(descriptor, &mut [0; 1], flags).map(|(_, n)| n));
-        matches!(peeked, Some(Ok(0) | Err(Errno::CONNRESET)))
-    }
-
-    /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.
-    pub(crate) fn end(&self, how: Shutdown) -> bool {
-        let ended = self.with(|descriptor| shutdown(descriptor, how).is_ok());
-        ended.unwrap_or(false)
+    /// Whether that is a descriptor of the same file.
+    pub(crate) fn is_of(&self, other: &OwnedFd) -> bool {
+        self.identity.is_some() && identity(other).ok() == self.identity
     }
 
     /// Closes it if it is this one, and leaves what has its number alone otherwise.
     pub(crate) fn close(&self) {
         let is_ours = self.with(|_| ()).is_some();
-        let held = self.descriptor.lock();
+        let held = self.held.lock();
         let taken = held.unwrap_or_else(PoisonError::into_inner).take();
         if !is_ours {
             core::mem::forget(taken);
@@ -138,8 +138,38 @@ impl Connection {
     }
 }
 
-fn inode(descriptor: &OwnedFd) -> Option<u64> {
-    fstat(descriptor).ok().map(|stat| stat.st_ino)
+/// A connection whose end tells the other side that this one is gone.
+pub(crate) struct Connection(Descriptor);
+
+impl Connection {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        Self(Descriptor::new(descriptor))
+    }
+
+    /// Whether the other side has ended it. Not if this side has.
+    pub(crate) fn is_over(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = self
+            .0
+            .with(|descriptor| recv(descriptor, &mut [0; 1], flags).map(|(_, n)| n));
+        matches!(peeked, Some(Ok(0) | Err(Errno::CONNRESET)))
+    }
+
+    /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.
+    pub(crate) fn end(&self, how: Shutdown) -> bool {
+        let ended = self.0.with(|descriptor| shutdown(descriptor, how).is_ok());
+        ended.unwrap_or(false)
+    }
+
+    /// Runs `body` with it, if it is still open.
+    pub(crate) fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
+        self.0.with(body)
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
 }
 
 impl fmt::Display for Client {

@@ -69,6 +69,14 @@ pub(crate) fn handle_reached(mark: Mark) {
     complete(mark.slot, mark.mark);
 }
 
+/// Everything in a slot up to `mark` counts as complete, because nothing will tell when it is.
+pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
+    if slot.is_in_flight() {
+        slot.give_up(mark);
+    }
+    complete(index, mark);
+}
+
 /// Everything in a slot up to `mark` is complete: counts it and lets the daemon know.
 pub(crate) fn complete(index: u32, mark: u64) {
     // The client first: once all is complete the slot may become another's.

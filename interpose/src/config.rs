@@ -8,6 +8,7 @@
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
+//! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
 //! | `PILLION_DRIVER` | a path | in the shim: the driver behind it; see `real/shim.rs` |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
@@ -30,6 +31,12 @@ pub(crate) use quotas::Quotas;
 /// The variable that switches the library off; also asked by `dlsym`.
 pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
 
+/// Longest wait for work in flight before the process dies of a signal, ms: well below what Kubernetes (30 s) and torchrun
+/// (30 s for all of a node's processes together) wait before they kill.
+const DRAIN_MS: u32 = 2000;
+/// Longest that may be asked for, ms.
+const DRAIN_MS_MAX: u32 = 60_000;
+
 /// The settings of this process.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -43,6 +50,9 @@ pub(crate) struct Config {
     pub(crate) job: Option<String>,
     /// What the job may hold of each device.
     pub(crate) quotas: Quotas,
+    /// Longest wait for work in flight before the process dies of a signal, ms; see [`crate::signals`].
+    #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
+    pub(crate) drain_ms: u32,
     /// What is said.
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
@@ -79,10 +89,21 @@ impl Config {
             }
             found
         });
+        let drain_ms = set("PILLION_DRAIN_MS").map_or(DRAIN_MS, |value| {
+            let number = value.to_str().and_then(|text| text.parse().ok());
+            number.filter(|ms| *ms <= DRAIN_MS_MAX).unwrap_or_else(|| {
+                let value = value.to_string_lossy();
+                complaints.push(format!(
+                    "PILLION_DRAIN_MS={value:?}: expected milliseconds, 0 to {DRAIN_MS_MAX}; taking {DRAIN_MS}"
+                ));
+                DRAIN_MS
+            })
+        });
         let quotas = Quotas::read(&variable, &mut complaints);
         Self {
             class,
             quotas,
+            drain_ms,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             socket: set("PILLION_SOCKET").map(PathBuf::from),
             job: set("PILLION_JOB").map(|value| value.to_string_lossy().into_owned()),
@@ -184,6 +205,17 @@ mod tests {
         assert_eq!(config.socket.unwrap().to_str(), Some("/run/x.sock"));
         assert_eq!(config.job.as_deref(), Some("7"));
         assert_eq!(config.panic_at, Some(abi::id::cuLaunchKernel));
+    }
+
+    #[test]
+    fn the_wait_for_what_is_in_flight_is_bounded_and_nonsense_is_said() {
+        assert_eq!(config(&[]).drain_ms, 2000);
+        assert_eq!(config(&[("PILLION_DRAIN_MS", "0")]).drain_ms, 0);
+        for nonsense in ["2s", "-1", "60001", "99999999999"] {
+            let config = config(&[("PILLION_DRAIN_MS", nonsense)]);
+            assert_eq!(config.drain_ms, 2000);
+            assert!(config.complaints[0].contains("0 to 60000; taking 2000"));
+        }
     }
 
     #[test]

@@ -183,9 +183,15 @@ impl Contexts {
         })
     }
 
+    /// The contexts on a device.
+    pub(crate) fn on(&self, device: CUdevice) -> impl Iterator<Item = Handle> {
+        let on_it = self.known().filter(move |(_, known)| *known == device);
+        on_it.map(|(context, _)| context)
+    }
+
     /// How many contexts there are on a device.
     pub(crate) fn count_on(&self, device: CUdevice) -> usize {
-        self.known().filter(|(_, known)| *known == device).count()
+        self.on(device).count()
     }
 
     /// The device of a context, if it was seen.

@@ -1,6 +1,6 @@
 //! The second door: `dlsym` and `dlvsym`.
 //!
-//! A program that asks for one of our entry points *of the driver* gets the hook; everything else
+//! A program that asks for one of our entry points *of the driver*, or for a hooked function of NVML, gets the hook; everything else
 //! is none of our business and must behave as if we were not there, which [`crate::loader`] sees to.
 //!
 //! `dlvsym` asks for a version. The driver's symbols have none, and the loader takes one without a
@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use crate::loader::{self, ABSENT, JUMP, or_jump};
 use crate::seen::{self, Door};
-use crate::{exports, operators, real, resolver};
+use crate::{exports, nvml, operators, real, resolver};
 
 or_jump! {
     /// Hands out hooks for the driver's entry points and jumps to the real `dlsym` for the rest.
@@ -57,7 +57,8 @@ extern "C" fn decide_version(
 /// another handle.
 ///
 /// Runs inside any `dlsym` of any thread of any program, before `main` too: it does not allocate,
-/// lock, format or panic.
+/// lock, format or panic. For operators and NVML, of which only a program that uses them asks, it takes the dynamic linker's locks,
+/// as `dlsym` itself does.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,
@@ -72,7 +73,10 @@ fn answer(
     if let Some(answer) = operators::answer(handle, name, &look_up) {
         return answer;
     }
-    // curl and cuDNN begin like the driver's names, too.
+    if let Some(answer) = nvml::answer(handle, name, &look_up) {
+        return answer;
+    }
+    // curl, NVML and cuDNN begin like the driver's names, too.
     if !name.to_bytes().get(2).is_some_and(u8::is_ascii_uppercase) {
         return JUMP;
     }
@@ -93,7 +97,7 @@ fn answer(
     let driver = real::loaded(index);
     // The handle is not RTLD_NEXT, the only one whose meaning depends on the caller; for
     // RTLD_DEFAULT see below.
-    let mut found = look_up(handle);
+    let mut found = look_up(loader::as_asked_by_us(handle));
     if handle == libc::RTLD_DEFAULT && found == hook {
         // Our own export hides what the program would have found without us: what comes after us.
         // The caller that RTLD_NEXT goes by is this library.
@@ -116,8 +120,8 @@ fn answer(
     }
 }
 
-/// Whether the name begins like one of our tables: like the driver's, "cu" and a capital letter, or as those of cuBLAS
-/// and cuDNN do, which cost a look into the list of operators.
+/// Whether the name begins like one of our tables: like the driver's, "cu" and a capital letter, as NVML's, or as those of
+/// cuBLAS and cuDNN do, which cost a look into the list of operators.
 fn may_be_ours(symbol: *const c_char) -> bool {
     if symbol.is_null() {
         return false;
@@ -125,11 +129,12 @@ fn may_be_ours(symbol: *const c_char) -> bool {
     // SAFETY: each byte is read only if the one before it was not the NUL at the end.
     unsafe {
         let byte = |at: usize| *symbol.cast::<u8>().add(at);
-        byte(0) == b'c'
+        (byte(0) == b'c'
             && byte(1) == b'u'
             && (byte(2).is_ascii_uppercase()
                 || (byte(2) == b'b' && byte(3) == b'l' && byte(4) == b'a')
-                || (byte(2) == b'd' && byte(3) == b'n' && byte(4) == b'n'))
+                || (byte(2) == b'd' && byte(3) == b'n' && byte(4) == b'n')))
+            || (byte(0) == b'n' && byte(1) == b'v' && byte(2) == b'm' && byte(3) == b'l')
     }
 }
 
@@ -145,6 +150,8 @@ mod tests {
             (c"cuInit", true),
             (c"cublasCreate_v2", true),
             (c"cudnnCreate", true),
+            (c"nvmlInit_v2", true),
+            (c"nvm", false),
             (c"cubl", false),
             (c"cudaMalloc", false),
             (c"curl_easy_init", false),

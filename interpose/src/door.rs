@@ -24,8 +24,8 @@ use crate::client::Client;
 use crate::kept_out::HOLDERS;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
-use crate::seen;
 use crate::sys::Errno;
+use crate::{seen, signals, sticky};
 
 thread_local! {
     /// Where on the stack the hook lies that this thread is inside of: [`OUTSIDE`] if it is in
@@ -86,6 +86,7 @@ fn through<B>(
         if inside.get() != OUTSIDE {
             handle_jump();
         }
+        signals::stop_if_dying();
         let _inside = Inside::enter(inside, here);
         let found = errno.read();
         let mut client = None;
@@ -99,11 +100,18 @@ fn through<B>(
         });
         errno.write(found);
         let result = real(prepared.as_ref());
+        if result != CUresult::SUCCESS {
+            sticky::handle_failure(client, result);
+        }
         if let Some(prepared) = &prepared {
             let left = errno.read();
             guarded(index, || after(client, prepared, result));
             errno.write(left);
         }
+        // The signal may have found this thread in here, where it could not be stopped. What it keeps from the helpers it
+        // gives back first: they wait for what is in flight.
+        drop(prepared);
+        signals::stop_if_dying();
         result
     })
 }
@@ -131,6 +139,12 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
             handle_panic(index);
         })
         .ok()
+}
+
+/// Whether the calling thread is in no hook. A signal handler may ask.
+#[cfg(not(shim))]
+pub(crate) fn is_outside() -> bool {
+    INSIDE.get() == OUTSIDE
 }
 
 /// Marks a thread that acts for the library and not for the application: its calls pass by.

@@ -39,6 +39,7 @@ macro_rules! call {
     };
 }
 
+pub(crate) mod ending;
 pub(crate) mod memory;
 
 /// Whether this driver has the entry point.

@@ -65,6 +65,30 @@ pub(crate) fn find_in_libc(name: &CStr) -> Option<NonNull<c_void>> {
     ONLY_IN_LIBC.iter().find_map(|mark| find_beside(mark, name))
 }
 
+/// The function of that name in the first object behind the one in which it lies at `ours`; libc's if there is none such.
+/// That is what `dlsym(RTLD_NEXT)` finds, without a lock, among the objects that were there before the program began.
+#[cfg(not(shim))]
+pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_void>> {
+    let mut is_behind = false;
+    // SAFETY: as in `find_beside`: libc is behind us, so the search ends before anything that may be unloaded.
+    unsafe {
+        let mut object = first_object()?;
+        for _ in 0..STEPS_MAX {
+            let found = Symbols::of(object).and_then(|symbols| symbols.find(name));
+            match found {
+                Some(found) if is_behind => return Some(found),
+                Some(found) => is_behind = ptr::eq(found.as_ptr(), ours),
+                None => {}
+            }
+            object = (*object).next;
+            if object.is_null() {
+                break;
+            }
+        }
+    }
+    find_in_libc(name)
+}
+
 /// `name` in the first object that defines `mark`.
 fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the dynamic linker keeps what its list leads to as the ABI says, and the objects at the

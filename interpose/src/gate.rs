@@ -2,8 +2,9 @@
 //!
 //! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
 //! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
-//! `max_hold` is over, because the thread may hold a lock that others need; on a signal, because
-//! its handler may want the thread back (one that comes in the microsecond between two sleeps is not
+//! `max_hold` is over, because the thread may hold a lock that others need (not where an operator or a rule holds the job for
+//! a fault); on a signal, because
+//! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
 //! noticed, and the wait goes on to `max_hold`); or because the daemon is gone. What goes without a lease is
 //! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
 
@@ -15,6 +16,8 @@ use protocol::lease::{self, Refusal, Terms};
 use protocol::pages::{Counter, HEARTBEAT_STALE_NS, LeasePage, ON_LOSS_HOLD};
 
 use crate::client::Client;
+use crate::recent::Launch;
+use crate::signals;
 
 /// A launch that may go.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +26,20 @@ pub(crate) struct Grant {
     pub(crate) cost_ns: u64,
     /// The lease it goes under, if any.
     terms: Option<Terms>,
+    /// When it was admitted, on the client's clock, ns.
+    pub(crate) at_ns: u64,
+}
+
+impl Grant {
+    /// The epoch under which it went, for who learns from it ([`Launch::epoch`]).
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        match &self.terms {
+            Some(terms) if terms.ungated() => Launch::UNGATED,
+            Some(terms) if !terms.beside_hp() => Launch::low(terms.epoch),
+            _ => Launch::BESIDE,
+        }
+    }
 }
 
 /// Longest sleep before looking around again. Nothing needs it; it bounds what a lost wake-up could
@@ -111,6 +128,7 @@ fn try_admit(
     Ok(Grant {
         cost_ns,
         terms: Some(terms),
+        at_ns: now_ns,
     })
 }
 
@@ -147,6 +165,7 @@ fn wait(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
             Step::Go(grant) => return grant,
             Step::SleepUntil(deadline_ns) => {
                 let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
+                signals::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
                     return charged(client, lease, kernel);
@@ -197,9 +216,13 @@ impl<'a> Hold<'a> {
             return Step::Go(Grant {
                 cost_ns: 0,
                 terms: None,
+                at_ns: now_ns,
             });
         }
-        if now_ns >= self.end_ns {
+        // What is held for a fault is held for good; but not by a daemon that is gone.
+        let is_held = !is_gone && lease.is_held();
+        let end_ns = if is_held { u64::MAX } else { self.end_ns };
+        if now_ns >= end_ns {
             client.page.count(Counter::Forced, 1);
             return Step::Go(charged(client, lease, kernel));
         }
@@ -207,7 +230,7 @@ impl<'a> Hold<'a> {
         let gone_ns = heard_ns + HEARTBEAT_STALE_NS + 1;
         let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
         Step::SleepUntil(
-            self.end_ns
+            end_ns
                 .min(now_ns + SLEEP_NS_MAX)
                 .min(wanted_ns.max(now_ns + 1)),
         )
@@ -243,5 +266,6 @@ fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
     Grant {
         cost_ns: kernel.expected_ns,
         terms: None,
+        at_ns: client.clock.now_ns(),
     }
 }

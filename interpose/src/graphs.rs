@@ -13,6 +13,7 @@
 //! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists
 //! them, which is the order in which they were made. The sum is right whatever the pairs.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +26,7 @@ use protocol::record::EXPECTED_NS_MAX;
 
 use crate::client::Client;
 use crate::driver;
-use crate::kernels::{KERNELS, Known, Shape};
+use crate::kernels::{self, KERNELS, Known, Learnt, Shape};
 use crate::table::Keys;
 
 /// The executables of this process.
@@ -37,6 +38,9 @@ const EXECS_MAX: usize = 1 << 14;
 const NODES_MAX: usize = 1 << 18;
 /// Nodes kept of all.
 const ALL_NODES_MAX: usize = 1 << 21;
+/// The greatest number of an executable, for who learns: they follow those of kernels.
+#[cfg(test)]
+pub(crate) const NUMBER_MAX: u16 = kernels::NUMBER_MAX + EXECS_MAX as u16;
 /// Child graphs inside child graphs that are followed.
 const DEPTH_MAX: usize = 16;
 /// Times that a sum is read again while it changes.
@@ -51,6 +55,16 @@ pub(crate) struct Cost {
     pub(crate) kernels: u64,
     /// Of these, kernels that no profile knows.
     pub(crate) unknown: u64,
+}
+
+/// What people know a graph by that has so many kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GraphName(pub(crate) u64);
+
+impl fmt::Display for GraphName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CUDA graph of {} kernels", self.0)
+    }
 }
 
 impl Cost {
@@ -70,11 +84,13 @@ impl Cost {
     pub(crate) fn known(&self) -> Known {
         Known {
             id: 0,
+            number: 0,
             kernel: Kernel {
                 expected_ns: self.kernel.expected_ns.max(1),
                 ..self.kernel
             },
             is_profiled: self.unknown == 0,
+            is_learnt: false,
         }
     }
 }
@@ -95,6 +111,8 @@ struct Sum {
     need: AtomicU64,
     kernels: AtomicU64,
     unknown: AtomicU64,
+    /// What the executable was seen to take, ns; 0: nothing was learnt. Not of the words that are whole together.
+    learnt_ns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -151,18 +169,55 @@ impl Graphs {
                     need: AtomicU64::new(0),
                     kernels: AtomicU64::new(0),
                     unknown: AtomicU64::new(0),
+                    learnt_ns: AtomicU64::new(0),
                 }
             }; EXECS_MAX],
             details: Mutex::new(None),
         }
     }
 
-    /// What a launch of the executable costs.
+    /// What a launch of the executable costs, and what is known of it as one kernel: what it was seen to take stands in place
+    /// of the sum.
     #[inline]
-    pub(crate) fn cost(&self, exec: CUgraphExec) -> Cost {
+    pub(crate) fn launched(&self, exec: CUgraphExec) -> (Cost, Known) {
         let place = self.handles.find(exec.0.addr() as u64);
-        let sum = place.and_then(|place| self.sums.get(place));
-        sum.and_then(Sum::read).unwrap_or(Cost::UNKNOWN)
+        let found = place.and_then(|place| Some((place, self.sums.get(place)?)));
+        let Some((place, sum)) = found else {
+            return (Cost::UNKNOWN, Cost::UNKNOWN.known());
+        };
+        let cost = sum.read().unwrap_or(Cost::UNKNOWN);
+        let mut known = cost.known();
+        known.number = kernels::NUMBER_MAX + 1 + place as u16;
+        let learnt_ns = sum.learnt_ns.load(Ordering::Relaxed);
+        if learnt_ns != 0 {
+            known.kernel.expected_ns = learnt_ns;
+            known.is_learnt = true;
+        }
+        (cost, known)
+    }
+
+    /// What a launch of the executable costs.
+    #[cfg(test)]
+    fn cost(&self, exec: CUgraphExec) -> Cost {
+        self.launched(exec).0
+    }
+
+    /// What is learnt of an executable.
+    pub(crate) fn learnt(&self, number: u16) -> Option<Learnt<'_>> {
+        let place = number.checked_sub(kernels::NUMBER_MAX + 1)?;
+        self.sums.get(usize::from(place))?.learnt()
+    }
+
+    /// What is known of every executable: its number, its kernels, the SMs it needs, and what is learnt.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u16, u64, u32, Learnt<'_>)> {
+        let used = (0..)
+            .zip(&self.sums)
+            .filter(|(place, _)| self.handles.is_used(*place));
+        used.filter_map(|(place, sum)| {
+            let cost = sum.read()?;
+            let number = kernels::NUMBER_MAX + 1 + place as u16;
+            Some((number, cost.kernels, cost.kernel.sm_needed, sum.learnt()?))
+        })
     }
 
     /// A graph was instantiated.
@@ -203,12 +258,25 @@ impl Graphs {
         new: Option<Vec<Part>>,
     ) {
         let node = node.0.addr() as u64;
+        let mut is_done = false;
+        if let Some(new) = &new {
+            self.with_details(|details| {
+                let known = details.execs.get_mut(&(exec.0.addr() as u64));
+                let Some(known) = known else { return };
+                is_done = known.try_exchange_child(node, new);
+                if is_done {
+                    self.publish(exec, Some(&known.totals.cost()));
+                }
+            });
+        }
+        if is_done {
+            return;
+        }
         self.change(exec, |old| {
             let (mut old, mut new) = (old?, new?);
             let at = old.iter().position(|part| part.node == node)?;
             let depth = old.get(at)?.depth;
-            let inside = old.iter().skip(at + 1);
-            let count = inside.take_while(|part| part.depth > depth).count();
+            let count = inside(&old, at)?;
             new.iter_mut().for_each(|part| part.depth += depth + 1);
             let range = at + 1..at + 1 + count;
             pair(&mut new, old.get(range.clone())?);
@@ -295,11 +363,18 @@ impl Graphs {
         };
         let place = self.handles.find(handle).or_else(|| {
             let place = self.handles.vacancy(handle)?;
-            self.sums.get(place)?.write(cost);
+            let sum = self.sums.get(place)?;
+            sum.write(cost);
+            // What was learnt was another executable's.
+            sum.learnt_ns.store(0, Ordering::Relaxed);
             self.handles.publish(place, handle);
             Some(place)
         });
         if let Some(sum) = place.and_then(|place| self.sums.get(place)) {
+            if sum.read().is_some_and(|before| before != *cost) {
+                // Another graph than what was seen to execute: it counts as what its nodes are told to take.
+                sum.learnt_ns.store(0, Ordering::Relaxed);
+            }
             sum.write(cost);
         }
     }
@@ -320,6 +395,15 @@ impl Sum {
         // Pairs with the Acquire in `read`: who sees the even version sees all words.
         self.version
             .store((version | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    fn learnt(&self) -> Option<Learnt<'_>> {
+        let cost = self.read()?;
+        Some(Learnt {
+            told_ns: cost.kernel.expected_ns,
+            unknown: cost.unknown,
+            word: &self.learnt_ns,
+        })
     }
 
     #[inline]
@@ -395,6 +479,13 @@ pub(crate) fn known(client: &Client, params: &CUDA_KERNEL_NODE_PARAMS) -> Known 
     KERNELS.look(client, function, &shape)
 }
 
+/// How many parts follow a child graph's node, which is at that place, because they are inside it.
+fn inside(parts: &[Part], at: usize) -> Option<usize> {
+    let depth = parts.get(at)?.depth;
+    let after = parts.iter().skip(at + 1);
+    Some(after.take_while(|part| part.depth > depth).count())
+}
+
 /// Nodes take over the identity of those they stand for, if they are of the same structure.
 fn pair(new: &mut [Part], old: &[Part]) {
     let is_alike = |(new, old): (&Part, &Part)| {
@@ -409,6 +500,36 @@ fn pair(new: &mut [Part], old: &[Part]) {
     }
 }
 
+impl Exec {
+    /// Gives a child graph's node the nodes of another graph, in a number of steps that does not grow with the other nodes.
+    /// False if they are not as many as before, which drivers refuse: then all of it is to be added up anew.
+    fn try_exchange_child(&mut self, node: u64, new: &[Part]) -> bool {
+        let Some(at) = self.places.get(&node).copied() else {
+            return false;
+        };
+        let count = inside(&self.parts, at).filter(|count| *count == new.len());
+        let Some((count, depth)) = count.zip(self.parts.get(at).map(|part| part.depth)) else {
+            return false;
+        };
+        let Some(old) = self.parts.get_mut(at + 1..at + 1 + count) else {
+            return false;
+        };
+        let mut new = new.to_vec();
+        new.iter_mut().for_each(|part| part.depth += depth + 1);
+        pair(&mut new, old);
+        for (step, (old, new)) in old.iter_mut().zip(new).enumerate() {
+            self.totals.take(old);
+            self.totals.add(&new);
+            if old.node != new.node {
+                self.places.remove(&old.node);
+                self.places.insert(new.node, at + 1 + step);
+            }
+            *old = new;
+        }
+        true
+    }
+}
+
 impl Totals {
     fn of(parts: &[Part]) -> Self {
         let mut totals = Self::default();
@@ -418,7 +539,7 @@ impl Totals {
 
     fn add(&mut self, part: &Part) {
         self.change(part, |count| *count += 1);
-        if let Some(known) = part.running().filter(|known| known.is_profiled) {
+        if let Some(known) = part.running().filter(|known| known.unknown() == 0) {
             self.expected_ns += u128::from(known.kernel.expected_ns);
         }
     }
@@ -426,7 +547,7 @@ impl Totals {
     /// Takes what was added.
     fn take(&mut self, part: &Part) {
         self.change(part, |count| *count -= 1);
-        if let Some(known) = part.running().filter(|known| known.is_profiled) {
+        if let Some(known) = part.running().filter(|known| known.unknown() == 0) {
             self.expected_ns -= u128::from(known.kernel.expected_ns);
         }
     }
@@ -439,7 +560,7 @@ impl Totals {
         }
         let Some(known) = part.running() else { return };
         change(&mut self.kernels);
-        if !known.is_profiled {
+        if known.unknown() > 0 {
             change(&mut self.unknown);
         }
         for (class, count) in CLASSES.iter().zip(&mut self.classes) {
@@ -481,199 +602,4 @@ impl Part {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn exec(number: usize) -> CUgraphExec {
-        CUgraphExec(core::ptr::without_provenance_mut(64 * number))
-    }
-
-    fn node(number: u64) -> CUgraphNode {
-        CUgraphNode(core::ptr::without_provenance_mut(number as usize))
-    }
-
-    fn known(class: Class, sm_needed: u32, expected_ns: u64) -> Known {
-        Known {
-            id: 1,
-            kernel: Kernel {
-                class,
-                sm_needed,
-                expected_ns,
-            },
-            is_profiled: expected_ns != 0,
-        }
-    }
-
-    fn part(node: u64, depth: usize, kernel: Option<Known>) -> Part {
-        Part {
-            node,
-            depth,
-            kernel,
-            is_enabled: true,
-        }
-    }
-
-    #[test]
-    fn a_graph_costs_what_its_kernels_cost_and_needs_what_the_largest_needs() {
-        static GRAPHS: Graphs = Graphs::new();
-        let [a, b] = [known(Class::Memory, 3, 100), known(Class::Memory, 80, 50)];
-        let parts = vec![part(8, 0, Some(a)), part(16, 0, None), part(24, 0, Some(b))];
-        GRAPHS.handle_made(exec(1), Some(parts));
-        let cost = GRAPHS.cost(exec(1));
-        assert_eq!(cost.kernel, known(Class::Memory, 80, 150).kernel);
-        assert_eq!((cost.kernels, cost.unknown), (2, 0));
-        GRAPHS.handle_kernel(exec(1), node(24), known(Class::Compute, 5, 7));
-        let cost = GRAPHS.cost(exec(1));
-        assert_eq!(cost.kernel, known(Class::Unknown, 5, 107).kernel);
-        GRAPHS.handle_enabled(exec(1), node(8), false);
-        let cost = GRAPHS.cost(exec(1));
-        assert_eq!(cost.kernel, known(Class::Compute, 5, 7).kernel);
-        GRAPHS.handle_kernel(exec(1), node(24), known(Class::Unknown, 9, 0));
-        let cost = GRAPHS.cost(exec(1));
-        assert_eq!((cost.kernels, cost.unknown), (1, 1));
-        assert!(!cost.known().is_profiled);
-    }
-
-    /// The cost of an executable's parts, added up anew, and the steps that its totals have taken.
-    fn anew(graphs: &Graphs, exec: CUgraphExec) -> (Cost, usize) {
-        let mut found = (Cost::UNKNOWN, 0);
-        graphs.with_details(|details| {
-            let known = &details.execs[&(exec.0.addr() as u64)];
-            found = (Totals::of(&known.parts).cost(), known.totals.steps);
-        });
-        found
-    }
-
-    #[test]
-    fn setting_every_node_of_a_graph_takes_a_bounded_number_of_steps_each() {
-        static GRAPHS: Graphs = Graphs::new();
-        const NODES: u64 = 10_000;
-        let before = known(Class::Memory, 3, 100);
-        let parts = (1..=NODES).map(|n| part(8 * n, 0, Some(before))).collect();
-        GRAPHS.handle_made(exec(1), Some(parts));
-        for n in 1..=NODES {
-            let after = known(Class::Compute, n as u32, n);
-            GRAPHS.handle_kernel(exec(1), node(8 * n), after);
-        }
-        let (cost, steps) = anew(&GRAPHS, exec(1));
-        let sum_ns = NODES * (NODES + 1) / 2;
-        assert_eq!(
-            cost.kernel,
-            known(Class::Compute, NODES as u32, sum_ns).kernel
-        );
-        assert_eq!(GRAPHS.cost(exec(1)), cost);
-        // One when it was made; one taken and one added when it was set.
-        assert_eq!(steps, 3 * NODES as usize);
-    }
-
-    /// What may happen to a node: its number, its kernel if that is set, whether it runs.
-    fn any_change() -> impl Strategy<Value = (u64, Option<Known>, bool)> {
-        let class = prop::sample::select(&CLASSES[..]);
-        let kernel = (
-            class,
-            0..4_u32,
-            prop::sample::select(&[0, 7, EXPECTED_NS_MAX][..]),
-        );
-        let kernel = kernel.prop_map(|(class, sms, ns)| known(class, sms, ns));
-        (1..12_u64, prop::option::of(kernel), any::<bool>())
-    }
-
-    proptest! {
-        #[test]
-        fn a_sum_that_changes_node_by_node_is_the_sum_of_the_nodes(
-            changes in prop::collection::vec(any_change(), 0..60),
-        ) {
-            let graphs = Box::leak(Box::new(Graphs::new()));
-            let parts = (1..8).map(|n| part(8 * n, 0, Some(known(Class::Memory, 2, 5)))).collect();
-            graphs.handle_made(exec(1), Some(parts));
-            for (n, kernel, is_enabled) in changes {
-                match kernel {
-                    Some(kernel) => graphs.handle_kernel(exec(1), node(8 * n), kernel),
-                    None => graphs.handle_enabled(exec(1), node(8 * n), is_enabled),
-                }
-                prop_assert_eq!(graphs.cost(exec(1)), anew(graphs, exec(1)).0);
-            }
-        }
-    }
-
-    #[test]
-    fn an_update_keeps_the_nodes_and_what_is_left_out() {
-        static GRAPHS: Graphs = Graphs::new();
-        let a = known(Class::Memory, 3, 100);
-        let parts = |first, a| vec![part(first, 0, Some(a)), part(first + 8, 0, Some(a))];
-        GRAPHS.handle_made(exec(1), Some(parts(8, a)));
-        GRAPHS.handle_enabled(exec(1), node(8), false);
-        let b = known(Class::Memory, 3, 1000);
-        GRAPHS.handle_updated(exec(1), Some(parts(800, b)));
-        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 1000);
-        GRAPHS.handle_enabled(exec(1), node(8), true);
-        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 2000);
-        GRAPHS.handle_kernel(exec(1), node(16), a);
-        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 1100);
-    }
-
-    #[test]
-    fn a_child_graph_is_replaced_inside_its_node() {
-        static GRAPHS: Graphs = Graphs::new();
-        let a = known(Class::Compute, 3, 100);
-        let parts = vec![
-            part(8, 0, None),
-            part(16, 1, Some(a)),
-            part(24, 1, Some(a)),
-            part(32, 0, Some(a)),
-        ];
-        GRAPHS.handle_made(exec(1), Some(parts));
-        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 300);
-        let b = known(Class::Compute, 3, 7);
-        let child = vec![part(160, 0, Some(b)), part(240, 0, Some(b))];
-        GRAPHS.handle_child(exec(1), node(8), Some(child));
-        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 114);
-        GRAPHS.handle_kernel(exec(1), node(16), a);
-        assert_eq!(GRAPHS.cost(exec(1)).kernel.expected_ns, 207);
-    }
-
-    #[test]
-    fn what_was_destroyed_or_never_seen_is_unknown_and_a_handle_may_come_back() {
-        static GRAPHS: Graphs = Graphs::new();
-        assert_eq!(GRAPHS.cost(exec(1)), Cost::UNKNOWN);
-        let a = known(Class::Compute, 3, 100);
-        GRAPHS.handle_made(exec(1), Some(vec![part(8, 0, Some(a))]));
-        GRAPHS.handle_ending(exec(1));
-        assert_eq!(GRAPHS.cost(exec(1)), Cost::UNKNOWN);
-        GRAPHS.handle_made(exec(1), Some(Vec::new()));
-        assert_eq!(GRAPHS.cost(exec(1)).kernels, 0);
-        assert!(GRAPHS.cost(exec(1)).known().is_profiled);
-        GRAPHS.handle_made(exec(1), None);
-        assert_eq!(GRAPHS.cost(exec(1)), Cost::UNKNOWN);
-    }
-
-    #[test]
-    fn more_executables_than_fit_are_unknown() {
-        static GRAPHS: Graphs = Graphs::new();
-        for number in 1..=EXECS_MAX + 1 {
-            GRAPHS.handle_made(exec(number), Some(Vec::new()));
-        }
-        let unknown = (1..=EXECS_MAX + 1)
-            .filter(|&number| GRAPHS.cost(exec(number)) == Cost::UNKNOWN)
-            .count();
-        assert!((1..EXECS_MAX / 2).contains(&unknown), "{unknown}");
-    }
-
-    #[test]
-    fn a_sum_is_never_half_of_one_and_half_of_another() {
-        static GRAPHS: Graphs = Graphs::new();
-        let parts = |ns| Some(vec![part(8, 0, Some(known(Class::Compute, ns as u32, ns)))]);
-        GRAPHS.handle_made(exec(1), parts(1));
-        std::thread::scope(|scope| {
-            scope.spawn(|| (1..20_000).for_each(|ns| GRAPHS.handle_updated(exec(1), parts(ns))));
-            for _ in 0..20_000 {
-                let cost = GRAPHS.cost(exec(1));
-                if cost != Cost::UNKNOWN {
-                    assert_eq!(u64::from(cost.kernel.sm_needed), cost.kernel.expected_ns);
-                }
-            }
-        });
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@
 //! waits at the gate. *High-priority*: only while the daemon asks (`probe`), because the application
 //! has been quiet for long and best-effort work waits; otherwise it sleeps and costs nothing.
 //!
-//! It never synchronises, so it is never in the driver for long. While a stream of the process is in
+//! It never synchronises while the process lives, so it is never in the driver for long. While a stream of the process is in
 //! capture it records nothing and only asks for what was recorded before, or by the application's
 //! threads behind what they launch beside the capture. It has every signal blocked and its own calls are not
 //! hooked. It cannot see another thread's default stream; that thread records there itself, and the
@@ -27,12 +27,14 @@ use abi::types::{CUresult, CUstream};
 use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
+use crate::contexts::CONTEXTS;
 use crate::kept_out::HOLDERS;
+use crate::learner::Learner;
 use crate::life::State;
-use crate::marks::{self, Recorded};
+use crate::marks::{self, Reach, Recorded};
 use crate::reattach::Watch;
 use crate::streams::{STREAMS, Slot};
-use crate::{announce, completion, door, driver, lifecycle, sys};
+use crate::{announce, completion, door, driver, lifecycle, signals, sys};
 
 /// How often the helper looks while something is in flight: the time by which a completion may be
 /// learnt late twice, once before the event is recorded and once after.
@@ -56,6 +58,8 @@ pub(crate) struct Words {
     asleep: Line<AtomicU32>,
     /// The helper is in the driver, or about to.
     in_driver: Line<AtomicBool>,
+    /// Best-effort launches are to be written down for it. On a line that is hardly ever written.
+    is_learning: Line<AtomicBool>,
 }
 
 impl Words {
@@ -63,7 +67,14 @@ impl Words {
         Self {
             asleep: Line(AtomicU32::new(0)),
             in_driver: Line(AtomicBool::new(false)),
+            is_learning: Line(AtomicBool::new(false)),
         }
+    }
+
+    /// Whether best-effort launches are to be written down ([`crate::learner`]).
+    #[inline]
+    pub(crate) fn is_learning(&self) -> bool {
+        self.is_learning.load(Ordering::Relaxed)
     }
 }
 
@@ -86,6 +97,18 @@ pub(crate) fn wake(client: &Client) {
     if asleep.load(Ordering::SeqCst) != 0 && asleep.swap(0, Ordering::SeqCst) != 0 {
         client.page.helper_bell.ring(&client.clock);
     }
+}
+
+/// Wakes a client's helper whatever it has said of its sleep. A signal handler may do it.
+#[cfg(not(shim))]
+pub(crate) fn wake_surely(client: &Client) {
+    client.page.helper_bell.ring_surely(&client.clock);
+}
+
+/// Whether the process is in its exit handlers, where no helper looks any more.
+#[cfg(not(shim))]
+pub(crate) fn are_stopping() -> bool {
+    STOPPING.load(Ordering::SeqCst)
 }
 
 /// Wakes every helper that sleeps: what kept them all from looking has ended.
@@ -134,6 +157,7 @@ fn run(client: &'static Client) {
         client,
         context: None,
         is_relaxed: false,
+        learner: Learner::default(),
     };
     let mut watch = Watch::new(client);
     while !STOPPING.load(Ordering::SeqCst) {
@@ -142,6 +166,17 @@ fn run(client: &'static Client) {
         }
         let client = helper.client;
         let seen = client.page.helper_bell.read();
+        if client.page.stop.load(Ordering::SeqCst) != 0 {
+            signals::handle_stop();
+        }
+        if signals::is_dying() {
+            if helper.try_drain() {
+                return;
+            }
+            let deadline_ns = client.clock.now_ns() + POLL_NS;
+            client.clock.sleep_until(deadline_ns);
+            continue;
+        }
         // A panic of ours costs one look, not the thread.
         let is_busy = door::guarded(usize::MAX, || helper.poll()).unwrap_or(false);
         if is_busy {
@@ -154,7 +189,9 @@ fn run(client: &'static Client) {
         client.helper.asleep.store(1, Ordering::SeqCst);
         if !helper.has_work() {
             let bell = &client.page.helper_bell;
-            bell.wait(&client.clock, seen, watch.next_ns());
+            let next_ns = [watch.next_ns(), helper.learner.next_ns()];
+            let next_ns = next_ns.into_iter().flatten().min();
+            bell.wait(&client.clock, seen, next_ns);
         }
         client.helper.asleep.store(0, Ordering::SeqCst);
     }
@@ -166,6 +203,8 @@ struct Helper {
     context: Option<(Handle, u32)>,
     /// Whether this thread's capture mode was set.
     is_relaxed: bool,
+    /// What best-effort kernels take.
+    learner: Learner,
 }
 
 impl Helper {
@@ -177,19 +216,30 @@ impl Helper {
     /// Looks at every stream once; whether to look again soon.
     fn poll(&mut self) -> bool {
         self.answer();
+        let client = self.client;
+        let is_learning = self.learner.poll_switch(client);
+        let told = &client.helper.is_learning;
+        // Every launch reads it: it is not written for nothing.
+        if told.load(Ordering::Relaxed) != is_learning {
+            told.store(is_learning, Ordering::Relaxed);
+        }
         let mut is_busy = false;
         for (index, slot) in self.streams() {
             // Looked at for each stream: a capture may begin meanwhile.
-            if !self.is_wanted(slot) || !can_progress(slot, STREAMS.is_capturing()) {
-                continue;
+            if self.is_wanted(slot) && can_progress(slot, STREAMS.is_capturing()) {
+                let in_driver = &client.helper.in_driver;
+                in_driver.store(true, Ordering::SeqCst);
+                let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
+                // What could not be looked at is looked at again soon.
+                is_busy |= !may_enter || self.poll_slot(index, slot);
+                in_driver.store(false, Ordering::SeqCst);
             }
-            let in_driver = &self.client.helper.in_driver;
-            in_driver.store(true, Ordering::SeqCst);
-            let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
-            // What could not be looked at is looked at again soon.
-            is_busy |= !may_enter || self.poll_slot(index, slot);
-            in_driver.store(false, Ordering::SeqCst);
+            // What the application's own waiting completed, too.
+            if is_learning {
+                self.learner.poll_slot(client, index, slot);
+            }
         }
+        self.learner.poll_longest(client);
         is_busy
     }
 
@@ -203,6 +253,45 @@ impl Helper {
         for (index, slot) in self.streams() {
             if !slot.is_in_flight() {
                 announce::tell_again(client, index, slot);
+            }
+        }
+    }
+
+    /// The process is dying: waits for what is in flight on the client's device, and says so. `false` if that has to be
+    /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`signals`]).
+    fn try_drain(&mut self) -> bool {
+        let device = self.client.device;
+        let in_driver = &self.client.helper.in_driver;
+        in_driver.store(true, Ordering::SeqCst);
+        let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
+        if may_enter {
+            for context in CONTEXTS.on(device) {
+                if self.enter(context) {
+                    self.finish(context);
+                }
+            }
+        }
+        in_driver.store(false, Ordering::SeqCst);
+        if may_enter {
+            signals::handle_drained(lifecycle::clients().count() as u32);
+        }
+        may_enter
+    }
+
+    /// Waits for what is in flight in the context that is current here. What a broken one answers is as good as an end.
+    fn finish(&self, context: Handle) {
+        if !STREAMS.is_capturing() {
+            let _ = driver::ending::synchronize_context();
+            return;
+        }
+        // A context with a capture in it cannot be waited for, the streams outside can (CUDA driver API,
+        // `cuStreamBeginCapture`).
+        for (_, slot) in self.streams() {
+            let here = || slot.context() == context;
+            if let Some(stream) = slot.stream_here().filter(|_| here())
+                && !driver::is_still_capturing(stream)
+            {
+                let _ = driver::ending::synchronize_stream(stream);
             }
         }
     }
@@ -225,8 +314,12 @@ impl Helper {
     fn poll_slot(&mut self, index: u32, slot: &Slot) -> bool {
         if slot.event.is_pending() {
             self.relax();
-            if let Some(mark) = marks::try_reach(slot) {
-                completion::complete(index, mark);
+            let asked_ns = self.client.clock.now_ns();
+            match marks::try_reach(slot) {
+                Reach::Reached(mark) => completion::complete(index, mark),
+                Reach::NotYet(mark) => self.learner.handle_not_yet(index, mark, asked_ns),
+                Reach::Lost(mark) => completion::give_up(index, slot, mark),
+                Reach::Unknown => {}
             }
         } else if slot.state() == State::Draining && slot.event.is_idle() {
             // The event behind its last work was reached, or will tell nothing any more.
@@ -260,7 +353,7 @@ impl Helper {
 
     /// What the driver will not speak about is over: its context is broken or gone.
     fn give_up_on(&self, index: u32, slot: &Slot) {
-        completion::complete(index, slot.issued());
+        completion::give_up(index, slot, slot.issued());
     }
 
     /// Asks that captures of other threads forbid this one nothing.

@@ -21,6 +21,9 @@ use crate::table::mix;
 /// Most sizes of an operator: the dimensions of two tensors of up to five.
 pub(crate) const SIZES_MAX: usize = 10;
 
+/// Sizes of a product.
+const PRODUCT_SIZES: usize = 3;
+
 /// Most labels. A network has some hundred; one that sees every sequence length some thousand.
 const LABELS_MAX: usize = 1 << 13;
 
@@ -144,18 +147,32 @@ impl Label {
         }
     }
 
-    /// Whether it may be that it has nothing to do: one of its sizes is 0, or its batch.
+    /// Whether it may be that it has nothing to do: a product, one of whose sizes is 0, or its batch. There are no tensors of
+    /// nothing in cuDNN.
     pub(crate) fn may_be_empty(&self) -> bool {
-        let count = self.size_count();
-        let is_stated = count > 0;
-        is_stated && (self.batch == 0 || self.sizes.iter().take(count).any(|size| *size == 0))
+        let mut sizes = self.sizes.iter().take(PRODUCT_SIZES);
+        self.is_product() && (self.batch == 0 || sizes.any(|size| *size == 0))
     }
 
-    /// How many sizes there are: of a product always three.
-    fn size_count(&self) -> usize {
-        let last = self.sizes.iter().rposition(|size| *size != 0);
-        let product = if self.layout == [0; 2] { 0 } else { 3 };
-        last.map_or(0, |last| last + 1).max(product)
+    /// Whether it is a product whose sizes are known: only of these it is said how the factors are taken.
+    fn is_product(&self) -> bool {
+        self.layout != [0; 2]
+    }
+
+    /// The sizes as they are stated: of a product all three; of tensors their dimensions, without the places that are left
+    /// where they have less than there is room for.
+    fn stated_sizes(&self) -> impl Iterator<Item = u32> {
+        let is_product = self.is_product();
+        let sizes = self.sizes.into_iter().enumerate();
+        sizes
+            .filter(move |(place, size)| {
+                if is_product {
+                    *place < PRODUCT_SIZES
+                } else {
+                    *size != 0
+                }
+            })
+            .map(|(_, size)| size)
     }
 
     fn name(&self) -> &'static str {
@@ -166,10 +183,9 @@ impl Label {
     /// As a profile states it.
     fn operator(&self) -> Operator {
         let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let sizes = self.sizes.iter().take(self.size_count());
         Operator {
             name: self.name().to_owned(),
-            sizes: sizes.map(|size| u64::from(*size)).collect(),
+            sizes: self.stated_sizes().map(u64::from).collect(),
             batch: (self.batch > 0).then_some(u64::from(self.batch)),
             number: text(self.number.word()),
             layout: text(&self.layout_text()),
@@ -246,7 +262,7 @@ impl fmt::Display for Label {
 }
 
 /// A kept label; 0 is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LabelIndex(pub(crate) u32);
 
 impl LabelIndex {
@@ -507,6 +523,22 @@ mod tests {
         assert_eq!(empty.operator().sizes, [0, 0, 0]);
         assert!(empty.may_be_empty());
         assert!(!Label::of_name(3).may_be_empty());
+        let without_batch = Label {
+            batch: 0,
+            ..product(7)
+        };
+        assert!(without_batch.may_be_empty());
+    }
+
+    #[test]
+    fn tensors_state_their_dimensions_and_have_something_to_do() {
+        let convolution = Label {
+            sizes: [32, 3, 224, 224, 0, 64, 3, 7, 7, 0],
+            ..Label::of_name(3)
+        };
+        let stated = convolution.operator().sizes;
+        assert_eq!(stated, [32, 3, 224, 224, 64, 3, 7, 7]);
+        assert!(!convolution.may_be_empty());
     }
 
     #[test]

@@ -7,13 +7,13 @@ use protocol::pages::{Counter, LeasePage};
 
 use crate::client::{Client, Side};
 use crate::gate::{self, Grant};
-use crate::graphs::GRAPHS;
+use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Known, Shape};
 #[cfg(not(shim))]
 use crate::labels::LabelIndex;
 use crate::streams::{Place, STREAMS, Slot, Stream};
 use crate::{
-    announce, completion, driver, helper, labels, lifecycle, marks, priority, rings, seen,
+    announce, completion, driver, helper, labels, learner, lifecycle, marks, priority, rings, seen,
 };
 
 /// What the application asks to be launched.
@@ -47,6 +47,8 @@ pub(crate) enum Begun {
         /// `None`: counted as complete at once, as no slot was to be had.
         slot: Option<u32>,
         grant: Grant,
+        /// What goes, for who learns how long it takes.
+        number: u16,
     },
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn begin(client: Option<&'static Client>, request: &Request) -> Begun
         || request.is_empty(),
         |client| {
             let known = KERNELS.identify(client, request.function, &request.shape, label);
-            (known, u64::from(!known.is_profiled))
+            (known, known.unknown())
         },
     )
 }
@@ -123,6 +125,7 @@ fn begin_known(
                 lease,
                 slot,
                 grant: gate::admit(client, lease, &known.kernel, unknown, mark_own),
+                number: known.number,
             }
         }
     }
@@ -154,12 +157,18 @@ pub(crate) fn begin_graph(
         stream,
         || exec.is_null(),
         |client| {
-            let cost = GRAPHS.cost(exec);
+            let (cost, known) = GRAPHS.launched(exec);
             kernels = cost.kernels;
+            let longest = &client.page.told.longest;
+            // What was learnt its learner tells.
+            if !known.is_learnt && !longest.has(cost.kernel.expected_ns) {
+                let name = GraphName(kernels);
+                longest.note(cost.kernel.expected_ns, cost.kernel.sm_needed, name);
+            }
             if cost.unknown > 0 {
                 client.page.count(Counter::UnknownKernels, cost.unknown);
             }
-            (cost.known(), cost.unknown)
+            (known, if known.is_learnt { 0 } else { cost.unknown })
         },
     );
     BegunGraph { begun, kernels }
@@ -187,7 +196,7 @@ pub(crate) fn begin_operator(
         || false,
         |client| {
             let known = KERNELS.operator(client, label);
-            (known, u64::from(!known.is_profiled))
+            (known, known.unknown())
         },
     )
 }
@@ -252,11 +261,12 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
             lease,
             slot,
             ref grant,
+            number,
             ..
         } => {
             gate::handle_launched(client, lease, grant, accepted);
             if accepted {
-                handle_admitted(client, slot.and_then(|index| STREAMS.slot(index)), grant);
+                handle_admitted(client, slot, grant, number);
             }
         }
     }
@@ -264,11 +274,15 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
 
 /// An admitted launch is with the driver: from here on it is in flight.
 #[inline]
-fn handle_admitted(client: &Client, slot: Option<&Slot>, grant: &Grant) {
-    let Some(slot) = slot else {
+fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: u16) {
+    let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));
+    let Some((index, slot)) = placed else {
         return completion::count(client, grant.cost_ns);
     };
-    slot.add_issued(grant.cost_ns);
+    let mark = slot.add_issued(grant.cost_ns);
+    if client.helper.is_learning() {
+        learner::handle_launch(index, mark, grant, number);
+    }
     if is_own_to_mark(slot) && slot.event.is_idle() {
         record_own(slot);
     }

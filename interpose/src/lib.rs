@@ -19,12 +19,18 @@
 //! **Operators.** The calls of cuBLAS, cuBLASLt and cuDNN that launch are hooked too, in the preload library, as labels
 //! for what they launch ([`mod@operators`], [`labels`]).
 //!
+//! **NVML.** What the management library says of a device's memory and of who uses it is shown as the job may see it
+//! ([`mod@nvml`]).
+//!
 //! **Life of a process.** Nothing happens at load. When the first context on a device is created the
 //! library attaches to the daemon of that device ([`lifecycle`], [`attach`]) and becomes a *client*,
 //! one for each device ([`clients`]), or it stays out of that device's way for good. From then on a launch is identified ([`kernels`]) and either
 //! announced (high-priority, [`announce`]) or admitted (best-effort, [`gate`]); what completes is
 //! learnt from the application's own synchronisation ([`completion`]) and from a helper thread
-//! ([`helper`]).
+//! ([`helper`]), which of best-effort work learns how long kernels take ([`learner`]).
+//!
+//! **End of a process.** A client that is asked to end by a signal whose disposition is the default leaves no work behind
+//! ([`signals`]).
 //!
 //! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
 //! full the launch is treated as one that nobody knows, and goes.
@@ -87,17 +93,23 @@ mod labels;
 #[forbid(unsafe_code)]
 mod launch;
 #[forbid(unsafe_code)]
+mod learner;
+#[forbid(unsafe_code)]
 mod legacy;
 #[forbid(unsafe_code)]
 mod life;
 #[forbid(unsafe_code)]
 mod lifecycle;
+#[cfg(not(shim))]
+mod loaded;
 mod loader;
 #[forbid(unsafe_code)]
 mod log;
 #[forbid(unsafe_code)]
 mod marks;
 mod names;
+#[cfg(not(shim))]
+mod nvml;
 #[cfg(not(shim))]
 mod operators;
 #[forbid(unsafe_code)]
@@ -108,13 +120,23 @@ mod real;
 #[forbid(unsafe_code)]
 mod reattach;
 #[forbid(unsafe_code)]
+mod recent;
+#[forbid(unsafe_code)]
 mod resolver;
 #[forbid(unsafe_code)]
 mod rings;
 #[forbid(unsafe_code)]
 mod seen;
+#[cfg(not(shim))]
+mod signals;
+#[cfg(shim)]
+#[forbid(unsafe_code)]
+#[path = "signals/shim.rs"]
+mod signals;
 #[forbid(unsafe_code)]
 mod standard;
+#[forbid(unsafe_code)]
+mod sticky;
 #[forbid(unsafe_code)]
 mod streams;
 mod sys;

@@ -135,6 +135,8 @@ pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
     }
     if let Some(index) = CLIENTS.try_begin(device) {
         sys::without_cancellation(|| attach_to(context, device, index));
+    } else {
+        quota::handle_context(device);
     }
 }
 
@@ -283,8 +285,10 @@ fn try_attach(
         client.connection.end(Shutdown::Both);
         return Err((Level::Warn, format!("no helper thread: {error}")));
     }
-    match client.ledger {
-        Some((page, slot)) if quota::open(index, device, page, slot) => {}
+    match &client.ledger {
+        Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
+            say_if_less_than_asked(config, device, ledger.page.quota());
+        }
         _ => {
             keep_account_alone(config, index, device);
         }
@@ -293,10 +297,31 @@ fn try_attach(
     IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
     enter(Phase::Attached);
     #[cfg(not(shim))]
-    crate::bypass::handle_attached(client);
+    {
+        crate::signals::handle_attached(config.drain_ms);
+        crate::bypass::handle_attached(client);
+    }
     log::say(Level::Info, format_args!("{client}"));
     seen::handle_attached();
     Ok(())
+}
+
+/// The operator's rules, or the job's other processes, allow less than this one asks for.
+fn say_if_less_than_asked(config: &Config, device: CUdevice, has_bytes: Option<u64>) {
+    let Some((asked, has_bytes)) = config.quotas.of_device(device.0).zip(has_bytes) else {
+        return;
+    };
+    let total = driver::memory::total_bytes(device).unwrap_or(0);
+    let asked_bytes = asked.bytes_of(total).unwrap_or(UNLIMITED);
+    if has_bytes < asked_bytes.min(total) {
+        log::say(
+            Level::Warn,
+            format_args!(
+                "this process asks for {asked} of device {}'s memory; the daemon allows its job {has_bytes} bytes",
+                device.0
+            ),
+        );
+    }
 }
 
 /// No daemon keeps the quota that the job asked for on a device: then this process keeps it, for itself.
@@ -328,6 +353,10 @@ fn leave(config: &Config, is_accounted: bool) {
         Phase::Unmanaged
     };
     try_change(Phase::Virgin, to);
+    if is_accounted {
+        // Another device of this process may have been left without an account.
+        try_change(Phase::Unmanaged, Phase::Idle);
+    }
 }
 
 fn enter(phase: Phase) {

@@ -97,6 +97,24 @@ pub(crate) fn dlsym() -> Dlsym {
     unsafe { core::mem::transmute::<*mut c_void, Dlsym>(DLSYM.address()) }
 }
 
+/// A handle as we ask with it. `RTLD_DEFAULT` from us would find our own exports before those of a library that stands
+/// before us, because we are linked with `-Bsymbolic`; the program's own handle has the same scope, the whole program's.
+#[cfg(not(shim))]
+pub(crate) fn as_asked_by_us(handle: *mut c_void) -> *mut c_void {
+    static PROGRAM: AtomicPtr<c_void> = AtomicPtr::new(libc::RTLD_DEFAULT);
+    if handle != libc::RTLD_DEFAULT {
+        return handle;
+    }
+    let known = PROGRAM.load(Ordering::Relaxed);
+    if known != libc::RTLD_DEFAULT {
+        return known;
+    }
+    // SAFETY: without a name nothing is loaded; the handle is that of the program, which is never unloaded.
+    let found = unsafe { dlopen()(ptr::null(), libc::RTLD_LAZY) };
+    PROGRAM.store(found, Ordering::Relaxed);
+    found
+}
+
 /// libc's `dlvsym`.
 #[cfg(not(shim))]
 pub(crate) fn dlvsym() -> Dlvsym {
@@ -144,6 +162,26 @@ pub(crate) const JUMP: *mut c_void = ptr::null_mut();
 #[cfg(not(shim))]
 pub(crate) const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
 
+/// Puts a register on the stack, in a function written as instructions, and tells unwinders.
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+macro_rules! push {
+    ($register:literal) => {
+        concat!("push ", $register, "\n.cfi_adjust_cfa_offset 8")
+    };
+}
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+pub(crate) use push;
+
+/// Takes it back.
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+macro_rules! pop {
+    ($register:literal) => {
+        concat!("pop ", $register, "\n.cfi_adjust_cfa_offset -8")
+    };
+}
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+pub(crate) use pop;
+
 /// Defines an exported function of up to three arguments: `$decide` gets them and answers with what
 /// the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real` is where the jump goes; `$decide` must
 /// have asked for its address.
@@ -160,19 +198,13 @@ macro_rules! or_jump {
                 "endbr64",
                 // The arguments are kept for the jump; with them and the return address the stack is
                 // aligned for the call.
-                "push rdi",
-                ".cfi_adjust_cfa_offset 8",
-                "push rsi",
-                ".cfi_adjust_cfa_offset 8",
-                "push rdx",
-                ".cfi_adjust_cfa_offset 8",
+                $crate::loader::push!("rdi"),
+                $crate::loader::push!("rsi"),
+                $crate::loader::push!("rdx"),
                 "call {decide}",
-                "pop rdx",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rsi",
-                ".cfi_adjust_cfa_offset -8",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -8",
+                $crate::loader::pop!("rdx"),
+                $crate::loader::pop!("rsi"),
+                $crate::loader::pop!("rdi"),
                 "test rax, rax",
                 "jz 2f",
                 "cmp rax, 1",

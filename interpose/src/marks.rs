@@ -39,6 +39,19 @@ pub(crate) enum Recorded {
     Never,
 }
 
+/// How far a stream has come, as its pending event says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Everything up to this mark is complete.
+    Reached(u64),
+    /// Not everything up to this mark is.
+    NotYet(u64),
+    /// The driver will not say any more whether everything up to this mark is.
+    Lost(u64),
+    /// Nothing: taken by somebody else, or a capture forbids it.
+    Unknown,
+}
+
 impl Event {
     pub(crate) const fn new() -> Self {
         Self {
@@ -84,35 +97,35 @@ pub(crate) fn try_record(slot: &Slot, stream: CUstream) -> Recorded {
     record_taken(slot, stream)
 }
 
-/// The mark that a pending event has reached, if it has.
-pub(crate) fn try_reach(slot: &Slot) -> Option<u64> {
+/// What a pending event says.
+pub(crate) fn try_reach(slot: &Slot) -> Reach {
     if !slot.event.turn.try_take(Rest::Pending) {
-        return None;
+        return Reach::Unknown;
     }
     let mark = slot.event.mark.load(Ordering::Relaxed);
     match driver::query_event(handle(slot.event.handle.load(Ordering::Relaxed))) {
         CUresult::SUCCESS => {
             slot.event.turn.release(Rest::Idle);
-            Some(mark)
+            Reach::Reached(mark)
         }
         CUresult::NOT_READY => {
             slot.event.turn.release(Rest::Pending);
-            None
+            Reach::NotYet(mark)
         }
         // Recorded into a capture after all: it will never be reached. A new one is recorded later.
         CUresult::CAPTURED_EVENT => {
             slot.event.turn.release(Rest::Idle);
-            None
+            Reach::Unknown
         }
         result if is_capture(result) => {
             slot.event.turn.release(Rest::Pending);
-            None
+            Reach::Unknown
         }
         _ => {
             // Nothing more will be heard of it; a new one is made if the slot is used again.
             slot.event.handle.store(0, Ordering::Relaxed);
             slot.event.turn.release(Rest::Idle);
-            Some(mark)
+            Reach::Lost(mark)
         }
     }
 }

@@ -16,7 +16,7 @@ const PROBES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 16 << 10;
 
 /// A kept name. Below 2^16.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NameIndex(pub(crate) u32);
 
 /// The names. Null until they are kept, so that the table costs no memory before its first use.

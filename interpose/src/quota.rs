@@ -9,8 +9,9 @@
 //! | `cuMemAlloc` and its kin, pitched, managed; arrays | each allocation | [`blocks`] |
 //! | `cuMemCreate` | at its creation; back with its last name and mapping | [`physical`] |
 //! | from pools, in a stream's order; of graphs | what pool or graphs have reserved of the device | [`pools`] |
+//! | variables of modules | when the application finds them; back with the module | [`blocks`] |
 //! | what was imported, from a process or another API | by whoever made it | |
-//! | a context's own | what the daemon's configuration says | |
+//! | a context's own | what the daemon's configuration says, or has measured; once for all contexts on a device | |
 //!
 //! The account is the job's where a daemon keeps its ledger. Where none does and the job asked for a quota, it is
 //! this process's own ([`open_local`]): memory fails closed.
@@ -54,29 +55,34 @@ pub(crate) fn open(index: u32, device: CUdevice, page: &'static LedgerPage, slot
         device,
         account: Mutex::new(account),
     });
-    let context_bytes = page.context_bytes.load(Ordering::Relaxed);
-    opened.change(|account| account.take(Kind::Context, context_bytes));
+    opened.take_context();
     // Release pairs with the Acquire in `is_any`: who sees it finds the account.
     IS_ANY.store(true, Ordering::Release);
     true
 }
 
-/// The account of a device goes on in the ledger of another daemon, with all that this process holds, whatever its quota. False if
-/// that ledger has no such slot.
+/// The account of a device goes on under another daemon: as it is if that goes on with the ledger, else in its ledger with all that
+/// this process holds, whatever the quota. False if that ledger has no such slot.
 pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
     let Some(kept) = ACCOUNTS.get(index as usize).and_then(OnceLock::get) else {
         return open(index, device, page, slot);
     };
-    let Some(mut next) = Account::resume(page, slot) else {
-        return false;
-    };
     kept.change(|account| {
+        if core::ptr::eq(account.ledger(), page) && account.slot() == slot {
+            return true;
+        }
+        let Some(mut next) = Account::resume(page, slot) else {
+            return false;
+        };
+        // Counted twice for a moment rather than not at all. In the old ledger it must not stay: that may become a daemon's again.
         for kind in Kind::ALL {
-            next.take(*kind, account.kind_bytes(*kind));
+            let bytes = account.kind_bytes(*kind);
+            next.take(*kind, bytes);
+            account.release(*kind, bytes);
         }
         *account = next;
-    });
-    true
+        true
+    })
 }
 
 /// Opens an account that nobody shares, for a job whose quota no daemon keeps.
@@ -85,6 +91,27 @@ pub(crate) fn open_local(index: u32, device: CUdevice, quota_bytes: Option<u64>)
     page.quota_bytes
         .store(quota_bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
     open(index, device, page, 0);
+}
+
+/// A context was made on a device, not the first of the process.
+pub(crate) fn handle_context(device: CUdevice) {
+    if is_any()
+        && let Some(account) = of_device(device)
+    {
+        account.take_context();
+    }
+}
+
+/// The last context on a device is gone, and what it took by itself with it.
+pub(crate) fn handle_last_context_destroyed(device: CUdevice) {
+    if is_any()
+        && let Some(account) = of_device(device)
+    {
+        account.change(|account| {
+            let bytes = account.kind_bytes(Kind::Context);
+            account.release(Kind::Context, bytes);
+        });
+    }
 }
 
 /// Whether this process keeps any account.
@@ -109,6 +136,12 @@ pub(crate) fn current() -> Option<&'static DeviceAccount> {
     ACCOUNTS[0].get()
 }
 
+/// Every account of this process.
+#[cfg(not(shim))]
+pub(crate) fn accounts() -> impl Iterator<Item = &'static DeviceAccount> {
+    ACCOUNTS.iter().filter_map(OnceLock::get)
+}
+
 /// The account of a device.
 pub(crate) fn of_device(device: CUdevice) -> Option<&'static DeviceAccount> {
     let mut accounts = ACCOUNTS.iter().filter_map(OnceLock::get);
@@ -130,8 +163,18 @@ pub(crate) fn of_stream(stream: CUstream) -> Option<&'static DeviceAccount> {
 
 impl DeviceAccount {
     /// The ledger that it is in.
-    fn ledger(&self) -> &'static LedgerPage {
+    pub(crate) fn ledger(&self) -> &'static LedgerPage {
         self.change(|account| account.ledger())
+    }
+
+    /// A context is there: what it takes by itself is charged, once however many there are.
+    fn take_context(&self) {
+        let context_bytes = self.ledger().context_bytes.load(Ordering::Relaxed);
+        self.change(|account| {
+            if account.kind_bytes(Kind::Context) == 0 {
+                account.take(Kind::Context, context_bytes);
+            }
+        });
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Account<'static, LEDGER_SLOTS>) -> T) -> T {

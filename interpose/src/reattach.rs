@@ -10,17 +10,19 @@
 //! look: sums and counters only grow by additions, so what was added since the last look is added to the successor's. So the new daemon
 //! counts everything from the beginning of the process, and what is in flight from the daemon before weighs at the gate.
 //!
-//! **Memory.** What the process holds is booked in the new daemon's ledger, whatever the quota says; where that keeps none, the process goes
-//! on with the ledger that it has.
+//! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new daemon's, and it goes on as if nothing had
+//! been. Where the job has another there by then (a process that began meanwhile came first), what this one holds is booked in that,
+//! whatever the quota says; where the daemon keeps none, the process goes on with the ledger that it has.
 //!
 //! **High-priority.** What is in flight is announced to the new daemon before the successor takes its place. A launch that was announced to
-//! the old one in that moment is nobody's, so one record counts as lost: the daemon takes the client for busy until it hears of a
+//! the old one in that moment is nobody's, so of a client that has launched before one record counts as lost: the daemon takes the client for busy until it hears of a
 //! completion, which is what it does for any lost record.
 //!
 //! On virtual time nothing of this happens: there the moment would be left to chance.
 
 use core::sync::atomic::Ordering;
 
+use protocol::lease;
 use protocol::pages::{ClientPage, Counter};
 use protocol::record::{Launch, Record};
 
@@ -119,12 +121,24 @@ impl Watch {
         }
         CLIENTS.succeed(successor);
         if successor.is_high_priority() {
-            let streams = STREAMS.used_by(successor.index);
-            streams.for_each(|(_, slot)| slot.told.store(0, Ordering::Relaxed));
-            successor.page.count(Counter::Dropped, 1);
+            let mut has_launched = false;
+            for (_, slot) in STREAMS.used_by(successor.index) {
+                slot.told.store(0, Ordering::Relaxed);
+                has_launched |= slot.has_launched();
+            }
+            // Who has never launched has nothing to complete, and would count as busy until it does.
+            if has_launched {
+                successor.page.count(Counter::Dropped, 1);
+            }
+            // Leases that the new daemon made before it knew of this work are to end now, not at its next look.
+            lease::announce(successor.daemon, successor.hp);
         }
-        if let Some((page, slot)) = successor.ledger {
-            quota::go_on(successor.index, successor.device, page, slot);
+        if let Some(ledger) = &successor.ledger {
+            quota::go_on(successor.index, successor.device, ledger.page, ledger.slot);
+            // The successor has a descriptor of its own.
+            if let Some(before) = &self.client.ledger {
+                before.descriptor.close();
+            }
         }
         let mut carried = Carried::default();
         carried.carry(self.client, successor);
@@ -176,6 +190,7 @@ impl Carried {
     /// Carries over what was added since the last time. All sums wrap: a refund takes from them.
     fn carry(&mut self, from: &Client, to: &Client) {
         self.carry_counters(from.page, to.page);
+        to.page.told.longest.note_all(&from.page.told.longest);
         let Side::BestEffort(lease) = to.side else {
             return;
         };

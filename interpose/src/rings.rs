@@ -98,6 +98,7 @@ fn claim(page: &ClientPage, thread_id: u32) -> Option<usize> {
                 .is_ok()
         })
     };
+    // The first: the daemon reads none behind a free one (`ClientPage::rings_claimed`).
     if let Some(index) = (0..page.rings.len()).find(|&index| take(0, index)) {
         return Some(index);
     }
@@ -122,10 +123,12 @@ mod tests {
         let me = sys::thread_id();
         assert_eq!(claim(&page, me), Some(0));
         assert_eq!(claim(&page, me), Some(0));
+        assert_eq!(claim(&page, NO_THREAD), Some(1));
+        assert_eq!(page.rings_claimed(0), 2);
         for index in 1..RINGS {
             page.ring_owner[index].store(me, Ordering::Relaxed);
         }
-        assert_eq!(claim(&page, NO_THREAD), None);
+        assert_eq!(claim(&page, NO_THREAD + 1), None);
     }
 
     #[test]

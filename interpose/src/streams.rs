@@ -145,6 +145,8 @@ pub(crate) struct Slot {
     completed: Line<AtomicU64>,
     /// High-priority: the mark up to which the daemon was told.
     pub(crate) told: AtomicU64,
+    /// Best-effort: see [`Slot::give_up`].
+    given_up: AtomicU64,
     /// See [`crate::marks`].
     pub(crate) event: Event,
 }
@@ -565,6 +567,7 @@ impl Slot {
             }),
             completed: Line(AtomicU64::new(0)),
             told: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
             event: Event::new(),
         }
     }
@@ -575,6 +578,11 @@ impl Slot {
         self.launched.seq.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// High-priority: whether a launch was ever numbered here.
+    pub(crate) fn has_launched(&self) -> bool {
+        self.launched.seq.load(Ordering::Relaxed) > 0
+    }
+
     /// High-priority: the driver took, or refused, the launch of that number.
     #[inline]
     pub(crate) fn set_issued(&self, seq: u64) {
@@ -583,13 +591,26 @@ impl Slot {
         self.launched.issued.fetch_max(seq, Ordering::Release);
     }
 
-    /// Best-effort: the driver took a launch of so many expected ns.
+    /// Best-effort: the driver took a launch of so many expected ns. The mark behind it.
     #[inline]
-    pub(crate) fn add_issued(&self, expected_ns: u64) {
+    pub(crate) fn add_issued(&self, expected_ns: u64) -> u64 {
         // SeqCst: before the look at whether the helper sleeps, see `helper`.
-        self.launched
+        let before = self
+            .launched
             .issued
             .fetch_add(expected_ns, Ordering::SeqCst);
+        before.wrapping_add(expected_ns)
+    }
+
+    /// What is about to count as complete up to `mark` was not seen to be: it teaches nobody how long it took.
+    pub(crate) fn give_up(&self, mark: u64) {
+        // Before `advance`, whose release publishes it.
+        self.given_up.fetch_max(mark, Ordering::Relaxed);
+    }
+
+    /// The mark up to which work was given up. Read after [`Slot::completed`].
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// The mark behind the last launch that the driver took.

@@ -64,6 +64,13 @@ impl<const N: usize> Keys<N> {
         })
     }
 
+    /// Whether a place is any key's.
+    pub(crate) fn is_used(&self, place: usize) -> bool {
+        let word = self.places.get(place);
+        // Acquire as in `find`.
+        word.is_some_and(|word| !matches!(word.load(Ordering::Acquire), EMPTY | REMOVED | BUSY))
+    }
+
     /// Whether a place is this key's.
     #[inline]
     pub(crate) fn is_at(&self, place: usize, key: u64) -> bool {

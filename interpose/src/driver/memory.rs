@@ -15,6 +15,8 @@ use crate::{real, sys};
 pub(crate) struct PoolBytes {
     pub(crate) reserved: u64,
     pub(crate) used: u64,
+    /// What it keeps when nothing is allocated.
+    pub(crate) threshold: u64,
 }
 
 /// What a pool has; `None` where the driver does not say.
@@ -31,7 +33,12 @@ pub(crate) fn pool_bytes(pool: u64) -> Option<PoolBytes> {
     // Used first: what is reserved for what came in between is then counted.
     let used = ask(CUmemPool_attribute::USED_MEM_CURRENT)?;
     let reserved = ask(CUmemPool_attribute::RESERVED_MEM_CURRENT)?;
-    Some(PoolBytes { reserved, used })
+    let threshold = ask(CUmemPool_attribute::RELEASE_THRESHOLD)?;
+    Some(PoolBytes {
+        reserved,
+        used,
+        threshold,
+    })
 }
 
 /// What the graphs of a device have reserved; `None` where the driver does not say.
@@ -47,7 +54,11 @@ pub(crate) fn graph_bytes(device: CUdevice) -> Option<PoolBytes> {
     };
     let used = ask(CUgraphMem_attribute::USED_MEM_CURRENT)?;
     let reserved = ask(CUgraphMem_attribute::RESERVED_MEM_CURRENT)?;
-    Some(PoolBytes { reserved, used })
+    Some(PoolBytes {
+        reserved,
+        used,
+        threshold: 0,
+    })
 }
 
 /// What a device has, bytes.

@@ -10,11 +10,11 @@ use abi::types::{
 };
 use protocol::ledger::Kind;
 
-use super::memory::unless_refused;
+use super::memory::{account_for, unless_refused};
 use super::{hook, stored};
 use crate::counts::{handle_allocated, handle_freed};
+use crate::quota::Charge;
 use crate::quota::blocks::{self, Key};
-use crate::quota::{self, Charge};
 
 /// Defines the creation of an array from a descriptor.
 macro_rules! create {
@@ -25,7 +25,7 @@ macro_rules! create {
                 // SAFETY: the application's own argument, which the driver is about to read.
                 let descriptor = (!descriptor.is_null()).then(|| unsafe { *descriptor });
                 let bytes = descriptor.map_or(0, |descriptor| bytes_of(&descriptor.into(), 1));
-                Charge::reserve(quota::current(), Kind::Array, bytes as u64)
+                Charge::reserve(account_for(array), Kind::Array, bytes as u64)
             };
             // SAFETY: the application's own arguments, passed on.
             call |charge, real| unless_refused(charge, || unsafe { real(array, descriptor) });
@@ -56,7 +56,7 @@ hook! {
         // SAFETY: as in `create`.
         let descriptor = (!descriptor.is_null()).then(|| unsafe { *descriptor });
         let bytes = descriptor.map_or(0, |descriptor| bytes_of(&descriptor, levels));
-        Charge::reserve(quota::current(), Kind::Array, bytes as u64)
+        Charge::reserve(account_for(array), Kind::Array, bytes as u64)
     };
     // SAFETY: the application's own arguments, passed on.
     call |charge, real| unless_refused(charge, || unsafe { real(array, descriptor, levels) });

@@ -10,7 +10,7 @@ use super::{hook, stored};
 use crate::client::Handle;
 use crate::contexts::{CONTEXTS, Kind};
 use crate::kernels::KERNELS;
-use crate::quota::{blocks, pools};
+use crate::quota::{self, blocks, pools};
 use crate::streams::STREAMS;
 use crate::{completion, driver, helper, lifecycle, marks};
 
@@ -118,8 +118,8 @@ hook! {
     // Afterwards nothing tells which context it was.
     before |_| (helper::keep_out(), driver::context_of_green(green).ok());
     after |_, (_, known), result| {
-        if let (Some((context, _)), CUresult::SUCCESS) = (known, result) {
-            handle_destroyed(*context);
+        if let (Some((context, device)), CUresult::SUCCESS) = (known, result) {
+            handle_green_destroyed(*context, *device);
         }
     };
 }
@@ -161,9 +161,19 @@ fn handle_green(green: CUgreenCtx) {
     }
 }
 
+/// A green context is gone. Its memory is the primary context's, which goes with it only if nobody else retains that.
+fn handle_green_destroyed(context: CUcontext, device: CUdevice) {
+    if driver::is_primary_context_active(device) {
+        blocks::handle_green_destroyed(context, CONTEXTS.primary_of(device));
+    }
+    handle_destroyed(context);
+    handle_released(device);
+}
+
 /// A context is gone: what ran in it is over, and its streams and our events went with it. The
 /// helpers are kept out of the driver until this returns.
 fn handle_destroyed(context: CUcontext) {
+    let device = CONTEXTS.device_of(context);
     // Its modules and its memory went with it.
     KERNELS.handle_unloaded();
     blocks::handle_context_destroyed(context);
@@ -173,13 +183,16 @@ fn handle_destroyed(context: CUcontext) {
             continue;
         };
         marks::forget(slot);
-        completion::complete(index, slot.issued());
+        completion::give_up(index, slot, slot.issued());
         STREAMS.free(index);
     }
     marks::forget_all_of(STREAMS.used().map(|(_, slot)| slot), Handle::from(context));
     // A capture in it ended too, for which the helpers may have stayed out.
     helper::wake_all();
     CONTEXTS.handle_destroyed(context);
+    if let Some(device) = device.filter(|&device| CONTEXTS.count_on(device) == 0) {
+        quota::handle_last_context_destroyed(device);
+    }
 }
 
 fn handle_released(device: CUdevice) {

@@ -175,7 +175,7 @@ hook! {
         unsafe { real(to, graph, after_these, count, params) }
     });
     after |client, draw, result| {
-        draw.iter().for_each(Draw::end);
+        draw.iter().for_each(|draw| draw.end(result == CUresult::SUCCESS));
         // SAFETY: the parameters of this call, which the driver has just read and written.
         if let Some(params) = unsafe { stored(params, result) } {
             handle_allocated(client, result, params.bytesize);
@@ -223,7 +223,7 @@ macro_rules! add_node {
                 unsafe { real(to, graph, after_these, $($data,)? count, params) }
             });
             after |client, draw, result| {
-                draw.iter().for_each(Draw::end);
+                draw.iter().for_each(|draw| draw.end(result == CUresult::SUCCESS));
                 // SAFETY: the parameters of this call, which the driver has just read and written.
                 if let Some(any) = unsafe { stored(params, result) }
                     && any.kind == CUgraphNodeType::MEM_ALLOC

@@ -35,7 +35,7 @@ macro_rules! allocate {
     ($name:ident($address:ty, $bytes:ty $(, $flags:ident)?), $kind:expr) => {
         hook! {
             $name(address: *mut $address, bytes: $bytes $(, $flags: c_uint)?);
-            before |_| Charge::reserve(quota::current(), $kind, bytes as u64);
+            before |_| Charge::reserve(account_for(address), $kind, bytes as u64);
             // SAFETY: the application's own arguments, passed on.
             call |charge, real| unless_refused(charge, || unsafe { real(address, bytes $(, $flags)?) });
             after |client, charge, result| {
@@ -69,7 +69,7 @@ macro_rules! allocate_pitched {
             before |_| {
                 let row = (width_bytes as u64).next_multiple_of(PITCH_BYTES);
                 let bytes = row.saturating_mul(height as u64);
-                Charge::reserve(quota::current(), Kind::Plain, bytes)
+                Charge::reserve(account_for(address), Kind::Plain, bytes)
             };
             call |charge, real| unless_refused(charge, || {
                 // SAFETY: the application's own arguments, passed on.
@@ -113,7 +113,8 @@ macro_rules! allocate_async {
             before |_| {
                 let pool: Option<CUmemoryPool> = None;
                 $(let pool = pool.or(Some($pool));)?
-                begin_async(Stream::of(stream, $flavour), pool, bytes)
+                let is_whole = !address.is_null();
+                is_whole.then(|| begin_async(Stream::of(stream, $flavour), pool, bytes)).flatten()
             };
             call |begun, real| {
                 if begun.is_some_and(|begun| begun.as_ref().is_some_and(Async::is_refused)) {
@@ -149,11 +150,12 @@ struct Async {
 
 /// Charges the pool, or, where the stream is in capture, the device's graphs.
 fn begin_async(stream: Stream, pool: Option<CUmemoryPool>, bytes: usize) -> Option<Async> {
-    let account = quota::of_stream(stream.handle())?;
+    let mut account = quota::of_stream(stream.handle())?;
     let source = if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
         Source::Graphs(account.device.0)
     } else {
         let pool = pool.or_else(|| driver::memory::current_pool(account.device))?;
+        account = pools::account_of(pool, account)?;
         Source::Pool(pool_number(pool))
     };
     Some(Async {
@@ -169,11 +171,17 @@ impl Async {
     }
 
     fn end(&self, address: Option<CUdeviceptr>, bytes: usize) {
-        self.draw.end();
+        self.draw.end(address.is_some());
         if let (Source::Pool(pool), Some(address)) = (self.source, address) {
             blocks::keep_of_pool(address, self.account, Kind::Pool, bytes as u64, pool);
         }
     }
+}
+
+/// The account that is charged for what is to be stored at `output`. Nobody's without one: then the driver says what is
+/// wrong, whatever the quota.
+pub(super) fn account_for<T>(output: *const T) -> Option<&'static DeviceAccount> {
+    (!output.is_null()).then(quota::current).flatten()
 }
 
 /// Makes the call, if the quota allows it.

@@ -2,11 +2,14 @@
 
 use core::ffi::{CStr, c_char, c_uint};
 
-use abi::types::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
+use abi::types::{
+    CUdeviceptr, CUdeviceptr_v1, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult,
+};
 
 use super::{hook, stored};
 use crate::driver;
 use crate::kernels::KERNELS;
+use crate::quota::{self, blocks};
 
 hook! {
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
@@ -56,14 +59,43 @@ macro_rules! unload {
     ($name:ident($argument:ident: $type:ty)) => {
         hook! {
             always $name($argument: $type);
-            before |_| KERNELS.handle_unloaded();
-            after |_, (), _| KERNELS.handle_unloaded();
+            before |_| {
+                KERNELS.handle_unloaded();
+                blocks::take_module($argument.0.expose_provenance() as u64)
+            };
+            after |_, taken, result| {
+                KERNELS.handle_unloaded();
+                for (key, block) in taken {
+                    blocks::handle_freed(&Some((*key, *block)), result);
+                }
+            };
         }
     };
 }
 
 unload!(cuModuleUnload(module: CUmodule));
 unload!(cuLibraryUnload(library: CUlibrary));
+
+/// Defines the search for a variable.
+macro_rules! variable {
+    ($name:ident($address:ty, $size:ty, $module:ident: $type:ty)) => {
+        hook! {
+            $name(address: *mut $address, bytes: *mut $size, $module: $type, name: *const c_char);
+            after |_, result| {
+                // SAFETY: this call's output parameters.
+                let found = unsafe { stored(address, result).zip(stored(bytes, result)) };
+                if let Some(((address, bytes), account)) = found.zip(quota::current()) {
+                    let module = $module.0.expose_provenance() as u64;
+                    blocks::handle_variable(address.0.into(), account, bytes as u64, module);
+                }
+            };
+        }
+    };
+}
+
+variable!(cuModuleGetGlobal(CUdeviceptr_v1, c_uint, module: CUmodule));
+variable!(cuModuleGetGlobal_v2(CUdeviceptr, usize, module: CUmodule));
+variable!(cuLibraryGetGlobal(CUdeviceptr, usize, library: CUlibrary));
 
 /// # Safety
 /// As [`stored`], for as many as `room` kernels.

@@ -29,6 +29,7 @@ hook! {
     before |_| {
         // SAFETY: the application's own argument, which the driver is about to read.
         let properties = (!properties.is_null()).then(|| unsafe { *properties });
+        let properties = properties.filter(|_| !handle.is_null());
         Charge::reserve(properties.and_then(account_of), Kind::Physical, bytes as u64)
     };
     // SAFETY: the application's own arguments, passed on.

@@ -8,8 +8,8 @@ use abi::types::{
     CUmemLocation, CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemoryPool,
 };
 
-use super::hook;
 use super::memory::seen;
+use super::{hook, stored};
 use crate::quota::pools;
 
 seen! {
@@ -31,7 +31,6 @@ seen! {
         kind: CUmemAllocationType,
         pool: CUmemoryPool,
     );
-    cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
     cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize);
     cuMemPoolImportFromShareableHandle(
         pool: *mut CUmemoryPool,
@@ -39,6 +38,17 @@ seen! {
         kind: CUmemAllocationHandleType,
         flags: c_ulonglong,
     );
+}
+
+hook! {
+    cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
+    after |_, result| {
+        // SAFETY: this call's output parameter, and properties that the driver has read, as it succeeded with them.
+        let made = unsafe { stored(pool, result).zip(stored(properties, result)) };
+        if let Some((pool, properties)) = made {
+            pools::handle_created(pool, properties.location);
+        }
+    };
 }
 
 hook! {

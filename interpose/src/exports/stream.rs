@@ -309,7 +309,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
         }
         return asked;
     }
-    completion::complete(index, slot.issued());
+    completion::give_up(index, slot, slot.issued());
     STREAMS.free(index);
     asked
 }

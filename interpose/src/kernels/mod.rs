@@ -18,7 +18,8 @@ mod functions;
 mod identities;
 mod shapes;
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
@@ -53,12 +54,38 @@ pub(crate) struct Shape {
 pub(crate) struct Known {
     /// Identity of kernel and shape within this process; 0 if it was not kept.
     pub(crate) id: u64,
+    /// The same for those who learn what it takes, graphs among them ([`crate::learner`]).
+    pub(crate) number: u16,
     /// What the gate asks for. Of an unknown kernel the class is unknown, the duration 0 and the
     /// SMs what the driver's occupancy says, or its blocks: it cannot need more.
     pub(crate) kernel: Kernel,
     /// Whether the profile knows it.
     pub(crate) is_profiled: bool,
+    /// Whether its duration is what it was seen to take.
+    pub(crate) is_learnt: bool,
 }
+
+impl Known {
+    /// How many kernels of it last as long as the daemon assumes: itself, or none.
+    #[inline]
+    pub(crate) fn unknown(&self) -> u64 {
+        u64::from(!(self.is_profiled || self.is_learnt))
+    }
+}
+
+/// What is learnt of a kernel and shape, or of a graph.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Learnt<'a> {
+    /// What the profile told of it, ns.
+    pub(crate) told_ns: u64,
+    /// How many kernels of it the profile does not know; each lasts as long as the daemon assumes.
+    pub(crate) unknown: u64,
+    /// What it was seen to take, ns; 0: nothing was learnt. Written by the helper.
+    pub(crate) word: &'a AtomicU64,
+}
+
+/// The greatest number of a kernel and shape.
+pub(crate) const NUMBER_MAX: u16 = shapes::SHAPES_MAX as u16;
 
 /// See [`KERNELS`].
 pub(crate) struct Kernels {
@@ -157,6 +184,36 @@ impl Kernels {
         known
     }
 
+    /// What is learnt of a kernel and shape.
+    pub(crate) fn learnt(&self, number: u16) -> Option<Learnt<'_>> {
+        self.shapes.learnt(number)
+    }
+
+    /// What is known of everything that a client launched: its name, the SMs it needs, and what is learnt.
+    pub(crate) fn of_client(
+        &self,
+        client: &Client,
+    ) -> impl Iterator<Item = (Name, u32, Learnt<'_>)> {
+        let all = self.shapes.of_client(client.index);
+        all.map(|(identity, label, sm_needed, learnt)| {
+            let name = match self.identities.of(identity) {
+                Some(identity) => Name::Kernel(identity.name),
+                None => Name::Operator(label),
+            };
+            (name, sm_needed, learnt)
+        })
+    }
+
+    /// A name as people read it.
+    pub(crate) fn say_name(&self, name: &Name) -> String {
+        match name {
+            Name::Kernel(name) => Shown(self.names.text(*name).unwrap_or_default()).to_string(),
+            Name::Operator(label) => label
+                .operator()
+                .map_or_else(String::new, |operator| operator.to_string()),
+        }
+    }
+
     #[inline]
     fn known(
         &self,
@@ -196,8 +253,10 @@ impl Kernels {
             }
             None => Known {
                 id: 0,
+                number: 0,
                 kernel: unknown(shape),
                 is_profiled: false,
+                is_learnt: false,
             },
         };
         (known, identity)
@@ -353,6 +412,9 @@ impl Kernels {
             quality: found.map_or(Match::Unknown, |(_, quality)| quality),
             operator: operator.filter(|_| is_in_operator),
         };
+        let name = Shown(self.text_of(identity).unwrap_or_default());
+        let longest = &client.page.told.longest;
+        longest.note(kernel.expected_ns, kernel.sm_needed, name);
         self.say_judged(identity, shape, &kernel, &told);
         (kernel, found.is_some())
     }
@@ -375,13 +437,12 @@ impl Kernels {
             return;
         };
         let text = self.names.text(name).unwrap_or_default();
-        let demangled = profiler::names::demangled(text);
         log::say(
             Level::Debug,
             format_args!(
                 "kernel {}: grid {:?} block {:?} shared {shared_bytes}+{} registers {registers}: \
                  {:?}{}, {} SMs, {} ns",
-                demangled.as_deref().unwrap_or(text),
+                Shown(text),
                 shape.grid,
                 shape.block,
                 shape.shared_bytes,
@@ -416,6 +477,25 @@ impl Kernels {
     }
 }
 
+/// What people know a launch by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Name {
+    /// A kernel's.
+    Kernel(NameIndex),
+    /// An operator's that stands for its launches.
+    Operator(LabelIndex),
+}
+
+/// A kernel's name as people read it, made when it is written.
+struct Shown<'t>(&'t str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let demangled = profiler::names::demangled(self.0);
+        f.write_str(demangled.as_deref().unwrap_or(self.0))
+    }
+}
+
 /// How well the profile knows a launch.
 struct Told {
     quality: Match,
@@ -445,6 +525,10 @@ fn judge_operator(client: &Client, label: LabelIndex) -> (Kernel, bool) {
             expected_ns: found.expected_ns,
         },
     );
+    if let Some(operator) = &operator {
+        let longest = &client.page.told.longest;
+        longest.note(kernel.expected_ns, kernel.sm_needed, operator);
+    }
     if let Some(operator) = operator.filter(|_| log::is_said(Level::Debug)) {
         log::say(
             Level::Debug,

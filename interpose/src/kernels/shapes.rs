@@ -5,13 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use policy::{Class, Kernel};
 
 use super::identities::IdentityIndex;
-use super::{Known, Shape};
+use super::{Known, Learnt, Shape};
 use crate::labels::LabelIndex;
 use crate::table::mix;
 
 /// Most shapes. A network has hundreds; one that sees every sequence length some ten thousand. Those
 /// beyond are looked up in the profile each time.
-const SHAPES_MAX: usize = 1 << 15;
+pub(super) const SHAPES_MAX: usize = 1 << 15;
 
 /// Most places tried for a shape.
 const PROBES_MAX: usize = 32;
@@ -41,9 +41,15 @@ struct Entry {
     state: AtomicU64,
     key: [AtomicU64; KEY_WORDS],
     expected_ns: AtomicU64,
+    /// What it was seen to take, ns; 0: nothing was learnt.
+    learnt_ns: AtomicU64,
 }
 
+const _: () = assert!(size_of::<Entry>() == 64);
+
 const KEY_WORDS: usize = 5;
+/// The word of the key that has the label.
+const LABEL_WORD: usize = 4;
 
 const EMPTY: u64 = 0;
 const FILLING: u64 = 1;
@@ -60,6 +66,7 @@ impl Shapes {
                     state: AtomicU64::new(EMPTY),
                     key: [const { AtomicU64::new(0) }; KEY_WORDS],
                     expected_ns: AtomicU64::new(0),
+                    learnt_ns: AtomicU64::new(0),
                 }
             }; SHAPES_MAX],
         }
@@ -77,11 +84,7 @@ impl Shapes {
                 return None;
             }
             if state & READY != 0 && entry.has(&key) {
-                return Some(known(
-                    place,
-                    state,
-                    entry.expected_ns.load(Ordering::Relaxed),
-                ));
+                return Some(entry.known(place, state));
             }
         }
         None
@@ -108,8 +111,10 @@ impl Shapes {
             let (kernel, is_profiled) = compute(false);
             return Known {
                 id: 0,
+                number: 0,
                 kernel,
                 is_profiled,
+                is_learnt: false,
             };
         };
         let (kernel, is_profiled) = compute(true);
@@ -125,30 +130,77 @@ impl Shapes {
             | u64::from(kernel.sm_needed) << SM_SHIFT;
         // Release pairs with the Acquire load in `find`.
         entry.state.store(state, Ordering::Release);
-        known(place, state, kernel.expected_ns)
+        entry.known(place, state)
+    }
+
+    /// The words of a number for those who learn.
+    pub(super) fn learnt(&self, number: u16) -> Option<Learnt<'_>> {
+        let entry = self.entries.get(usize::from(number).checked_sub(1)?)?;
+        // Acquire as in `find`.
+        let state = entry.state.load(Ordering::Acquire);
+        (state & READY != 0).then(|| entry.learnt(state))
+    }
+
+    /// What is known of everything that a client launched: identity, label, SMs.
+    pub(super) fn of_client(
+        &self,
+        device: u32,
+    ) -> impl Iterator<Item = (IdentityIndex, LabelIndex, u32, Learnt<'_>)> {
+        let entries = self.entries.iter();
+        entries.filter_map(move |entry| {
+            let state = entry.state.load(Ordering::Acquire);
+            let word = |index: usize| Some(entry.key.get(index)?.load(Ordering::Relaxed));
+            let what = word(0)? as u32;
+            let is_its = state & READY != 0 && what >> DEVICE_SHIFT == device;
+            let label = LabelIndex(word(LABEL_WORD)? as u32);
+            let identity = IdentityIndex(what & ((1 << DEVICE_SHIFT) - 1));
+            let sm_needed = (state >> SM_SHIFT) as u32;
+            is_its.then(|| (identity, label, sm_needed, entry.learnt(state)))
+        })
     }
 }
 
 impl Entry {
+    fn learnt(&self, state: u64) -> Learnt<'_> {
+        let expected_ns = self.expected_ns.load(Ordering::Relaxed);
+        Learnt {
+            told_ns: if state & PROFILED != 0 {
+                expected_ns
+            } else {
+                0
+            },
+            unknown: u64::from(state & PROFILED == 0),
+            word: &self.learnt_ns,
+        }
+    }
+
+    #[inline]
+    fn known(&self, place: usize, state: u64) -> Known {
+        // What was learnt stands in place of what was told.
+        let learnt_ns = self.learnt_ns.load(Ordering::Relaxed);
+        let expected_ns = match learnt_ns {
+            0 => self.expected_ns.load(Ordering::Relaxed),
+            learnt_ns => learnt_ns,
+        };
+        Known {
+            id: place as u64 + 1,
+            number: place as u16 + 1,
+            kernel: Kernel {
+                class: Class::from_bits((state >> CLASS_SHIFT) as u32 & 0xff),
+                sm_needed: (state >> SM_SHIFT) as u32,
+                expected_ns,
+            },
+            is_profiled: state & PROFILED != 0,
+            is_learnt: learnt_ns != 0,
+        }
+    }
+
     #[inline]
     fn has(&self, key: &[u64; KEY_WORDS]) -> bool {
         self.key
             .iter()
             .zip(key)
             .all(|(word, value)| word.load(Ordering::Relaxed) == *value)
-    }
-}
-
-#[inline]
-fn known(place: usize, state: u64, expected_ns: u64) -> Known {
-    Known {
-        id: place as u64 + 1,
-        kernel: Kernel {
-            class: Class::from_bits((state >> CLASS_SHIFT) as u32 & 0xff),
-            sm_needed: (state >> SM_SHIFT) as u32,
-            expected_ns,
-        },
-        is_profiled: state & PROFILED != 0,
     }
 }
 
@@ -232,6 +284,24 @@ mod tests {
             other.block[index] += 1;
             assert_eq!(SHAPES.find(what(1), &other), None);
         }
+    }
+
+    #[test]
+    fn what_was_learnt_stands_in_place_of_what_was_told_until_it_is_taken_back() {
+        static SHAPES: Shapes = Shapes::new();
+        let kept = SHAPES.keep(what(1), &SHAPE, |_| (KERNEL, true));
+        assert!(!kept.is_learnt && usize::from(kept.number) == kept.id as usize);
+        let learnt = SHAPES.learnt(kept.number).unwrap();
+        assert_eq!((learnt.told_ns, learnt.unknown), (12_345, 0));
+        learnt.word.store(7, Ordering::Relaxed);
+        let found = SHAPES.find(what(1), &SHAPE).unwrap();
+        assert_eq!((found.kernel.expected_ns, found.is_learnt), (7, true));
+        learnt.word.store(0, Ordering::Relaxed);
+        assert_eq!(SHAPES.find(what(1), &SHAPE), Some(kept));
+        let all: Vec<_> = SHAPES.of_client(0).map(|(identity, ..)| identity).collect();
+        assert_eq!(all, [IdentityIndex(1)]);
+        assert_eq!(SHAPES.of_client(1).count(), 0);
+        assert!(SHAPES.learnt(0).is_none() && SHAPES.learnt(u16::MAX).is_none());
     }
 
     #[test]

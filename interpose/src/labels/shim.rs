@@ -4,7 +4,7 @@
 use profiler::Operator;
 
 /// A kept label; 0, the only one here, is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LabelIndex(pub(crate) u32);
 
 impl LabelIndex {

@@ -2,9 +2,11 @@
 //!
 //! Our exports stand before every library's, of any version: a process may well hold cuBLAS 12 and cuBLAS 13, and
 //! libraries that bring functions of these names themselves (TensorFlow's load the real ones when they are first
-//! called). So each *call site* is bound once as the dynamic linker would have bound it without us: what the caller's own
-//! library, or one that it depends on, defines; else what comes after us for the whole program; else what is loaded
-//! under the library's own name.
+//! called). So each *call site* is bound once as the dynamic linker would have bound it without us: to what comes after us
+//! for the whole program, if that is another interposer's or a program's own; else to what the caller's own library, or one
+//! that it depends on, defines (the real libraries' names have versions, so that a caller of cuBLAS 12 is not bound to a
+//! cuBLAS 13 that comes first); else to what comes after us; else to what is loaded under the library's own name.
+//! Where another interposer stands before us, only its own calls for the next definition come here, and they get that.
 //!
 //! Operators are labelled of one library of each kind, the first that is called: a function that lies in that very file
 //! is reached by way of its hook, any other directly. So no call ever reaches another library than without us.
@@ -12,14 +14,14 @@
 //! A site is found in a table without a lock; the first call of a site asks the dynamic linker, which takes its locks
 //! and may allocate, as the first call of any function in a program that binds lazily does.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
-use core::mem::MaybeUninit;
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
 use super::hooks;
+use crate::loaded::{File, Opened};
 use crate::loader::{self, ABSENT, JUMP};
 use crate::sys::Errno;
 use crate::table::mix;
@@ -144,13 +146,18 @@ fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
     let found = errno.read();
     let bound = door::guarded(abi::ENTRY_POINT_COUNT, || {
         let reached = without_us(index, site)?;
-        Some(by_way_of_hook(index, reached))
+        let way = by_way_of_hook(index, reached);
+        // What is remembered must stay where it is; what the hook calls does already.
+        let stays = way != reached || File::of(reached.as_ptr()).is_some_and(|file| file.keep());
+        Some((way, stays))
     })
     .flatten();
     errno.write(found);
     match bound {
-        Some(bound) => {
-            remember(key, bound);
+        Some((bound, stays)) => {
+            if stays {
+                remember(key, bound);
+            }
             bound.as_ptr()
         }
         // Not remembered: it may be there the next time.
@@ -180,34 +187,47 @@ fn probes(key: u64) -> impl Iterator<Item = usize> {
 /// What a call that returns to `site` would reach without us.
 fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
     let operator = OPERATORS.get(index)?;
-    let symbol = operator.symbol;
-    let caller = File::of(site as *mut c_void);
-    let in_callers_scope = caller.and_then(|caller| {
-        let opened = Opened::of(caller.name())?;
-        opened.find(index, symbol)
-    });
-    let after_us = || {
-        // SAFETY: the handle that any caller may use, and a string that ends in NUL.
-        let found = unsafe { loader::dlsym()(libc::RTLD_NEXT, symbol.as_ptr()) };
-        ours_excepted(index, found)
+    let look_up = |handle| {
+        // SAFETY: a handle that any caller may use, and a string that ends in NUL.
+        let found = unsafe { loader::dlsym()(handle, operator.symbol.as_ptr()) };
+        NonNull::new(found)
     };
-    in_callers_scope.or_else(after_us).or_else(|| {
+    let after_us = look_up(libc::RTLD_NEXT).and_then(|found| ours_excepted(index, found));
+    let by_name = || {
         let mut names = FileNames::of(operator.library);
         while let Some(name) = names.next() {
-            if let Some(found) = Opened::of(name).and_then(|opened| opened.find(index, symbol)) {
+            let opened = Opened::of(name);
+            if let Some(found) = opened.and_then(|opened| find_in(&opened, index, operator.symbol))
+            {
                 return Some(found);
             }
         }
         None
-    })
+    };
+    let first = look_up(loader::as_asked_by_us(libc::RTLD_DEFAULT)).map(NonNull::as_ptr);
+    if first != hooks::export_of(index) {
+        // Whatever is bound by name is bound to a library that stands before us. So it is that one which asked for
+        // the next definition; whom the call returns to tells nothing, as a library that only hands on may jump.
+        return after_us.or_else(by_name);
+    }
+    let stands_for_all = after_us.filter(|found| {
+        // Another interposer, or a program's own definition.
+        File::of(found.as_ptr()).is_some_and(|file| !is_of(&file, operator.library))
+    });
+    let in_callers_scope = || {
+        let caller = File::of(site as *mut c_void)?;
+        find_in(&Opened::of(caller.name())?, index, operator.symbol)
+    };
+    stands_for_all
+        .or_else(in_callers_scope)
+        .or(after_us)
+        .or_else(by_name)
 }
 
 /// What a look-up found, unless it is our own.
-fn ours_excepted(index: usize, found: *mut c_void) -> Option<NonNull<c_void>> {
-    NonNull::new(found).filter(|found| {
-        let found = Some(found.as_ptr());
-        found != hooks::export_of(index) && found != hooks::hook_of(index)
-    })
+fn ours_excepted(index: usize, found: NonNull<c_void>) -> Option<NonNull<c_void>> {
+    let ours = [hooks::export_of(index), hooks::hook_of(index)];
+    (!ours.contains(&Some(found.as_ptr()))).then_some(found)
 }
 
 /// The hook, if `reached` lies in the library whose operators are labelled; else itself.
@@ -226,27 +246,23 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
         return (taken == function.as_ptr()).then_some(());
     }
     let library = OPERATORS.get(index)?.library;
-    let file = File::of(function.as_ptr()).filter(|file| file.is_of(library))?;
+    let file = File::of(function.as_ptr()).filter(|file| is_of(file, library))?;
     let base = BASES.get(library as usize)?;
-    let first = base.load(Ordering::Acquire);
-    if first == 0 {
-        // For good, so that neither its functions nor its addresses become another's.
-        let opened = Opened::of(file.name())?.keep();
-        for (place, (_, of, symbol)) in FOUND.iter().zip(HELPERS) {
-            if of == library {
-                // SAFETY: an open library and a string that ends in NUL.
-                let found = unsafe { loader::dlsym()(opened, symbol.as_ptr()) };
-                place.store(found, Ordering::Release);
-            }
-        }
-        // Of two threads with two libraries one is first. AcqRel: the helpers are its own, or will not be used.
-        let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
-        if swapped.is_err_and(|first| first != file.base) {
-            return None;
-        }
-    } else if first != file.base {
+    let opened = Opened::of(file.name())?;
+    // AcqRel: of two threads with two libraries one is first, for good.
+    let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
+    if swapped.is_err_and(|first| first != file.base) {
         return None;
     }
+    // For good, so that neither its functions nor its addresses become another's.
+    for (place, (_, of, symbol)) in FOUND.iter().zip(HELPERS) {
+        if of == library {
+            // Whoever comes here with this library stores the same.
+            let found = opened.find(symbol).map_or(ptr::null_mut(), NonNull::as_ptr);
+            place.store(found, Ordering::Release);
+        }
+    }
+    opened.keep();
     // Release pairs with the Acquire in `real`.
     let set = real.compare_exchange(
         ptr::null_mut(),
@@ -265,6 +281,7 @@ pub(crate) fn answer(
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> Option<*mut c_void> {
     let index = abi::lookup_operator(name)?;
+    let handle = loader::as_asked_by_us(handle);
     let mut found = look_up(handle);
     let mut is_ours = false;
     if Some(found) == hooks::export_of(index) {
@@ -278,85 +295,27 @@ pub(crate) fn answer(
     let Some(reached) = NonNull::new(found) else {
         return Some(JUMP);
     };
+    let way = || door::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
     let labelled = (!resolver::is_elsewhere())
-        .then(|| by_way_of_hook(index, reached))
+        .then(way)
+        .flatten()
         .filter(|way| *way != reached);
-    Some(match labelled {
-        Some(hook) => hook.as_ptr(),
-        None if is_ours => found,
-        None => JUMP,
-    })
+    if labelled.is_none() && !is_ours {
+        return Some(JUMP);
+    }
+    // Once more, so that `dlerror` tells of this question and of none of ours.
+    let again = look_up(if is_ours { libc::RTLD_NEXT } else { handle });
+    Some(labelled.map_or(again, NonNull::as_ptr))
 }
 
-/// A loaded file, as the dynamic linker knows it.
-struct File {
-    name: NonNull<c_char>,
-    base: usize,
+/// Whether a file is a library of that kind: `libcublas.so`, of whatever version.
+fn is_of(file: &File, library: Library) -> bool {
+    file.is_named(library.file_stem())
 }
 
-impl File {
-    /// The one that an address lies in.
-    fn of(address: *mut c_void) -> Option<Self> {
-        let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: a place that outlives the call.
-        let found = unsafe { loader::dladdr()(address, told.as_mut_ptr()) };
-        if found == 0 {
-            return None;
-        }
-        // SAFETY: zeroes are such a value, and the call succeeded.
-        let told = unsafe { told.assume_init() };
-        Some(Self {
-            name: NonNull::new(told.dli_fname.cast_mut())?,
-            base: told.dli_fbase as usize,
-        })
-    }
-
-    /// Its path, as it was found.
-    fn name(&self) -> &CStr {
-        // SAFETY: the dynamic linker's own text of a file whose code is being called, or was just looked up.
-        unsafe { CStr::from_ptr(self.name.as_ptr()) }
-    }
-
-    /// Whether it is a library of that kind: `libcublas.so`, of whatever version.
-    fn is_of(&self, library: Library) -> bool {
-        let path = self.name().to_bytes();
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-        let end = name.strip_prefix(library.file_stem().as_bytes());
-        end.is_some_and(|end| matches!(end.first(), None | Some(b'.')))
-    }
-}
-
-/// A loaded file that is held while this lives.
-struct Opened(NonNull<c_void>);
-
-impl Opened {
-    /// The file of that name, if it is loaded.
-    fn of(name: &CStr) -> Option<Self> {
-        let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-        // SAFETY: a string that ends in NUL; nothing is loaded, so no code of the file's runs.
-        NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) }).map(Self)
-    }
-
-    /// What it or a library that it depends on defines under that name, unless it is our own.
-    fn find(&self, index: usize, symbol: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: an open library and a string that ends in NUL.
-        let found = unsafe { loader::dlsym()(self.0.as_ptr(), symbol.as_ptr()) };
-        ours_excepted(index, found)
-    }
-
-    /// Its handle, held for good.
-    fn keep(self) -> *mut c_void {
-        let handle = self.0.as_ptr();
-        core::mem::forget(self);
-        handle
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // SAFETY: opened by `of`, and given back once.
-        unsafe { loader::dlclose()(self.0.as_ptr()) };
-    }
+/// What an opened library defines, unless it is our own.
+fn find_in(opened: &Opened, index: usize, symbol: &CStr) -> Option<NonNull<c_void>> {
+    ours_excepted(index, opened.find(symbol)?)
 }
 
 /// The names under which a kind of library may be loaded, newest first.

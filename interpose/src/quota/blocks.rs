@@ -51,6 +51,8 @@ pub(crate) struct Block {
     context: u64,
     /// Of memory from a pool, which was charged and not this: the pool.
     pool: Option<u64>,
+    /// Of a variable: the module or library that it goes with.
+    module: Option<u64>,
 }
 
 static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks::with_hasher(BuildHasherDefault::new()));
@@ -81,11 +83,51 @@ fn insert(key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64, poo
         bytes,
         context,
         pool,
+        module: None,
     };
     // If there was one, its end was not seen: it is there no more.
     if let Some(old) = locked(&BLOCKS).insert(key, block) {
         give_back(&old);
     }
+}
+
+/// The application has found a variable of a module, which is in the device's memory. Charged when it is first found: the
+/// driver has it by then, and nobody says how much a module has that nobody asks for.
+pub(crate) fn handle_variable(
+    address: u64,
+    account: &'static DeviceAccount,
+    bytes: u64,
+    module: u64,
+) {
+    let context = CONTEXTS.current().map_or(0, |context| context.0);
+    let mut blocks = locked(&BLOCKS);
+    let known = blocks.get(&Key::Address(address));
+    if known.is_some_and(|block| block.module.is_some()) {
+        return;
+    }
+    account.change(|account| account.take(Kind::Module, bytes));
+    let block = Block {
+        account,
+        kind: Kind::Module,
+        bytes,
+        context,
+        pool: None,
+        module: Some(module),
+    };
+    if let Some(old) = blocks.insert(Key::Address(address), block) {
+        drop(blocks);
+        give_back(&old);
+    }
+}
+
+/// A module or library is about to be unloaded, and its variables with it.
+pub(crate) fn take_module(module: u64) -> Vec<(Key, Block)> {
+    if !is_any() {
+        return Vec::new();
+    }
+    let blocks = &mut *locked(&BLOCKS);
+    let its = blocks.extract_if(|_, block| block.module == Some(module));
+    its.collect()
 }
 
 /// Takes out what is about to be freed.
@@ -131,6 +173,18 @@ pub(crate) fn handle_context_destroyed(context: CUcontext) {
             None => account.release(kind, bytes),
         }
     }
+}
+
+/// A green context is gone. What was allocated in it is the primary context's, and goes with that.
+pub(crate) fn handle_green_destroyed(green: CUcontext, primary: Option<CUcontext>) {
+    if !is_any() {
+        return;
+    }
+    let green = Handle::from(green).0;
+    let primary = primary.map_or(0, |primary| Handle::from(primary).0);
+    let mut blocks = locked(&BLOCKS);
+    let its = blocks.values_mut().filter(|block| block.context == green);
+    its.for_each(|block| block.context = primary);
 }
 
 fn give_back(block: &Block) {

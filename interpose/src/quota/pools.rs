@@ -8,15 +8,20 @@
 //!
 //! and when nobody is in the driver, charged is what is reserved. A pool gives memory back when the driver sees fit, at
 //! the latest when the application waits: after a free its charge is *stale*, and is looked at again when the application
-//! waits for something, asks what is free, trims the pool, or is about to be refused.
+//! waits for something, asks what is free, trims the pool, or is about to be refused. It stays stale while the driver shows
+//! that what was freed is not back.
+//!
+//! A pool that is being destroyed is asked nothing from before the driver's call on: its handle may be worth nothing.
+//! Without a quota nothing is charged beforehand: what is reserved is found out at the next look.
 //!
 //! Memory of graphs is like a pool of the device that nobody can name.
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
 
-use abi::types::{CUmemoryPool, CUresult};
+use abi::types::{CUdevice, CUmemLocation, CUmemLocationType, CUmemoryPool, CUresult};
 use protocol::ledger::{Kind, rounded_bytes};
 
 use super::{DeviceAccount, is_any, locked};
@@ -41,6 +46,8 @@ struct Entry {
     in_driver: u64,
     /// What was charged beforehand for these.
     beforehand: u64,
+    /// Bytes of allocations that the application has and has not freed.
+    live: u64,
     /// The application is destroying the pool: its handle may be no handle any more, and the driver must not be asked about it.
     is_going: bool,
     /// Of a pool that was destroyed: bytes of its allocations that live on.
@@ -51,6 +58,13 @@ static SOURCES: Mutex<BTreeMap<Source, Entry>> = Mutex::new(BTreeMap::new());
 /// Whether a charge may be more than is reserved.
 static IS_STALE: AtomicBool = AtomicBool::new(false);
 
+/// Where pools lie that the application made: the device, or none of them.
+static PLACES: Mutex<BTreeMap<u64, Option<CUdevice>>> = Mutex::new(BTreeMap::new());
+
+/// Rung when nobody is in the driver with a source any more.
+static ALONE: Condvar = Condvar::new();
+/// Longest wait for that before an allocation is refused; a call of the driver is far shorter.
+const ALONE_WAIT: Duration = Duration::from_millis(100);
 /// Whether any graph of this process has had memory.
 static HAS_GRAPHS: AtomicBool = AtomicBool::new(false);
 
@@ -58,6 +72,8 @@ static HAS_GRAPHS: AtomicBool = AtomicBool::new(false);
 pub(crate) struct Draw {
     source: Source,
     bytes: u64,
+    /// Whether it is counted while it is in the driver.
+    is_counted: bool,
     /// `None`: it is refused.
     beforehand: Option<u64>,
 }
@@ -66,15 +82,35 @@ impl Draw {
     /// Charges what `source` could need for an allocation of `bytes`.
     pub(crate) fn begin(account: &'static DeviceAccount, source: Source, bytes: u64) -> Self {
         let bytes = rounded_bytes(bytes);
+        if account.ledger().quota().is_none() {
+            return Self::uncounted(account, source, bytes);
+        }
         let beforehand = try_charge(account, source, bytes).or_else(|| {
             // What is freed but not back yet comes back when its stream is done; the pool's own rest can go at once.
+            // While others are in the driver, what they were charged beforehand may be more than they need.
+            wait_until_alone(source);
             try_give_back(account);
             try_charge(account, source, bytes)
         });
         Self {
             source,
             bytes,
+            is_counted: true,
             beforehand,
+        }
+    }
+
+    /// Nothing can be refused, so nobody asks the driver anything now.
+    fn uncounted(account: &'static DeviceAccount, source: Source, bytes: u64) -> Self {
+        note_graphs(source);
+        locked(&SOURCES)
+            .entry(source)
+            .or_insert_with(|| Entry::new(account));
+        Self {
+            source,
+            bytes,
+            is_counted: false,
+            beforehand: Some(0),
         }
     }
 
@@ -84,32 +120,43 @@ impl Draw {
     }
 
     /// The driver has answered; whatever it was, what is reserved now is known.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, is_granted: bool) {
         let Some(beforehand) = self.beforehand else {
             return;
         };
         let sources = &mut *locked(&SOURCES);
-        if let Some(entry) = sources.get_mut(&self.source) {
-            entry.in_driver -= self.bytes;
-            entry.beforehand -= beforehand;
-            entry.charged += beforehand;
-            entry.count_anew(self.source);
+        let Some(entry) = sources.get_mut(&self.source) else {
+            return;
+        };
+        if is_granted {
+            entry.live += self.bytes;
+        }
+        if !self.is_counted {
+            IS_STALE.store(true, Ordering::Relaxed);
+            return;
+        }
+        entry.in_driver -= self.bytes;
+        entry.beforehand -= beforehand;
+        entry.charged += beforehand;
+        entry.count_anew(self.source);
+        if entry.in_driver == 0 {
+            ALONE.notify_all();
         }
     }
 }
 
 /// What was charged beforehand; `None` if the quota does not allow it.
 fn try_charge(account: &'static DeviceAccount, source: Source, bytes: u64) -> Option<u64> {
-    if let Source::Graphs(_) = source {
-        HAS_GRAPHS.store(true, Ordering::Relaxed);
-    }
+    note_graphs(source);
     let sources = &mut *locked(&SOURCES);
     let entry = sources.entry(source).or_insert_with(|| Entry::new(account));
     // A new pool under the handle of one that was destroyed.
-    entry.living = None;
-    entry.is_going = false;
+    if entry.living.take().is_some() {
+        entry.live = 0;
+    }
     entry.count_anew(source);
-    let used = reserved(source).map_or(entry.charged, |pool| pool.used);
+    let told = (!entry.is_going).then(|| reserved(source)).flatten();
+    let used = told.map_or(entry.charged, |pool| pool.used);
     let needed = used.saturating_add(entry.in_driver).saturating_add(bytes);
     let needed = match source {
         Source::Pool(_) => needed.checked_next_multiple_of(STEP_BYTES)?,
@@ -128,13 +175,32 @@ fn try_charge(account: &'static DeviceAccount, source: Source, bytes: u64) -> Op
     Some(missing)
 }
 
+fn note_graphs(source: Source) {
+    if let Source::Graphs(_) = source {
+        HAS_GRAPHS.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until nobody is in the driver with a source, but not for long.
+fn wait_until_alone(source: Source) {
+    let is_used = |sources: &mut BTreeMap<Source, Entry>| {
+        sources
+            .get(&source)
+            .is_some_and(|entry| entry.in_driver != 0)
+    };
+    // Poisoned or late, the next step is the same.
+    let _ = ALONE.wait_timeout_while(locked(&SOURCES), ALONE_WAIT, is_used);
+}
+
 /// Memory of a pool was freed, or is about to be when its stream gets there.
 pub(crate) fn handle_freed(pool: u64, bytes: u64) {
     let sources = &mut *locked(&SOURCES);
     let source = Source::Pool(pool);
-    if let Some(entry) = sources.get_mut(&source)
-        && let Some(living) = &mut entry.living
-    {
+    let Some(entry) = sources.get_mut(&source) else {
+        return;
+    };
+    entry.live = entry.live.saturating_sub(rounded_bytes(bytes));
+    if let Some(living) = &mut entry.living {
         *living = living.saturating_sub(rounded_bytes(bytes));
         if *living == 0 {
             entry.set_charged(source, 0);
@@ -180,8 +246,12 @@ pub(crate) fn handle_waited() {
 fn count_stale_anew() {
     // Before looking: what becomes stale meanwhile is looked at next time.
     IS_STALE.store(false, Ordering::Relaxed);
+    let mut is_stale = false;
     for (source, entry) in locked(&SOURCES).iter_mut() {
-        entry.count_anew(*source);
+        is_stale |= entry.count_anew(*source);
+    }
+    if is_stale {
+        IS_STALE.store(true, Ordering::Relaxed);
     }
 }
 
@@ -196,44 +266,63 @@ pub(crate) fn count_anew(account: &'static DeviceAccount) {
 
 /// Makes the pools of a device give back what they do not use. Whether there are any.
 pub(crate) fn try_give_back(account: &'static DeviceAccount) -> bool {
-    let mut has_any = false;
-    {
-        // Under the lock, so that no other thread destroys what is trimmed.
-        let sources = locked(&SOURCES);
-        for (source, entry) in sources.iter() {
-            if entry.account.device != account.device || entry.is_gone() {
-                continue;
-            }
-            match *source {
-                Source::Pool(pool) => memory::trim_pool(pool),
-                Source::Graphs(_) => memory::trim_graphs(account.device),
-            }
-            has_any = true;
+    let sources = &mut *locked(&SOURCES);
+    let mut are_any = false;
+    for (source, entry) in sources.iter_mut() {
+        if entry.account.device != account.device || entry.is_gone() {
+            continue;
         }
+        // Under the lock: until it is given up nobody begins to destroy the pool.
+        match *source {
+            Source::Pool(pool) => memory::trim_pool(pool),
+            Source::Graphs(_) => memory::trim_graphs(account.device),
+        }
+        entry.count_anew(*source);
+        are_any = true;
     }
-    count_anew(account);
-    has_any
+    are_any
 }
 
-/// A pool is about to be destroyed: what its allocations keep.
+/// A pool was made, at this place. Its memory is of that place, whichever stream's order it is taken in.
+pub(crate) fn handle_created(pool: CUmemoryPool, location: CUmemLocation) {
+    let is_device = location.kind == CUmemLocationType::DEVICE;
+    let device = is_device.then_some(CUdevice(location.id));
+    locked(&PLACES).insert(pool_number(pool), device);
+}
+
+/// The account that a pool's memory is charged to; `stream_account` where it is not known where the pool lies, which is so
+/// of those that nobody made.
+pub(crate) fn account_of(
+    pool: CUmemoryPool,
+    stream_account: &'static DeviceAccount,
+) -> Option<&'static DeviceAccount> {
+    let place = locked(&PLACES).get(&pool_number(pool)).copied();
+    match place {
+        None => Some(stream_account),
+        Some(device) => super::of_device(device?),
+    }
+}
+
+/// A pool is about to be destroyed: what its allocations keep. Until [`handle_destroyed`] nobody asks about it.
 pub(crate) fn before_destroy(pool: CUmemoryPool) -> Option<PoolBytes> {
     if !is_any() {
         return None;
     }
     let source = Source::Pool(pool_number(pool));
     let sources = &mut *locked(&SOURCES);
-    let had = reserved(source)?;
-    if let Some(entry) = sources.get_mut(&source) {
-        entry.is_going = true;
-    }
-    Some(had)
+    let entry = sources.get_mut(&source)?;
+    entry.is_going = true;
+    reserved(source)
 }
 
 /// It is, if the driver says so. Its memory lives as long as its allocations.
 pub(crate) fn handle_destroyed(pool: CUmemoryPool, had: Option<PoolBytes>, result: CUresult) {
-    let Some(had) = had else {
+    if result == CUresult::SUCCESS {
+        locked(&PLACES).remove(&pool_number(pool));
+    }
+    if !is_any() {
         return;
-    };
+    }
     let source = Source::Pool(pool_number(pool));
     let sources = &mut *locked(&SOURCES);
     let Some(entry) = sources.get_mut(&source) else {
@@ -243,6 +332,12 @@ pub(crate) fn handle_destroyed(pool: CUmemoryPool, had: Option<PoolBytes>, resul
     if result != CUresult::SUCCESS {
         return;
     }
+    // Where the driver did not say, what is live is as good.
+    let had = had.unwrap_or(PoolBytes {
+        reserved: entry.charged,
+        used: entry.live,
+        threshold: 0,
+    });
     let kept = had.used.next_multiple_of(STEP_BYTES).min(entry.charged);
     entry.set_charged(source, if had.used == 0 { 0 } else { kept });
     entry.living = Some(had.used);
@@ -259,7 +354,7 @@ pub(crate) fn pool_number(pool: CUmemoryPool) -> u64 {
 fn reserved(source: Source) -> Option<PoolBytes> {
     match source {
         Source::Pool(pool) => memory::pool_bytes(pool),
-        Source::Graphs(device) => memory::graph_bytes(abi::types::CUdevice(device)),
+        Source::Graphs(device) => memory::graph_bytes(CUdevice(device)),
     }
 }
 
@@ -279,6 +374,7 @@ impl Entry {
             charged: 0,
             in_driver: 0,
             beforehand: 0,
+            live: 0,
             is_going: false,
             living: None,
         }
@@ -290,14 +386,20 @@ impl Entry {
     }
 
     /// Brings the charge to what is reserved. Not while somebody is in the driver: what is charged and not reserved
-    /// may be what it counts on.
-    fn count_anew(&mut self, source: Source) {
-        if self.is_gone() || self.in_driver != 0 {
-            return;
+    /// may be what it counts on. Whether it is stale still: what was freed is not back.
+    fn count_anew(&mut self, source: Source) -> bool {
+        if self.is_gone() {
+            return false;
         }
-        if let Some(PoolBytes { reserved, .. }) = reserved(source) {
-            self.set_charged(source, rounded_bytes(reserved));
+        if self.in_driver != 0 {
+            return true;
         }
+        let Some(told) = reserved(source) else {
+            return false;
+        };
+        self.set_charged(source, rounded_bytes(told.reserved));
+        let kept = self.live.next_multiple_of(STEP_BYTES).max(told.threshold);
+        matches!(source, Source::Pool(_)) && (told.used > self.live || told.reserved > kept)
     }
 
     fn set_charged(&mut self, source: Source, bytes: u64) {
@@ -307,5 +409,38 @@ impl Entry {
             account.take(kind, bytes.saturating_sub(had));
         });
         self.charged = bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::ptr;
+
+    use protocol::ledger::{Account, LedgerPage};
+
+    use super::*;
+
+    /// The software GPU has no such pools.
+    #[test]
+    fn a_pool_is_charged_to_its_own_place_and_one_that_nobody_made_to_the_streams_device() {
+        let page: &'static LedgerPage = Box::leak(Box::new(LedgerPage::empty()));
+        let account = Account::resume(page, 0).expect("it has a slot");
+        let stream_account: &'static DeviceAccount = Box::leak(Box::new(DeviceAccount {
+            device: CUdevice(0),
+            account: Mutex::new(account),
+        }));
+        let pool = CUmemoryPool(ptr::without_provenance_mut(0x1000));
+        let charged = || account_of(pool, stream_account).map(|account| account.device);
+        assert_eq!(charged(), Some(CUdevice(0)));
+        for kind in [CUmemLocationType::HOST, CUmemLocationType::HOST_NUMA] {
+            handle_created(pool, CUmemLocation { kind, id: 0 });
+            assert_eq!(charged(), None, "the host's is nobody's");
+        }
+        // Of a device whose account nobody keeps.
+        let kind = CUmemLocationType::DEVICE;
+        handle_created(pool, CUmemLocation { kind, id: 7 });
+        assert_eq!(charged(), None);
+        handle_destroyed(pool, None, CUresult::SUCCESS);
+        assert_eq!(charged(), Some(CUdevice(0)));
     }
 }

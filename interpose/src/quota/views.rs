@@ -27,7 +27,7 @@ pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
 }
 
 /// Free and total bytes of a device under a quota, of which so much is held.
-fn seen(quota: u64, held: u64, free: u64, total: u64) -> (u64, u64) {
+pub(crate) fn seen(quota: u64, held: u64, free: u64, total: u64) -> (u64, u64) {
     let total = quota.min(total);
     (free.min(total.saturating_sub(held)), total)
 }

@@ -1,0 +1,498 @@
+//! How long best-effort kernels take, learnt by the helper thread from when they were seen complete.
+//!
+//! A profile may be wrong, of another GPU, or absent, and what a kernel is expected to take is what bounds best-effort work. So
+//! what it was seen to take stands in its place from then on: for each kernel and shape ([`crate::kernels`]) and for each
+//! executable graph ([`crate::graphs`]), which have one range of *numbers*. How a duration follows from what is seen is
+//! [`policy::durations`]' to say; this is where the seeing is done:
+//!
+//! ```text
+//! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
+//! helper      every 20 µs: was the event reached? then everything to its mark is complete, by now at the latest
+//!                          not reached? then what follows it was not complete when it was asked
+//!             application's waiting: complete by now at the latest
+//!             the launches between two marks are a batch; what their kernels take goes into the tables that launches read
+//! ```
+//!
+//! No event is recorded for this that is not recorded anyway, none on a high-priority stream, and none is a *timing* event. The
+//! GPU's own times would be exact where a stream always has work (half a microsecond, where a look is 20 late), but they
+//! say nothing of when a batch that found its stream empty began, are slower to record, and the error of a look does not add up:
+//! the end of one batch is the beginning of the next. What is too long to go beside high-priority work is much longer than a look.
+//!
+//! Work beside the high-priority job's teaches only that it was not longer: a launch carries the epoch of its lease, and
+//! the epoch has moved on if anything of high priority came between. Without a high-priority job everything teaches.
+//! What was given up, because its stream or context ended, teaches nothing.
+//!
+//! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time; it costs best-effort work
+//! something and high-priority work nothing.
+//!
+//! Bounds: streams in the first [`STREAMS`] slots; [`policy::durations::LAUNCHES_MAX`] launches in flight of each.
+
+use core::sync::atomic::Ordering;
+use std::collections::HashMap;
+
+use policy::durations::{Completed, Durations, InFlight, Launched};
+use protocol::longest::PLACES;
+use protocol::pages::{ClientPage, Counter};
+
+use crate::client::{Client, Side};
+use crate::gate::Grant;
+use crate::graphs::{GRAPHS, GraphName};
+use crate::kernels::{KERNELS, Learnt, Name};
+use crate::recent::{LAUNCHES, Launch, Recent};
+use crate::streams::Slot;
+
+/// Streams that teach, 8 KiB of every job's address space each. A stream gets the lowest slot that is free, and training
+/// launches nearly all on a few.
+const STREAMS: usize = 24;
+
+/// Between two tellings of what was learnt to people: each looks through the tables once, about 0.1 ms.
+const TELL_NS: u64 = 500_000_000;
+
+/// Names that are looked for among the longest, because they are no longer as long as they were told.
+const SHORTER_MAX: usize = 256;
+
+/// What launches write down, by the slot of their stream.
+static RECENT: [Recent<LAUNCHES>; STREAMS] = [const { Recent::new() }; STREAMS];
+
+/// The driver took a best-effort launch; `mark` is behind it in the count of its stream.
+#[inline]
+pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: u16) {
+    if let Some(recent) = RECENT.get(slot as usize) {
+        recent.push(&Launch {
+            mark,
+            cost_ns: grant.cost_ns as u32,
+            kernel: number,
+            at_ns: grant.at_ns,
+            epoch: grant.epoch(),
+        });
+    }
+}
+
+/// What the helper of a client has learnt; see the module's text.
+#[derive(Default)]
+pub(crate) struct Learner {
+    is_on: bool,
+    durations: Durations,
+    /// By slot, as far as any was looked at.
+    streams: Vec<Stream>,
+    /// People have not been told all of it.
+    is_untold: bool,
+    /// When they are told next.
+    tell_ns: u64,
+    /// Which client they were told as.
+    generation: u32,
+}
+
+impl Learner {
+    /// Looks whether the daemon wants durations to be learnt; whether it does. Where it no longer does, what profiles tell
+    /// holds again.
+    pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
+        let wanted = client.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
+        let is_on = wanted && !client.is_high_priority();
+        if self.is_on && !is_on {
+            self.forget(client.page);
+        }
+        if client.generation != self.generation {
+            self.generation = client.generation;
+            self.is_untold |= is_on;
+        }
+        self.is_on = is_on;
+        is_on
+    }
+
+    /// The event behind `mark` had not been reached when it was asked.
+    pub(crate) fn handle_not_yet(&mut self, slot: u32, mark: u64, asked_ns: u64) {
+        if let Some(stream) = self.streams.get_mut(slot as usize) {
+            stream.not_yet = (mark, asked_ns);
+        }
+    }
+
+    /// Looks what was launched on a stream and what of it is complete.
+    pub(crate) fn poll_slot(&mut self, client: &Client, index: u32, slot: &Slot) {
+        let index = index as usize;
+        let Some(recent) = RECENT.get(index) else {
+            return;
+        };
+        if index >= self.streams.len() {
+            self.streams.resize_with(index + 1, Stream::default);
+        }
+        let Some(stream) = self.streams.get_mut(index) else {
+            return;
+        };
+        // In this order: what counts as complete was written down before, and was given up before, if it was.
+        let done = slot.completed();
+        let given_up = slot.given_up();
+        if done == stream.done && recent.is_read(stream.seen) {
+            return;
+        }
+        let now_ns = client.clock.now_ns();
+        let unknown_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
+        let durations = &mut self.durations;
+        stream.read(recent, now_ns, |number| {
+            let learnt = learnt_of(number)?;
+            let index = index_of(number);
+            // A number that is another graph's now.
+            if learnt.word.load(Ordering::Relaxed) == 0 && durations.expected_ns(index, 0) != 0 {
+                durations.forget(index);
+            }
+            let unknown_ns = unknown_ns.saturating_mul(learnt.unknown);
+            Some(learnt.told_ns.saturating_add(unknown_ns).max(1))
+        });
+        let is_alone = is_alone(client, stream.epoch);
+        let complete = stream.complete((done, given_up), now_ns, is_alone, durations);
+        let mut is_changed = false;
+        for launched in complete {
+            is_changed |= publish(durations, launched.kernel);
+        }
+        self.is_untold |= is_changed;
+    }
+
+    /// Tells people what was learnt, if it is time to.
+    pub(crate) fn poll_longest(&mut self, client: &Client) {
+        if !self.is_untold {
+            return;
+        }
+        let now_ns = client.clock.now_ns();
+        if now_ns < self.tell_ns {
+            return;
+        }
+        self.tell_ns = now_ns.saturating_add(TELL_NS);
+        self.is_untold = false;
+        self.tell(client);
+    }
+
+    /// When it is to look again although nothing is in flight.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.is_untold.then_some(self.tell_ns)
+    }
+
+    fn forget(&mut self, page: &ClientPage) {
+        for index in 0..policy::durations::KERNELS_MAX as u32 {
+            let is_learnt = self.durations.expected_ns(index, 0) != 0;
+            if let Some(learnt) = learnt_of(index as u16 + 1).filter(|_| is_learnt) {
+                learnt.word.store(0, Ordering::Relaxed);
+            }
+        }
+        self.durations = Durations::default();
+        page.told.longest.forget();
+        self.is_untold = true;
+        self.tell_ns = 0;
+    }
+
+    fn tell(&self, client: &Client) {
+        client
+            .page
+            .tell(Counter::KernelsLearnt, self.durations.learnt() as u64);
+        let mut by_name: HashMap<Said, Longest> = HashMap::new();
+        for (name, sm_needed, learnt) in KERNELS.of_client(client) {
+            let longest = by_name.entry(Said::Name(name)).or_default();
+            longest.add(sm_needed, &learnt);
+        }
+        for (number, kernels, sm_needed, learnt) in GRAPHS.all() {
+            if self.durations.expected_ns(index_of(number), 0) != 0 {
+                let longest = by_name.entry(Said::Graph(kernels)).or_default();
+                longest.add(sm_needed, &learnt);
+            }
+        }
+        tell_longest(client.page, by_name);
+    }
+}
+
+/// Puts what is the longest where people look, and what is no longer as long as was told there right.
+fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
+    let table = &page.told.longest;
+    let least_ns = table.least_ns();
+    let mut all: Vec<(Said, Longest)> = by_name.into_iter().collect();
+    // The names too, so that the order is the same each time.
+    all.sort_unstable_by_key(|(said, longest)| (core::cmp::Reverse(longest.ns), *said));
+    let (longest, others) = all.split_at(all.len().min(PLACES));
+    let shorter = others
+        .iter()
+        .filter(|(_, longest)| longest.told_ns > longest.ns && longest.told_ns >= least_ns)
+        .take(SHORTER_MAX);
+    for (said, longest) in shorter.chain(longest) {
+        let name = match said {
+            Said::Name(name) => KERNELS.say_name(name),
+            Said::Graph(kernels) => GraphName(*kernels).to_string(),
+        };
+        table.set(longest.ns, longest.sm_needed, name);
+    }
+}
+
+/// What people know a launch by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Said {
+    Name(Name),
+    /// A graph of so many kernels.
+    Graph(u64),
+}
+
+/// The longest launch of a name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Longest {
+    /// Expected duration, ns: 0 if nobody knows one.
+    ns: u64,
+    sm_needed: u32,
+    /// The longest that was told of the name, ns.
+    told_ns: u64,
+}
+
+impl Longest {
+    fn add(&mut self, sm_needed: u32, learnt: &Learnt<'_>) {
+        let ns = match learnt.word.load(Ordering::Relaxed) {
+            0 => learnt.told_ns,
+            learnt_ns => learnt_ns,
+        };
+        if ns > self.ns {
+            (self.ns, self.sm_needed) = (ns, sm_needed);
+        }
+        self.told_ns = self.told_ns.max(learnt.told_ns);
+    }
+}
+
+/// A stream as its launches and its event tell.
+#[derive(Default)]
+struct Stream {
+    /// How much of the ring was read.
+    seen: u64,
+    /// The mark of the last launch that was read.
+    last: u64,
+    /// The mark up to which all is complete.
+    done: u64,
+    in_flight: InFlight,
+    /// The epoch under which all in flight went; [`Launch::BESIDE`]: several, or high-priority work is beside it.
+    epoch: u64,
+    /// The last mark that was asked for and not reached, and when it was asked, ns; 0 and 0 before.
+    not_yet: (u64, u64),
+    /// Buffer of a look.
+    launches: Vec<Launch>,
+}
+
+impl Stream {
+    /// Reads what was launched. `told` says what a number is expected to take where nothing is learnt.
+    fn read<const PLACES: usize>(
+        &mut self,
+        recent: &Recent<PLACES>,
+        now_ns: u64,
+        mut told: impl FnMut(u16) -> Option<u64>,
+    ) {
+        self.launches.clear();
+        recent.read(&mut self.seen, |launch| self.launches.push(launch));
+        self.launches.sort_unstable_by_key(|launch| launch.mark);
+        for launch in &self.launches {
+            if launch.mark <= self.last {
+                continue;
+            }
+            if launch.begin() != self.last as u32 {
+                // The one before it was not read.
+                self.in_flight.handle_lost(launch.mark - 1);
+            }
+            self.last = launch.mark;
+            self.epoch = match self.in_flight.first() {
+                Some(_) if self.epoch != launch.epoch => Launch::BESIDE,
+                _ => launch.epoch,
+            };
+            let told_ns = told(launch.kernel);
+            let launched = Launched {
+                kernel: told_ns.map_or(u32::MAX, |_| index_of(launch.kernel)),
+                told_ns: told_ns.unwrap_or_else(|| launch.cost_ns.into()),
+            };
+            self.in_flight
+                .handle_launch(launch.mark, launched, launch.at_ns(now_ns));
+        }
+    }
+
+    /// Everything up to a mark is complete, up to the second because it was given up. Teaches `durations`; the launches that
+    /// are newly complete.
+    fn complete(
+        &mut self,
+        (done, given_up): (u64, u64),
+        now_ns: u64,
+        is_alone: bool,
+        durations: &mut Durations,
+    ) -> &[Launched] {
+        if done <= self.done {
+            return &[];
+        }
+        if given_up > self.done {
+            self.in_flight.handle_lost(done);
+        }
+        self.done = done;
+        let (mark, asked_ns) = self.not_yet;
+        let completed = Completed {
+            after_ns: if mark <= done { asked_ns } else { 0 },
+            by_ns: now_ns,
+        };
+        self.in_flight
+            .handle_complete(done, completed, is_alone, durations)
+    }
+}
+
+/// Whether nothing of high priority was launched since the launches of this epoch went.
+fn is_alone(client: &Client, epoch: u64) -> bool {
+    match (epoch, client.side) {
+        (Launch::BESIDE, _) => false,
+        (Launch::UNGATED, Side::BestEffort(lease)) => {
+            lease.terms().is_some_and(|(_, terms)| terms.ungated())
+        }
+        // Acquire pairs with the Release of who raises it.
+        _ => Launch::low(client.hp.epoch.load(Ordering::Acquire)) == epoch,
+    }
+}
+
+/// What is learnt of a number; `None` of 0, and of what is no longer kept.
+fn learnt_of(number: u16) -> Option<Learnt<'static>> {
+    KERNELS.learnt(number).or_else(|| GRAPHS.learnt(number))
+}
+
+/// Where `policy::durations` has a number. 0, which is none, has no place there.
+fn index_of(number: u16) -> u32 {
+    u32::from(number).wrapping_sub(1)
+}
+
+/// Lets launches see what is learnt of a kernel; whether it is something else than before.
+fn publish(durations: &Durations, index: u32) -> bool {
+    let learnt_ns = durations.expected_ns(index, 0);
+    let number = u16::try_from(index.wrapping_add(1)).unwrap_or(0);
+    let learnt = learnt_of(number).filter(|_| learnt_ns != 0);
+    learnt.is_some_and(|learnt| learnt.word.swap(learnt_ns, Ordering::Relaxed) != learnt_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    /// A stream whose launches are all of kernel 1, which is told to take 100 µs.
+    struct Rig {
+        recent: Recent<8>,
+        stream: Stream,
+        durations: Durations,
+        mark: u64,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            Self {
+                recent: Recent::new(),
+                stream: Stream::default(),
+                durations: Durations::default(),
+                mark: 0,
+            }
+        }
+
+        fn launch(&mut self, at_ns: u64, epoch: u64) -> u64 {
+            self.mark += 100 * US;
+            self.recent.push(&Launch {
+                mark: self.mark,
+                cost_ns: 100_000,
+                kernel: 1,
+                at_ns,
+                epoch,
+            });
+            self.mark
+        }
+
+        fn look(&mut self, now_ns: u64, done: u64, is_alone: bool) {
+            self.look_given_up(now_ns, (done, 0), is_alone);
+        }
+
+        fn look_given_up(&mut self, now_ns: u64, done: (u64, u64), is_alone: bool) {
+            let Self {
+                recent,
+                stream,
+                durations,
+                ..
+            } = self;
+            stream.read(recent, now_ns, |_| Some(100 * US));
+            _ = stream.complete(done, now_ns, is_alone, durations);
+        }
+
+        /// What is learnt, µs; 0: nothing.
+        fn learnt_us(&self) -> u64 {
+            self.durations.expected_ns(0, 0) / US
+        }
+    }
+
+    #[test]
+    fn a_kernel_of_5_ms_that_nobody_knows_is_known_when_it_was_seen_once() {
+        let mut rig = Rig::new();
+        let mark = rig.launch(1_000 * US, 7);
+        rig.look(1_020 * US, 0, true);
+        rig.stream.not_yet = (mark, 5_990 * US);
+        rig.look(6_010 * US, mark, true);
+        assert!(
+            (4_950..=5_010).contains(&rig.learnt_us()),
+            "{}",
+            rig.learnt_us()
+        );
+    }
+
+    #[test]
+    fn an_event_that_was_never_seen_pending_tells_nothing_of_how_long_it_was_at_least() {
+        let mut rig = Rig::new();
+        let mark = rig.launch(1_000 * US, 7);
+        // Not behind this launch but behind a later one: it says nothing of this one.
+        rig.stream.not_yet = (mark + 1, 5_990 * US);
+        rig.look(6_010 * US, mark, true);
+        assert_eq!(rig.learnt_us(), 0);
+        // But it is certain that it was not longer than this.
+        let mark = rig.launch(7_000 * US, 7);
+        rig.look(7_040 * US, mark, true);
+        assert!((40..100).contains(&rig.learnt_us()), "{}", rig.learnt_us());
+    }
+
+    #[test]
+    fn beside_high_priority_work_a_kernel_becomes_shorter_and_never_longer() {
+        for (epochs, is_alone) in [([7, 7], false), ([7, 8], true), ([Launch::BESIDE; 2], true)] {
+            let mut rig = Rig::new();
+            rig.launch(1_000 * US, epochs[0]);
+            let mark = rig.launch(1_001 * US, epochs[1]);
+            rig.look(1_020 * US, 0, true);
+            rig.stream.not_yet = (mark, 5_990 * US);
+            let is_alone = is_alone && rig.stream.epoch != Launch::BESIDE;
+            rig.look(6_010 * US, mark, is_alone);
+            assert_eq!(rig.learnt_us(), 0, "{epochs:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_of_which_a_launch_was_not_read_teaches_nothing_and_the_next_one_does() {
+        let mut rig = Rig::new();
+        for n in 0..9 {
+            rig.launch(n * US, 7);
+        }
+        rig.stream.not_yet = (rig.mark, 90_000 * US);
+        rig.look(90_010 * US, rig.mark, true);
+        assert_eq!(rig.learnt_us(), 0);
+        let mark = rig.launch(100_000 * US, 7);
+        rig.stream.not_yet = (mark, 101_000 * US);
+        rig.look(101_010 * US, mark, true);
+        assert!(
+            (980..=1_010).contains(&rig.learnt_us()),
+            "{}",
+            rig.learnt_us()
+        );
+    }
+
+    #[test]
+    fn what_was_given_up_teaches_nothing() {
+        let mut rig = Rig::new();
+        let mark = rig.launch(1_000 * US, 7);
+        rig.look_given_up(1_010 * US, (mark, mark), true);
+        assert_eq!(rig.learnt_us(), 0);
+        let mark = rig.launch(2_000 * US, 7);
+        rig.look_given_up(2_010 * US, (mark, mark - 100 * US), true);
+        assert!((10..100).contains(&rig.learnt_us()), "{}", rig.learnt_us());
+    }
+
+    #[test]
+    fn graphs_and_kernels_have_numbers_that_durations_have_places_for() {
+        use policy::durations::KERNELS_MAX;
+        let greatest = crate::graphs::NUMBER_MAX;
+        assert_eq!(index_of(greatest) as usize, KERNELS_MAX - 1);
+        assert!(learnt_of(0).is_none() && learnt_of(u16::MAX).is_none());
+        assert_eq!(index_of(0), u32::MAX);
+    }
+}

@@ -1,0 +1,87 @@
+//! Files that the dynamic linker has loaded, and what they define.
+//!
+//! Nothing is loaded here: a file is opened only if it is in the process already. The linker takes its locks meanwhile
+//! and may allocate, so none of this is for the launch path.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use crate::loader;
+
+/// A loaded file, as the dynamic linker knows it.
+pub(crate) struct File {
+    name: NonNull<c_char>,
+    /// Where it lies.
+    pub(crate) base: usize,
+}
+
+impl File {
+    /// The one that an address lies in.
+    pub(crate) fn of(address: *mut c_void) -> Option<Self> {
+        let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: a place that outlives the call.
+        let found = unsafe { loader::dladdr()(address, told.as_mut_ptr()) };
+        if found == 0 {
+            return None;
+        }
+        // SAFETY: zeroes are such a value, and the call succeeded.
+        let told = unsafe { told.assume_init() };
+        Some(Self {
+            name: NonNull::new(told.dli_fname.cast_mut())?,
+            base: told.dli_fbase as usize,
+        })
+    }
+
+    /// Its path, as it was found.
+    pub(crate) fn name(&self) -> &CStr {
+        // SAFETY: the dynamic linker's own text of a file whose code is being called, or was just looked up.
+        unsafe { CStr::from_ptr(self.name.as_ptr()) }
+    }
+
+    /// Keeps it loaded for good; whether that could be done. The program itself stays anyway.
+    pub(crate) fn keep(&self) -> bool {
+        // SAFETY: no precondition; the program's headers are mapped for good.
+        let headers = unsafe { libc::getauxval(libc::AT_PHDR) } as *mut c_void;
+        let is_program = Self::of(headers).is_some_and(|program| program.base == self.base);
+        is_program || Opened::of(self.name()).map(Opened::keep).is_some()
+    }
+
+    /// Whether its file is called so, with a version after it or none: `libcublas.so`.
+    pub(crate) fn is_named(&self, stem: &str) -> bool {
+        let path = self.name().to_bytes();
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+        let end = name.strip_prefix(stem.as_bytes());
+        end.is_some_and(|end| matches!(end.first(), None | Some(b'.')))
+    }
+}
+
+/// A loaded file that is held while this lives.
+pub(crate) struct Opened(NonNull<c_void>);
+
+impl Opened {
+    /// The file of that name, if it is loaded.
+    pub(crate) fn of(name: &CStr) -> Option<Self> {
+        let mode = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+        // SAFETY: a string that ends in NUL; nothing is loaded, so no code of the file's runs.
+        NonNull::new(unsafe { loader::dlopen()(name.as_ptr(), mode) }).map(Self)
+    }
+
+    /// What it or a library that it depends on defines under that name.
+    pub(crate) fn find(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: an open library and a string that ends in NUL.
+        NonNull::new(unsafe { loader::dlsym()(self.0.as_ptr(), symbol.as_ptr()) })
+    }
+
+    /// Holds it for good, so that its addresses never become another's.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: opened by `of`, and given back once.
+        unsafe { loader::dlclose()(self.0.as_ptr()) };
+    }
+}
