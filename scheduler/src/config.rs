@@ -7,6 +7,9 @@
 //!
 //! Times in the file are in the unit that its key names (`_us`, `_ms`); here they are nanoseconds.
 
+mod access;
+mod faults;
+mod memory;
 mod parse;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +19,10 @@ use profiler::Place;
 pub use profiler::settings::Fault;
 use protocol::quota::Quota;
 
+use crate::access::{HpAccess, Limits};
+use crate::faults::rules::FaultRules;
 use crate::gpu::Select;
+use crate::rules::Rule;
 
 /// A daemon's configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,18 +45,73 @@ pub struct Config {
     pub socket_path: Option<PathBuf>,
     /// `[memory]`: what jobs may hold of the GPU's memory.
     pub memory: MemoryRules,
+    /// `[high_priority]`: who may be; `None`: everybody.
+    pub high_priority: Option<HpAccess>,
+    /// `[limits]`: how much of the daemon one user may take.
+    pub limits: Limits,
+    /// `[jobs.NAME]`: what best-effort jobs were promised.
+    pub jobs: Vec<JobRule>,
+    /// `[faults]`: what is looked for, and what is done about it.
+    pub faults: FaultRules,
+}
+
+/// What a best-effort job was promised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRule {
+    /// The job's id (`PILLION_JOB`), or the name of a program of it.
+    pub name: String,
+    /// Quanta in its turns, 1 to [`policy::terms::WEIGHT_MAX`].
+    pub weight: u32,
+    /// Least share of its rate alone, 0 to 1; 0 promises nothing.
+    pub min_progress: f64,
 }
 
 /// What jobs may hold of the GPU's memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MemoryRules {
     /// `best_effort`: quota of a best-effort job that asks for none.
     pub best_effort: Quota,
     /// `high_priority`: quota of a high-priority job that asks for none.
     pub high_priority: Quota,
-    /// `context`: what is charged for each process's context, bytes.
-    pub context_bytes: u64,
+    /// `context`: what is charged for each process's context.
+    pub context: Context,
+    /// `excess`: what is done about memory that a job's processes have and that is in no account.
+    pub excess: OnExcess,
+    /// `slack`: so much of it is none of anybody's concern, bytes: what a runtime takes besides.
+    pub slack_bytes: u64,
+    /// `[[memory.rules]]`: what jobs cannot have more than, whatever they ask for.
+    pub rules: Vec<Rule>,
 }
+
+/// What is charged for a process's context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Context {
+    /// So many bytes.
+    Bytes(u64),
+    /// What NVML showed of processes that had nothing else.
+    Measured,
+}
+
+/// What is done about memory that a job's processes have past their accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExcess {
+    /// NVML is not asked.
+    Ignore,
+    /// It is said, in log and status.
+    Report,
+    /// It is said, and of a job that has more than its quota with it, the process with the most is ended.
+    Evict,
+}
+
+impl OnExcess {
+    /// The words of the file, in the order of the variants.
+    pub const NAMES: [&'static str; 3] = ["ignore", "report", "evict"];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ignore, Self::Report, Self::Evict];
+}
+
+/// `slack` if it is not said. Tools that are charged for nothing, module code and printf buffers take some ten MiB.
+pub const SLACK_BYTES: u64 = 256 << 20;
 
 impl Default for MemoryRules {
     /// As MuxFlow has it: 40 % for a best-effort job, and high-priority jobs what they want.
@@ -58,7 +119,10 @@ impl Default for MemoryRules {
         Self {
             best_effort: Quota::Percent(40.0),
             high_priority: Quota::Unlimited,
-            context_bytes: 0,
+            context: Context::Measured,
+            excess: OnExcess::Report,
+            slack_bytes: SLACK_BYTES,
+            rules: Vec::new(),
         }
     }
 }

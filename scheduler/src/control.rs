@@ -9,45 +9,55 @@
 //! client that must know that it has been forgotten (on the virtual clock, where the moment must not
 //! be left to chance) shuts its side down and reads until the end: ours is closed last.
 //!
-//! Nobody can stop this thread: sockets do not block, a connection that says nothing costs a place
-//! in a bounded queue, and a status goes out on a thread of its own.
+//! Nobody can stop this thread: sockets do not block, a connection that says nothing costs its user a place
+//! in a bounded queue, descriptors that come with a packet are closed elsewhere, who talks without end is hung up on, and a status
+//! goes out on a thread of its own, of which each user has few and for a bounded time.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
-use protocol::VERSION;
+use parking_lot::Mutex;
+use protocol::clock::Clock;
 use protocol::hello::{
-    Attach, HelloError, JobClass, MemoryOf, Reply, Request, Set, receive, send, send_status,
+    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, Stop,
+    peer_version, send,
 };
 use protocol::quota::Quota;
+use protocol::{VERSION, Version, WELCOME_SAYS_CLASS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketFlags, accept_with};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::access::place_to_give_up;
 use crate::daemon::Shared;
-use crate::ledgers::{Image, LedgerError, Opened};
+use crate::disposal::{Disposal, Line};
+use crate::events::{self, Draft, Kind};
+use crate::ledgers::{Brought, Comer, Image, LedgerError, Opened};
 use crate::pages::{GpuFds, client_page, lease_page};
+use crate::peer;
+use crate::rules::Owner;
 use crate::socket::Seat;
 use crate::state::{JobKey, NewPages, Peer, TurnedAway, job_key};
-use crate::status::{Identity, Status};
+use crate::status::{Identity, Status, Viewer};
 
-/// Connections that have not said yet what they want. The oldest is dropped for another.
-const UNHEARD_MAX: usize = 64;
+/// Connections that have not said yet what they want. One of who has most of them is dropped for another.
+pub(crate) const UNHEARD_MAX: usize = 64;
 
-/// Statuses being sent at once.
-const STATUS_THREADS_MAX: usize = 8;
+/// Statuses and events being sent at once; the operator gets one beside them, whoever has these.
+const READERS_MAX: usize = 8;
+/// Of these, one user's.
+const READERS_PER_USER: usize = 2;
 
-/// How long somebody who asked for a status may take to read it.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long somebody who asked for a status or events may take to read all of it.
+const READING_NS_MAX: u64 = 2_000_000_000;
+
+/// Packets that an attached client may send, which has nothing to say; then its connection is ended.
+const TALK_MAX: u32 = 64;
 
 /// How long no connection is accepted after the system had no descriptor left for one.
 const ACCEPT_PAUSE: Timespec = Timespec {
@@ -61,11 +71,21 @@ pub(crate) struct Control {
     seat: Seat,
     fds: GpuFds,
     identity: Identity,
-    unheard: VecDeque<OwnedFd>,
+    unheard: VecDeque<Unheard>,
     clients: Vec<Connection>,
     /// The system had no descriptor left.
     is_accept_paused: bool,
-    status_threads: Arc<AtomicUsize>,
+    disposal: Arc<Disposal>,
+    /// No descriptors are let in.
+    is_shut: bool,
+    /// Who is being sent a status or events.
+    readers: Arc<Mutex<Vec<u32>>>,
+}
+
+/// A connection that has not said yet what it wants.
+struct Unheard {
+    uid: u32,
+    socket: Line,
 }
 
 /// An attached client's.
@@ -73,13 +93,29 @@ struct Connection {
     client: u64,
     /// Its job and slot, if it keeps an account of its memory.
     account: Option<(JobKey, u16)>,
-    socket: OwnedFd,
+    socket: Line,
     /// None where its process cannot be seen from here.
     process: Option<OwnedFd>,
+    /// Packets that it has sent since.
+    said: u32,
 }
 
-/// An attached client's number, and its account.
-type Welcomed = (u64, Option<(JobKey, u16)>);
+/// What an attached client has.
+struct Welcomed {
+    client: u64,
+    class: JobClass,
+    account: Option<(JobKey, u16)>,
+}
+
+/// Who wants to be a client.
+struct Applicant {
+    peer: Peer,
+    /// None where its process cannot be seen from here.
+    process: Option<OwnedFd>,
+    owner: Owner,
+    /// Of its library.
+    version: Version,
+}
 
 /// Which descriptor is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +144,9 @@ impl Control {
             unheard: VecDeque::new(),
             clients: Vec::new(),
             is_accept_paused: false,
-            status_threads: Arc::new(AtomicUsize::new(0)),
+            disposal: Arc::new(Disposal::start()?),
+            is_shut: false,
+            readers: Arc::default(),
         })
     }
 
@@ -144,7 +182,7 @@ impl Control {
             sources.push((Ready::Listener, self.seat.listener().as_fd()));
         }
         let unheard = self.unheard.iter().enumerate();
-        sources.extend(unheard.map(|(place, socket)| (Ready::Unheard(place), socket.as_fd())));
+        sources.extend(unheard.map(|(place, one)| (Ready::Unheard(place), one.socket.as_fd())));
         for (place, connection) in self.clients.iter().enumerate() {
             sources.push((Ready::ClientSocket(place), connection.socket.as_fd()));
             if let Some(process) = &connection.process {
@@ -175,14 +213,15 @@ impl Control {
     }
 
     fn accept(&mut self) {
+        // Connections have it from the listener.
+        let is_stuck = self.disposal.is_stuck();
+        if is_stuck != self.is_shut {
+            peer::let_descriptors(self.seat.listener(), !is_stuck);
+            self.is_shut = is_stuck;
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match accept_with(self.seat.listener(), flags) {
-            Ok(socket) => {
-                if self.unheard.len() >= UNHEARD_MAX {
-                    self.unheard.pop_front();
-                }
-                self.unheard.push_back(socket);
-            }
+            Ok(socket) => self.queue(socket),
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
                 tracing::warn!("accepting a connection: {error}");
                 self.is_accept_paused = true;
@@ -192,20 +231,52 @@ impl Control {
         }
     }
 
-    /// A new connection says what it wants.
-    fn hear(&mut self, place: usize) {
-        let Some(socket) = self.unheard.remove(place) else {
+    /// A new connection waits to be heard, in the place of an older one of its user who has too many, or of who has most.
+    fn queue(&mut self, socket: OwnedFd) {
+        let socket = Line::new(socket, &self.disposal);
+        let Ok(uid) = peer::uid_of(&socket) else {
             return;
         };
-        let packet = match receive(&socket) {
-            Ok((packet, _)) if packet.is_empty() => return,
-            Ok((packet, _)) => packet,
-            Err(_) => return,
+        let limit = self.shared.state().limits.connections_per_user;
+        let mut own = self
+            .unheard
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.uid == uid);
+        let oldest_own = own.next().map(|(place, _)| place);
+        // Itself not counted: one of its own is counted above.
+        let place = match oldest_own {
+            Some(place) if 1 + own.count() >= limit => Some(place),
+            _ if self.unheard.len() >= UNHEARD_MAX => {
+                place_to_give_up(self.unheard.iter().map(|one| one.uid))
+            }
+            _ => None,
+        };
+        if let Some(place) = place {
+            self.unheard.remove(place);
+        }
+        self.unheard.push_back(Unheard { uid, socket });
+    }
+
+    /// A new connection says what it wants.
+    fn hear(&mut self, place: usize) {
+        let Some(Unheard { socket, uid }) = self.unheard.remove(place) else {
+            return;
+        };
+        let (packet, mut memory) = match socket.receive() {
+            Ok((packet, memory)) if !packet.is_empty() => (packet, memory),
+            _ => return,
         };
         match Request::decode(&packet) {
-            Ok(Request::Status) => self.send_status(socket),
-            Ok(Request::Attach(attach)) => self.attach(socket, attach),
-            Ok(Request::Set(set)) => self.set(&socket, &set),
+            Ok(Request::Status) => self.send_status(socket, uid),
+            Ok(Request::Events { since }) => self.send_events(socket, uid, since),
+            Ok(Request::Attach(attach)) => {
+                let version = peer_version(&packet).unwrap_or(VERSION);
+                self.attach(socket, attach, version, memory.pop());
+            }
+            Ok(Request::Set(set)) => self.set(&socket, uid, &set),
+            Ok(Request::Stop(stop)) => self.stop(&socket, uid, &stop),
+            Ok(Request::Resume { job }) => self.resume(&socket, uid, &job),
             Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
             Err(HelloError::Version { peer }) => {
                 let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
@@ -215,34 +286,80 @@ impl Control {
         }
     }
 
-    fn attach(&mut self, socket: OwnedFd, attach: Attach) {
-        let (peer, process) = match peer_of(&socket) {
+    /// A process wants to be a client; `brought` is the memory file that came with its packet.
+    fn attach(&mut self, socket: Line, attach: Attach, version: Version, brought: Option<OwnedFd>) {
+        let (peer, process) = match peer::of(&socket) {
             Ok(found) => found,
             Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
         };
-        let class = attach.class;
+        let applicant = Applicant {
+            owner: self.owner(&socket, peer, process.as_ref()),
+            peer,
+            process,
+            version,
+        };
         let (name, job) = (attach.name.clone(), attach.job.clone());
-        let who = format!("{} job {:?} pid {}", class.name(), attach.job, peer.pid);
-        match self.try_attach(&socket, peer, attach, process.as_ref()) {
-            Ok((client, account)) => {
-                tracing::info!(client, "attached: {who}");
+        match self.try_attach(&socket, &applicant, attach, brought) {
+            Ok(Welcomed {
+                client,
+                class,
+                account,
+            }) => {
+                let key = job_key(&job, class, peer);
+                let text = format!(
+                    "attached: {} job {:?}, {name}, client {client}",
+                    class.name(),
+                    key.id
+                );
+                let draft = Draft::new(Kind::Attached, text);
+                self.shared.tell(draft.of_job(&key).pid(peer.pid));
+                // Whoever looks for faults looks more often from the first client on.
+                self.shared.alarm();
+                peer::let_descriptors(&socket, false);
                 self.clients.push(Connection {
                     client,
                     account,
                     socket,
-                    process,
+                    process: applicant.process,
+                    said: 0,
                 });
             }
             Err(reason) => {
-                tracing::warn!("refused: {who}: {reason}");
                 self.turn_away(&socket, peer, (name, job), reason);
             }
         }
     }
 
+    /// The class that a process gets: best-effort where it asks for high-priority and may not have it. Turned away it would run
+    /// unmanaged, and harm whom the list protects; so only one whose library would not understand is.
+    fn class_for(&self, applicant: &Applicant, attach: &Attach) -> Result<JobClass, String> {
+        let asked = attach.class;
+        if asked != JobClass::HighPriority || self.may_be_high_priority(&applicant.owner) {
+            return Ok(asked);
+        }
+        let (pid, uid, version) = (applicant.peer.pid, applicant.peer.uid, applicant.version);
+        let denied = format!("[high_priority] does not allow process {pid} of user {uid}");
+        if !version.has(WELCOME_SAYS_CLASS) {
+            return Err(format!(
+                "{denied}, and its library (protocol {version}) cannot be told that it is best-effort"
+            ));
+        }
+        let key = job_key(&attach.job, JobClass::BestEffort, applicant.peer);
+        let text = format!("{denied}: job {:?} is best-effort", key.id);
+        let draft = Draft::new(Kind::Denied, text);
+        self.shared.tell(draft.of_job(&key).pid(pid));
+        Ok(JobClass::BestEffort)
+    }
+
+    fn may_be_high_priority(&self, owner: &Owner) -> bool {
+        let state = self.shared.state();
+        let access = state.access.as_ref();
+        access.is_none_or(|access| access.allows(owner))
+    }
+
     /// Refuses a process that did not come to say who it is.
     fn turn_away_unknown(&self, socket: &OwnedFd, reason: String) {
-        match peer_of(socket) {
+        match peer::of(socket) {
             Ok((peer, _)) => self.turn_away(socket, peer, Default::default(), reason),
             Err(_) => refuse(socket, reason),
         }
@@ -256,6 +373,10 @@ impl Control {
         (name, job): (String, String),
         reason: String,
     ) {
+        let who = if name.is_empty() { "a process" } else { &name };
+        let text = format!("turned away: {who}, job {job:?}: {reason}");
+        let draft = Draft::new(Kind::TurnedAway, text);
+        self.shared.tell(draft.of(&job, peer.uid).pid(peer.pid));
         self.shared.state().handle_turned_away(TurnedAway {
             pid: peer.pid,
             uid: peer.uid,
@@ -273,32 +394,42 @@ impl Control {
     fn try_attach(
         &self,
         socket: &OwnedFd,
-        peer: Peer,
-        attach: Attach,
-        process: Option<&OwnedFd>,
+        applicant: &Applicant,
+        mut attach: Attach,
+        brought: Option<OwnedFd>,
     ) -> Result<Welcomed, String> {
-        self.check_device(&attach)?;
-        let class = attach.class;
+        if attach.device.is_empty() {
+            tracing::warn!(
+                "job {:?}: its driver does not tell the device's UUID; it is taken to use {}",
+                attach.job,
+                self.identity.gpu.uuid
+            );
+        } else {
+            self.check_device(&attach.device)?;
+        }
+        let asked = attach.class;
+        let class = self.class_for(applicant, &attach)?;
+        attach.class = class;
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
         let (client_fd, client) = client_page(clock).map_err(no_memory)?;
         let lease = lease_page(clock).map_err(no_memory)?;
         // Last of all that may fail before the state is asked: a slot is given back by hand.
-        let opened = self.open_account(peer, &attach, process)?;
+        let opened = self.open_account(applicant, &attach, brought)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
-        let account = opened
-            .as_ref()
-            .map(|(key, opened)| (key.clone(), opened.slot));
         let pages = NewPages { client, lease };
         let now_ns = clock.now_ns();
         let attached = self
             .shared
             .state()
-            .handle_attach(now_ns, peer, attach, pages)
+            .handle_attach(now_ns, applicant.peer, attach, pages)
             .map_err(|refused| {
-                self.cancel_account(account.as_ref());
+                self.cancel_account(opened.as_ref());
                 refused.to_string()
             })?;
+        if asked != class {
+            self.shared.state().handle_denied(attached.client, asked);
+        }
         self.shared.ring();
         let hp = match class {
             JobClass::HighPriority => &self.fds.hp,
@@ -311,96 +442,137 @@ impl Control {
         fds.extend(attached.lease.as_ref().map(|lease| lease.as_fd()));
         fds.extend(opened.as_ref().map(|(_, opened)| opened.fd.as_fd()));
         let client = attached.client;
-        if let Err(error) = send(socket, &Reply::Welcome { client, slot }.encode(), &fds) {
-            self.detach(client);
-            self.cancel_account(account.as_ref());
+        let welcome = Reply::Welcome {
+            client,
+            slot,
+            class: Some(class),
+        };
+        if let Err(error) = send(socket, &welcome.encode(), &fds) {
+            self.detach(client, "it does not take the welcome");
+            self.cancel_account(opened.as_ref());
             return Err(format!("it does not take the welcome: {error}"));
         }
-        Ok((client, account))
+        let account = opened.map(|(key, opened)| (key, opened.slot));
+        Ok(Welcomed {
+            client,
+            class,
+            account,
+        })
     }
 
     /// A slot in its job's ledger, for a process that keeps an account of its memory.
     fn open_account(
         &self,
-        peer: Peer,
+        applicant: &Applicant,
         attach: &Attach,
-        process: Option<&OwnedFd>,
+        brought: Option<OwnedFd>,
     ) -> Result<Option<(JobKey, Opened)>, String> {
         let Some(asked) = &attach.memory else {
             return Ok(None);
         };
+        let (peer, owner) = (applicant.peer, &applicant.owner);
         let key = job_key(&attach.job, attach.class, peer);
+        let process = applicant.process.as_ref();
         let process = process.and_then(|process| process.try_clone().ok());
         let image = Image::of(peer.pid);
-        let mut ledgers = self.shared.ledgers();
-        let opened = ledgers.handle_attach(&key, peer, image, process, asked);
+        let brought = brought.zip(attach.slot);
+        let comer = Comer {
+            peer,
+            image,
+            process,
+            owner,
+            asked,
+            brought: brought.and_then(|(fd, slot)| Brought::open(fd, slot, peer.pid, image)),
+        };
+        let opened = self.shared.ledgers().handle_attach(&key, comer);
         let opened = opened.map_err(|error| error.to_string())?;
+        // The comparison begins with the first account.
+        self.shared.note_memory();
         Ok(Some((key, opened)))
+    }
+
+    /// Whose a process is, if a rule asks for it.
+    fn owner(&self, socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> Owner {
+        let is_asked = self.shared.state().access.is_some() || self.shared.ledgers().has_rules();
+        match is_asked {
+            true => peer::owner(socket, peer, process),
+            false => Owner::default(),
+        }
     }
 
     /// What the process held comes back once the device shows it free.
     fn close_account(&self, account: Option<&(JobKey, u16)>) {
         if let Some((key, slot)) = account {
             self.shared.ledgers().handle_detach(key, *slot);
-            self.shared.note_leaving();
+            self.shared.note_memory();
         }
     }
 
-    /// The process was turned away and never had its ledger.
-    fn cancel_account(&self, account: Option<&(JobKey, u16)>) {
-        if let Some((key, slot)) = account {
-            self.shared.ledgers().handle_turned_away(key, *slot);
+    /// The process was turned away, and never had its ledger unless it brought it.
+    fn cancel_account(&self, account: Option<&(JobKey, Opened)>) {
+        let Some((key, opened)) = account else {
+            return;
+        };
+        let mut ledgers = self.shared.ledgers();
+        if opened.is_kept {
+            ledgers.handle_detach(key, opened.slot);
+        } else {
+            ledgers.handle_turned_away(key, opened.slot);
         }
     }
 
     /// Turns away who uses another GPU: its work would hold jobs here that it does not disturb, and
     /// be held for others. Who cannot say which it uses (its driver does not tell) is believed, as
     /// somebody has named this daemon to it.
-    fn check_device(&self, attach: &Attach) -> Result<(), String> {
-        let (asked, gpu) = (&attach.device, &self.identity.gpu);
-        if asked.is_empty() {
-            tracing::warn!(
-                "job {:?}: its driver does not tell the device's UUID; it is taken to use {}",
-                attach.job,
-                gpu.uuid
-            );
-        } else if !gpu.is(asked) {
-            let ours = &gpu.uuid;
-            return Err(format!(
-                "this daemon schedules {ours}, and the process uses {asked}"
-            ));
+    fn check_device(&self, asked: &str) -> Result<(), String> {
+        let gpu = &self.identity.gpu;
+        if gpu.is(asked) {
+            return Ok(());
         }
-        Ok(())
+        let ours = &gpu.uuid;
+        Err(format!(
+            "this daemon schedules {ours}, and the process uses {asked}"
+        ))
     }
 
     /// An attached client has nothing to say on its connection but its end. A newer one may think it
     /// has; it is not heard.
     fn hear_client(&mut self, place: usize) {
-        let is_end = match receive(&self.clients[place].socket) {
+        let connection = &mut self.clients[place];
+        let is_end = match connection.socket.receive() {
             Ok((packet, _)) => packet.is_empty(),
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         };
+        connection.said += 1;
         if is_end {
             self.end_client(place, "its connection ended");
+        } else if connection.said > TALK_MAX {
+            self.end_client(place, "it talks where there is nothing to say");
         }
     }
 
     fn end_client(&mut self, place: usize, why: &str) {
         let connection = self.clients.remove(place);
-        self.detach(connection.client);
+        self.detach(connection.client, why);
         self.close_account(connection.account.as_ref());
-        tracing::info!(client = connection.client, "detached: {why}");
     }
 
-    fn detach(&self, client: u64) {
+    fn detach(&self, client: u64, why: &str) {
         let now_ns = self.shared.clock().now_ns();
-        self.shared.state().handle_detach(now_ns, client);
+        let gone = self.shared.state().handle_detach(now_ns, client);
         self.shared.ring();
+        if let Some(gone) = gone {
+            let text = format!("detached: client {client}: {why}");
+            let draft = Draft::new(Kind::Detached, text);
+            self.shared.tell(draft.of_job(&gone.key).pid(gone.pid));
+        }
+        // What it may have told last is looked at now.
+        self.shared.alarm();
     }
 
     /// Another quota for a running job.
-    fn set(&self, socket: &OwnedFd, set: &Set) {
-        match self.try_set(socket, set) {
+    fn set(&self, socket: &OwnedFd, uid: u32, set: &Set) {
+        match self.try_set(uid, set) {
             Ok(()) => {
                 tracing::info!("job {:?} may hold {}", set.job, set.memory);
                 let _ = send(socket, &Reply::Done.encode(), &[]);
@@ -409,32 +581,77 @@ impl Control {
         }
     }
 
-    fn try_set(&self, socket: &OwnedFd, set: &Set) -> Result<(), String> {
-        let credentials = getsockopt(socket, PeerCredentials);
-        let uid = credentials
-            .map_err(|error| format!("who you are cannot be seen: {error}"))?
-            .uid();
+    fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
         let quota = Quota::parse(&set.memory)
             .filter(|quota| !quota.is_too_small())
             .ok_or_else(|| LedgerError::Quota(set.memory.clone()).to_string())?;
-        let ledgers = self.shared.ledgers();
+        let mut ledgers = self.shared.ledgers();
         let whose = Some(uid).filter(|&uid| uid != 0);
         let set_jobs = ledgers.set_quota(&set.job, whose, quota);
         match set_jobs.map_err(|error| error.to_string())? {
-            0 if ledgers.has_job(&set.job) => Err(format!("job {:?} is another user's", set.job)),
+            // What another user's jobs are called is not told, not even by the reason.
+            0 if whose.is_some() => Err(format!(
+                "no job {:?} of your user holds memory of this GPU",
+                set.job
+            )),
             0 => Err(format!("no job {:?} holds memory of this GPU", set.job)),
             _ => Ok(()),
         }
     }
 
+    /// Asks the clients of a job to end. Whether they do is for who asked to see.
+    fn stop(&self, socket: &OwnedFd, uid: u32, stop: &Stop) {
+        let clock = self.shared.clock();
+        let asked = self.shared.state().stop(&stop.job, uid, clock);
+        match asked {
+            Ok(clients) => {
+                tracing::info!("job {:?}: {clients} processes are to end", stop.job);
+                let _ = send(socket, &Reply::Done.encode(), &[]);
+            }
+            Err(reason) => refuse(socket, reason),
+        }
+    }
+
+    /// Lets go what rules hold because of a fault: of one job, or everything if none is named.
+    fn resume(&self, socket: &OwnedFd, uid: u32, job: &str) {
+        if Viewer::of(uid) != Viewer::Operator {
+            let why = "only root and the daemon's own user may end what a rule holds";
+            return refuse(socket, why.to_owned());
+        }
+        let named = Some(job).filter(|job| !job.is_empty());
+        let ended = self.shared.state().release(named);
+        self.shared.ring();
+        if ended == 0 {
+            let what = named.map_or_else(
+                || "nothing is held because of a fault".to_owned(),
+                |job| format!("job {job:?} is not held by itself because of a fault"),
+            );
+            return refuse(socket, what);
+        }
+        let what = named.map_or_else(|| "everything".to_owned(), |job| format!("job {job:?}"));
+        let text = format!("resumed by user {uid}: {what} that was held because of a fault");
+        self.shared.tell(Draft::new(Kind::Resumed, text));
+        let _ = send(socket, &Reply::Done.encode(), &[]);
+    }
+
     /// Tells a process of a job what the job may hold and holds, whether it is a client or not.
     fn tell_memory(&self, socket: &OwnedFd, of: &MemoryOf) {
-        let told = peer_of(socket)
+        let told = peer::of(socket)
             .map_err(|error| format!("who you are cannot be seen: {error}"))
-            .and_then(|(peer, _)| {
-                let key = job_key(&of.job, of.class, peer);
+            .and_then(|(peer, process)| {
+                if !of.device.is_empty() {
+                    self.check_device(&of.device)?;
+                }
+                let owner = self.owner(socket, peer, process.as_ref());
+                let class = match of.class {
+                    JobClass::HighPriority if !self.may_be_high_priority(&owner) => {
+                        JobClass::BestEffort
+                    }
+                    class => class,
+                };
+                let key = job_key(&of.job, class, peer);
                 let ledgers = self.shared.ledgers();
-                let told = ledgers.memory_of(&key, &of.memory);
+                let told = ledgers.memory_of(&key, &owner, &of.memory);
                 told.map_err(|error| error.to_string())
             });
         match told {
@@ -445,57 +662,107 @@ impl Control {
         }
     }
 
-    fn send_status(&self, socket: OwnedFd) {
+    fn send_status(&self, socket: Line, uid: u32) {
+        let viewer = Viewer::of(uid);
+        let Some(reading) = self.begin_reading(uid, viewer) else {
+            return refuse(&socket, "too many statuses are being read".to_owned());
+        };
         let now_ns = self.shared.clock().now_ns();
         let status = {
             let state = self.shared.state();
             let ledgers = self.shared.ledgers();
-            Status::of(&state, &ledgers, &self.identity, now_ns)
+            let events = self.shared.events().status();
+            Status::of(&state, &ledgers, events, &self.identity, now_ns, viewer)
         };
-        let running = Arc::clone(&self.status_threads);
-        // Relaxed: a count, nothing is ordered by it.
-        if running.fetch_add(1, Ordering::Relaxed) >= STATUS_THREADS_MAX {
-            running.fetch_sub(1, Ordering::Relaxed);
+        send_document(socket, reading, move || status.to_json());
+    }
+
+    /// What happened after number `since`, as far as who asks may see it.
+    fn send_events(&self, socket: Line, uid: u32, since: u64) {
+        let viewer = Viewer::of(uid);
+        let Some(reading) = self.begin_reading(uid, viewer) else {
             return refuse(&socket, "too many statuses are being read".to_owned());
-        }
-        let count = Arc::clone(&running);
-        let send = move || {
-            let sent = prepare(&socket).and_then(|()| send_status(&socket, &status.to_json()));
-            if let Err(error) = sent {
-                tracing::debug!("sending a status: {error}");
-            }
-            count.fetch_sub(1, Ordering::Relaxed);
         };
-        let thread = thread::Builder::new().name("pillion-status".to_owned());
-        if let Err(error) = thread.spawn(send) {
-            tracing::warn!("no thread for a status: {error}");
-            running.fetch_sub(1, Ordering::Relaxed);
+        let document = {
+            let events = self.shared.events();
+            events::Document {
+                schema_version: events::SCHEMA_VERSION,
+                gpu: self.identity.gpu.uuid.clone(),
+                daemon_pid: std::process::id(),
+                now_ns: self.shared.clock().now_ns(),
+                status: events.status(),
+                events: events.since(since, viewer),
+            }
+        };
+        send_document(socket, reading, move || document.to_json());
+    }
+
+    /// A place among those who are being sent a document, unless there is none for this user.
+    fn begin_reading(&self, uid: u32, viewer: Viewer) -> Option<Reading> {
+        let mut readers = self.readers.lock();
+        let own = readers.iter().filter(|reader| **reader == uid).count();
+        let is_full = match viewer {
+            Viewer::Operator => readers.len() > READERS_MAX,
+            Viewer::User(_) => readers.len() >= READERS_MAX || own >= READERS_PER_USER,
+        };
+        if is_full {
+            return None;
+        }
+        readers.push(uid);
+        let readers = Arc::clone(&self.readers);
+        Some(Reading { readers, uid })
+    }
+}
+
+/// Somebody is being sent a document, until this is dropped.
+struct Reading {
+    readers: Arc<Mutex<Vec<u32>>>,
+    uid: u32,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut readers = self.readers.lock();
+        if let Some(place) = readers.iter().position(|reader| *reader == self.uid) {
+            readers.swap_remove(place);
         }
     }
 }
 
-/// Blocking again, but not for ever.
-fn prepare(socket: &OwnedFd) -> io::Result<()> {
-    ioctl_fionbio(socket, false)?;
-    set_socket_timeout(socket, Timeout::Send, Some(STATUS_TIMEOUT))?;
-    Ok(())
+/// Sends what `to_json` makes, on a thread of its own: who asked may take its time to read.
+fn send_document(
+    socket: Line,
+    reading: Reading,
+    to_json: impl FnOnce() -> String + Send + 'static,
+) {
+    let send = move || {
+        let _reading = reading;
+        if let Err(error) = send_within(&socket, &to_json(), READING_NS_MAX) {
+            tracing::debug!("sending a document: {error}");
+        }
+    };
+    let thread = thread::Builder::new().name("pillion-status".to_owned());
+    if let Err(error) = thread.spawn(send) {
+        tracing::warn!("no thread for a document: {error}");
+    }
 }
 
-/// The process at the other end, as the kernel knows it, and a descriptor of it.
-fn peer_of(socket: &OwnedFd) -> io::Result<(Peer, Option<OwnedFd>)> {
-    let credentials = getsockopt(socket, PeerCredentials)?;
-    // A process in another PID namespace that we cannot see into is 0 here.
-    let pid = Pid::from_raw(credentials.pid());
-    let process = match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-        Some(Ok(process)) => Some(process),
-        Some(Err(Errno::SRCH)) => return Err(io::Error::other("the process has ended")),
-        _ => None,
-    };
-    let peer = Peer {
-        pid: pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
-        uid: credentials.uid(),
-    };
-    Ok((peer, process))
+/// Sends a document in packets that fit, to somebody who has so long to read all of them. Real time: the virtual clock stands
+/// still meanwhile.
+fn send_within(socket: &OwnedFd, document: &str, within_ns: u64) -> io::Result<()> {
+    ioctl_fionbio(socket, false)?;
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns() + within_ns;
+    for packet in document.as_bytes().chunks(PACKET_BYTES_MAX) {
+        let left_ns = end_ns.saturating_sub(clock.now_ns());
+        // The socket takes a timeout of nothing for none.
+        if left_ns < 1_000 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        set_socket_timeout(socket, Timeout::Send, Some(Duration::from_nanos(left_ns)))?;
+        send(socket, packet, &[])?;
+    }
+    Ok(())
 }
 
 /// Tells why not. Whether it is heard is the other side's affair.

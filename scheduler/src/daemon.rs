@@ -19,6 +19,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::{Config, ConfigError};
 use crate::control::Control;
+use crate::events::{self, Draft, Events, Kind};
+use crate::faults::watch::{FaultWatch, Inbox};
 use crate::gpu::Gpu;
 use crate::ledgers::Ledgers;
 use crate::memory::Watch;
@@ -45,7 +47,7 @@ pub enum DaemonError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// The thread that talks with clients, or that watches memory, panicked: a bug of ours.
+    /// The thread that talks with clients, watches memory, or looks for faults panicked: a bug of ours.
     #[error("a thread of the daemon panicked")]
     Panicked,
 }
@@ -54,6 +56,10 @@ pub enum DaemonError {
 pub(crate) struct Shared {
     state: Mutex<State>,
     ledgers: Mutex<Ledgers>,
+    events: Mutex<Events>,
+    inbox: Mutex<Inbox>,
+    /// Readable when whoever looks for faults is to look.
+    alarm: OwnedFd,
     pages: Arc<GpuPages>,
     clock: Clock,
     is_stopping: AtomicBool,
@@ -74,13 +80,48 @@ impl Shared {
         self.ledgers.lock()
     }
 
-    /// Readable once somebody's memory is to be watched closely, or the daemon stops.
+    /// What happened so far, locked. Nothing else is locked by who holds it.
+    pub(crate) fn events(&self) -> MutexGuard<'_, Events> {
+        self.events.lock()
+    }
+
+    /// What other threads leave for the one that looks for faults, locked. Nothing else is locked by who holds it.
+    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock()
+    }
+
+    /// Readable when [`Shared::alarm`] was called.
+    pub(crate) fn alarm_fd(&self) -> BorrowedFd<'_> {
+        self.alarm.as_fd()
+    }
+
+    /// Whoever looks for faults is to look now.
+    pub(crate) fn alarm(&self) {
+        let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
+    }
+
+    /// Whether the daemon is about to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Acquire pairs with the Release in `Shared::stop`.
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Something happened: it is kept, and logged. Returns its number.
+    pub(crate) fn tell(&self, draft: Draft) -> u64 {
+        let event = self
+            .events()
+            .push(self.clock.now_ns(), events::unix_ms(), draft);
+        events::log(&event);
+        event.seq
+    }
+
+    /// Readable once there is somebody's memory to watch, or to watch closely.
     pub(crate) fn leaving_fd(&self) -> BorrowedFd<'_> {
         self.leaving.as_fd()
     }
 
-    /// A process with memory has left: its memory is watched closely now.
-    pub(crate) fn note_leaving(&self) {
+    /// A process that has memory has come or left: the thread that watches it is to look.
+    pub(crate) fn note_memory(&self) {
         let _ = rustix::io::write(&self.leaving, &1_u64.to_ne_bytes());
     }
 
@@ -112,6 +153,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     control: JoinHandle<()>,
     watch: JoinHandle<()>,
+    faults: JoinHandle<()>,
     record: Option<BufWriter<File>>,
 }
 
@@ -123,6 +165,12 @@ impl Stopper {
     /// Makes [`Daemon::run`] return soon.
     pub fn stop(&self) {
         self.0.stop();
+    }
+
+    /// Says in log and events why the daemon is about to end.
+    pub fn tell_why(&self, why: &str) {
+        self.0
+            .tell(Draft::new(Kind::DaemonEnding, format!("ending: {why}")));
     }
 }
 
@@ -149,12 +197,22 @@ impl Reloader {
         });
         let result = read.map(|next| {
             self.shared.state().reconfigure(&next);
+            self.shared.inbox().put_rules(&next.faults);
+            self.shared.alarm();
             self.config = next;
         });
-        if let Err(error) = &result {
-            let why = error.to_string();
-            self.shared.state().handle_config_error(why);
-        }
+        self.shared.tell(match &result {
+            Ok(()) => Draft::new(
+                Kind::ConfigReloaded,
+                format!("{}: in force", path.display()),
+            ),
+            Err(error) => {
+                let why = error.to_string();
+                let text = format!("the configuration stays as it was: {why}");
+                self.shared.state().handle_config_error(why);
+                Draft::new(Kind::ConfigRefused, text)
+            }
+        });
         self.shared.ring();
         result
     }
@@ -184,17 +242,32 @@ impl Daemon {
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
         let leaving = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let leaving = leaving.map_err(io::Error::from);
+        let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let alarm = alarm.map_err(io::Error::from);
         let state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
-        let ledgers = Ledgers::new(config.memory, identity.gpu.memory_bytes);
+        let ledgers = Ledgers::new(config.memory.clone(), identity.gpu.memory_bytes);
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             ledgers: Mutex::new(ledgers),
+            events: Mutex::default(),
+            inbox: Mutex::default(),
+            alarm: alarm.map_err(system("making an eventfd"))?,
             pages,
             clock,
             is_stopping: AtomicBool::new(false),
             stop: stop.map_err(system("making an eventfd"))?,
             leaving: leaving.map_err(system("making an eventfd"))?,
         });
+        shared.tell(Draft::new(
+            Kind::DaemonStarted,
+            format!(
+                "pilliond {} listens for {} at {}",
+                env!("CARGO_PKG_VERSION"),
+                identity.gpu.uuid,
+                identity.socket
+            ),
+        ));
+        let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let control = Control::new(Arc::clone(&shared), seat, fds, identity)
             .map_err(system("preparing the socket"))?;
@@ -210,10 +283,15 @@ impl Daemon {
             .name("pillion-memory".to_owned())
             .spawn(move || watch.run())
             .map_err(system("starting the memory thread"))?;
+        let faults = thread::Builder::new()
+            .name("pillion-faults".to_owned())
+            .spawn(move || faults.run())
+            .map_err(system("starting the thread that looks for faults"))?;
         Ok(Self {
             shared,
             control,
             watch,
+            faults,
             record: None,
         })
     }
@@ -257,6 +335,7 @@ impl Daemon {
         }
         clock.leave();
         self.control.join().map_err(|_| DaemonError::Panicked)?;
+        self.faults.join().map_err(|_| DaemonError::Panicked)?;
         self.watch.join().map_err(|_| DaemonError::Panicked)
     }
 

@@ -4,12 +4,18 @@
 //! who has which slot of which page, what quota a job has, and when a dead process's holdings come back. No IO:
 //! what happens comes in through `handle_` functions, what NVML says as an argument.
 //!
-//! **The quota** of a job is what its first process asks for, else the operator's rule for its class. A job of which
-//! nothing is left asks anew when it comes again; of a job that runs, later processes get the quota that it has.
+//! **The quota** of a job is what its first process asks for, else what the operator gives its class; but never more than
+//! the operator's rules allow the process's owner ([`crate::rules`]). A job of which
+//! nothing is left asks anew when it comes again; of a job that runs, later processes get the quota that it has, and one
+//! whose owner is allowed less takes it down for all.
 //!
 //! **A dead process's holdings** come back when its end is known *and* the device shows its memory
 //! freed: NVML lists it no more ([`Ledgers::poll_leaving`]). Before that another process could be granted what
 //! the device does not have yet. Where NVML does not answer, its end has to do.
+//!
+//! **A daemon's end** is not the end of what its clients hold: they bring their job's page along to the next one
+//! ([`Brought`]), which goes on with it, its quota among the rest. A job of which another process came first has another page by
+//! then: there each books what it holds.
 //!
 //! A process that executes another program (execve(2)) keeps its number, and the device frees its memory before the
 //! other program begins: when that attaches, what the first one held is back ([`Image`]).
@@ -27,8 +33,22 @@ use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 use serde::Serialize;
 
-use crate::config::MemoryRules;
-use crate::state::{ENDED_MAX, JobKey, Peer};
+pub(crate) use brought::Brought;
+
+use crate::access::place_to_give_up;
+use crate::config::{Context, MemoryRules, OnExcess};
+use crate::excess::{Balance, Eviction, Excess, Excesses, Holding, Look};
+use crate::nvml::Process;
+use crate::rules::{self, Owner};
+use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Peer};
+
+/// Processes of one user whose memory is counted: twice the clients that it may have, as who leaves is counted until the
+/// device shows its memory free, and who has left its connection until it ends.
+pub(crate) const HOLDERS_PER_USER_MAX: usize = 2 * CLIENTS_MAX;
+/// Of all users; high-priority jobs are served beyond it. Each costs a descriptor, and one for its job.
+pub(crate) const HOLDERS_MAX: usize = 4 * CLIENTS_MAX;
+
+mod brought;
 
 /// What all jobs of a GPU hold.
 #[derive(Debug)]
@@ -37,6 +57,7 @@ pub(crate) struct Ledgers {
     /// What the GPU has, bytes; 0 if its driver does not say.
     device_bytes: u64,
     jobs: Vec<JobLedger>,
+    excesses: Excesses,
 }
 
 #[derive(Debug)]
@@ -45,6 +66,19 @@ struct JobLedger {
     page: Mapping<LedgerPage>,
     fd: Arc<OwnedFd>,
     holders: Vec<Holder>,
+    /// The most that rules allow it.
+    most_bytes: Option<u64>,
+    /// What root has said that it may hold, above a rule or not.
+    roots_bytes: Option<u64>,
+}
+
+/// What came of a comparison with NVML.
+#[derive(Debug, Default)]
+pub(crate) struct Compared {
+    /// Excess that is to be said.
+    pub(crate) news: Vec<(JobKey, Excess)>,
+    /// Processes that are to end.
+    pub(crate) evictions: Vec<(JobKey, Eviction)>,
 }
 
 /// A process that has a slot.
@@ -91,6 +125,21 @@ impl Image {
     }
 }
 
+/// A process that wants an account.
+#[derive(Debug)]
+pub(crate) struct Comer<'a> {
+    pub(crate) peer: Peer,
+    pub(crate) image: Image,
+    /// A descriptor of it, where it can be seen from here.
+    pub(crate) process: Option<OwnedFd>,
+    /// Whose it is.
+    pub(crate) owner: &'a Owner,
+    /// The quota that it asks for, empty if none.
+    pub(crate) asked: &'a str,
+    /// What it has from the daemon before.
+    pub(crate) brought: Option<Brought>,
+}
+
 /// What is to be watched of those who have left.
 #[derive(Debug)]
 pub(crate) struct Leaving {
@@ -105,6 +154,8 @@ pub(crate) struct Leaving {
 pub(crate) struct Opened {
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) slot: u16,
+    /// It is the slot that it brought, with what it holds.
+    pub(crate) is_kept: bool,
 }
 
 /// Why a process cannot have one. A quota that cannot be enforced is refused, not forgotten.
@@ -114,8 +165,16 @@ pub(crate) enum LedgerError {
     Quota(String),
     #[error("a quota of {0} cannot be kept: the driver does not say how much memory the GPU has")]
     NoTotal(Quota),
+    #[error("a rule of the operator's allows the job {0} bytes")]
+    Rule(u64),
     #[error("{LEDGER_SLOTS} processes of its job have memory of this GPU, or had a moment ago")]
     Slots,
+    #[error(
+        "{HOLDERS_PER_USER_MAX} processes of its user have memory of this GPU, or had a moment ago"
+    )]
+    UserSlots,
+    #[error("as many processes as can be served have memory of this GPU, or had a moment ago")]
+    AllSlots,
     #[error("no shared memory: {0}")]
     Page(#[from] io::Error),
 }
@@ -137,6 +196,10 @@ pub struct MemoryStatus {
     pub processes: usize,
     /// Of these, those that have ended and whose memory the device does not show freed yet.
     pub leaving: usize,
+    /// The most that a rule of the operator's allows it, whatever it asks for.
+    pub most_bytes: Option<u64>,
+    /// What its processes have past their accounts, as NVML shows it.
+    pub excess: Vec<Excess>,
 }
 
 impl Ledgers {
@@ -146,11 +209,11 @@ impl Ledgers {
             rules,
             device_bytes,
             jobs: Vec::new(),
+            excesses: Excesses::default(),
         }
     }
 
-    /// A process of a job attaches; `asked` is the quota that it asks for, empty if none. `process`
-    /// is a descriptor of it.
+    /// A process of a job attaches.
     ///
     /// # Errors
     ///
@@ -158,42 +221,68 @@ impl Ledgers {
     pub(crate) fn handle_attach(
         &mut self,
         key: &JobKey,
-        peer: Peer,
-        image: Image,
-        process: Option<OwnedFd>,
-        asked: &str,
+        comer: Comer<'_>,
     ) -> Result<Opened, LedgerError> {
-        let quota_bytes = self.quota_bytes(key.class, read(asked)?)?;
+        let (peer, image, asked) = (comer.peer, comer.image, comer.asked);
+        let asked_bytes = self.quota_bytes(key.class, read(asked)?)?;
+        let most_bytes = self.most_bytes(comer.owner);
+        let quota_bytes = asked_bytes.min(most_bytes.unwrap_or(UNLIMITED));
+        if quota_bytes < asked_bytes && !asked.is_empty() {
+            let (id, pid) = (&key.id, peer.pid);
+            tracing::warn!(
+                "job {id:?}, process {pid}: it asks for {asked}, a rule allows {quota_bytes} bytes"
+            );
+        }
         self.take_back(|holder| holder.pid == peer.pid && holder.image.is_replaced_by(image));
-        let context_bytes = self.rules.context_bytes;
+        self.check_room(key)?;
+        let context_bytes = self.context_bytes();
+        let is_others = |brought: &Brought| {
+            let mut others = self.jobs.iter().filter(|job| job.key != *key);
+            others.any(|other| other.is_there() && brought.is(&other.fd))
+        };
+        let brought = comer.brought.filter(|brought| !is_others(brought));
         let job = match self.jobs.iter().position(|job| job.key == *key) {
             Some(index) => &mut self.jobs[index],
             None => self.add(key)?,
         };
+        let brought = brought.and_then(|brought| job.accept(brought));
         if job.holders.is_empty() {
             job.begin(quota_bytes, context_bytes);
-        } else if !asked.is_empty() && job.page.quota().unwrap_or(UNLIMITED) != quota_bytes {
+        }
+        job.keep_rule(most_bytes);
+        let is_kept = |holder: &&mut Holder| {
+            Some(holder.slot) == brought
+                && holder.pid == peer.pid
+                && holder.image.started_ticks == image.started_ticks
+        };
+        if let Some(holder) = job.holders.iter_mut().find(is_kept) {
+            holder.is_leaving = false;
+            return Ok(Opened {
+                fd: Arc::clone(&job.fd),
+                slot: holder.slot as u16,
+                is_kept: true,
+            });
+        }
+        if !asked.is_empty() && job.page.quota().unwrap_or(UNLIMITED) != quota_bytes {
             let (id, pid) = (&key.id, peer.pid);
             tracing::warn!(
                 "job {id:?} keeps the quota that it has; its process {pid} asks for {asked}"
             );
         }
-        let is_used = |slot: &usize| job.holders.iter().any(|holder| holder.slot == *slot);
-        let slot = (0..LEDGER_SLOTS)
-            .find(|slot| !is_used(slot))
-            .ok_or(LedgerError::Slots)?;
-        job.page.open_slot(slot, peer.pid, image.started_ticks);
-        job.holders.push(Holder {
-            slot,
-            pid: peer.pid,
-            image,
-            process: process.map(Arc::new),
-            is_leaving: false,
-        });
-        Ok(Opened {
-            fd: Arc::clone(&job.fd),
-            slot: slot as u16,
-        })
+        job.open_slot(peer, image, comer.process)
+    }
+
+    /// Whether there is a place for one more process of such a job.
+    fn check_room(&self, key: &JobKey) -> Result<(), LedgerError> {
+        let of_user = self.jobs.iter().filter(|job| job.key.uid == key.uid);
+        if of_user.map(|job| job.holders.len()).sum::<usize>() >= HOLDERS_PER_USER_MAX {
+            return Err(LedgerError::UserSlots);
+        }
+        let all: usize = self.jobs.iter().map(|job| job.holders.len()).sum();
+        match key.class {
+            JobClass::BestEffort if all >= HOLDERS_MAX => Err(LedgerError::AllSlots),
+            _ => Ok(()),
+        }
     }
 
     /// What a job of this class may hold that asks for this.
@@ -213,20 +302,46 @@ impl Ledgers {
         }
     }
 
+    /// The most that rules allow a job of this owner.
+    fn most_bytes(&self, owner: &Owner) -> Option<u64> {
+        rules::most_bytes(&self.rules.rules, owner, self.device_bytes)
+    }
+
+    /// Whether it matters whose a process is.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rules.rules.is_empty()
+    }
+
+    /// What a process is charged for its context.
+    fn context_bytes(&self) -> u64 {
+        match self.rules.context {
+            Context::Bytes(bytes) => bytes,
+            Context::Measured => self.excesses.context_bytes(),
+        }
+    }
+
     fn add(&mut self, key: &JobKey) -> io::Result<&mut JobLedger> {
         let (fd, page) = Mapping::<LedgerPage>::create("pillion-ledger")?;
         page.magic.store(PAGE_MAGIC, Ordering::Release);
         // Jobs of which nothing is left are remembered like ended jobs, for their peak.
+        let left = self.jobs.iter().enumerate();
+        let left: Vec<usize> = left
+            .filter(|(_, job)| job.holders.is_empty())
+            .map(|(place, _)| place)
+            .collect();
+        let uids = left.iter().map(|place| self.jobs[*place].key.uid);
         if self.jobs.len() >= ENDED_MAX
-            && let Some(oldest) = self.jobs.iter().position(|job| job.holders.is_empty())
+            && let Some(given_up) = place_to_give_up(uids)
         {
-            self.jobs.remove(oldest);
+            self.jobs.remove(left[given_up]);
         }
         self.jobs.push(JobLedger {
             key: key.clone(),
             page,
             fd: Arc::new(fd),
             holders: Vec::new(),
+            most_bytes: None,
+            roots_bytes: None,
         });
         let last = self.jobs.len() - 1;
         Ok(&mut self.jobs[last])
@@ -280,28 +395,96 @@ impl Ledgers {
 
     /// Another quota for the jobs of that id, and of that user unless `uid` is none. How many there are.
     pub(crate) fn set_quota(
-        &self,
+        &mut self,
         id: &str,
         uid: Option<u32>,
         asked: Quota,
     ) -> Result<usize, LedgerError> {
         let quota_bytes = self.quota_bytes(JobClass::BestEffort, Some(asked))?;
         let is_meant =
-            |job: &&JobLedger| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
-        let jobs = self
-            .jobs
-            .iter()
-            .filter(|job| job.is_there())
-            .filter(is_meant);
-        Ok(jobs
-            .map(|job| job.page.quota_bytes.store(quota_bytes, Ordering::Relaxed))
-            .count())
+            |job: &&mut JobLedger| job.key.id == id && uid.is_none_or(|uid| uid == job.key.uid);
+        let jobs = self.jobs.iter_mut().filter(|job| job.is_there());
+        let mut jobs: Vec<&mut JobLedger> = jobs.filter(is_meant).collect();
+        // Rules are the operator's, who is root.
+        let most = jobs.iter().filter_map(|job| job.bound_bytes()).min();
+        if let Some(most) = most.filter(|&most| uid.is_some() && quota_bytes > most) {
+            return Err(LedgerError::Rule(most));
+        }
+        for job in &mut jobs {
+            if uid.is_none() {
+                job.roots_bytes = Some(quota_bytes);
+            }
+            job.page.quota_bytes.store(quota_bytes, Ordering::Relaxed);
+        }
+        Ok(jobs.len())
     }
 
-    /// Whether anybody's job has that id.
-    pub(crate) fn has_job(&self, id: &str) -> bool {
-        let mut jobs = self.jobs.iter().filter(|job| job.is_there());
-        jobs.any(|job| job.key.id == id)
+    /// What every process that keeps an account has in it.
+    pub(crate) fn holdings(&self) -> Vec<Holding> {
+        let holders = self
+            .jobs
+            .iter()
+            .flat_map(|job| job.holders.iter().map(move |holder| (job, holder)));
+        holders
+            .map(|(job, holder)| {
+                let slot = &job.page.slots[holder.slot];
+                Holding {
+                    job: job.key.clone(),
+                    pid: holder.pid,
+                    held_bytes: slot.held_bytes(),
+                    context_bytes: slot.kind_bytes(Kind::Context),
+                }
+            })
+            .collect()
+    }
+
+    /// Whether any process keeps an account.
+    pub(crate) fn has_holders(&self) -> bool {
+        self.jobs.iter().any(JobLedger::is_there)
+    }
+
+    /// What is done about memory that is in no account.
+    pub(crate) fn on_excess(&self) -> OnExcess {
+        self.rules.excess
+    }
+
+    /// Compares the accounts with what NVML listed after `before` was seen; `strays` are processes without an account, and
+    /// whose they are.
+    pub(crate) fn handle_listed(
+        &mut self,
+        before: &[Holding],
+        listed: &[Process],
+        strays: &[(u32, JobKey)],
+    ) -> Compared {
+        let after = self.holdings();
+        self.excesses.handle_look(&Look {
+            before,
+            after: &after,
+            listed,
+            strays,
+            slack_bytes: self.rules.slack_bytes,
+        });
+        let context_bytes = self.context_bytes();
+        let jobs = self.jobs.iter().filter(|job| job.is_there());
+        let balances = jobs.map(|job| {
+            // For its processes to come.
+            job.page
+                .context_bytes
+                .store(context_bytes, Ordering::Relaxed);
+            Balance {
+                job: job.key.clone(),
+                quota_bytes: job.page.quota(),
+                held_bytes: job.page.held_bytes(),
+            }
+        });
+        let balances: Vec<Balance> = balances.collect();
+        Compared {
+            news: self.excesses.poll_news(),
+            evictions: match self.rules.excess {
+                OnExcess::Evict => self.excesses.poll_evictions(&balances),
+                OnExcess::Ignore | OnExcess::Report => Vec::new(),
+            },
+        }
     }
 
     /// What a job may hold and holds; of one that is not known yet, what it would be given if it asked so.
@@ -309,7 +492,12 @@ impl Ledgers {
     /// # Errors
     ///
     /// The quota that it asks for makes no sense, or cannot be kept.
-    pub(crate) fn memory_of(&self, key: &JobKey, asked: &str) -> Result<MemoryIs, LedgerError> {
+    pub(crate) fn memory_of(
+        &self,
+        key: &JobKey,
+        owner: &Owner,
+        asked: &str,
+    ) -> Result<MemoryIs, LedgerError> {
         let mut jobs = self.jobs.iter().filter(|job| job.is_there());
         if let Some(job) = jobs.find(|job| job.key == *key) {
             return Ok(MemoryIs {
@@ -318,8 +506,9 @@ impl Ledgers {
                 pids: job.holders.iter().map(|holder| holder.pid).collect(),
             });
         }
+        let asked_bytes = self.quota_bytes(key.class, read(asked)?)?;
         Ok(MemoryIs {
-            quota_bytes: self.quota_bytes(key.class, read(asked)?)?,
+            quota_bytes: asked_bytes.min(self.most_bytes(owner).unwrap_or(UNLIMITED)),
             held_bytes: 0,
             pids: Vec::new(),
         })
@@ -339,6 +528,8 @@ impl Ledgers {
             by_kind: by_kind.collect(),
             processes: job.holders.len(),
             leaving: job.holders.iter().filter(|h| h.is_leaving).count(),
+            most_bytes: job.bound_bytes(),
+            excess: self.excesses.of_job(key),
         })
     }
 }
@@ -350,12 +541,71 @@ impl JobLedger {
     }
 
     /// Its first process comes, for the first time or again: nothing of an earlier job of that id counts.
-    fn begin(&self, quota_bytes: u64, context_bytes: u64) {
+    fn begin(&mut self, quota_bytes: u64, context_bytes: u64) {
+        (self.most_bytes, self.roots_bytes) = (None, None);
         let page = &self.page;
         page.quota_bytes.store(quota_bytes, Ordering::Relaxed);
         page.context_bytes.store(context_bytes, Ordering::Relaxed);
         page.peak_bytes.store(0, Ordering::Relaxed);
         page.refused.store(0, Ordering::Relaxed);
+    }
+
+    /// Goes on with the page that a process brings, unless the job has another; the slot of that process in the page, if it is the job's.
+    fn accept(&mut self, brought: Brought) -> Option<usize> {
+        if self.is_there() {
+            return brought.is(&self.fd).then_some(brought.slot);
+        }
+        self.holders = brought.holders().ok()?;
+        (self.most_bytes, self.roots_bytes) = (None, None);
+        self.page = brought.page;
+        self.fd = Arc::new(brought.fd);
+        let (id, processes) = (&self.key.id, self.holders.len());
+        let bytes = self.page.held_bytes();
+        tracing::info!("job {id:?} goes on with {bytes} bytes of {processes} processes");
+        Some(brought.slot)
+    }
+
+    /// The most that it may hold, whatever it asks for: by rules, or by root's word, which goes before them.
+    fn bound_bytes(&self) -> Option<u64> {
+        let most_bytes = self.most_bytes?;
+        let bound_bytes = most_bytes.max(self.roots_bytes.unwrap_or(0));
+        Some(bound_bytes).filter(|&bytes| bytes != UNLIMITED)
+    }
+
+    /// A process comes whose owner rules allow so much. Nobody gets by a rule by letting another begin; a quota that is lower now may be
+    /// raised later, up to the rule.
+    fn keep_rule(&mut self, most_bytes: Option<u64>) {
+        self.most_bytes = self.most_bytes.into_iter().chain(most_bytes).min();
+        let bound_bytes = self.bound_bytes().unwrap_or(UNLIMITED);
+        if self.page.quota().unwrap_or(UNLIMITED) > bound_bytes {
+            self.page.quota_bytes.store(bound_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// A free slot for a process.
+    fn open_slot(
+        &mut self,
+        peer: Peer,
+        image: Image,
+        process: Option<OwnedFd>,
+    ) -> Result<Opened, LedgerError> {
+        let is_used = |slot: &usize| self.holders.iter().any(|holder| holder.slot == *slot);
+        let slot = (0..LEDGER_SLOTS)
+            .find(|slot| !is_used(slot))
+            .ok_or(LedgerError::Slots)?;
+        self.page.open_slot(slot, peer.pid, image.started_ticks);
+        self.holders.push(Holder {
+            slot,
+            pid: peer.pid,
+            image,
+            process: process.map(Arc::new),
+            is_leaving: false,
+        });
+        Ok(Opened {
+            fd: Arc::clone(&self.fd),
+            slot: slot as u16,
+            is_kept: false,
+        })
     }
 
     /// See [`Ledgers::take_back`].
@@ -392,210 +642,4 @@ fn read(asked: &str) -> Result<Option<Quota>, LedgerError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use protocol::ledger::Account;
-    use protocol::segment::Access;
-
-    use super::*;
-
-    const GIB: u64 = 1 << 30;
-    const IMAGE: Image = Image {
-        started_ticks: 1,
-        stack: 0x7000,
-    };
-
-    fn reserve(opened: &Opened, bytes: u64) {
-        let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
-        let mut account = Account::resume(&*page, usize::from(opened.slot)).unwrap();
-        account.try_reserve(Kind::Plain, bytes).unwrap();
-    }
-
-    fn is_anybody_over(ledgers: &Ledgers) -> bool {
-        ledgers.leaving(|_| true).is_anybody_over
-    }
-
-    fn key(class: JobClass, id: &str) -> JobKey {
-        JobKey {
-            id: id.to_owned(),
-            uid: 1000,
-            class,
-        }
-    }
-
-    fn ledgers() -> Ledgers {
-        Ledgers::new(MemoryRules::default(), 10 * GIB)
-    }
-
-    fn attach(ledgers: &mut Ledgers, key: &JobKey, pid: u32, asked: &str) -> Opened {
-        let peer = Peer { pid, uid: key.uid };
-        ledgers
-            .handle_attach(key, peer, IMAGE, None, asked)
-            .unwrap()
-    }
-
-    fn quota(ledgers: &Ledgers, key: &JobKey) -> Option<u64> {
-        ledgers.status_of(key).unwrap().quota_bytes
-    }
-
-    #[test]
-    fn a_best_effort_job_has_forty_percent_unless_it_asks() {
-        let mut ledgers = ledgers();
-        for (class, asked, bytes) in [
-            (JobClass::BestEffort, "", Some(4 * GIB)),
-            (JobClass::BestEffort, "5GiB", Some(5 * GIB)),
-            (JobClass::BestEffort, "unlimited", None),
-            (JobClass::HighPriority, "", None),
-            (JobClass::HighPriority, "50%", Some(5 * GIB)),
-        ] {
-            let key = key(class, asked);
-            attach(&mut ledgers, &key, 7, asked);
-            assert_eq!(quota(&ledgers, &key), bytes, "{class:?} {asked}");
-        }
-    }
-
-    #[test]
-    fn a_quota_that_cannot_be_kept_is_refused_with_the_reason() {
-        let peer = Peer { pid: 7, uid: 1000 };
-        let key = key(JobClass::BestEffort, "a");
-        let error = ledgers().handle_attach(&key, peer, IMAGE, None, "0m");
-        let error = error.unwrap_err().to_string();
-        assert!(
-            error.contains("\"0m\"") && error.contains("10GiB"),
-            "{error}"
-        );
-        let mut unknown = Ledgers::new(MemoryRules::default(), 0);
-        let error = unknown
-            .handle_attach(&key, peer, IMAGE, None, "40%")
-            .unwrap_err();
-        assert!(error.to_string().contains("does not say"), "{error}");
-        attach(&mut unknown, &key, 7, "");
-        assert_eq!(quota(&unknown, &key), None);
-    }
-
-    #[test]
-    fn the_first_process_of_a_job_says_and_set_changes_it() {
-        let mut ledgers = ledgers();
-        let key = key(JobClass::BestEffort, "a");
-        attach(&mut ledgers, &key, 7, "1GiB");
-        attach(&mut ledgers, &key, 8, "9GiB");
-        assert_eq!(quota(&ledgers, &key), Some(GIB));
-        let two = Quota::Bytes(2 * GIB);
-        assert_eq!(ledgers.set_quota("b", None, two).unwrap(), 0);
-        assert_eq!(ledgers.set_quota("a", Some(0), two).unwrap(), 0);
-        assert_eq!(ledgers.set_quota("a", Some(1000), two).unwrap(), 1);
-        assert_eq!(quota(&ledgers, &key), Some(2 * GIB));
-        ledgers.set_quota("a", None, Quota::Percent(10.0)).unwrap();
-        assert_eq!(quota(&ledgers, &key), Some(GIB));
-    }
-
-    // census: D19, D20
-    #[test]
-    fn what_a_process_held_comes_back_when_the_device_shows_it_free() {
-        let mut ledgers = ledgers();
-        let key = key(JobClass::BestEffort, "a");
-        let first = attach(&mut ledgers, &key, 7, "");
-        let second = attach(&mut ledgers, &key, 8, "");
-        reserve(&first, GIB);
-        reserve(&second, GIB);
-        let held = |ledgers: &Ledgers| ledgers.status_of(&key).unwrap().held_bytes;
-        assert_eq!(held(&ledgers), 2 * GIB);
-        ledgers.poll_leaving(|_| true, |_| false);
-        assert_eq!(held(&ledgers), 2 * GIB, "nobody has left");
-        ledgers.handle_detach(&key, first.slot);
-        ledgers.poll_leaving(|_| true, |pid| pid == 7);
-        assert!(held(&ledgers) == 2 * GIB && is_anybody_over(&ledgers));
-        // Meanwhile the slot is nobody else's.
-        assert_ne!(attach(&mut ledgers, &key, 9, "").slot, first.slot);
-        ledgers.poll_leaving(|_| true, |_| false);
-        assert!(held(&ledgers) == GIB && !is_anybody_over(&ledgers));
-        assert_eq!(attach(&mut ledgers, &key, 10, "").slot, first.slot);
-        let status = ledgers.status_of(&key).unwrap();
-        assert_eq!((status.by_kind["plain"], status.peak_bytes), (GIB, 2 * GIB));
-    }
-
-    #[test]
-    fn a_process_that_lives_on_without_its_connection_keeps_what_it_holds() {
-        let mut ledgers = ledgers();
-        let key = key(JobClass::BestEffort, "a");
-        let process = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-        let peer = Peer { pid: 7, uid: 1000 };
-        let opened = ledgers
-            .handle_attach(&key, peer, IMAGE, Some(process), "")
-            .unwrap();
-        ledgers.handle_detach(&key, opened.slot);
-        ledgers.poll_leaving(|_| false, |_| false);
-        // NVML need not be asked as long as it lives: its end is waited for.
-        let leaving = ledgers.leaving(|_| false);
-        assert_eq!((leaving.is_anybody_over, leaving.living.len()), (false, 1));
-        ledgers.poll_leaving(|_| true, |_| false);
-        assert_eq!(ledgers.status_of(&key).unwrap().processes, 0);
-    }
-
-    #[test]
-    fn a_program_that_executes_another_leaves_it_the_whole_quota() {
-        let mut ledgers = ledgers();
-        let key = key(JobClass::BestEffort, "a");
-        let process = || Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
-        let peer = Peer { pid: 7, uid: 1000 };
-        let attach = |ledgers: &mut Ledgers, image| {
-            let opened = ledgers.handle_attach(&key, peer, image, process(), "");
-            opened.unwrap()
-        };
-        let first = attach(&mut ledgers, IMAGE);
-        reserve(&first, 3 * GIB);
-        ledgers.handle_detach(&key, first.slot);
-        // The program itself comes again, as after a lost connection: it has its memory still.
-        let again = attach(&mut ledgers, IMAGE);
-        assert_eq!(ledgers.status_of(&key).unwrap().held_bytes, 3 * GIB);
-        ledgers.handle_detach(&key, again.slot);
-        let stack = 0x9000;
-        let next = attach(&mut ledgers, Image { stack, ..IMAGE });
-        let status = ledgers.status_of(&key).unwrap();
-        assert_eq!((status.held_bytes, status.processes), (0, 1));
-        assert_eq!(next.slot, first.slot);
-    }
-
-    #[test]
-    fn who_is_turned_away_after_all_leaves_no_slot_behind() {
-        let mut ledgers = ledgers();
-        let key = key(JobClass::BestEffort, "a");
-        for _ in 0..=LEDGER_SLOTS {
-            let opened = attach(&mut ledgers, &key, 7, "");
-            ledgers.handle_turned_away(&key, opened.slot);
-        }
-        assert_eq!(ledgers.status_of(&key).unwrap().processes, 0);
-        assert!(!is_anybody_over(&ledgers), "NVML has nothing to say of it");
-    }
-
-    #[test]
-    fn a_job_that_comes_again_asks_anew() {
-        let mut ledgers = ledgers();
-        let key = key(JobClass::BestEffort, "a");
-        let opened = attach(&mut ledgers, &key, 7, "4GiB");
-        reserve(&opened, GIB);
-        ledgers.handle_detach(&key, opened.slot);
-        ledgers.poll_leaving(|_| true, |_| false);
-        let ended = ledgers.status_of(&key).unwrap();
-        assert_eq!((ended.peak_bytes, ended.processes), (GIB, 0));
-        let eight = Quota::Bytes(8 * GIB);
-        assert_eq!(ledgers.set_quota("a", None, eight).unwrap(), 0);
-        let told = ledgers.memory_of(&key, "2GiB").unwrap();
-        assert_eq!(told.quota_bytes, 2 * GIB);
-        attach(&mut ledgers, &key, 8, "8GiB");
-        let status = ledgers.status_of(&key).unwrap();
-        assert_eq!((status.quota_bytes, status.peak_bytes), (Some(8 * GIB), 0));
-    }
-
-    #[test]
-    fn a_process_is_told_from_a_later_one_and_from_the_program_that_it_was() {
-        let own = Image::of(std::process::id());
-        assert!(own.started_ticks > 0 && own == Image::of(std::process::id()));
-        assert_eq!(Image::of(u32::MAX), Image::default());
-        let executed = Image { stack: 2, ..IMAGE };
-        assert!(IMAGE.is_replaced_by(executed) && !IMAGE.is_replaced_by(IMAGE));
-        for stack in [0, 1] {
-            let unseen = Image { stack, ..IMAGE };
-            assert!(!IMAGE.is_replaced_by(unseen) && !unseen.is_replaced_by(IMAGE));
-        }
-    }
-}
+mod tests;

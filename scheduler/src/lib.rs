@@ -11,6 +11,13 @@
 //! | [`state`] | everything the daemon knows, and what follows from it: no IO, time as an argument |
 //! | [`status`] | that, as JSON |
 //! | [`ledgers`] | what each job may hold of the memory, and whose it is |
+//! | [`rules`] | what memory the operator allows whom |
+//! | [`access`] | who may be high-priority, and how much of the daemon one user may take |
+//! | [`peer`] | who is at the other end of a connection |
+//! | [`disposal`] | descriptors that strangers send |
+//! | [`faults`] | what breaks, how it is recognised, and the rules for what is done about it |
+//! | [`events`] | what happened, for people: a bounded record and the log |
+//! | [`excess`], [`strays`] | memory that is in no account: how much, and whose process it is |
 //! | [`memory`] | the thread that watches that |
 //! | [`pages`] | shared pages, made and filled in |
 //! | [`socket`] | where clients find the daemon, and who may be it |
@@ -22,13 +29,16 @@
 //! `protocol::clock::Clock`, so it takes part in virtual time. The *control thread* accepts, serves
 //! and buries clients in real time: a client keeps the virtual processor while it waits for a reply,
 //! so whoever replies must not need it. They share the state under one lock that neither holds
-//! while it waits.
+//! while it waits. Beside them, in real time: one that watches memory ([`memory`]), one that looks for faults and sees to what
+//! rules do about them, and one that waits for what NVML reports ([`faults`]).
 //!
 //! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
 //! mean, and used; see [`state`]. Packets are decoded by `protocol::hello`.
 //!
-//! `unsafe` is in [`device`] and [`nvml`] only.
+//! `unsafe` is in [`device`], [`nvml`] with its `reports`, and [`peer`] only.
 
+#[forbid(unsafe_code)]
+pub mod access;
 #[forbid(unsafe_code)]
 pub mod claim;
 #[forbid(unsafe_code)]
@@ -39,6 +49,14 @@ pub mod control;
 pub mod daemon;
 pub mod device;
 #[forbid(unsafe_code)]
+mod disposal;
+#[forbid(unsafe_code)]
+pub mod events;
+#[forbid(unsafe_code)]
+mod excess;
+#[forbid(unsafe_code)]
+pub mod faults;
+#[forbid(unsafe_code)]
 pub mod gpu;
 #[forbid(unsafe_code)]
 mod ledgers;
@@ -47,14 +65,23 @@ mod memory;
 pub mod nvml;
 #[forbid(unsafe_code)]
 pub mod pages;
+mod peer;
+#[forbid(unsafe_code)]
+pub mod rules;
+#[cfg(test)]
+#[forbid(unsafe_code)]
+mod simulation;
 #[forbid(unsafe_code)]
 pub mod socket;
 #[forbid(unsafe_code)]
 pub mod state;
 #[forbid(unsafe_code)]
 pub mod status;
+#[forbid(unsafe_code)]
+mod strays;
 
 pub use config::{Config, ConfigError};
 pub use daemon::{Daemon, DaemonError};
+pub use excess::Excess;
 pub use gpu::Gpu;
 pub use ledgers::MemoryStatus;

@@ -1,13 +1,13 @@
 //! `pilliond`: the daemon of one GPU. See the library's text.
 //!
 //! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 the command line or the configuration
-//! cannot be used. SIGHUP makes it read `[policy]` of its configuration again.
+//! cannot be used. SIGHUP makes it read its configuration again.
 
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
@@ -16,10 +16,12 @@ use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 use protocol::clock::Clock;
 use rustix::event::{Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scheduler::claim::Claim;
 use scheduler::config::ConfigError;
 use scheduler::daemon::{Reloader, Stopper};
 use scheduler::{Config, Daemon, device, gpu, socket};
+use sd_notify::NotifyState;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -52,8 +54,11 @@ Environment:
   PILLION_RECORD  a file for what is granted to best-effort jobs, when, and why
                   they wait (for `pillion demo`; it grows without bound)
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
+  NOTIFY_SOCKET   where a service manager is told that the daemon is ready, and
+                  that it is ending (sd_notify)
 
-Signals: SIGHUP  read [policy] of the configuration again; a file that is wrong changes nothing
+Signals: SIGHUP  read [policy], [jobs], [high_priority] and [limits] of the configuration again; a file that is
+         wrong changes nothing
 
 Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
 
@@ -72,8 +77,34 @@ fn main() -> ExitCode {
     }
 }
 
+/// Descriptors that the daemon may come to need: two for each client, two for each process whose memory is counted, one for each
+/// job, and some.
+const DESCRIPTORS: u64 = 4_096;
+
+/// A login's soft limit (1024) would do for a few hundred processes. The hard one is the operator's.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit
+        .maximum
+        .map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(wanted),
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(
+            "the limit of descriptors stays at {:?}: {error}",
+            limit.current
+        );
+    }
+}
+
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let config = Config::load(&arguments.config)?;
+    raise_descriptors();
     // Before any thread is started, so that all inherit it: one thread waits for signals.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
@@ -102,6 +133,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         arguments.config.clone(),
     )?;
     tracing::info!("ready: {uuid} socket {}", path.display());
+    tell_manager(NotifyState::Ready);
     daemon.run()?;
     tracing::info!("ended");
     Ok(())
@@ -118,12 +150,14 @@ fn obey(
     let wait = move || {
         let signal = loop {
             match signals.wait() {
-                Ok(Signal::SIGHUP) => reload(&mut reloader, &config),
+                // What came of it is an event.
+                Ok(Signal::SIGHUP) => drop(reloader.reload(&config)),
                 Ok(signal) => break signal,
                 Err(_) => return,
             }
         };
-        tracing::info!("ending: {signal}");
+        stopper.tell_why(signal.as_str());
+        tell_manager(NotifyState::Stopping);
         stopper.stop();
         let _ = poll(&mut [], Some(&END_TIMEOUT));
         // Reached only if the poll thread cannot end; the control thread has removed the socket.
@@ -136,10 +170,10 @@ fn obey(
     Ok(())
 }
 
-fn reload(reloader: &mut Reloader, config: &Path) {
-    match reloader.reload(config) {
-        Ok(()) => tracing::info!("{}: in force", config.display()),
-        Err(error) => tracing::error!("the configuration stays as it was: {error}"),
+/// Tells the service manager that started the daemon, if one did and wants to know (`sd_notify(3)`).
+fn tell_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!("the service manager could not be told: {error}");
     }
 }
 

@@ -1,19 +1,29 @@
-//! The thread that watches the GPU's memory: takes back what dead processes held, once the device shows it free.
+//! The thread that watches the GPU's memory: takes back what dead processes held, once the device shows it free, and compares
+//! every second what the living have with what they account for ([`crate::excess`]).
 //!
 //! A thread of its own, because NVML may take its time, and in real time, because what it asks is: on the virtual
 //! clock nothing waits for it. NVML is opened when it is first needed; where there is none that is said once, and
 //! the end of a process has to do. One that fails to answer is asked again, for a while.
 //!
-//! NVML costs the driver time, so it is asked only about processes whose end is known, and less often once nothing has
-//! come back for a second.
+//! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
+//! come back for a second; to compare, once a second while any process keeps an account. On the virtual clock nothing is
+//! compared: a second there is no second of ours.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use protocol::clock::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::config::OnExcess;
 use crate::daemon::Shared;
-use crate::nvml::{NvmlError, Processes};
+use crate::events::{Draft, Kind};
+use crate::excess::{Eviction, Holding};
+use crate::nvml::{NvmlError, Process, Processes};
+use crate::state::JobKey;
+use crate::strays;
 
 /// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
 const LEAVING_LOOK: Timespec = Timespec {
@@ -21,11 +31,14 @@ const LEAVING_LOOK: Timespec = Timespec {
     tv_nsec: 20_000_000,
 };
 
-/// Between two looks after [`QUICK_LOOKS`] of them in vain.
+/// Between two looks after [`QUICK_LOOKS`] of them in vain, and between two comparisons.
 const SLOW_LOOK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
+
+/// No comparison is due sooner after another, ns: news come between.
+const COMPARE_NS_MIN: u64 = 900_000_000;
 
 /// Looks in vain, and failing answers of NVML in a row, that are borne: a second of looks.
 const QUICK_LOOKS: u32 = 50;
@@ -38,6 +51,10 @@ pub(crate) struct Watch {
     answers: Answers,
     /// Looks since something came back or somebody left.
     looks_in_vain: u32,
+    /// Real time: NVML's answers are of it.
+    clock: Clock,
+    /// When the accounts were compared last.
+    compared_ns: Option<u64>,
 }
 
 /// What is made of NVML's answers.
@@ -61,6 +78,8 @@ impl Watch {
             nvml: Nvml::NotOpened,
             answers: Answers::default(),
             looks_in_vain: 0,
+            clock: Clock::monotonic(),
+            compared_ns: None,
         }
     }
 
@@ -71,12 +90,83 @@ impl Watch {
             if leaving.is_anybody_over {
                 self.look();
             }
+            self.compare_if_due();
         }
+    }
+
+    /// Whether there are accounts to compare.
+    fn is_comparing(&self) -> bool {
+        if self.shared.clock().is_virtual() || matches!(self.nvml, Nvml::Missing) {
+            return false;
+        }
+        let ledgers = self.shared.ledgers();
+        ledgers.on_excess() != OnExcess::Ignore && ledgers.has_holders()
+    }
+
+    fn compare_if_due(&mut self) {
+        let now_ns = self.clock.now_ns();
+        let is_early = |last_ns| now_ns.saturating_sub(last_ns) < COMPARE_NS_MIN;
+        if self.compared_ns.is_some_and(is_early) || !self.is_comparing() {
+            return;
+        }
+        self.compared_ns = Some(now_ns);
+        let before = self.shared.ledgers().holdings();
+        // An error is said by those who wait for memory; the next comparison is in a second.
+        let Ok(listed) = self.listed() else {
+            return;
+        };
+        let strays = strays_of(&listed, &before);
+        let compared = self
+            .shared
+            .ledgers()
+            .handle_listed(&before, &listed, &strays);
+        for (job, excess) in compared.news {
+            let (id, pid, bytes) = (&job.id, excess.pid, excess.bytes);
+            let what = if excess.is_client {
+                format!("{bytes} bytes of the GPU's memory are in no account")
+            } else {
+                format!("no client, and has {bytes} bytes of the GPU's memory")
+            };
+            let text = format!("job {id:?}, process {pid}: {what}");
+            let draft = Draft::new(Kind::MemoryExcess, text);
+            self.shared.tell(draft.of_job(&job).pid(pid));
+        }
+        for (job, eviction) in compared.evictions {
+            self.evict(&job, eviction);
+        }
+    }
+
+    /// Asks a process of a job to end, or ends it.
+    fn evict(&self, job: &JobKey, eviction: Eviction) {
+        let pid = eviction.pid;
+        let (signal, what) = if eviction.is_kill {
+            (Signal::KILL, "killed: it did not end")
+        } else {
+            (Signal::TERM, "asked to end")
+        };
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let process = process.map(|process| pidfd_open(process, PidfdFlags::empty()));
+        let sent = match process {
+            // Which process is the job's is told by words that the job can write, and by descent; whose it is, by the kernel.
+            // Looked at after it is held: a later process of that number is not signalled.
+            Some(Ok(_)) if real_uid(pid) != Some(job.uid) => Err(Errno::PERM),
+            Some(Ok(process)) => pidfd_send_signal(process, signal),
+            _ => return,
+        };
+        let text = match sent {
+            Ok(()) => {
+                format!("process {pid} is {what}; its job has more memory than its quota")
+            }
+            Err(error) => format!("process {pid} is not to be {what}: {error}"),
+        };
+        let draft = Draft::new(Kind::Evicted, text);
+        self.shared.tell(draft.of_job(job).pid(pid));
     }
 
     /// Until there is something to look at; false when the daemon stops.
     fn wait(&mut self) -> bool {
         let watched = self.shared.ledgers().leaving(has_ended);
+        let is_comparing = self.is_comparing();
         let (stop, leaving) = (self.shared.stop_fd(), self.shared.leaving_fd());
         let mut fds = vec![
             PollFd::new(&stop, PollFlags::IN),
@@ -89,7 +179,9 @@ impl Watch {
             _ => &SLOW_LOOK,
         };
         // Interrupted or not, the next look is none too many.
-        let _ = poll(&mut fds, watched.is_anybody_over.then_some(look));
+        let wait = watched.is_anybody_over.then_some(look);
+        let wait = wait.or_else(|| is_comparing.then_some(&SLOW_LOOK));
+        let _ = poll(&mut fds, wait);
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (is_stopped, has_left) = (is_ready(&fds[0]), is_ready(&fds[1]));
         let has_news = fds[1..].iter().any(is_ready);
@@ -105,6 +197,8 @@ impl Watch {
     fn look(&mut self) {
         // Asked before the ledgers are locked: who attaches does not wait for NVML.
         let answer = self.listed();
+        let pids = |listed: Vec<Process>| listed.iter().map(|process| process.pid).collect();
+        let answer = answer.map(pids);
         let back = self.answers.handle(answer).map_or(0, |listed| {
             let mut ledgers = self.shared.ledgers();
             ledgers.poll_leaving(has_ended, |pid| listed.contains(&pid))
@@ -116,12 +210,13 @@ impl Watch {
     }
 
     /// The processes that have memory of the device.
-    fn listed(&mut self) -> Result<Vec<u32>, NvmlError> {
+    fn listed(&mut self) -> Result<Vec<Process>, NvmlError> {
         if let Nvml::NotOpened = self.nvml {
             self.nvml = Processes::open(&self.uuid).map_or_else(
                 |error| {
                     tracing::warn!(
-                        "{error}; memory of processes that ended counts as free at once"
+                        "{error}; memory of processes that ended counts as free at once, and what jobs take past their \
+                         quotas is not seen"
                     );
                     Nvml::Missing
                 },
@@ -129,7 +224,7 @@ impl Watch {
             );
         }
         match &self.nvml {
-            Nvml::Open(processes) => Ok(processes.list()?.iter().map(|found| found.pid).collect()),
+            Nvml::Open(processes) => processes.list(),
             _ => Ok(Vec::new()),
         }
     }
@@ -157,8 +252,24 @@ impl Answers {
     }
 }
 
+/// Of those that have memory and no account, the processes that are of a job.
+fn strays_of(listed: &[Process], holdings: &[Holding]) -> Vec<(u32, JobKey)> {
+    let has_account = |pid| holdings.iter().any(|holding| holding.pid == pid);
+    let others = listed.iter().filter(|process| !has_account(process.pid));
+    others
+        .filter_map(|process| Some((process.pid, strays::job_of(process.pid, holdings)?)))
+        .collect()
+}
+
+/// Who started a process (proc_pid_status(5)).
+fn real_uid(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// Whether a process has ended, by its descriptor (pidfd_open(2)).
-fn has_ended(process: &OwnedFd) -> bool {
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     poll(
         &mut fds,
@@ -184,5 +295,12 @@ mod tests {
         assert_eq!(answers.handle(failing()), Some(vec![]), "the end has to do");
         assert_eq!(answers.handle(Ok(vec![7])), Some(vec![7]));
         assert_eq!(answers.handle(failing()), None);
+    }
+
+    #[test]
+    fn a_process_is_whose_the_kernel_says() {
+        let own = rustix::process::getuid().as_raw();
+        assert_eq!(real_uid(std::process::id()), Some(own));
+        assert_eq!(real_uid(u32::MAX), None);
     }
 }

@@ -11,6 +11,10 @@ use libloading::Library;
 
 use crate::device::loaders_words;
 
+mod reports;
+
+pub(crate) use reports::{Ecc, Gauges, Report, Reports};
+
 /// What is opened.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE (nvml.h).
@@ -101,9 +105,29 @@ pub struct Processes {
     device: Device,
 }
 
+/// NVML, initialised, and the device with this UUID.
+pub(crate) fn open_device(uuid: &str) -> Result<(Library, Device), NvmlError> {
+    const CALL: &str = "nvmlDeviceGetHandleByUUID";
+    // SAFETY: runs the initialisers of the system's own management library.
+    let library = unsafe { Library::new(LIBRARY) }.map_err(NvmlError::NoLibrary)?;
+    // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum.
+    let init = unsafe { library.get::<Call>("nvmlInit_v2") };
+    let init = init.map_err(|_| NvmlError::NoSymbol("nvmlInit_v2"))?;
+    // SAFETY: as above; the library is open.
+    check("nvmlInit_v2", unsafe { init() })?;
+    // SAFETY: the signature that nvml.h gives the name.
+    let get = unsafe { library.get::<GetDevice>(CALL) };
+    let get = get.map_err(|_| NvmlError::NoSymbol(CALL))?;
+    let mut device = core::ptr::null_mut();
+    let text = std::ffi::CString::new(uuid).unwrap_or_default();
+    // SAFETY: a text that ends in NUL, and room for one handle.
+    check(CALL, unsafe { get(text.as_ptr(), &raw mut device) })?;
+    Ok((library, Device(device)))
+}
+
 /// `nvmlDevice_t`. NVML's handles are good in every thread as long as the library is initialised.
 #[derive(Clone, Copy)]
-struct Device(*mut c_void);
+pub(crate) struct Device(pub(crate) *mut c_void);
 
 // SAFETY: NVML is thread-safe (its reference says so of all functions), and the handle is only handed back to it.
 unsafe impl Send for Device {}
@@ -146,25 +170,8 @@ impl Processes {
     ///
     /// See [`NvmlError`].
     pub fn open(uuid: &str) -> Result<Self, NvmlError> {
-        const CALL: &str = "nvmlDeviceGetHandleByUUID";
-        // SAFETY: runs the initialisers of the system's own management library.
-        let library = unsafe { Library::new(LIBRARY) }.map_err(NvmlError::NoLibrary)?;
-        // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum.
-        let init = unsafe { library.get::<Call>("nvmlInit_v2") };
-        let init = init.map_err(|_| NvmlError::NoSymbol("nvmlInit_v2"))?;
-        // SAFETY: as above; the library is open.
-        check("nvmlInit_v2", unsafe { init() })?;
-        // SAFETY: the signature that nvml.h gives the name.
-        let get = unsafe { library.get::<GetDevice>(CALL) };
-        let get = get.map_err(|_| NvmlError::NoSymbol(CALL))?;
-        let mut device = core::ptr::null_mut();
-        let text = std::ffi::CString::new(uuid).unwrap_or_default();
-        // SAFETY: a text that ends in NUL, and room for one handle.
-        check(CALL, unsafe { get(text.as_ptr(), &raw mut device) })?;
-        Ok(Self {
-            device: Device(device),
-            library,
-        })
+        let (library, device) = open_device(uuid)?;
+        Ok(Self { library, device })
     }
 
     /// Those that have memory of the device now, each once.
@@ -183,12 +190,7 @@ impl Processes {
             let Some((name, function)) = found else {
                 continue;
             };
-            for process in self.list_of(name, function)? {
-                match all.iter_mut().find(|known| known.pid == process.pid) {
-                    Some(known) => known.used_bytes = known.used_bytes.max(process.used_bytes),
-                    None => all.push(process),
-                }
-            }
+            add_each_once(&mut all, self.list_of(name, function)?);
         }
         Ok(all)
     }
@@ -222,6 +224,16 @@ impl Processes {
     }
 }
 
+/// A process that is in two lists has its memory once: each list says all of it.
+fn add_each_once(all: &mut Vec<Process>, more: Vec<Process>) {
+    for process in more {
+        match all.iter_mut().find(|known| known.pid == process.pid) {
+            Some(known) => known.used_bytes = known.used_bytes.max(process.used_bytes),
+            None => all.push(process),
+        }
+    }
+}
+
 fn process(info: &ProcessInfo) -> Process {
     Process {
         pid: info.pid,
@@ -243,7 +255,7 @@ fn driver_version(library: &Library) -> Result<String, NvmlError> {
     Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }
 
-fn check(call: &'static str, result: c_uint) -> Result<(), NvmlError> {
+pub(crate) fn check(call: &'static str, result: c_uint) -> Result<(), NvmlError> {
     if result == SUCCESS {
         Ok(())
     } else {
@@ -262,4 +274,20 @@ pub(crate) fn mapped(prefix: &str) -> Option<PathBuf> {
                 .is_some_and(|name| name.to_string_lossy().starts_with(prefix))
         })
         .map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // census: D15
+    #[test]
+    fn a_process_in_two_lists_counts_once() {
+        let process = |pid, used_bytes| Process { pid, used_bytes };
+        let mut all = vec![process(1, Some(5)), process(2, None)];
+        let more = vec![process(2, Some(7)), process(1, Some(5)), process(3, None)];
+        add_each_once(&mut all, more);
+        let expected = [process(1, Some(5)), process(2, Some(7)), process(3, None)];
+        assert_eq!(all, expected);
+    }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use policy::Policy;
 use protocol::clock::Clock;
 use protocol::pages::{
     BellPage, ClientPage, DaemonPage, HpPage, LeasePage, ON_LOSS_HOLD, ON_LOSS_RUN, PAGE_MAGIC,
@@ -86,6 +87,10 @@ fn configure(daemon: &DaemonPage, config: &Config) {
     daemon
         .unknown_ns
         .store(config.unknown_kernel_ns, Ordering::Relaxed);
+    let learns = matches!(&config.policy, Policy::Pillion(params) if params.learnt_durations);
+    daemon
+        .learnt_durations
+        .store(learns.into(), Ordering::Relaxed);
 }
 
 /// A page for one client.

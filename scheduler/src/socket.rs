@@ -8,7 +8,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use protocol::hello::{listen_at, socket_folders};
@@ -27,6 +27,8 @@ const FOLDER_MODE: u32 = 0o755;
 const ROOT_SOCKET_MODE: u32 = 0o666;
 /// A user's own daemon serves that user.
 const USER_SOCKET_MODE: u32 = 0o600;
+/// Who may open a file may lock it (flock(2)), and so keep a daemon from its seat.
+const LOCK_MODE: u32 = 0o600;
 
 /// Why a daemon cannot have its socket.
 #[derive(Debug, thiserror::Error)]
@@ -205,6 +207,7 @@ fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(LOCK_MODE)
         .open(&path)
         .map_err(io("opening the lock file"))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -225,6 +228,8 @@ fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
         Err(error) => return Err(io("locking")(error.into())),
     }
     let write = |file: &mut File| -> io::Result<()> {
+        // An older daemon made it for everybody to read.
+        file.set_permissions(Permissions::from_mode(LOCK_MODE))?;
         file.set_len(0)?;
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
@@ -265,5 +270,18 @@ mod tests {
         let error = Seat::take("GPU-1", &path).unwrap_err();
         assert!(matches!(error, SocketError::InTheWay(_)), "{error}");
         assert!(path.exists());
+    }
+
+    #[test]
+    fn nobody_else_can_lock_a_daemon_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gpu.sock");
+        let lock = folder.path().join("gpu.sock.lock");
+        let mode = || fs::metadata(&lock).unwrap().permissions().mode() & 0o777;
+        drop(Seat::take("GPU-1", &path).unwrap());
+        assert_eq!(mode(), 0o600);
+        fs::set_permissions(&lock, Permissions::from_mode(0o644)).unwrap();
+        drop(Seat::take("GPU-1", &path).unwrap());
+        assert_eq!(mode(), 0o600);
     }
 }

@@ -25,15 +25,17 @@
 //! Every `poll_us` while best-effort work waits or runs, every millisecond while there are clients,
 //! not at all without ([`Look`]).
 
+mod faulty;
 mod feed;
 mod lessee;
 mod record;
+mod stop;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{Gate, HpView, JOBS_MAX, JobId, JobView, Sharing, Snapshot};
+use policy::{Gate, HpView, JOBS_MAX, JobId, JobTerms, JobView, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
@@ -42,9 +44,12 @@ use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::access::{HP_ROOM, HpAccess, Limits, place_to_give_up};
+use crate::config::{Config, JobRule};
 use crate::pages::GpuPages;
 
+use faulty::Holds;
+pub(crate) use faulty::{Progress, Sticky};
 pub use feed::Faults;
 use feed::Feed;
 pub use lessee::DRAIN_NS_MAX;
@@ -54,10 +59,10 @@ use record::Record;
 pub use record::{Entry, Grant};
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
-/// 65 loads per poll if it is high-priority.
+/// two reads of each ring that it has claimed per poll if it is high-priority.
 pub const CLIENTS_MAX: usize = 256;
 
-/// Jobs that have ended and are still listed, the youngest.
+/// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
 pub const ENDED_MAX: usize = 256;
 
 /// Decisions per poll. One is the rule; each further one means that high-priority work arrived
@@ -113,6 +118,20 @@ pub enum Refused {
     /// Too many best-effort jobs.
     #[error("{JOBS_MAX} best-effort jobs are attached, no more are served")]
     Jobs,
+    /// A rule drains the GPU.
+    #[error("the GPU takes no new high-priority job because of a fault: {0}")]
+    Draining(String),
+    /// The places that are left are for high-priority jobs.
+    #[error("the last {HP_ROOM} places for clients are for high-priority jobs")]
+    HpRoom,
+    /// The user has all clients that one may have.
+    #[error("{0} clients of your user are attached, as many as [limits] clients_per_user allows")]
+    UserClients(usize),
+    /// The user has all best-effort jobs that one may have.
+    #[error(
+        "{0} best-effort jobs of your user are attached, as many as [limits] jobs_per_user allows"
+    )]
+    UserJobs(usize),
     /// The daemon is going.
     #[error("the daemon is shutting down")]
     Closing,
@@ -189,6 +208,24 @@ pub(crate) struct Job {
     pub(crate) lessee: Option<Lessee>,
 }
 
+impl Job {
+    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
+    fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
+        let lessee = self.lessee.as_ref()?;
+        let is_named = |rule: &&JobRule| {
+            let mut programs = self.clients.iter().map(|client| &client.name);
+            rule.name == self.key.id || programs.any(|name| *name == rule.name)
+        };
+        let rule = rules.iter().find(is_named)?;
+        let share = lessee.progress().share().map_or(1.0, |share| share.value());
+        let terms = JobTerms {
+            weight: rule.weight,
+            is_behind: share < rule.min_progress,
+        };
+        Some((lessee.id(), terms))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) id: u64,
@@ -197,7 +234,11 @@ pub(crate) struct Client {
     pub(crate) profile: String,
     pub(crate) profile_fit: String,
     pub(crate) attached_ns: u64,
+    /// The class that it asked for and may not have.
+    pub(crate) denied: Option<JobClass>,
     pub(crate) page: Mapping<ClientPage>,
+    /// Its sticky error, if it told one, has been looked at.
+    is_sticky_taken: bool,
     /// Iff high-priority.
     pub(crate) feed: Option<Box<Feed>>,
 }
@@ -216,6 +257,13 @@ impl Client {
             .as_ref()
             .map_or_else(Faults::default, |feed| feed.faults())
     }
+}
+
+/// A client that has been detached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) key: JobKey,
+    pub(crate) pid: u32,
 }
 
 /// A job without clients.
@@ -241,6 +289,11 @@ pub struct State {
     pub(crate) sms: u32,
     poll_ns: u64,
     unknown_ns: u64,
+    /// What best-effort jobs were promised.
+    rules: Vec<JobRule>,
+    /// Who may be high-priority; `None`: everybody.
+    pub(crate) access: Option<HpAccess>,
+    pub(crate) limits: Limits,
     pub(crate) gate: Gate,
     pub(crate) jobs: Vec<Job>,
     pub(crate) ended: VecDeque<EndedJob>,
@@ -255,6 +308,9 @@ pub struct State {
     clients_ever: u64,
     jobs_ever: u64,
     is_closed: bool,
+    /// Of clients that are gone, until somebody asks.
+    stickies: Vec<Sticky>,
+    pub(crate) holds: Holds,
     /// Processes that wanted to be clients and are none, the oldest first.
     pub(crate) turned_away: VecDeque<TurnedAway>,
     /// Why the last reading of the configuration changed nothing.
@@ -271,6 +327,9 @@ impl State {
             sms,
             poll_ns: config.poll_ns,
             unknown_ns: config.unknown_kernel_ns,
+            rules: config.jobs.clone(),
+            access: config.high_priority.clone(),
+            limits: config.limits,
             gate: Gate::new(config.policy),
             jobs: Vec::new(),
             ended: VecDeque::new(),
@@ -281,6 +340,8 @@ impl State {
             clients_ever: 0,
             jobs_ever: 0,
             is_closed: false,
+            stickies: Vec::new(),
+            holds: Holds::default(),
             turned_away: VecDeque::new(),
             config_error: None,
         }
@@ -289,11 +350,15 @@ impl State {
     /// Another configuration is in force from the next poll on. Where the policy or a number of it is
     /// another one, what was learnt of high-priority requests is learnt anew.
     pub fn reconfigure(&mut self, config: &Config) {
-        if *self.gate.policy() != config.policy {
+        // What a job was promised and is promised no more must not stay.
+        if *self.gate.policy() != config.policy || self.rules != config.jobs {
             self.gate = Gate::new(config.policy);
         }
         self.poll_ns = config.poll_ns;
         self.unknown_ns = config.unknown_kernel_ns;
+        self.rules.clone_from(&config.jobs);
+        self.access.clone_from(&config.high_priority);
+        self.limits = config.limits;
         self.pages.configure(config);
         self.config_error = None;
     }
@@ -319,6 +384,7 @@ impl State {
         let key = job_key(&attach.job, attach.class, peer);
         let job = self.jobs.iter().position(|job| job.key == key);
         self.check_room(&key, job)?;
+        self.check_share(&key, job)?;
         self.clients_ever += 1;
         let client = Client {
             id: self.clients_ever,
@@ -327,7 +393,9 @@ impl State {
             profile: attach.profile,
             profile_fit: attach.profile_fit,
             attached_ns: now_ns,
+            denied: None,
             page: pages.client,
+            is_sticky_taken: false,
             feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new())),
         };
         if key.class == JobClass::HighPriority {
@@ -347,10 +415,20 @@ impl State {
         Ok(attached)
     }
 
-    /// A process that wanted to be a client is none. The oldest is forgotten for it.
+    /// A client asked for a class that it may not have, and has another.
+    pub fn handle_denied(&mut self, client: u64, asked: JobClass) {
+        let mut clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+        if let Some(client) = clients.find(|known| known.id == client) {
+            client.denied = Some(asked);
+        }
+    }
+
+    /// A process that wanted to be a client is none. An older one of who has most of them is forgotten for it.
     pub fn handle_turned_away(&mut self, process: TurnedAway) {
         if self.turned_away.len() >= TURNED_AWAY_MAX {
-            self.turned_away.pop_front();
+            let uids = self.turned_away.iter().map(|known| known.uid);
+            let place = place_to_give_up(uids);
+            self.turned_away.remove(place.unwrap_or(0));
         }
         self.turned_away.push_back(process);
     }
@@ -362,9 +440,40 @@ impl State {
         if self.jobs.iter().map(|job| job.clients.len()).sum::<usize>() >= CLIENTS_MAX {
             return Err(Refused::Clients);
         }
-        let best_effort = self.jobs.iter().filter(|job| job.lessee.is_some()).count();
-        if key.class == JobClass::BestEffort && job.is_none() && best_effort >= JOBS_MAX {
+        // A best-effort job is taken and held: refused it would run without a gate.
+        if let Some(why) = self.holds.why()
+            && key.class == JobClass::HighPriority
+            && job.is_none()
+            && self.holds.is_draining()
+        {
+            return Err(Refused::Draining(why.to_owned()));
+        }
+        let best_effort = || self.jobs.iter().filter(|job| job.lessee.is_some());
+        if key.class == JobClass::HighPriority {
+            return Ok(());
+        }
+        let clients: usize = best_effort().map(|job| job.clients.len()).sum();
+        if clients >= CLIENTS_MAX - HP_ROOM {
+            return Err(Refused::HpRoom);
+        }
+        if job.is_none() && best_effort().count() >= JOBS_MAX {
             return Err(Refused::Jobs);
+        }
+        Ok(())
+    }
+
+    /// Whether the user may have one more.
+    fn check_share(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
+        let limits = self.limits;
+        let of_user = || self.jobs.iter().filter(|job| job.key.uid == key.uid);
+        let clients: usize = of_user().map(|job| job.clients.len()).sum();
+        if clients >= limits.clients_per_user {
+            return Err(Refused::UserClients(limits.clients_per_user));
+        }
+        let best_effort = of_user().filter(|job| job.lessee.is_some()).count();
+        let is_new = key.class == JobClass::BestEffort && job.is_none();
+        if is_new && best_effort >= limits.jobs_per_user {
+            return Err(Refused::UserJobs(limits.jobs_per_user));
         }
         Ok(())
     }
@@ -380,6 +489,10 @@ impl State {
             JobClass::BestEffort => Some(Lessee::new(id, lease.0, lease.1)),
             JobClass::HighPriority => None,
         };
+        let lessee = lessee.map(|mut lessee| {
+            lessee.set_held(self.holds.is_held(&key));
+            lessee
+        });
         self.jobs.push(Job {
             key,
             clients: Vec::new(),
@@ -391,20 +504,25 @@ impl State {
     }
 
     /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
-    /// its totals stay with its job. The caller rings the daemon's bell.
-    pub fn handle_detach(&mut self, now_ns: u64, client: u64) {
+    /// its totals stay with its job. The caller rings the daemon's bell. Returns who it was.
+    pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
         self.wakes.clear(); // They name jobs and clients by place.
         for index in 0..self.jobs.len() {
             let job = &mut self.jobs[index];
             let Some(place) = job.clients.iter().position(|c| c.id == client) else {
                 continue;
             };
-            let client = job.clients.remove(place);
+            let mut client = job.clients.remove(place);
             // It may only have lost its connection: then it must learn that nobody serves it. Release
             // pairs with the Acquire at its gate, whose waits look at this every few milliseconds.
             client.page.detached.store(1, Ordering::Release);
             self.gate.handle_detach(client.id);
             job.past.add(&client.totals());
+            let gone = Gone {
+                key: job.key.clone(),
+                pid: client.peer.pid,
+            };
+            let sticky = client.take_sticky(&job.key);
             if job.clients.is_empty() {
                 let job = self.jobs.remove(index);
                 self.ended.push_back(EndedJob {
@@ -413,11 +531,14 @@ impl State {
                     ended_ns: now_ns,
                 });
                 if self.ended.len() > ENDED_MAX {
-                    self.ended.pop_front();
+                    let place = place_to_give_up(self.ended.iter().map(|job| job.key.uid));
+                    self.ended.remove(place.unwrap_or(0));
                 }
             }
-            return;
+            self.keep_sticky(sticky);
+            return Some(gone);
         }
+        None
     }
 
     /// Looks, decides and publishes at `now_ns`; says when to look again.
@@ -528,11 +649,16 @@ impl State {
             hp: self.hp,
             be: &self.views,
         };
+        for job in self.jobs.iter().filter(|_| !self.rules.is_empty()) {
+            if let Some((id, terms)) = job.terms(&self.rules) {
+                self.gate.handle_terms(id, terms);
+            }
+        }
         self.gate.handle_snapshot(&snapshot);
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
             let place = self.views.iter().position(|view| view.id == lessee.id());
             let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
-            lessee.handle_lease(lease, epoch, now_ns);
+            lessee.handle_lease(lease, epoch, now_ns, self.hp.present);
         }
     }
 
@@ -642,6 +768,10 @@ impl State {
         let leases = leases.filter(|(_, job)| job.lessee.is_some());
         self.wakes
             .extend(leases.map(|(job, _)| Wake::Lease { job }));
+    }
+
+    pub(crate) fn has_clients(&self) -> bool {
+        !self.jobs.is_empty()
     }
 
     pub(crate) fn lessees(&self) -> impl Iterator<Item = &Lessee> {

@@ -4,19 +4,25 @@
 //! is useful only next to `daemon.now_ns`. Counters are clients' own and not checked; a client that
 //! lies about them shows lies about itself.
 
+mod hold;
+
 use std::collections::BTreeMap;
 
 use policy::{Class, ClassSet, Policy, Sharing};
 use protocol::VERSION;
+use protocol::hello::JobClass;
 use protocol::lease::Terms;
 use protocol::pages::{Counter, LeasePage};
 use protocol::sync::Ordering;
 use serde::Serialize;
 
 use crate::config::sharing_name;
+use crate::events::EventsStatus;
 use crate::gpu::Gpu;
 use crate::ledgers::{Ledgers, MemoryStatus};
 use crate::state::{Client, EndedJob, Faults, Job, Lessee, State, Totals, TurnedAway};
+
+pub use hold::{ProgressStatus, TooLong};
 
 /// The version of this document: changes when a reader of the old one would be misled.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -34,11 +40,64 @@ pub struct Status {
     pub policy: PolicyStatus,
     /// The high-priority side.
     pub hp: HpStatus,
-    /// Jobs with clients, then jobs that have ended, the oldest first.
+    /// Jobs with clients, then jobs that have ended, the oldest first; those that who asks may see ([`Viewer`]).
     pub jobs: Vec<JobStatus>,
+    /// Jobs with clients that who asks may not see.
+    pub others: OthersStatus,
     /// Processes that wanted to be clients and are not, the oldest first; the last 32.
     pub turned_away: Vec<TurnedAway>,
+    /// How many events there were, by kind; `pillion events` shows them.
+    pub events: EventsStatus,
 }
+
+/// Who asks. Nobody but the operator is told what other users' jobs are called, use and do: only how many there are, and what
+/// the policy makes of all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Root, or the daemon's own user: is told everything.
+    Operator,
+    /// Is told of the jobs of that user.
+    User(u32),
+}
+
+impl Viewer {
+    /// What a user is to this daemon.
+    #[must_use]
+    pub fn of(uid: u32) -> Self {
+        let own = rustix::process::geteuid();
+        match uid == 0 || uid == own.as_raw() {
+            true => Self::Operator,
+            false => Self::User(uid),
+        }
+    }
+
+    pub(crate) fn sees(self, owner: u32) -> bool {
+        self == Self::Operator || self == Self::User(owner)
+    }
+}
+
+/// Jobs of other users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OthersStatus {
+    /// High-priority ones.
+    pub high_priority: usize,
+    /// Best-effort ones.
+    pub best_effort: usize,
+}
+
+impl OthersStatus {
+    fn of(state: &State, viewer: Viewer) -> Self {
+        let hidden = || state.jobs.iter().filter(|job| !viewer.sees(job.key.uid));
+        let best_effort = hidden().filter(|job| job.lessee.is_some()).count();
+        Self {
+            high_priority: hidden().count() - best_effort,
+            best_effort,
+        }
+    }
+}
+
+/// In place of what is wrong with a configuration, which is the operator's: for anybody else.
+pub(crate) const CONFIG_ERROR_OF_OTHERS: &str = "the daemon's user and root are told why";
 
 /// The daemon itself.
 #[derive(Clone, Debug, Serialize)]
@@ -85,6 +144,9 @@ pub struct PolicyStatus {
     pub dur_threshold_ns: Option<u64>,
     /// Length of a high-priority request undisturbed, once known.
     pub hp_latency_ns: Option<u64>,
+    /// What a request can afford to wait for: under `pillion` how much longer than alone it may take, under `orion`
+    /// and `temporal` the same as `dur_threshold_ns`.
+    pub affordable_ns: Option<u64>,
     /// The bounds of `pillion` at this moment; none under another policy.
     pub bounds: Option<BoundsStatus>,
     /// Why the last reading of the configuration changed nothing; none if it did not fail.
@@ -100,6 +162,10 @@ pub struct BoundsStatus {
     pub beside_ns: u64,
     /// How many times what a request can afford the first is; below 1 where requests are being hurt.
     pub gain: f64,
+    /// While they are idle, too, a kernel must fit into what is left of the bound.
+    pub whole: bool,
+    /// What goes beside them must use another resource and fewer SMs than there are.
+    pub pairs: bool,
 }
 
 /// The high-priority side.
@@ -144,6 +210,10 @@ pub struct JobStatus {
     pub waiting: bool,
     /// What they wait for, a word of the policy; none while nobody waits.
     pub held_by: Option<&'static str>,
+    /// What it gets of what it wants, and what kept it from more; none for high-priority jobs and jobs that have ended.
+    pub progress: Option<ProgressStatus>,
+    /// Those of its longest kernels that make a high-priority request late by themselves, the worst first.
+    pub too_long: Vec<TooLong>,
     /// It has not drained for too long and is left out of decisions.
     pub stalled: bool,
     /// What it may launch now; none for high-priority jobs and jobs that have ended.
@@ -171,6 +241,8 @@ pub struct ClientStatus {
     pub profile_fit: String,
     /// True: a client that is listed is attached. (Processes that were turned away are listed by themselves.)
     pub attached: bool,
+    /// The class that it asked for and may not have; none if it has what it asked for.
+    pub denied: Option<&'static str>,
     /// When it attached.
     pub attached_ns: u64,
     /// By name of [`Counter`].
@@ -210,13 +282,22 @@ pub struct Identity {
 }
 
 impl Status {
-    /// The status of `state` at `now_ns`. Takes no lock and does no IO: serialise it after the state
-    /// is released.
+    /// The status of `state` at `now_ns`, as far as it is the viewer's business. Takes no lock and does no IO: serialise
+    /// it after the state is released.
     #[must_use]
-    pub(crate) fn of(state: &State, ledgers: &Ledgers, identity: &Identity, now_ns: u64) -> Self {
-        let params = state.gate.policy().throttle_params();
-        let live = state.jobs.iter().map(|job| job_status(state, ledgers, job));
-        let ended = state.ended.iter().map(|job| ended_status(ledgers, job));
+    pub(crate) fn of(
+        state: &State,
+        ledgers: &Ledgers,
+        events: EventsStatus,
+        identity: &Identity,
+        now_ns: u64,
+        viewer: Viewer,
+    ) -> Self {
+        let live = state.jobs.iter().filter(|job| viewer.sees(job.key.uid));
+        let live = live.map(|job| job_status(state, ledgers, job));
+        let ended = state.ended.iter().filter(|job| viewer.sees(job.key.uid));
+        let ended = ended.map(|job| ended_status(ledgers, job));
+        let turned_away = state.turned_away.iter();
         Self {
             schema_version: SCHEMA_VERSION,
             daemon: DaemonStatus {
@@ -235,14 +316,7 @@ impl Status {
                 memory_bytes: identity.gpu.memory_bytes,
                 sharing: sharing_name(state.sharing),
             },
-            policy: PolicyStatus {
-                name: state.gate.policy().name(),
-                params: params_by_name(state),
-                dur_threshold_ns: params.map(|params| params.dur_threshold_ns(&state.hp)),
-                hp_latency_ns: state.gate.solo_ns().or(state.hp.latency_ns),
-                bounds: bounds_status(state),
-                config_error: state.config_error.clone(),
-            },
+            policy: policy_status(state, viewer),
             hp: HpStatus {
                 present: state.hp.present,
                 busy: state.hp.busy,
@@ -252,7 +326,12 @@ impl Status {
                 live_epoch: state.pages.daemon.live_epoch.load(Ordering::Relaxed),
             },
             jobs: live.chain(ended).collect(),
-            turned_away: state.turned_away.iter().cloned().collect(),
+            others: OthersStatus::of(state, viewer),
+            turned_away: turned_away
+                .filter(|process| viewer.sees(process.uid))
+                .cloned()
+                .collect(),
+            events,
         }
     }
 
@@ -263,12 +342,31 @@ impl Status {
     }
 }
 
+fn policy_status(state: &State, viewer: Viewer) -> PolicyStatus {
+    let params = state.gate.policy().throttle_params();
+    let error = state.config_error.as_ref();
+    PolicyStatus {
+        name: state.gate.policy().name(),
+        params: params_by_name(state),
+        dur_threshold_ns: params.map(|params| params.dur_threshold_ns(&state.hp)),
+        hp_latency_ns: state.gate.solo_ns().or(state.hp.latency_ns),
+        affordable_ns: hold::affordable_ns(state),
+        bounds: bounds_status(state),
+        config_error: error.map(|error| match viewer {
+            Viewer::Operator => error.clone(),
+            Viewer::User(_) => CONFIG_ERROR_OF_OTHERS.to_owned(),
+        }),
+    }
+}
+
 fn bounds_status(state: &State) -> Option<BoundsStatus> {
     let (bounds, gain) = state.gate.bounds().zip(state.gate.gain())?;
     Some(BoundsStatus {
         idle_ns: bounds.idle_ns,
         beside_ns: bounds.beside_ns,
         gain,
+        whole: bounds.whole,
+        pairs: bounds.pairs,
     })
 }
 
@@ -311,6 +409,11 @@ fn job_status(state: &State, ledgers: &Ledgers, job: &Job) -> JobStatus {
         held_by: lessee
             .filter(|lessee| lessee.view().waiting)
             .map(|lessee| lessee.limit().name()),
+        progress: lessee.map(|lessee| ProgressStatus::of(lessee.progress())),
+        too_long: match lessee {
+            Some(_) => hold::too_long(state, job),
+            None => Vec::new(),
+        },
         stalled: lessee.is_some_and(Lessee::is_stalled),
         lease: lessee.map(|lessee| lease_status(lessee.published(), lessee.page())),
         faults: totals.faults,
@@ -331,6 +434,8 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
         charged_ns: job.totals.charged_ns,
         waiting: false,
         held_by: None,
+        progress: None,
+        too_long: Vec::new(),
         stalled: false,
         lease: None,
         faults: job.totals.faults,
@@ -347,6 +452,7 @@ fn client_status(client: &Client) -> ClientStatus {
         profile: client.profile.clone(),
         profile_fit: client.profile_fit.clone(),
         attached: true,
+        denied: client.denied.map(JobClass::name),
         attached_ns: client.attached_ns,
         counters: counters_by_name(&client.totals()),
         faults: client.faults(),
@@ -354,7 +460,7 @@ fn client_status(client: &Client) -> ClientStatus {
 }
 
 fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
-    let charged_ns = page.charged_total_ns.load(Ordering::Relaxed);
+    let charged_ns = page.charges.total_ns.load(Ordering::Relaxed);
     LeaseStatus {
         ungated: terms.ungated(),
         beside_hp: terms.beside_hp(),
@@ -372,8 +478,12 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 /// What the policy does to a best-effort job now, for people.
 fn enforcing(state: &State, lessee: &Lessee) -> String {
     let policy = state.gate.policy();
-    if *policy == Policy::None {
+    if *policy == Policy::None && !lessee.is_held() {
         return "nothing: the policy is none".to_owned();
+    }
+    if lessee.is_held() {
+        let why = state.holds.why().unwrap_or_default();
+        return format!("held because of a fault until `pillion resume`: {why}");
     }
     if lessee.is_stalled() {
         return "held: its work in flight does not complete".to_owned();

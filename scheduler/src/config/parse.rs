@@ -7,23 +7,33 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use policy::pillion::{THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
+use policy::terms::WEIGHT_MAX;
 use policy::{
     LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
     TemporalParams,
 };
-use profiler::settings::{self, Fault, Reader, Section};
-use protocol::quota::{self, Quota};
+use profiler::settings::{self, Fault, Reader, Section, Value};
 use toml::de::DeTable;
 
-use super::{Config, MemoryRules, OnDaemonLoss, SHARING_NAMES};
+use super::{Config, JobRule, OnDaemonLoss, SHARING_NAMES, access, faults, memory};
 use crate::gpu::{PciAddress, Select};
 use crate::socket::PATH_BYTES_MAX;
 
-const TABLES: [&str; 4] = ["gpu", "policy", "memory", "socket"];
+const TABLES: [&str; 8] = [
+    "gpu",
+    "policy",
+    "jobs",
+    "memory",
+    "faults",
+    "high_priority",
+    "limits",
+    "socket",
+];
 const GPU_KEYS: [&str; 4] = ["index", "uuid", "pci", "sharing"];
 const SOCKET_KEYS: [&str; 1] = ["path"];
-const MEMORY_KEYS: [&str; 3] = ["best_effort", "high_priority", "context"];
+const JOB_KEYS: [&str; 2] = ["weight", "min_progress"];
 /// Keys of `[policy]` that every policy has.
 const POLICY_KEYS: [&str; 5] = [
     "name",
@@ -33,18 +43,20 @@ const POLICY_KEYS: [&str; 5] = [
     "on_daemon_loss",
 ];
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 13] = [
+const OWN_KEYS: [(&str, &[&str]); 15] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
     ("sm_threshold", &["orion"]),
     ("slo_p99", &["pillion"]),
+    ("slo_throughput", &["pillion"]),
     ("block_priority", &["pillion"]),
     ("feedback", &["pillion"]),
     ("beside", &["pillion"]),
     ("kernel_pairs", &["pillion"]),
     ("gap_prediction", &["pillion"]),
     ("learnt_pace", &["pillion"]),
+    ("learnt_durations", &["pillion"]),
     ("completion_prediction", &["pillion"]),
     ("sliding", &["pillion"]),
 ];
@@ -61,9 +73,12 @@ const UNKNOWN_KERNEL_US: RangeInclusive<u64> = 1..=1_000_000;
 const RESIDUAL_US: RangeInclusive<u64> = 0..=10_000_000;
 /// The limits of `policy::PolicyError::LeaseNs`.
 const LEASE_MS: RangeInclusive<u64> = 1..=1_000;
+const WEIGHT: RangeInclusive<u64> = 1..=WEIGHT_MAX as u64;
 /// More than a GPU has: needs are not capped, and kernels of Orion's training traces need up to 112 896.
 const SM_THRESHOLD: RangeInclusive<u64> = 0..=u32::MAX as u64;
 
+/// Pillion's own: it protects by what requests were seen to take, so it needs the least to be said.
+const POLICY_DEFAULT: &str = "pillion";
 const POLL_US_DEFAULT: u64 = 50;
 const MAX_HOLD_MS_DEFAULT: u64 = 100;
 const UNKNOWN_KERNEL_US_DEFAULT: u64 = 100;
@@ -94,11 +109,15 @@ impl Parser<'_> {
         if let Some(table) = socket.table {
             self.0.check_keys("[socket]", table, &SOCKET_KEYS);
         }
-        let memory = self.memory(document);
+        let memory = memory::parse(&mut self.0, document);
+        let faults = faults::parse(&mut self.0, document);
+        let high_priority = access::high_priority(&mut self.0, document);
+        let limits = access::limits(&mut self.0, document);
+        let jobs = self.jobs(document, &policy);
         let select = self.select(&gpu);
         let sharing = self.sharing(&gpu);
-        let rules = self.policy(&policy);
         let poll_us = self.0.number(&policy, "poll_us", POLL_US, POLL_US_DEFAULT);
+        let rules = self.policy(&policy, poll_us.unwrap_or(POLL_US_DEFAULT));
         let hold_ms = self
             .0
             .number(&policy, "max_hold_ms", MAX_HOLD_MS, MAX_HOLD_MS_DEFAULT);
@@ -120,47 +139,55 @@ impl Parser<'_> {
             on_daemon_loss: on_daemon_loss?,
             socket_path: socket_path?,
             memory: memory?,
-        })
-    }
-
-    fn memory(&mut self, document: &DeTable<'_>) -> Option<MemoryRules> {
-        let section = self.0.section(document, "memory");
-        if let Some(table) = section.table {
-            self.0.check_keys("[memory]", table, &MEMORY_KEYS);
-        }
-        let defaults = MemoryRules::default();
-        let best_effort = self.quota(&section, "best_effort", defaults.best_effort);
-        let high_priority = self.quota(&section, "high_priority", defaults.high_priority);
-        let context_bytes = self.bytes(&section, "context", defaults.context_bytes);
-        Some(MemoryRules {
-            best_effort: best_effort?,
             high_priority: high_priority?,
-            context_bytes: context_bytes?,
+            limits: limits?,
+            jobs: jobs?,
+            faults: faults?,
         })
     }
 
-    fn quota(&mut self, section: &Section<'_, '_>, key: &str, default: Quota) -> Option<Quota> {
-        let wanted = format!("{}, or \"unlimited\"", quota::EXPECTED);
-        let Some((span, text)) = self.0.text(section, key, &wanted)? else {
-            return Some(default);
+    /// `[jobs.NAME]`, in the order of the names.
+    fn jobs(&mut self, document: &DeTable<'_>, policy: &Section<'_, '_>) -> Option<Vec<JobRule>> {
+        let section = self.0.section(document, "jobs");
+        let Some(table) = section.table else {
+            return Some(Vec::new());
         };
-        let quota = Quota::parse(text).filter(|quota| !quota.is_too_small());
-        if quota.is_none() {
-            self.0.bad(span, key, &wanted, None);
+        let name = policy.get("name").and_then(|name| name.get_ref().as_str());
+        if let Some(name) = name.filter(|name| *name != "pillion") {
+            let what = format!("[jobs] is set, but policy {name} does not look at it");
+            let near = Some("name = \"pillion\"".to_owned());
+            self.0.fault(section.offset, what, near);
+            return None;
         }
-        quota
+        // All are read before one that is wrong ends it, so that all faults are found.
+        let rules: Vec<_> = table
+            .iter()
+            .map(|(name, value)| self.job(name.get_ref(), value))
+            .collect();
+        rules.into_iter().collect()
     }
 
-    fn bytes(&mut self, section: &Section<'_, '_>, key: &str, default: u64) -> Option<u64> {
-        const WANTED: &str = "a size such as 300MiB";
-        let Some((span, text)) = self.0.text(section, key, WANTED)? else {
-            return Some(default);
+    fn job(&mut self, name: &str, value: &Value<'_>) -> Option<JobRule> {
+        let Some(table) = value.get_ref().as_table() else {
+            let near = Some("{ weight = 1, min_progress = 0.1 }".to_owned());
+            self.0.bad(value.span(), name, "a table", near);
+            return None;
         };
-        if let Some(Quota::Bytes(bytes)) = Quota::parse(text) {
-            return Some(bytes);
-        }
-        self.0.bad(span, key, WANTED, None);
-        None
+        self.0.check_keys("a job", table, &JOB_KEYS);
+        let section = Section {
+            offset: value.span().start,
+            table: Some(table),
+        };
+        let weight = self.0.number(&section, "weight", WEIGHT, 1);
+        let min_progress = match section.get("min_progress") {
+            None => Some(0.0),
+            Some(_) => self.0.decimal(&section, "min_progress", 1.0, 0.1),
+        };
+        Some(JobRule {
+            name: name.to_owned(),
+            weight: weight? as u32,
+            min_progress: min_progress?,
+        })
     }
 
     fn select(&mut self, gpu: &Section<'_, '_>) -> Option<Select> {
@@ -220,9 +247,10 @@ impl Parser<'_> {
         Some([Sharing::Mps, Sharing::TimeSlice][sharing?])
     }
 
-    fn policy(&mut self, section: &Section<'_, '_>) -> Option<Policy> {
+    /// `poll_us`: how often the daemon looks.
+    fn policy(&mut self, section: &Section<'_, '_>, poll_us: u64) -> Option<Policy> {
         let name = self.policy_name(section);
-        let name = name.map(|index| index.map_or("orion", |index| Policy::NAMES[index]));
+        let name = name.map(|index| index.map_or(POLICY_DEFAULT, |index| Policy::NAMES[index]));
         self.check_policy_keys(section, name);
         let defaults = OrionParams::default();
         let pct = self
@@ -247,7 +275,7 @@ impl Parser<'_> {
             residual_ns_unknown: residual_us? * 1_000,
             lease_ns: lease_ms? * 1_000_000,
         };
-        let pillion = self.pillion(section, &throttle);
+        let pillion = self.pillion(section, &throttle, poll_us);
         Some(match name? {
             "none" => Policy::None,
             "temporal" => Policy::Temporal(throttle),
@@ -269,6 +297,7 @@ impl Parser<'_> {
         &mut self,
         section: &Section<'_, '_>,
         common: &TemporalParams,
+        poll_us: u64,
     ) -> Option<PillionParams> {
         let defaults = PillionParams::default();
         let mut flag = |key, default| self.0.flag(section, key, default);
@@ -278,6 +307,7 @@ impl Parser<'_> {
         let kernel_pairs = flag("kernel_pairs", defaults.kernel_pairs);
         let gap_prediction = flag("gap_prediction", defaults.gap_prediction);
         let learnt_pace = flag("learnt_pace", defaults.learnt_pace);
+        let learnt_durations = flag("learnt_durations", defaults.learnt_durations);
         let completion_prediction = flag("completion_prediction", defaults.completion_prediction);
         let sliding = flag("sliding", defaults.sliding);
         Some(PillionParams {
@@ -289,14 +319,32 @@ impl Parser<'_> {
             kernel_pairs: kernel_pairs?,
             gap_prediction: gap_prediction?,
             learnt_pace: learnt_pace?,
+            learnt_durations: learnt_durations?,
             completion_prediction: completion_prediction?,
             sliding: sliding?,
             residual_ns_unknown: common.residual_ns_unknown,
             lease_ns: common.lease_ns,
+            look_ns_max: look_ns_max(poll_us * 1_000),
         })
     }
 
     fn slo(&mut self, section: &Section<'_, '_>, default: Slo) -> Option<Slo> {
+        if let Some(value) = section.get("slo_throughput") {
+            if section.get("slo_p99").is_some() {
+                let what =
+                    "slo_throughput and slo_p99 are both set; high-priority jobs have one target";
+                self.0.fault(value.span().start, what, None);
+                return None;
+            }
+            let share = self.0.decimal(section, "slo_throughput", 1.0, 0.95)?;
+            if share < THROUGHPUT_MIN {
+                let wanted = format!("a number from {THROUGHPUT_MIN} to 1");
+                let near = Some(THROUGHPUT_MIN.to_string());
+                self.0.bad(value.span(), "slo_throughput", &wanted, near);
+                return None;
+            }
+            return Some(Slo::Throughput(share));
+        }
         let wanted = "times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"";
         let Some((span, text)) = self.0.text(section, "slo_p99", wanted)? else {
             return Some(default);

@@ -6,6 +6,10 @@ use policy::{OrionParams, PillionParams, SIMULATOR_ONLY, Slo, SmThreshold};
 use proptest::prelude::*;
 
 use super::*;
+use crate::access::{HpAccess, Limits};
+use crate::faults::FaultKind;
+use crate::faults::rules::{Action, FaultRule};
+use crate::rules::Rule;
 
 fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)
@@ -29,7 +33,10 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     let text = include_str!("../../../examples/gpu0.toml");
     let is_key = |line: &str| {
         let key = line.split(" = ").next().unwrap_or("");
-        line.contains(" = ") && key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        line.contains(" = ")
+            && key
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };
     let mut shown = 0;
     let lines = text.lines().map(|line| match line.strip_prefix("# ") {
@@ -37,22 +44,52 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
             shown += 1;
             key
         }
+        Some(rule @ ("[[memory.rules]]" | "[[faults.rules]]" | "[high_priority]")) => rule,
         _ => line,
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 13);
+    assert_eq!(shown, 44);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
-        policy: Policy::Orion(OrionParams {
-            sm_threshold: SmThreshold::Sms(80),
-            ..OrionParams::default()
-        }),
         socket_path: Some("/run/pillion/gpu0.sock".into()),
         memory: MemoryRules {
-            context_bytes: 300 << 20,
+            context: Context::Bytes(300 << 20),
+            rules: vec![Rule {
+                user: Some(1000),
+                group: Some(100),
+                cgroup: Some("/user.slice".to_owned()),
+                quota: Quota::Percent(20.0),
+            }],
             ..defaults.memory
         },
+        faults: FaultRules {
+            mps_logs: ["control.log", "server.log"]
+                .map(|name| Path::new("/var/log/nvidia-mps").join(name))
+                .to_vec(),
+            rules: vec![FaultRule {
+                fault: FaultKind::Xid,
+                codes: vec![79],
+                action: Action::Run {
+                    command: [
+                        "/usr/bin/logger",
+                        "-t",
+                        "pillion",
+                        "the GPU has fallen off the bus",
+                    ]
+                    .map(str::to_owned)
+                    .to_vec(),
+                    timeout_ns: 30_000_000_000,
+                },
+                per_hour: 3,
+            }],
+            ..defaults.faults
+        },
+        high_priority: Some(HpAccess {
+            users: vec![1000],
+            groups: vec![100],
+            cgroups: vec!["/system.slice/serve.service".to_owned()],
+        }),
         ..defaults
     };
     assert_eq!(config, expected);
@@ -76,6 +113,36 @@ fn quotas_are_read_or_refused_with_their_place() {
             "context = \"5%\"",
             "context is \"5%\"; must be a size such as 300MiB",
         ),
+        (
+            "excess = \"kill\"",
+            "excess is \"kill\"; must be one of ignore, report, evict",
+        ),
+        ("slack = \"plenty\"", "slack is \"plenty\"; must be a size"),
+        ("rules = 3", "rules is 3; must be a list of tables"),
+        (
+            "[[memory.rules]]\nuser = \"1000\"",
+            "a rule of [memory] has no quota",
+        ),
+        (
+            "[[memory.rules]]\nquota = \"1GiB\"",
+            "a rule of [memory] says for nobody",
+        ),
+        (
+            "[[memory.rules]]\nquota = \"1GiB\"\nuser = \"no such user here\"",
+            "user is \"no such user here\"; must be the name of a user of this machine",
+        ),
+        (
+            "[[memory.rules]]\nquota = \"1GiB\"\ncgroup = \"user.slice\"",
+            "cgroup is \"user.slice\"; must be the path of a cgroup",
+        ),
+        (
+            "[[memory.rules]]\nquota = \"0\"\nuser = \"0\"",
+            "quota is \"0\"; must be a size",
+        ),
+        (
+            "[[memory.rules]]\nuid = 0",
+            "unknown key `uid` in [[memory.rules]]",
+        ),
         ("best = \"40%\"", "unknown key `best` in [memory]"),
     ] {
         let error = check(&format!("{LEAST}[memory]\n{line}\n")).unwrap_err();
@@ -84,10 +151,28 @@ fn quotas_are_read_or_refused_with_their_place() {
 }
 
 #[test]
+fn rules_name_users_and_groups_by_name_or_number() {
+    let config = check(&format!(
+        "{LEAST}[memory]\ncontext = \"measured\"\nslack = \"0\"\n\
+         [[memory.rules]]\nuser = \"root\"\nquota = \"1GiB\"\n\
+         [[memory.rules]]\ngroup = \"0\"\ncgroup = \"/\"\nquota = \"unlimited\"\n"
+    ));
+    let memory = config.unwrap().memory;
+    assert_eq!((memory.context, memory.slack_bytes), (Context::Measured, 0));
+    let users: Vec<_> = memory
+        .rules
+        .iter()
+        .map(|rule| (rule.user, rule.group))
+        .collect();
+    assert_eq!(users, [(Some(0), None), (None, Some(0))]);
+    assert_eq!(memory.rules[1].cgroup.as_deref(), Some(""));
+}
+
+#[test]
 fn the_defaults_are_the_blueprints() {
     let config = check(LEAST).unwrap();
     assert_eq!(config.gpu, Select::Index(0));
-    assert_eq!(config.policy, Policy::Orion(OrionParams::default()));
+    assert_eq!(config.policy, Policy::Pillion(PillionParams::default()));
     assert_eq!((config.poll_ns, config.max_hold_ns), (50_000, 100_000_000));
     assert_eq!(config.unknown_kernel_ns, 100_000);
     assert_eq!(config.on_daemon_loss, OnDaemonLoss::Run);
@@ -128,15 +213,15 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
     let cases = [
         (
             "[polcy]",
-            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, memory, socket; nearest \
-             is `policy`",
+            "gpu0.toml:4:2: unknown key `polcy` in the file; keys are gpu, policy, jobs, memory, faults, high_priority, \
+             limits, socket; nearest is `policy`",
         ),
         (
             "[policy]\npol_us = 50",
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
              unknown_kernel_us, on_daemon_loss, dur_threshold_pct, residual_us, lease_ms, \
-             sm_threshold, slo_p99, block_priority, feedback, beside, kernel_pairs, \
-             gap_prediction, learnt_pace, completion_prediction, sliding; nearest is `poll_us`",
+             sm_threshold, slo_p99, slo_throughput, block_priority, feedback, beside, kernel_pairs, \
+             gap_prediction, learnt_pace, learnt_durations, completion_prediction, sliding; nearest is `poll_us`",
         ),
         (
             "[policy]\nname = \"orin\"",
@@ -165,13 +250,13 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
              50",
         ),
         (
-            "[policy]\ndur_threshold_pct = 250",
-            "gpu0.toml:5:21: dur_threshold_pct is 250; must be a number above 0 and at most 100; \
+            "[policy]\nname = \"orion\"\ndur_threshold_pct = 250",
+            "gpu0.toml:6:21: dur_threshold_pct is 250; must be a number above 0 and at most 100; \
              nearest is 100",
         ),
         (
-            "[policy]\ndur_threshold_pct = nan",
-            "gpu0.toml:5:21: dur_threshold_pct is nan; must be a number above 0 and at most 100; \
+            "[policy]\nname = \"orion\"\ndur_threshold_pct = nan",
+            "gpu0.toml:6:21: dur_threshold_pct is nan; must be a number above 0 and at most 100; \
              nearest is 2.5",
         ),
         (
@@ -213,7 +298,10 @@ fn a_policy_is_refused_with_what_it_is_and_a_key_that_it_does_not_look_at() {
 #[test]
 fn an_sm_threshold_that_every_kernel_stays_below_can_be_set() {
     // The largest need in Orion's traces: MobileNetV2 training with batch 96.
-    let config = check(&format!("{LEAST}[policy]\nsm_threshold = 112897\n")).unwrap();
+    let config = check(&format!(
+        "{LEAST}[policy]\nname = \"orion\"\nsm_threshold = 112897\n"
+    ))
+    .unwrap();
     let expected = OrionParams {
         sm_threshold: SmThreshold::Sms(112_897),
         ..OrionParams::default()
@@ -314,14 +402,16 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
         kernel_pairs: false,
         gap_prediction: false,
         learnt_pace: false,
+        learnt_durations: false,
         completion_prediction: false,
         sliding: false,
         residual_ns_unknown: 50_000,
         lease_ns: 4_000_000,
+        look_ns_max: 700_000,
     };
     let keys = "name = \"pillion\"\nslo_p99 = \"20ms\"\nblock_priority = false\nfeedback = false\n\
                 beside = false\nkernel_pairs = false\ngap_prediction = false\nlearnt_pace = false\n\
-                completion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4";
+                learnt_durations = false\ncompletion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4\npoll_us = 300";
     assert_eq!(read(keys), Policy::Pillion(expected));
     let least = read("name = \"pillion\"");
     assert_eq!(least, Policy::Pillion(PillionParams::default()));
@@ -332,7 +422,135 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
          gpu0.toml:7:10: beside is 1; must be true or false; nearest is true"
     );
     assert_eq!(
-        faults(&text("sliding = false")),
-        "gpu0.toml:5:11: sliding is set, but policy orion does not look at it; nearest is name = \"pillion\""
+        faults(&text("name = \"orion\"\nsliding = false")),
+        "gpu0.toml:6:11: sliding is set, but policy orion does not look at it; nearest is name = \"pillion\""
     );
+}
+
+#[test]
+fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
+    let text = |keys: &str| format!("{LEAST}[policy]\nname = \"pillion\"\n{keys}\n");
+    let expected = PillionParams {
+        slo: Slo::Throughput(0.9),
+        ..PillionParams::default()
+    };
+    let read = check(&text("slo_throughput = 0.9")).unwrap().policy;
+    assert_eq!(read, Policy::Pillion(expected));
+    for (keys, fault) in [
+        (
+            "slo_throughput = 0.3",
+            "gpu0.toml:6:18: slo_throughput is 0.3; must be a number from 0.5 to 1; nearest is 0.5",
+        ),
+        (
+            "slo_p99 = \"2x\"\nslo_throughput = 0.9",
+            "gpu0.toml:7:18: slo_throughput and slo_p99 are both set; high-priority jobs have one target",
+        ),
+    ] {
+        assert_eq!(faults(&text(keys)), fault);
+    }
+}
+
+#[test]
+fn what_jobs_are_promised_is_read_by_name() {
+    let jobs = "[jobs.train]\nweight = 3\nmin_progress = 0.25\n[jobs.\"etl job\"]\n";
+    let rules = check(&format!("{LEAST}{jobs}")).unwrap().jobs;
+    let rule = |name: &str, weight, min_progress| JobRule {
+        name: name.to_owned(),
+        weight,
+        min_progress,
+    };
+    assert_eq!(rules.len(), 2);
+    assert!(rules.contains(&rule("train", 3, 0.25)) && rules.contains(&rule("etl job", 1, 0.0)));
+    for (text, fault) in [
+        (
+            "[jobs.train]\nweight = 0",
+            "gpu0.toml:5:10: weight is 0; must be a whole number from 1 to 100; nearest is 1",
+        ),
+        (
+            "[jobs]\ntrain = 2",
+            "gpu0.toml:5:9: train is 2; must be a table; nearest is { weight = 1, min_progress = 0.1 }",
+        ),
+        (
+            "[jobs.train]\nweigth = 2",
+            "gpu0.toml:5:1: unknown key `weigth` in a job; keys are weight, min_progress; nearest is `weight`",
+        ),
+        (
+            "[policy]\nname = \"orion\"\n[jobs.train]\nweight = 2",
+            "gpu0.toml:6:2: [jobs] is set, but policy orion does not look at it; nearest is name = \"pillion\"",
+        ),
+    ] {
+        assert_eq!(faults(&format!("{LEAST}{text}")), fault);
+    }
+    assert!(
+        faults(&format!("{LEAST}[jobs.a]\nmin_progress = 1.5")).contains("min_progress is 1.5")
+    );
+}
+
+#[test]
+fn everybody_may_be_high_priority_unless_the_section_is_there() {
+    let config = check(LEAST).unwrap();
+    assert_eq!(config.high_priority, None);
+    assert_eq!(config.limits, Limits::default());
+    let text = "[high_priority]\nusers = [\"root\", \"1000\"]\ngroups = [\"0\"]\ncgroups = [\"/a/\", \"/\"]\n\
+        [limits]\nclients_per_user = 7\njobs_per_user = 8\nconnections_per_user = 9\n";
+    let config = check(&format!("{LEAST}{text}")).unwrap();
+    let access = HpAccess {
+        users: vec![0, 1000],
+        groups: vec![0],
+        cgroups: vec!["/a".to_owned(), String::new()],
+    };
+    assert_eq!(config.high_priority, Some(access));
+    let limits = Limits {
+        clients_per_user: 7,
+        jobs_per_user: 8,
+        connections_per_user: 9,
+    };
+    assert_eq!(config.limits, limits);
+    let nobody = check(&format!("{LEAST}[high_priority]\nusers = []\n")).unwrap();
+    assert_eq!(nobody.high_priority, Some(HpAccess::default()));
+}
+
+#[test]
+fn who_may_be_high_priority_is_read_whole_or_refused_with_every_fault() {
+    for (text, expected) in [
+        (
+            "[high_priority]\nuser = [\"root\"]",
+            "gpu0.toml:5:1: unknown key `user` in [high_priority]; keys are users, groups, cgroups; nearest is `users`",
+        ),
+        (
+            "[high_priority]\nusers = \"root\"",
+            "gpu0.toml:5:9: users is \"root\"; must be a list of texts; nearest is users = [\"root\"]",
+        ),
+        (
+            "[high_priority]\nusers = [\"root\", \"rot\"]",
+            "gpu0.toml:5:18: users is \"rot\"; must be the name of a user of this machine, or its number; nearest is \
+             \"root\"",
+        ),
+        (
+            "[high_priority]\ngroups = [100]",
+            "gpu0.toml:5:11: groups is 100; must be the name of a group of this machine, or its number; nearest is \"100\"",
+        ),
+        (
+            "[high_priority]\nusers = [\"-1\"]\ncgroups = [\"a.slice\"]",
+            "gpu0.toml:5:10: users is \"-1\"; must be the name of a user of this machine, or its number\n\
+             gpu0.toml:6:12: cgroups is \"a.slice\"; must be the path of a cgroup as /proc/PID/cgroup has it, such as \
+             \"/user.slice\"; nearest is \"/a.slice\"",
+        ),
+        (
+            "[high_priority]",
+            "gpu0.toml:4:1: [high_priority] says nothing; needs users, groups or cgroups (a list of nobody: users = []); \
+             nearest is users = [\"1000\"]",
+        ),
+        (
+            "[limits]\nclients_per_user = 0",
+            "gpu0.toml:5:20: clients_per_user is 0; must be a whole number from 1 to 256; nearest is 1",
+        ),
+        (
+            "[limits]\njobs = 5",
+            "gpu0.toml:5:1: unknown key `jobs` in [limits]; keys are clients_per_user, jobs_per_user, \
+             connections_per_user",
+        ),
+    ] {
+        assert_eq!(faults(&format!("{LEAST}{text}\n")), expected, "{text}");
+    }
 }

@@ -29,6 +29,8 @@ pub struct Faults {
 #[derive(Debug)]
 pub(crate) struct Feed {
     cursors: [Cursor; RINGS],
+    /// Rings that threads have claimed, from the first on; the others are not looked at.
+    claimed: usize,
     shared_cursor: Cursor,
     /// Bit per ring that is not read any more.
     given_up: u64,
@@ -48,6 +50,7 @@ impl Feed {
     pub(crate) fn new() -> Self {
         Self {
             cursors: [Cursor::default(); RINGS],
+            claimed: 0,
             shared_cursor: Cursor::default(),
             given_up: 0,
             timeline: HpTimeline::new(),
@@ -62,6 +65,11 @@ impl Feed {
         &mut self.timeline
     }
 
+    /// When the client was last heard of, on the daemon's clock: a launch, or a completion.
+    pub(crate) fn heard_ns(&self) -> u64 {
+        self.heard_ns
+    }
+
     pub(crate) fn faults(&self) -> Faults {
         self.faults
     }
@@ -71,7 +79,8 @@ impl Feed {
     pub(crate) fn drain(&mut self, page: &ClientPage, now_ns: u64, unknown_ns: u64) -> bool {
         let mut is_busier = false;
         let mut is_lost = false;
-        for index in 0..RINGS {
+        self.claimed = page.rings_claimed(self.claimed);
+        for index in 0..self.claimed {
             if self.given_up & 1 << index != 0 {
                 continue;
             }

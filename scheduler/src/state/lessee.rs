@@ -1,6 +1,6 @@
 //! One best-effort job as the daemon sees it: what it has charged, and the lease it has.
 //!
-//! **Sums.** All launches of the job are in one sum, `charged_total_ns` of its lease page (*T*), and
+//! **Sums.** All launches of the job are in one sum, `charges.total_ns` of its lease page (*T*), and
 //! again in `charged_ns` of the client that made them (*H*, one per client); completions are in the
 //! client's `completed_ns` (*C*). A launch adds to H first and to T second, a refund takes from T
 //! first. They are read in the order T, then per client C, then H, so that
@@ -9,7 +9,9 @@
 //!   for one poll;
 //! - a client with C ≥ H had nothing in flight when C was read, and T holds nothing of it that has
 //!   not completed;
-//! - what is charged after T was read counts against the lease, because its limit is T + budget.
+//! - what is charged after T was read counts against the lease, because its limit is T + budget;
+//! - nothing is in T that was taken back before H was read (`LeasePage::read_settled`): the limit would be too high by
+//!   a launch that was refused. A job for which that cannot be shown is granted nothing until the next look.
 //!
 //! What a dead client had in flight vanishes with it: it is in no H any more.
 //!
@@ -23,9 +25,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{JobId, JobView, Lease, Limit};
+use policy::{JobId, JobView, Lease, Limit, Progress};
 use protocol::lease::Terms;
-use protocol::pages::{ClientPage, LEASE_BESIDE_HP, LEASE_UNGATED, LEASE_WHOLE, LeasePage};
+use protocol::pages::{
+    ClientPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
+};
 use protocol::record::EXPECTED_NS_MAX;
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
@@ -44,6 +48,12 @@ const CLOSED: Terms = Terms {
     terms: 0,
 };
 
+/// The same, and nothing goes by `max_hold` either.
+const HELD: Terms = Terms {
+    terms: LEASE_HELD,
+    ..CLOSED
+};
+
 /// A best-effort job's account and lease.
 #[derive(Debug)]
 pub(crate) struct Lessee {
@@ -58,11 +68,16 @@ pub(crate) struct Lessee {
     lease: Lease,
     /// The rule behind it.
     limit: Limit,
+    progress: Progress,
     /// Since when nothing has been granted though work is in flight.
     closed_since_ns: Option<u64>,
     is_stalled: bool,
+    /// Because of a fault, until an operator says otherwise.
+    is_held: bool,
     /// It was part of the last decision.
     is_counted: bool,
+    /// Its sums were read without a refund in between.
+    is_settled: bool,
 }
 
 /// What must be published for a job.
@@ -93,9 +108,12 @@ impl Lessee {
             },
             lease: Lease::closed(0, 0),
             limit: Limit::Throttle,
+            progress: Progress::default(),
             closed_since_ns: None,
             is_stalled: false,
+            is_held: false,
             is_counted: false,
+            is_settled: true,
         }
     }
 
@@ -124,9 +142,24 @@ impl Lessee {
         self.limit
     }
 
+    /// What it gets of what it wants.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
     /// Whether the job has not drained for too long and is left out of the decision.
     pub(crate) fn is_stalled(&self) -> bool {
         self.is_stalled
+    }
+
+    /// Whether the job is held because of a fault.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Holds the job because of a fault, or not any more; from the next time that something is published for it.
+    pub(crate) fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
     }
 
     /// Whether the job needs the daemon's attention often.
@@ -140,29 +173,24 @@ impl Lessee {
     }
 
     /// Reads the job's words. The order of the loads is argued in the module's text.
-    pub(crate) fn read<'p>(&mut self, clients: impl Iterator<Item = &'p ClientPage>) {
-        // Acquire pairs with the AcqRel add in `LeasePage::charge`: the clients' sums read below
-        // hold at least what this one does.
-        let total_ns = self.page.charged_total_ns.load(Ordering::Acquire);
+    pub(crate) fn read<'p>(&mut self, clients: impl Iterator<Item = &'p ClientPage> + Clone) {
+        // The sum is read with Acquire, which pairs with the AcqRel add in `LeasePage::charge`: the clients' sums read
+        // after it hold at least what it does.
+        let mut last = None;
+        let settled = self.page.read_settled(|total_ns| {
+            last = Some((total_ns, InFlight::of(clients.clone())));
+        });
+        self.is_settled = settled.is_some();
+        let Some((total_ns, found)) = last else {
+            return;
+        };
         let charged_total_ns = self.charged.handle_reading(total_ns);
-        let mut in_flight_ns: u64 = 0;
-        let mut drained = true;
-        let mut waiting = false;
-        for page in clients {
-            // Acquire keeps the load of what is charged behind the load of what is complete.
-            let completed_ns = page.completed_ns.load(Ordering::Acquire);
-            let charged_ns = page.charged_ns.load(Ordering::Acquire);
-            let client_ns = charged_ns.saturating_sub(completed_ns);
-            in_flight_ns = in_flight_ns.saturating_add(client_ns.min(EXPECTED_NS_MAX));
-            drained &= client_ns == 0;
-            waiting |= page.waiting.load(Ordering::Relaxed) != 0;
-        }
         self.view = JobView {
             id: self.id,
             charged_total_ns,
-            completed_total_ns: charged_total_ns.saturating_sub(in_flight_ns),
-            drained,
-            waiting,
+            completed_total_ns: charged_total_ns.saturating_sub(found.ns),
+            drained: found.ns == 0,
+            waiting: found.waiting,
         };
     }
 
@@ -178,9 +206,17 @@ impl Lessee {
     }
 
     /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.
-    pub(crate) fn handle_lease(&mut self, lease: Option<(Lease, Limit)>, epoch: u64, now_ns: u64) {
+    pub(crate) fn handle_lease(
+        &mut self,
+        lease: Option<(Lease, Limit)>,
+        epoch: u64,
+        now_ns: u64,
+        hp_present: bool,
+    ) {
         let closed = (Lease::closed(epoch, now_ns), Limit::Throttle);
         (self.lease, self.limit) = lease.unwrap_or(closed);
+        self.progress
+            .handle_decision(now_ns, &self.view, self.limit, hp_present);
         if self.view.drained || !admits_nothing(&self.lease) {
             self.closed_since_ns = None;
             self.is_stalled = false;
@@ -198,7 +234,7 @@ impl Lessee {
     /// What to publish after the last decision, at `now_ns`.
     pub(crate) fn need(&self, now_ns: u64) -> Need {
         let terms = self.terms();
-        if terms.ungated() || terms == CLOSED {
+        if terms.ungated() || terms == CLOSED || terms == HELD {
             return if self.published == terms {
                 Need::Nothing
             } else {
@@ -225,7 +261,7 @@ impl Lessee {
             ..*terms
         } == before
             && now_ns < before.expiry_ns;
-        *terms != CLOSED && !is_renewal
+        *terms != CLOSED && *terms != HELD && !is_renewal
     }
 
     /// Closes a lease that was not gated, so that the gated one that follows is the first to be
@@ -240,6 +276,9 @@ impl Lessee {
     /// The lease as the page has it.
     fn terms(&self) -> Terms {
         let lease = &self.lease;
+        if self.is_held {
+            return HELD;
+        }
         if lease.ungated {
             return Terms {
                 epoch: 0,
@@ -249,7 +288,7 @@ impl Lessee {
                 terms: lease.classes.bits() | LEASE_UNGATED,
             };
         }
-        if admits_nothing(lease) {
+        if admits_nothing(lease) || !self.is_settled {
             return CLOSED;
         }
         let beside_hp = if lease.beside_hp { LEASE_BESIDE_HP } else { 0 };
@@ -261,6 +300,32 @@ impl Lessee {
             sms_max: lease.sms_max,
             terms: lease.classes.bits() | beside_hp | whole,
         }
+    }
+}
+
+/// What the clients of a job have in flight, by their own sums.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    /// 0 only if each of them has drained.
+    ns: u64,
+    waiting: bool,
+}
+
+impl InFlight {
+    fn of<'p>(clients: impl Iterator<Item = &'p ClientPage>) -> Self {
+        let mut found = Self {
+            ns: 0,
+            waiting: false,
+        };
+        for page in clients {
+            // Acquire keeps the load of what is charged behind the load of what is complete.
+            let completed_ns = page.completed_ns.load(Ordering::Acquire);
+            let charged_ns = page.charged_ns.load(Ordering::Acquire);
+            let client_ns = charged_ns.saturating_sub(completed_ns);
+            found.ns = found.ns.saturating_add(client_ns.min(EXPECTED_NS_MAX));
+            found.waiting |= page.waiting.load(Ordering::Relaxed) != 0;
+        }
+        found
     }
 }
 

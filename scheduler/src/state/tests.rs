@@ -1,7 +1,10 @@
 //! The state against clients that are played here: they map the same pages and do what the library
 //! does, or what it never would.
 
+mod faulty;
+mod hold;
 mod hostile;
+mod users;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -13,6 +16,7 @@ use protocol::segment::Access;
 
 use super::*;
 use crate::pages::{client_page, lease_page};
+use crate::status::Viewer;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -22,6 +26,8 @@ pub(super) struct Rig {
     pub(super) state: State,
     pub(super) pages: Arc<GpuPages>,
     pub(super) now_ns: u64,
+    /// Whose the next client is.
+    pub(super) uid: u32,
 }
 
 /// A client's side of its pages.
@@ -40,7 +46,12 @@ impl Rig {
     }
 
     pub(super) fn sharing(sharing: &str, keys: &str) -> Self {
-        let text = format!("[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\n{keys}\n");
+        // Most of these facts are easiest to see where bounds are plain numbers: under `orion`.
+        let name = match keys.contains("name = ") {
+            true => "",
+            false => "name = \"orion\"",
+        };
+        let text = format!("[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\n{name}\n{keys}\n");
         let config = Config::check(Path::new("gpu0.toml"), &text).unwrap();
         let clock = Clock::monotonic();
         let (pages, _fds) = GpuPages::create(&config, &clock).unwrap();
@@ -48,6 +59,7 @@ impl Rig {
             state: State::new(&config, 80, Arc::clone(&pages)),
             pages,
             now_ns: MS,
+            uid: 1000,
         }
     }
 
@@ -65,6 +77,7 @@ impl Rig {
         let clock = Clock::monotonic();
         let (page_fd, client) = client_page(&clock).unwrap();
         let page = Mapping::open(&page_fd, Access::ReadWrite).unwrap();
+        claim_rings(&page, 1);
         let lease = lease_page(&clock).unwrap();
         let attach = Attach {
             class,
@@ -74,8 +87,12 @@ impl Rig {
             profile_fit: String::new(),
             device: String::new(),
             memory: None,
+            slot: None,
         };
-        let peer = Peer { pid: 7, uid: 1000 };
+        let peer = Peer {
+            pid: 7,
+            uid: self.uid,
+        };
         let pages = NewPages { client, lease };
         let attached = self.state.handle_attach(self.now_ns, peer, attach, pages)?;
         let lease = attached.lease.as_ref();
@@ -138,6 +155,13 @@ impl Rig {
 
     fn live_epoch(&self) -> u64 {
         self.pages.daemon.live_epoch.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread has claimed each of the first so many rings.
+pub(super) fn claim_rings(page: &ClientPage, count: usize) {
+    for owner in &page.ring_owner[..count] {
+        owner.store(1, Ordering::Relaxed);
     }
 }
 
@@ -444,7 +468,8 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
         again
             .lease
             .unwrap()
-            .charged_total_ns
+            .charges
+            .total_ns
             .load(Ordering::Relaxed),
         0
     );
@@ -485,6 +510,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
             profile_fit: String::new(),
             device: String::new(),
             memory: None,
+            slot: None,
         };
         job_key(&attach.job, attach.class, Peer { pid: 7, uid })
     };
@@ -565,13 +591,22 @@ fn a_kernel_of_unknown_duration_lasts_as_long_as_configured() {
 #[test]
 fn full_tables_refuse_with_their_bound() {
     let mut rig = Rig::new("");
+    // Of many users, so that none has more than its share.
+    let user = |n: usize| 1000 + n as u32 / 16;
     for job in 0..JOBS_MAX {
+        rig.uid = user(job);
         rig.be(&job.to_string());
     }
     let refused = rig.try_attach(JobClass::BestEffort, "one more").err();
     assert_eq!(refused, Some(Refused::Jobs));
-    for _ in JOBS_MAX..CLIENTS_MAX {
-        rig.be("0");
+    for client in JOBS_MAX..CLIENTS_MAX - HP_ROOM {
+        rig.uid = user(client % JOBS_MAX);
+        rig.be(&(client % JOBS_MAX).to_string());
+    }
+    let refused = rig.try_attach(JobClass::BestEffort, "0").err();
+    assert_eq!(refused, Some(Refused::HpRoom));
+    for _ in 0..HP_ROOM {
+        rig.hp("serve");
     }
     let refused = rig.try_attach(JobClass::HighPriority, "serve").err();
     assert_eq!(refused, Some(Refused::Clients));
@@ -608,7 +643,18 @@ fn the_status_names_every_job_counter_and_bound() {
         socket: "/run/pillion/GPU-1.sock".to_owned(),
         started_ns: 0,
     };
-    let status = crate::status::Status::of(&rig.state, &ledgers, &identity, rig.now_ns);
+    let status = {
+        let events = crate::events::Events::default().status();
+        let now_ns = rig.now_ns;
+        crate::status::Status::of(
+            &rig.state,
+            &ledgers,
+            events,
+            &identity,
+            now_ns,
+            Viewer::Operator,
+        )
+    };
     let json: serde_json::Value = serde_json::from_str(&status.to_json()).unwrap();
     assert_eq!(json["schema_version"], 1);
     assert_eq!(json["gpu"]["sharing"], "mps");
@@ -676,6 +722,10 @@ fn another_configuration_is_in_force_from_the_next_poll_on() {
     let page = &rig.pages.daemon;
     assert_eq!(page.max_hold_ns.load(Ordering::Relaxed), 7 * MS);
     assert_eq!(page.unknown_ns.load(Ordering::Relaxed), 30 * US);
+    assert_eq!(page.learnt_durations.load(Ordering::Relaxed), 1);
+    let keys = "name = \"pillion\"\nlearnt_durations = false";
+    rig.state.reconfigure(&config(keys));
+    assert_eq!(rig.pages.daemon.learnt_durations.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -692,4 +742,19 @@ fn what_only_a_new_daemon_can_take_over_is_named() {
         ..now.clone()
     };
     assert_eq!(now.fixed_difference(&elsewhere), Some("[socket]"));
+}
+
+#[test]
+fn what_a_job_was_promised_reaches_the_gate_by_its_name() {
+    let mut rig = Rig::new("name = \"pillion\"");
+    let _hp = rig.hp("serve");
+    let (_light, _heavy) = (rig.be("light"), rig.be("heavy"));
+    let promised = config("name = \"pillion\"\n[jobs.heavy]\nweight = 3");
+    rig.state.reconfigure(&promised);
+    rig.poll_after(MS);
+    let lessees = rig.state.jobs.iter().filter_map(|job| job.lessee.as_ref());
+    let weights: Vec<u32> = lessees
+        .map(|lessee| rig.state.gate.terms(lessee.id()).weight)
+        .collect();
+    assert_eq!(weights, [1, 3]);
 }

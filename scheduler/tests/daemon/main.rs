@@ -6,6 +6,8 @@
 // Marked so that lints know these helpers for a part of the tests.
 #[cfg(test)]
 mod play;
+#[cfg(test)]
+mod users;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -196,8 +198,8 @@ fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
     let running = Running::new();
     let older = |mut packet: Vec<u8>| {
         packet[6..8].copy_from_slice(&0_u16.to_le_bytes());
-        // The device, and after it the quota, which is empty here, came after the others.
-        packet.truncate(packet.len() - 2 - UUID.len() - 2);
+        // The device, and after it the quota, which is empty here, and the slot, came after the others.
+        packet.truncate(packet.len() - 2 - UUID.len() - 2 - 2);
         packet
     };
     let newer = |mut packet: Vec<u8>| {
@@ -218,7 +220,7 @@ fn clients_of_older_and_newer_minor_versions_are_served_and_counted() {
             );
         client.page.count(Counter::Launches, 3);
         // A counter of a later version: in the room that is kept for it, and nobody's here.
-        client.page.counters[Counter::ALL.len()].store(5, Ordering::Relaxed);
+        client.page.told.counters[Counter::ALL.len()].store(5, Ordering::Relaxed);
         client.launch_when_allowed(1_000);
         let status = running.status();
         let jobs = status["jobs"].as_array().unwrap();

@@ -1,7 +1,9 @@
 //! The daemon in a thread, and clients that speak the protocol as the library does.
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::{self, JoinHandle};
@@ -38,15 +40,28 @@ pub(crate) fn gpu() -> Gpu {
 }
 
 pub(crate) fn start_at(socket: &Path) -> Result<Daemon, DaemonError> {
-    let text = "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nresidual_us = 100\n";
-    let config = Config::check(Path::new("gpu0.toml"), text).unwrap();
+    start_with(socket, "")
+}
+
+/// The same with more sections.
+fn start_with(socket: &Path, sections: &str) -> Result<Daemon, DaemonError> {
+    let text = format!(
+        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nname = \"orion\"\nresidual_us = 100\n{sections}"
+    );
+    let config = Config::check(Path::new("gpu0.toml"), &text).unwrap();
     Daemon::start(&config, gpu(), socket, Clock::process())
 }
 
 impl Running {
     pub(crate) fn new() -> Self {
+        Self::open_to_all("")
+    }
+
+    /// Configured by more sections, where every user can reach it if it is root's.
+    pub(crate) fn open_to_all(sections: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let daemon = start_at(&folder.path().join("gpu.sock")).unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let daemon = start_with(&folder.path().join("gpu.sock"), sections).unwrap();
         Self {
             folder,
             stopper: daemon.stopper(),
@@ -120,6 +135,7 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
         profile_fit: "measured elsewhere".to_owned(),
         device: device.to_owned(),
         memory: Some(String::new()),
+        slot: None,
     })
 }
 
@@ -157,13 +173,16 @@ pub(crate) fn attach_as(
         JobClass::HighPriority => Access::ReadWrite,
         JobClass::BestEffort => Access::Read,
     };
+    let page: Mapping<ClientPage> = Mapping::open(page_fd, Access::ReadWrite).unwrap();
+    // As the thread that launches does before its first record.
+    page.ring_owner[0].store(1, Ordering::Relaxed);
     Client {
         number: client,
         socket: connection,
         daemon: Mapping::open(&daemon_fd, Access::Read).unwrap(),
         hp: Mapping::open(&hp_fd, hp_access).unwrap(),
         bell: Mapping::open(bell_fd, Access::ReadWrite).unwrap(),
-        page: Mapping::open(page_fd, Access::ReadWrite).unwrap(),
+        page,
         // Behind it comes the job's ledger, which nobody here looks at.
         lease: fds
             .next()

@@ -1,0 +1,128 @@
+//! Descriptors that strangers send, and how to be rid of them.
+//!
+//! Whoever connects may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a file may take as long as its
+//! sender likes: a file system of its own is asked, a TCP connection may linger (socket(7), `SO_LINGER`). That holds for what
+//! arrives in our table, for what the kernel throws away for us, and for what is left unread in a connection that we close. So
+//! the thread that serves clients closes none but memory files, whose end takes nobody's consent: all others go to a thread that
+//! does nothing else, and a connection is read to its end before it is closed ([`Line`]).
+//!
+//! If that thread does not get on, no more descriptors are let in (Linux 6.16); an older kernel throws them away, which may
+//! keep the thread that reads.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use protocol::hello::{receive, receive_packet};
+use rustix::fs::fcntl_get_seals;
+use rustix::io::ioctl_fionbio;
+use rustix::net::{Shutdown, shutdown};
+
+/// Descriptors that wait to be closed; with so many there is an attack, and no more are let in.
+const LEFT_USUAL_MAX: usize = 64;
+/// Of those that are on their way already so many are taken; the rest is the kernel's to throw away.
+const LEFT_MAX: usize = 2_048;
+
+/// Packets that a connection can hold unread: some hundred of the smallest fill its buffer.
+const UNREAD_MAX: usize = 4_096;
+
+/// The thread that closes what others send.
+#[derive(Debug)]
+pub(crate) struct Disposal {
+    queue: Sender<OwnedFd>,
+    /// What it has not closed yet.
+    left: Arc<AtomicUsize>,
+}
+
+impl Disposal {
+    /// Starts the thread. It ends some time after this is dropped, and holds nobody up.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (queue, sent) = channel::<OwnedFd>();
+        let left = Arc::new(AtomicUsize::new(0));
+        let closed = Arc::clone(&left);
+        let close_all = move || {
+            for fd in sent {
+                drop(fd);
+                closed.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        let thread = thread::Builder::new().name("pillion-dispose".to_owned());
+        thread.spawn(close_all)?;
+        Ok(Self { queue, left })
+    }
+
+    /// Whether so much waits to be closed that no more should be let in.
+    pub(crate) fn is_stuck(&self) -> bool {
+        // Relaxed: a count, nothing is ordered by it.
+        self.left.load(Ordering::Relaxed) >= LEFT_USUAL_MAX
+    }
+
+    fn receive(&self, socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+        if self.left.load(Ordering::Relaxed) >= LEFT_MAX {
+            return Ok((receive_packet(socket)?, Vec::new()));
+        }
+        let (packet, fds) = receive(socket)?;
+        // Only memory files can have seals at all (fcntl(2), F_GET_SEALS).
+        let is_memory = |fd: &OwnedFd| fcntl_get_seals(fd).is_ok();
+        let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) = fds.into_iter().partition(is_memory);
+        for fd in others {
+            self.left.fetch_add(1, Ordering::Relaxed);
+            // The thread ends after us.
+            let _ = self.queue.send(fd);
+        }
+        Ok((packet, memory))
+    }
+}
+
+/// A connection with somebody who is not believed. Dropping it closes it, and what was not read of it elsewhere.
+#[derive(Debug)]
+pub(crate) struct Line {
+    socket: OwnedFd,
+    disposal: Arc<Disposal>,
+}
+
+impl Line {
+    /// One that was accepted.
+    pub(crate) fn new(socket: OwnedFd, disposal: &Arc<Disposal>) -> Self {
+        let disposal = Arc::clone(disposal);
+        Self { socket, disposal }
+    }
+
+    /// Receives one packet, and the memory files that came with it. Whether they are of any use is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; that there is nothing to read, too.
+    pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+        self.disposal.receive(&self.socket)
+    }
+}
+
+impl Deref for Line {
+    type Target = OwnedFd;
+    fn deref(&self) -> &OwnedFd {
+        &self.socket
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // After this nothing more arrives. What we have sent can still be read.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        let _ = ioctl_fionbio(&self.socket, true);
+        for _ in 0..UNREAD_MAX {
+            match self.receive() {
+                Ok((packet, _)) if !packet.is_empty() => {}
+                _ => break,
+            }
+        }
+    }
+}

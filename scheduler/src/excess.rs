@@ -1,0 +1,492 @@
+//! Memory that a job's processes have of the GPU past their accounts.
+//!
+//! An account is kept by the process itself, so what it does not know of is in none: memory that is taken where the library is
+//! not (switched off, a static program, a library that passes by), and what the driver takes besides. Once a second the
+//! ledgers are compared with what NVML says of each process. No IO: what NVML says is an argument.
+//!
+//! **A context** takes memory by itself, of which NVML is the only witness. The least that any process was seen to have past
+//! its account, in two of its first looks alike, is taken for that ([`Excesses::context_bytes`]).
+//!
+//! **Excess** is what is beyond account, context and the operator's slack in two looks in a row: between NVML's answer and
+//! ours a process may have freed something. All that a process has that is no client, but of the job, is excess.
+//!
+//! **Eviction**, where the rule is so: of a job that has, with it, more than its quota, the process with the most is asked to
+//! end (SIGTERM) once it was over for [`PATIENCE_LOOKS`], and killed if it is still there after as many more.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::nvml::Process;
+use crate::state::JobKey;
+
+/// What one process has in its account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    pub(crate) job: JobKey,
+    pub(crate) pid: u32,
+    /// All of it.
+    pub(crate) held_bytes: u64,
+    /// What of that is for its context.
+    pub(crate) context_bytes: u64,
+}
+
+/// Memory that a process has past its account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Excess {
+    /// Process id.
+    pub pid: u32,
+    /// So much, bytes; without slack and context.
+    pub bytes: u64,
+    /// Whether it is a client. Of one that is not, all that it has is excess.
+    pub is_client: bool,
+}
+
+/// One comparison.
+pub(crate) struct Look<'a> {
+    /// Before and after NVML was asked.
+    pub(crate) before: &'a [Holding],
+    pub(crate) after: &'a [Holding],
+    /// NVML's answer.
+    pub(crate) listed: &'a [Process],
+    /// Of those that have no account, whose they are.
+    pub(crate) strays: &'a [(u32, JobKey)],
+    pub(crate) slack_bytes: u64,
+}
+
+/// What a job may hold and holds by its ledger.
+pub(crate) struct Balance {
+    pub(crate) job: JobKey,
+    pub(crate) quota_bytes: Option<u64>,
+    pub(crate) held_bytes: u64,
+}
+
+/// A process that is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Eviction {
+    pub(crate) pid: u32,
+    /// It was asked and did not.
+    pub(crate) is_kill: bool,
+}
+
+/// All that is known of it.
+#[derive(Debug, Default)]
+pub(crate) struct Excesses {
+    over: BTreeMap<u32, Over>,
+    /// Processes that were looked at, and how often; after [`CONTEXT_LOOKS`] they say nothing of contexts any more.
+    seen: Vec<Seen>,
+    context_bytes: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Over {
+    job: JobKey,
+    excess: Excess,
+    /// In a row.
+    looks: u32,
+    is_told: bool,
+    /// Looks since it was asked to end.
+    looks_asked: Option<u32>,
+}
+
+/// Looks in a row that show an excess.
+const SHOWN_LOOKS: u32 = 2;
+/// Looks, a second each, for which an excess is borne where the rule is to evict.
+pub(crate) const PATIENCE_LOOKS: u32 = 5;
+/// No context takes less: what is smaller is something else. An H100's takes some hundred MiB.
+const CONTEXT_BYTES_MIN: u64 = 16 << 20;
+/// Looks at a process in which its context may show: its account may be ahead of the device at first, by managed memory
+/// that was not touched or an allocation that the driver is at.
+const CONTEXT_LOOKS: u32 = 5;
+/// None takes more.
+const CONTEXT_BYTES_MAX: u64 = 2 << 30;
+
+/// A process whose context may show.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    pid: u32,
+    looks: u32,
+    /// What it had past its account at the last look.
+    bytes: Option<u64>,
+}
+
+impl Seen {
+    fn new(pid: u32) -> Self {
+        Self {
+            pid,
+            looks: 0,
+            bytes: None,
+        }
+    }
+}
+
+impl Excesses {
+    /// What a context takes by itself, as far as was seen; 0 before.
+    pub(crate) fn context_bytes(&self) -> u64 {
+        let bytes = self.context_bytes.unwrap_or(0);
+        if bytes < CONTEXT_BYTES_MIN { 0 } else { bytes }
+    }
+
+    /// Compares.
+    pub(crate) fn handle_look(&mut self, look: &Look<'_>) {
+        self.learn_context(look);
+        let found: Vec<(JobKey, Excess)> = look
+            .listed
+            .iter()
+            .filter_map(|process| self.excess_of(look, process))
+            .collect();
+        let is_found = |pid| found.iter().any(|(_, excess)| excess.pid == pid);
+        self.over.retain(|pid, _| is_found(*pid));
+        for (job, excess) in found {
+            let over = self.over.entry(excess.pid).or_insert_with(|| Over {
+                job: job.clone(),
+                excess: excess.clone(),
+                looks: 0,
+                is_told: false,
+                looks_asked: None,
+            });
+            over.looks = over.looks.saturating_add(1);
+            (over.job, over.excess) = (job, excess);
+        }
+    }
+
+    fn learn_context(&mut self, look: &Look<'_>) {
+        for process in look.listed {
+            let (before, after) = (
+                held(look.before, process.pid),
+                held(look.after, process.pid),
+            );
+            let (Some(used), Some(account)) = (process.used_bytes, after) else {
+                continue;
+            };
+            // What changed meanwhile says nothing; the next look does.
+            let place = self.seen.iter().position(|seen| seen.pid == process.pid);
+            let seen = place.map_or(Seen::new(process.pid), |place| self.seen[place]);
+            if seen.looks >= CONTEXT_LOOKS || before != after {
+                continue;
+            }
+            let own_bytes = account.held_bytes - account.context_bytes;
+            let bytes = used.saturating_sub(own_bytes);
+            let is_one = (CONTEXT_BYTES_MIN..=CONTEXT_BYTES_MAX).contains(&bytes);
+            // A context stays as it is; what a free or an allocation has shown for a moment does not.
+            let is_steady = seen.bytes == Some(bytes);
+            if is_one && is_steady {
+                let least = self.context_bytes.map_or(bytes, |least| least.min(bytes));
+                self.context_bytes = Some(least);
+            }
+            // Ahead of the device it may be caught up with; else what is past it later is not for the context.
+            let is_ahead = used < own_bytes;
+            let again = is_ahead || (is_one && !is_steady);
+            let looks = if again { seen.looks + 1 } else { CONTEXT_LOOKS };
+            let bytes = Some(bytes);
+            let seen = Seen {
+                looks,
+                bytes,
+                ..seen
+            };
+            match place {
+                Some(place) => self.seen[place] = seen,
+                None => self.seen.push(seen),
+            }
+        }
+        let is_listed = |pid| look.listed.iter().any(|process| process.pid == pid);
+        self.seen.retain(|seen| is_listed(seen.pid));
+    }
+
+    fn excess_of(&self, look: &Look<'_>, process: &Process) -> Option<(JobKey, Excess)> {
+        let (pid, used) = (process.pid, process.used_bytes?);
+        let is_its = |holding: &&Holding| holding.pid == pid;
+        if let Some(holding) = look.after.iter().find(is_its) {
+            let account = held(look.after, pid)?;
+            // Memory that was freed between the two looks was there when NVML was asked.
+            let most = held(look.before, pid).map_or(0, |before| before.held_bytes);
+            let context = self.context_bytes().saturating_sub(account.context_bytes);
+            let known = account.held_bytes.max(most).saturating_add(context);
+            let bytes = used.saturating_sub(known);
+            let is_client = true;
+            let excess = Excess {
+                pid,
+                bytes,
+                is_client,
+            };
+            return (bytes > look.slack_bytes).then(|| (holding.job.clone(), excess));
+        }
+        let (_, job) = look.strays.iter().find(|(stray, _)| *stray == pid)?;
+        let excess = Excess {
+            pid,
+            bytes: used,
+            is_client: false,
+        };
+        (used > 0).then(|| (job.clone(), excess))
+    }
+
+    /// What of a job is shown.
+    pub(crate) fn of_job(&self, job: &JobKey) -> Vec<Excess> {
+        let its = self.over.values().filter(|over| over.job == *job);
+        its.filter(|over| over.is_shown())
+            .map(|over| over.excess.clone())
+            .collect()
+    }
+
+    /// What is shown and was not said yet.
+    pub(crate) fn poll_news(&mut self) -> Vec<(JobKey, Excess)> {
+        let news = self.over.values_mut();
+        news.filter(|over| over.is_shown() && !over.is_told)
+            .map(|over| {
+                over.is_told = true;
+                (over.job.clone(), over.excess.clone())
+            })
+            .collect()
+    }
+
+    /// Who is to end now: of each job that is past its quota, one.
+    pub(crate) fn poll_evictions(&mut self, balances: &[Balance]) -> Vec<(JobKey, Eviction)> {
+        let mut evictions = Vec::new();
+        for balance in balances {
+            let eviction = self.eviction_of(balance);
+            evictions.extend(eviction.map(|eviction| (balance.job.clone(), eviction)));
+        }
+        evictions
+    }
+
+    fn eviction_of(&mut self, balance: &Balance) -> Option<Eviction> {
+        let is_its = |over: &&mut Over| over.job == balance.job && over.is_shown();
+        let mut its: Vec<&mut Over> = self.over.values_mut().filter(is_its).collect();
+        let sum = |sum: u64, over: &&mut Over| sum.saturating_add(over.excess.bytes);
+        let has_bytes = its.iter().fold(balance.held_bytes, sum);
+        if has_bytes <= balance.quota_bytes? {
+            return None;
+        }
+        its.sort_by_key(|over| (over.looks_asked, over.excess.bytes));
+        its.pop()?.poll_eviction()
+    }
+}
+
+impl Over {
+    fn is_shown(&self) -> bool {
+        self.looks >= SHOWN_LOOKS
+    }
+
+    fn poll_eviction(&mut self) -> Option<Eviction> {
+        let pid = self.excess.pid;
+        let is_kill = match &mut self.looks_asked {
+            None if self.looks < PATIENCE_LOOKS => return None,
+            None => {
+                self.looks_asked = Some(0);
+                false
+            }
+            Some(looks) => {
+                *looks = looks.saturating_add(1);
+                if *looks != PATIENCE_LOOKS {
+                    return None;
+                }
+                true
+            }
+        };
+        Some(Eviction { pid, is_kill })
+    }
+}
+
+/// A process's account; it may have several slots.
+fn held(holdings: &[Holding], pid: u32) -> Option<Account> {
+    let its = holdings.iter().filter(|holding| holding.pid == pid);
+    its.map(|holding| Account {
+        held_bytes: holding.held_bytes,
+        context_bytes: holding.context_bytes.min(holding.held_bytes),
+    })
+    .reduce(|a, b| Account {
+        held_bytes: a.held_bytes.saturating_add(b.held_bytes),
+        context_bytes: a.context_bytes.saturating_add(b.context_bytes),
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Account {
+    held_bytes: u64,
+    context_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::hello::JobClass;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SLACK_BYTES: u64 = 100 * MIB;
+
+    fn job(id: &str) -> JobKey {
+        JobKey {
+            id: id.to_owned(),
+            uid: 1000,
+            class: JobClass::BestEffort,
+        }
+    }
+
+    fn holding(pid: u32, held: u64, context: u64) -> Holding {
+        Holding {
+            job: job("a"),
+            pid,
+            held_bytes: held * MIB,
+            context_bytes: context * MIB,
+        }
+    }
+
+    fn process(pid: u32, used: u64) -> Process {
+        Process {
+            pid,
+            used_bytes: Some(used * MIB),
+        }
+    }
+
+    fn look(excesses: &mut Excesses, held: &[Holding], listed: &[Process], strays: &[u32]) {
+        let strays: Vec<_> = strays.iter().map(|pid| (*pid, job("a"))).collect();
+        excesses.handle_look(&Look {
+            before: held,
+            after: held,
+            listed,
+            strays: &strays,
+            slack_bytes: SLACK_BYTES,
+        });
+    }
+
+    fn balance(held: u64, quota: Option<u64>) -> [Balance; 1] {
+        [Balance {
+            job: job("a"),
+            quota_bytes: quota.map(|quota| quota * MIB),
+            held_bytes: held * MIB,
+        }]
+    }
+
+    #[test]
+    fn what_is_beyond_account_and_slack_for_two_looks_is_said_once() {
+        let mut excesses = Excesses::default();
+        let held = [holding(7, 300, 0)];
+        look(&mut excesses, &held, &[process(7, 300)], &[]);
+        for used in [400, 401] {
+            look(&mut excesses, &held, &[process(7, used)], &[]);
+            assert_eq!(excesses.poll_news(), [], "{used}");
+        }
+        look(&mut excesses, &held, &[process(7, 900)], &[]);
+        let excess = Excess {
+            pid: 7,
+            bytes: 600 * MIB,
+            is_client: true,
+        };
+        assert_eq!(excesses.poll_news(), [(job("a"), excess.clone())]);
+        assert_eq!(excesses.of_job(&job("a")), [excess]);
+        assert_eq!(excesses.of_job(&job("b")), []);
+        look(&mut excesses, &held, &[process(7, 900)], &[]);
+        assert_eq!(excesses.poll_news(), []);
+        // It is forgotten once it is gone, and said again if it comes again.
+        look(&mut excesses, &held, &[process(7, 300)], &[]);
+        assert_eq!(excesses.of_job(&job("a")), []);
+    }
+
+    #[test]
+    fn what_was_freed_while_nvml_answered_is_no_excess() {
+        let mut excesses = Excesses::default();
+        let (before, after) = ([holding(7, 900, 0)], [holding(7, 100, 0)]);
+        for _ in 0..5 {
+            excesses.handle_look(&Look {
+                before: &before,
+                after: &after,
+                listed: &[process(7, 900)],
+                strays: &[],
+                slack_bytes: SLACK_BYTES,
+            });
+        }
+        assert_eq!(excesses.of_job(&job("a")), []);
+        assert_eq!(
+            excesses.context_bytes(),
+            0,
+            "nothing is learnt of it either"
+        );
+    }
+
+    #[test]
+    fn all_that_a_process_of_the_job_has_without_an_account_is_excess() {
+        let mut excesses = Excesses::default();
+        let held = [holding(7, 300, 0)];
+        for _ in 0..2 {
+            let listed = [process(7, 300), process(8, 50), process(9, 70)];
+            look(&mut excesses, &held, &listed, &[8]);
+        }
+        let excess = Excess {
+            pid: 8,
+            bytes: 50 * MIB,
+            is_client: false,
+        };
+        assert_eq!(excesses.of_job(&job("a")), [excess]);
+    }
+
+    #[test]
+    fn a_context_takes_the_least_that_a_process_had_past_its_account_at_first() {
+        let mut excesses = Excesses::default();
+        assert_eq!(excesses.context_bytes(), 0);
+        let first = [holding(7, 100, 0)];
+        look(&mut excesses, &first, &[process(7, 614)], &[]);
+        assert_eq!(excesses.context_bytes(), 0, "a moment");
+        for _ in 0..2 {
+            look(&mut excesses, &first, &[process(7, 550)], &[]);
+        }
+        assert_eq!(excesses.context_bytes(), 450 * MIB);
+        // What it takes later is not for its context.
+        look(
+            &mut excesses,
+            &[holding(7, 100, 0)],
+            &[process(7, 120)],
+            &[],
+        );
+        assert_eq!(excesses.context_bytes(), 450 * MIB);
+        let held = [holding(7, 100, 0), holding(8, 450, 450)];
+        for _ in 0..2 {
+            let listed = [process(7, 550), process(8, 420)];
+            look(&mut excesses, &held, &listed, &[]);
+        }
+        assert_eq!(excesses.context_bytes(), 420 * MIB);
+        // An account that is ahead of the device says nothing of contexts.
+        look(&mut excesses, &[holding(9, 100, 0)], &[process(9, 11)], &[]);
+        assert_eq!(excesses.context_bytes(), 420 * MIB);
+    }
+
+    #[test]
+    fn a_context_that_is_in_the_account_or_not_is_no_excess() {
+        let mut excesses = Excesses::default();
+        for _ in 0..3 {
+            let held = [holding(7, 100, 0), holding(8, 550, 450)];
+            let listed = [process(7, 100 + 450 + 90), process(8, 550 + 90)];
+            look(&mut excesses, &held, &listed, &[]);
+        }
+        assert_eq!(excesses.context_bytes(), 540 * MIB);
+        assert_eq!(excesses.of_job(&job("a")), []);
+    }
+
+    #[test]
+    fn who_is_over_the_quota_is_asked_to_end_and_then_killed() {
+        let mut excesses = Excesses::default();
+        let held = [holding(7, 300, 0)];
+        let mut acts = Vec::new();
+        for at in 0..20 {
+            let listed = [process(7, 300), process(8, 800), process(9, 50)];
+            look(&mut excesses, &held, &listed, &[8, 9]);
+            let evictions = excesses.poll_evictions(&balance(300, Some(1000)));
+            acts.extend(evictions.into_iter().map(|(_, eviction)| (at, eviction)));
+        }
+        let evict = |is_kill| Eviction { pid: 8, is_kill };
+        assert_eq!(acts, [(4, evict(false)), (9, evict(true))]);
+    }
+
+    #[test]
+    fn a_job_within_its_quota_or_without_one_is_left_alone() {
+        for quota in [Some(1150), None] {
+            let mut excesses = Excesses::default();
+            for _ in 0..20 {
+                let listed = [process(7, 300), process(8, 800)];
+                look(&mut excesses, &[holding(7, 300, 0)], &listed, &[8]);
+                assert_eq!(excesses.poll_evictions(&balance(300, quota)), []);
+            }
+            assert_eq!(excesses.of_job(&job("a")).len(), 1);
+        }
+    }
+}

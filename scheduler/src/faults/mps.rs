@@ -1,0 +1,256 @@
+//! Lines that MPS's control daemon and server write when something is wrong.
+//!
+//! The files are followed as they grow, are truncated, or are moved away and begun anew. What was in them before the daemon
+//! started is old news. Much at once is read in pieces ([`READ_BYTES_MAX`] at a look), and a line is cut at [`LINE_BYTES_MAX`].
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Read at one look.
+const READ_BYTES_MAX: u64 = 256 << 10;
+/// Of a line, what is looked at.
+const LINE_BYTES_MAX: usize = 1024;
+/// Faults that one look finds; what is in further lines is the same trouble.
+const FOUND_MAX: usize = 16;
+
+/// Parts of lines that say that MPS failed, in lower case. The first two are what the control daemon writes when a server dies,
+/// and the fourth what either does that cannot start (NVIDIA's MPS documentation, "Server Log": "MPS server failed to start";
+/// logs in github.com/NVIDIA/k8s-device-plugin issues 685 and 762). The third is how a server is told to word a client's fatal
+/// fault; we have not seen it ourselves.
+const PATTERNS: [&str; 4] = [
+    "fatal exception",
+    "exited with status ",
+    "fatal gpu error",
+    "failed to start",
+];
+
+/// Whether a line says that MPS failed.
+pub(crate) fn is_fault(line: &str, more: &[String]) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let is_told = PATTERNS.iter().any(|pattern| lower.contains(pattern));
+    // A server that ends in order has status 0.
+    let is_in_order = lower.trim_end().ends_with("exited with status 0");
+    (is_told && !is_in_order) || more.iter().any(|pattern| line.contains(pattern.as_str()))
+}
+
+/// A file that is followed.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    path: PathBuf,
+    open: Option<Open>,
+    /// The file that is there at first is read from its end.
+    has_looked: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    inode: (u64, u64),
+    read_bytes: u64,
+    /// A line that has not ended.
+    line: Vec<u8>,
+}
+
+impl Follower {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            open: None,
+            has_looked: false,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The lines that say that something failed, written since the last look.
+    pub(crate) fn poll(&mut self, more: &[String]) -> Vec<String> {
+        let mut found = Vec::new();
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        if let Some(open) = &mut self.open {
+            open.read(more, &mut found);
+        }
+        let there = self.path.metadata().ok().filter(std::fs::Metadata::is_file);
+        let inode = there.as_ref().map(|file| (file.dev(), file.ino()));
+        if self.open.as_ref().map(|open| open.inode) == inode {
+            return found;
+        }
+        // Moved away: what was written to the old one until now has been read.
+        self.open = inode.and_then(|_| Open::new(&self.path, is_first).ok());
+        if let Some(open) = &mut self.open {
+            open.read(more, &mut found);
+        }
+        found
+    }
+}
+
+impl Open {
+    fn new(path: &Path, from_end: bool) -> std::io::Result<Self> {
+        // A FIFO in its place must not hang the daemon.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.cast_signed())
+            .open(path)?;
+        let is = file.metadata()?;
+        if !is.is_file() {
+            return Err(std::io::ErrorKind::InvalidInput.into());
+        }
+        let read_bytes = match from_end {
+            true => file.seek(SeekFrom::End(0))?,
+            false => 0,
+        };
+        Ok(Self {
+            file,
+            inode: (is.dev(), is.ino()),
+            read_bytes,
+            line: Vec::new(),
+        })
+    }
+
+    fn read(&mut self, more: &[String], found: &mut Vec<String>) {
+        if self
+            .file
+            .metadata()
+            .is_ok_and(|file| file.len() < self.read_bytes)
+        {
+            // Truncated: it begins anew.
+            self.read_bytes = 0;
+            self.line.clear();
+            let _ = self.file.seek(SeekFrom::Start(0));
+        }
+        let mut bytes = Vec::new();
+        let read = (&self.file).take(READ_BYTES_MAX).read_to_end(&mut bytes);
+        // What could be read counts, whatever came then.
+        let _ = read;
+        self.read_bytes += bytes.len() as u64;
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+            self.line.extend(part.iter().take(room));
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.line);
+                let line = String::from_utf8_lossy(&line);
+                if found.len() < FOUND_MAX && is_fault(&line, more) {
+                    found.push(line.trim().to_owned());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+
+    const FATAL: &str = "[2024-04-29 11:22:10.441 Control    73] Server encountered a fatal exception. Shutting down";
+
+    #[test]
+    fn what_mps_writes_in_the_course_of_things_is_no_fault() {
+        for (line, is_so) in [
+            (FATAL, true),
+            (
+                "[2024-04-29 11:22:10.446 Control    73] Server 95 exited with status 1",
+                true,
+            ),
+            (
+                "[2024-04-29 11:22:10.446 Control    73] Server 95 exited with status 0",
+                false,
+            ),
+            (
+                "[2013-08-06 10:51:31.706 Server 29489] MPS server failed to start",
+                true,
+            ),
+            (
+                "Legacy Server   425] Failed to start : invalid argument",
+                true,
+            ),
+            (
+                "[2013-08-05 13:00:09.269 Server 13929] New client 14781 connected",
+                false,
+            ),
+            (
+                "[2013-08-05 13:00:09.270 Server 13929] Client 14777 disconnected",
+                false,
+            ),
+            (
+                "[2024-12-10 06:38:01.120 Control    64] User did not send valid credentials",
+                false,
+            ),
+            (
+                "[2021-12-19 16:26:44.071 Control     1] Starting new server 17 for user 1000",
+                false,
+            ),
+        ] {
+            assert_eq!(is_fault(line, &[]), is_so, "{line}");
+        }
+        assert!(is_fault(
+            "User did not send valid credentials",
+            &["valid cred".to_owned()]
+        ));
+    }
+
+    #[test]
+    fn a_file_is_followed_as_it_grows_is_truncated_and_is_moved_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.log");
+        let append = |text: &str| {
+            let mut file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(&path)
+                .unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        };
+        append(&format!("{FATAL} 0\n"));
+        let mut follower = Follower::new(&path);
+        assert_eq!(follower.poll(&[]), [""; 0], "old news");
+        append(&format!("{FATAL} 1\n{FATAL}"));
+        assert_eq!(follower.poll(&[]), [format!("{FATAL} 1")]);
+        append(" 2\n");
+        assert_eq!(follower.poll(&[]), [format!("{FATAL} 2")]);
+        fs::write(&path, format!("{FATAL} 3\n")).unwrap();
+        assert_eq!(follower.poll(&[]), [format!("{FATAL} 3")], "truncated");
+        append(&format!("{FATAL} 4\n"));
+        fs::rename(&path, folder.path().join("control.log.1")).unwrap();
+        append(&format!("{FATAL} 5\n"));
+        assert_eq!(
+            follower.poll(&[]),
+            [format!("{FATAL} 4"), format!("{FATAL} 5")]
+        );
+        fs::remove_file(&path).unwrap();
+        assert_eq!(follower.poll(&[]), [""; 0]);
+        append(&format!("{FATAL} 6\n"));
+        assert_eq!(follower.poll(&[]), [format!("{FATAL} 6")]);
+    }
+
+    #[test]
+    fn a_file_that_comes_later_is_read_from_its_beginning_and_a_flood_is_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.log");
+        let mut follower = Follower::new(&path);
+        assert_eq!(follower.poll(&[]), [""; 0]);
+        fs::write(&path, format!("{FATAL}\n").repeat(100)).unwrap();
+        assert_eq!(follower.poll(&[]).len(), FOUND_MAX);
+        let long = format!(
+            "{}{FATAL}\n{FATAL} after\n",
+            "x".repeat(10 * LINE_BYTES_MAX)
+        );
+        fs::write(&path, long).unwrap();
+        assert_eq!(follower.poll(&[]), [format!("{FATAL} after")]);
+    }
+
+    #[test]
+    fn what_is_no_file_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut follower = Follower::new(folder.path());
+        assert_eq!(follower.poll(&[]), [""; 0]);
+    }
+}

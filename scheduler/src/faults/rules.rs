@@ -1,0 +1,364 @@
+//! Which fault has which consequence.
+//!
+//! Every rule of the file that is for a fault is followed, in the order of the file. Where none is, the first of the
+//! [`default_rules`] is. What has consequences outside the daemon (a job ended, MPS restarted, a command run) is done at most
+//! `per_hour` times in an hour by one rule, for each job apart, so that a fault which comes back does not become a storm.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+
+use super::{Fault, FaultKind};
+
+/// `[faults]`: what is looked for, and the rules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultRules {
+    /// `stuck_s`: so long may a busy GPU complete nothing, ns; none: it is not looked for.
+    pub stuck_ns: Option<u64>,
+    /// `mps_logs`: files that MPS writes.
+    pub mps_logs: Vec<PathBuf>,
+    /// `mps_patterns`: what else in a line of these is a fault.
+    pub mps_patterns: Vec<String>,
+    /// `mps_control`: the command that takes `quit` on its standard input and so ends MPS.
+    pub mps_control: Vec<String>,
+    /// `mps_start`: the command that starts it again.
+    pub mps_start: Vec<String>,
+    /// `[[faults.rules]]`.
+    pub rules: Vec<FaultRule>,
+}
+
+/// `stuck_s` if it is not said. Kernels of minutes exist, and only events follow by default.
+pub const STUCK_NS: u64 = 60_000_000_000;
+
+/// The program that speaks with MPS's control daemon, where NVIDIA's packages put it.
+const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
+
+impl Default for FaultRules {
+    fn default() -> Self {
+        Self {
+            stuck_ns: Some(STUCK_NS),
+            mps_logs: Vec::new(),
+            mps_patterns: Vec::new(),
+            mps_control: vec![MPS_CONTROL.to_owned()],
+            mps_start: vec![MPS_CONTROL.to_owned(), "-d".to_owned()],
+            rules: Vec::new(),
+        }
+    }
+}
+
+/// What follows from a fault.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultRule {
+    /// `fault`.
+    pub fault: FaultKind,
+    /// `codes`: CUDA results or Xids; empty: any.
+    pub codes: Vec<u64>,
+    /// `action`, with what belongs to it.
+    pub action: Action,
+    /// `per_hour`: how often at most.
+    pub per_hour: u32,
+}
+
+/// `per_hour` if it is not said.
+pub const PER_HOUR: u32 = 3;
+/// `grace_s` if it is not said, ns.
+pub const GRACE_NS: u64 = 10_000_000_000;
+/// `timeout_s` if it is not said, ns.
+pub const TIMEOUT_NS: u64 = 30_000_000_000;
+
+/// What can be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing but the event.
+    Report,
+    /// Best-effort launches wait until an operator says otherwise: those of the job whose fault it is, if that is a best-effort
+    /// job, else all.
+    HoldBe,
+    /// The processes of the job whose fault it is are ended; whoever supervises it starts it anew.
+    RestartJob {
+        /// From SIGTERM until they are made to.
+        grace_ns: u64,
+    },
+    /// MPS is told to quit and started again.
+    RestartMps,
+    /// No new high-priority job is taken, and best-effort launches wait.
+    DrainGpu,
+    /// A program is run.
+    Run {
+        /// Program and arguments; no shell.
+        command: Vec<String>,
+        /// After so long it is killed.
+        timeout_ns: u64,
+    },
+}
+
+impl Action {
+    /// The words of the file.
+    pub const NAMES: [&'static str; 6] = [
+        "report",
+        "hold-be",
+        "restart-job",
+        "restart-mps",
+        "drain-gpu",
+        "run",
+    ];
+
+    /// The word in the file.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Report => Self::NAMES[0],
+            Self::HoldBe => Self::NAMES[1],
+            Self::RestartJob { .. } => Self::NAMES[2],
+            Self::RestartMps => Self::NAMES[3],
+            Self::DrainGpu => Self::NAMES[4],
+            Self::Run { .. } => Self::NAMES[5],
+        }
+    }
+
+    /// Whether it does the same once more if it is done once more.
+    const fn is_limited(&self) -> bool {
+        matches!(
+            self,
+            Self::RestartJob { .. } | Self::RestartMps | Self::Run { .. }
+        )
+    }
+}
+
+impl FaultRule {
+    fn is_for(&self, fault: &Fault) -> bool {
+        let is_code = |code| self.codes.contains(&code);
+        self.fault == fault.kind && (self.codes.is_empty() || fault.code.is_some_and(is_code))
+    }
+}
+
+/// Xids after which nothing that runs on the GPU can be trusted or goes on, until it is reset: NVIDIA's catalogue has them
+/// under "reset GPU" or worse.
+pub const XIDS_OF_A_BROKEN_GPU: [u64; 8] = [48, 61, 62, 64, 79, 95, 119, 120];
+
+/// What is done where the file says nothing: a GPU that is broken takes no more work. All else is said and no more, because a
+/// daemon that ends or holds jobs by itself can do more harm than the fault.
+#[must_use]
+pub fn default_rules() -> Vec<FaultRule> {
+    let rule = |fault, codes: &[u64], action| FaultRule {
+        fault,
+        codes: codes.to_vec(),
+        action,
+        per_hour: PER_HOUR,
+    };
+    let mut rules = vec![rule(
+        FaultKind::Xid,
+        &XIDS_OF_A_BROKEN_GPU,
+        Action::DrainGpu,
+    )];
+    rules.extend(FaultKind::ALL.map(|kind| rule(kind, &[], Action::Report)));
+    rules
+}
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+/// Rules and jobs whose past hour is remembered; the one that was idle for longest is forgotten for another.
+const REMEMBERED_MAX: usize = 256;
+
+/// The rules in force, and what was done by them.
+#[derive(Debug)]
+pub(crate) struct Book {
+    own: Vec<FaultRule>,
+    default: Vec<FaultRule>,
+    taken: BTreeMap<Key, Taken>,
+}
+
+/// A rule's place, and the job if it is about one.
+type Key = (usize, Option<(u32, String)>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// When, within the past hour.
+    at_ns: VecDeque<u64>,
+    /// It was said that there were too many.
+    is_said: bool,
+}
+
+/// What a rule says now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Act(Action),
+    /// It would be too often; said once until it may be again.
+    TooOften(&'static str, u32),
+}
+
+impl Book {
+    pub(crate) fn new(rules: &FaultRules) -> Self {
+        Self {
+            own: rules.rules.clone(),
+            default: default_rules(),
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// What is to be done about a fault of `now_ns`; nothing for [`Action::Report`].
+    pub(crate) fn handle_fault(&mut self, now_ns: u64, fault: &Fault) -> Vec<Decision> {
+        let own = self
+            .own
+            .iter()
+            .enumerate()
+            .filter(|(_, rule)| rule.is_for(fault));
+        let mut found: Vec<(usize, FaultRule)> =
+            own.map(|(place, rule)| (place, rule.clone())).collect();
+        if found.is_empty() {
+            let first = self.own.len();
+            let default = (first..).zip(&self.default);
+            let mut default = default.filter(|(_, rule)| rule.is_for(fault));
+            found.extend(default.next().map(|(place, rule)| (place, rule.clone())));
+        }
+        let decisions = found
+            .into_iter()
+            .filter(|(_, rule)| rule.action != Action::Report);
+        decisions
+            .filter_map(|(place, rule)| self.decide(now_ns, place, rule, fault))
+            .collect()
+    }
+
+    fn decide(
+        &mut self,
+        now_ns: u64,
+        place: usize,
+        rule: FaultRule,
+        fault: &Fault,
+    ) -> Option<Decision> {
+        if !rule.action.is_limited() {
+            return Some(Decision::Act(rule.action));
+        }
+        let job = fault.job.as_ref().map(|key| (key.uid, key.id.clone()));
+        let key = (place, job);
+        if !self.taken.contains_key(&key) && self.taken.len() >= REMEMBERED_MAX {
+            let idle = self
+                .taken
+                .iter()
+                .min_by_key(|(_, taken)| taken.at_ns.back());
+            let idle = idle.map(|(key, _)| key.clone());
+            idle.and_then(|key| self.taken.remove(&key));
+        }
+        let taken = self.taken.entry(key).or_default();
+        while taken
+            .at_ns
+            .front()
+            .is_some_and(|at_ns| now_ns.saturating_sub(*at_ns) >= HOUR_NS)
+        {
+            taken.at_ns.pop_front();
+        }
+        if taken.at_ns.len() < rule.per_hour as usize {
+            taken.at_ns.push_back(now_ns);
+            taken.is_said = false;
+            return Some(Decision::Act(rule.action));
+        }
+        let was_said = std::mem::replace(&mut taken.is_said, true);
+        (!was_said).then_some(Decision::TooOften(rule.action.name(), rule.per_hour))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::hello::JobClass;
+
+    use super::*;
+    use crate::state::JobKey;
+
+    fn xid(code: u64) -> Fault {
+        Fault::of_xid(code)
+    }
+
+    fn sticky(job: &str) -> Fault {
+        Fault {
+            kind: FaultKind::StickyError,
+            code: Some(700),
+            job: Some(JobKey {
+                id: job.to_owned(),
+                uid: 1000,
+                class: JobClass::BestEffort,
+            }),
+            pid: None,
+            text: String::new(),
+        }
+    }
+
+    fn book(rules: &[FaultRule]) -> Book {
+        Book::new(&FaultRules {
+            rules: rules.to_vec(),
+            ..FaultRules::default()
+        })
+    }
+
+    fn rule(fault: FaultKind, codes: &[u64], action: Action, per_hour: u32) -> FaultRule {
+        let codes = codes.to_vec();
+        FaultRule {
+            fault,
+            codes,
+            action,
+            per_hour,
+        }
+    }
+
+    const RESTART: Action = Action::RestartJob { grace_ns: GRACE_NS };
+
+    #[test]
+    fn without_a_rule_a_broken_gpu_is_drained_and_everything_else_only_said() {
+        let mut book = book(&[]);
+        for code in XIDS_OF_A_BROKEN_GPU {
+            assert_eq!(
+                book.handle_fault(0, &xid(code)),
+                [Decision::Act(Action::DrainGpu)]
+            );
+        }
+        for code in [13, 31, 43, 45, 63, 94, 1234] {
+            assert_eq!(book.handle_fault(0, &xid(code)), []);
+        }
+        assert_eq!(book.handle_fault(0, &sticky("job")), []);
+    }
+
+    #[test]
+    fn every_rule_of_the_file_that_is_for_a_fault_is_followed_and_the_defaults_are_not() {
+        let mut book = book(&[
+            rule(FaultKind::Xid, &[79], Action::HoldBe, 1),
+            rule(FaultKind::Xid, &[48], Action::Report, 1),
+            rule(FaultKind::Xid, &[], Action::RestartMps, 9),
+        ]);
+        let both = [
+            Decision::Act(Action::HoldBe),
+            Decision::Act(Action::RestartMps),
+        ];
+        assert_eq!(book.handle_fault(0, &xid(79)), both);
+        assert_eq!(book.handle_fault(0, &xid(48)), both[1..]);
+        assert_eq!(book.handle_fault(0, &sticky("job")), []);
+    }
+
+    #[test]
+    fn what_comes_back_is_not_answered_without_end_and_each_job_has_its_own_share() {
+        let mut book = book(&[rule(FaultKind::StickyError, &[], RESTART, 2)]);
+        let act = [Decision::Act(RESTART)];
+        assert_eq!(book.handle_fault(0, &sticky("a")), act);
+        assert_eq!(book.handle_fault(1, &sticky("a")), act);
+        assert_eq!(
+            book.handle_fault(2, &sticky("a")),
+            [Decision::TooOften("restart-job", 2)]
+        );
+        assert_eq!(book.handle_fault(3, &sticky("a")), [], "said once");
+        assert_eq!(book.handle_fault(4, &sticky("b")), act);
+        assert_eq!(
+            book.handle_fault(HOUR_NS, &sticky("a")),
+            act,
+            "an hour after the first"
+        );
+        assert_eq!(
+            book.handle_fault(HOUR_NS, &sticky("a")),
+            [Decision::TooOften("restart-job", 2)]
+        );
+    }
+
+    #[test]
+    fn jobs_without_end_do_not_grow_what_is_remembered() {
+        let mut book = book(&[rule(FaultKind::StickyError, &[], RESTART, 1)]);
+        for at_ns in 0..3 * REMEMBERED_MAX as u64 {
+            book.handle_fault(at_ns, &sticky(&at_ns.to_string()));
+        }
+        assert_eq!(book.taken.len(), REMEMBERED_MAX);
+    }
+}

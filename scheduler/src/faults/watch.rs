@@ -1,0 +1,549 @@
+//! The threads that look for faults. One waits for what NVML reports of the device, because that call cannot be interrupted; it
+//! wakes the other, which looks at everything else, asks the rules and sees to what follows.
+//!
+//! Both live in real time: what they ask is of it. NVML's is asked for [`REPORT_MS`] at most, so it ends soon after the daemon,
+//! which does not wait for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+
+use protocol::clock::Clock;
+use protocol::hello::JobClass;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::act::{About, Doings, Step};
+use super::mps::Follower;
+use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
+use super::stuck::{News, Stuck};
+use super::{Fault, FaultKind};
+use crate::daemon::Shared;
+use crate::events::{Draft, Kind};
+use crate::nvml::{Ecc, Gauges, NvmlError, Report, Reports};
+use crate::state::JobKey;
+
+/// Between two looks while there are clients, or while something is being done.
+const LOOK_NS: u64 = 100_000_000;
+/// Between two looks at the device's use, and at the logs of MPS where there is no client.
+const SLOW_LOOK_NS: u64 = 1_000_000_000;
+/// Between two looks at the counters of errors in memory.
+const ECC_NS: u64 = 10_000_000_000;
+/// Longest wait for a report of NVML, ms; and between two tries where it fails.
+const REPORT_MS: u32 = 500;
+/// Reports that nobody has looked at: the oldest is dropped for another, which takes a device that reports without end.
+const REPORTS_MAX: usize = 256;
+/// What MPS is told to do: to end, and its servers with it after so many seconds.
+const QUIT: &str = "quit -t 10\n";
+
+/// What other threads leave for the one that looks.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    reports: VecDeque<Fault>,
+    /// NVML says that there is news of errors in memory.
+    is_memory_news: bool,
+    /// Rules that are to be in force from now on.
+    rules: Option<FaultRules>,
+}
+
+impl Inbox {
+    pub(crate) fn put_rules(&mut self, rules: &FaultRules) {
+        self.rules = Some(rules.clone());
+    }
+
+    fn put_report(&mut self, fault: Fault) {
+        if self.reports.len() >= REPORTS_MAX {
+            self.reports.pop_front();
+        }
+        self.reports.push_back(fault);
+    }
+}
+
+/// See the module's text.
+pub(crate) struct FaultWatch {
+    shared: Arc<Shared>,
+    uuid: String,
+    rules: FaultRules,
+    book: Book,
+    followers: Vec<Follower>,
+    stuck: Stuck,
+    doings: Doings,
+    gauges: Option<Gauges>,
+    ecc: Option<Ecc>,
+    /// Real time.
+    clock: Clock,
+    looked: Looked,
+}
+
+/// When was looked last, ns.
+#[derive(Debug, Default)]
+struct Looked {
+    logs_ns: u64,
+    use_ns: u64,
+    ecc_ns: u64,
+}
+
+impl FaultWatch {
+    pub(crate) fn new(shared: Arc<Shared>, uuid: &str, rules: &FaultRules) -> Self {
+        let mut watch = Self {
+            shared,
+            uuid: uuid.to_owned(),
+            rules: rules.clone(),
+            book: Book::new(rules),
+            followers: Vec::new(),
+            stuck: Stuck::default(),
+            doings: Doings::default(),
+            gauges: None,
+            ecc: None,
+            clock: Clock::monotonic(),
+            looked: Looked::default(),
+        };
+        watch.follow_logs();
+        watch
+    }
+
+    /// Whether the device is looked at: not on the virtual clock, a second of which is none of NVML's.
+    fn is_real(&self) -> bool {
+        !self.shared.clock().is_virtual()
+    }
+
+    /// Looks until the daemon stops.
+    pub(crate) fn run(mut self) {
+        if self.is_real() {
+            // Without NVML the other thread has said so.
+            self.gauges = Gauges::open(&self.uuid).ok();
+            self.ecc = self.gauges.as_ref().map(Gauges::ecc);
+            let is_pending = self.ecc.and_then(|ecc| ecc.is_pending);
+            // Also if it was so before this daemon came.
+            for fault in news_of_memory(
+                &Ecc::default(),
+                &Ecc {
+                    is_pending,
+                    ..Ecc::default()
+                },
+            ) {
+                self.handle_fault(&fault);
+            }
+            let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
+            let waiting = thread::Builder::new().name("pillion-nvml".to_owned());
+            if let Err(error) = waiting.spawn(move || wait_for_reports(&shared, &uuid)) {
+                tracing::warn!("no thread for what NVML reports: {error}");
+            }
+        }
+        while self.wait() {
+            let given = std::mem::take(&mut *self.shared.inbox());
+            if given.is_memory_news {
+                self.looked.ecc_ns = 0;
+            }
+            if let Some(rules) = given.rules.filter(|rules| *rules != self.rules) {
+                self.book = Book::new(&rules);
+                self.rules = rules;
+                self.follow_logs();
+            }
+            let mut faults: Vec<Fault> = given.reports.into();
+            self.look(&mut faults);
+            for fault in faults {
+                self.handle_fault(&fault);
+            }
+            self.go_on();
+        }
+    }
+
+    fn follow_logs(&mut self) {
+        let known = std::mem::take(&mut self.followers);
+        let mut known: Vec<Follower> = known.into_iter().collect();
+        for path in &self.rules.mps_logs {
+            let place = known.iter().position(|follower| follower.path() == path);
+            let follower = place.map(|place| known.swap_remove(place));
+            let mut follower = follower.unwrap_or_else(|| Follower::new(path));
+            // What is in it now is old news; it is read again at the next look.
+            let _ = place.is_none().then(|| follower.poll(&[]));
+            self.followers.push(follower);
+        }
+    }
+
+    /// Until there may be something; false when the daemon stops.
+    fn wait(&self) -> bool {
+        let has_clients = self.shared.state().has_clients();
+        let look_ns = match () {
+            () if has_clients || !self.doings.is_idle() => Some(LOOK_NS),
+            () if !self.followers.is_empty() => Some(SLOW_LOOK_NS),
+            () if self.gauges.is_some() => Some(ECC_NS),
+            () => None,
+        };
+        let look = look_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (ns % 1_000_000_000).cast_signed(),
+        });
+        let (stop, alarm) = (self.shared.stop_fd(), self.shared.alarm_fd());
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            PollFd::from_borrowed_fd(alarm, PollFlags::IN),
+        ];
+        let doings = self.doings.descriptors();
+        fds.extend(doings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // Interrupted or not, the next look is none too many.
+        let _ = poll(&mut fds, look.as_ref());
+        let is_stopped = !fds[0].revents().is_empty();
+        let is_called = !fds[1].revents().is_empty();
+        if is_called {
+            let _ = rustix::io::read(alarm, &mut [0; 8]);
+        }
+        !is_stopped
+    }
+
+    fn look(&mut self, faults: &mut Vec<Fault>) {
+        let stickies = self.shared.state().take_stickies();
+        faults.extend(stickies.into_iter().map(Fault::of_sticky));
+        if !self.is_real() {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        let is_due = |last_ns: &mut u64, ns: u64| {
+            let is_due = now_ns.saturating_sub(*last_ns) >= ns;
+            if is_due {
+                *last_ns = now_ns;
+            }
+            is_due
+        };
+        // Not quite the time between two looks: they come a little early or late.
+        if is_due(&mut self.looked.logs_ns, LOOK_NS / 2) {
+            self.read_logs(faults);
+        }
+        if is_due(&mut self.looked.use_ns, SLOW_LOOK_NS - LOOK_NS / 2) {
+            self.look_at_use(now_ns, faults);
+        }
+        if is_due(&mut self.looked.ecc_ns, ECC_NS - LOOK_NS / 2) {
+            self.look_at_memory(faults);
+        }
+    }
+
+    fn read_logs(&mut self, faults: &mut Vec<Fault>) {
+        for follower in &mut self.followers {
+            let lines = follower.poll(&self.rules.mps_patterns);
+            let path = follower.path().display();
+            let lines = lines.iter().map(|line| format!("MPS ({path}): {line}"));
+            faults.extend(lines.map(|text| Fault::of_gpu(FaultKind::MpsFault, None, text)));
+        }
+    }
+
+    fn look_at_use(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let Some((limit_ns, gauges)) = self.rules.stuck_ns.zip(self.gauges.as_ref()) else {
+            return self.stuck.forget();
+        };
+        let progress = self.shared.state().progress();
+        if !progress.is_waiting {
+            // NVML costs the driver time, and nobody waits.
+            let news = self.stuck.handle_look(now_ns, 0, progress, limit_ns);
+            return self.tell_of_progress(news, faults);
+        }
+        let Some(busy_pct) = gauges.busy_pct() else {
+            return;
+        };
+        let news = self.stuck.handle_look(now_ns, busy_pct, progress, limit_ns);
+        self.tell_of_progress(news, faults);
+    }
+
+    fn tell_of_progress(&self, news: Option<News>, faults: &mut Vec<Fault>) {
+        match news {
+            Some(News::Stuck(ns)) => {
+                let seconds = ns / 1_000_000_000;
+                let text = format!(
+                    "the GPU is busy, and nothing of any client has completed or begun for {seconds} s"
+                );
+                faults.push(Fault::of_gpu(FaultKind::Stuck, None, text));
+            }
+            Some(News::Moves) => {
+                let text = "the GPU is stuck no more: something has completed, begun or ended";
+                self.shared.tell(Draft::new(Kind::StuckEnded, text));
+            }
+            None => {}
+        }
+    }
+
+    fn look_at_memory(&mut self, faults: &mut Vec<Fault>) {
+        let Some(ecc) = self.gauges.as_ref().map(Gauges::ecc) else {
+            return;
+        };
+        if let Some(before) = self.ecc.replace(ecc) {
+            faults.extend(news_of_memory(&before, &ecc));
+        }
+    }
+
+    fn handle_fault(&mut self, fault: &Fault) {
+        let seq = self.shared.tell(fault.draft());
+        if fault.kind == FaultKind::Xid {
+            // Counters follow an Xid of memory.
+            self.looked.ecc_ns = 0;
+        }
+        let now_ns = self.clock.now_ns();
+        for decision in self.book.handle_fault(now_ns, fault) {
+            match decision {
+                Decision::TooOften(action, per_hour) => {
+                    let text = format!(
+                        "{action} is not done: {per_hour} times in an hour were enough ({})",
+                        fault.text
+                    );
+                    self.tell_of(fault.job.as_ref(), Kind::ActionLimited, text);
+                }
+                Decision::Act(action) => {
+                    if let Err(why) = self.act(now_ns, &action, fault, seq) {
+                        let text = format!("{}: {why}", action.name());
+                        self.tell_of(fault.job.as_ref(), Kind::ActionFailed, text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_of(&self, job: Option<&JobKey>, kind: Kind, text: String) {
+        let draft = Draft::new(kind, text);
+        self.shared.tell(match job {
+            Some(key) => draft.of_job(key),
+            None => draft,
+        });
+    }
+
+    fn act(&mut self, now_ns: u64, action: &Action, fault: &Fault, seq: u64) -> Result<(), String> {
+        match action {
+            Action::Report => Ok(()),
+            Action::HoldBe => {
+                self.hold(fault);
+                Ok(())
+            }
+            Action::DrainGpu => {
+                let why = fault.text_for_all();
+                if self.shared.state().drain_gpu(&why) {
+                    let text = format!(
+                        "no new high-priority job is taken and best-effort jobs are held, until `pillion resume`: {why}"
+                    );
+                    self.tell_of(None, Kind::Draining, text);
+                }
+                self.shared.ring();
+                Ok(())
+            }
+            Action::RestartJob { grace_ns } => self.end_job(now_ns, fault, *grace_ns),
+            Action::RestartMps => {
+                let step = |command: &[String], input, may_fail| Step {
+                    command: command.to_vec(),
+                    input,
+                    may_fail,
+                    timeout_ns: TIMEOUT_NS,
+                };
+                // A control daemon that is gone cannot be told to quit.
+                let quit = step(&self.rules.mps_control, QUIT, true);
+                let start = step(&self.rules.mps_start, "", false);
+                self.start_command(now_ns, action, vec![quit, start], fault, seq)
+            }
+            Action::Run {
+                command,
+                timeout_ns,
+            } => {
+                let step = Step {
+                    command: command.clone(),
+                    input: "",
+                    may_fail: false,
+                    timeout_ns: *timeout_ns,
+                };
+                self.start_command(now_ns, action, vec![step], fault, seq)
+            }
+        }
+    }
+
+    /// The job whose fault it is, if it is a best-effort one; else all.
+    fn hold(&self, fault: &Fault) {
+        let job = fault.job.as_ref();
+        let job = job.filter(|key| key.class == JobClass::BestEffort);
+        let why = fault.text_for_all();
+        let is_new = self.shared.state().hold(job, &why);
+        self.shared.ring();
+        if is_new {
+            let (who, what) = match job {
+                Some(key) => (
+                    format!("job {:?} is", key.id),
+                    format!("`pillion resume {}`", key.id),
+                ),
+                None => (
+                    "best-effort jobs are".to_owned(),
+                    "`pillion resume`".to_owned(),
+                ),
+            };
+            let text = format!("{who} held until {what}: {why}");
+            self.tell_of(job, Kind::Held, text);
+        }
+    }
+
+    fn end_job(&mut self, now_ns: u64, fault: &Fault, grace_ns: u64) -> Result<(), String> {
+        let Some(key) = &fault.job else {
+            return Err("the fault is no job's".to_owned());
+        };
+        let pids = self.shared.state().pids_of(key);
+        let open = |pid: u32| {
+            let id = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            Some((pid, pidfd_open(id, PidfdFlags::empty()).ok()?))
+        };
+        let mut processes: Vec<_> = pids.into_iter().filter_map(open).collect();
+        // Seen again: a number that was free in between would be another process's.
+        let still = self.shared.state().pids_of(key);
+        processes.retain(|(pid, _)| still.contains(pid));
+        if processes.is_empty() {
+            let text = format!("restart-job: job {:?} has ended by itself", key.id);
+            self.tell_of(Some(key), Kind::ActionDone, text);
+            return Ok(());
+        }
+        let count = self.doings.end_job(now_ns, key, processes, grace_ns)?;
+        if count > 0 {
+            let text = format!(
+                "restart-job: the {count} processes of job {:?} are asked to end; whoever supervises it starts it anew",
+                key.id
+            );
+            self.tell_of(Some(key), Kind::Action, text);
+        }
+        Ok(())
+    }
+
+    fn start_command(
+        &mut self,
+        now_ns: u64,
+        action: &Action,
+        steps: Vec<Step>,
+        fault: &Fault,
+        seq: u64,
+    ) -> Result<(), String> {
+        let words: Vec<String> = steps.iter().map(|step| step.command.join(" ")).collect();
+        let about = About {
+            gpu: &self.uuid,
+            seq,
+        };
+        self.doings
+            .run(now_ns, action.name(), steps, fault, &about)?;
+        let text = format!("{}: {}", action.name(), words.join(", then "));
+        self.tell_of(fault.job.as_ref(), Kind::Action, text);
+        Ok(())
+    }
+
+    /// What takes its time goes on.
+    fn go_on(&mut self) {
+        let mut outcomes = Vec::new();
+        for (key, pids) in self.doings.poll(self.clock.now_ns(), &mut outcomes) {
+            let clock = self.shared.clock();
+            self.shared.state().stop_processes(&key, &pids, clock);
+        }
+        for outcome in outcomes {
+            let kind = match outcome.is_success {
+                true => Kind::ActionDone,
+                false => Kind::ActionFailed,
+            };
+            self.tell_of(outcome.job.as_ref(), kind, outcome.text);
+        }
+    }
+}
+
+/// What is new between two looks at the counters. One that went down was reset.
+fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
+    let more = |before: Option<u64>, now: Option<u64>| {
+        let more = now?.saturating_sub(before?);
+        (more > 0).then_some(more)
+    };
+    let mut faults = Vec::new();
+    if let Some(count) = more(before.uncorrected, now.uncorrected) {
+        let text = format!("{count} more errors in the GPU's memory that could not be corrected");
+        faults.push(Fault::of_gpu(FaultKind::Ecc, Some(count), text));
+    }
+    if let Some(count) = more(before.corrected, now.corrected) {
+        let text = format!("{count} more errors in the GPU's memory, corrected");
+        faults.push(Fault::of_gpu(FaultKind::EccCorrected, Some(count), text));
+    }
+    if now.is_pending == Some(true) && before.is_pending != Some(true) {
+        let text = "rows or pages of the GPU's memory wait for a reset to be replaced";
+        faults.push(Fault::of_gpu(FaultKind::Ecc, None, text.to_owned()));
+    }
+    faults
+}
+
+/// Hands on what NVML reports, until the daemon stops.
+fn wait_for_reports(shared: &Shared, uuid: &str) {
+    let reports = match Reports::open(uuid) {
+        Ok(reports) => reports,
+        Err(error) => {
+            let text = format!("{error}; Xids are not seen");
+            shared.tell(Draft::new(Kind::NvmlSilent, text));
+            return;
+        }
+    };
+    tracing::info!("NVML reports Xids and errors in memory");
+    let clock = Clock::monotonic();
+    let mut is_failing = false;
+    while !shared.is_stopping() {
+        match reports.wait(REPORT_MS) {
+            Ok(report) => {
+                is_failing = false;
+                match report {
+                    None => continue,
+                    Some(Report::Xid(xid)) => shared.inbox().put_report(Fault::of_xid(xid)),
+                    // The counters say how many.
+                    Some(Report::MemoryError) => shared.inbox().is_memory_news = true,
+                }
+                shared.alarm();
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    tell_of_silence(shared, &error);
+                }
+                clock.sleep_until(clock.now_ns() + u64::from(REPORT_MS) * 1_000_000);
+            }
+        }
+    }
+}
+
+fn tell_of_silence(shared: &Shared, error: &NvmlError) {
+    let text = format!("{error}; until it answers again Xids are not seen");
+    shared.tell(Draft::new(Kind::NvmlSilent, text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_has_grown_is_news_of_memory() {
+        let ecc = |corrected, uncorrected, is_pending| Ecc {
+            corrected: Some(corrected),
+            uncorrected: Some(uncorrected),
+            is_pending: Some(is_pending),
+        };
+        let kinds = |before: Ecc, now: Ecc| -> Vec<_> {
+            let faults = news_of_memory(&before, &now);
+            faults
+                .iter()
+                .map(|fault| (fault.kind, fault.code))
+                .collect()
+        };
+        assert_eq!(kinds(ecc(5, 1, true), ecc(5, 1, true)), []);
+        assert_eq!(kinds(ecc(5, 1, false), ecc(0, 0, false)), [], "reset");
+        let all = [
+            (FaultKind::Ecc, Some(2)),
+            (FaultKind::EccCorrected, Some(1)),
+            (FaultKind::Ecc, None),
+        ];
+        assert_eq!(kinds(ecc(5, 1, false), ecc(6, 3, true)), all);
+        assert_eq!(
+            kinds(Ecc::default(), ecc(6, 3, false)),
+            [],
+            "counts of a time before ours"
+        );
+    }
+
+    #[test]
+    fn a_device_that_reports_without_end_fills_no_memory() {
+        let mut inbox = Inbox::default();
+        for xid in 0..3 * REPORTS_MAX as u64 {
+            inbox.put_report(Fault::of_xid(xid));
+        }
+        assert_eq!(inbox.reports.len(), REPORTS_MAX);
+        assert_eq!(
+            inbox.reports.back().unwrap().code,
+            Some(3 * REPORTS_MAX as u64 - 1)
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! What NVML reports of a device by itself, and the gauges that tell of its health.
+//!
+//! Signatures, numbers and structures are those of nvml.h. A driver that lacks one of the gauges, or says that the device has
+//! none, leaves it unknown.
+
+use core::ffi::{c_uint, c_ulonglong, c_void};
+
+use libloading::Library;
+
+use super::{Device, NvmlError, check, open_device};
+
+/// nvmlEventTypeSingleBitEccError, nvmlEventTypeDoubleBitEccError.
+const MEMORY_ERRORS: c_ulonglong = 0x1 | 0x2;
+/// nvmlEventTypeXidCriticalError.
+const XID: c_ulonglong = 0x8;
+/// NVML_ERROR_TIMEOUT.
+const TIMEOUT: c_uint = 10;
+/// NVML_MEMORY_ERROR_TYPE_CORRECTED and _UNCORRECTED.
+const ERROR_TYPES: [c_uint; 2] = [0, 1];
+/// NVML_VOLATILE_ECC: since the driver was loaded.
+const VOLATILE: c_uint = 0;
+
+/// `nvmlEventData_t`.
+#[repr(C)]
+struct EventData {
+    device: *mut c_void,
+    event_type: c_ulonglong,
+    event_data: c_ulonglong,
+    gpu_instance_id: c_uint,
+    compute_instance_id: c_uint,
+}
+
+/// `nvmlUtilization_t`.
+#[repr(C)]
+struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
+type CreateSet = unsafe extern "C" fn(*mut *mut c_void) -> c_uint;
+type GetTypes = unsafe extern "C" fn(*mut c_void, *mut c_ulonglong) -> c_uint;
+type Register = unsafe extern "C" fn(*mut c_void, c_ulonglong, *mut c_void) -> c_uint;
+type Wait = unsafe extern "C" fn(*mut c_void, *mut EventData, c_uint) -> c_uint;
+type GetEcc = unsafe extern "C" fn(*mut c_void, c_uint, c_uint, *mut c_ulonglong) -> c_uint;
+type GetRows =
+    unsafe extern "C" fn(*mut c_void, *mut c_uint, *mut c_uint, *mut c_uint, *mut c_uint) -> c_uint;
+type GetState = unsafe extern "C" fn(*mut c_void, *mut c_uint) -> c_uint;
+type GetUse = unsafe extern "C" fn(*mut c_void, *mut Utilization) -> c_uint;
+
+/// Something that NVML reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// An Xid, its number.
+    Xid(u64),
+    /// The counters of errors in memory have news.
+    MemoryError,
+}
+
+/// What NVML reports of a device.
+pub(crate) struct Reports {
+    set: *mut c_void,
+    wait: Wait,
+    /// Open as long as `wait` may be called.
+    _library: Library,
+}
+
+impl Reports {
+    /// Of the device with this UUID, from now on.
+    pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
+        let (library, Device(device)) = open_device(uuid)?;
+        let create: CreateSet = symbol(&library, "nvmlEventSetCreate")?;
+        let supported: GetTypes = symbol(&library, "nvmlDeviceGetSupportedEventTypes")?;
+        let register: Register = symbol(&library, "nvmlDeviceRegisterEvents")?;
+        // The first version leaves the instances of MIG unwritten, which are not looked at.
+        let wait: Wait = symbol(&library, "nvmlEventSetWait_v2")
+            .or_else(|_| symbol(&library, "nvmlEventSetWait"))?;
+        let mut types = 0;
+        // SAFETY: the device is one of this library's, and there is room for the types.
+        check("nvmlDeviceGetSupportedEventTypes", unsafe {
+            supported(device, &raw mut types)
+        })?;
+        let mut set = core::ptr::null_mut();
+        // SAFETY: room for one handle.
+        check("nvmlEventSetCreate", unsafe { create(&raw mut set) })?;
+        // SAFETY: device and set are this library's.
+        check("nvmlDeviceRegisterEvents", unsafe {
+            register(device, types & (MEMORY_ERRORS | XID), set)
+        })?;
+        Ok(Self {
+            set,
+            wait,
+            _library: library,
+        })
+    }
+
+    /// The next report, if one comes within so many ms.
+    pub(crate) fn wait(&self, timeout_ms: u32) -> Result<Option<Report>, NvmlError> {
+        let mut data = EventData {
+            device: core::ptr::null_mut(),
+            event_type: 0,
+            event_data: 0,
+            gpu_instance_id: 0,
+            compute_instance_id: 0,
+        };
+        // SAFETY: the set is this library's, and there is room for one event.
+        match unsafe { (self.wait)(self.set, &raw mut data, timeout_ms) } {
+            TIMEOUT => return Ok(None),
+            result => check("nvmlEventSetWait", result)?,
+        }
+        Ok(match data.event_type {
+            XID => Some(Report::Xid(data.event_data)),
+            other if other & MEMORY_ERRORS != 0 => Some(Report::MemoryError),
+            _ => None,
+        })
+    }
+}
+
+/// Errors in memory since the driver was loaded; what is unknown is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ecc {
+    pub(crate) corrected: Option<u64>,
+    pub(crate) uncorrected: Option<u64>,
+    /// Rows (from A100 on) or pages (before) wait for a reset to be replaced.
+    pub(crate) is_pending: Option<bool>,
+}
+
+/// A device's counters.
+pub(crate) struct Gauges {
+    device: Device,
+    errors: Option<GetEcc>,
+    rows: Option<GetRows>,
+    pages: Option<GetState>,
+    use_: Option<GetUse>,
+    /// Open as long as these may be called.
+    _library: Library,
+}
+
+impl Gauges {
+    /// Of the device with this UUID.
+    pub(crate) fn open(uuid: &str) -> Result<Self, NvmlError> {
+        let (library, device) = open_device(uuid)?;
+        Ok(Self {
+            device,
+            errors: symbol(&library, "nvmlDeviceGetTotalEccErrors").ok(),
+            rows: symbol(&library, "nvmlDeviceGetRemappedRows").ok(),
+            pages: symbol(&library, "nvmlDeviceGetRetiredPagesPendingStatus").ok(),
+            use_: symbol(&library, "nvmlDeviceGetUtilizationRates").ok(),
+            _library: library,
+        })
+    }
+
+    pub(crate) fn ecc(&self) -> Ecc {
+        let [corrected, uncorrected] = ERROR_TYPES.map(|kind| {
+            let mut count = 0;
+            // SAFETY: the device is this library's, and there is room for the count.
+            let result = unsafe { self.errors?(self.device.0, kind, VOLATILE, &raw mut count) };
+            (result == 0).then_some(count)
+        });
+        Ecc {
+            corrected,
+            uncorrected,
+            is_pending: self.rows_pending().or_else(|| self.pages_pending()),
+        }
+    }
+
+    fn rows_pending(&self) -> Option<bool> {
+        let [mut corrected, mut uncorrected, mut pending, mut failed] = [0; 4];
+        // SAFETY: the device is this library's, and there is room for the four numbers.
+        let result = unsafe {
+            self.rows?(
+                self.device.0,
+                &raw mut corrected,
+                &raw mut uncorrected,
+                &raw mut pending,
+                &raw mut failed,
+            )
+        };
+        (result == 0).then_some(pending != 0)
+    }
+
+    fn pages_pending(&self) -> Option<bool> {
+        let mut pending = 0;
+        // SAFETY: the device is this library's, and there is room for an nvmlEnableState_t.
+        let result = unsafe { self.pages?(self.device.0, &raw mut pending) };
+        (result == 0).then_some(pending != 0)
+    }
+
+    /// How much of the last sample period the device was busy, percent.
+    pub(crate) fn busy_pct(&self) -> Option<u32> {
+        let mut is = Utilization { gpu: 0, memory: 0 };
+        // SAFETY: the device is this library's, and there is room for both numbers.
+        let result = unsafe { self.use_?(self.device.0, &raw mut is) };
+        (result == 0).then_some(is.gpu)
+    }
+}
+
+/// The entry point of that name; `F` is the signature that nvml.h gives it.
+fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F, NvmlError> {
+    // SAFETY: each caller in this file asks for the signature that nvml.h gives the name, and keeps the library open as long
+    // as it calls it.
+    let found = unsafe { library.get::<F>(name) };
+    found
+        .map(|function| *function)
+        .map_err(|_| NvmlError::NoSymbol(name))
+}

@@ -1,0 +1,456 @@
+//! What must hold, and what of the past is needed to see it.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+use policy::{JOBS_MAX, Policy};
+use protocol::hello::JobClass;
+use protocol::lease::Terms;
+use protocol::pages::Counter;
+use protocol::sync::Ordering;
+
+use super::daemon::{Daemon, key_of};
+use super::process::{Process, Seat};
+use super::world::{Actor, MS, US, World};
+use crate::rules::Owner;
+use crate::state::{CLIENTS_MAX, ENDED_MAX, Look, State};
+
+/// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
+/// the announcement, an exchange, a count, and the same of a drop.
+const LAUNCH_ACCESSES_MAX: u64 = 32;
+/// Announcements that are remembered.
+const ANNOUNCED_MAX: usize = 64;
+/// Looks, 50 µs apart, within which everybody who waits is to be granted something once nothing goes wrong: two and a half
+/// seconds, as a job that lied is left out of the decision after two.
+const LOOKS_MAX: u64 = 50_000;
+
+/// What is remembered for the checks.
+#[derive(Default)]
+pub(super) struct Facts {
+    /// Polls begun and ended.
+    pub(super) polls: Cell<u64>,
+    /// High-priority clients that came.
+    pub(super) hp_comings: Cell<u64>,
+    /// Accesses of what ran last, without what interrupted it.
+    pub(super) last_accesses: Cell<u64>,
+    /// A job may hold more than its quota: the quota was lowered, or somebody brought what he had.
+    pub(super) is_quota_changed: Cell<bool>,
+    /// Largest bound on best-effort work in flight that was in force, ns.
+    bound_ns: Cell<u64>,
+    announced: RefCell<Vec<Announced>>,
+}
+
+/// An announcement of high-priority work, from its beginning to its end.
+struct Announced {
+    daemon: u64,
+    begun: u64,
+    ended: u64,
+}
+
+impl Facts {
+    pub(super) fn handle_announced(&self, seat: &Seat, begun: u64, ended: u64) {
+        let mut announced = self.announced.borrow_mut();
+        if announced.len() >= ANNOUNCED_MAX {
+            announced.remove(0);
+        }
+        announced.push(Announced {
+            daemon: seat.daemon,
+            begun,
+            ended,
+        });
+    }
+}
+
+/// A best-effort launch came to the gate.
+pub(super) struct Asked {
+    at: u64,
+    polls: u64,
+    hp_comings: u64,
+}
+
+impl Asked {
+    pub(super) fn now(world: &World) -> Self {
+        Self {
+            at: world.tick(),
+            polls: world.facts.polls.get(),
+            hp_comings: world.facts.hp_comings.get(),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn has_ended(&self, process: RawFd) -> bool {
+        let pid = self.by_descriptor.borrow().get(&process).copied();
+        let processes = self.processes.borrow();
+        let found = processes.iter().find(|other| Some(other.pid) == pid);
+        found.is_some_and(|process| !process.is_alive.get())
+    }
+
+    /// Whether NVML shows memory of a process. Late, so a dead one's for a while; and now and then it forgets a living one's.
+    pub(super) fn is_listed(&self, pid: u32) -> bool {
+        let processes = self.processes.borrow();
+        let found = processes.iter().find(|process| process.pid == pid);
+        found.is_some_and(|process| match process.is_alive.get() {
+            true => !(self.is_faulty.get() && self.one_in(20)),
+            false => self.now_ns.get() < process.free_ns.get(),
+        })
+    }
+}
+
+/// The clients of `daemon` that keep to the rules.
+fn clients(world: &World, number: u64) -> Vec<(Rc<Process>, Rc<Seat>)> {
+    let processes = world.processes.borrow();
+    let seated = processes
+        .iter()
+        .filter_map(|process| Some((Rc::clone(process), process.seat_at(number)?)));
+    seated.filter(|(process, _)| !process.is_liar).collect()
+}
+
+/// Whether it is certain what high-priority processes do.
+fn is_hp_honest(world: &World) -> bool {
+    !world.plan.has_lying_hp
+}
+
+/// A lease has granted a launch of `process`, which is not in flight yet.
+pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Terms, asked: &Asked) {
+    let is_served = process.seat_at(seat.daemon).is_some() && is_daemon(world, seat.daemon);
+    if process.is_liar || !is_served || !is_hp_honest(world) || !world.plan.is_gating() {
+        return;
+    }
+    let others = clients(world, seat.daemon);
+    let mut hp = others.iter().filter(|(other, _)| other.is_hp());
+    if terms.ungated() {
+        let protected = hp.find(|(_, seat)| seat.since < asked.at);
+        let protected = protected.map(|(other, _)| other.pid);
+        assert_eq!(
+            protected, None,
+            "granted as if there was nobody to protect from process {}",
+            process.pid
+        );
+        return;
+    }
+    if !terms.beside_hp() {
+        let is_known = |(other, _): &&(Rc<Process>, Rc<Seat>)| {
+            let launched = other.launched.borrow();
+            launched
+                .iter()
+                .any(|launched| launched.is_stored && launched.announced < asked.at)
+        };
+        let busy = hp.find(is_known).map(|(other, _)| other.pid);
+        assert_eq!(
+            busy, None,
+            "granted to process {} as beside an idle GPU",
+            process.pid
+        );
+    }
+    if world.plan.has_plain_bound {
+        let is_known = |(other, seat): &&(Rc<Process>, Rc<Seat>)| {
+            !other.is_hp() && other.job == process.job && seat.is_booked.get()
+        };
+        let of_job = others.iter().filter(is_known);
+        let in_flight_ns: u64 = of_job
+            .map(|(other, _)| other.in_flight.borrow().iter().sum::<u64>())
+            .sum();
+        let bound_ns = world.facts.bound_ns.get();
+        assert!(
+            in_flight_ns <= bound_ns,
+            "{in_flight_ns} ns of the job in flight, {bound_ns} ns allowed"
+        );
+    }
+}
+
+/// A thread whose launch was granted has looked whether high-priority work came meanwhile. What was announced whole between
+/// grant and look it must have seen.
+pub(super) fn looked_back(
+    world: &World,
+    seat: &Seat,
+    terms: &Terms,
+    asked: &Asked,
+    (answered, looked): (u64, u64),
+    is_slip: bool,
+) {
+    // Between the end of the last high-priority client and the first of the next no epoch is live.
+    let is_same_side = world.facts.hp_comings.get() == asked.hp_comings;
+    if is_slip
+        || terms.ungated()
+        || !is_hp_honest(world)
+        || !is_same_side
+        || !is_daemon(world, seat.daemon)
+    {
+        return;
+    }
+    if seat.is_over.get() {
+        return;
+    }
+    let announced = world.facts.announced.borrow();
+    // Before the answer too, where no lease was made in between.
+    let from = if world.facts.polls.get() == asked.polls {
+        asked.at
+    } else {
+        answered
+    };
+    let mut of_daemon = announced.iter().filter(|one| one.daemon == seat.daemon);
+    let missed = of_daemon.any(|one| one.begun > from && one.ended < looked);
+    assert!(
+        !missed,
+        "high-priority work came between grant and look, and the slip was not seen"
+    );
+}
+
+fn is_daemon(world: &World, number: u64) -> bool {
+    world
+        .daemon
+        .borrow()
+        .as_ref()
+        .is_some_and(|daemon| daemon.number == number)
+}
+
+/// A high-priority launch was made, or its process was killed in it.
+pub(super) fn launched_without_waiting(world: &World) {
+    let accesses = world.facts.last_accesses.get();
+    assert!(
+        accesses <= LAUNCH_ACCESSES_MAX,
+        "a high-priority launch took {accesses} accesses of shared memory"
+    );
+}
+
+/// After each poll: tables are bounded; what bounds are in force.
+pub(super) fn polled(world: &World, state: &State) {
+    let clients = state
+        .jobs
+        .iter()
+        .map(|job| job.clients.len())
+        .sum::<usize>();
+    assert!(
+        clients <= CLIENTS_MAX
+            && state.lessees().count() <= JOBS_MAX
+            && state.ended.len() <= ENDED_MAX
+    );
+    let bound_ns = match &state.gate.policy() {
+        Policy::Orion(params) => params.throttle().dur_threshold_ns(&state.hp),
+        Policy::Temporal(params) => params.dur_threshold_ns(&state.hp),
+        _ => 0,
+    };
+    world
+        .facts
+        .bound_ns
+        .set(world.facts.bound_ns.get().max(bound_ns));
+    assert!(state.hp.is_valid());
+}
+
+/// At a moment when nobody is in the middle of anything the daemon looks: what it knows is the truth.
+pub(super) fn quiet(world: &Rc<World>) {
+    let Some(daemon) = world.daemon.borrow().clone() else {
+        return;
+    };
+    daemon.poll(world);
+    let state = daemon.state.borrow();
+    let page = &daemon.pages.daemon;
+    assert_eq!(
+        page.heartbeat_ns.load(Ordering::Relaxed),
+        world.now_ns.get()
+    );
+    let clients = clients(world, daemon.number);
+    for (process, seat) in &clients {
+        let found = (
+            seat.page.charged_ns.load(Ordering::Relaxed),
+            seat.page.completed_ns.load(Ordering::Relaxed),
+        );
+        let truth = (process.charged_ns.get(), process.completed_ns.get());
+        assert_eq!(
+            found, truth,
+            "process {}: charged and completed, once each",
+            process.pid
+        );
+    }
+    for job in state
+        .jobs
+        .iter()
+        .filter(|job| job.key.class == JobClass::BestEffort)
+    {
+        let of_job = || clients.iter().filter(|(_, seat)| seat.key == job.key);
+        if of_job().count() != job.clients.len() {
+            continue; // Somebody's end is not known yet, or he lies.
+        }
+        let truth_ns: u64 = of_job()
+            .map(|(process, _)| process.in_flight.borrow().iter().sum::<u64>())
+            .sum();
+        let lessee = job.lessee.as_ref().unwrap();
+        assert_eq!(
+            lessee.view().in_flight_ns(),
+            truth_ns,
+            "in flight of job {:?}",
+            job.key.id
+        );
+        let is_waiting = of_job().any(|(process, _)| process.waiting.get().is_some());
+        assert_eq!(lessee.view().waiting, is_waiting, "job {:?}", job.key.id);
+    }
+    if is_hp_honest(world) {
+        check_hp(&clients, &state);
+    }
+    check_ledgers(world, &daemon);
+}
+
+fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
+    let hp = || clients.iter().filter(|(process, _)| process.is_hp());
+    let known = state
+        .jobs
+        .iter()
+        .filter(|job| job.key.class == JobClass::HighPriority);
+    if known.map(|job| job.clients.len()).sum::<usize>() != hp().count() {
+        return;
+    }
+    assert_eq!(state.hp.present, hp().count() > 0);
+    let is_busy = |process: &Process| {
+        process.is_lost.get()
+            || process
+                .launched
+                .borrow()
+                .iter()
+                .any(|launched| launched.is_stored)
+    };
+    let is_truly_busy = hp().any(|(process, _)| is_busy(process));
+    assert!(
+        state.hp.busy || !is_truly_busy,
+        "high-priority work is in flight and not known"
+    );
+    // Who has lost a record counts as busy until a completion that was told after the loss was noticed.
+    let has_dropped = hp().any(|(_, seat)| seat.page.counted(Counter::Dropped) > 0);
+    assert!(
+        is_truly_busy || has_dropped || !state.hp.busy,
+        "no high-priority work is in flight"
+    );
+}
+
+/// A job's sum is what its processes hold, also those that are dead and whose memory is not back: of one that was killed in the
+/// middle of a change with the change or without it.
+fn check_ledgers(world: &World, daemon: &Daemon) {
+    let ledgers = daemon.ledgers.borrow();
+    let processes = world.processes.borrow();
+    for process in processes.iter().filter(|process| !process.is_liar) {
+        let key = key_of(process);
+        let Some(status) = ledgers.status_of(&key) else {
+            continue;
+        };
+        let pids = ledgers.memory_of(&key, &Owner::default(), "").unwrap().pids;
+        let holders: Vec<_> = pids
+            .iter()
+            .filter_map(|pid| processes.iter().find(|other| other.pid == *pid))
+            .collect();
+        let [least, most] = [u64::min, u64::max].map(|either: fn(u64, u64) -> u64| -> u64 {
+            holders
+                .iter()
+                .map(|holder| either(holder.held_bytes.get(), holder.next_bytes.get()))
+                .sum()
+        });
+        let held_bytes = status.held_bytes;
+        assert!(
+            (least..=most).contains(&held_bytes),
+            "{key:?} holds {held_bytes} of {least} to {most}"
+        );
+        let is_within = status.quota_bytes.is_none_or(|quota| held_bytes <= quota);
+        assert!(
+            is_within || world.facts.is_quota_changed.get(),
+            "{key:?} is over its quota: {status:?}"
+        );
+    }
+}
+
+/// Nothing goes wrong any more: everybody who waits at the gate is granted something.
+pub(super) fn all_are_served(world: &Rc<World>) {
+    Daemon::begin(world);
+    let Some(daemon) = world.daemon.borrow().clone() else {
+        return;
+    };
+    let liars: Vec<_> = world
+        .processes
+        .borrow()
+        .iter()
+        .filter(|process| process.is_liar)
+        .cloned()
+        .collect();
+    liars
+        .into_iter()
+        .for_each(|liar| world.kill(&Actor::Process(liar)));
+    for process in world.free_processes() {
+        if process.is_to_come(world) {
+            daemon.meet(world, Some(process));
+        }
+    }
+    while !world.ended.borrow().is_empty() {
+        daemon.notice_an_end(world);
+    }
+    quiet(world);
+    let clients = clients(world, daemon.number);
+    let mut hungry: Vec<_> = clients
+        .iter()
+        .filter(|(process, _)| !process.is_hp())
+        .collect();
+    for (process, _) in &hungry {
+        process.granted.set(0);
+    }
+    for _ in 0..LOOKS_MAX {
+        for (process, seat) in &clients {
+            match process.is_hp() {
+                true => process.complete_all(seat),
+                false => {
+                    while !process.in_flight.borrow().is_empty() {
+                        process.complete_be(world, seat);
+                    }
+                }
+            }
+        }
+        hungry.retain(|(process, _)| process.granted.get() == 0);
+        if hungry.is_empty() {
+            break;
+        }
+        for (process, seat) in &hungry {
+            process.launch_be(world, seat);
+        }
+        world.now_ns.set(world.now_ns.get() + 50 * US);
+        daemon.poll(world);
+    }
+    let hungry: Vec<u32> = hungry.iter().map(|(process, _)| process.pid).collect();
+    let hp = daemon.state.borrow().hp;
+    assert!(
+        hungry.is_empty(),
+        "processes {hungry:?} are granted nothing although all HP work is complete: {hp:?}"
+    );
+    quiet(world);
+}
+
+/// All end: nothing is left of them.
+pub(super) fn all_comes_back(world: &Rc<World>) {
+    let Some(daemon) = world.daemon.borrow().clone() else {
+        return;
+    };
+    for process in world.free_processes() {
+        world.kill(&Actor::Process(process));
+    }
+    while !world.ended.borrow().is_empty() {
+        daemon.notice_an_end(world);
+    }
+    world.now_ns.set(world.now_ns.get() + 100 * MS);
+    daemon.watch_memory(world);
+    let mut state = daemon.state.borrow_mut();
+    assert_eq!(
+        state.poll(world.now_ns.get()),
+        Look::WhenRung,
+        "somebody is left"
+    );
+    assert_eq!(daemon.pages.daemon.live_epoch.load(Ordering::Relaxed), 0);
+    let ledgers = daemon.ledgers.borrow();
+    assert!(!ledgers.has_holders(), "somebody's memory is not back");
+    for process in world
+        .processes
+        .borrow()
+        .iter()
+        .filter(|process| !process.is_liar)
+    {
+        let held_bytes = ledgers
+            .status_of(&key_of(process))
+            .map_or(0, |status| status.held_bytes);
+        assert_eq!(held_bytes, 0, "job of process {}", process.pid);
+    }
+}

@@ -1,0 +1,401 @@
+//! The daemon's threads: the shipped core, and around it what its threads do with it, one call at a time.
+//!
+//! The poll thread has the state while it polls; the control thread and the one that watches memory wait for whoever has what
+//! they need (here: they do nothing this time). A daemon that is killed leaves everything where it was.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use protocol::clock::Clock;
+use protocol::hello::{Attach, JobClass, Request};
+use protocol::ledger::LedgerPage;
+use protocol::quota::Quota;
+use protocol::segment::{Access, Mapping};
+
+use super::check;
+use super::process::{Process, Seat};
+use super::world::{Actor, HONEST_JOBS, MS, World};
+use crate::Gpu;
+use crate::events::Events;
+use crate::ledgers::{Comer, Image, Ledgers, Opened};
+use crate::nvml;
+use crate::pages::{GpuPages, client_page, lease_page};
+use crate::rules::Owner;
+use crate::state::{JobKey, NewPages, Peer, State, TurnedAway, job_key};
+use crate::status::{Identity, Status, Viewer};
+
+/// Everybody's.
+pub(super) const UID: u32 = 1000;
+/// Bytes of the device.
+const DEVICE_BYTES: u64 = 16 << 30;
+const SMS: u32 = 80;
+
+/// One daemon, from its start to its end.
+pub(super) struct Daemon {
+    /// The first, the second, …
+    pub(super) number: u64,
+    pub(super) state: RefCell<State>,
+    pub(super) ledgers: RefCell<Ledgers>,
+    pub(super) pages: Arc<GpuPages>,
+    pub(super) is_dead: Cell<bool>,
+}
+
+/// What a job is called.
+pub(super) fn name_of(class: JobClass, job: usize) -> String {
+    format!("{}-{job}", class.name())
+}
+
+pub(super) fn key_of(process: &Process) -> JobKey {
+    let peer = Peer {
+        pid: process.pid,
+        uid: UID,
+    };
+    job_key(&name_of(process.class, process.job), process.class, peer)
+}
+
+impl Daemon {
+    /// A daemon starts where none is.
+    pub(super) fn begin(world: &Rc<World>) {
+        if world.daemon.borrow().is_some() {
+            return;
+        }
+        let config = &world.plan.config;
+        let make = || GpuPages::create(config, &Clock::monotonic()).unwrap();
+        let (pages, _descriptors) = world.aside(make);
+        world.daemons_ever.set(world.daemons_ever.get() + 1);
+        let daemon = Self {
+            number: world.daemons_ever.get(),
+            state: RefCell::new(State::new(config, SMS, Arc::clone(&pages))),
+            ledgers: RefCell::new(Ledgers::new(config.memory.clone(), DEVICE_BYTES)),
+            pages,
+            is_dead: Cell::new(false),
+        };
+        world.say(|| format!("daemon {} begins", daemon.number));
+        *world.daemon.borrow_mut() = Some(Rc::new(daemon));
+    }
+
+    fn run(self: &Rc<Self>, world: &Rc<World>, what: &str, op: impl FnOnce()) -> bool {
+        world.run(Actor::Daemon(Rc::clone(self)), what, op)
+    }
+
+    /// The poll thread looks.
+    pub(super) fn poll(self: &Rc<Self>, world: &Rc<World>) {
+        let Ok(mut state) = self.state.try_borrow_mut() else {
+            return;
+        };
+        world.facts.polls.set(world.facts.polls.get() + 1);
+        self.run(world, "poll", || {
+            let now_ns = world.now_ns.get();
+            state.poll(now_ns);
+            state.ring_bells(&Clock::monotonic());
+        });
+        world.facts.polls.set(world.facts.polls.get() + 1);
+        if !self.is_dead.get() {
+            check::polled(world, &state);
+        }
+    }
+
+    /// The control thread meets a process, as it comes.
+    pub(super) fn meet(self: &Rc<Self>, world: &Rc<World>, process: Option<Rc<Process>>) {
+        let Some(process) = process else { return };
+        let Ok(mut state) = self.state.try_borrow_mut() else {
+            return;
+        };
+        let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
+            return;
+        };
+        let mut seat = None;
+        let what = format!(
+            "process {} ({:?}, job {}) attaches",
+            process.pid, process.class, process.job
+        );
+        let is_done = self.run(world, &what, || {
+            seat = self.try_attach(world, &mut state, &mut ledgers, &process);
+        });
+        drop((state, ledgers));
+        let Some(seat) = seat.filter(|_| is_done) else {
+            return;
+        };
+        if !process.is_alive.get() {
+            // It ended before it heard of it: the control thread finds its connection closed.
+            process.next_bytes.set(0);
+            world.ended.borrow_mut().push((process, Rc::new(seat)));
+            return;
+        }
+        process.take_seat(world, seat);
+    }
+
+    /// As `control::Control::try_attach`: the account first, then the state, and everything back if the welcome is lost.
+    fn try_attach(
+        &self,
+        world: &Rc<World>,
+        state: &mut State,
+        ledgers: &mut Ledgers,
+        process: &Rc<Process>,
+    ) -> Option<Seat> {
+        let peer = Peer {
+            pid: process.pid,
+            uid: UID,
+        };
+        let now_ns = world.now_ns.get();
+        let Some(attach) = heard(world, process) else {
+            state.handle_turned_away(turned_away(peer, now_ns));
+            return None;
+        };
+        let (page_fd, client) = client_page(&Clock::monotonic()).unwrap();
+        let page = Mapping::open(&page_fd, Access::ReadWrite).unwrap();
+        let lease = lease_page(&Clock::monotonic()).unwrap();
+        let key = job_key(&attach.job, attach.class, peer);
+        let opened = match &attach.memory {
+            Some(asked) => Some(open_account(world, ledgers, &key, process, asked)?),
+            None => None,
+        };
+        let class = attach.class;
+        let pages = NewPages { client, lease };
+        let slot = opened.as_ref().map(|opened| opened.slot);
+        let Ok(attached) = state.handle_attach(now_ns, peer, attach, pages) else {
+            slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
+            return None;
+        };
+        if !world.is_faulty.get() || !world.one_in(20) {
+            let lease = attached
+                .lease
+                .map(|fd| (Mapping::open(&*fd, Access::ReadWrite).unwrap(), fd));
+            let ledger = opened.map(|opened| {
+                let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
+                (page, opened.fd, usize::from(opened.slot))
+            });
+            if class == JobClass::HighPriority {
+                world.facts.hp_comings.set(world.facts.hp_comings.get() + 1);
+            }
+            return Some(Seat {
+                daemon: self.number,
+                client: attached.client,
+                key,
+                page,
+                page_fd,
+                gpu: Arc::clone(&self.pages),
+                lease,
+                ledger,
+                since: world.tick(),
+                is_booked: Cell::new(false),
+                is_over: Cell::new(false),
+            });
+        }
+        world.say(|| "  the welcome is lost".to_owned());
+        state.handle_detach(now_ns, attached.client);
+        slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
+        None
+    }
+
+    /// The control thread notices that a connection has ended, one of those that have.
+    pub(super) fn notice_an_end(self: &Rc<Self>, world: &Rc<World>) {
+        let Ok(mut state) = self.state.try_borrow_mut() else {
+            return;
+        };
+        let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
+            return;
+        };
+        let count = world.ended.borrow().len() as u64;
+        if count == 0 {
+            return;
+        }
+        let (process, seat) = world
+            .ended
+            .borrow_mut()
+            .swap_remove(world.below(count) as usize);
+        if seat.daemon != self.number {
+            return;
+        }
+        self.run(
+            world,
+            &format!("the end of process {}'s connection", process.pid),
+            || {
+                seat.is_over.set(true);
+                state.handle_detach(world.now_ns.get(), seat.client);
+                if let Some((_, _, slot)) = &seat.ledger {
+                    ledgers.handle_detach(&seat.key, *slot as u16);
+                }
+            },
+        );
+    }
+
+    /// The thread that watches memory looks at what NVML lists, which may be late, wrong, or nothing.
+    pub(super) fn watch_memory(self: &Rc<Self>, world: &Rc<World>) {
+        let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
+            return;
+        };
+        self.run(world, "a look at memory", || {
+            let has_ended = |process: &OwnedFd| world.has_ended(process.as_raw_fd());
+            let is_anybody_over = ledgers.leaving(has_ended).is_anybody_over;
+            if is_anybody_over && !(world.is_faulty.get() && world.one_in(4)) {
+                ledgers.poll_leaving(has_ended, |pid| world.is_listed(pid));
+            }
+            if world.one_in(2) {
+                compare(world, &mut ledgers);
+            }
+        });
+    }
+
+    /// Somebody asks for a status, another quota, a stop, or the operator gives the configuration anew.
+    pub(super) fn answer(self: &Rc<Self>, world: &Rc<World>) {
+        let Ok(mut state) = self.state.try_borrow_mut() else {
+            return;
+        };
+        let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
+            return;
+        };
+        let now_ns = world.now_ns.get();
+        let job = name_of(
+            JobClass::BestEffort,
+            world.below(HONEST_JOBS as u64) as usize,
+        );
+        self.run(world, "a request", || match world.below(4) {
+            0 => {
+                let text = Status::of(
+                    &state,
+                    &ledgers,
+                    Events::default().status(),
+                    &identity(),
+                    now_ns,
+                    Viewer::Operator,
+                )
+                .to_json();
+                assert!(text.len() > 100, "{text}");
+            }
+            1 => {
+                let quota = Quota::Bytes((1 + world.below(2048)) << 20);
+                ledgers.set_quota(&job, Some(UID), quota).unwrap();
+                world.facts.is_quota_changed.set(true);
+            }
+            2 => {
+                let _ = state.stop(&job, UID + 1, &Clock::monotonic());
+            }
+            _ => {
+                let config = world.plan.config.clone();
+                state.reconfigure(&config);
+            }
+        });
+    }
+}
+
+/// What the process says, as it arrives.
+fn heard(world: &World, process: &Process) -> Option<Attach> {
+    let attach = Request::Attach(Attach {
+        class: process.class,
+        job: name_of(process.class, process.job),
+        name: "python".to_owned(),
+        profile: String::new(),
+        profile_fit: String::new(),
+        device: String::new(),
+        memory: Some(String::new()),
+        slot: None,
+    });
+    let mut packet = attach.encode();
+    if world.is_faulty.get() && world.one_in(10) {
+        for _ in 0..=world.below(4) {
+            let place = world.below(packet.len() as u64) as usize;
+            packet[place] = world.word() as u8;
+        }
+        packet.truncate(packet.len() - world.below(3) as usize);
+    }
+    match Request::decode(&packet) {
+        // Garbled into another job's or class' it would be another process; those come by themselves.
+        Ok(request) if request == attach => match request {
+            Request::Attach(attach) => Some(attach),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn turned_away(peer: Peer, at_ns: u64) -> TurnedAway {
+    TurnedAway {
+        pid: peer.pid,
+        uid: peer.uid,
+        name: String::new(),
+        job: String::new(),
+        attached: false,
+        reason: "garbled".to_owned(),
+        at_ns,
+    }
+}
+
+fn open_account(
+    world: &World,
+    ledgers: &mut Ledgers,
+    key: &JobKey,
+    process: &Process,
+    asked: &str,
+) -> Option<Opened> {
+    let peer = Peer {
+        pid: process.pid,
+        uid: UID,
+    };
+    let descriptor = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    world
+        .by_descriptor
+        .borrow_mut()
+        .insert(descriptor.as_raw_fd(), process.pid);
+    let owner = Owner {
+        uid: UID,
+        ..Owner::default()
+    };
+    // These processes bring no page to another daemon: each books there what it holds.
+    let comer = Comer {
+        peer,
+        image: Image::default(),
+        process: Some(descriptor),
+        owner: &owner,
+        asked,
+        brought: None,
+    };
+    ledgers.handle_attach(key, comer).ok()
+}
+
+/// What the watching thread does once a second.
+fn compare(world: &World, ledgers: &mut Ledgers) {
+    let before = ledgers.holdings();
+    let processes = world.processes.borrow().clone();
+    let listed = processes
+        .iter()
+        .filter(|process| world.is_listed(process.pid));
+    let listed: Vec<nvml::Process> = listed
+        .map(|process| nvml::Process {
+            pid: process.pid,
+            used_bytes: match world.below(10) {
+                0 => None,
+                1 => Some(world.word()),
+                _ => Some(process.held_bytes.get() + (300 << 20)),
+            },
+        })
+        .collect();
+    let strays: Vec<(u32, JobKey)> = match before.first() {
+        Some(holding) if world.one_in(5) => vec![(999, holding.job.clone())],
+        _ => Vec::new(),
+    };
+    let compared = ledgers.handle_listed(&before, &listed, &strays);
+    for (_, eviction) in compared.evictions {
+        let found = processes.iter().find(|process| process.pid == eviction.pid);
+        if let Some(process) = found.filter(|process| process.is_alive.get()) {
+            world.say(|| format!("  process {} is evicted", process.pid));
+            process.die(world);
+        }
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        gpu: Gpu {
+            uuid: "GPU-1".to_owned(),
+            name: "V100-SXM2-16GB".to_owned(),
+            pci: "0000:04:00.0".parse().unwrap(),
+            sms: SMS,
+            memory_bytes: DEVICE_BYTES,
+        },
+        socket: "/run/pillion/GPU-1.sock".to_owned(),
+        started_ns: MS,
+    }
+}

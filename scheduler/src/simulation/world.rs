@@ -1,0 +1,424 @@
+//! Who is there, whose turn it is, and what goes wrong next: all from one seed.
+//!
+//! There is one thread. Who is at work is on a stack: at a step of the top one ([`World::between`]) others may be put above it and
+//! do something whole, or be killed in the middle of it, before it goes on. So an interrupted one sees everything that could have
+//! happened meanwhile but work of another that was interrupted later and goes on later.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::rc::Rc;
+
+use policy::{Class, Kernel, Policy};
+use protocol::hello::JobClass;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::check;
+use super::daemon::Daemon;
+use super::process::{Process, Seat};
+use crate::config::Config;
+
+pub(super) const US: u64 = 1_000;
+pub(super) const MS: u64 = 1_000_000;
+
+/// Steps of a seed before all is made to end well.
+const STEPS: u64 = 160;
+/// How many may be interrupted, one in another.
+const DEPTH_MAX: usize = 4;
+/// Processes that ever come in a seed.
+const PROCESSES_MAX: usize = 24;
+/// Longest kernel, ns.
+pub(super) const KERNEL_NS_MAX: u64 = 150 * US;
+
+/// Best-effort jobs that keep to the rules; the next one's processes lie.
+pub(super) const HONEST_JOBS: usize = 3;
+
+/// What unwinds who is killed.
+pub(super) struct Killed;
+
+/// Who is at work.
+#[derive(Clone)]
+pub(super) enum Actor {
+    /// A thread of the daemon.
+    Daemon(Rc<Daemon>),
+    /// A thread of a process.
+    Process(Rc<Process>),
+}
+
+impl Actor {
+    fn is_dead(&self) -> bool {
+        match self {
+            Self::Daemon(daemon) => daemon.is_dead.get(),
+            Self::Process(process) => !process.is_alive.get(),
+        }
+    }
+}
+
+/// What is the same throughout a seed.
+pub(super) struct Plan {
+    pub(super) config: Config,
+    /// Bound on best-effort work in flight, where the policy has a plain one.
+    pub(super) has_plain_bound: bool,
+    /// A high-priority process may write anything into epoch and rings.
+    pub(super) has_lying_hp: bool,
+    /// One in so many steps kills who makes it.
+    kill_one_in: u64,
+    /// One in so many accesses is a step.
+    #[cfg_attr(
+        not(stepped),
+        expect(dead_code, reason = "accesses are steps with `--cfg stepped` only")
+    )]
+    gap: u32,
+}
+
+impl Plan {
+    fn of(rng: &mut Pcg64Mcg) -> Self {
+        let policies = ["orion", "temporal", "launch-gate", "pillion", "none"];
+        let name = policies[rng.random_range(0..policies.len())];
+        let sharing = ["mps", "timeslice"][rng.random_range(0..2)];
+        let residual = match name {
+            "orion" | "temporal" => "residual_us = 200\n",
+            _ => "",
+        };
+        let loss = ["run", "hold"][rng.random_range(0..2)];
+        let excess = ["ignore", "report", "evict"][rng.random_range(0..3)];
+        let text = format!(
+            "[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\nname = \"{name}\"\n{residual}max_hold_ms = 20\n\
+             on_daemon_loss = \"{loss}\"\n[memory]\nexcess = \"{excess}\"\nbest_effort = \"1GiB\"\n"
+        );
+        Self {
+            config: Config::check(Path::new("seed.toml"), &text).unwrap(),
+            has_plain_bound: matches!(name, "orion" | "temporal" | "launch-gate"),
+            has_lying_hp: rng.random_range(0..4) == 0,
+            kill_one_in: [30, 100, 1000][rng.random_range(0..3)],
+            gap: [6, 40, 400][rng.random_range(0..3)],
+        }
+    }
+
+    pub(super) fn is_gating(&self) -> bool {
+        self.config.policy != Policy::None
+    }
+}
+
+/// See the module's text.
+pub(super) struct World {
+    rng: RefCell<Pcg64Mcg>,
+    pub(super) plan: Plan,
+    pub(super) now_ns: Cell<u64>,
+    /// Grows with everything that happens: what came before what.
+    moment: Cell<u64>,
+    pub(super) daemon: RefCell<Option<Rc<Daemon>>>,
+    pub(super) daemons_ever: Cell<u64>,
+    pub(super) processes: RefCell<Vec<Rc<Process>>>,
+    /// Processes by the descriptor that the daemon has of them.
+    pub(super) by_descriptor: RefCell<HashMap<RawFd, u32>>,
+    /// Connections that have ended and of which the control thread does not know yet.
+    pub(super) ended: RefCell<Vec<(Rc<Process>, Rc<Seat>)>>,
+    stack: RefCell<Vec<Actor>>,
+    /// Accesses of those above, for each on the stack.
+    accesses_above: RefCell<Vec<u64>>,
+    pub(super) is_faulty: Cell<bool>,
+    pub(super) facts: check::Facts,
+    story: Option<RefCell<Vec<String>>>,
+}
+
+thread_local! {
+    static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+}
+
+/// Accesses of shared memory that this thread has made; 0 where they are not counted.
+fn accesses() -> u64 {
+    #[cfg(stepped)]
+    return protocol::sync::stepped::taken();
+    #[cfg(not(stepped))]
+    0
+}
+
+impl World {
+    pub(super) fn new(seed: u64, is_told: bool) -> Rc<Self> {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let plan = Plan::of(&mut rng);
+        let world = Rc::new(Self {
+            rng: RefCell::new(rng),
+            plan,
+            now_ns: Cell::new(MS),
+            moment: Cell::new(1),
+            daemon: RefCell::new(None),
+            daemons_ever: Cell::new(0),
+            processes: RefCell::new(Vec::new()),
+            by_descriptor: RefCell::new(HashMap::new()),
+            ended: RefCell::new(Vec::new()),
+            stack: RefCell::new(Vec::new()),
+            accesses_above: RefCell::new(Vec::new()),
+            is_faulty: Cell::new(false),
+            facts: check::Facts::default(),
+            story: is_told.then(RefCell::default),
+        });
+        WORLD.set(Some(Rc::clone(&world)));
+        world
+    }
+
+    /// Lets go of everything, which knows each other.
+    pub(super) fn bury(&self) {
+        #[cfg(stepped)]
+        protocol::sync::stepped::call_after(0, protocol::sync::stepped::Steps::All, step);
+        WORLD.set(None);
+        self.stack.borrow_mut().clear();
+        self.ended.borrow_mut().clear();
+        self.processes.borrow_mut().clear();
+        *self.daemon.borrow_mut() = None;
+    }
+
+    pub(super) fn story(&self) -> Vec<String> {
+        self.story.as_ref().map_or_else(Vec::new, RefCell::take)
+    }
+
+    /// Notes what happens, for who reads it.
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        if let Some(story) = &self.story {
+            let depth = self.stack.borrow().len();
+            let line = format!(
+                "{:>10} {:indent$}{}",
+                self.now_ns.get(),
+                "",
+                what(),
+                indent = 2 * depth
+            );
+            story.borrow_mut().push(line);
+        }
+    }
+
+    /// The next moment.
+    pub(super) fn tick(&self) -> u64 {
+        self.moment.set(self.moment.get() + 1);
+        self.moment.get()
+    }
+
+    pub(super) fn below(&self, bound: u64) -> u64 {
+        self.rng.borrow_mut().random_range(0..bound)
+    }
+
+    pub(super) fn one_in(&self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    /// Any word, small ones and extreme ones more often.
+    pub(super) fn word(&self) -> u64 {
+        match self.below(5) {
+            0 => self.rng.borrow_mut().random(),
+            1 => u64::MAX,
+            2 => 0,
+            _ => self.below(200_000),
+        }
+    }
+
+    pub(super) fn kernel(&self) -> Kernel {
+        Kernel {
+            class: Class::ALL[self.below(3) as usize],
+            sm_needed: self.below(100) as u32,
+            expected_ns: 1 + self.below(KERNEL_NS_MAX),
+        }
+    }
+
+    /// A whole life: things happen, then nothing goes wrong any more and all must be served, then all end.
+    pub(super) fn live(self: &Rc<Self>) {
+        Daemon::begin(self);
+        self.is_faulty.set(true);
+        for step in 0..STEPS {
+            self.act();
+            if step % 8 == 7 {
+                self.is_faulty.set(false);
+                check::quiet(self);
+                self.is_faulty.set(true);
+            }
+        }
+        self.is_faulty.set(false);
+        check::all_are_served(self);
+        check::all_comes_back(self);
+    }
+
+    /// Has `actor` do `what`. False: it was killed.
+    pub(super) fn run(self: &Rc<Self>, actor: Actor, what: &str, op: impl FnOnce()) -> bool {
+        if self.is_faulty.get() {
+            self.say(|| what.to_owned());
+        }
+        self.stack.borrow_mut().push(actor);
+        self.accesses_above.borrow_mut().push(0);
+        let before = accesses();
+        self.arm();
+        let result = catch_unwind(AssertUnwindSafe(op));
+        self.stack.borrow_mut().pop();
+        let above = self.accesses_above.borrow_mut().pop().unwrap_or(0);
+        let all = accesses() - before;
+        if let Some(under) = self.accesses_above.borrow_mut().last_mut() {
+            *under += all;
+        }
+        self.facts.last_accesses.set(all - above);
+        match result {
+            Ok(()) => true,
+            Err(payload) if payload.is::<Killed>() => {
+                self.say(|| "  … was killed in it".to_owned());
+                false
+            }
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+
+    /// Does, in one step, what is nobody's work who is on the stack: its accesses are not theirs.
+    pub(super) fn aside<T>(&self, op: impl FnOnce() -> T) -> T {
+        let was_faulty = self.is_faulty.replace(false);
+        let before = accesses();
+        let result = op();
+        if let Some(under) = self.accesses_above.borrow_mut().last_mut() {
+            *under += accesses() - before;
+        }
+        self.is_faulty.set(was_faulty);
+        self.arm();
+        result
+    }
+
+    /// Whether `actor` is in the middle of something.
+    pub(super) fn is_at_work(&self, process: &Rc<Process>) -> bool {
+        let stack = self.stack.borrow();
+        stack
+            .iter()
+            .any(|actor| matches!(actor, Actor::Process(other) if Rc::ptr_eq(other, process)))
+    }
+
+    /// A step of who is at work: others may do something here, and it may be killed.
+    pub(super) fn between(self: &Rc<Self>) {
+        if !self.is_faulty.get() || std::thread::panicking() {
+            return;
+        }
+        let depth = self.stack.borrow().len();
+        if depth < DEPTH_MAX {
+            (0..self.below(3)).for_each(|_| self.act());
+        }
+        let top = self.stack.borrow().last().cloned();
+        let Some(top) = top else { return };
+        if !top.is_dead() && self.one_in(self.plan.kill_one_in) {
+            self.kill(&top);
+        }
+        if top.is_dead() {
+            resume_unwind(Box::new(Killed));
+        }
+        self.arm();
+    }
+
+    /// Chooses the next access at which [`World::between`] is called.
+    #[cfg(stepped)]
+    fn arm(&self) {
+        use protocol::sync::stepped::{Steps, call_after};
+        if !self.is_faulty.get() {
+            return call_after(0, Steps::All, step);
+        }
+        let counted = match self.one_in(2) {
+            true => Steps::Writes,
+            false => Steps::All,
+        };
+        call_after(1 + self.below(self.plan.gap.into()) as u32, counted, step);
+    }
+
+    #[cfg(not(stepped))]
+    fn arm(&self) {}
+
+    pub(super) fn kill(&self, actor: &Actor) {
+        match actor {
+            Actor::Daemon(daemon) => {
+                self.say(|| format!("daemon {} is killed", daemon.number));
+                daemon.is_dead.set(true);
+                *self.daemon.borrow_mut() = None;
+            }
+            Actor::Process(process) => process.die(self),
+        }
+    }
+
+    /// The processes that are there and not in the middle of something.
+    pub(super) fn free_processes(&self) -> Vec<Rc<Process>> {
+        let processes = self.processes.borrow();
+        let free = processes
+            .iter()
+            .filter(|process| process.is_alive.get() && !self.is_at_work(process));
+        free.cloned().collect()
+    }
+
+    fn any(&self, processes: &[Rc<Process>]) -> Option<Rc<Process>> {
+        let count = processes.len() as u64;
+        (count > 0).then(|| Rc::clone(&processes[self.below(count) as usize]))
+    }
+
+    /// Somebody does something, or something happens.
+    fn act(self: &Rc<Self>) {
+        let drawn = self.below(100);
+        let process = self.any(&self.free_processes());
+        let daemon = self.daemon.borrow().clone();
+        match (drawn, process, daemon) {
+            (0..30, _, Some(daemon)) => daemon.poll(self),
+            (30..66, Some(process), _) => process.work(self),
+            (66..72, _, _) => self.pass_time(),
+            (72..80, _, Some(daemon)) => daemon.meet(self, self.process_to_come()),
+            (80..85, _, Some(daemon)) => daemon.notice_an_end(self),
+            (85..90, _, Some(daemon)) => daemon.watch_memory(self),
+            (90..92, Some(process), _) => self.kill(&Actor::Process(process)),
+            (92, Some(process), _) => process.lose_connection(self),
+            (93, _, Some(daemon)) => self.kill(&Actor::Daemon(daemon)),
+            (94..97, _, None) => Daemon::begin(self),
+            (97..100, _, Some(daemon)) => daemon.answer(self),
+            _ => {}
+        }
+    }
+
+    /// Mostly some microseconds, now and then a pause of the whole machine.
+    fn pass_time(&self) {
+        let passed_ns = match self.below(20) {
+            0 => 3_000 * MS,
+            1 => 15 * MS,
+            2..6 => self.below(3 * MS),
+            _ => self.below(100 * US),
+        };
+        self.now_ns.set(self.now_ns.get() + passed_ns);
+    }
+
+    /// One that is no client of a daemon that lives, or a new one.
+    fn process_to_come(&self) -> Option<Rc<Process>> {
+        let waiting: Vec<_> = self
+            .free_processes()
+            .into_iter()
+            .filter(|process| process.is_to_come(self))
+            .collect();
+        if !waiting.is_empty() && !self.one_in(3) {
+            return self.any(&waiting);
+        }
+        let mut processes = self.processes.borrow_mut();
+        if processes.len() >= PROCESSES_MAX {
+            return None;
+        }
+        let is_hp = self.one_in(3);
+        let job = self.below(HONEST_JOBS as u64 + 1) as usize;
+        let class = if is_hp {
+            JobClass::HighPriority
+        } else {
+            JobClass::BestEffort
+        };
+        let process = Rc::new(Process::new(
+            processes.len() as u32 + 1,
+            class,
+            job,
+            self.plan.has_lying_hp,
+        ));
+        processes.push(Rc::clone(&process));
+        Some(process)
+    }
+}
+
+/// What the atomics call.
+#[cfg(stepped)]
+fn step() {
+    let world = WORLD.with_borrow(Clone::clone);
+    if let Some(world) = world {
+        world.between();
+    }
+}

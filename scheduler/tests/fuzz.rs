@@ -1,0 +1,415 @@
+//! The daemon's readers on what strangers can write: packets, records in rings, words in pages, and its configuration. Each is read or
+//! refused, never with a panic, and the daemon goes on serving others.
+//!
+//! How inputs are broken, seeds and times are in `fuzzing`, which the readers of profiles are tried by too.
+#![forbid(unsafe_code)]
+
+#[path = "../../profiler/import/tests/fuzzing/mod.rs"]
+mod fuzzing;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread::{self, JoinHandle};
+
+use fuzzing::{Random, finds, try_broken};
+use protocol::clock::Clock;
+use protocol::hello::{
+    Attach, JobClass, MemoryIs, MemoryOf, Reply, Request, Set, Stop, ask_status, connect_to,
+    receive, send,
+};
+use protocol::pages::ClientPage;
+use protocol::record::{Launch, Record};
+use protocol::segment::create_sealed;
+use scheduler::config::ConfigError;
+use scheduler::daemon::{DaemonError, Stopper};
+use scheduler::{Config, Daemon, Gpu};
+use tempfile::TempDir;
+
+const UUID: &str = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f";
+
+/// Pieces of packets: the magic, versions, kinds, lengths that are more than there is, no text at all.
+const PACKET_WORDS: [&[u8]; 12] = [
+    b"PLN1",
+    b"\x02\0\x01\0",
+    b"\x02\0\xff\xff",
+    b"\x03\0\0\0",
+    b"\0\0",
+    b"\xff\xff",
+    b"\x00\x01",
+    b"\x01\x01",
+    b"\xc3\x28",
+    b"40%",
+    b"unlimited",
+    b"\x0a",
+];
+
+const CONFIG_WORDS: [&[u8]; 24] = [
+    b"[high_priority]\n",
+    b"[limits]\n",
+    b"[[memory.rules]]\n",
+    b"[jobs.x]\n",
+    b"[gpu]\n",
+    b"users = [\"root\", \"0\"]\n",
+    b"clients_per_user = 9223372036854775807\n",
+    b"name = \"pillion\"\n",
+    b"slo_p99 = \"1e308x\"\n",
+    b"nan",
+    b"-inf",
+    b"0x7fffffffffffffff",
+    b"\"\"\"",
+    b"'''",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b" = ",
+    b"\xff\xfe",
+    b"\0",
+    b"1979-05-27T07:32:00Z",
+    b"#",
+    "\u{10ffff}\u{202e}".as_bytes(),
+];
+
+/// What the library and the tools send, of this version and of older ones.
+fn packets() -> Vec<Vec<u8>> {
+    let attach = |class, job: &str, device: &str, memory: Option<&str>| {
+        Request::Attach(Attach {
+            class,
+            job: job.to_owned(),
+            name: "python3".to_owned(),
+            profile: "/srv/profiles/resnet50.toml".to_owned(),
+            profile_fit: "scaled from T4 to V100-SXM2-16GB".to_owned(),
+            device: device.to_owned(),
+            memory: memory.map(str::to_owned),
+            slot: memory.map(|_| 3),
+        })
+    };
+    let job = || "1234-train".to_owned();
+    let of = MemoryOf {
+        class: JobClass::BestEffort,
+        job: job(),
+        memory: "10GiB".to_owned(),
+        device: UUID.to_owned(),
+    };
+    let requests = [
+        attach(JobClass::HighPriority, "serve", UUID, Some("")),
+        attach(JobClass::BestEffort, "1234-train", UUID, Some("40%")),
+        attach(JobClass::BestEffort, "", "", None),
+        Request::Status,
+        Request::Events { since: 7 },
+        Request::Set(Set {
+            job: job(),
+            memory: "8GiB".to_owned(),
+        }),
+        Request::Stop(Stop { job: job() }),
+        Request::Memory(of),
+    ];
+    let mut packets: Vec<Vec<u8>> = requests.iter().map(Request::encode).collect();
+    for minor in [0, 1] {
+        let mut older = packets[0].clone();
+        older[6] = minor;
+        packets.push(older);
+    }
+    packets
+}
+
+fn replies() -> Vec<Vec<u8>> {
+    let welcome = Reply::Welcome {
+        client: 7,
+        slot: Some(3),
+        class: Some(JobClass::BestEffort),
+    };
+    let memory = Reply::Memory(MemoryIs {
+        quota_bytes: 1 << 33,
+        held_bytes: 5,
+        pids: vec![7, 8, 9],
+    });
+    let reason = "256 clients are attached, no more are served".to_owned();
+    let replies = [welcome, Reply::Done, memory, Reply::Refused { reason }];
+    replies.iter().map(Reply::encode).collect()
+}
+
+/// What is read of a packet is written and read again the same; so nothing is made up, and nothing lost.
+fn read_packet(bytes: &[u8]) {
+    if let Ok(request) = Request::decode(bytes) {
+        assert_eq!(Request::decode(&request.encode()).expect("ours"), request);
+    }
+    if let Ok(reply) = Reply::decode(bytes) {
+        assert_eq!(Reply::decode(&reply.encode()).expect("ours"), reply);
+    }
+}
+
+fn read_config(bytes: &[u8]) {
+    let path = Path::new("gpu0.toml");
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match Config::check(path, text) {
+        // What is right means the same at every reading.
+        Ok(config) => assert_eq!(Config::check(path, text).ok(), Some(config)),
+        Err(ConfigError::Invalid(faults)) => {
+            assert!(!faults.is_empty());
+            for fault in faults {
+                let line = fault.to_string();
+                assert!(
+                    line.starts_with("gpu0.toml:") && !line.contains('\n'),
+                    "{line:?}"
+                );
+            }
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A daemon in this process, until dropped, which fails if a thread of it panicked.
+struct Running {
+    folder: TempDir,
+    stopper: Stopper,
+    thread: Option<JoinHandle<Result<(), DaemonError>>>,
+}
+
+impl Running {
+    fn new(sections: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let text = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n{sections}");
+        let config = Config::check(Path::new("gpu0.toml"), &text).expect("it is right");
+        let gpu = Gpu {
+            uuid: UUID.to_owned(),
+            name: "V100-SXM2-16GB".to_owned(),
+            pci: "0000:04:00.0".parse().expect("it is one"),
+            sms: 80,
+            memory_bytes: 16 << 30,
+        };
+        let socket = folder.path().join("gpu.sock");
+        let daemon = Daemon::start(&config, gpu, &socket, Clock::process()).expect("it starts");
+        Self {
+            folder,
+            stopper: daemon.stopper(),
+            thread: Some(thread::spawn(|| daemon.run())),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("gpu.sock")
+    }
+
+    /// It answers, and what it says is JSON.
+    fn check(&self) {
+        let status = ask_status(&self.socket()).expect("it answers");
+        let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
+        assert_eq!(status["gpu"]["uuid"], UUID);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            assert!(matches!(ended, Some(Ok(Ok(())))), "{ended:?}");
+        }
+    }
+}
+
+/// A conversation of some packets, each whole or broken, now and then with descriptors; how it goes is chance.
+fn talk(running: &Running, bytes: &[u8], held: &Mutex<Vec<OwnedFd>>, random: &mut Random) {
+    let connection = connect_to(&running.socket()).expect("it listens");
+    let memory = create_sealed("pillion-fuzz", 4096).expect("room");
+    let file = std::fs::File::open("/dev/null").expect("there");
+    for _ in 0..=random.below(3) {
+        let fds = [memory.as_fd(), file.as_fd()];
+        let fds = &fds[..random.below(3)];
+        // It may have hung up, or let no descriptors in.
+        let _ = send(&connection, bytes, fds);
+    }
+    match random.below(4) {
+        // Without waiting for an answer.
+        0 => {}
+        // Some stay for a while: clients, the silent, and who never reads.
+        1 => {
+            let mut held = held.lock().expect("nobody panics with it");
+            held.push(connection);
+            if held.len() > 40 {
+                let place = random.below(40);
+                held.swap_remove(place);
+            }
+            return;
+        }
+        _ => {
+            rustix::net::shutdown(&connection, rustix::net::Shutdown::Write).expect("open");
+            while let Ok((packet, _)) = receive(&connection) {
+                if packet.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+    drop(connection);
+}
+
+/// A client's connection and pages: what all share, its own, a best-effort one's lease, and its job's ledger as long as this process
+/// is given one (there is a bound, because the process lives on).
+fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
+    for memory in [Some("1GiB".to_owned()), None] {
+        let connection = connect_to(&running.socket()).expect("it listens");
+        let attach = Request::Attach(Attach {
+            class,
+            job: "fuzz".to_owned(),
+            name: "fuzz".to_owned(),
+            profile: String::new(),
+            profile_fit: String::new(),
+            device: UUID.to_owned(),
+            memory,
+            slot: None,
+        });
+        send(&connection, &attach.encode(), &[]).expect("it reads");
+        let (reply, pages) = receive(&connection).expect("it answers");
+        match Reply::decode(&reply).expect("it makes sense") {
+            Reply::Welcome { .. } => return (connection, pages),
+            Reply::Refused { reason } => assert!(reason.contains("have memory"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("without an account there is no bound but that of clients")
+}
+
+/// Records as the library pushes them, and such as differ from these.
+fn records() -> Vec<Vec<u8>> {
+    let launch = |stream, seq| {
+        Record::Launch(Launch {
+            stream,
+            seq,
+            kernel: 1,
+            expected_ns: 60_000,
+            sm_needed: 40,
+            class: 1,
+        })
+    };
+    let records = [
+        launch(0, 1),
+        launch(7, u64::MAX),
+        Record::Complete { stream: 0, seq: 1 },
+    ];
+    let bytes = |record: &Record| {
+        record
+            .encode()
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect()
+    };
+    records.iter().map(bytes).collect()
+}
+
+/// Writes `bytes` somewhere into pages of a client that is attached meanwhile: at a ring, at a counter, or anywhere.
+fn scribble(running: &Running, bytes: &[u8], random: &mut Random) {
+    let class = [JobClass::HighPriority, JobClass::BestEffort][random.below(2)];
+    let (connection, pages) = pages_of(running, class);
+    for _ in 0..20 {
+        let page = &pages[random.below(pages.len())];
+        let size = rustix::fs::fstat(page).expect("open").st_size as usize;
+        let rings = std::mem::offset_of!(ClientPage, rings);
+        let at = match random.below(3) {
+            0 => random.below(size),
+            1 => rings.min(size) + 8 * random.below(300),
+            _ => 8 * random.below(512),
+        };
+        // What may not be written is refused.
+        let _ = rustix::io::pwrite(page, bytes, at as u64);
+        if class == JobClass::HighPriority {
+            // The first ring is somebody's and has something in it, so that what lies in it is read.
+            let owner = std::mem::offset_of!(ClientPage, ring_owner);
+            let _ = rustix::io::pwrite(&pages[3], &1_u32.to_ne_bytes(), owner as u64);
+            let tail = random.below(4).to_ne_bytes();
+            let _ = rustix::io::pwrite(&pages[3], &tail, rings as u64);
+        }
+        if random.below(8) == 0 {
+            running.check();
+        }
+    }
+    drop(connection);
+}
+
+#[test]
+fn what_failed_once_never_does_again() {
+    let running = Running::new("");
+    let held = Mutex::default();
+    for (name, bytes) in finds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/finds")) {
+        println!("{name}");
+        read_packet(&bytes);
+        read_config(&bytes);
+        for seed in 1..20 {
+            talk(&running, &bytes, &held, &mut Random::of(seed));
+            scribble(&running, &bytes, &mut Random::of(seed));
+        }
+    }
+    running.check();
+}
+
+#[test]
+fn the_hello() {
+    let corpus = [packets(), replies()].concat();
+    try_broken("hello", &corpus, &PACKET_WORDS, |bytes, _| {
+        read_packet(bytes)
+    });
+}
+
+#[test]
+fn requests_at_the_socket() {
+    let running =
+        Running::new("[high_priority]\nusers = [\"1\"]\n[limits]\nclients_per_user = 64\n");
+    let held = Mutex::default();
+    let mut talks = 0_u32;
+    try_broken("socket", &packets(), &PACKET_WORDS, |bytes, random| {
+        talk(&running, bytes, &held, random);
+        talks += 1;
+        if talks.is_multiple_of(64) {
+            running.check();
+        }
+    });
+    running.check();
+}
+
+#[test]
+fn records_and_words_in_pages() {
+    let running = Running::new("");
+    try_broken(
+        "pages",
+        &records(),
+        &[
+            &[0; 8],
+            &[0xff; 8],
+            &[0x7f; 8],
+            &[0, 0, 0, 0, 0, 0, 0, 0x80],
+        ],
+        |bytes, random| {
+            let mut words = bytes
+                .chunks_exact(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().expect("eight")));
+            let record = core::array::from_fn(|_| words.next().unwrap_or(0));
+            if let Ok(read) = Record::decode(&record) {
+                assert_eq!(Record::decode(&read.encode()), Ok(read));
+            }
+            scribble(&running, bytes, random);
+        },
+    );
+    running.check();
+}
+
+#[test]
+fn the_configuration() {
+    let example = include_str!("../../examples/gpu0.toml");
+    // As it is, and with all that is commented out.
+    let whole: String = example
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(key) if key.contains(" = ") || key.starts_with('[') => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let least = "[gpu]\nindex = 0\nsharing = \"timeslice\"\n";
+    let corpus = [example, &whole, least].map(|text| text.as_bytes().to_vec());
+    try_broken("config", &corpus, &CONFIG_WORDS, |bytes, _| {
+        read_config(bytes)
+    });
+}
