@@ -83,7 +83,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     /// Policy of the phases with Pillion: none, pillion, orion, temporal or launch-gate.
-    #[arg(long, value_name = "POLICY", default_value = "orion")]
+    #[arg(long, value_name = "POLICY", default_value = "pillion")]
     policy: String,
     /// Print the results as JSON.
     #[arg(long)]

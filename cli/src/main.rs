@@ -11,16 +11,19 @@ mod artifacts;
 mod config_check;
 mod demo;
 mod doctor;
+mod events;
 mod failure;
 mod generate;
 mod mps;
 mod out;
 mod perfetto;
 mod profile;
+mod resume;
 mod run;
 mod set;
 mod simulate;
 mod status;
+mod stop;
 mod svg;
 mod workload;
 
@@ -46,6 +49,9 @@ enum Command {
     Demo(demo::Options),
     Status(status::Options),
     Set(set::Options),
+    Stop(stop::Options),
+    Events(events::Options),
+    Resume(resume::Options),
     Doctor(doctor::Options),
     Completions(generate::Completions),
     Man(generate::Manual),
@@ -69,6 +75,9 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Status(options) => status::run(&options),
         Command::Set(options) => set::run(&options),
+        Command::Stop(options) => stop::run(&options),
+        Command::Events(options) => events::run(&options),
+        Command::Resume(options) => resume::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => generate::completions(&options),
         Command::Man(options) => generate::manual(&options),

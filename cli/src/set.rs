@@ -27,7 +27,7 @@ pub(crate) struct Options {
 }
 
 /// Longest wait for a daemon's answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reads a quota of the command line.
 pub(crate) fn quota_of(text: &str) -> Result<Quota, String> {

@@ -80,13 +80,16 @@ pub(crate) struct Options {
     /// the file's.
     #[arg(long, value_name = "S", allow_negative_numbers = true)]
     seconds: Option<f64>,
-    /// A scenario file: devices, jobs, policies, sweeps.
+    /// A scenario file: devices, jobs, policies, sweeps; `-` for stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     scenario: Option<PathBuf>,
     /// A suite of experiments: orion, those of its paper; robustness, busy and ablation, ours. Recorded traces are read from the folder
     /// that PILLION_DATA names; without it built-in workloads take their places.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
+    /// Of a suite, only these of its experiments, by their keys in results, separated by commas.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "suite")]
+    part: Vec<String>,
     /// Of a suite, 60 s of device time and one seed.
     #[arg(long, requires = "suite")]
     quick: bool,

@@ -3,6 +3,8 @@
 //! The daemon answers with one JSON document per GPU; `--json` hands them on unchanged, the table
 //! shows what a person looks for first: who is there, in which class, and what is enforced.
 
+mod hold;
+
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -51,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         ));
     }
     for status in &daemons {
-        print_daemon(status)?;
+        print_daemon(&legible(status))?;
     }
     for (socket, error) in &silent {
         out::line(format_args!(
@@ -65,11 +67,32 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
+/// A daemon's status, with its socket.
+pub(crate) fn ask(socket: &std::path::Path) -> Result<Value, HelloError> {
     let mut status: Value = serde_json::from_str(&ask_status(socket)?)
         .map_err(|_| HelloError::Malformed("the status is not JSON"))?;
     status["socket"] = json!(socket.display().to_string());
     Ok(status)
+}
+
+/// The same for a terminal: jobs and programs are called what their users like, which may be something that moves the cursor.
+fn legible(value: &Value) -> Value {
+    match value {
+        Value::String(text) => {
+            let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+            Value::String(text.chars().map(one).collect())
+        }
+        Value::Array(items) => items.iter().map(legible).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            Value::Object(
+                fields
+                    .map(|(name, value)| (name.clone(), legible(value)))
+                    .collect(),
+            )
+        }
+        other => other.clone(),
+    }
 }
 
 fn print_daemon(status: &Value) -> Result<(), Failure> {
@@ -92,8 +115,13 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
             "  the configuration on disk is not in force: {error}"
         ))?;
     }
+    let policy = &status["policy"];
+    if let Some(bounds) = hold::bounds(policy).filter(|_| status["hp"]["present"] == true) {
+        out::line(format_args!("  {bounds}"))?;
+    }
     let mut table = table(&[
-        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "MEMORY", "QUOTA", "ENFORCED",
+        "JOB", "CLASS", "PID", "PROGRAM", "LAUNCHES", "HELD", "SHARE", "MEMORY", "QUOTA",
+        "ENFORCED",
     ]);
     let none = Vec::new();
     for job in status["jobs"].as_array().unwrap_or(&none) {
@@ -107,30 +135,17 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         out::line(format_args!("{table}"))?;
     }
     for job in status["jobs"].as_array().unwrap_or(&none) {
-        let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
-        if refused > 0 {
-            out::line(format_args!(
-                "  job {}: {refused} requests for memory were over its quota; it held at most {}",
-                job["job"].as_str().unwrap_or("N/A"),
-                bytes(&job["memory"]["peak_bytes"], "N/A"),
-            ))?;
+        let id = job["job"].as_str().unwrap_or("N/A");
+        for line in remarks(job, policy) {
+            out::line(format_args!("  job {id}: {line}"))?;
         }
     }
-    for job in status["jobs"].as_array().unwrap_or(&none) {
-        let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
-        if bypasses > 0 {
-            out::line(format_args!(
-                "  job {}: {bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); \
-                 start it with `pillion run --shim`",
-                job["job"].as_str().unwrap_or("N/A")
-            ))?;
-        }
-    }
-    for job in status["jobs"].as_array().unwrap_or(&none) {
-        for fit in profile_fits(job) {
-            let id = job["job"].as_str().unwrap_or("N/A");
-            out::line(format_args!("  job {id}: its profile was {fit}"))?;
-        }
+    let others = |class: &str| status["others"][class].as_u64().unwrap_or(0);
+    let (hp, be) = (others("high_priority"), others("best_effort"));
+    if hp + be > 0 {
+        out::line(format_args!(
+            "  jobs of other users: {hp} high-priority, {be} best-effort"
+        ))?;
     }
     for process in status["turned_away"].as_array().unwrap_or(&none) {
         out::line(format_args!(
@@ -141,6 +156,48 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         ))?;
     }
     Ok(())
+}
+
+/// What is to be said of a job beside its rows; a line each.
+fn remarks(job: &Value, policy: &Value) -> Vec<String> {
+    let mut lines = hold::lines(job, policy["affordable_ns"].as_u64());
+    let refused = job["memory"]["refused"].as_u64().unwrap_or(0);
+    if refused > 0 {
+        lines.push(format!(
+            "{refused} requests for memory were over its quota; it held at most {}",
+            bytes(&job["memory"]["peak_bytes"], "N/A"),
+        ));
+    }
+    for excess in job["memory"]["excess"].as_array().into_iter().flatten() {
+        let whose = match excess["is_client"].as_bool() {
+            Some(true) => "past its account",
+            _ => "and is no client",
+        };
+        lines.push(format!(
+            "pid {} has {} of the GPU's memory {whose}",
+            excess["pid"],
+            bytes(&excess["bytes"], "N/A"),
+        ));
+    }
+    let bypasses = job["totals"]["bypasses"].as_u64().unwrap_or(0);
+    if bypasses > 0 {
+        lines.push(format!(
+            "{bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
+        ));
+    }
+    let clients = job["clients"].as_array().into_iter().flatten();
+    for client in clients.filter(|client| client["denied"].is_string()) {
+        lines.push(format!(
+            "pid {} asks to be {}, which [high_priority] does not allow user {}: it is {}",
+            client["pid"],
+            client["denied"].as_str().unwrap_or("N/A"),
+            client["uid"],
+            job["class"].as_str().unwrap_or("N/A"),
+        ));
+    }
+    let fits = profile_fits(job).into_iter();
+    lines.extend(fits.map(|fit| format!("its profile was {fit}")));
+    lines
 }
 
 /// Bytes for people, in MiB or GiB; `none` where there is no number.
@@ -183,6 +240,7 @@ fn rows(job: &Value) -> Vec<Vec<String>> {
             program,
             number(&counters["launches"]),
             number(&counters["launches_held"]),
+            hold::share(job),
             bytes(&job["memory"]["held_bytes"], "-"),
             bytes(&job["memory"]["quota_bytes"], "-"),
             word(&job["enforcing"]),
@@ -222,4 +280,16 @@ pub(crate) fn table(header: &[&str]) -> Table {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_drive_a_terminal_are_shown_without_that() {
+        let status = json!({"jobs": [{"job": "a\u{1b}[2Jb\nc\u{9b}d", "pid": 7}]});
+        let expected = json!({"jobs": [{"job": "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d", "pid": 7}]});
+        assert_eq!(legible(&status), expected);
+    }
 }

@@ -27,12 +27,11 @@ const CLASSES: [(char, usize); 12] = [
     ('L', 8),
 ];
 /// Why a case may have no test here.
-const REASONS: [&str; 10] = [
+const REASONS: [&str; 9] = [
     "needs real driver",
     "needs MPS",
     "needs root/container",
     "other product's design",
-    "belongs to issue Real frameworks",
     "belongs to issue Memory quota",
     "belongs to issue Life and death",
     "belongs to issue First ten minutes",

@@ -3,9 +3,10 @@
 
 #[cfg(test)]
 mod pages;
+#[cfg(test)]
+mod simulating;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
@@ -13,48 +14,9 @@ use serde_json::Value;
 use sim::PolicySpec;
 
 use crate::pages::{checked, expect_no_overlap, expect_page};
-
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn simulate(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
-    command.arg("simulate").args(arguments);
-    command.env_remove("PILLION_DATA").current_dir(workspace());
-    command.output().expect("it runs")
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text")
-}
-
-/// The lines of JSON of a command that must succeed.
-fn lines(arguments: &[&str]) -> Vec<Value> {
-    let ended = simulate(&[arguments, &["--json"]].concat());
-    assert!(ended.status.success(), "{}", text(&ended.stderr));
-    let lines = text(&ended.stdout).lines();
-    lines
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect()
-}
-
-/// A folder with a scenario file.
-fn written(scenario: &str) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().expect("room");
-    let path = folder.path().join("s.toml");
-    fs::write(&path, scenario).expect("room");
-    let path = path.display().to_string();
-    (folder, path)
-}
+use crate::simulating::{PAIR, lines, simulate, text, workspace, written};
 
 const SHORT: &[&str] = &["--seconds", "2"];
-
-/// A short pair, under a policy that is to be named.
-const PAIR: &str = "seconds = 2\n[policy]\nname = \"mps\"\n\
-    [[jobs]]\nname = \"hp\"\nclass = \"high-priority\"\ntrace = \"resnet50-inference\"\n\
-    arrivals = \"poisson\"\nrate = 30\n\
-    [[jobs]]\nname = \"be\"\ntrace = \"mobilenetv2-training@8\"\n";
 
 #[test]
 fn each_run_is_a_line_with_the_fields_of_the_contract() {
@@ -469,6 +431,11 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
             "suites are orion, robustness, busy, ablation",
         ),
         (&["--quick"], "--suite"),
+        (&["--part", "front"], "--suite"),
+        (
+            &["--suite", "ablation", "--part", "fromt"],
+            "inf-train, busy, no-block-priority; did you mean `front`?",
+        ),
         (&["--scenario", "none.toml"], "none.toml: cannot be read"),
         (
             &["--scenario", "x.toml", "--policy", "mps"],
@@ -678,6 +645,31 @@ fn the_timeline_has_a_process_for_each_policy_and_the_same_requests_in_all() {
     // Only a gate holds anything.
     assert_eq!(of(1, "hold"), 0);
     assert!(of(2, "hold") > 0);
+}
+
+#[test]
+fn of_a_suite_only_the_chosen_parts_are_run_and_the_table_says_which() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    let suite = [
+        "--suite",
+        "robustness",
+        "--part",
+        "deaths,sixteen",
+        "--quick",
+    ];
+    let lines = lines(&[&suite[..], &["--seconds", "0.2", "--out", &out]].concat());
+    let mut parts: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["experiment"].as_str())
+        .collect();
+    parts.dedup();
+    assert_eq!(parts, ["sixteen", "deaths"], "in the order of the suite");
+    let tables = fs::read_to_string(folder.path().join("tables.md")).unwrap();
+    assert!(
+        tables.contains("`pillion simulate --suite robustness --part deaths,sixteen --out DIR`"),
+        "{tables}"
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The workloads beside Orion's recordings of the same networks on a V100.
 //!
-//! The recordings are not part of the repository. They are looked for in `PILLION_DATA`, by default
-//! `../shared/data` beside the workspace; where they are absent these tests say so and pass, unless
-//! `PILLION_REQUIRE_DATA=1`.
+//! The recordings are not part of the repository (`profiler/tests/data/mod.rs`).
+
+#[path = "../../profiler/tests/data/mod.rs"]
+mod data;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use profiler::{ResourceClass, Trace};
 use softgpu::Device;
@@ -70,21 +71,6 @@ impl Totals {
     }
 }
 
-/// `None` where the recordings are absent.
-fn recordings() -> Option<PathBuf> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let data = std::env::var_os("PILLION_DATA")
-        .map_or_else(|| workspace.join("../shared/data"), PathBuf::from);
-    let folder = data.join("orion/model_kernels");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let is_required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    assert!(!is_required, "{} is not there", folder.display());
-    eprintln!("skipped: {} is not there", folder.display());
-    None
-}
-
 fn both(folder: &Path, pair: &Pair) -> (Totals, Totals) {
     let recorded = Trace::read(&folder.join(pair.file)).expect("a published file");
     let device = Device::by_name("V100-SXM2-16GB").expect("in the table");
@@ -98,7 +84,9 @@ fn both(folder: &Path, pair: &Pair) -> (Totals, Totals) {
 
 #[test]
 fn every_recorded_network_is_near_in_time_launches_and_classes() {
-    let Some(folder) = recordings() else { return };
+    let Some(folder) = data::folder("orion/model_kernels") else {
+        return;
+    };
     for pair in &PAIRS {
         let (computed, recorded) = both(&folder, pair);
         let time = computed.ms / recorded.ms;
@@ -123,7 +111,9 @@ fn every_recorded_network_is_near_in_time_launches_and_classes() {
 
 #[test]
 fn the_documented_table_is_what_comes_out() {
-    let Some(folder) = recordings() else { return };
+    let Some(folder) = data::folder("orion/model_kernels") else {
+        return;
+    };
     let mut table = String::from(
         "| recording | workload | fitted | launches | recorded | time ms | recorded | off | \
          compute ms | recorded | memory ms | recorded | unknown ms | recorded |\n\

@@ -140,7 +140,7 @@ pub(crate) fn document(plan: &Plan, parts: &[(String, Comparison)], lines: &[Val
         Some(suite) => (
             format!("Suite {}", suite.name),
             format!("What it is: {}. ", suite.about),
-            format!("--suite {} --out DIR", suite.name),
+            format!("{} --out DIR", plan.suite_options(suite)),
         ),
         None => (
             "Policies beside each other".to_owned(),

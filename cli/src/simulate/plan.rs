@@ -1,5 +1,6 @@
 //! What is to be run: scenarios from options, a file or a suite, all of it checked.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     /// The suite, if it is one.
     pub(crate) suite: Option<&'static Suite>,
+    /// The parts of it that were asked for, by their keys; empty for all.
+    pub(crate) chosen: Vec<String>,
     /// What a reader of the results must know, a line each.
     pub(crate) notes: Vec<String>,
 }
@@ -57,6 +60,7 @@ impl Plan {
         Ok(Self {
             parts: vec![part],
             suite: None,
+            chosen: Vec::new(),
             notes: Vec::new(),
         })
     }
@@ -67,8 +71,26 @@ impl Plan {
         let built = suite
             .build(data.as_deref(), options.quick, library)
             .with_context(|| format!("--suite {name}"))?;
+        let keys: Vec<&str> = built.parts.iter().map(|(part, _)| part.key).collect();
+        if let Some(key) = options
+            .part
+            .iter()
+            .find(|key| !keys.contains(&key.as_str()))
+        {
+            let meant = meant(key, &keys);
+            bail!(
+                "--part {key}: of suite {name} there are {}{meant}",
+                keys.join(", ")
+            );
+        }
+        let is_wanted =
+            |key: &str| options.part.is_empty() || options.part.iter().any(|of| of == key);
         let mut parts = Vec::new();
-        for (part, mut scenarios) in built.parts {
+        for (part, mut scenarios) in built
+            .parts
+            .into_iter()
+            .filter(|(part, _)| is_wanted(part.key))
+        {
             for scenario in &mut scenarios {
                 set_size(options, scenario)?;
             }
@@ -81,8 +103,17 @@ impl Plan {
         Ok(Self {
             parts,
             suite: Some(suite),
+            chosen: options.part.clone(),
             notes: built.notes,
         })
+    }
+
+    /// The command's options that chose the suite and its parts.
+    pub(crate) fn suite_options(&self, suite: &Suite) -> String {
+        match &self.chosen[..] {
+            [] => format!("--suite {}", suite.name),
+            chosen => format!("--suite {} --part {}", suite.name, chosen.join(",")),
+        }
     }
 
     /// All scenarios with their part, in order.
@@ -94,7 +125,15 @@ impl Plan {
 
 /// A scenario file, with the seeds and seconds of the options where they are given.
 fn of_file(options: &Options, path: &Path, library: &mut Library) -> Result<Vec<Scenario>> {
-    let mut scenarios = Scenario::read(path, library)?;
+    let mut scenarios = match path.to_str() {
+        // Paths in it start where the command was started.
+        Some("-") => {
+            let name = Path::new("stdin");
+            let text = io::read_to_string(io::stdin().lock()).context("stdin: cannot be read")?;
+            Scenario::parse(name, &text, Path::new(""), library)?
+        }
+        _ => Scenario::read(path, library)?,
+    };
     for scenario in &mut scenarios {
         set_size(options, scenario)?;
     }

@@ -16,12 +16,12 @@ use crate::simulate::plan::Plan;
 pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -> String {
     let mut text = format!(
         "# Suite {}: the publication beside the simulator\n\n\
-         What it is: {}. Written by `pillion simulate --suite {} --out DIR` from {} runs{}, model version {MODEL_VERSION}. \
+         What it is: {}. Written by `pillion simulate {} --out DIR` from {} runs{}, model version {MODEL_VERSION}. \
          Equal input gives an equal file. The model's word: nothing here was measured on hardware; what the \
          model cannot tell is in [model.md](model.md).\n\n",
         suite.name,
         suite.about,
-        suite.name,
+        plan.suite_options(suite),
         lines.len(),
         sizes(lines),
     );
@@ -31,7 +31,8 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     text.push_str(
         "## What is claimed\n\n\
          *code* is `orion-code`, what the paper's program does; *here* is `orion`, what the paper says, or the \
-         policy that the row names. *Over alone* is a 99th percentile divided by the same job's alone.\n",
+         policy that the row names. *Over alone* is a 99th percentile divided by the same job's alone. Of several \
+         seeds: the median, and the least to the greatest.\n",
     );
     let claims = suite.claims();
     for part in &plan.parts {
@@ -53,7 +54,8 @@ pub(crate) fn document(plan: &Plan, suite: &Suite, why: &str, lines: &[Value]) -
     let _ = write!(text, "\n{why}\n## Every pair\n\n");
     text.push_str(
         "In each cell the high-priority job's 99th percentile over alone (of one that trains, its time per \
-         iteration over alone), and the mean share that best-effort jobs have of their rate alone.\n",
+         iteration over alone), and the mean share that best-effort jobs have of their rate alone; means over the \
+         seeds.\n",
     );
     for part in &plan.parts {
         let of_part = lines
@@ -77,22 +79,56 @@ pub(super) fn sizes(lines: &[Value]) -> String {
         .iter()
         .map(|s| s.trim_end_matches(".0").to_owned())
         .collect();
-    let seeds = distinct("seed").join(", ");
+    let seeds = distinct("seed");
+    let word = if seeds.len() == 1 { "seed" } else { "seeds" };
     format!(
-        " of {} s of device time, seed {seeds}",
-        seconds.join(" or ")
+        " of {} s of device time, {word} {}",
+        seconds.join(" or "),
+        seeds.join(", ")
     )
 }
 
 fn row(claim: &Claim, lines: &[&Value]) -> String {
-    let shown = |policy: &str| {
-        read(claim, policy, lines).map_or("-".to_owned(), |value| format!("{value:.2}"))
-    };
+    let shown = |policy: &str| shown(&by_seed(claim, policy, lines));
     let (code, here) = match &claim.policy {
         Some(policy) => ("".to_owned(), shown(policy)),
         None => (shown("orion-code"), shown("orion")),
     };
     format!("| {} | {} | {code} | {here} |\n", claim.what, claim.paper)
+}
+
+/// What the claim's measure is with each seed that has it, ascending.
+fn by_seed(claim: &Claim, policy: &str, lines: &[&Value]) -> Vec<f64> {
+    let mut seeds: Vec<u64> = lines
+        .iter()
+        .filter_map(|line| line["seed"].as_u64())
+        .collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let of_seed = |seed: u64| {
+        let lines = lines.iter().filter(|line| line["seed"] == seed);
+        read(claim, policy, &lines.copied().collect::<Vec<_>>())
+    };
+    let mut values: Vec<f64> = seeds.into_iter().filter_map(of_seed).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The median of ascending values, and their ends where these read otherwise.
+fn shown(values: &[f64]) -> String {
+    let (Some(least), Some(greatest)) = (values.first(), values.last()) else {
+        return "-".to_owned();
+    };
+    let middle = values.len() / 2;
+    let median = match values.len() % 2 {
+        0 => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    };
+    let [least, median, greatest] = [*least, median, *greatest].map(|value| format!("{value:.2}"));
+    if least == greatest {
+        return median;
+    }
+    format!("{median} ({least} to {greatest})")
 }
 
 /// What the claim's measure is over the runs that it speaks of.
@@ -204,4 +240,18 @@ fn series_of(line: &Value) -> String {
     let swept = swept.into_iter().flatten();
     let swept = swept.filter_map(|(path, value)| Some((path.as_str(), value.as_str()?)));
     series_name(line["policy"].as_str().unwrap_or_default(), swept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_seeds_the_median_and_the_ends_are_shown() {
+        assert_eq!(shown(&[]), "-");
+        assert_eq!(shown(&[7.45]), "7.45");
+        assert_eq!(shown(&[7.451, 7.452]), "7.45");
+        assert_eq!(shown(&[7.0, 7.5]), "7.25 (7.00 to 7.50)");
+        assert_eq!(shown(&[7.0, 7.5, 9.0]), "7.50 (7.00 to 9.00)");
+    }
 }

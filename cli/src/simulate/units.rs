@@ -154,12 +154,17 @@ impl Key {
             launch_gap_ns: _,
             start_ns,
             death_ns,
+            weight,
+            min_progress,
         } = &experiment.jobs[index];
         self.traces.push(Arc::as_ptr(trace) as usize);
         let host = experiment.host_of(index);
         // Nobody who is disturbed has to do with a job that is alone.
         let host = if is_alone { host.undisturbed() } else { host };
         self.add(format_args!("{host:?} {copies:?} {start_ns} {death_ns:?}"));
+        if !is_alone {
+            self.add(format_args!("{weight} {min_progress}"));
+        }
         match arrivals {
             Arrivals::Gaps(ns) | Arrivals::Times(ns) => {
                 let is_repeated = matches!(arrivals, Arrivals::Gaps(_));

@@ -38,8 +38,8 @@ const FAULTY: [(&str, &str, &[&str]); 7] = [
         ],
     ),
     (
-        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\ndur_threshold_pct = 250\n",
-        "5:21",
+        "[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\nname = \"orion\"\ndur_threshold_pct = 250\n",
+        "6:21",
         &["dur_threshold_pct is 250", "at most 100", "nearest is 100"],
     ),
     ("[gpu]\nindex = \n", "2:", &[]),

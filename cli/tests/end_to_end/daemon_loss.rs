@@ -1,9 +1,12 @@
 //! A job ends right without a daemon, and when the daemon goes; when one is there again, the job is its client.
 
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Gpu, Process, Program};
+use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
@@ -105,6 +108,26 @@ fn sigterm_ends_the_daemon_in_order_and_held_jobs_go_on() {
     hp.finish().expect_success();
 }
 
+#[test]
+fn a_service_manager_is_told_when_the_daemon_is_ready_and_when_it_ends() {
+    let gpu = Gpu::start("mps");
+    let path = gpu.path("notify.sock");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    // Ends a test that hangs.
+    let patience = Duration::from_nanos(PATIENCE_NS);
+    manager.set_read_timeout(Some(patience)).unwrap();
+    let said = || {
+        let mut text = [0; 128];
+        let bytes = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..bytes]).trim().to_owned()
+    };
+    let daemon = gpu.daemon_with("NOTIFY_SOCKET", &path);
+    assert_eq!(said(), "READY=1");
+    daemon.signal(Signal::TERM);
+    daemon.finish().expect_success();
+    assert_eq!(said(), "STOPPING=1");
+}
+
 // census: E10
 #[test]
 fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
@@ -168,6 +191,28 @@ fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends
     let ended = be.finish().expect_success();
     gpu.expect_equal_counts("be", &ended, &second);
     assert_eq!(second.total("be", "launches_forced"), 0);
+}
+
+/// It would count as busy until it completes something, which it may never do.
+#[test]
+fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    let gpu = Gpu::start("mps");
+    let first = gpu.daemon(policy);
+    let hp = gpu.job("hp", Program::Linked("hang"));
+    let mut hp = hp.args(&["1000", "0"]).high_priority(&first).start();
+    hp.wait_for("launched", 1);
+    let be = gpu.job("be", Program::Linked("steady"));
+    let mut be = be.best_effort(&first).start();
+    be.wait_for("round", 5);
+    let second = replaced(&gpu, first, policy);
+    second.wait_for_clients("hp", 1);
+    second.wait_for_clients("be", 1);
+    be.wait_for_new("round", 5);
+    let ended = be.finish().expect_success();
+    gpu.expect_equal_counts("be", &ended, &second);
+    assert_eq!(second.total("be", "launches_forced"), 0);
+    hp.finish().expect_success();
 }
 
 #[test]

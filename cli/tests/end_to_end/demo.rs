@@ -172,7 +172,7 @@ fn by_default_pillion_protects_the_high_priority_job_and_lets_the_other_work() {
 #[test]
 fn the_simulator_foretells_the_demo() {
     let seconds = "6";
-    let results = demo_json(&["--seconds", seconds]);
+    let results = demo_json(&["--seconds", seconds, "--policy", "orion"]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("demo.toml");
     let job = |more: &str| format!("[[jobs]]\ncopy_in = 602112\ncopy_out = 4000\n{more}\n");
@@ -267,7 +267,7 @@ fn of_one_class_nothing_goes_beside_a_busy_high_priority_job_but_counted_slips()
     let folder = tempfile::tempdir().unwrap();
     let hp = only_compute(&orion, "resnet50_4_fwd", folder.path());
     let be = only_compute(&orion, "resnet50_32_fb1", folder.path());
-    let results = demo_json(&["--hp", &hp, "--be", &be]);
+    let results = demo_json(&["--hp", &hp, "--be", &be, "--policy", "orion"]);
     println!("{:#}", results["counts"]["mps_pillion"]["be"]);
     expect_counts_to_agree(&results);
     assert_eq!(

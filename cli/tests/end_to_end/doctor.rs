@@ -64,7 +64,7 @@ fn with_driver_and_daemon_everything_is_well() {
         ("GPU GPU-", "SMs"),
         ("NVML", "libnvidia_ml.so, driver 570."),
         ("preload library", "loads into /"),
-        ("daemon at", "policy orion, timeslice"),
+        ("daemon at", "policy pillion, timeslice"),
         ("MPS", "does not run"),
     ] {
         let (verdict, found, _) = check(&document, name);

@@ -81,3 +81,28 @@ fn another_getenv_and_another_dlsym_are_preloaded_around_ours() {
         expect_unchanged(Program::Unlinked("work"), "proc", &preloads, Attach::Maybe);
     }
 }
+
+#[test]
+fn another_launch_that_is_preloaded_before_ours_is_called_and_hands_on_to_ours() {
+    let wrapper = Program::Library("wrap_launch").path();
+    for (program, door) in [
+        (Program::Linked("work"), "linked"),
+        (Program::Unlinked("work"), "default"),
+    ] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let arguments = [door, "20", "5"];
+        let alone = gpu.job("alone", program).args(&arguments);
+        let alone = alone.env("LD_PRELOAD", &wrapper).run();
+        assert!(alone.errors.contains("wrapped: "), "{door}: {alone:#?}");
+        let mut preload = wrapper.clone().into_os_string();
+        preload.push(":");
+        preload.push(library());
+        let job = gpu.job("job", program).args(&arguments);
+        let ended = job.best_effort(&daemon).env("LD_PRELOAD", &preload).run();
+        assert_eq!(ended.output, alone.output, "{door}: {ended:#?}");
+        assert_eq!(ended.errors, alone.errors, "{door}: {ended:#?}");
+        assert_eq!(ended.code(), 5, "{door}: {ended:#?}");
+        gpu.expect_equal_counts("job", &ended, &daemon);
+    }
+}

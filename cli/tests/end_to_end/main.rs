@@ -10,7 +10,11 @@
 mod common;
 
 #[cfg(test)]
+mod access;
+#[cfg(test)]
 mod bad_input;
+#[cfg(test)]
+mod charges;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
@@ -22,11 +26,19 @@ mod devices;
 mod doctor;
 #[cfg(test)]
 mod doors;
+#[cfg(test)]
+mod events;
 mod examples;
+#[cfg(test)]
+mod excess;
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod forks;
 #[cfg(test)]
 mod gate;
+#[cfg(test)]
+mod gpu_suite;
 #[cfg(test)]
 mod graphs;
 mod help;
@@ -35,6 +47,8 @@ mod identity;
 #[cfg(test)]
 mod interposers;
 #[cfg(test)]
+mod learnt;
+#[cfg(test)]
 mod leaving;
 #[cfg(test)]
 mod machine;
@@ -42,6 +56,8 @@ mod machine;
 mod manners;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod monitors;
 #[cfg(test)]
 mod nvml;
 #[cfg(test)]
@@ -62,6 +78,8 @@ mod profiles;
 #[cfg(test)]
 mod quota;
 #[cfg(test)]
+mod reload;
+#[cfg(test)]
 mod resolution;
 #[cfg(test)]
 mod run;
@@ -71,6 +89,8 @@ mod runtime;
 mod same;
 #[cfg(test)]
 mod shim;
+#[cfg(test)]
+mod signals;
 #[cfg(test)]
 mod stress;
 #[cfg(test)]

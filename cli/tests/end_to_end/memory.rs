@@ -90,7 +90,7 @@ fn managed_memory_is_the_devices_and_host_and_device_see_the_same() {
     expect_equal("managed", Named::Yes);
 }
 
-// census: B3, D2
+// census: B3, D2, D18, I11
 #[test]
 fn memory_from_pools_is_counted_wherever_the_pool_is_from() {
     expect_equal("pools", Named::Yes);

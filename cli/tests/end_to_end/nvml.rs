@@ -77,7 +77,7 @@ fn expect_a_v100(said: &Value, stats: &Value) {
         ("limit_mw", &json!(300_000)),
         ("temperature", &absent),
         ("power", &absent),
-        ("ecc", &absent),
+        ("ecc", &json!([1, 1])),
         ("mig", &absent),
         ("field", &json!(3)),
         ("graphics", &json!([])),

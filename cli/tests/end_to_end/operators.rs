@@ -1,24 +1,16 @@
 //! Operators: calls of cuBLAS, cuBLASLt and cuDNN answer as without Pillion, and what they launch carries their label.
 
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use protocol::hello::JobClass;
 
-use crate::common::{Daemon, Ended, Gpu, Program};
+use crate::common::{Ended, Program, Stage, library};
 
 const PROGRAM: Program = Program::Blas("operators");
 
-/// A GPU with a daemon, on which a program's calls are made in different ways.
-struct Stage {
-    gpu: Gpu,
-    daemon: Daemon,
-}
-
 impl Stage {
-    fn new() -> Self {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
-        Self { gpu, daemon }
-    }
-
     fn alone(&self, arguments: &[&str]) -> Ended {
         let job = self.gpu.job("alone", PROGRAM).args(arguments);
         job.run().expect_success()
@@ -252,10 +244,201 @@ fn the_calls_of_cudnn_arrive_as_they_were_made_and_label_what_they_launch() {
         assert_eq!(totals["launches_labelled"], 3, "{totals:#}");
         assert_eq!(totals["panics_caught"], 0, "{totals:#}");
         ended.expect_errors(&[
-            "operator conv_forward f16 32x3x224x224x0x64x3x7x7: first call",
+            "operator conv_forward f16 32x3x224x224x64x3x7x7: first call",
             "operator batch_norm_forward f32 5x6x7: first call",
             "operator rnn_forward: first call",
             "operator backend: first call",
         ]);
+    }
+}
+
+#[test]
+fn convolutions_stand_for_launches_that_are_not_seen() {
+    const CALLS: u64 = 10;
+    let stage = Stage::new();
+    let profile = stage.gpu.path("convolutions.toml");
+    let known = "name = \"conv_forward\", sizes = [32, 3, 224, 224, 64, 3, 7, 7]";
+    std::fs::write(
+        &profile,
+        PROFILE.to_owned() + &entry("product", known, 4, 15_000),
+    )
+    .unwrap();
+    for class in CLASSES {
+        let name = class.name();
+        let job = stage.gpu.job(name, Program::Linked("layers"));
+        let job = job.under(stage.daemon.socket(), class);
+        let job = job
+            .arg(Program::Library("cudnn").path())
+            .arg(CALLS.to_string())
+            .env("HIDDEN", "1")
+            .env("PILLION_PROFILE", &profile)
+            .env("PILLION_LOG", "debug");
+        job.run().expect_success().expect_errors(&[
+            "operator conv_forward f16 32x3x224x224x64x3x7x7: its launches are not seen, it goes as one: \
+             profiled, 5 SMs, 15000 ns",
+        ]);
+        let totals = stage.daemon.totals(name);
+        assert_eq!(stage.gpu.counts(name)["launches"], CALLS);
+        assert_eq!(totals["launches"], 0, "{totals:#}");
+        // The first three show that the library's launches are not seen.
+        assert_eq!(totals["operators_as_launches"], CALLS - 3, "{totals:#}");
+    }
+}
+
+/// Runs a program with another interposer and what comes after it, alone and as a job with Pillion before or after that;
+/// which must see the same and make `operators` calls.
+fn expect_preloads_live_together(
+    program: Program,
+    arguments: &[&str],
+    after: &str,
+    operators: u64,
+) {
+    let stage = Stage::new();
+    let other = Program::Library("before").path().display().to_string();
+    let ours = library().display().to_string();
+    let run = |label: &str, preloads: [&str; 3]| {
+        let job = stage.gpu.job(label, program).args(arguments);
+        let job = match label {
+            "alone" => job,
+            _ => job.high_priority(&stage.daemon),
+        };
+        job.env("LD_PRELOAD", preloads.join(":"))
+            .run()
+            .expect_success()
+    };
+    let said = |ended: &Ended| {
+        let lines = ended
+            .errors
+            .lines()
+            .filter(|line| !line.starts_with("pillion: "));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let alone = run("alone", [&other, after, ""]);
+    assert!(said(&alone).contains("before: "), "{alone:?}");
+    for (label, preloads) in [
+        ("first", [&other, &ours, after]),
+        ("last", [&ours, &other, after]),
+    ] {
+        let ended = run(label, preloads);
+        assert_eq!(ended.output, alone.output, "{label}");
+        assert_eq!(said(&ended), said(&alone), "{label}");
+        let device = stage.gpu.counts(label);
+        assert_eq!(device["launches"], operators, "{label}");
+        assert_eq!(stage.daemon.total(label, "launches"), operators, "{label}");
+        // Where the other one stands after us a call goes to it, and from it to the library.
+        let counted = if label == "first" { operators } else { 0 };
+        let calls = stage.daemon.total(label, "calls_operator");
+        assert_eq!(calls, counted, "{label}");
+    }
+}
+
+#[test]
+fn a_library_that_stands_before_or_after_us_and_asks_for_the_next_product_gets_the_next_one() {
+    expect_preloads_live_together(PROGRAM, &["steady", "5"], "", 5);
+}
+
+#[test]
+fn a_library_that_stands_before_or_after_us_is_reached_by_plugins_that_bring_the_real_one() {
+    let plugin = Version(12).plugin().display().to_string();
+    let real = Version(12).path().display().to_string();
+    expect_preloads_live_together(Program::Linked("versions"), &["5", &plugin], &real, 10);
+}
+
+/// A cuBLAS of that version, whose names have it, as NVIDIA's have.
+#[derive(Clone, Copy)]
+struct Version(u32);
+
+impl Version {
+    /// The library.
+    fn path(self) -> PathBuf {
+        let name = format!("libcublas.so.{}", self.0);
+        let soname = format!("-Wl,--default-symver,-soname,{name}");
+        let arguments = [soname.as_ref(), "-fPIC".as_ref()];
+        compile("cublas", &name, &arguments)
+    }
+
+    /// A plugin that multiplies with it.
+    fn plugin(self) -> PathBuf {
+        let library = self.path();
+        let folder = library.parent().unwrap().display();
+        let path = format!("-Wl,-rpath,{folder}");
+        let name = format!("libmultiplies{}.so", self.0);
+        compile(
+            "multiplies",
+            &name,
+            &["-fPIC".as_ref(), library.as_os_str(), path.as_ref()],
+        )
+    }
+}
+
+/// Compiles a library of `tests/programs` under another name than its own.
+fn compile(source: &str, name: &str, arguments: &[&OsStr]) -> PathBuf {
+    let built = Program::Library("before").path();
+    let folder = built.parent().unwrap();
+    // Tests run beside each other: what is being written is nobody's yet.
+    let (to, made) = (
+        folder.join(name),
+        tempfile::NamedTempFile::new_in(folder).unwrap(),
+    );
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O1", "-g", "-shared", "-o"])
+        .arg(made.path());
+    cc.arg(sources.join(source).with_extension("c"))
+        .args(arguments);
+    let status = cc.status().expect("a C compiler is installed as cc");
+    assert!(status.success(), "{cc:?} failed");
+    made.persist(&to).unwrap();
+    to
+}
+
+#[test]
+fn a_process_may_hold_two_versions_of_a_library_and_each_caller_reaches_its_own() {
+    let stage = Stage::new();
+    let plugins = [12, 13].map(|version| Version(version).plugin());
+    let arguments = [
+        "4",
+        plugins[0].to_str().unwrap(),
+        plugins[1].to_str().unwrap(),
+    ];
+    // The program itself brings one of them for all, or none.
+    for with_global in [false, true] {
+        let job = |label: &str| {
+            let label = format!("{label}-{with_global}");
+            let job = stage
+                .gpu
+                .job(&label, Program::Linked("versions"))
+                .args(&arguments);
+            (label, job)
+        };
+        let global = Version(13).path();
+        let (_, alone) = job("alone");
+        let alone = if with_global {
+            alone.env("LD_PRELOAD", &global)
+        } else {
+            alone
+        };
+        let alone = alone.run().expect_success();
+        for class in CLASSES {
+            let (label, job) = job(class.name());
+            let job = job.under(stage.daemon.socket(), class);
+            let preload = format!("{}:{}", library().display(), global.display());
+            let job = if with_global {
+                job.env("LD_PRELOAD", preload)
+            } else {
+                job
+            };
+            let ended = job.run().expect_success();
+            assert_eq!(ended.output, alone.output, "{label}");
+            assert_eq!(stage.gpu.counts(&label)["launches"], 16, "{label}");
+            assert_eq!(stage.daemon.total(&label, "launches"), 16, "{label}");
+            // Those of the one that was called first.
+            assert_eq!(stage.daemon.total(&label, "calls_operator"), 8, "{label}");
+            assert_eq!(
+                stage.daemon.total(&label, "launches_labelled"),
+                8,
+                "{label}"
+            );
+        }
     }
 }

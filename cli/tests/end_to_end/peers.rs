@@ -76,6 +76,7 @@ fn a_job_runs_unmanaged_under_a_newer_daemon_and_names_both_versions() {
     let welcome = Reply::Welcome {
         client: 1,
         slot: None,
+        class: None,
     };
     let refused = Reply::Refused {
         reason: "too old".to_owned(),
@@ -93,6 +94,7 @@ fn a_job_runs_unmanaged_when_the_daemons_answer_makes_no_sense() {
     let no_pages = Reply::Welcome {
         client: 1,
         slot: None,
+        class: None,
     }
     .encode();
     for reply in [b"?".to_vec(), vec![0; 9], no_pages] {
@@ -122,6 +124,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         profile_fit: String::new(),
         device: String::new(),
         memory: None,
+        slot: None,
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();

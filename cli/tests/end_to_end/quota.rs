@@ -6,7 +6,7 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, pillion, until};
+use crate::common::{Daemon, Ended, Gpu, Job, Machine, Process, Program, pillion, until};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -240,6 +240,124 @@ fn what_a_process_holds_it_holds_under_the_next_daemon_too() {
     assert_eq!(second.next_line(), "granted");
 }
 
+fn pids(processes: &[(&'static str, Process)], label: &str) -> Vec<u32> {
+    let its = processes.iter().filter(|(its, _)| *its == label);
+    its.map(|(_, process)| process.pid()).collect()
+}
+
+/// Checks that jobs `a` and `b` have these processes as clients, and hold what the device has given these, under 40 MiB.
+fn expect_equal(gpu: &Gpu, daemon: &Daemon, processes: &[(&'static str, Process)]) {
+    for label in ["a", "b"] {
+        let pids = pids(processes, label);
+        let job = daemon.job_when(label, "all its processes and no other", |job| {
+            job["clients"].as_array().map(Vec::len) == Some(pids.len())
+                && job["memory"]["processes"] == pids.len()
+                && job["memory"]["leaving"] == 0
+        });
+        let memory = &job["memory"];
+        // The software GPU's managed memory is none of the device's.
+        let managed = number(&memory["by_kind"], "managed");
+        let held = number(memory, "held_bytes");
+        assert_eq!(held - managed, gpu.held_by(&pids), "{label}: {memory:#}");
+        assert!(held <= 40 * MIB, "{label}: {memory:#}");
+        assert_eq!(number(memory, "quota_bytes"), 40 * MIB, "{label}");
+    }
+}
+
+/// Two jobs, one of two processes, hold memory of every kind and go on while there is no daemon. Each daemon has every byte as the
+/// device has it, with the quota that was set; one that ends in between leaves nothing.
+#[test]
+fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_meanwhile() {
+    let gpu = Gpu::start("mps");
+    let mut daemon = gpu.daemon("");
+    let start = |label, seed| {
+        let job = program(&gpu, label, "mixed", [seed, u64::from(u32::MAX >> 1), 0]);
+        job.best_effort(&daemon)
+            .env("PILLION_MEMORY", "32MiB")
+            .start()
+    };
+    let mut processes = vec![
+        ("a", start("a", 1)),
+        ("a", start("a", 2)),
+        ("b", start("b", 3)),
+    ];
+    let step = |processes: &mut Vec<(&str, Process)>| {
+        for (_, process) in processes {
+            process.write("\n");
+            process.wait_for_new("look", 1);
+        }
+    };
+    step(&mut processes);
+    for label in ["a", "b"] {
+        let mut command = gpu.command(pillion());
+        command.args(["set", label, "--memory", "40MiB"]);
+        command.env("PILLION_SOCKET", daemon.socket());
+        crate::common::collect(command).expect_success();
+    }
+    for round in 0..4 {
+        (0..3).for_each(|_| step(&mut processes));
+        expect_equal(&gpu, &daemon, &processes);
+        let refused = number(&daemon.job("a")["memory"], "refused");
+        daemon.signal(Signal::KILL);
+        daemon.finish();
+        for _ in 0..5 {
+            step(&mut processes);
+            for label in ["a", "b"] {
+                let held = gpu.held_by(&pids(&processes, label));
+                assert!(held <= 40 * MIB, "{label} has {held} without a daemon");
+            }
+        }
+        if round == 2 {
+            let (_, killed) = processes.remove(0);
+            killed.signal(Signal::KILL);
+        }
+        daemon = gpu.daemon("");
+        expect_equal(&gpu, &daemon, &processes);
+        assert!(number(&daemon.job("a")["memory"], "refused") >= refused.max(1));
+    }
+    for (label, mut process) in processes {
+        process.signal(Signal::KILL);
+        until("its end", || (!process.is_running()).then_some(()));
+        daemon.job_when(label, "nothing held", |job| {
+            job["memory"]["held_bytes"] == 0
+        });
+    }
+}
+
+/// A device that does not get to freeing it: its server is stopped, and so NVML says nothing. The daemon answers meanwhile.
+// census: D20
+#[test]
+fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let start = || {
+        let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
+        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let ask = |process: &mut Process| {
+        process.write("\n");
+        process.next_line()
+    };
+    let (mut first, mut second) = (start(), start());
+    assert_eq!(ask(&mut first), "granted");
+    gpu.signal(Signal::STOP);
+    first.signal(Signal::KILL);
+    daemon.wait_for_clients("job", 1);
+    let memory = &daemon.job("job")["memory"];
+    assert_eq!(number(memory, "held_bytes"), 700 * MIB);
+    let processes = (number(memory, "processes"), number(memory, "leaving"));
+    assert_eq!(processes, (2, 1));
+    // The driver is not asked: it would not answer.
+    assert_eq!(ask(&mut second), "refused");
+    gpu.signal(Signal::CONT);
+    let memory =
+        &daemon.job_when("job", "one process", |job| job["memory"]["processes"] == 1)["memory"];
+    assert_eq!((number(memory, "held_bytes"), used(&gpu)), (0, 0));
+    assert_eq!(ask(&mut second), "granted");
+}
+
 #[test]
 fn a_quota_is_changed_while_the_job_runs() {
     let gpu = Gpu::start("mps");
@@ -284,6 +402,16 @@ fn without_a_daemon_each_process_keeps_the_quota_by_itself() {
     // Who asks for none has none.
     let job = fill(&gpu, "free").under(nowhere, JobClass::BestEffort);
     expect_filled(&job.run().expect_success(), DEVICE_BYTES);
+}
+
+#[test]
+fn without_a_daemon_the_quota_of_a_second_device_is_kept_too() {
+    let machine = Machine::start("mps", 2);
+    let job = machine.job("two", Program::Linked("quota"));
+    let job = job.args(&["fill", "0", "1", "0"]);
+    let job = job.in_class(JobClass::BestEffort);
+    let ended = job.env("CUDA_DEVICE_MEMORY_LIMIT_1", "1g").run();
+    expect_filled(&ended.expect_success(), GIB);
 }
 
 // census: B11

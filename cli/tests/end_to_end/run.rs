@@ -159,7 +159,7 @@ fn status_shows_daemon_job_and_client_to_people_and_programs() {
     let table = status(&[]);
     for word in [
         "V100",
-        "orion",
+        "policy pillion",
         "my-training",
         "best-effort",
         "steady-linked",

@@ -1,9 +1,13 @@
 //! Programs of the CUDA runtime on the stand-in for it: they compute what they are to compute, their errors are the
 //! runtime's, and through Pillion nothing of that changes and everything is counted.
 
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::common::{Gpu, Program, runtime_libraries};
+use crate::common::{Cuda, Gpu, Program, collect, runtime_libraries, tools};
+
+/// Fields of `struct cudaDeviceProp` that `runtime_fields.c` looks at in both releases.
+const FIELDS: u32 = 91;
 
 /// What `runtime.c` prints before its counts.
 const OUTPUT: &str = "\
@@ -36,9 +40,18 @@ cudaGetDriverEntryPointByVersion(\"cuNoSuch\", &entry, 12000, 0, &found): cudaEr
 
 #[test]
 fn a_program_of_the_runtime_computes_and_is_counted_the_same_alone_and_under_pillion() {
+    expect_computes_and_is_counted(Cuda::V13);
+}
+
+#[test]
+fn so_does_a_program_of_the_runtime_of_cuda_12() {
+    expect_computes_and_is_counted(Cuda::V12);
+}
+
+fn expect_computes_and_is_counted(cuda: Cuda) {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
-    let program = Program::Runtime("runtime");
+    let program = Program::Runtime("runtime", cuda);
     let alone = gpu.job("alone", program).run().expect_success();
     let (said, _) = alone.output.split_once("launches=").expect("its counts");
     assert_eq!(said, OUTPUT);
@@ -65,14 +78,101 @@ fn a_program_of_the_runtime_computes_and_is_counted_the_same_alone_and_under_pil
     }
 }
 
+/// What `runtime_forms.c` prints before its last line.
+const FORMS: &str = "\
+the header's release: 1
+type 2, device 0, the same address: 1, 0 bytes written past the end
+after 1, then after 0
+3 nodes: 2 first, 1 after one
+a node by hand: cudaErrorNotSupported
+";
+
+#[test]
+fn what_cuda_12_and_13_have_in_different_forms_is_called_as_their_headers_declare_it() {
+    for (cuda, own) in [
+        (
+            Cuda::V12,
+            "cudaGraphDebugDotPrint(graph, \"graph.dot\", 0): cudaErrorNotSupported\ndrawn: 0\n\
+             initialised: 1, a broken one: 0, cuMemCreate: 1, answer 0\n",
+        ),
+        (Cuda::V13, "nothing of its own\n"),
+    ] {
+        if tools::cuda_headers(cuda).is_none() {
+            continue;
+        }
+        let gpu = Gpu::start("mps");
+        let program = Program::WithHeaders("runtime_forms", cuda);
+        let ended = gpu.job("forms", program).run().expect_success();
+        assert_eq!(ended.output, format!("{FORMS}{own}"), "{cuda:?}");
+    }
+}
+
+#[test]
+fn every_field_of_a_devices_properties_is_the_one_that_the_releases_header_names() {
+    for (cuda, fields) in [(Cuda::V12, FIELDS + 8), (Cuda::V13, FIELDS + 7)] {
+        if tools::cuda_headers(cuda).is_none() {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let driver = folder.path().join("libcuda.so.1");
+        symlink(Program::Library("numbering_driver").path(), driver).unwrap();
+        let mut command = Command::new(Program::WithHeaders("runtime_fields", cuda).path());
+        command.env("LD_LIBRARY_PATH", folder.path());
+        let ended = collect(command).expect_success();
+        let wanted = format!(
+            "numbers, abcd, 20 GiB\n{fields} fields are right, 0 bytes written past the end, 0 reserved\n"
+        );
+        assert_eq!(ended.output, wanted, "{cuda:?}");
+    }
+}
+
+#[test]
+fn what_the_runtime_exports_is_declared_by_its_releases_header() {
+    /// Of a header that comes in another package.
+    const PROFILER: [&str; 2] = ["cudaProfilerStart", "cudaProfilerStop"];
+    for cuda in Cuda::ALL {
+        let Some([folder, _]) = tools::cuda_headers(cuda) else {
+            continue;
+        };
+        let header = std::fs::read_to_string(folder.join("cuda_runtime_api.h")).unwrap();
+        let [runtime, ..] = runtime_libraries(cuda);
+        let symbols = Command::new("readelf")
+            .args(["-W", "--dyn-syms"])
+            .arg(runtime)
+            .output()
+            .expect("binutils are installed");
+        let symbols = String::from_utf8_lossy(&symbols.stdout).into_owned();
+        let exported: Vec<&str> = symbols
+            .lines()
+            .filter(|line| line.contains(" FUNC ") && !line.contains(" UND "))
+            .filter_map(|line| line.split_whitespace().nth(7)?.split('@').next())
+            .filter(|name| name.starts_with("cuda") && !PROFILER.contains(name))
+            .collect();
+        assert!(exported.len() > 80, "{cuda:?}: {exported:?}");
+        let unknown: Vec<_> = exported
+            .into_iter()
+            .filter(|name| !header.contains(&format!(" {name}(")))
+            .collect();
+        // The header renames to this one, whose structure is that of CUDA 12.
+        let renamed = match cuda {
+            Cuda::V12 => vec!["cudaGetDeviceProperties_v2"],
+            Cuda::V13 => vec![],
+        };
+        assert!(
+            unknown.iter().all(|name| renamed.contains(name)),
+            "{cuda:?}: {unknown:?}"
+        );
+    }
+}
+
 #[test]
 fn without_a_driver_the_runtime_says_that_the_driver_is_insufficient() {
     let gpu = Gpu::start("mps");
-    let mut command = gpu.command(Program::Runtime("runtime").path());
+    let mut command = gpu.command(Program::Runtime("runtime", Cuda::V13).path());
     // Found first, and no library: so it is on a machine that has a driver, too.
     std::fs::write(gpu.path("libcuda.so.1"), "").unwrap();
     command.env("LD_LIBRARY_PATH", gpu.path(""));
-    let ended = crate::common::collect(command);
+    let ended = collect(command);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let first = ended.output.lines().next();
     assert_eq!(
@@ -87,7 +187,7 @@ fn without_a_driver_the_runtime_says_that_the_driver_is_insufficient() {
 /// A program that was linked with NVIDIA's library asks the dynamic linker for its version nodes.
 #[test]
 fn the_stand_ins_have_the_version_nodes_of_nvidias_libraries() {
-    for library in runtime_libraries() {
+    for library in Cuda::ALL.into_iter().flat_map(runtime_libraries) {
         let name = library.file_name().expect("a file").to_string_lossy();
         let shown = Command::new("readelf")
             .args(["-W", "--version-info", "--dynamic"])

@@ -95,6 +95,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
         profile_fit: String::new(),
         device: String::new(),
         memory: None,
+        slot: None,
     })
     .encode();
     // The major version, after the magic.

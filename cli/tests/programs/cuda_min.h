@@ -105,7 +105,9 @@ static void *ask(get_proc_address proc, const char *symbol, int per_thread) {
 
 static void open_door(const char *door) {
     int per_thread = strstr(door, "ptsz") != NULL;
-    void *library = found(dlopen("libcuda.so.1", RTLD_NOW), "libcuda.so.1");
+    int is_default = strcmp(door, "default") == 0;
+    void *library = found(dlopen("libcuda.so.1", RTLD_NOW | (is_default ? RTLD_GLOBAL : 0)), "libcuda.so.1");
+    if (is_default) library = RTLD_DEFAULT;
     if (strncmp(door, "proc", 4) == 0) {
         get_proc_address first = (get_proc_address)found(dlsym(library, "cuGetProcAddress_v2"), "cuGetProcAddress_v2");
         get_proc_address proc = (get_proc_address)ask(first, "cuGetProcAddress", per_thread);

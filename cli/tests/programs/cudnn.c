@@ -1,21 +1,48 @@
 /*
  * A library that calls itself cuDNN: each call says what it was given and answers with a number of its own. A convolution
- * launches a kernel, a backend's execution two. Descriptors are lists: type, count of dimensions, dimensions.
+ * launches a kernel, a backend's execution two. Descriptors are lists: type, count of dimensions, dimensions. With HIDDEN
+ * in the environment launches reach the driver by libc's own dlsym, which no preload sees.
  */
-#include <stdio.h>
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef __x86_64__
+#define DLSYM_VERSIONS "GLIBC_2.34", "GLIBC_2.2.5"
+#else
+#define DLSYM_VERSIONS "GLIBC_2.34", "GLIBC_2.17"
+#endif
 
 #define IMAGE "softgpu-module 1\nkernel convolve block_ns=2000 regs=32 shared=0 compute=0.5 bandwidth=0.1\n"
 
 int cuModuleLoadData(void **, const char *), cuModuleGetFunction(void **, void *, const char *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
+typedef int (*launch_kernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                             void **);
+typedef void *(*look_up)(void *, const char *);
+
+static launch_kernel way(void) {
+    static const char *versions[] = {DLSYM_VERSIONS};
+    if (!getenv("HIDDEN")) return cuLaunchKernel;
+    look_up own = (look_up)dlvsym(RTLD_DEFAULT, "dlsym", versions[0]);
+    if (!own) own = (look_up)dlvsym(RTLD_DEFAULT, "dlsym", versions[1]);
+    return (launch_kernel)own(dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchKernel");
+}
+
 static int launch(int times) {
     static void *module, *kernel;
     if (!kernel && (cuModuleLoadData(&module, IMAGE) || cuModuleGetFunction(&kernel, module, "convolve"))) return 8;
     for (; times > 0; times--)
-        if (cuLaunchKernel(kernel, 4, 1, 1, 64, 1, 1, 0, NULL, NULL, NULL)) return 9;
+        if (way()(kernel, 4, 1, 1, 64, 1, 1, 0, NULL, NULL, NULL)) return 9;
     return 0;
+}
+
+int cudnnGetStream(void *handle, void **stream) {
+    *stream = NULL;
+    return handle ? 0 : 1;
 }
 
 int cudnnGetTensorNdDescriptor(const int *tensor, int wanted, int *type, int *count, int *dimensions, int *strides) {

@@ -125,7 +125,11 @@ static void what_it_has_not(void *device) {
     WANT(INVALID_ARGUMENT, nvmlDeviceGetTemperature, NULL, 0, numbers);
     WANT(NOT_SUPPORTED, nvmlDeviceGetFanSpeed, device, numbers);
     WANT(NOT_SUPPORTED, nvmlDeviceGetPowerUsage, device, numbers);
-    WANT(NOT_SUPPORTED, nvmlDeviceGetEccMode, device, numbers, numbers + 1);
+    WANT(OK, nvmlDeviceGetEccMode, device, numbers, numbers + 1);
+    SHOW(numbers[0] == 1 && numbers[1] == 1);
+    WANT(OK, nvmlDeviceGetTotalEccErrors, device, 1, 0, &events);
+    SHOW(events == 0);
+    WANT(INVALID_ARGUMENT, nvmlDeviceGetTotalEccErrors, device, 2, 0, &events);
     WANT(NOT_SUPPORTED, nvmlDeviceGetMigMode, device, numbers, numbers + 1); /* Of a V100. */
     WANT(NOT_SUPPORTED, nvmlDeviceSetComputeMode, device, 3);
     WANT(NOT_SUPPORTED, nvmlDeviceGetClockInfo, device, 3, numbers);
@@ -133,9 +137,10 @@ static void what_it_has_not(void *device) {
     WANT(OK, nvmlDeviceGetClockInfo, device, 1, numbers);
     SHOW(numbers[0] == 1530);
     WANT(OK, nvmlDeviceGetSupportedEventTypes, device, &events);
-    SHOW(events == 0);
+    SHOW(events == 11);
     WANT(OK, nvmlEventSetCreate, &set);
-    WANT(NOT_SUPPORTED, nvmlDeviceRegisterEvents, device, (uint64_t)8, set);
+    WANT(NOT_SUPPORTED, nvmlDeviceRegisterEvents, device, (uint64_t)4, set);
+    WANT(OK, nvmlDeviceRegisterEvents, device, (uint64_t)8, set);
     WANT(TIMEOUT, nvmlEventSetWait_v2, set, numbers, 1);
     WANT(OK, nvmlEventSetFree, set);
 }

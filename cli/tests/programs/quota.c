@@ -1,6 +1,6 @@
 /* quota MODE SEED COUNT THREADS: device memory obtained in every way, until there is no more.
  *
- *   fill    looks at the views, also before it has a context, allocates 64 MiB at a time until it is refused, gives one back, gets it again, frees all
+ *   fill    on device COUNT, after a context on device 0: looks at the views, also before it has a context, allocates 64 MiB at a time until it is refused, gives one back, gets it again, frees all
  *   mixed   COUNT times, for each line on standard input: 40 random allocations and frees of every kind, or with THREADS of
  *           the kind of that number, then "look"; after one line more frees all of it and says "freed"
  *   storm   THREADS threads allocate and free at random until standard input ends; then everything is freed
@@ -196,14 +196,14 @@ static void storm(uint64_t seed, int count) {
     say("freed");
 }
 
-static void fill(size_t early_total) {
+static void fill(size_t early_total, int ordinal) {
     CUdeviceptr blocks[1024];
     size_t free_bytes, total, device_total;
     int count = 0;
     void *pinned;
     /* The host's memory is none of the device's. */
     CHECK(cuMemHostAlloc(&pinned, 64 * MIB, 0));
-    CHECK(cuDeviceTotalMem_v2(&device_total, 0));
+    CHECK(cuDeviceTotalMem_v2(&device_total, ordinal));
     CHECK(cuMemGetInfo_v2(&free_bytes, &total));
     printf("early_total=%zu total=%zu device_total=%zu free=%zu\n", early_total, total, device_total, free_bytes);
     while (count < 1024 && is_granted(cuMemAlloc_v2(&blocks[count], 64 * MIB), "cuMemAlloc")) count++;
@@ -229,8 +229,9 @@ int main(int argc, char **argv) {
     PoolProps properties = {.type = 1, .location = {1, 0}};
     if (argc < 5) return 2;
     size_t early_total;
+    int is_fill = !strcmp(argv[1], "fill"), ordinal = is_fill ? atoi(argv[3]) : 0;
     CHECK(cuInit(0));
-    CHECK(cuDeviceTotalMem_v2(&early_total, 0));
+    CHECK(cuDeviceTotalMem_v2(&early_total, ordinal));
     context = start_context();
     CHECK(cuMemPoolCreate(&pool, &properties));
     uint64_t seed = strtoull(argv[2], NULL, 10);
@@ -238,6 +239,9 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "mixed")) mixed(seed, count, threads);
     else if (!strcmp(argv[1], "storm")) storm(seed, threads);
     else if (!strcmp(argv[1], "load")) load(count);
-    else fill(early_total);
+    else {
+        if (ordinal) CHECK(cuCtxCreate_v2(&context, 0, ordinal));
+        fill(early_total, ordinal);
+    }
     return 0;
 }

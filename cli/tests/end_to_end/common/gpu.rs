@@ -1,6 +1,7 @@
 //! A software GPU with its daemon and its jobs.
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use protocol::hello::{JobClass, ask_status, connect_to, receive, send};
 use rustix::process::Signal;
 use serde_json::Value;
-use softgpu::wire::Request;
+use softgpu::wire::{Reply, Request};
 use tempfile::TempDir;
 
 use super::parts::{builtin_profile, cargo_folder, driver_folder, library, pillion};
@@ -40,6 +41,20 @@ pub(crate) struct Job {
 /// What program, Pillion and device count under the same name.
 const COUNTED: [&str; 3] = ["launches", "copied_h2d_bytes", "copied_d2h_bytes"];
 
+/// A GPU under MPS with a daemon as shipped, on which one program is run in several ways.
+pub(crate) struct Stage {
+    pub(crate) gpu: Gpu,
+    pub(crate) daemon: Daemon,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        Self { gpu, daemon }
+    }
+}
+
 impl Gpu {
     /// A V100 that processes share in this way, `mps` or `timeslice`.
     pub(crate) fn start(sharing: &'static str) -> Self {
@@ -48,12 +63,24 @@ impl Gpu {
 
     /// Another device of the table.
     pub(crate) fn start_device(device: &str, sharing: &'static str) -> Self {
+        Self::start_with(device, sharing, |_, _| ())
+    }
+
+    /// One that writes what MPS would, to `control.log` in its folder.
+    pub(crate) fn start_logging_mps(sharing: &'static str) -> Self {
+        Self::start_with("V100-SXM2-16GB", sharing, |command, folder| {
+            command.arg("--mps-log").arg(folder.join("control.log"));
+        })
+    }
+
+    fn start_with(device: &str, sharing: &'static str, with: impl Fn(&mut Command, &Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(cargo_folder().join("softgpu-server"));
         command
             .arg("--socket")
             .arg(folder.path().join("gpu.sock"))
             .args(["--device", device, "--sharing", sharing, "--scale", "1"]);
+        with(&mut command, folder.path());
         let server = Process::start("softgpu-server", command);
         let gpu = Self {
             folder,
@@ -70,6 +97,11 @@ impl Gpu {
         self.folder.path().join("gpu.sock")
     }
 
+    /// The device server's process.
+    pub(crate) fn server_pid(&self) -> u32 {
+        self.server.pid()
+    }
+
     /// A path in a folder that lives as long as the GPU.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
@@ -80,11 +112,33 @@ impl Gpu {
         self.stats()["labels"][label].clone()
     }
 
-    /// All that the device server says.
-    pub(crate) fn stats(&self) -> Value {
+    /// Signals its server: the device itself.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.server.signal(signal);
+    }
+
+    /// What these processes have of the device together, as its server tells monitors, bytes.
+    pub(crate) fn held_by(&self, pids: &[u32]) -> u64 {
+        let socket = self.ask(&Request::Monitor);
+        let (packet, _) = receive(&socket).unwrap();
+        let Ok(Reply::Monitor(monitor)) = Reply::decode(&packet) else {
+            panic!("not what was asked");
+        };
+        let processes = monitor.processes.iter();
+        let theirs = processes.filter(|process| pids.contains(&process.pid));
+        theirs.map(|process| process.held_bytes).sum()
+    }
+
+    fn ask(&self, request: &Request) -> OwnedFd {
         let socket = connect_to(&self.socket())
             .unwrap_or_else(|error| panic!("{error}: {}", self.server.errors()));
-        send(&socket, &Request::Stats.encode(), &[]).unwrap();
+        send(&socket, &request.encode(), &[]).unwrap();
+        socket
+    }
+
+    /// All that the device server says.
+    pub(crate) fn stats(&self) -> Value {
+        let socket = self.ask(&Request::Stats);
         let mut json = Vec::new();
         loop {
             let (packet, _) = receive(&socket).unwrap();
@@ -94,6 +148,15 @@ impl Gpu {
             json.extend(packet);
         }
         serde_json::from_slice(&json).unwrap()
+    }
+
+    /// Makes the device have a fault, by the command that people use.
+    pub(crate) fn inject(&self, fault: &str) {
+        let mut command = Command::new(cargo_folder().join("softgpu-server"));
+        command.arg("--socket").arg(self.socket());
+        command.args(["--inject", fault]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{fault}: {output:?}");
     }
 
     /// A command in which nothing but this GPU is set up.
@@ -164,6 +227,13 @@ impl Gpu {
     /// What `SOFTGPU_NULL` is for this daemon's processes.
     pub(crate) fn null(&self) -> &str {
         &self.null
+    }
+
+    /// A daemon with one more variable in its environment.
+    pub(crate) fn daemon_with(&self, name: &str, value: &Path) -> Daemon {
+        self.daemon_by(self.path("pillion.sock"), "", |command| {
+            command.env(name, value)
+        })
     }
 
     fn daemon_by(
@@ -307,6 +377,11 @@ impl Daemon {
 
     pub(crate) fn signal(&self, signal: Signal) {
         self.process.signal(signal);
+    }
+
+    /// What it has said so far.
+    pub(crate) fn log(&self) -> String {
+        self.process.errors()
     }
 
     pub(crate) fn finish(self) -> Ended {

@@ -11,10 +11,10 @@ pub(crate) mod tools;
 
 use protocol::clock::Clock;
 
-pub(crate) use gpu::{Daemon, Gpu, Job, Machine, clean_command};
+pub(crate) use gpu::{Daemon, Gpu, Job, Machine, Stage, clean_command};
 pub(crate) use parts::{
-    Program, builtin_profile, cargo_folder, driver_folder, library, pillion, runtime_libraries,
-    workspace,
+    Cuda, Program, builtin_profile, cargo_folder, driver_folder, library, pillion,
+    runtime_libraries, workspace,
 };
 pub(crate) use process::{Ended, Process, collect};
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::tools;
+
 /// A C program (or library) of `tests/programs`, and how it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Program {
@@ -16,12 +18,35 @@ pub(crate) enum Program {
     RunPath(&'static str),
     /// Finds the driver at run time.
     Unlinked(&'static str),
+    /// Linked with `-lcuda` and with NVML.
+    Nvml(&'static str),
     /// Linked with the stand-in for the CUDA runtime.
-    Runtime(&'static str),
+    Runtime(&'static str, Cuda),
+    /// The same, compiled with NVIDIA's headers of that release ([`tools::cuda_headers`]).
+    WithHeaders(&'static str, Cuda),
     /// Linked with `-lcuda` and the stand-ins for cuBLAS and cuBLASLt.
     Blas(&'static str),
     /// A shared library, to be preloaded.
     Library(&'static str),
+}
+
+/// A release of CUDA that there are stand-ins for: their file names and some of their structures differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Cuda {
+    V12,
+    V13,
+}
+
+impl Cuda {
+    pub(crate) const ALL: [Self; 2] = [Self::V12, Self::V13];
+
+    /// Its number.
+    pub(crate) const fn major(self) -> u32 {
+        match self {
+            Self::V12 => 12,
+            Self::V13 => 13,
+        }
+    }
 }
 
 /// What [`scratch`] is called, before the process id.
@@ -75,22 +100,30 @@ pub(crate) fn driver_folder() -> &'static Path {
 }
 
 /// The stand-ins for the CUDA runtime, cuBLAS and cuBLASLt, under the names that programs look for.
-pub(crate) fn runtime_libraries() -> [PathBuf; 3] {
+pub(crate) fn runtime_libraries(cuda: Cuda) -> [PathBuf; 3] {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let names = [
-        ("libcudart.so.13", "libcudart.so"),
-        ("libcublas.so.13", "libcublas.so"),
-        ("libcublasLt.so.13", "libcublas_lt.so"),
-    ];
+    // As cargo builds them, and as NVIDIA calls them.
+    let names = |cuda: Cuda| {
+        let (major, suffix) = match cuda {
+            Cuda::V12 => (12, "12"),
+            Cuda::V13 => (13, ""),
+        };
+        let names = [
+            ("libcudart", "libcudart"),
+            ("libcublas", "libcublas"),
+            ("libcublas_lt", "libcublasLt"),
+        ];
+        names.map(|(built, name)| (format!("{built}{suffix}.so"), format!("{name}.so.{major}")))
+    };
     let folder = FOLDER.get_or_init(|| {
         let folder = scratch().join("runtime");
         fs::create_dir_all(&folder).unwrap();
-        for (name, built) in names {
+        for (built, name) in Cuda::ALL.into_iter().flat_map(names) {
             symlink(cargo_folder().join(built), folder.join(name)).unwrap();
         }
         folder
     });
-    names.map(|(name, _)| folder.join(name))
+    names(cuda).map(|(_, name)| folder.join(name))
 }
 
 /// A folder of this test run's own, beside cargo's. Those of runs that have ended are removed.
@@ -147,7 +180,9 @@ impl Program {
         let (Self::Linked(name)
         | Self::RunPath(name)
         | Self::Unlinked(name)
-        | Self::Runtime(name)
+        | Self::Nvml(name)
+        | Self::Runtime(name, _)
+        | Self::WithHeaders(name, _)
         | Self::Blas(name)
         | Self::Library(name)) = self;
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
@@ -155,7 +190,10 @@ impl Program {
             Self::Linked(name) => format!("{name}-linked"),
             Self::RunPath(name) => format!("{name}-rpath"),
             Self::Unlinked(name) => name.to_owned(),
-            Self::Runtime(name) => format!("{name}-linked-with-runtime"),
+            Self::Nvml(name) => format!("{name}-linked-with-nvml"),
+            Self::Runtime(name, cuda) | Self::WithHeaders(name, cuda) => {
+                format!("{name}-linked-with-runtime-{}", cuda.major())
+            }
             Self::Blas(name) => format!("{name}-linked-with-blas"),
             Self::Library(name) => format!("lib{name}.so"),
         });
@@ -173,14 +211,27 @@ impl Program {
                 }
             }
             Self::Unlinked(_) => {}
-            Self::Runtime(_) => {
-                let [runtime, ..] = runtime_libraries();
+            Self::Nvml(_) => {
+                cc.args(["-DLINKED", "-L"]).arg(driver_folder());
+                cc.arg("-lcuda")
+                    .arg(driver_folder().join("libnvidia-ml.so.1"));
+            }
+            Self::Runtime(_, cuda) | Self::WithHeaders(_, cuda) => {
+                let [runtime, ..] = runtime_libraries(cuda);
                 let folder = runtime.parent().expect("a file lies in a folder");
                 cc.arg(&runtime);
                 cc.arg(format!("-Wl,-rpath,{}", folder.display()));
+                if matches!(self, Self::WithHeaders(..)) {
+                    let headers = tools::cuda_headers(cuda).expect("the test has asked for them");
+                    cc.args(
+                        headers
+                            .iter()
+                            .flat_map(|folder| [Path::new("-isystem"), folder]),
+                    );
+                }
             }
             Self::Blas(_) => {
-                let [_, cublas, light] = runtime_libraries();
+                let [_, cublas, light] = runtime_libraries(Cuda::V13);
                 let folder = cublas.parent().expect("a file lies in a folder");
                 cc.args(["-DLINKED", "-L"]).arg(driver_folder());
                 cc.args([cublas.as_path(), &light]).arg("-lcuda");

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::workspace;
+use super::{Cuda, workspace};
 
 /// A program, from `PATH`.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
@@ -63,6 +63,21 @@ fn packages_of_python() -> impl Iterator<Item = PathBuf> {
     };
     entries(workspace().join(".venv/lib"))
         .flat_map(move |python| entries(python.join("site-packages/nvidia")))
+}
+
+/// The folders of NVIDIA's headers of a release, for `cc -isystem`: the runtime's, and those that these include from the
+/// compiler's package.
+pub(crate) fn cuda_headers(cuda: Cuda) -> Option<[PathBuf; 2]> {
+    let release = format!("#define CUDART_VERSION  {}", cuda.major());
+    let has = |folder: &PathBuf, file: &str, text: &str| {
+        std::fs::read_to_string(folder.join(file)).is_ok_and(|read| read.contains(text))
+    };
+    let includes = || packages_of_python().map(|package| package.join("include"));
+    let runtime = includes().find(|folder| has(folder, "cuda_runtime_api.h", &release));
+    let compiler = includes().find(|folder| has(folder, "crt/host_defines.h", ""));
+    let runtime = present(&format!("headers of CUDA {}", cuda.major()), runtime)?;
+    let compiler = present("headers of CUDA's compiler", compiler)?;
+    Some([runtime, compiler])
 }
 
 /// The program that `words` begin with, if they lead to another program here: changing the user, making namespaces and

@@ -7,7 +7,12 @@
 //! The wheel is large (3 GB to load down, 5.4 GB installed), so it is not asked of everybody: tests that find no python
 //! with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` say so and pass, unless `PILLION_REQUIRE_TORCH=1`.
 //! `PILLION_NO_TORCH=1` leaves them out.
+//!
+//! That wheel is of CUDA 13. One of CUDA 12 wants the stand-ins of that release; the same scenarios are run with it where
+//! `PILLION_TORCH12_PYTHON` names a python that has one (`cuda12`). That is another 2.5 GB to load down, so CI does without.
 
+mod cuda12;
+mod repeated;
 mod scenarios;
 
 use std::env;
@@ -17,7 +22,7 @@ use std::path::{Path, PathBuf};
 use protocol::hello::JobClass;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Job, runtime_libraries, workspace};
+use crate::common::{Cuda, Daemon, Ended, Gpu, Job, runtime_libraries, workspace};
 
 /// The wheel has no code for the V100 of the other tests.
 const DEVICE: &str = "A100-SXM4-40GB";
@@ -38,6 +43,8 @@ const SAME: [&str; 8] = [
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
     program: &'static str,
+    /// Of which CUDA the wheel is.
+    cuda: Cuda,
     /// `PYTORCH_CUDA_ALLOC_CONF`.
     allocator: &'static str,
     /// Whether it allocates the same each time: not where threads share PyTorch's cache.
@@ -50,6 +57,7 @@ impl Scenario {
     const fn of(program: &'static str) -> Self {
         Self {
             program,
+            cuda: Cuda::V13,
             allocator: "",
             allocates_the_same: true,
             says_what_it_asked_for: true,
@@ -58,7 +66,7 @@ impl Scenario {
 
     /// Runs it alone and in both classes, and compares.
     fn expect_unchanged(self) {
-        let Some(python) = python() else {
+        let Some(python) = python(self.cuda) else {
             return;
         };
         let stage = Stage::new(python);
@@ -148,11 +156,15 @@ impl Stage {
 
     fn under_pillion(&self, scenario: Scenario, class: JobClass) -> Job {
         // A best-effort job has a part of the device unless it asks; here it is to see what it sees alone.
+        self.under_quota(scenario, class, "unlimited")
+    }
+
+    fn under_quota(&self, scenario: Scenario, class: JobClass, memory: &str) -> Job {
         let arguments = [
             "--class",
             class.name(),
             "--memory",
-            "unlimited",
+            memory,
             "--require-daemon",
             "--",
         ];
@@ -175,7 +187,7 @@ impl Stage {
                 self.gpu.path(&format!("inductor-{name}")),
             )
             .env("PYTHONWARNINGS", "ignore")
-            .env("LD_PRELOAD", preload());
+            .env("LD_PRELOAD", preload(scenario.cuda));
         match scenario.allocator {
             "" => job,
             allocator => job.env("PYTORCH_CUDA_ALLOC_CONF", allocator),
@@ -184,11 +196,17 @@ impl Stage {
 
     /// What Pillion counted of the job of a class, after it has ended.
     fn totals(&self, class: JobClass) -> Value {
+        let job = self.job(class);
+        self.daemon.totals(job["job"].as_str().expect("its id"))
+    }
+
+    /// The job of a class.
+    fn job(&self, class: JobClass) -> Value {
         let status = self.daemon.status();
         let jobs = status["jobs"].as_array().expect("a list of jobs");
         let job = jobs.iter().find(|job| job["class"] == class.name());
         let job = job.unwrap_or_else(|| panic!("no job of class {}: {status:#}", class.name()));
-        self.daemon.totals(job["job"].as_str().expect("its id"))
+        job.clone()
     }
 }
 
@@ -198,19 +216,31 @@ fn program(name: &str) -> PathBuf {
 }
 
 /// The stand-ins, as `LD_PRELOAD` takes them.
-fn preload() -> OsString {
-    env::join_paths(runtime_libraries()).expect("no colon in a path of cargo's")
+fn preload(cuda: Cuda) -> OsString {
+    env::join_paths(runtime_libraries(cuda)).expect("no colon in a path of cargo's")
 }
 
-/// A python that has PyTorch, or nothing and a line that says so.
-fn python() -> Option<PathBuf> {
+/// A python that has PyTorch for that CUDA, or nothing and a line that says so.
+fn python(cuda: Cuda) -> Option<PathBuf> {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
     if is_set("PILLION_NO_TORCH") {
         eprintln!("skipped: PILLION_NO_TORCH=1");
         return None;
     }
-    let named = env::var_os("PILLION_TORCH_PYTHON").map(PathBuf::from);
-    let python = named.unwrap_or_else(|| workspace().join(".venv-torch/bin/python"));
+    let named = |name: &str| env::var_os(name).map(PathBuf::from);
+    let python = match cuda {
+        Cuda::V12 => {
+            let python = named("PILLION_TORCH12_PYTHON");
+            if python.is_none() {
+                eprintln!(
+                    "skipped: PILLION_TORCH12_PYTHON names no python with PyTorch for CUDA 12"
+                );
+            }
+            return python;
+        }
+        Cuda::V13 => named("PILLION_TORCH_PYTHON"),
+    };
+    let python = python.unwrap_or_else(|| workspace().join(".venv-torch/bin/python"));
     if python.exists() {
         return Some(python);
     }

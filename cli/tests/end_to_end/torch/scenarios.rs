@@ -4,12 +4,69 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 
 use super::{DEVICE, Scenario, Stage, python};
-use crate::common::Process;
+use crate::common::{Cuda, Process};
 use crate::examples::{example, with_softgpu};
 
+pub(super) const THREADS: Scenario = Scenario {
+    allocates_the_same: false,
+    ..Scenario::of("threads")
+};
+
+pub(super) const EXPANDABLE_SEGMENTS: Scenario = Scenario {
+    allocator: "expandable_segments:True",
+    ..Scenario::of("train_mlp")
+};
+
+pub(super) const ASYNCHRONOUS: Scenario = Scenario {
+    allocator: "backend:cudaMallocAsync",
+    // The driver's pool has what PyTorch calls reserved; what PyTorch asks for are its tensors.
+    says_what_it_asked_for: false,
+    ..Scenario::of("train_mlp")
+};
+
+pub(super) const PROCESSES: Scenario = Scenario {
+    // Each says only its own.
+    says_what_it_asked_for: false,
+    ..Scenario::of("processes")
+};
+
+pub(super) const SHARED: Scenario = Scenario {
+    says_what_it_asked_for: false,
+    ..Scenario::of("shared")
+};
+
+// census: I5
 #[test]
 fn a_training_step_launches_allocates_and_ends_the_same() {
     Scenario::of("train_mlp").expect_unchanged();
+}
+
+#[test]
+fn the_matrix_products_of_a_training_step_carry_their_labels() {
+    let Some(python) = python(Cuda::V13) else {
+        return;
+    };
+    let stage = Stage::new(python);
+    // In each of three steps two products forward; backward the second layer's weights and inputs, and the first
+    // layer's weights.
+    const PRODUCTS: u64 = 3 * (2 + 3);
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let job = stage.under_pillion(Scenario::of("train_mlp"), class);
+        let job = job.env("PILLION_LOG", "debug").start();
+        let ended = job.finish_whenever().expect_success();
+        let totals = stage.totals(class);
+        for counter in ["calls_operator", "launches_labelled"] {
+            assert_eq!(
+                totals[counter], PRODUCTS,
+                "{counter}: {totals:#} {ended:#?}"
+            );
+        }
+        // The first layer's forward pass: 64 rows of 256 become 64 of 512, columns first.
+        assert!(
+            ended.errors.contains(" 512x64x256: first call"),
+            "{ended:#?}"
+        );
+    }
 }
 
 #[test]
@@ -34,11 +91,7 @@ fn side_streams_events_and_pinned_copies_launch_and_end_the_same() {
 
 #[test]
 fn threads_with_backward_passes_launch_and_end_the_same() {
-    let scenario = Scenario {
-        allocates_the_same: false,
-        ..Scenario::of("threads")
-    };
-    scenario.expect_unchanged();
+    THREADS.expect_unchanged();
 }
 
 #[test]
@@ -56,48 +109,32 @@ fn kernels_of_triton_launch_and_end_the_same() {
     Scenario::of("triton_kernel").expect_unchanged();
 }
 
+// census: I12
 #[test]
 fn a_compiled_network_launches_allocates_and_ends_the_same() {
     Scenario::of("compiled").expect_unchanged();
 }
 
+// census: I8
 #[test]
 fn expandable_segments_allocate_and_end_the_same() {
-    let scenario = Scenario {
-        allocator: "expandable_segments:True",
-        ..Scenario::of("train_mlp")
-    };
-    scenario.expect_unchanged();
+    EXPANDABLE_SEGMENTS.expect_unchanged();
 }
 
+// census: I7
 #[test]
 fn the_asynchronous_allocator_allocates_and_ends_the_same() {
-    let scenario = Scenario {
-        allocator: "backend:cudaMallocAsync",
-        // The driver's pool has what PyTorch calls reserved; what PyTorch asks for are its tensors.
-        says_what_it_asked_for: false,
-        ..Scenario::of("train_mlp")
-    };
-    scenario.expect_unchanged();
+    ASYNCHRONOUS.expect_unchanged();
 }
 
 #[test]
 fn processes_of_torch_multiprocessing_launch_and_end_the_same() {
-    let scenario = Scenario {
-        // Each says only its own.
-        says_what_it_asked_for: false,
-        ..Scenario::of("processes")
-    };
-    scenario.expect_unchanged();
+    PROCESSES.expect_unchanged();
 }
 
 #[test]
 fn tensors_of_the_device_that_processes_hand_to_each_other_launch_and_end_the_same() {
-    let scenario = Scenario {
-        says_what_it_asked_for: false,
-        ..Scenario::of("shared")
-    };
-    scenario.expect_unchanged();
+    SHARED.expect_unchanged();
 }
 
 #[test]
@@ -105,9 +142,50 @@ fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
     Scenario::of("memory_full").expect_unchanged();
 }
 
+/// To the quota, over it and on, with each of PyTorch's allocators: what Pillion holds for the job is what the device has
+/// given it at each step, and PyTorch names the quota as what there is.
+#[test]
+fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() {
+    const LOOKS: usize = 6;
+    let Some(python) = python(Cuda::V13) else {
+        return;
+    };
+    for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
+        let stage = Stage::new(python.clone());
+        let scenario = Scenario {
+            allocator,
+            ..Scenario::of("quota")
+        };
+        let mut process = stage
+            .under_quota(scenario, JobClass::BestEffort, "2GiB")
+            .start();
+        for look in 0..LOOKS {
+            process.wait_for("look", 1);
+            let used = stage.gpu.stats()["memory"]["used_bytes"].clone();
+            let memory = stage.job(JobClass::BestEffort)["memory"].clone();
+            assert_eq!(memory["held_bytes"], used, "{allocator} {look}: {memory:#}");
+            assert!(memory["held_bytes"].as_u64() <= Some(2 << 30), "{memory:#}");
+            process.write("\n");
+        }
+        let ended = process.finish_whenever().expect_success();
+        let asked = |name| ended.asked(name);
+        assert_eq!(asked("total_mib"), 2048, "{allocator}: {ended:#?}");
+        assert_eq!(asked("device_mib"), 2048, "{allocator}: {ended:#?}");
+        assert!(
+            ended.output.contains("capacity 2.00 GiB"),
+            "{allocator}: {ended:#?}"
+        );
+        assert!(
+            (9..=10).contains(&asked("blocks")),
+            "{allocator}: {ended:#?}"
+        );
+        assert_eq!(asked("again"), 7, "{allocator}: {ended:#?}");
+    }
+}
+
 #[test]
 fn ctrl_c_ends_it_the_same() {
-    let Some(python) = python() else {
+    let Some(python) = python(Cuda::V13) else {
         return;
     };
     let stage = Stage::new(python);
@@ -134,7 +212,7 @@ fn ctrl_c_ends_it_the_same() {
 
 #[test]
 fn the_example_serves_and_trains_beside_each_other() {
-    let Some(python) = python() else {
+    let Some(python) = python(Cuda::V13) else {
         return;
     };
     let mut command = with_softgpu();

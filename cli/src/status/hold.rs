@@ -1,0 +1,245 @@
+//! What `pillion status` says of a best-effort job that does not get on, in sentences for whoever is woken by it: how much it
+//! gets, what holds it, and what of it hurts others.
+
+use serde_json::Value;
+
+/// Kernels named in one line; the rest is counted.
+const NAMED_MAX: usize = 3;
+
+/// The bounds in force, if the policy has such; one line.
+pub(super) fn bounds(policy: &Value) -> Option<String> {
+    let bounds = policy.get("bounds").filter(|bounds| !bounds.is_null())?;
+    let gain = bounds["gain"].as_f64()?;
+    let affordable = time(policy["affordable_ns"].as_u64()?);
+    let known = policy["hp_latency_ns"].as_u64().map_or_else(
+        || {
+            format!(
+                "how long high-priority requests take alone is not known yet; until then {affordable} stand for what they \
+                 can afford"
+            )
+        },
+        |ns| {
+            let alone = time(ns);
+            format!("a high-priority request takes {alone} alone and can afford {affordable} more")
+        },
+    );
+    let hurt = if gain < 1.0 {
+        "; requests take longer than their target, so best-effort work is held back"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{known}; best-effort work in flight: up to {} while high-priority jobs are idle, {} beside them (gain \
+         {gain:.2}{hurt})",
+        time(bounds["idle_ns"].as_u64()?),
+        time(bounds["beside_ns"].as_u64()?),
+    ))
+}
+
+/// A job's share for the table: per cent, with `<` where it is an upper bound.
+pub(super) fn share(job: &Value) -> String {
+    let progress = &job["progress"];
+    let Some(share) = progress["share"].as_f64() else {
+        return "-".to_owned();
+    };
+    let mark = match progress["share_of"].as_str() {
+        Some("alone") => "",
+        _ => "<",
+    };
+    format!("{mark}{:.0} %", share * 100.0)
+}
+
+/// What is to be said of a job's progress and of its kernels; a line each.
+pub(super) fn lines(job: &Value, affordable_ns: Option<u64>) -> Vec<String> {
+    let is_stalled = job["stalled"] == true;
+    let stalled = is_stalled.then(|| {
+        "its work in flight does not complete: it gets nothing until it does (a kernel that hangs? nvidia-smi and the job's own \
+         log say more)"
+            .to_owned()
+    });
+    // What stands still by itself is not held up, and its share says nothing.
+    let progress = progress(job).filter(|_| !is_stalled);
+    let lines = [stalled, progress, learnt(job), too_long(job, affordable_ns)];
+    lines.into_iter().flatten().collect()
+}
+
+/// What of the job was learnt.
+fn learnt(job: &Value) -> Option<String> {
+    let said = match job["totals"]["kernels_learnt"].as_u64()? {
+        0 => return None,
+        1 => "one of its kernels counts as long as it was seen to take".to_owned(),
+        learnt => format!("{learnt} of its kernels count as long as they were seen to take"),
+    };
+    Some(format!("{said}, not as a profile says"))
+}
+
+fn progress(job: &Value) -> Option<String> {
+    let progress = &job["progress"];
+    let over_ns = progress["over_ns"].as_u64().filter(|ns| *ns > 0)?;
+    let share = progress["share"].as_f64()? * 100.0;
+    let got = match progress["share_of"].as_str() {
+        Some("alone") => format!("got {share:.0} % of its rate alone"),
+        _ => format!("got at most {share:.0} % of what it asked (its rate alone is not known)"),
+    };
+    let held = progress["held_recently_ns"].as_object()?;
+    let mut held: Vec<(f64, &str)> = held
+        .iter()
+        .filter_map(|(limit, ns)| Some((ns.as_f64()? / over_ns as f64 * 100.0, limit.as_str())))
+        .filter(|(pct, _)| *pct >= 0.5)
+        .collect();
+    held.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let stood = match held.iter().map(|(pct, _)| pct).sum::<f64>() {
+        0.0 => "was never held up".to_owned(),
+        sum => {
+            let why = held.iter();
+            let why = why.map(|(pct, limit)| format!("{pct:.0} % {}", reason(limit)));
+            let why: Vec<String> = why.collect();
+            format!("stood still for {sum:.0} % of the time: {}", why.join(", "))
+        }
+    };
+    Some(format!(
+        "in its last {} it {got}; it {stood}",
+        time(over_ns)
+    ))
+}
+
+/// Why a job stands still, after a percentage.
+fn reason(limit: &str) -> &str {
+    match limit {
+        "throttle" => {
+            "because as much best-effort work was in flight as high-priority requests can afford"
+        }
+        "hp-busy" => "because high-priority work ran and nothing may go beside it",
+        "interference" => {
+            "because its next kernel did not suit or fit beside the high-priority work that ran"
+        }
+        "budget" => {
+            "because its next kernel was longer than what was left of the bound, or it was about to go"
+        }
+        "turn" => "because it was another best-effort job's turn",
+        other => other,
+    }
+}
+
+fn too_long(job: &Value, affordable_ns: Option<u64>) -> Option<String> {
+    let kernels = job["too_long"].as_array().filter(|all| !all.is_empty())?;
+    let named = kernels.iter().take(NAMED_MAX).map(|kernel| {
+        let name = kernel["name"].as_str().filter(|name| !name.is_empty());
+        let blocks_for_ns = kernel["blocks_for_ns"].as_u64().unwrap_or(0);
+        format!("{} ({})", name.unwrap_or("(no name)"), time(blocks_for_ns))
+    });
+    let mut named: Vec<String> = named.collect();
+    if kernels.len() > NAMED_MAX {
+        named.push(format!("{} more", kernels.len() - NAMED_MAX));
+    }
+    let affordable = affordable_ns.map_or_else(
+        || "it can afford".to_owned(),
+        |ns| format!("the {} it can afford", time(ns)),
+    );
+    Some(format!(
+        "cannot be protected against: a high-priority request that meets one of these kernels waits longer than {affordable}: {}",
+        named.join(", ")
+    ))
+}
+
+/// A time for people.
+fn time(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.0} s", ns as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_held_job_is_told_what_it_got_and_why_no_more() {
+        let job = json!({
+            "stalled": false,
+            "progress": {
+                "share": 0.62, "share_of": "alone", "over_ns": 10_000_000_000_u64,
+                "held_recently_ns": {"turn": 400_000_000, "hp-busy": 2_700_000_000_u64, "budget": 1_000},
+            },
+            "too_long": [
+                {"name": "conv", "expected_ns": 9_000_000, "blocks_for_ns": 3_000_000},
+                {"name": "", "expected_ns": 2_000_000, "blocks_for_ns": 2_000_000},
+                {"name": "c", "expected_ns": 900_000, "blocks_for_ns": 900_000},
+                {"name": "d", "expected_ns": 800_000, "blocks_for_ns": 800_000},
+            ],
+        });
+        assert_eq!(share(&job), "62 %");
+        assert_eq!(
+            lines(&job, Some(340_000)),
+            [
+                "in its last 10 s it got 62 % of its rate alone; it stood still for 31 % of the time: 27 % because \
+                 high-priority work ran and nothing may go beside it, 4 % because it was another best-effort job's turn",
+                "cannot be protected against: a high-priority request that meets one of these kernels waits longer than \
+                 the 340 us it can afford: conv (3.0 ms), (no name) (2.0 ms), c (900 us), 1 more",
+            ]
+        );
+    }
+
+    #[test]
+    fn of_what_is_not_known_nothing_is_said() {
+        let learnt = json!({"progress": null, "too_long": [], "totals": {"kernels_learnt": 2}});
+        let said = lines(&learnt, None);
+        assert!(
+            said.len() == 1 && said[0].starts_with("2 of its kernels count"),
+            "{said:?}"
+        );
+        let job = json!({"progress": null, "too_long": [], "totals": {"kernels_learnt": 0}});
+        assert_eq!((share(&job), lines(&job, None)), ("-".to_owned(), vec![]));
+        // An older daemon.
+        assert_eq!(lines(&json!({}), None), Vec::<String>::new());
+        assert_eq!(bounds(&json!({"name": "orion", "bounds": null})), None);
+        let asked = json!({"progress": {
+            "share": 1.0, "share_of": "asked", "over_ns": 2_000_000_000, "held_recently_ns": {},
+        }});
+        assert_eq!(share(&asked), "<100 %");
+        assert_eq!(
+            lines(&asked, None),
+            [
+                "in its last 2 s it got at most 100 % of what it asked (its rate alone is not known); it was never held up"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_job_that_hangs_is_not_said_to_be_never_held_up() {
+        let job = json!({"stalled": true, "progress": {
+            "share": 1.0, "share_of": "asked", "over_ns": 2_000_000_000, "held_recently_ns": {},
+        }});
+        let lines = lines(&job, None);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].starts_with("its work in flight does not complete"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn bounds_are_said_with_what_they_follow_from() {
+        let mut policy = json!({
+            "hp_latency_ns": 6_800_000, "affordable_ns": 340_000,
+            "bounds": {"idle_ns": 680_000, "beside_ns": 42_500, "gain": 2.0},
+        });
+        assert_eq!(
+            bounds(&policy).unwrap(),
+            "a high-priority request takes 6.8 ms alone and can afford 340 us more; best-effort work in flight: up to \
+             680 us while high-priority jobs are idle, 42 us beside them (gain 2.00)"
+        );
+        policy["hp_latency_ns"] = Value::Null;
+        policy["bounds"]["gain"] = json!(0.25);
+        let said = bounds(&policy).unwrap();
+        assert!(
+            said.starts_with("how long high-priority requests take alone is not known yet; until then 340 us stand for"),
+            "{said}"
+        );
+        assert!(said.contains("held back"), "{said}");
+    }
+}

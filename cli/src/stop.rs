@@ -1,0 +1,301 @@
+//! `pillion stop`: ends a running job, so that nobody beside it is hurt.
+//!
+//! In three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
+//! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
+//! A kill with work in flight can take other clients of MPS along, which is why it comes last.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::Args;
+use protocol::clock::Clock;
+use protocol::hello::{Reply, Request, Stop, ask_once};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::out;
+use crate::run::every_socket;
+use crate::set::PATIENCE;
+use crate::status;
+
+/// Ends a running job: asks it to, and makes it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion stop 4711-1c0ffee --grace 30s\n\n\
+                  Each process of the job that uses the GPU gets SIGTERM. What has not ended after the grace launches nothing \
+                  more, and dies once the GPU has finished its work; what does not do that is killed. Jobs are those of \
+                  `pillion status`. Exit 0 when all have ended.")]
+pub(crate) struct Options {
+    /// Id of the job, as `pillion status` shows it.
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// How long it may take to end by itself: such as 500ms, 30s or 2m.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = grace_of)]
+    grace: u64,
+    /// One JSON document instead of lines.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Time for what is in flight to complete once nothing more is launched, ns.
+const DRAIN_NS: u64 = 4_000_000_000;
+/// Time for a killed process to be gone, ns.
+const KILL_NS: u64 = 5_000_000_000;
+/// A wait that lasts longer is said, ns.
+const SILENT_NS: u64 = 1_000_000_000;
+
+/// Reads a time of the command line, ns.
+fn grace_of(text: &str) -> Result<u64, String> {
+    let at = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(at.unwrap_or(text.len()));
+    let unit_ns: u64 = match unit {
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        _ => 0,
+    };
+    let ns = number
+        .parse()
+        .ok()
+        .and_then(|n: u64| n.checked_mul(unit_ns));
+    ns.filter(|_| unit_ns != 0)
+        .ok_or_else(|| "expected a whole number with ms, s or m, such as 30s".to_owned())
+}
+
+/// A process of the job.
+struct Process {
+    pid: i32,
+    name: String,
+    /// Stands for this process and no other that may get its number.
+    fd: OwnedFd,
+    /// How it ended, and when after the beginning, ns.
+    ended: Option<(&'static str, u64)>,
+}
+
+/// Exit 69 if no daemon answers, 1 if none has the job or a part of it is still there.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let clock = Clock::monotonic();
+    let sockets = sockets();
+    let mut processes = processes_of(&options.job, &sockets)?;
+    let begun_ns = clock.now_ns();
+    send(&processes, Signal::TERM)?;
+    let mut said = false;
+    let mut wait = |processes: &mut [Process], how, ns| {
+        wait(
+            &clock,
+            begun_ns,
+            processes,
+            how,
+            ns,
+            &mut said,
+            options.json,
+        )
+    };
+    wait(&mut processes, "on SIGTERM", options.grace)?;
+    if processes.iter().any(|process| process.ended.is_none()) {
+        let stop = Request::Stop(Stop {
+            job: options.job.clone(),
+        });
+        // A daemon that cannot leaves it to the kill.
+        let is_asked =
+            |socket: &PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
+        // Each is asked: a job may use several GPUs.
+        let asked = sockets.iter().filter(|socket| is_asked(socket)).count();
+        if asked > 0 {
+            wait(&mut processes, "drained", DRAIN_NS)?;
+        }
+        send(&processes, Signal::KILL)?;
+        wait(&mut processes, "killed", KILL_NS)?;
+    }
+    report(options, &processes)
+}
+
+/// Where daemons listen.
+fn sockets() -> Vec<PathBuf> {
+    let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
+    named.map_or_else(every_socket, |path| vec![path])
+}
+
+/// The processes that are clients of a daemon in that job.
+fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure> {
+    let (found, jobs) = clients_of(job, sockets)?;
+    let mut processes = Vec::new();
+    for (pid, name) in found {
+        let Some(id) = Pid::from_raw(pid) else {
+            continue;
+        };
+        match pidfd_open(id, PidfdFlags::empty()) {
+            Ok(fd) => processes.push(Process {
+                pid,
+                name,
+                fd,
+                ended: None,
+            }),
+            Err(Errno::SRCH) => {}
+            Err(error) => return Err(anyhow!("process {pid}: {error}").into()),
+        }
+    }
+    // Seen again: a number that was free in between would be another process's.
+    let (still, _) = clients_of(job, sockets)?;
+    processes.retain(|process| still.contains_key(&process.pid));
+    if processes.is_empty() {
+        let known = match jobs.as_slice() {
+            [] => "no job runs".to_owned(),
+            jobs => format!("jobs are {}", jobs.join(", ")),
+        };
+        return Err(anyhow!("no process of a job {job:?} uses a GPU: {known}").into());
+    }
+    Ok(processes)
+}
+
+/// Its clients by process id, with their names; and the jobs that have clients.
+fn clients_of(
+    job: &str,
+    sockets: &[PathBuf],
+) -> Result<(BTreeMap<i32, String>, Vec<String>), Failure> {
+    let statuses: Vec<Value> = sockets
+        .iter()
+        .filter_map(|socket| status::ask(socket).ok())
+        .collect();
+    if statuses.is_empty() {
+        return Err(Failure::unavailable(anyhow!("no daemon answers")));
+    }
+    let (mut found, mut jobs) = (BTreeMap::new(), Vec::new());
+    let all = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
+    for known in statuses.iter().flat_map(|status| all(status, "jobs")) {
+        let clients = all(&known, "clients");
+        let id = known["job"].as_str().unwrap_or_default();
+        if !clients.is_empty() && !jobs.iter().any(|job| job == id) {
+            jobs.push(id.to_owned());
+        }
+        for client in clients.iter().filter(|_| id == job) {
+            if let Some(pid) = client["pid"].as_i64().and_then(|pid| pid.try_into().ok()) {
+                let name = client["name"].as_str().unwrap_or_default();
+                found.insert(pid, name.to_owned());
+            }
+        }
+    }
+    Ok((found, jobs))
+}
+
+/// Sends a signal to those that are there.
+fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
+    for process in processes.iter().filter(|process| process.ended.is_none()) {
+        match pidfd_send_signal(&process.fd, signal) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(Errno::PERM) => {
+                return Err(anyhow!(
+                    "process {} ({}) is another user's: only its user and root may stop it",
+                    process.pid,
+                    process.name
+                )
+                .into());
+            }
+            Err(error) => return Err(anyhow!("process {}: {error}", process.pid).into()),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all have ended or the time is over; notes which did, and how.
+fn wait(
+    clock: &Clock,
+    begun_ns: u64,
+    processes: &mut [Process],
+    how: &'static str,
+    longest_ns: u64,
+    is_said: &mut bool,
+    is_quiet: bool,
+) -> Result<(), Failure> {
+    let end_ns = clock.now_ns().saturating_add(longest_ns);
+    loop {
+        let now_ns = clock.now_ns();
+        let mut waiting: Vec<&mut Process> = processes
+            .iter_mut()
+            .filter(|process| process.ended.is_none())
+            .collect();
+        if waiting.is_empty() || now_ns >= end_ns {
+            return Ok(());
+        }
+        if !*is_said && !is_quiet && now_ns - begun_ns >= SILENT_NS {
+            *is_said = true;
+            let count = waiting.len();
+            out::note(format_args!("waiting for {count} of its processes to end"));
+        }
+        let left_ns = (end_ns - now_ns).min(SILENT_NS);
+        let timeout = Timespec {
+            tv_sec: (left_ns / 1_000_000_000) as i64,
+            tv_nsec: (left_ns % 1_000_000_000) as i64,
+        };
+        let mut fds: Vec<PollFd<'_>> = waiting
+            .iter()
+            .map(|process| PollFd::new(&process.fd, PollFlags::IN))
+            .collect();
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(anyhow!("cannot wait for processes: {error}").into()),
+        }
+        let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let after_ns = clock.now_ns() - begun_ns;
+        for (process, _) in waiting.iter_mut().zip(ended).filter(|(_, ended)| *ended) {
+            process.ended = Some((how, after_ns));
+        }
+    }
+}
+
+fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
+    let left = processes.iter().filter(|process| process.ended.is_none());
+    let is_over = left.count() == 0;
+    if options.json {
+        let processes: Vec<Value> = processes
+            .iter()
+            .map(|process| {
+                let (how, after_ns) = process.ended.unzip();
+                let after_ms = after_ns.map(|ns| ns as f64 / 1e6);
+                json!({"pid": process.pid, "name": process.name, "ended": how, "after_ms": after_ms})
+            })
+            .collect();
+        out::line(format_args!(
+            "{}",
+            json!({"schema_version": 1, "job": options.job, "processes": processes})
+        ))?;
+    } else {
+        for process in processes {
+            let (pid, name) = (process.pid, &process.name);
+            match process.ended {
+                Some((how, after_ns)) => {
+                    let after_ms = after_ns as f64 / 1e6;
+                    out::line(format_args!(
+                        "{pid} {name}: ended {how} after {after_ms:.0} ms"
+                    ))?;
+                }
+                None => out::line(format_args!("{pid} {name}: is still there"))?,
+            }
+        }
+    }
+    if is_over {
+        Ok(())
+    } else {
+        Err(Failure::silent())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_has_a_unit() {
+        assert_eq!(grace_of("30s"), Ok(30_000_000_000));
+        assert_eq!(grace_of("500ms"), Ok(500_000_000));
+        assert_eq!(grace_of("2m"), Ok(120_000_000_000));
+        assert_eq!(grace_of("0s"), Ok(0));
+        for nonsense in ["", "30", "s", "-1s", "1.5s", "99999999999999999999s", "1h"] {
+            assert!(grace_of(nonsense).is_err(), "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Who may be high-priority, with real processes.
+
+use serde_json::Value;
+
+use crate::common::{Gpu, Program, clean_command, collect, pillion};
+use crate::events::event_when;
+
+#[test]
+fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"pillion\"\n\n[high_priority]\nusers = []\n");
+    let mut job = gpu
+        .job("serve", Program::Linked("steady"))
+        .high_priority(&daemon)
+        .start();
+    job.wait_for("round", 1);
+    let seen = daemon.wait_for_clients("serve", 1);
+    assert_eq!(seen["class"], "best-effort");
+    assert_eq!(seen["clients"][0]["denied"], "high-priority");
+    let denied = event_when(&gpu, &daemon, "denied", |_| true);
+    assert_eq!(denied["job"], seen["job"], "{denied:#}");
+    let mut status = clean_command(pillion());
+    status.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let table = collect(status).expect_success().output;
+    assert!(
+        table.contains("asks to be high-priority, which [high_priority] does not allow user"),
+        "{table}"
+    );
+    // It launches as what it is: charged, and with a quota.
+    job.wait_for_new("round", 3);
+    let seen = daemon.job("serve");
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    assert!(number(&seen["charged_ns"]) > 0, "{seen:#}");
+    assert!(number(&seen["memory"]["quota_bytes"]) > 0, "{seen:#}");
+    let ended = job.finish().expect_success();
+    gpu.expect_equal_counts("serve", &ended, &daemon);
+    let errors = &ended.errors;
+    assert_eq!(errors.matches("it is best-effort").count(), 1, "{errors}");
+}

@@ -1,0 +1,117 @@
+//! Memory that is charged in ways of its own, once, and given back when the device has it: what variables of modules, green
+//! contexts and contexts themselves take, and what a program leaves to the one that it executes.
+
+use serde_json::Value;
+
+use crate::common::{Daemon, Gpu, Process, Program};
+
+const MIB: u64 = 1 << 20;
+
+fn start(gpu: &Gpu, daemon: &Daemon, mode: &str) -> Process {
+    let job = gpu.job("job", Program::Linked("charges")).args(&[mode]);
+    job.best_effort(daemon).start()
+}
+
+fn held(daemon: &Daemon) -> u64 {
+    daemon.job("job")["memory"]["held_bytes"]
+        .as_u64()
+        .expect("a number")
+}
+
+fn of_kind(daemon: &Daemon, kind: &str) -> Value {
+    daemon.job("job")["memory"]["by_kind"][kind].clone()
+}
+
+fn used(gpu: &Gpu) -> u64 {
+    gpu.stats()["memory"]["used_bytes"]
+        .as_u64()
+        .expect("a number")
+}
+
+/// Waits for the program to say "look", and lets it go on with the next.
+fn next_look(process: &mut Process) {
+    process.write("\n");
+    process.wait_for("look", 1);
+}
+
+#[test]
+fn a_modules_variable_is_charged_once_and_goes_with_the_module() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut process = start(&gpu, &daemon, "variable");
+    process.wait_for("look", 1);
+    assert_eq!(held(&daemon), used(&gpu));
+    assert_eq!(
+        of_kind(&daemon, "module"),
+        3_000_000_u64.next_multiple_of(512)
+    );
+    next_look(&mut process);
+    assert_eq!((held(&daemon), used(&gpu)), (0, 0));
+}
+
+#[test]
+fn memory_of_a_green_context_is_the_primary_contexts() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut process = start(&gpu, &daemon, "green");
+    process.wait_for("look", 1);
+    assert_eq!((held(&daemon), used(&gpu)), (64 * MIB, 64 * MIB));
+    next_look(&mut process);
+    assert_eq!(
+        (held(&daemon), used(&gpu)),
+        (64 * MIB, 64 * MIB),
+        "the green context is gone"
+    );
+    next_look(&mut process);
+    assert_eq!(
+        (held(&daemon), used(&gpu)),
+        (0, 0),
+        "the primary context is gone"
+    );
+}
+
+// census: D7
+#[test]
+fn a_context_is_charged_while_there_is_any() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("[memory]\ncontext = \"300MiB\"");
+    let mut process = start(&gpu, &daemon, "contexts");
+    process.wait_for("look", 1);
+    assert_eq!(held(&daemon), 300 * MIB);
+    next_look(&mut process);
+    assert_eq!(held(&daemon), 0);
+    next_look(&mut process);
+    assert_eq!(held(&daemon), 300 * MIB);
+}
+
+/// What the first program held is back when the other attaches, and not before the device has it.
+#[test]
+fn a_program_that_executes_another_leaves_it_the_whole_quota() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = gpu.job("job", Program::Linked("charges")).args(&["exec"]);
+    let job = job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB");
+    let mut process = job.start();
+    process.wait_for("granted", 1);
+    process.wait_for("look", 1);
+    process.write("\n");
+    assert_eq!(process.next_line(), "granted", "by the other program");
+    process.wait_for("look", 1);
+    assert_eq!((held(&daemon), used(&gpu)), (700 * MIB, 700 * MIB));
+}
+
+#[test]
+fn a_jobs_id_that_is_used_again_begins_anew() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for (quota, bytes) in [("1GiB", 1024), ("2GiB", 2048), ("512MiB", 512)] {
+        let job = gpu.job("job", Program::Linked("quota"));
+        let job = job.args(&["fill", "0", "0", "0"]).best_effort(&daemon);
+        let ended = job.env("PILLION_MEMORY", quota).run().expect_success();
+        assert_eq!(ended.asked("total") / MIB, bytes, "{quota}: {ended:#?}");
+        let memory = &daemon.job_when("job", "nothing held", |job| job["memory"]["processes"] == 0)
+            ["memory"];
+        assert_eq!(memory["peak_bytes"], bytes * MIB);
+        assert_eq!(memory["refused"], 1);
+    }
+}

@@ -1,0 +1,181 @@
+//! Memory past a job's account, and rules that no job can lift: what is seen, said and done about them.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use rustix::process::{Signal, getuid};
+use serde_json::Value;
+
+use crate::common::{Daemon, Gpu, Process, Program, collect, library, pillion, until};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A process of the job that holds memory by its account.
+fn client(gpu: &Gpu, daemon: &Daemon) -> Process {
+    let job = gpu.job("job", Program::Linked("quota"));
+    let job = job.args(&["load", "0", "300", "0"]).best_effort(daemon);
+    let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+    process.wait_for("ready", 1);
+    process.write("\n");
+    assert_eq!(process.next_line(), "granted");
+    process
+}
+
+/// One of the job's where the library is switched off.
+fn stray(gpu: &Gpu, daemon: &Daemon, mib: u64) -> Process {
+    let job = gpu.job("stray", Program::Linked("load"));
+    let job = job.args(&[&mib.to_string(), "rest"]).best_effort(daemon);
+    let job = job.env("PILLION_JOB", "job").env("PILLION_DISABLE", "1");
+    let mut process = job.start();
+    process.wait_for("ready", 1);
+    process
+}
+
+fn excess(job: &Value) -> Vec<(u64, u64, bool)> {
+    let list = job["memory"]["excess"].as_array().expect("a list");
+    let one = |excess: &Value| {
+        Some((
+            excess["pid"].as_u64()?,
+            excess["bytes"].as_u64()?,
+            excess["is_client"].as_bool()?,
+        ))
+    };
+    list.iter()
+        .map(|excess| one(excess).expect("all three"))
+        .collect()
+}
+
+#[test]
+fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let client = client(&gpu, &daemon);
+    let other = gpu.job("other", Program::Linked("load"));
+    let mut other = other.args(&["64", "rest"]).start();
+    other.wait_for("ready", 1);
+    let stray = stray(&gpu, &daemon, 2048);
+    let expected = vec![(u64::from(stray.pid()), 2 * GIB, false)];
+    daemon.job_when("job", "its excess", |job| excess(job) == expected);
+    let mut command = gpu.command(pillion());
+    command.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let shown = collect(command).expect_success().output;
+    let line = format!(
+        "pid {} has 2.00 GiB of the GPU's memory and is no client",
+        stray.pid()
+    );
+    assert!(shown.contains(&line), "{shown}");
+    // It is left alone, although the job has more than its quota with it.
+    stray.finish().expect_success();
+    daemon.job_when("job", "no excess", |job| excess(job).is_empty());
+    client.finish().expect_success();
+    other.finish().expect_success();
+    daemon.signal(Signal::TERM);
+    let ended = daemon.finish();
+    assert_eq!(
+        ended.errors.matches("no client, and has").count(),
+        1,
+        "{ended:#?}"
+    );
+}
+
+#[test]
+fn who_passes_the_jobs_quota_is_asked_to_end_where_the_rule_is_so() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("[memory]\nexcess = \"evict\"");
+    let mut client = client(&gpu, &daemon);
+    // Within the quota, and without an account all the same.
+    let mut small = stray(&gpu, &daemon, 64);
+    let small_pid = u64::from(small.pid());
+    daemon.job_when("job", "its excess", |job| {
+        excess(job) == [(small_pid, 64 * MIB, false)]
+    });
+    let mut large = stray(&gpu, &daemon, 1024);
+    until("the end of the process with the most", || {
+        (!large.is_running()).then_some(())
+    });
+    daemon.job_when("job", "one excess", |job| excess(job).len() == 1);
+    assert!(small.is_running() && client.is_running());
+    daemon.signal(Signal::TERM);
+    daemon
+        .finish()
+        .expect_errors(&["asked to end", &large.pid().to_string()]);
+    client.write("\n");
+    assert_eq!(client.next_line(), "granted");
+}
+
+#[test]
+fn who_is_asked_to_end_and_does_not_is_killed() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("[memory]\nexcess = \"evict\"");
+    let client = client(&gpu, &daemon);
+    // What is ignored stays so when another program is executed (execve(2)).
+    let program = Program::Linked("load").path();
+    let script = format!("trap '' TERM; exec '{}' 1024 rest", program.display());
+    let deaf = gpu.job_of("deaf", std::path::Path::new("/bin/sh"));
+    let deaf = deaf.args(&["-c", &script]).best_effort(&daemon);
+    let deaf = deaf.env("PILLION_JOB", "job").env("PILLION_DISABLE", "1");
+    let mut deaf = deaf.start();
+    deaf.wait_for("ready", 1);
+    deaf.signal(Signal::TERM);
+    assert!(deaf.is_running(), "it does not hear it");
+    let pid = deaf.pid();
+    until("its end", || (!deaf.is_running()).then_some(()));
+    let ended = deaf.finish();
+    assert_eq!(
+        ended.status.signal(),
+        Some(Signal::KILL.as_raw()),
+        "{ended:#?}"
+    );
+    daemon.job_when("job", "no excess", |job| excess(job).is_empty());
+    client.finish().expect_success();
+    daemon.signal(Signal::TERM);
+    daemon
+        .finish()
+        .expect_errors(&["asked to end", "killed: it did not end", &pid.to_string()]);
+}
+
+/// Whether the environment is there or not: a login by ssh, sudo or cron has none.
+// census: D21, J5
+#[test]
+fn a_rule_holds_for_its_user_with_a_jobs_environment_and_without() {
+    let gpu = Gpu::start("mps");
+    let own = getuid().as_raw();
+    let other = own + 1;
+    let daemon = gpu.daemon(&format!(
+        "[[memory.rules]]\nuser = \"{own}\"\nquota = \"1GiB\"\n\
+         [[memory.rules]]\nuser = \"{other}\"\nquota = \"512MiB\"\n\
+         [[memory.rules]]\nuser = \"{own}\"\ncgroup = \"/no/such/group\"\nquota = \"512MiB\"\n"
+    ));
+    let fill = |label: &str| {
+        gpu.job(label, Program::Linked("quota"))
+            .args(&["fill", "0", "0", "0"])
+    };
+    for (label, asked, bytes, is_said) in [
+        ("unlimited", "unlimited", GIB, true),
+        ("more", "2GiB", GIB, true),
+        ("less", "512MiB", GIB / 2, false),
+    ] {
+        let job = fill(label)
+            .best_effort(&daemon)
+            .env("PILLION_MEMORY", asked);
+        let ended = job.run().expect_success();
+        assert_eq!(ended.asked("early_total"), bytes, "{label}: {ended:#?}");
+        assert_eq!(ended.asked("total"), bytes, "{label}: {ended:#?}");
+        assert_eq!(
+            ended.asked("blocks"),
+            bytes / (64 * MIB),
+            "{label}: {ended:#?}"
+        );
+        assert_eq!(
+            ended.errors.contains("the daemon allows"),
+            is_said,
+            "{ended:#?}"
+        );
+        assert_eq!(daemon.job(label)["memory"]["most_bytes"], GIB);
+    }
+    let hp = fill("hp").high_priority(&daemon).run().expect_success();
+    assert_eq!(hp.asked("total"), GIB);
+    let bare = fill("bare").env("LD_PRELOAD", library());
+    let bare = bare.env("PILLION_SOCKET", daemon.socket()).run();
+    assert_eq!(bare.expect_success().asked("total"), GIB);
+}

@@ -1,0 +1,465 @@
+//! Faults that the software GPU is made to have: seen, said, and answered by rule.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until};
+use crate::events::{event_when, events};
+
+fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
+    gpu.job(label, Program::Linked("faulty"))
+}
+
+/// Launches once, and says what that came to.
+fn ask(process: &mut Process) -> String {
+    process.write("\n");
+    process.next_line()
+}
+
+const WELL: &str = "launch 0 wait 0";
+
+/// A daemon that waits for what NVML reports.
+fn daemon(gpu: &Gpu, rules: &str) -> Daemon {
+    let daemon = gpu.daemon(&format!("[faults]\n{rules}"));
+    until("NVML's reports", || {
+        daemon.log().contains("NVML reports").then_some(())
+    });
+    daemon
+}
+
+fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
+    let mut process = faulty(gpu, label).best_effort(daemon).start();
+    process.wait_for("ready", 1);
+    assert_eq!(ask(&mut process), WELL);
+    process
+}
+
+fn start_hp(gpu: &Gpu, daemon: &Daemon) -> Process {
+    let mut process = faulty(gpu, "hp").high_priority(daemon).start();
+    process.wait_for("ready", 1);
+    assert_eq!(ask(&mut process), WELL);
+    process
+}
+
+fn resume(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
+    let mut command = gpu.command(pillion());
+    command.arg("resume").args(arguments);
+    command.env("PILLION_SOCKET", daemon.socket());
+    collect(command)
+}
+
+fn is_code(code: u64) -> impl Fn(&Value) -> bool {
+    move |event| event["code"] == code
+}
+
+/// That a launch of the process waits although `max_hold` is over long since: another one's `max_hold` has passed in between.
+fn expect_held(gpu: &Gpu, daemon: &Daemon, process: &mut Process, label: &str) {
+    process.write("\n");
+    daemon.wait_until_held(label);
+    let held = |daemon: &Daemon| daemon.job(label)["enforcing"].as_str().unwrap().to_owned();
+    assert!(
+        held(daemon).starts_with("held because of a fault until `pillion resume`: "),
+        "{}",
+        held(daemon)
+    );
+    // Twice as long as a launch is held otherwise, on the daemon's own clock.
+    let begun_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
+    until("twice max_hold", || {
+        let now_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
+        (now_ns - begun_ns > 200_000_000).then_some(())
+    });
+    assert_eq!(daemon.job(label)["waiting"], true);
+    assert_eq!(gpu.counts(label)["launches"], 1);
+}
+
+#[test]
+fn a_lost_context_is_an_event_of_its_job_and_the_application_gets_the_drivers_word() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu, "");
+    let mut broken = start(&gpu, &daemon, "broken");
+    let mut other = start(&gpu, &daemon, "other");
+    gpu.inject("sticky 700 broken");
+    for _ in 0..3 {
+        assert_eq!(ask(&mut broken), "launch 700 wait 700");
+    }
+    let event = event_when(&gpu, &daemon, "sticky-error", is_code(700));
+    assert_eq!(
+        (&event["job"], &event["pid"]),
+        (&"broken".into(), &broken.pid().into())
+    );
+    assert!(
+        event["text"]
+            .as_str()
+            .unwrap()
+            .contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+        "{event}"
+    );
+    assert_eq!(ask(&mut other), WELL);
+    broken.finish().expect_success();
+    other.finish().expect_success();
+    event_when(&gpu, &daemon, "detached", |event| event["job"] == "other");
+    let all = events(&gpu, &daemon, &[]);
+    let told = all.iter().filter(|event| event["kind"] == "sticky-error");
+    assert_eq!(told.count(), 1, "once, whatever followed: {all:#?}");
+    assert_eq!(daemon.status()["events"]["counts"]["sticky-error"], 1);
+}
+
+/// What a process said last is not lost with it.
+#[test]
+fn a_process_that_dies_of_its_error_at_once_has_told_it() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu, "");
+    for code in [214_u64, 226, 702, 710, 714, 719, 810] {
+        let label = format!("job-{code}");
+        let mut process = start(&gpu, &daemon, &label);
+        gpu.inject(&format!("sticky {code} {label}"));
+        process.write("\n");
+        process.finish().expect_success();
+        event_when(&gpu, &daemon, "sticky-error", is_code(code));
+    }
+    // What is no such error is none: out of memory, not ready.
+    for code in [2, 600] {
+        let label = format!("job-{code}");
+        let mut process = start(&gpu, &daemon, &label);
+        gpu.inject(&format!("sticky {code} {label}"));
+        assert_eq!(ask(&mut process), format!("launch {code} wait {code}"));
+        process.finish().expect_success();
+        event_when(&gpu, &daemon, "detached", |event| event["job"] == label);
+    }
+    assert_eq!(daemon.status()["events"]["counts"]["sticky-error"], 7);
+}
+
+#[test]
+fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu, "");
+    for (xid, said) in [(13, 719), (31, 700), (43, 719), (45, 719), (94, 226)] {
+        let label = format!("job-{xid}");
+        let mut process = start(&gpu, &daemon, &label);
+        gpu.inject(&format!("xid {xid} {label}"));
+        let event = event_when(&gpu, &daemon, "xid", is_code(xid));
+        assert!(
+            event["text"]
+                .as_str()
+                .unwrap()
+                .starts_with(&format!("Xid {xid}: ")),
+            "{event}"
+        );
+        assert_eq!(ask(&mut process), format!("launch {said} wait {said}"));
+        process.finish().expect_success();
+    }
+    let mut process = start(&gpu, &daemon, "held");
+    let mut hp = start_hp(&gpu, &daemon);
+    gpu.inject("xid 63");
+    event_when(&gpu, &daemon, "xid", is_code(63));
+    event_when(&gpu, &daemon, "ecc", |event| {
+        event["text"].as_str().unwrap().contains("wait for a reset")
+    });
+    assert_eq!(daemon.status()["events"]["counts"]["draining"], 0);
+    gpu.inject("xid 64");
+    event_when(&gpu, &daemon, "draining", |_| true);
+    expect_held(&gpu, &daemon, &mut process, "held");
+    // The high-priority job goes on, another one is not taken, and a new best-effort one is and waits.
+    assert_eq!(ask(&mut hp), WELL);
+    let mut second = faulty(&gpu, "hp2").high_priority(&daemon).start();
+    second.wait_for("ready", 1);
+    let event = event_when(&gpu, &daemon, "turned-away", |event| event["job"] == "hp2");
+    assert!(
+        event["text"]
+            .as_str()
+            .unwrap()
+            .contains("because of a fault: Xid 64"),
+        "{event}"
+    );
+    let mut new = faulty(&gpu, "new").best_effort(&daemon).start();
+    new.wait_for("ready", 1);
+    new.write("\n");
+    daemon.wait_until_held("new");
+    resume(&gpu, &daemon, &[]).expect_success();
+    for process in [&mut process, &mut new] {
+        assert_eq!(process.next_line(), WELL);
+        assert_eq!(ask(process), WELL);
+    }
+    event_when(&gpu, &daemon, "resumed", |_| true);
+    let again = resume(&gpu, &daemon, &[]);
+    assert_eq!(again.code(), 1, "{again:#?}");
+    again.expect_errors(&["nothing is held because of a fault"]);
+}
+
+#[test]
+fn under_mps_the_fault_of_one_is_everybodys_and_each_says_so() {
+    let gpu = Gpu::start("mps");
+    let daemon = daemon(&gpu, "");
+    let mut processes = [
+        start(&gpu, &daemon, "guilty"),
+        start(&gpu, &daemon, "other"),
+        start_hp(&gpu, &daemon),
+    ];
+    gpu.inject("xid 31 guilty");
+    for process in &mut processes {
+        assert_eq!(ask(process), "launch 700 wait 700");
+    }
+    for label in ["guilty", "other", "hp"] {
+        event_when(&gpu, &daemon, "sticky-error", |event| event["job"] == label);
+    }
+}
+
+#[test]
+fn a_gpu_that_fell_off_the_bus_is_drained_and_nvml_says_that_it_is_lost() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu, "");
+    let mut hp = start_hp(&gpu, &daemon);
+    gpu.inject("xid 79");
+    event_when(&gpu, &daemon, "xid", is_code(79));
+    event_when(&gpu, &daemon, "draining", |_| true);
+    event_when(&gpu, &daemon, "nvml-silent", |_| true);
+    assert_eq!(ask(&mut hp), "launch 999 wait 999");
+    // The daemon lives on.
+    assert_eq!(daemon.status()["daemon"]["pid"], daemon.pid());
+}
+
+#[test]
+fn errors_in_memory_are_told_with_their_number() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu, "");
+    gpu.inject("ecc 5 0");
+    event_when(&gpu, &daemon, "ecc-corrected", is_code(5));
+    gpu.inject("ecc 0 2");
+    event_when(&gpu, &daemon, "ecc", is_code(2));
+    gpu.inject("xid 48");
+    event_when(&gpu, &daemon, "ecc", is_code(1));
+    event_when(&gpu, &daemon, "draining", |_| true);
+}
+
+#[test]
+fn a_gpu_that_is_busy_and_completes_nothing_is_told_and_so_is_that_it_goes_on() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(
+        &gpu,
+        "stuck_s = 2\n[[faults.rules]]\nfault = \"stuck\"\naction = \"hold-be\"\n",
+    );
+    let mut process = start(&gpu, &daemon, "job");
+    gpu.inject("stuck");
+    process.write("\n");
+    let event = event_when(&gpu, &daemon, "stuck", |_| true);
+    assert!(event["job"].is_null(), "{event}");
+    event_when(&gpu, &daemon, "held", |_| true);
+    gpu.inject("unstuck");
+    assert_eq!(process.next_line(), WELL);
+    event_when(&gpu, &daemon, "stuck-ended", |_| true);
+    // What a rule holds goes on when somebody says so, and not by itself.
+    process.write("\n");
+    daemon.wait_until_held("job");
+    resume(&gpu, &daemon, &[]).expect_success();
+    assert_eq!(process.next_line(), WELL);
+}
+
+#[test]
+fn a_job_that_is_held_for_its_own_fault_is_held_alone_and_resumed_by_name() {
+    let gpu = Gpu::start("timeslice");
+    let rule = "[[faults.rules]]\nfault = \"sticky-error\"\ncodes = [719]\naction = \"hold-be\"\n";
+    let daemon = daemon(&gpu, rule);
+    let mut guilty = start(&gpu, &daemon, "guilty");
+    let mut second = faulty(&gpu, "second")
+        .best_effort(&daemon)
+        .env("PILLION_JOB", "guilty")
+        .start();
+    second.wait_for("ready", 1);
+    let mut other = start(&gpu, &daemon, "other");
+    gpu.inject("sticky 719 guilty");
+    assert_eq!(ask(&mut guilty), "launch 719 wait 719");
+    let held = event_when(&gpu, &daemon, "held", |_| true);
+    assert_eq!(held["job"], "guilty");
+    second.write("\n");
+    daemon.wait_until_held("guilty");
+    assert_eq!(ask(&mut other), WELL);
+    let wrong = resume(&gpu, &daemon, &["other"]);
+    assert_eq!(wrong.code(), 1, "{wrong:#?}");
+    resume(&gpu, &daemon, &["guilty"]).expect_success();
+    assert_eq!(second.next_line(), WELL);
+}
+
+#[test]
+fn a_job_is_restarted_by_ending_its_processes_also_one_that_does_not_listen() {
+    let gpu = Gpu::start("timeslice");
+    let rule = "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\ngrace_s = 0\nper_hour = 1\n";
+    let daemon = daemon(&gpu, rule);
+    let mut listens = start(&gpu, &daemon, "job");
+    let deaf = faulty(&gpu, "deaf").arg("deaf").best_effort(&daemon);
+    let mut deaf = deaf.env("PILLION_JOB", "job").start();
+    deaf.wait_for("ready", 1);
+    let mut other = start(&gpu, &daemon, "other");
+    gpu.inject("sticky 700 job");
+    listens.write("\n");
+    event_when(&gpu, &daemon, "action", |event| event["job"] == "job");
+    let done = event_when(&gpu, &daemon, "action-done", |_| true);
+    assert_eq!(done["text"], "job \"job\": its 2 processes have ended");
+    assert!(!listens.is_running() && !deaf.is_running());
+    assert_eq!(ask(&mut other), WELL);
+    // Its supervisor starts it anew, and it fails again: that is for a person now.
+    let mut again = start_again(&gpu, &daemon);
+    gpu.inject("sticky 700 job");
+    assert_eq!(ask(&mut again), "launch 700 wait 700");
+    event_when(&gpu, &daemon, "action-limited", |event| {
+        event["job"] == "job"
+    });
+    assert!(again.is_running());
+}
+
+fn start_again(gpu: &Gpu, daemon: &Daemon) -> Process {
+    let mut process = faulty(gpu, "job").best_effort(daemon).start();
+    process.wait_for("ready", 1);
+    process
+}
+
+#[test]
+fn a_fault_of_mps_is_read_in_its_log_and_mps_is_restarted_by_its_own_command() {
+    let gpu = Gpu::start_logging_mps("mps");
+    let (log, told) = (gpu.path("control.log"), gpu.path("told"));
+    let control = gpu.path("control");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = -d ]; then echo start; else cat; fi >> {}\n",
+        told.display()
+    );
+    std::fs::write(&control, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&control, mode).unwrap();
+    let daemon = daemon(
+        &gpu,
+        &format!(
+            "mps_logs = [{log:?}]\nmps_control = [{control:?}]\nmps_start = [{control:?}, \"-d\"]\n\
+             [[faults.rules]]\nfault = \"mps-fault\"\naction = \"restart-mps\"\nper_hour = 1\n"
+        ),
+    );
+    let mut process = start(&gpu, &daemon, "job");
+    gpu.inject("mps-fault");
+    let event = event_when(&gpu, &daemon, "mps-fault", |_| true);
+    assert!(
+        event["text"]
+            .as_str()
+            .unwrap()
+            .contains("Server encountered a fatal exception"),
+        "{event}"
+    );
+    event_when(&gpu, &daemon, "action-done", |event| {
+        event["text"].as_str().unwrap().starts_with("restart-mps: ")
+    });
+    assert_eq!(
+        std::fs::read_to_string(told).unwrap(),
+        "quit -t 10\nstart\n"
+    );
+    // The second line of the same trouble asked for it again.
+    event_when(&gpu, &daemon, "action-limited", |_| true);
+    assert_eq!(ask(&mut process), "launch 806 wait 806");
+    let refused = faulty(&gpu, "new").run();
+    assert!(
+        refused.errors.contains("807") || refused.output.contains("807"),
+        "{refused:#?}"
+    );
+    process.finish().expect_success();
+    let mut new = faulty(&gpu, "new").start();
+    new.wait_for("ready", 1);
+}
+
+#[test]
+fn a_command_is_run_with_the_fault_in_its_environment_and_one_that_fails_is_said() {
+    let gpu = Gpu::start("timeslice");
+    let out = gpu.path("out");
+    let script = "printf '%s' \"$PILLION_FAULT_KIND $PILLION_FAULT_CODE $PILLION_FAULT_JOB $PILLION_FAULT_GPU\" > \"$1\"";
+    let daemon = daemon(
+        &gpu,
+        &format!(
+            "[[faults.rules]]\nfault = \"xid\"\ncodes = [13]\naction = \"run\"\ncommand = [\"/bin/sh\", \"-c\", {script:?}, \"sh\", {out:?}]\n\
+             [[faults.rules]]\nfault = \"xid\"\ncodes = [13]\naction = \"run\"\ncommand = [\"/no/such/program\"]\n\
+             [[faults.rules]]\nfault = \"xid\"\ncodes = [31]\naction = \"run\"\ncommand = [\"/bin/sleep\", \"1000\"]\ntimeout_s = 1\n"
+        ),
+    );
+    gpu.inject("xid 13");
+    event_when(&gpu, &daemon, "action-done", |_| true);
+    let uuid = gpu.stats()["uuid"].as_str().unwrap().to_owned();
+    assert_eq!(
+        std::fs::read_to_string(out).unwrap(),
+        format!("xid 13  {uuid}")
+    );
+    event_when(&gpu, &daemon, "action-failed", |event| {
+        event["text"]
+            .as_str()
+            .unwrap()
+            .contains("/no/such/program cannot be run")
+    });
+    gpu.inject("xid 31");
+    event_when(&gpu, &daemon, "action-failed", |event| {
+        event["text"]
+            .as_str()
+            .unwrap()
+            .contains("took too long and was killed")
+    });
+}
+
+#[test]
+fn rules_that_are_wrong_are_refused_with_their_place_and_right_ones_are_in_force_after_a_reload() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu, "");
+    let check = |rules: &str| {
+        let path = gpu.config(daemon.socket(), &format!("[faults]\n{rules}"));
+        let mut command = gpu.command(pillion());
+        command.args(["config", "check"]).arg(path);
+        collect(command)
+    };
+    for (rules, words) in [
+        (
+            "stuck = 5",
+            "unknown key `stuck` in [faults]; keys are stuck_s",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xid\"\naction = \"drain\"",
+            "action is \"drain\"; must be one of report, hold-be",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xdi\"\naction = \"report\"",
+            "nearest is \"xid\"",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xid\"",
+            "a rule of [faults] has no action",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xid\"\naction = \"run\"",
+            "a rule with action run has no command",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xid\"\naction = \"run\"\ncommand = [\"logger\"]",
+            "nearest is [\"/usr/bin/logger\"]",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xid\"\naction = \"restart-job\"",
+            "restart-job is for faults of a job, and xid is the GPU's",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"xid\"\naction = \"report\"\ngrace_s = 3",
+            "grace_s is set, but action report does not look at it",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"sticky-error\"\ncodes = [2]\naction = \"report\"",
+            "codes is [2]; must be a list of CUDA results",
+        ),
+        (
+            "[[faults.rules]]\nfault = \"stuck\"\ncodes = [2]\naction = \"report\"",
+            "codes is set, but stuck has none",
+        ),
+        (
+            "mps_logs = [\"control.log\"]",
+            "mps_logs is [\"control.log\"]; must be a list of at most 8 absolute paths",
+        ),
+    ] {
+        let refused = check(rules);
+        assert_eq!(refused.code(), 2, "{rules}: {refused:#?}");
+        refused.expect_errors(&["gpu0.toml:", words]);
+    }
+    check("[[faults.rules]]\nfault = \"xid\"\ncodes = [13]\naction = \"drain-gpu\"")
+        .expect_success();
+    daemon.signal(Signal::HUP);
+    event_when(&gpu, &daemon, "config-reloaded", |_| true);
+    gpu.inject("xid 13");
+    event_when(&gpu, &daemon, "draining", |_| true);
+}

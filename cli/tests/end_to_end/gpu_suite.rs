@@ -1,0 +1,281 @@
+//! The GPU suite (`benches/gpu`) packs, runs on a software GPU, and ends as it says whatever happens to it.
+//!
+//! It is for machines with a GPU and is run there by hand; here it is kept from rotting. Its parts that need PyTorch are not
+//! run, as an interpreter without it is given: they must say so.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{
+    Ended, Process, cargo_folder, clean_command, collect, tools, try_until, workspace,
+};
+
+/// Every part, in the order in which they are run.
+const PARTS: [&str; 9] = [
+    "harmless",
+    "doors",
+    "cost",
+    "completion",
+    "profile",
+    "share",
+    "quota",
+    "signals",
+    "model",
+];
+/// Of these, what has nothing to do without PyTorch.
+const OF_TORCH: [&str; 2] = ["harmless", "profile"];
+/// Has no code of frameworks to run, so any model would do; it is one that they run on.
+const DEVICE: &str = "A100-SXM4-40GB";
+
+fn suite() -> PathBuf {
+    workspace().join("benches/gpu")
+}
+
+/// What `pack` makes of this test's build.
+struct Packed {
+    python: PathBuf,
+    folder: TempDir,
+}
+
+impl Packed {
+    fn new() -> Option<Self> {
+        let python = tools::python(&[])?;
+        let folder = tempfile::tempdir().unwrap();
+        let mut pack = Command::new(suite().join("pack"));
+        pack.arg(folder.path().join("built"));
+        pack.env("BUILT", cargo_folder());
+        collect(pack).expect_success();
+        Some(Self { python, folder })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// `run` with these arguments, on a software GPU of its own.
+    fn run(&self, arguments: &[&str]) -> Command {
+        // A shell starts what runs behind it with SIGINT ignored, which is not what is tested.
+        let mut command = clean_command("env");
+        command.arg("--default-signal=INT").arg(&self.python);
+        command.arg(suite().join("run")).arg("--programs");
+        command.arg(self.path("built"));
+        command.args(["--software-gpu", DEVICE, "--quick", "--seconds", "0.5"]);
+        // An interpreter without PyTorch, whatever there is on this machine.
+        command.arg("--python").arg(self.without_torch());
+        command.args(arguments);
+        command.env("TMPDIR", self.folder.path());
+        command
+    }
+
+    fn without_torch(&self) -> PathBuf {
+        let path = self.path("no-torch");
+        std::fs::write(
+            &path,
+            "#!/bin/sh\necho 'no torch, as the test wants it' >&2\nexit 1\n",
+        )
+        .unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path
+    }
+
+    /// Runs some parts to their end, into a folder of this name.
+    fn finished(&self, parts: &str, out: &str, more: &[&str]) -> Ended {
+        let mut command = self.run(&["--only", parts, "--out"]);
+        command.arg(self.path(out)).args(more);
+        Process::start("gpu suite", command).finish_whenever()
+    }
+
+    fn document(&self, out: &str, name: &str) -> Value {
+        json(&self.path(out).join(format!("{name}.json")))
+    }
+}
+
+fn json(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// What came of the bounds of a part.
+fn held(document: &Value) -> Vec<Option<bool>> {
+    let bounds = document["bounds"].as_array().expect("a list of bounds");
+    bounds.iter().map(|bound| bound["held"].as_bool()).collect()
+}
+
+#[test]
+fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    let ended = packed
+        .finished(&PARTS.join(","), "out", &["--budget", "600"])
+        .expect_success();
+    assert!(
+        ended.output.contains("SOFTWARE GPU: a model's word"),
+        "{ended:#?}"
+    );
+    assert_eq!(
+        packed.document("out", "machine")["gpu"]["software_gpu"],
+        true
+    );
+    for part in PARTS {
+        let document = packed.document("out", part);
+        assert_eq!(document["software_gpu"], true, "{document:#}");
+        let status = if OF_TORCH.contains(&part) {
+            "skipped"
+        } else {
+            "done"
+        };
+        assert_eq!(document["status"], status, "{document:#} {ended:#?}");
+        assert!(!held(&document).contains(&Some(false)), "{document:#}");
+        assert!(ended.output.contains(&format!("\n{part} ")), "{ended:#?}");
+    }
+    // Nothing of hardware is judged here, and what is not of hardware is.
+    for timed in ["cost", "share"] {
+        let document = packed.document("out", timed);
+        let held = held(&document);
+        assert!(
+            !held.is_empty() && held.iter().all(Option::is_none),
+            "{document:#}"
+        );
+    }
+    for judged in ["doors", "quota", "signals"] {
+        assert!(
+            held(&packed.document("out", judged)).contains(&Some(true)),
+            "{judged}"
+        );
+    }
+    // The model has a point for each that was measured of the curve, or says why not.
+    let points = |part: &str| {
+        let document = packed.document("out", part);
+        let rows = document["rows"].as_array().expect("a list of rows");
+        rows.iter()
+            .filter(|row| row["kernel_us"].is_number())
+            .count()
+    };
+    let model = packed.document("out", "model");
+    let skipped = model["skipped"].as_array().expect("a list").len();
+    assert!(points("share") > 0, "{ended:#?}");
+    assert_eq!(points("model") + skipped, points("share"), "{model:#}");
+    let tar = packed.path("out").join("results-software-gpu.tar.gz");
+    assert!(tar.is_file(), "{ended:#?}");
+    // Nothing is left of it but what it was to write.
+    let left: Vec<_> = std::fs::read_dir(packed.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| !["built", "out", "no-torch"].iter().any(|ours| name == ours))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    // Less than `cost` takes to calibrate its many processes, and more than what comes after it needs to be tried.
+    let ended = packed.finished("cost,doors", "out", &["--budget", "1"]);
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    let cost = packed.document("out", "cost");
+    assert_eq!(cost["status"], "ended", "{cost:#}");
+    let why = cost["why"].as_str().expect("a reason");
+    assert!(why.contains("budget of 1 s"), "{why}");
+    assert!(packed.path("out").join("doors.json").is_file());
+}
+
+#[test]
+fn what_is_interrupted_leaves_what_there_is_in_a_tar() {
+    for signal in [Signal::INT, Signal::TERM] {
+        expect_a_tar_after(signal);
+    }
+}
+
+fn expect_a_tar_after(signal: Signal) {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    let mut command = packed.run(&["--only", "doors,cost", "--out"]);
+    command.arg(packed.path("out"));
+    let process = Process::start("gpu suite", command);
+    let doors = packed.path("out").join("doors.json");
+    try_until(|| doors.is_file().then_some(())).expect("the first part's document");
+    process.signal(signal);
+    let ended = process.finish_whenever();
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    assert!(ended.output.contains("INTERRUPTED"), "{ended:#?}");
+    let tar = packed.path("out").join("results-software-gpu.tar.gz");
+    assert!(tar.is_file(), "{ended:#?}");
+}
+
+#[test]
+fn results_of_a_software_gpu_do_not_go_among_those_of_hardware() {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    let out = "benches/results/2026-01-01-software";
+    let ended = packed.finished("doors", out, &[]);
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    let ended = ended.expect_errors(&["do not go under benches/results"]);
+    assert!(!packed.path(out).exists(), "{ended:#?}");
+}
+
+#[test]
+fn what_cannot_be_run_is_said_with_status_2() {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    let unknown = packed.finished("dors", "out", &[]);
+    assert_eq!(unknown.code(), 2, "{unknown:#?}");
+    unknown.expect_errors(&["no part dors"]);
+    let nowhere = packed.path("nowhere");
+    let nowhere = nowhere.to_str().expect("a temporary folder's name is text");
+    let unbuilt = packed.finished("doors", "out", &["--programs", nowhere]);
+    assert_eq!(unbuilt.code(), 2, "{unbuilt:#?}");
+    unbuilt.expect_errors(&["benches/gpu/pack builds it"]);
+}
+
+#[test]
+fn the_suites_python_compiles_explains_itself_and_computes_rightly() {
+    let Some(python) = tools::python(&[]) else {
+        return;
+    };
+    let mut tests = clean_command(&python);
+    tests.env("PYTHONDONTWRITEBYTECODE", "1");
+    tests.args(["-m", "unittest", "discover", "-s"]);
+    tests.arg(suite().join("suite")).arg("-t").arg(suite());
+    collect(tests)
+        .expect_success()
+        .expect_errors(&["Ran ", "OK"]);
+    let folders = ["parts", "programs", "suite"];
+    let sources = folders.iter().flat_map(|folder| {
+        let entries = std::fs::read_dir(suite().join(folder)).unwrap();
+        entries.map(|entry| entry.unwrap().path())
+    });
+    let sources: Vec<PathBuf> = sources
+        .filter(|path| path.extension().is_some_and(|end| end == "py"))
+        .chain([suite().join("run")])
+        .collect();
+    assert!(sources.len() > PARTS.len(), "{sources:?}");
+    let mut compile = clean_command(&python);
+    compile.args([
+        "-c",
+        "import sys\nfor name in sys.argv[1:]: compile(open(name).read(), name, 'exec')",
+    ]);
+    compile.args(&sources);
+    collect(compile).expect_success();
+    for part in PARTS {
+        let mut help = clean_command(&python);
+        help.arg("-B").arg(suite().join(format!("parts/{part}.py")));
+        let ended = collect_with(help, "--help").expect_success();
+        assert!(ended.output.contains(&format!("{part}: ")), "{ended:#?}");
+    }
+}
+
+fn collect_with(mut command: Command, argument: &str) -> Ended {
+    command.arg(argument);
+    collect(command)
+}

@@ -1,0 +1,268 @@
+//! What best-effort kernels take is learnt in unmodified programs: a job without a profile, or with a wrong one, is bounded by
+//! what its kernels take.
+//!
+//! Where times are compared they are the device's own, on the virtual clock: replays, daemon and device server wait for each
+//! other, so what comes out is the same on every machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use profiler::{Profile, Trace};
+use protocol::clock::{CLOCK_ENV, RANK_ENV};
+use protocol::hello::ask_status;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common::{
+    Gpu, Process, Program, cargo_folder, clean_command, collect, driver_folder, library, pillion,
+    until,
+};
+
+/// What the daemon assumes of a kernel that no profile names, unless it is told otherwise, ns.
+const UNKNOWN_NS: u64 = 100_000;
+
+/// A request of 20 kernels of 100 µs, half of the device each.
+const HP_TRACE: &str = "\
+pillion-trace 1
+device V100-SXM2-16GB
+kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 sm_needed=40 block_ns=100000 duration_ns=100000 compute_demand=0.4 bandwidth_demand=0.1 source=\"serve\" name=\"serve\"
+launch 0 x20
+";
+
+/// An iteration of ten kernels that fill the device for 5 ms, in one wave: once they run nothing helps.
+const BE_TRACE: &str = "\
+pillion-trace 1
+device V100-SXM2-16GB
+kernel class=memory grid=80,1,1 block=1024,1,1 shared_bytes=65536 registers=32 sm_needed=80 block_ns=5000000 duration_ns=5000000 compute_demand=0.2 bandwidth_demand=0.8 source=\"train\" name=\"train\"
+launch 0 x10
+";
+
+/// What a best-effort job is told of its kernels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Told {
+    Nothing,
+    /// So many times what they take.
+    Times(f64),
+}
+
+/// What came of a run.
+#[derive(Debug)]
+struct Outcome {
+    hp_p99_ms: f64,
+    be_requests: u64,
+    /// Of the best-effort job, as the daemon has it at the end.
+    be: Value,
+}
+
+/// Processes that share a software GPU on the virtual clock.
+struct Stage {
+    folder: TempDir,
+}
+
+impl Stage {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn command(&self, program: &str, rank: u16) -> Command {
+        let mut command = clean_command(cargo_folder().join(program));
+        command
+            .env("LD_LIBRARY_PATH", driver_folder())
+            .env("SOFTGPU_SOCKET", self.path("gpu.sock"))
+            .env(CLOCK_ENV, self.path("clock"))
+            .env(RANK_ENV, rank.to_string());
+        command
+    }
+
+    fn start_server(&self) -> Process {
+        let mut server = clean_command(cargo_folder().join("softgpu-server"));
+        server.arg("--socket").arg(self.path("gpu.sock"));
+        server.args(["--sharing", "mps", "--processes", "3"]);
+        server.arg("--clock-page").arg(self.path("clock"));
+        let server = Process::start("softgpu-server", server);
+        until("the device server", || {
+            self.path("gpu.sock").exists().then_some(())
+        });
+        server
+    }
+
+    fn start_daemon(&self, policy: &str) -> Process {
+        let socket = self.path("pillion.sock");
+        let text = format!(
+            "[gpu]\nindex = 0\nsharing = \"mps\"\n\n[policy]\n{policy}\n\n[socket]\npath = {socket:?}\n"
+        );
+        let mut daemon = self.command("pilliond", 0);
+        daemon.arg("--config").arg(self.write("gpu0.toml", &text));
+        let daemon = Process::start("pilliond", daemon);
+        until("the daemon's socket", || ask_status(&socket).ok());
+        daemon
+    }
+
+    fn start_replay(&self, name: &str, rank: u16, trace: &Path, profile: Option<&Path>) -> Process {
+        let mut replay = self.command("pillion-replay", rank);
+        let class = match name {
+            "hp" => "high-priority",
+            _ => "best-effort",
+        };
+        replay
+            .arg("--trace")
+            .arg(trace)
+            .args(["--seconds", "4", "--seed", "3"]);
+        if name == "hp" {
+            replay.args(["--arrivals", "poisson", "--rate", "30"]);
+        }
+        replay.arg("--out").arg(self.path(&format!("{name}.json")));
+        replay
+            .env("SOFTGPU_LABEL", name)
+            .env("LD_PRELOAD", library())
+            .env("PILLION_CLASS", class)
+            .env("PILLION_JOB", name)
+            .env("PILLION_SOCKET", self.path("pillion.sock"))
+            .env(
+                "CUDA_MPS_CLIENT_PRIORITY",
+                if name == "hp" { "0" } else { "1" },
+            );
+        if let Some(profile) = profile {
+            replay.env("PILLION_PROFILE", profile);
+        }
+        Process::start(name, replay)
+    }
+
+    fn report(&self, name: &str) -> Value {
+        let text = std::fs::read_to_string(self.path(&format!("{name}.json"))).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// A profile that says of each kernel of a trace that it takes `times` what it does.
+fn profile_of(trace: &Path, times: f64) -> String {
+    let trace = Trace::read(trace).unwrap();
+    let mut profile = Profile::from_trace(&trace);
+    for kernel in &mut profile.kernels {
+        let durations = &mut kernel.durations;
+        for ns in [
+            &mut durations.sum_ns,
+            &mut durations.median_ns,
+            &mut durations.p95_ns,
+        ] {
+            *ns = (*ns as f64 * times) as u64;
+        }
+    }
+    profile.write()
+}
+
+/// Four seconds of the two jobs.
+fn play(told: Told, policy: &str) -> Outcome {
+    let stage = Stage {
+        folder: tempfile::tempdir().unwrap(),
+    };
+    let hp_trace = stage.write("hp.trace", HP_TRACE);
+    let be_trace = stage.write("be.trace", BE_TRACE);
+    let be_profile = match told {
+        Told::Nothing => None,
+        Told::Times(times) => Some(stage.write("be.toml", &profile_of(&be_trace, times))),
+    };
+    let _server = stage.start_server();
+    let daemon = stage.start_daemon(&format!("name = \"pillion\"\n{policy}"));
+    let hp = stage.start_replay("hp", 1, &hp_trace, Some(&hp_trace));
+    let be = stage.start_replay("be", 2, &be_trace, be_profile.as_deref());
+    for job in [hp, be] {
+        job.finish_whenever().expect_success();
+    }
+    let socket = stage.path("pillion.sock");
+    let status: Value = serde_json::from_str(&ask_status(&socket).unwrap()).unwrap();
+    daemon.signal(Signal::TERM);
+    daemon.finish_whenever().expect_success();
+    let jobs = status["jobs"].as_array().unwrap();
+    let [hp, be] = ["hp", "be"].map(|name| stage.report(name));
+    Outcome {
+        hp_p99_ms: hp["p99_ms"].as_f64().unwrap(),
+        be_requests: be["requests"].as_u64().unwrap(),
+        be: jobs.iter().find(|job| job["job"] == "be").unwrap().clone(),
+    }
+}
+
+/// Expected work that was charged for each launch, µs.
+fn charged_us(outcome: &Outcome) -> u64 {
+    let charged_ns = outcome.be["charged_ns"].as_u64().unwrap();
+    charged_ns / total(outcome, "launches") / 1_000
+}
+
+fn total(outcome: &Outcome, counter: &str) -> u64 {
+    outcome.be["totals"][counter].as_u64().unwrap()
+}
+
+#[test]
+fn without_a_profile_or_with_a_wrong_one_a_job_is_bounded_by_what_its_kernels_take() {
+    let right = play(Told::Times(1.0), "");
+    // Kernels of 5 ms and, after each iteration of ten, one of 1 µs.
+    for told in [Told::Nothing, Told::Times(0.1), Told::Times(10.0)] {
+        let outcome = play(told, "");
+        let charged_us = charged_us(&outcome);
+        assert!(
+            (3_500..=7_000).contains(&charged_us),
+            "{told:?}: {charged_us} us each"
+        );
+        assert!(total(&outcome, "kernels_learnt") > 0, "{told:?}");
+        let (p99_ms, right_ms) = (outcome.hp_p99_ms, right.hp_p99_ms);
+        assert!(p99_ms <= right_ms * 1.05, "{told:?}: {p99_ms} {right_ms}");
+        let (requests, right) = (outcome.be_requests, right.be_requests);
+        assert!(requests * 20 >= right * 19, "{told:?}: {requests} {right}");
+    }
+}
+
+#[test]
+fn with_learning_switched_off_a_kernel_is_charged_what_was_told_or_assumed_of_it() {
+    let outcome = play(Told::Nothing, "learnt_durations = false");
+    assert_eq!(total(&outcome, "kernels_learnt"), 0);
+    let charged_ns = outcome.be["charged_ns"].as_u64().unwrap();
+    assert_eq!(charged_ns, UNKNOWN_NS * total(&outcome, "launches"));
+}
+
+#[test]
+fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_off() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"pillion\"");
+    let hp = gpu.job("hp", Program::Linked("steady"));
+    let hp = hp.high_priority(&daemon).start();
+    until("a latency that is known", || {
+        daemon.status()["policy"]["hp_latency_ns"].as_u64()
+    });
+    let be = gpu.job("be", Program::Linked("load")).arg("16");
+    let be = be.best_effort(&daemon).without_profile().start();
+    // It takes 2 ms, where 100 us are assumed of what nobody knows.
+    let is_named = |job: &Value| {
+        // It may not be attached yet.
+        let kernels = job["too_long"].as_array().into_iter().flatten();
+        let mut long = kernels.filter(|kernel| kernel["name"] == "long");
+        long.any(|kernel| kernel["expected_ns"].as_u64() > Some(1_000_000))
+    };
+    let job = daemon.job_when("be", "its kernel is named", is_named);
+    assert!(
+        job["totals"]["kernels_learnt"].as_u64() > Some(0),
+        "{job:#}"
+    );
+    let mut status = clean_command(pillion());
+    status.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let said = collect(status).expect_success().output;
+    for part in ["cannot be protected against", "long ("] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
+
+    let off = "name = \"pillion\"\nlearnt_durations = false";
+    gpu.config(daemon.socket(), off);
+    daemon.signal(Signal::HUP);
+    daemon.job_when("be", "nothing is learnt", |job| {
+        job["totals"]["kernels_learnt"] == 0 && job["too_long"] == Value::Array(Vec::new())
+    });
+    for job in [hp, be] {
+        job.finish().expect_success();
+    }
+}

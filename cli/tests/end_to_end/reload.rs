@@ -1,0 +1,97 @@
+//! A daemon that gets its configuration anew while jobs run: what is right is in force, what is wrong changes nothing.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Daemon, Gpu, Process, Program, clean_command, collect, pillion, until};
+
+/// A target of so many times alone, with all switched off that would move the bounds besides.
+fn target(times: &str) -> String {
+    format!(
+        "name = \"pillion\"\nslo_p99 = \"{times}x\"\nfeedback = false\ngap_prediction = false\nlearnt_pace = false"
+    )
+}
+
+/// Rewrites the daemon's file and tells it so.
+fn reload(gpu: &Gpu, daemon: &Daemon, policy: &str) {
+    gpu.config(daemon.socket(), policy);
+    daemon.signal(Signal::HUP);
+}
+
+/// Waits until the bound beside an idle high-priority job is what a target of so many times alone says of the latency in the
+/// same answer.
+fn wait_for_bounds(daemon: &Daemon, times: f64) {
+    until(&format!("the bounds of {times}x"), || {
+        let policy = daemon.status()["policy"].clone();
+        let solo_ns = policy["hp_latency_ns"].as_u64()?;
+        let slack_ns = (solo_ns as f64 * times) as u64 - solo_ns;
+        (policy["bounds"]["idle_ns"] == slack_ns).then_some(())
+    });
+}
+
+/// What went wrong with the file, once the daemon says so.
+fn config_error(daemon: &Daemon, part: &str) -> Value {
+    until(part, || {
+        let policy = daemon.status()["policy"].clone();
+        let said = policy["config_error"].as_str()?.contains(part);
+        said.then_some(policy)
+    })
+}
+
+fn go_on(jobs: &mut [(&str, Process)], daemon: &Daemon, numbers: &[Value]) {
+    for ((label, job), number) in jobs.iter_mut().zip(numbers) {
+        job.wait_for_new("round", 3);
+        assert_eq!(&daemon.job(label)["clients"][0]["client"], number);
+    }
+}
+
+#[test]
+fn a_change_of_the_policy_is_in_force_without_a_restart_and_a_faulty_file_changes_nothing() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon(&target("1.5"));
+    let [hp, be] = ["hp", "be"].map(|label| gpu.job(label, Program::Linked("steady")));
+    let mut jobs = [
+        ("hp", hp.high_priority(&daemon).start()),
+        ("be", be.best_effort(&daemon).start()),
+    ];
+    for (_, job) in &mut jobs {
+        job.wait_for("round", 1);
+    }
+    let numbers =
+        ["hp", "be"].map(|label| daemon.wait_for_clients(label, 1)["clients"][0]["client"].clone());
+    wait_for_bounds(&daemon, 1.5);
+
+    reload(&gpu, &daemon, &target("3"));
+    wait_for_bounds(&daemon, 3.0);
+    go_on(&mut jobs, &daemon, &numbers);
+
+    reload(&gpu, &daemon, "name = \"pilion\"");
+    let policy = config_error(&daemon, "gpu0.toml:6:8: name is \"pilion\"");
+    assert_eq!(policy["name"], "pillion");
+    wait_for_bounds(&daemon, 3.0);
+    let mut status = clean_command(pillion());
+    status.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let table = collect(status).expect_success().output;
+    for word in ["the configuration on disk is not in force", "pilion"] {
+        assert!(table.contains(word), "no {word} in {table}");
+    }
+    go_on(&mut jobs, &daemon, &numbers);
+
+    reload(&gpu, &daemon, "name = \"orion\"");
+    until("orion", || {
+        let policy = daemon.status()["policy"].clone();
+        let is_so = policy["name"] == "orion" && policy["config_error"].is_null();
+        is_so.then(|| assert_eq!(policy["bounds"], Value::Null))
+    });
+    go_on(&mut jobs, &daemon, &numbers);
+
+    for (label, job) in jobs {
+        let ended = job.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+    }
+    daemon.signal(Signal::TERM);
+    let log = daemon.finish().expect_success().errors;
+    let refused = "the configuration stays as it was: ";
+    assert_eq!(log.matches(refused).count(), 1, "{log}");
+    assert_eq!(log.matches("in force").count(), 2, "{log}");
+}

@@ -1,0 +1,334 @@
+//! Jobs that are asked to end: they end as they would without us, and leave no work behind on the device.
+
+use std::os::unix::process::ExitStatusExt;
+
+use protocol::hello::JobClass;
+use rustix::process::Signal;
+
+use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, tools, until};
+
+const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
+const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
+const FOR_EVER_NS: &str = "3600000000000";
+
+fn asked_to_end(gpu: &Gpu, label: &str, how: &str, place: &str) -> Job {
+    let job = gpu.job(label, Program::Linked("asked_to_end"));
+    // Not that its kernels are in no profile.
+    job.args(&[how, place]).env("PILLION_LOG", "error")
+}
+
+/// Starts it, sends the signal once it is ready, and waits for its end.
+fn signalled(job: Job, signal: Signal) -> Ended {
+    let mut process = job.start();
+    process.wait_for("ready", 1);
+    process.signal(signal);
+    process.finish()
+}
+
+/// Runs it alone and in both classes, and compares what it prints and how it ends; what it launched is complete.
+fn expect_same(how: &str, place: &str) {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for signal in SIGNALS {
+        let alone = signalled(asked_to_end(&gpu, "alone", how, place), signal);
+        for class in CLASSES {
+            let job = asked_to_end(&gpu, class.name(), how, place);
+            let ended = signalled(job.under(daemon.socket(), class), signal);
+            let case = format!("{how}, {place}, {signal:?}, {class:?}");
+            assert_eq!(ended.output, alone.output, "{case}: {ended:#?}");
+            assert_eq!(ended.status, alone.status, "{case}: {ended:#?}");
+            assert_eq!(ended.errors, alone.errors, "{case}");
+            expect_drained(&gpu, &daemon, class.name());
+        }
+    }
+}
+
+fn expect_drained(gpu: &Gpu, daemon: &Daemon, label: &str) {
+    daemon.wait_for_clients(label, 0);
+    let counts = gpu.counts(label);
+    assert!(counts["launches"].as_u64() > Some(0), "{counts:#}");
+    assert_eq!(counts["launches_completed"], counts["launches"], "{label}");
+}
+
+// census: G2
+#[test]
+fn a_process_that_would_die_of_the_signal_dies_of_it_when_its_work_is_done() {
+    for place in ["idle", "launching", "synchronising", "capturing"] {
+        expect_same("default", place);
+    }
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_ignored() {
+    for place in ["idle", "launching", "synchronising", "capturing"] {
+        expect_same("ignored", place);
+    }
+}
+
+// census: G2
+#[test]
+fn a_handler_of_the_applications_is_called_as_by_the_kernel_and_may_launch() {
+    for place in ["idle", "launching", "synchronising", "capturing"] {
+        expect_same("handler", place);
+    }
+}
+
+// census: G2
+#[test]
+fn every_function_that_sets_a_disposition_finds_the_applications_own() {
+    expect_same("late", "idle");
+}
+
+#[test]
+fn without_us_work_is_left_behind_which_the_count_would_show() {
+    let gpu = Gpu::start("mps");
+    let job = asked_to_end(&gpu, "alone", "default", "idle");
+    let ended = signalled(job, Signal::TERM);
+    assert_eq!(ended.status.signal(), Some(15));
+    let counts = gpu.counts("alone");
+    assert_ne!(counts["launches_completed"], counts["launches"]);
+}
+
+/// A thread that is stopped where it keeps the helpers out of the driver lets them in.
+#[test]
+fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for class in CLASSES.into_iter().cycle().take(8) {
+        let job = asked_to_end(&gpu, class.name(), "default", "contexts");
+        let job = job.under(daemon.socket(), class).env("PILLION_LOG", "info");
+        let ended = signalled(job.env("PILLION_DRAIN_MS", "60000"), Signal::TERM);
+        assert_eq!(ended.status.signal(), Some(15));
+        assert!(
+            ended.errors.contains("with nothing in flight"),
+            "{ended:#?}"
+        );
+    }
+}
+
+/// Its own watchdog's, for instance: who sends it does not come back from `kill`.
+#[test]
+fn a_process_that_sends_it_to_itself_goes_no_further() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let alone = gpu.job("alone", Program::Linked("end_itself")).run();
+    assert_eq!(alone.status.signal(), Some(15));
+    for class in CLASSES {
+        let job = gpu.job(class.name(), Program::Linked("end_itself"));
+        let ended = job.under(daemon.socket(), class).run();
+        assert_eq!(
+            (ended.status, ended.output),
+            (alone.status, alone.output.clone())
+        );
+        expect_drained(&gpu, &daemon, class.name());
+    }
+}
+
+/// The launcher forwards what the terminal has sent to the whole group.
+#[test]
+fn two_signals_within_milliseconds_are_one_request() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for class in CLASSES {
+        let job = asked_to_end(&gpu, class.name(), "default", "synchronising");
+        let mut process = job.under(daemon.socket(), class).start();
+        process.wait_for("ready", 1);
+        process.signal(Signal::TERM);
+        process.signal(Signal::INT);
+        // Whichever of two that wait together the kernel hands over first.
+        let status = process.finish().status;
+        assert!(matches!(status.signal(), Some(2 | 15)), "{status:?}");
+        expect_drained(&gpu, &daemon, class.name());
+    }
+}
+
+/// Whether the kernel has a handler for SIGTERM in that process.
+fn is_caught(process: &Process) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+    caught & (1 << 14) != 0
+}
+
+/// A job with a kernel in flight that never ends.
+fn hanging(gpu: &Gpu, daemon: &Daemon, drain_ms: &str) -> Process {
+    let job = gpu.job("hang", Program::Linked("hang"));
+    let job = job.args(&[FOR_EVER_NS, "1"]).high_priority(daemon);
+    let mut process = job.env("PILLION_DRAIN_MS", drain_ms).start();
+    process.wait_for("launched", 1);
+    process
+}
+
+// census: G7
+#[test]
+fn work_that_never_ends_is_not_waited_for_for_ever() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut job = hanging(&gpu, &daemon, "50");
+    assert!(is_caught(&job));
+    job.signal(Signal::TERM);
+    until("the end of the job", || (!job.is_running()).then_some(()));
+    let ended = job.finish();
+    assert_eq!(ended.status.signal(), Some(15), "{ended:#?}");
+    daemon.wait_for_clients("hang", 0);
+}
+
+#[test]
+fn who_asks_twice_does_not_want_to_wait() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut job = hanging(&gpu, &daemon, "60000");
+    // Two that come together are one to the kernel: again, until it has ended.
+    until("the end of the job", || {
+        let is_running = job.is_running();
+        if is_running {
+            job.signal(Signal::TERM);
+        }
+        (!is_running).then_some(())
+    });
+    assert_eq!(job.finish().status.signal(), Some(15));
+}
+
+#[test]
+fn a_job_that_is_not_to_be_waited_for_dies_at_once() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut job = hanging(&gpu, &daemon, "0");
+    assert!(!is_caught(&job));
+    job.signal(Signal::TERM);
+    until("the end of the job", || (!job.is_running()).then_some(()));
+    assert_eq!(job.finish().status.signal(), Some(15));
+}
+
+#[test]
+fn a_python_program_is_interrupted_and_terminated_as_without_us() {
+    let Some(python) = tools::python(&[]) else {
+        return;
+    };
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let script = crate::common::workspace().join("cli/tests/programs/asked_to_end.py");
+    for how in ["default", "handler"] {
+        for signal in SIGNALS {
+            let job = |label: &str| gpu.job_of(label, &python).arg(&script).arg(how);
+            let alone = signalled(job("alone"), signal);
+            for class in CLASSES {
+                let ended = signalled(job(class.name()).under(daemon.socket(), class), signal);
+                let case = format!("{how}, {signal:?}, {class:?}");
+                assert_eq!(ended.output, alone.output, "{case}: {ended:#?}");
+                assert_eq!(ended.status, alone.status, "{case}: {ended:#?}");
+                // Before it comes the line of the script that was interrupted, which is a race's.
+                assert_eq!(
+                    ended.errors.lines().last(),
+                    alone.errors.lines().last(),
+                    "{case}"
+                );
+            }
+        }
+    }
+}
+
+/// As torchrun does: started, forwarded to, waited for, and judged by its status; and what a shell makes of it.
+#[test]
+fn a_parent_and_a_shell_see_the_status_that_they_would_see() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let program = Program::Linked("asked_to_end").path();
+    let program = program.display();
+    for (signal, expected) in [("TERM", "143 143 0"), ("INT", "130 130 0")] {
+        // The shell starts what runs beside it with SIGINT ignored, so a parent between them gives its child the default; and
+        // with no standard input, whose end would be its own.
+        let text = format!(
+            "run() {{ env --default-signal=INT {program} default launching <&3 > out.$1 & eval pid$1=$!; \
+               until grep -q ready out.$1; do sleep 0.01; done; }}; \
+             run 1; run 2; kill -{signal} $pid1 $pid2; \
+             wait $pid1; first=$?; wait $pid2; second=$?; \
+             echo | {program} default idle > /dev/null; echo $first $second $?"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        for class in CLASSES {
+            let shell = gpu.job_of(class.name(), "/bin/sh".as_ref());
+            let cd = format!(
+                "cd {} && rm -f held out.* && mkfifo held && exec 3<>held && {text}",
+                folder.path().display()
+            );
+            let ended = shell.args(&["-c", &cd]).under(daemon.socket(), class).run();
+            assert_eq!(ended.output.trim(), expected, "{class:?}: {ended:#?}");
+            expect_drained(&gpu, &daemon, class.name());
+        }
+    }
+}
+
+/// `pillion stop` with these arguments.
+fn stop(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
+    let mut command = gpu.command(pillion());
+    command.env("PILLION_SOCKET", daemon.socket());
+    command.arg("stop").args(arguments);
+    collect(command)
+}
+
+/// How the processes of a stopped job ended.
+fn how(stopped: &Ended) -> Vec<String> {
+    let said: serde_json::Value = serde_json::from_str(&stopped.output).unwrap();
+    let processes = said["processes"].as_array().unwrap().iter();
+    processes
+        .map(|process| process["ended"].as_str().unwrap_or("not").to_owned())
+        .collect()
+}
+
+#[test]
+fn a_stopped_job_ends_by_sigterm_if_it_does_and_is_frozen_and_drained_if_not() {
+    for class in CLASSES {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        let mut jobs = Vec::new();
+        for (how, place) in [("default", "launching"), ("ignored", "launching")] {
+            let job = asked_to_end(&gpu, how, how, place);
+            let mut job = job.under(daemon.socket(), class).start();
+            job.wait_for("ready", 1);
+            jobs.push(job);
+        }
+        let stopped = stop(&gpu, &daemon, &["default", "--json"]).expect_success();
+        assert_eq!(how(&stopped), ["on SIGTERM"], "{stopped:#?}");
+        expect_drained(&gpu, &daemon, "default");
+        let stopped = stop(&gpu, &daemon, &["ignored", "--grace", "10ms", "--json"]);
+        assert_eq!(how(&stopped.expect_success()), ["drained"]);
+        expect_drained(&gpu, &daemon, "ignored");
+        let ended: Vec<_> = jobs.into_iter().map(Process::finish).collect();
+        let signals: Vec<_> = ended.iter().map(|ended| ended.status.signal()).collect();
+        assert_eq!(signals, [Some(15), Some(9)]);
+    }
+}
+
+#[test]
+fn a_job_that_hangs_is_killed_in_the_end_and_its_neighbour_goes_on() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut beside = gpu
+        .job("beside", Program::Linked("steady"))
+        .best_effort(&daemon)
+        .start();
+    let job = hanging(&gpu, &daemon, "60000");
+    let stopped = stop(&gpu, &daemon, &["hang", "--grace", "0s", "--json"]);
+    assert_eq!(how(&stopped.expect_success()), ["killed"]);
+    assert_eq!(job.finish().status.signal(), Some(9));
+    beside.wait_for_new("round", 3);
+    beside.finish().expect_success();
+}
+
+#[test]
+fn a_job_that_is_not_there_is_said_with_those_that_are() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut job = gpu
+        .job("here", Program::Linked("steady"))
+        .best_effort(&daemon)
+        .start();
+    job.wait_for("round", 1);
+    let refused = stop(&gpu, &daemon, &["nowhere"]);
+    assert_eq!(refused.code(), 1);
+    refused.expect_errors(&["nowhere", "here"]);
+    job.wait_for_new("round", 1);
+    job.finish().expect_success();
+    assert_eq!(stop(&gpu, &daemon, &["x", "--grace", "30"]).code(), 2);
+}

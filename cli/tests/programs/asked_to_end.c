@@ -1,0 +1,123 @@
+/* asked_to_end HOW WHERE: says "ready", and waits for SIGTERM or SIGINT.
+ *
+ *   HOW    default | ignored | handler (on a stack of its own, prints what it was given) | late (a handler that is set and
+ *          taken back while CUDA is in use)
+ *   WHERE  idle | launching | synchronising | capturing | contexts (makes and ends them), with work in flight in all of them
+ *
+ * The handler asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
+ * outlived: the program finishes when its standard input ends.
+ */
+#include "graph_min.h"
+
+/* Of what libc has for it, some is old. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* libc's own, which the kernel gives back to whoever has set anything. */
+#define SA_RESTORER 0x04000000u
+
+static volatile sig_atomic_t is_asked;
+static volatile pid_t sender;
+
+static void say_now(const char *text) {
+    if (write(1, text, strlen(text)) < 0) _exit(3);
+}
+
+static void handle(int signal, siginfo_t *info, void *context) {
+    stack_t stack;
+    sigaltstack(NULL, &stack);
+    say_now(signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "another");
+    say_now(info->si_signo == signal && info->si_code == SI_USER ? ", sent" : ", not sent");
+    say_now(info->si_pid == getppid() ? " by the parent" : " by somebody");
+    say_now(context != NULL && (stack.ss_flags & SS_ONSTACK) ? ", on its stack\n" : ", elsewhere\n");
+    is_asked = 1;
+}
+
+static void set_handler(void) {
+    static char room[1 << 16];
+    stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
+    action.sa_sigaction = handle;
+    sigaltstack(&stack, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
+static void print_disposition(const char *when, int number) {
+    struct sigaction action;
+    sigaction(number, NULL, &action);
+    printf("%s: %d %s, flags %x, %d %d %d blocked\n", when, number,
+           action.sa_handler == SIG_DFL ? "default" : action.sa_handler == SIG_IGN ? "ignored" : "handled",
+           (unsigned)action.sa_flags & ~SA_RESTORER, sigismember(&action.sa_mask, SIGUSR1),
+           sigismember(&action.sa_mask, SIGTERM), sigismember(&action.sa_mask, SIGINT));
+}
+
+static const char *name(void (*found)(int)) {
+    return found == SIG_DFL ? "default" : found == SIG_IGN ? "ignored" : found == SIG_ERR ? "error" : "handled";
+}
+
+/* Sets and takes back by every function that libc has for it, and prints what each says of what it found. */
+static void change_and_restore(int number) {
+    struct sigaction own = {.sa_handler = SIG_DFL, .sa_flags = SA_RESTART}, found;
+    print_disposition("first", number);
+    printf("signal: %s\n", name(signal(number, SIG_IGN)));
+    printf("signal: %s\n", name(signal(number, SIG_DFL)));
+    printf("sysv_signal: %s\n", name(sysv_signal(number, SIG_DFL)));
+    printf("ssignal: %s\n", name(ssignal(number, SIG_IGN)));
+    printf("sigset: %s\n", name(sigset(number, SIG_DFL)));
+    printf("sigset: %s\n", name(sigset(number, SIG_DFL)));
+    sigfillset(&own.sa_mask);
+    sigaction(number, &own, NULL);
+    print_disposition("own default", number);
+    signal(number, SIG_IGN);
+    sigaction(number, &own, &found);
+    printf("sigaction: %s\n", name(found.sa_handler));
+    printf("system: %d\n", system("kill -INT $$; exit 3") & 0x7f);
+    printf("no signal: %s\n", name(signal(0, SIG_DFL)));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    const char *how = argv[1], *where = argv[2];
+    struct work work;
+    CUfunction lasting;
+    CUstream stream;
+    /* A test that runs in a shell's background has inherited that it is ignored. */
+    signal(SIGINT, SIG_DFL);
+    if (!strcmp(how, "handler")) set_handler();
+    if (!strcmp(how, "ignored")) signal(SIGTERM, SIG_IGN), signal(SIGINT, SIG_IGN);
+    open_door("linked");
+    work_open(&work, "softgpu-module 1\nkernel lasting block_ns=30000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
+    CHECK(cu.ModuleGetFunction(&lasting, work.module, "lasting"));
+    CHECK(cu.StreamCreate(&stream, 1));
+    if (!strcmp(how, "late")) change_and_restore(SIGTERM), change_and_restore(SIGINT);
+    launch(lasting, 1, NULL, NULL);
+    launch(lasting, 1, NULL, NULL);
+    if (!strcmp(where, "capturing")) {
+        CHECK(cuStreamBeginCapture_v2(stream, GLOBAL));
+        CHECK(cu.LaunchKernel(lasting, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+    }
+    say("ready");
+    if (!strcmp(where, "synchronising")) CHECK(cu.CtxSynchronize());
+    while (!is_asked && !is_told_to_end()) {
+        if (!strcmp(where, "launching")) {
+            for (int i = 0; i < 10; i++) work_launch(&work, NULL);
+            CHECK(cu.CtxSynchronize());
+        } else if (!strcmp(where, "contexts")) {
+            CUcontext context;
+            CHECK(cu.CtxCreate(&context, 0, 0));
+            CHECK(cu.CtxDestroy(context));
+            CHECK(cu.CtxSetCurrent(work.context));
+        } else {
+            poll(NULL, 0, 1);
+        }
+    }
+    if (!strcmp(where, "capturing")) {
+        CUgraph graph;
+        CHECK(cuStreamEndCapture(stream, &graph));
+    }
+    work_launch(&work, NULL);
+    work_check(&work);
+    say("finished");
+    return is_asked ? 7 : 0;
+}

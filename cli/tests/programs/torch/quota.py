@@ -1,0 +1,39 @@
+"""To the quota, over it, and on: says what it sees, and "look" before each line that it reads."""
+
+import re
+import sys
+
+import torch
+
+MIB = 1 << 20
+
+
+def look():
+    torch.cuda.synchronize()
+    print("look", flush=True)
+    sys.stdin.readline()
+
+
+free, total = torch.cuda.mem_get_info()
+properties = torch.cuda.get_device_properties(0)
+print("total_mib=%d device_mib=%d" % (total // MIB, properties.total_memory // MIB), flush=True)
+look()
+held = []
+try:
+    while True:
+        held.append(torch.empty(200 * MIB, dtype=torch.uint8, device="cuda"))
+except torch.OutOfMemoryError as error:
+    # As PyTorch's own allocator says it, and as the one on the driver's pools does.
+    print("capacity", re.search(r"(?:total capacity of|Device limit +:) ([\d.]+ \w+)", str(error))[1])
+print("blocks=%d" % len(held), flush=True)
+look()
+held = held[:2]
+look()
+torch.cuda.empty_cache()
+look()
+held += [torch.empty(200 * MIB, dtype=torch.uint8, device="cuda") for _ in range(5)]
+print("again=%d" % len(held), flush=True)
+look()
+held.clear()
+torch.cuda.empty_cache()
+look()

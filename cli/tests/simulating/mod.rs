@@ -1,0 +1,47 @@
+//! `pillion simulate` as tests run it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+pub(crate) fn simulate(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
+    command.arg("simulate").args(arguments);
+    command.env_remove("PILLION_DATA").current_dir(workspace());
+    command.output().expect("it runs")
+}
+
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("text")
+}
+
+/// The lines of JSON of a command that must succeed.
+pub(crate) fn lines(arguments: &[&str]) -> Vec<Value> {
+    let ended = simulate(&[arguments, &["--json"]].concat());
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let lines = text(&ended.stdout).lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// A folder with a scenario file.
+pub(crate) fn written(scenario: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("room");
+    let path = folder.path().join("s.toml");
+    fs::write(&path, scenario).expect("room");
+    let path = path.display().to_string();
+    (folder, path)
+}
+
+/// A short pair, under a policy that is to be named.
+pub(crate) const PAIR: &str = "seconds = 2\n[policy]\nname = \"mps\"\n\
+    [[jobs]]\nname = \"hp\"\nclass = \"high-priority\"\ntrace = \"resnet50-inference\"\n\
+    arrivals = \"poisson\"\nrate = 30\n\
+    [[jobs]]\nname = \"be\"\ntrace = \"mobilenetv2-training@8\"\n";
