@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// What programs open as the driver.
 const DRIVER_NAME: &str = "libcuda.so.1";
+/// The name by which `driver` opens cuBLAS.
+const PRODUCTS_NAME: &str = "libcublas.so";
 /// The profile of what is shipped.
 const PROFILE: &str = "dist";
 /// Where under cargo's target folder the release artefact for glibc 2.17 lies, if it was built.
@@ -29,7 +31,7 @@ pub(crate) struct Artifacts {
     pub(crate) release_library: Option<PathBuf>,
     /// `pilliond`.
     pub(crate) daemon: PathBuf,
-    /// Holds the stand-in driver under the name that programs open, and nothing else.
+    /// Holds the stand-ins for the driver and cuBLAS under the names that programs open, and nothing else.
     driver_folder: TempDir,
 }
 
@@ -63,6 +65,10 @@ impl Artifacts {
             find(&built, "cuda", "cdylib")?,
             driver_folder.path().join(DRIVER_NAME),
         )?;
+        symlink(
+            find(&built, "cublas", "cdylib")?,
+            driver_folder.path().join(PRODUCTS_NAME),
+        )?;
         Ok(Self {
             library,
             release_library,
@@ -82,6 +88,7 @@ fn build() -> anyhow::Result<Vec<(Target, Vec<PathBuf>)>> {
     let packages = [
         "pillion-interpose",
         "pillion-softgpu-driver",
+        "pillion-softgpu-cublas",
         "pillion-scheduler",
     ];
     let mut command = Command::new(cargo);

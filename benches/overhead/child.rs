@@ -15,7 +15,9 @@ use benches::timer::Timer;
 use protocol::clock::Clock;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::{Calls, Door, Prepared, file_of_launch, prepare};
+use crate::driver::{
+    Calls, Door, Graph, Prepared, Products, file_of_launch, file_of_product, prepare,
+};
 use crate::processes::Processors;
 use crate::profile::{BLOCK, GRID, module_image};
 
@@ -57,14 +59,29 @@ pub(crate) struct Measure {
     pub(crate) on_default_stream: bool,
     /// Through the export, where `dlsym` does not hand out hooks; else through `dlsym`.
     pub(crate) by_export: bool,
-    /// `cuMemAlloc` and `cuMemFree` instead of launches.
-    pub(crate) allocations: bool,
+    /// What is called.
+    pub(crate) call: Call,
     /// Calls in a block.
     pub(crate) block: usize,
     /// Pairs of blocks.
     pub(crate) pairs: usize,
     /// Between the beginnings of two calls.
     pub(crate) pace_ns: u64,
+}
+
+/// What is called again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Call {
+    /// `cuLaunchKernel`.
+    Launch,
+    /// `cuMemAlloc` and `cuMemFree`.
+    Allocation,
+    /// `cuGraphLaunch` of a graph of so many kernels.
+    GraphLaunch(usize),
+    /// `cublasSgemm_v2`: what is behind libc's own `dlsym` launches by hooks, too.
+    Product,
+    /// `cuGraphExecKernelNodeSetParams` of one after the other of so many kernels of a graph.
+    GraphChange(usize),
 }
 
 /// What came of it.
@@ -126,27 +143,49 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
         pairs: measure.pairs,
         pace_ns: measure.pace_ns,
     };
-    let (comparison, calls_with) = if measure.allocations {
-        compare(
+    let (comparison, calls_with) = match measure.call {
+        Call::Allocation => compare(
             plan,
             &timer,
             Allocator::new(Door::Real)?,
             Allocator::new(door)?,
-        )?
-    } else {
-        compare(
+        )?,
+        Call::Launch => compare(
             plan,
             &timer,
             Launcher::new(Door::Real, what)?,
             Launcher::new(door, what)?,
-        )?
+        )?,
+        Call::Product => compare(
+            plan,
+            &timer,
+            Multiplier::new(Door::Real)?,
+            Multiplier::new(door)?,
+        )?,
+        Call::GraphLaunch(kernels) => compare(
+            plan,
+            &timer,
+            GraphLauncher(Grapher::new(Door::Real, &what, kernels)?),
+            GraphLauncher(Grapher::new(door, &what, kernels)?),
+        )?,
+        Call::GraphChange(kernels) => compare(
+            plan,
+            &timer,
+            GraphChanger(Grapher::new(Door::Real, &what, kernels)?),
+            GraphChanger(Grapher::new(door, &what, kernels)?),
+        )?,
+    };
+    let file = if measure.call == Call::Product {
+        file_of_product
+    } else {
+        file_of_launch
     };
     let outcome = Outcome {
         comparison,
         calls_with,
-        bare_file: file_of_launch(Door::Real)?,
-        with_file: file_of_launch(door)?,
-        dlsym_file: file_of_launch(Door::Dlsym)?,
+        bare_file: file(Door::Real)?,
+        with_file: file(door)?,
+        dlsym_file: file(Door::Dlsym)?,
     };
     println!("{}", serde_json::to_string(&outcome)?);
     wait_for_end();
@@ -243,6 +282,100 @@ impl Side for Allocator {
 }
 
 impl Tally for Allocator {
+    fn tally(&self) -> Count {
+        self.count
+    }
+}
+
+/// A graph of its own, and the calls about it.
+struct Grapher {
+    calls: Calls,
+    graph: Graph,
+    count: Count,
+}
+
+impl Grapher {
+    fn new(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<Self> {
+        Ok(Self {
+            calls: Calls::find(door)?,
+            graph: Graph::make(door, what, kernels, (GRID, BLOCK))?,
+            count: Count::default(),
+        })
+    }
+
+    #[inline]
+    fn note(&mut self, accepted: bool) {
+        self.count.calls += 1;
+        self.count.failures += u64::from(!accepted);
+    }
+}
+
+struct GraphLauncher(Grapher);
+
+impl Side for GraphLauncher {
+    #[inline]
+    fn call(&mut self) {
+        let accepted = self.0.calls.launch_graph(&self.0.graph);
+        self.0.note(accepted);
+    }
+
+    fn handle_block_end(&mut self) {
+        self.0.count.failures += u64::from(!self.0.calls.synchronize());
+    }
+}
+
+impl Tally for GraphLauncher {
+    fn tally(&self) -> Count {
+        self.0.count
+    }
+}
+
+struct GraphChanger(Grapher);
+
+impl Side for GraphChanger {
+    #[inline]
+    fn call(&mut self) {
+        let index = self.0.count.calls as usize % self.0.graph.len();
+        let accepted = self.0.calls.set_node(&self.0.graph, index);
+        self.0.note(accepted);
+    }
+}
+
+impl Tally for GraphChanger {
+    fn tally(&self) -> Count {
+        self.0.count
+    }
+}
+
+struct Multiplier {
+    calls: Products,
+    count: Count,
+}
+
+impl Multiplier {
+    fn new(door: Door) -> anyhow::Result<Self> {
+        Ok(Self {
+            calls: Products::find(door)?,
+            count: Count::default(),
+        })
+    }
+}
+
+impl Side for Multiplier {
+    #[inline]
+    fn call(&mut self) {
+        let agreed = self.calls.multiply();
+        self.count.calls += 1;
+        self.count.failures += u64::from(!agreed);
+    }
+
+    /// As of launches.
+    fn handle_block_end(&mut self) {
+        self.count.failures += u64::from(!self.calls.synchronize());
+    }
+}
+
+impl Tally for Multiplier {
     fn tally(&self) -> Count {
         self.count
     }

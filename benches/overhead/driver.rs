@@ -26,6 +26,17 @@ type StreamCreate = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Result32;
 type Synchronize = unsafe extern "C" fn() -> Result32;
 type Alloc = unsafe extern "C" fn(*mut u64, usize) -> Result32;
 type Free = unsafe extern "C" fn(u64) -> Result32;
+type GraphCreate = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Result32;
+type AddKernelNode = unsafe extern "C" fn(
+    *mut *mut c_void,
+    *mut c_void,
+    *const *mut c_void,
+    usize,
+    *const KernelNode,
+) -> Result32;
+type Instantiate = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, u64) -> Result32;
+type LaunchGraph = unsafe extern "C" fn(*mut c_void, *mut c_void) -> Result32;
+type SetNode = unsafe extern "C" fn(*mut c_void, *mut c_void, *const KernelNode) -> Result32;
 type Launch = unsafe extern "C" fn(
     *mut c_void,
     c_uint,
@@ -51,6 +62,84 @@ pub(crate) enum Door {
     Export,
 }
 
+/// The stand-in for cuBLAS, under a name by which it is known as one.
+const PRODUCTS: &CStr = c"libcublas.so";
+
+type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
+type Product = unsafe extern "C" fn(
+    *mut c_void,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    *const f32,
+    *const f32,
+    c_int,
+    *const f32,
+    c_int,
+    *const f32,
+    *mut f32,
+    c_int,
+) -> c_int;
+
+/// `cublasSgemm_v2` found through one door, and a handle to call it with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Products {
+    product: Product,
+    handle: *mut c_void,
+    synchronize: Synchronize,
+}
+
+impl Products {
+    /// The function behind a door; the calling thread has a context.
+    pub(crate) fn find(door: Door) -> anyhow::Result<Self> {
+        let create: Create = function_of(PRODUCTS, door, c"cublasCreate_v2")?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: the pointer is to a local that outlives the call.
+        let status = unsafe { create(&raw mut handle) };
+        ensure!(status == 0, "cublasCreate_v2 failed with {status}");
+        Ok(Self {
+            product: function_of(PRODUCTS, door, c"cublasSgemm_v2")?,
+            handle,
+            synchronize: function(Door::Dlsym, c"cuCtxSynchronize")?,
+        })
+    }
+
+    /// Multiplies matrices of 64 x 64; whether the library agreed. Its kernel computes nothing.
+    #[inline(always)]
+    pub(crate) fn multiply(&self) -> bool {
+        const SIZE: c_int = 64;
+        let (one, none) = (1.0, ptr::null_mut());
+        // SAFETY: the library's handle, and pointers that it does not follow: its kernel computes nothing.
+        let status = unsafe {
+            (self.product)(
+                self.handle,
+                0,
+                0,
+                SIZE,
+                SIZE,
+                SIZE,
+                &raw const one,
+                none,
+                SIZE,
+                none,
+                SIZE,
+                &raw const one,
+                none,
+                SIZE,
+            )
+        };
+        status == 0
+    }
+
+    /// Waits for everything launched; whether the driver agreed.
+    pub(crate) fn synchronize(&self) -> bool {
+        // SAFETY: no arguments.
+        unsafe { (self.synchronize)() == 0 }
+    }
+}
+
 /// The functions that are measured, found through one door.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
@@ -58,6 +147,31 @@ pub(crate) struct Calls {
     alloc: Alloc,
     free: Free,
     synchronize: Synchronize,
+    launch_graph: LaunchGraph,
+    set_node: SetNode,
+}
+
+/// CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct KernelNode {
+    function: *mut c_void,
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared_bytes: c_uint,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    kernel: *mut c_void,
+    context: *mut c_void,
+}
+
+/// A graph of kernels that do not depend on each other, made executable.
+#[derive(Clone, Debug)]
+pub(crate) struct Graph {
+    exec: *mut c_void,
+    nodes: Vec<*mut c_void>,
+    node: KernelNode,
+    stream: *mut c_void,
 }
 
 /// A kernel and a stream to launch it on.
@@ -67,11 +181,11 @@ pub(crate) struct Prepared {
     stream: *mut c_void,
 }
 
-/// Opens the driver. It stays open.
-fn library() -> anyhow::Result<*mut c_void> {
-    // SAFETY: the name ends in NUL; the library's initialisers are the driver's own.
-    let handle = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW) };
-    ensure!(!handle.is_null(), "{LIBRARY:?} cannot be opened");
+/// Opens a library. It stays open.
+fn library(name: &CStr) -> anyhow::Result<*mut c_void> {
+    // SAFETY: the name ends in NUL; the library's initialisers are its own.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+    ensure!(!handle.is_null(), "{name:?} cannot be opened");
     Ok(handle)
 }
 
@@ -88,9 +202,9 @@ fn real_dlsym() -> anyhow::Result<Dlsym> {
     Ok(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
 }
 
-/// The address of a driver function behind a door.
-fn address(door: Door, symbol: &CStr) -> anyhow::Result<*mut c_void> {
-    let library = library()?;
+/// The address of a library's function behind a door.
+fn address(library_name: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<*mut c_void> {
+    let library = library(library_name)?;
     let found = match door {
         // SAFETY: an open library and a name that ends in NUL.
         Door::Real => unsafe { real_dlsym()?(library, symbol.as_ptr()) },
@@ -105,16 +219,29 @@ fn address(door: Door, symbol: &CStr) -> anyhow::Result<*mut c_void> {
 
 /// A function behind a door. `F` is the type of `symbol` above.
 fn function<F: Copy>(door: Door, symbol: &CStr) -> anyhow::Result<F> {
+    function_of(LIBRARY, door, symbol)
+}
+
+/// The same of another library.
+fn function_of<F: Copy>(library: &CStr, door: Door, symbol: &CStr) -> anyhow::Result<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    let address = address(door, symbol)?;
-    // SAFETY: each caller in this file names the signature that cuda.h gives the symbol; a function
+    let address = address(library, door, symbol)?;
+    // SAFETY: each caller in this file names the signature that the public header gives the symbol; a function
     // pointer has the size of an address.
     Ok(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
 /// The file that the launch function behind a door lies in.
 pub(crate) fn file_of_launch(door: Door) -> anyhow::Result<PathBuf> {
-    let address = address(door, c"cuLaunchKernel")?;
+    file_of(address(LIBRARY, door, c"cuLaunchKernel")?)
+}
+
+/// The file that the product behind a door lies in.
+pub(crate) fn file_of_product(door: Door) -> anyhow::Result<PathBuf> {
+    file_of(address(PRODUCTS, door, c"cublasSgemm_v2")?)
+}
+
+fn file_of(address: *mut c_void) -> anyhow::Result<PathBuf> {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
         dli_fbase: ptr::null_mut(),
@@ -173,6 +300,53 @@ pub(crate) fn prepare(
     })
 }
 
+impl Graph {
+    /// So many times the prepared kernel; made through `door`, and launched on the prepared stream.
+    pub(crate) fn make(
+        door: Door,
+        what: &Prepared,
+        kernels: usize,
+        (grid, block): (u32, u32),
+    ) -> anyhow::Result<Self> {
+        let node = KernelNode {
+            function: what.function,
+            grid: [grid, 1, 1],
+            block: [block, 1, 1],
+            shared_bytes: 0,
+            parameters: ptr::null_mut(),
+            extra: ptr::null_mut(),
+            kernel: ptr::null_mut(),
+            context: ptr::null_mut(),
+        };
+        let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());
+        let mut nodes = vec![ptr::null_mut(); kernels];
+        let create = function::<GraphCreate>(door, c"cuGraphCreate")?;
+        let add = function::<AddKernelNode>(door, c"cuGraphAddKernelNode_v2")?;
+        let instantiate = function::<Instantiate>(door, c"cuGraphInstantiateWithFlags")?;
+        // SAFETY: every pointer is to a local that outlives the calls, and handles come from the calls
+        // before; the kernels of the benches have no parameters.
+        unsafe {
+            check("cuGraphCreate", create(&raw mut graph, 0))?;
+            for to in &mut nodes {
+                let result = add(&raw mut *to, graph, ptr::null(), 0, &raw const node);
+                check("cuGraphAddKernelNode", result)?;
+            }
+            check("cuGraphInstantiate", instantiate(&raw mut exec, graph, 0))?;
+        }
+        Ok(Self {
+            exec,
+            nodes,
+            node,
+            stream: what.stream,
+        })
+    }
+
+    /// Kernels in it.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
 fn check(call: &str, result: Result32) -> anyhow::Result<()> {
     match result {
         0 => Ok(()),
@@ -188,6 +362,8 @@ impl Calls {
             alloc: function(door, c"cuMemAlloc_v2")?,
             free: function(door, c"cuMemFree_v2")?,
             synchronize: function(door, c"cuCtxSynchronize")?,
+            launch_graph: function(door, c"cuGraphLaunch")?,
+            set_node: function(door, c"cuGraphExecKernelNodeSetParams_v2")?,
         })
     }
 
@@ -220,6 +396,23 @@ impl Calls {
         let mut address = 0;
         // SAFETY: the pointer is to a local; the address is the driver's own.
         unsafe { (self.alloc)(&raw mut address, bytes) == 0 && (self.free)(address) == 0 }
+    }
+
+    /// Launches a graph; whether the driver accepted it.
+    #[inline(always)]
+    pub(crate) fn launch_graph(&self, graph: &Graph) -> bool {
+        // SAFETY: executable and stream are the driver's and alive.
+        unsafe { (self.launch_graph)(graph.exec, graph.stream) == 0 }
+    }
+
+    /// Gives a node of a graph the parameters that it has; whether the driver agreed.
+    #[inline(always)]
+    pub(crate) fn set_node(&self, graph: &Graph, index: usize) -> bool {
+        let Some(&node) = graph.nodes.get(index) else {
+            return false;
+        };
+        // SAFETY: executable and node are the driver's and alive; the parameters outlive the call.
+        unsafe { (self.set_node)(graph.exec, node, &raw const graph.node) == 0 }
     }
 
     /// Waits for everything launched; whether the driver agreed.

@@ -46,6 +46,9 @@ pub struct Samples {
 pub trait Side {
     /// What is timed.
     fn call(&mut self);
+    /// What happens after each call, not timed.
+    #[inline]
+    fn handle_call_end(&mut self) {}
     /// What happens after each block, not timed.
     fn handle_block_end(&mut self) {}
 }
@@ -104,6 +107,7 @@ fn run_block(ticks: &mut [u64], pace: u64, side: &mut impl Side) {
         let start = timer::before();
         side.call();
         *tick = timer::after().wrapping_sub(start);
+        side.handle_call_end();
         // After an interruption the pace goes on from now: no burst makes up for it.
         next = start + pace;
     }

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""profile: what PyTorch's profiler and Nsight Compute write here, imported; and how well that explains what is measured.
+
+Each job of the pairs is recorded by PyTorch's profiler for some steps, the trace is imported (`pillion profile import`), and
+the sum of a step's kernels is set against the time of a step that was not recorded. Where ncu is installed, some kernels are
+measured by it, too, and both are compared. The profiles go beside the other results, and `share` and `model` use them.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from suite import torch_jobs
+from suite.part import main
+from suite.process import Failed, run
+
+STEPS, NCU_LAUNCHES = 10, 60
+NCU_S = 120
+
+
+def measure(part):
+    part.folder = os.path.join(part.options.beside or part.site.folder, "profiles")
+    os.makedirs(part.folder, exist_ok=True)
+    for path in part.options.given.split(",") if part.options.given else []:
+        imported(part, os.path.basename(path).split(".")[0], [path])
+    try:
+        part.site.torch()
+    except Failed as error:
+        part.skip("PyTorch's traces", error)
+        return
+    if part.site.is_software:
+        part.skip("PyTorch's traces", "CUPTI does not run on this device, which is a software GPU")
+        return
+    for job in torch_jobs.pair_jobs(part):
+        try:
+            record(part, job)
+        except Failed as error:
+            part.row(job=job["name"], failed=str(error))
+            part.bound(f"{job['name']}: could be recorded", 1, 0, "failed", of_hardware=False)
+
+
+def record(part, job):
+    """A job's trace, its profile, and its steps without the profiler."""
+    site, path = part.site, part.site.path(f"{job['name']}.json")
+    with torch_jobs.start(site, job, "timeslice", None, None, f"{job['name']} recorded", steps=STEPS, trace=path) as child:
+        child.result(120)
+        child.let_end()
+    profile = imported(part, job["name"], [path], "--request-range", "pillion_step")
+    with torch_jobs.start(site, job, "timeslice", None, None, job["name"], seconds=min(3.0, part.seconds)) as child:
+        child.wait_until_ready()
+        child.begin()
+        step_ms = child.result(60)["step_ms"]
+    kernels_ms = sum(kernel["duration_ns"]["sum"] for kernel in profile["kernels"]) / 1e6 / STEPS
+    part.row(job=job["name"], step_ms=step_ms, kernels_ms=kernels_ms, explained=kernels_ms / step_ms)
+    by_ncu(part, job)
+
+
+def imported(part, name, files, *options):
+    """The profile that files make; a row of what is in it."""
+    path = os.path.join(part.folder, f"{name}.profile.toml")
+    pillion = part.site.program("pillion")
+    _, _, said = run([pillion, "profile", "import", *files, *options, "-o", path], part.site.env("timeslice"), 60)
+    _, text, _ = run([pillion, "profile", "show", path, "--json"], part.site.env("timeslice"), 60)
+    profile = json.loads(text)
+    classes = {}
+    for kernel in profile["kernels"]:
+        classes[kernel["class"]] = classes.get(kernel["class"], 0) + 1
+    part.row(profile=name, kernels=len(profile["kernels"]), launches=profile["totals"]["launches"], classes=classes,
+             notices=said.strip().split("\n")[-3:])
+    return profile
+
+
+def by_ncu(part, job):
+    """Some kernels by Nsight Compute: its durations beside those of the trace."""
+    ncu = shutil.which("ncu")
+    if ncu is None:
+        part.skip(f"{job['name']}: Nsight Compute", "ncu is not installed")
+        return
+    report = part.site.path(f"{job['name']}-ncu")
+    argv = [ncu, "--set", "full", "--launch-skip", "200", "--launch-count", str(NCU_LAUNCHES), "--force-overwrite", "-o", report,
+            part.site.python, torch_jobs.NET, *torch_jobs.arguments(job, steps=3)]
+    try:
+        run(argv, part.site.env("timeslice", wheel=True), min(NCU_S, max(10.0, part.left_s - 10)))
+        imported(part, f"{job['name']}.ncu", [report + ".ncu-rep"])
+        both = [os.path.join(part.folder, f"{job['name']}{end}.profile.toml") for end in ("", ".ncu")]
+        _, text, _ = run([part.site.program("pillion"), "profile", "compare", *both, "--json"], part.site.env("timeslice"), 60)
+        part.row(compared=job["name"], by="ncu against PyTorch's profiler", differences=json.loads(text))
+    except Failed as error:
+        part.skip(f"{job['name']}: Nsight Compute", error)
+
+
+def more(parser):
+    parser.add_argument("--given", metavar="FILE,...", help="also import these files of profilers")
+
+
+if __name__ == "__main__":
+    sys.exit(main("profile", __doc__, measure, more))

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""quota: a job gets what it was promised of the GPU's memory and no more, in each way to take memory.
+
+A best-effort job with a quota takes memory in steps until it is refused, gives it back, and takes it again: plain, ordered by
+stream, physical, managed. Then two processes of one job at the same time, one that is killed while it holds memory, and
+PyTorch, which must raise its usual error, empty its cache and go on.
+"""
+
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from suite.part import main
+from suite.process import Child, Failed
+from suite.site import ROOT
+
+QUOTA_MIB = 2048
+OUT_OF_MEMORY = 2
+# What a context, the probe's own buffers and the last step leave of the quota, at most.
+LEFT_MIB_MAX = 1024
+BACK_S = 20.0
+
+
+def measure(part):
+    with part.site.daemon("timeslice") as daemon:
+        for kind in ("plain", "async", "physical", "managed"):
+            try:
+                one_way(part, daemon, kind)
+            except Failed as error:
+                part.row(kind=kind, failed=str(error))
+                part.bound(f"{kind}: takes memory and gives it back", 1, 0, "failed", of_hardware=False)
+        two_processes(part, daemon)
+        killed(part, daemon)
+        try:
+            part.site.torch()
+        except Failed as error:
+            part.skip("PyTorch at its quota", error)
+            return
+        torch_at_its_quota(part, daemon)
+
+
+def job(part, daemon, argv, name):
+    """A best-effort job with the quota."""
+    env = part.site.env("timeslice", PILLION_SOCKET=daemon.socket)
+    return Child(part.site.pillion("best-effort", argv, memory=f"{QUOTA_MIB}MiB"), env, name)
+
+
+def one_way(part, daemon, kind):
+    with job(part, daemon, part.site.probe("fill", "--kind", kind), kind) as child:
+        child.wait_until_ready()
+        child.begin()
+        told = child.result(60)
+        memory = daemon.job(child)["memory"]
+        child.let_end()
+    mib = told["granted_bytes"] >> 20
+    part.row(kind=kind, granted_mib=mib, peak_bytes=memory["peak_bytes"], held_at_end=memory["held_bytes"],
+             context_bytes=memory["by_kind"]["context"], **told)
+    part.bound(f"{kind}: granted", mib, QUOTA_MIB, "MiB", of_hardware=False)
+    part.bound(f"{kind}: granted of what was promised", mib, QUOTA_MIB - LEFT_MIB_MAX, "MiB", at_least=True, of_hardware=False)
+    part.bound(f"{kind}: peak of the account", memory["peak_bytes"] / (1 << 20), QUOTA_MIB, "MiB", of_hardware=False)
+    wrong = sum(told[key] != OUT_OF_MEMORY for key in ("refused_with", "refused_again_with"))
+    wrong += told["again_bytes"] != told["granted_bytes"]
+    wrong += told["seen_total_bytes"] != QUOTA_MIB << 20
+    part.bound(f"{kind}: refusal, second time, size seen", wrong, 0, "wrong", of_hardware=False)
+
+
+def two_processes(part, daemon):
+    """Both begin at once; what they got together is within the quota."""
+    argv = [sys.executable, os.path.join(ROOT, "programs", "two.py"), *part.site.probe("fill", "--hold")]
+    with job(part, daemon, argv, "two processes") as child:
+        told = child.result(90)
+        memory = daemon.job(child)["memory"]
+        child.let_end()
+    mib = sum(told["granted_bytes"]) >> 20
+    part.row(kind="two processes", granted_mib=mib, each_bytes=told["granted_bytes"], peak_bytes=memory["peak_bytes"])
+    part.bound("two processes: granted", mib, QUOTA_MIB, "MiB", of_hardware=False)
+    part.bound("two processes: peak of the account", memory["peak_bytes"] / (1 << 20), QUOTA_MIB, "MiB", of_hardware=False)
+
+
+def killed(part, daemon):
+    """What a killed process held comes back to its job's account."""
+    with job(part, daemon, part.site.probe("fill", "--hold"), "to be killed") as child:
+        child.wait_until_ready()
+        child.begin()
+        held_mib = child.result(60)["granted_bytes"] >> 20
+        os.kill(child.pid, signal.SIGKILL)
+        began = time.monotonic()
+        while (left := daemon.job(child)["memory"]["held_bytes"]) and time.monotonic() < began + BACK_S:
+            time.sleep(0.05)
+    part.row(kind="killed", held_mib=held_mib, left_bytes=left, back_after_s=round(time.monotonic() - began, 2))
+    part.bound("killed: left in the account", left >> 20, 0, "MiB", of_hardware=False)
+
+
+def torch_at_its_quota(part, daemon):
+    argv = [part.site.python, os.path.join(ROOT, "programs", "at_quota.py")]
+    env = part.site.env("timeslice", wheel=True, PILLION_SOCKET=daemon.socket)
+    with Child(part.site.pillion("best-effort", argv, memory=f"{QUOTA_MIB}MiB"), env, "torch") as child:
+        told = child.result(120)
+        child.let_end(60)
+    part.row(kind="PyTorch", **told)
+    part.bound("PyTorch: goes on after its error", told["wrong"], 0, "wrong", of_hardware=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main("quota", __doc__, measure))

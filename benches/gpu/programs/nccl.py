@@ -1,0 +1,25 @@
+"""One rank of NCCL by itself: sums and a broadcast, which launch NCCL's own kernels. As net.py --steps."""
+
+import hashlib
+import json
+import sys
+import tempfile
+
+import torch
+import torch.distributed
+
+with tempfile.NamedTemporaryFile() as rendezvous:
+    torch.distributed.init_process_group("nccl", init_method=f"file://{rendezvous.name}", rank=0, world_size=1)
+    values = []
+    digest = hashlib.sha256()
+    for step in range(8):
+        torch.manual_seed(step)
+        tensor = torch.randn(1 << 18, device="cuda")
+        torch.distributed.all_reduce(tensor)
+        torch.distributed.broadcast(tensor, 0)
+        values.append(float(tensor.sum()))
+        digest.update(str(tensor[:1000].tolist()).encode())
+    torch.cuda.synchronize()
+    torch.distributed.destroy_process_group()
+print(json.dumps({"digest": digest.hexdigest(), "values": values}), flush=True)
+sys.stdin.read()

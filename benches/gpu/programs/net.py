@@ -1,0 +1,261 @@
+"""Networks with random weights, in the ways in which PyTorch is used. It knows nothing of Pillion.
+
+    net.py --network resnet50|bert|gpt|mlp --task infer|train [--variant ...] [--size tiny|small|full]
+           --steps N       does N steps and says a digest of what came out, and losses or sums
+           --seconds S     says "ready", begins at a line of its standard input, and says how long steps took;
+                           with --rate R requests come at random times (--arrivals poisson|bursts, --seed N) and latencies
+                           run from when each was due
+           --count         counts launches by PyTorch's own profiler (CUPTI)
+           --trace FILE    writes the profiler's trace of the steps there
+
+One line of JSON, then it stays until its standard input ends.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from suite import stats  # noqa: E402
+
+VARIANTS = ("eager", "compile", "graph", "amp", "streams", "loader")
+# What the profiler names the calls that launch kernels.
+LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchKernelEx")
+SOFTWARE = "73772d677075"  # "sw-gpu"
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs, width, stride):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Conv2d(width, width * 4, 1, bias=False), nn.BatchNorm2d(width * 4))
+        self.past = nn.Identity() if stride == 1 and inputs == width * 4 else nn.Sequential(
+            nn.Conv2d(inputs, width * 4, 1, stride, bias=False), nn.BatchNorm2d(width * 4))
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.past(x))
+
+
+def resnet(blocks, width):
+    layers, inputs = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], width
+    for stage, count in enumerate(blocks):
+        for index in range(count):
+            layers.append(Bottleneck(inputs, width << stage, 2 if index == 0 and stage > 0 else 1))
+            inputs = (width << stage) * 4
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
+
+
+class Transformer(nn.Module):
+    """BERT's shape, or with a causal mask GPT's."""
+
+    def __init__(self, layers, width, heads, tokens, is_causal):
+        super().__init__()
+        self.words, self.places = nn.Embedding(8192, width), nn.Embedding(tokens, width)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, activation="gelu")
+        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 1000)
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens) if is_causal else None
+        self.register_buffer("mask", mask)
+        self.register_buffer("index", torch.arange(tokens))
+
+    def forward(self, x):
+        hidden = self.body(self.words(x) + self.places(self.index), mask=self.mask, is_causal=self.mask is not None)
+        return self.head(hidden.mean(1))
+
+
+def network(name, size):
+    """The network, and how a batch of its inputs is made on the host."""
+    if name == "mlp":
+        return nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 1000)), lambda batch: torch.randn(batch, 256)
+    if name == "resnet50":
+        blocks, width, side = {"tiny": ([1, 1], 8, 32), "small": ([3, 4, 6, 3], 64, 160), "full": ([3, 4, 6, 3], 64, 224)}[size]
+        return resnet(blocks, width), lambda batch: torch.randn(batch, 3, side, side)
+    layers, width, heads, tokens = {"tiny": (1, 64, 2, 16), "small": (4, 768, 12, 128), "full": (12, 768, 12, 384)}[size]
+    return (Transformer(layers, width, heads, tokens, name == "gpt"),
+            lambda batch: torch.randint(0, 8192, (batch, tokens)))
+
+
+class Work:
+    """A model with its inputs; `step()` is a request or an iteration and returns what came out."""
+
+    def __init__(self, options):
+        self.options = options
+        is_training = options.task == "train"
+        torch.manual_seed(0)
+        model, self.draw = network(options.network, options.size)
+        self.model = model.cuda().train(is_training)
+        self.labels = torch.arange(options.batch) % 1000
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 1e-3, momentum=0.9) if is_training else None
+        self.scaler = torch.amp.GradScaler("cuda") if options.variant == "amp" and is_training else None
+        self.side = torch.cuda.Stream() if options.variant == "streams" else None
+        self.forward = torch.compile(self.model) if options.variant == "compile" else self.model
+        self.graph, self.inputs = None, None
+        self.loader = self.batches() if options.variant == "loader" else None
+        if options.variant == "graph":
+            self.capture()
+
+    def batches(self):
+        """By two worker processes."""
+        data = torch.utils.data.TensorDataset(self.draw(64), torch.arange(64) % 1000)
+        while True:
+            yield from torch.utils.data.DataLoader(data, self.options.batch, num_workers=2, pin_memory=True, drop_last=True)
+
+    def capture(self):
+        self.inputs = self.draw(self.options.batch).cuda()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), torch.inference_mode():
+            for _ in range(3):
+                self.model(self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.inference_mode(), torch.cuda.graph(self.graph):
+            self.output = self.model(self.inputs)
+
+    def batch(self):
+        if self.loader:
+            inputs, labels = next(self.loader)
+            return inputs.cuda(non_blocking=True), labels.cuda(non_blocking=True)
+        inputs = self.draw(self.options.batch)
+        if self.side is None:
+            return inputs.cuda(), self.labels.cuda()
+        with torch.cuda.stream(self.side):
+            moved = inputs.pin_memory().cuda(non_blocking=True), self.labels.cuda(non_blocking=True)
+        torch.cuda.current_stream().wait_stream(self.side)
+        for tensor in moved:
+            tensor.record_stream(torch.cuda.current_stream())
+        return moved
+
+    def step(self):
+        if self.graph:
+            self.inputs.copy_(self.draw(self.options.batch))
+            self.graph.replay()
+            return self.output
+        inputs, labels = self.batch()
+        amp = torch.autocast("cuda", dtype=torch.float16) if self.options.variant == "amp" else contextlib.nullcontext()
+        if self.optimizer is None:
+            with torch.inference_mode(), amp:
+                return self.forward(inputs)
+        with amp:
+            loss = nn.functional.cross_entropy(self.forward(inputs).float(), labels)
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.scaler:
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            loss.backward()
+            self.optimizer.step()
+        return loss
+
+
+def fixed(work, steps):
+    """So many steps, and what came out: of training the weights, too."""
+    digest, values = hashlib.sha256(), []
+    for _ in range(steps):
+        with torch.profiler.record_function("pillion_step"):
+            output = work.step().detach().float().cpu()
+        digest.update(output.numpy().tobytes() if has_numpy() else bytes(str(output.tolist()), "ascii"))
+        values.append(float(output.sum()))
+    if work.optimizer:
+        values.append(float(sum(parameter.detach().double().sum() for parameter in work.model.parameters())))
+    return {"digest": digest.hexdigest(), "values": values}
+
+
+def has_numpy():
+    try:
+        import numpy  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def timed(work, options):
+    """Steps for a while, from a line of the standard input on."""
+    for _ in range(options.warm_up):
+        work.step()
+    torch.cuda.synchronize()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    begin = time.perf_counter()
+    if options.rate is None:
+        steps, ends = 0, begin + options.seconds
+        while time.perf_counter() < ends:
+            output = work.step()
+            steps += 1
+            # An inference is a request of its own; a training looks at its loss now and then.
+            if options.task == "infer" or steps % 10 == 0:
+                output.float().sum().item()
+        torch.cuda.synchronize()
+        took = time.perf_counter() - begin
+        return {"steps": steps, "per_s": steps / took, "step_ms": 1e3 * took / steps}
+    draw = stats.bursts if options.arrivals == "bursts" else stats.poisson
+    latencies_ms = []
+    for due in draw(options.rate, options.seconds, options.seed):
+        while (wait := begin + due - time.perf_counter()) > 0:
+            time.sleep(wait - 2e-4 if wait > 4e-4 else 0)
+        work.step().float().sum().item()
+        latencies_ms.append(1e3 * (time.perf_counter() - begin - due))
+    return {"latencies_ms": latencies_ms}
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", choices=("resnet50", "bert", "gpt", "mlp"), default="mlp")
+    parser.add_argument("--task", choices=("infer", "train"), default="infer")
+    parser.add_argument("--variant", choices=VARIANTS, default="eager")
+    parser.add_argument("--size", choices=("tiny", "small", "full"), default="small")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--warm-up", type=int, default=5)
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--arrivals", choices=("poisson", "bursts"), default="poisson")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", action="store_true")
+    parser.add_argument("--trace", metavar="FILE")
+    return parser.parse_args()
+
+
+def profiled(options):
+    """The profiler, where it is asked for. It must be there before CUDA is."""
+    if not (options.count or options.trace):
+        return contextlib.nullcontext()
+    activity = torch.profiler.ProfilerActivity
+    activities = [activity.CPU, activity.CUDA] if options.trace else [activity.CUDA]
+    return torch.profiler.profile(activities=activities, record_shapes=bool(options.trace))
+
+
+def main():
+    options = parsed()
+    torch.use_deterministic_algorithms(False)
+    if str(getattr(torch.cuda.get_device_properties(0), "uuid", "")).endswith(SOFTWARE):
+        torch.backends.cudnn.enabled = False  # NVIDIA's refuses drivers that are not NVIDIA's.
+    with profiled(options) as profiler:
+        work = Work(options)
+        told = fixed(work, options.steps) if options.steps else timed(work, options)
+        torch.cuda.synchronize()
+    if options.count:
+        names = [event.name() for event in profiler.profiler.kineto_results.events()]
+        told["launches_profiled"] = sum(name in LAUNCHES for name in names)
+        told["graph_launches_profiled"] = names.count("cudaGraphLaunch")
+    if options.trace:
+        profiler.export_chrome_trace(options.trace)
+    memory = torch.cuda.memory_stats()
+    told["reserved_bytes"] = memory.get("reserved_bytes.all.allocated", 0)
+    print(json.dumps(told), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
