@@ -57,8 +57,8 @@ Environment:
   NOTIFY_SOCKET   where a service manager is told that the daemon is ready, and
                   that it is ending (sd_notify)
 
-Signals: SIGHUP  read [policy], [jobs], [high_priority] and [limits] of the configuration again; a file that is
-         wrong changes nothing
+Signals: SIGHUP  read [policy], [jobs], [high_priority], [limits] and [faults] of the configuration again;
+         a file that is wrong changes nothing
 
 Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 unusable command line or configuration.";
 
