@@ -14,7 +14,7 @@ use super::daemon::{Daemon, key_of};
 use super::process::{Process, Seat};
 use super::world::{Actor, MS, US, World};
 use crate::rules::Owner;
-use crate::state::{CLIENTS_MAX, ENDED_MAX, Look, State};
+use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Look, State};
 
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
 /// the announcement, an exchange, a count, and the same of a drop.
@@ -34,8 +34,9 @@ pub(super) struct Facts {
     pub(super) hp_comings: Cell<u64>,
     /// Accesses of what ran last, without what interrupted it.
     pub(super) last_accesses: Cell<u64>,
-    /// A job may hold more than its quota: the quota was lowered, or somebody brought what he had.
-    pub(super) is_quota_changed: Cell<bool>,
+    /// Jobs that may hold more than their quota, until they are seen within it with nobody at work on it: another quota was set, or
+    /// a process booked with a new daemon what it held.
+    pub(super) may_be_over: RefCell<Vec<JobKey>>,
     /// Largest bound on best-effort work in flight that was in force, ns.
     bound_ns: Cell<u64>,
     announced: RefCell<Vec<Announced>>,
@@ -350,10 +351,17 @@ fn check_ledgers(world: &World, daemon: &Daemon) {
             "{key:?} holds {held_bytes} of {least} to {most}"
         );
         let is_within = status.quota_bytes.is_none_or(|quota| held_bytes <= quota);
+        let mut may_be_over = world.facts.may_be_over.borrow_mut();
         assert!(
-            is_within || world.facts.is_quota_changed.get(),
+            is_within || may_be_over.contains(&key),
             "{key:?} is over its quota: {status:?}"
         );
+        // Who is at work may have looked at the quota of before.
+        let is_at_rest = (holders.iter())
+            .all(|it| !it.is_alive.get() || it.held_bytes.get() == it.next_bytes.get());
+        if is_within && is_at_rest {
+            may_be_over.retain(|other| *other != key);
+        }
     }
 }
 

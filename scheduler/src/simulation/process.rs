@@ -198,9 +198,11 @@ impl Process {
             if let Some((page, _, slot)) = &seat.ledger
                 && let Some(mut account) = Account::resume(page, *slot)
             {
+                if self.held_bytes.get() > 0 {
+                    world.facts.may_be_over.borrow_mut().push(seat.key.clone());
+                }
                 account.take(Kind::Plain, self.held_bytes.get());
                 self.next_bytes.set(self.held_bytes.get());
-                world.facts.is_quota_changed.set(true);
             }
         });
     }

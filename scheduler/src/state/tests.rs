@@ -13,10 +13,14 @@ use policy::{Class, ClassSet, Kernel, Lease, admits};
 use protocol::lease::{Refusal, Terms, announce};
 use protocol::record::{Launch, Record};
 use protocol::segment::Access;
+use serde_json::Value;
 
 use super::*;
+use crate::config::MemoryRules;
+use crate::events::Events;
+use crate::ledgers::Ledgers;
 use crate::pages::{client_page, lease_page};
-use crate::status::Viewer;
+use crate::status::{Identity, Status, Viewer};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -155,6 +159,26 @@ impl Rig {
 
     fn live_epoch(&self) -> u64 {
         self.pages.daemon.live_epoch.load(Ordering::Relaxed)
+    }
+
+    /// What `pillion status` would tell.
+    fn status(&self, viewer: Viewer) -> Value {
+        let ledgers = Ledgers::new(MemoryRules::default(), 16 << 30);
+        let identity = Identity {
+            gpu: crate::Gpu {
+                uuid: "GPU-1".to_owned(),
+                name: "V100-SXM2-16GB".to_owned(),
+                pci: "0000:04:00.0".parse().unwrap(),
+                sms: 80,
+                memory_bytes: 16 << 30,
+            },
+            socket: "/run/pillion/GPU-1.sock".to_owned(),
+            started_ns: 0,
+        };
+        let events = Events::default().status();
+        let now_ns = self.now_ns;
+        let status = Status::of(&self.state, &ledgers, events, &identity, now_ns, viewer);
+        serde_json::from_str(&status.to_json()).unwrap()
     }
 }
 
@@ -631,31 +655,7 @@ fn the_status_names_every_job_counter_and_bound() {
     let _hp = rig.hp("serve");
     be.page.count(Counter::Held, 3);
     rig.poll();
-    let ledgers = crate::ledgers::Ledgers::new(crate::config::MemoryRules::default(), 16 << 30);
-    let identity = crate::status::Identity {
-        gpu: crate::Gpu {
-            uuid: "GPU-1".to_owned(),
-            name: "V100-SXM2-16GB".to_owned(),
-            pci: "0000:04:00.0".parse().unwrap(),
-            sms: 80,
-            memory_bytes: 16 << 30,
-        },
-        socket: "/run/pillion/GPU-1.sock".to_owned(),
-        started_ns: 0,
-    };
-    let status = {
-        let events = crate::events::Events::default().status();
-        let now_ns = rig.now_ns;
-        crate::status::Status::of(
-            &rig.state,
-            &ledgers,
-            events,
-            &identity,
-            now_ns,
-            Viewer::Operator,
-        )
-    };
-    let json: serde_json::Value = serde_json::from_str(&status.to_json()).unwrap();
+    let json = rig.status(Viewer::Operator);
     assert_eq!(json["schema_version"], 1);
     assert_eq!(json["gpu"]["sharing"], "mps");
     assert_eq!(json["policy"]["params"]["sm_threshold"], 80.0);

@@ -4,34 +4,6 @@ use serde_json::Value;
 
 use super::*;
 
-fn status(rig: &Rig) -> Value {
-    let ledgers = crate::ledgers::Ledgers::new(crate::config::MemoryRules::default(), 16 << 30);
-    let identity = crate::status::Identity {
-        gpu: crate::Gpu {
-            uuid: "GPU-1".to_owned(),
-            name: "V100-SXM2-16GB".to_owned(),
-            pci: "0000:04:00.0".parse().unwrap(),
-            sms: 80,
-            memory_bytes: 16 << 30,
-        },
-        socket: "/run/pillion/GPU-1.sock".to_owned(),
-        started_ns: 0,
-    };
-    let status = {
-        let events = crate::events::Events::default().status();
-        let now_ns = rig.now_ns;
-        crate::status::Status::of(
-            &rig.state,
-            &ledgers,
-            events,
-            &identity,
-            now_ns,
-            Viewer::Operator,
-        )
-    };
-    serde_json::from_str(&status.to_json()).unwrap()
-}
-
 /// A best-effort job launches and completes a kernel of half a ms in every ms, wherever it may.
 fn play(rig: &mut Rig, be: &Player, ms: u64) {
     let kernel = kernel(Class::Compute, 500 * US);
@@ -53,7 +25,7 @@ fn a_job_is_shown_with_its_share_of_its_rate_alone_and_what_held_it() {
     let be = rig.be("train");
     rig.poll();
     play(&mut rig, &be, 5_000);
-    let progress = status(&rig)["jobs"][0]["progress"].clone();
+    let progress = rig.status(Viewer::Operator)["jobs"][0]["progress"].clone();
     assert_eq!(
         (&progress["share"], &progress["share_of"]),
         (&1.0.into(), &"alone".into())
@@ -68,7 +40,7 @@ fn a_job_is_shown_with_its_share_of_its_rate_alone_and_what_held_it() {
         rig.poll();
         play(&mut rig, &be, 750);
     }
-    let document = status(&rig);
+    let document = rig.status(Viewer::Operator);
     let progress = &document["jobs"][0]["progress"];
     let share = progress["share"].as_f64().unwrap();
     assert!((0.72..=0.78).contains(&share), "{progress:#}");
@@ -102,7 +74,7 @@ fn kernels_that_make_a_request_late_by_themselves_are_named_and_others_are_not()
     longest.note(250 * US, 240, "three short waves");
     longest.note(MS, u32::MAX, "graph");
     rig.poll();
-    let too_long = |rig: &Rig| status(rig)["jobs"][0]["too_long"].clone();
+    let too_long = |rig: &Rig| rig.status(Viewer::Operator)["jobs"][0]["too_long"].clone();
     assert_eq!(too_long(&rig), serde_json::json!([]), "nobody is there");
     let mut hp = rig.hp("serve");
     rig.poll();
@@ -112,7 +84,9 @@ fn kernels_that_make_a_request_late_by_themselves_are_named_and_others_are_not()
         "nobody knows what it can afford"
     );
     serve(&mut rig, &mut hp);
-    let affordable_ns = status(&rig)["policy"]["affordable_ns"].as_u64().unwrap();
+    let affordable_ns = rig.status(Viewer::Operator)["policy"]["affordable_ns"]
+        .as_u64()
+        .unwrap();
     assert!(
         (90 * US..=120 * US).contains(&affordable_ns),
         "{affordable_ns}"

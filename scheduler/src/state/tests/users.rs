@@ -1,29 +1,6 @@
 //! Several users of one GPU: what each may take, and what each is told.
 
-use serde_json::Value;
-
 use super::*;
-
-fn status(rig: &Rig, viewer: Viewer) -> Value {
-    let ledgers = crate::ledgers::Ledgers::new(crate::config::MemoryRules::default(), 16 << 30);
-    let identity = crate::status::Identity {
-        gpu: crate::Gpu {
-            uuid: "GPU-1".to_owned(),
-            name: "V100-SXM2-16GB".to_owned(),
-            pci: "0000:04:00.0".parse().unwrap(),
-            sms: 80,
-            memory_bytes: 16 << 30,
-        },
-        socket: "/run/pillion/GPU-1.sock".to_owned(),
-        started_ns: 0,
-    };
-    let status = {
-        let events = crate::events::Events::default().status();
-        let now_ns = rig.now_ns;
-        crate::status::Status::of(&rig.state, &ledgers, events, &identity, now_ns, viewer)
-    };
-    serde_json::from_str(&status.to_json()).unwrap()
-}
 
 fn limited(clients_per_user: usize, jobs_per_user: usize) -> Rig {
     let mut rig = Rig::new("");
@@ -118,7 +95,7 @@ fn a_user_is_told_of_its_own_jobs_only_and_of_others_how_many() {
     rig.state
         .handle_config_error("secret-config.toml:1:1".to_owned());
     rig.poll();
-    let told = status(&rig, Viewer::User(1000));
+    let told = rig.status(Viewer::User(1000));
     let text = told.to_string();
     assert!(!text.contains("secret"), "{text}");
     let jobs = told["jobs"].as_array().unwrap();
@@ -130,11 +107,11 @@ fn a_user_is_told_of_its_own_jobs_only_and_of_others_how_many() {
         "that one is there is told"
     );
     // Its owner sees its own, and the operator everything.
-    let told = status(&rig, Viewer::User(1001));
+    let told = rig.status(Viewer::User(1001));
     assert_eq!(told["jobs"].as_array().unwrap().len(), 3);
     assert_eq!(told["turned_away"][0]["reason"], "secret-reason");
     assert!(!told.to_string().contains("first-job"));
-    let told = status(&rig, Viewer::Operator);
+    let told = rig.status(Viewer::Operator);
     assert_eq!(told["jobs"].as_array().unwrap().len(), 4);
     assert_eq!(told["policy"]["config_error"], "secret-config.toml:1:1");
     assert_eq!(told["others"]["best_effort"], 0);
@@ -145,7 +122,7 @@ fn who_may_not_have_what_it_asked_for_is_shown_with_it() {
     let mut rig = Rig::new("");
     let be = rig.be("serve");
     rig.state.handle_denied(be.client, JobClass::HighPriority);
-    let told = status(&rig, Viewer::Operator);
+    let told = rig.status(Viewer::Operator);
     let client = &told["jobs"][0]["clients"][0];
     assert_eq!(client["denied"], "high-priority");
 }
