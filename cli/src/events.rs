@@ -14,10 +14,10 @@ use protocol::clock::Clock;
 use protocol::hello::{HelloError, ask_events};
 use serde_json::{Value, json};
 
+use crate::daemons::PATIENCE;
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
-use crate::set::PATIENCE;
 
 /// Shows what happened: faults, what was done about them, jobs that came and went.
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@
 
 mod artifacts;
 mod config_check;
+mod daemons;
 mod demo;
 mod doctor;
 mod events;

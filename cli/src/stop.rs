@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::{Value, json};
 
+use crate::daemons::PATIENCE;
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
-use crate::set::PATIENCE;
 use crate::status;
 
 /// Ends a running job: asks it to, and makes it.
