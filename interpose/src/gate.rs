@@ -46,6 +46,10 @@ impl Grant {
 /// cost.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
+/// Silence after which a daemon counts as gone for what it holds because of a fault: being late on a busy machine, for which
+/// [`HEARTBEAT_STALE_NS`] has no patience, is no reason to send work to a GPU that is broken.
+const HELD_STALE_NS: u64 = 1_000_000_000;
+
 /// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
 const HOLD_NS_MAX: u64 = 10_000_000_000;
 
@@ -206,9 +210,14 @@ impl<'a> Hold<'a> {
             return Step::Go(grant);
         }
         let heard_ns = self.heard_ns();
+        let is_held = lease.is_held();
+        let stale_ns = match is_held {
+            true => HELD_STALE_NS,
+            false => HEARTBEAT_STALE_NS,
+        };
         // A daemon that has taken this process for dead (its connection was closed under us) serves it
         // no more than one that is gone.
-        let is_gone = now_ns.saturating_sub(heard_ns) > HEARTBEAT_STALE_NS
+        let is_gone = now_ns.saturating_sub(heard_ns) > stale_ns
             || client.page.detached.load(Ordering::Acquire) != 0;
         let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
@@ -220,14 +229,16 @@ impl<'a> Hold<'a> {
             });
         }
         // What is held for a fault is held for good; but not by a daemon that is gone.
-        let is_held = !is_gone && lease.is_held();
-        let end_ns = if is_held { u64::MAX } else { self.end_ns };
+        let end_ns = match is_held && !is_gone {
+            true => u64::MAX,
+            false => self.end_ns,
+        };
         if now_ns >= end_ns {
             client.page.count(Counter::Forced, 1);
             return Step::Go(charged(client, lease, kernel));
         }
         // Not later than the moment at which a silent daemon would count as gone.
-        let gone_ns = heard_ns + HEARTBEAT_STALE_NS + 1;
+        let gone_ns = heard_ns + stale_ns + 1;
         let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
         Step::SleepUntil(
             end_ns
