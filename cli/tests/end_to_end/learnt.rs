@@ -230,7 +230,8 @@ fn with_learning_switched_off_a_kernel_is_charged_what_was_told_or_assumed_of_it
 fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_off() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("name = \"pillion\"");
-    let hp = gpu.job("hp", Program::Linked("steady"));
+    // Beside its work nothing is found longer than it was told, so it pauses for as long as several kernels of the other.
+    let hp = gpu.job("hp", Program::Linked("steady")).arg("20");
     let hp = hp.high_priority(&daemon).start();
     until("a latency that is known", || {
         daemon.status()["policy"]["hp_latency_ns"].as_u64()

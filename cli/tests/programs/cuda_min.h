@@ -200,12 +200,14 @@ static inline void say(const char *word) {
     fflush(stdout);
 }
 
-/* Whether the test has closed our standard input, which is how it ends us. */
-static inline int is_told_to_end(void) {
+/* Whether the test closes our standard input, which is how it ends us, within so many milliseconds. */
+static inline int is_told_to_end_within(int ms) {
     struct pollfd in = {.fd = 0, .events = POLLIN};
     char byte;
-    return poll(&in, 1, 0) > 0 && read(0, &byte, 1) <= 0;
+    return poll(&in, 1, ms) > 0 && read(0, &byte, 1) <= 0;
 }
+
+static inline int is_told_to_end(void) { return is_told_to_end_within(0); }
 
 static inline void wait_until_told_to_end(void) {
     char byte;
