@@ -26,7 +26,7 @@ use protocol::record::EXPECTED_NS_MAX;
 
 use crate::client::Client;
 use crate::driver;
-use crate::kernels::{self, KERNELS, Known, Learnt, Shape};
+use crate::kernels::{self, KERNELS, Known, Learnt, Number, Shape, Taken};
 use crate::table::Keys;
 
 /// The executables of this process.
@@ -84,7 +84,7 @@ impl Cost {
     pub(crate) fn known(&self) -> Known {
         Known {
             id: 0,
-            number: 0,
+            number: Number::default(),
             kernel: Kernel {
                 expected_ns: self.kernel.expected_ns.max(1),
                 ..self.kernel
@@ -99,6 +99,8 @@ impl Cost {
 pub(crate) struct Graphs {
     handles: Keys<EXECS_MAX>,
     sums: [Sum; EXECS_MAX],
+    /// See [`Graphs::changes`].
+    changes: AtomicU64,
     /// Held by whoever changes anything, never across a driver call.
     details: Mutex<Option<Details>>,
 }
@@ -111,8 +113,8 @@ struct Sum {
     need: AtomicU64,
     kernels: AtomicU64,
     unknown: AtomicU64,
-    /// What the executable was seen to take, ns; 0: nothing was learnt. Not of the words that are whole together.
-    learnt_ns: AtomicU64,
+    /// What the executable was seen to take. Not of the words that are whole together.
+    taken: Taken,
 }
 
 #[derive(Default)]
@@ -169,9 +171,10 @@ impl Graphs {
                     need: AtomicU64::new(0),
                     kernels: AtomicU64::new(0),
                     unknown: AtomicU64::new(0),
-                    learnt_ns: AtomicU64::new(0),
+                    taken: Taken::new(),
                 }
             }; EXECS_MAX],
+            changes: AtomicU64::new(0),
             details: Mutex::new(None),
         }
     }
@@ -187,8 +190,11 @@ impl Graphs {
         };
         let cost = sum.read().unwrap_or(Cost::UNKNOWN);
         let mut known = cost.known();
-        known.number = kernels::NUMBER_MAX + 1 + place as u16;
-        let learnt_ns = sum.learnt_ns.load(Ordering::Relaxed);
+        let (generation, learnt_ns) = sum.taken.read();
+        known.number = Number {
+            place: kernels::NUMBER_MAX + 1 + place as u16,
+            generation: generation as u8,
+        };
         if learnt_ns != 0 {
             known.kernel.expected_ns = learnt_ns;
             known.is_learnt = true;
@@ -203,9 +209,21 @@ impl Graphs {
     }
 
     /// What is learnt of an executable.
-    pub(crate) fn learnt(&self, number: u16) -> Option<Learnt<'_>> {
-        let place = number.checked_sub(kernels::NUMBER_MAX + 1)?;
+    pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
+        let place = place.checked_sub(kernels::NUMBER_MAX + 1)?;
         self.sums.get(usize::from(place))?.learnt()
+    }
+
+    /// Changes when a number becomes another graph's, after what is learnt of it says so.
+    pub(crate) fn changes(&self) -> u64 {
+        // Acquire pairs with the Release in `begin_generation`: who sees the change sees the generation.
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What is learnt of a place is another graph's from now on. Only with the details locked.
+    fn begin_generation(&self, sum: &Sum) {
+        sum.taken.begin_generation();
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// What is known of every executable: its number, its kernels, the SMs it needs, and what is learnt.
@@ -366,14 +384,14 @@ impl Graphs {
             let sum = self.sums.get(place)?;
             sum.write(cost);
             // What was learnt was another executable's.
-            sum.learnt_ns.store(0, Ordering::Relaxed);
+            self.begin_generation(sum);
             self.handles.publish(place, handle);
             Some(place)
         });
         if let Some(sum) = place.and_then(|place| self.sums.get(place)) {
             if sum.read().is_some_and(|before| before != *cost) {
                 // Another graph than what was seen to execute: it counts as what its nodes are told to take.
-                sum.learnt_ns.store(0, Ordering::Relaxed);
+                self.begin_generation(sum);
             }
             sum.write(cost);
         }
@@ -402,7 +420,7 @@ impl Sum {
         Some(Learnt {
             told_ns: cost.kernel.expected_ns,
             unknown: cost.unknown,
-            word: &self.learnt_ns,
+            taken: &self.taken,
         })
     }
 

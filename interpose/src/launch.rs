@@ -8,7 +8,7 @@ use protocol::pages::{Counter, LeasePage};
 use crate::client::{Client, Side};
 use crate::gate::{self, Grant};
 use crate::graphs::{GRAPHS, GraphName};
-use crate::kernels::{KERNELS, Known, Shape};
+use crate::kernels::{KERNELS, Known, Number, Shape};
 #[cfg(not(shim))]
 use crate::labels::LabelIndex;
 use crate::streams::{Place, STREAMS, Slot, Stream};
@@ -48,7 +48,7 @@ pub(crate) enum Begun {
         slot: Option<u32>,
         grant: Grant,
         /// What goes, for who learns how long it takes.
-        number: u16,
+        number: Number,
     },
 }
 
@@ -274,7 +274,7 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
 
 /// An admitted launch is with the driver: from here on it is in flight.
 #[inline]
-fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: u16) {
+fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Number) {
     let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));
     let Some((index, slot)) = placed else {
         return completion::count(client, grant.cost_ns);

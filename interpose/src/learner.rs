@@ -20,7 +20,9 @@
 //!
 //! Work beside the high-priority job's teaches only that it was not longer: a launch carries the epoch of its lease, and
 //! the epoch has moved on if anything of high priority came between. Without a high-priority job everything teaches.
-//! What was given up, because its stream or context ended, teaches nothing.
+//! What was given up, because its stream or context ended, teaches nothing. Neither does a batch that is not known whole: where a
+//! launch was overwritten, was seen complete before it was written down, or went uncharged because no daemon was there; nor a
+//! launch of a graph whose number is another graph's by now.
 //!
 //! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time; it costs best-effort work
 //! something and high-priority work nothing.
@@ -37,7 +39,7 @@ use protocol::pages::{ClientPage, Counter};
 use crate::client::{Client, Side};
 use crate::gate::Grant;
 use crate::graphs::{GRAPHS, GraphName};
-use crate::kernels::{KERNELS, Learnt, Name};
+use crate::kernels::{self, KERNELS, Learnt, Name, Number};
 use crate::recent::{LAUNCHES, Launch, Recent};
 use crate::streams::Slot;
 
@@ -56,12 +58,14 @@ static RECENT: [Recent<LAUNCHES>; STREAMS] = [const { Recent::new() }; STREAMS];
 
 /// The driver took a best-effort launch; `mark` is behind it in the count of its stream.
 #[inline]
-pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: u16) {
+pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: Number) {
     if let Some(recent) = RECENT.get(slot as usize) {
         recent.push(&Launch {
-            mark,
+            // 0, before the first that was charged, would be none.
+            mark: mark.max(1),
             cost_ns: grant.cost_ns as u32,
-            kernel: number,
+            kernel: number.place,
+            generation: number.generation,
             at_ns: grant.at_ns,
             epoch: grant.epoch(),
         });
@@ -75,6 +79,7 @@ pub(crate) struct Learner {
     durations: Durations,
     /// By slot, as far as any was looked at.
     streams: Vec<Stream>,
+    graphs: Generations,
     /// People have not been told all of it.
     is_untold: bool,
     /// When they are told next.
@@ -116,10 +121,11 @@ impl Learner {
         if index >= self.streams.len() {
             self.streams.resize_with(index + 1, Stream::default);
         }
+        self.graphs.poll(&mut self.durations, &mut self.streams);
         let Some(stream) = self.streams.get_mut(index) else {
             return;
         };
-        // In this order: what counts as complete was written down before, and was given up before, if it was.
+        // In this order: what counts as complete was given up before, if it was.
         let done = slot.completed();
         let given_up = slot.given_up();
         if done == stream.done && recent.is_read(stream.seen) {
@@ -127,22 +133,19 @@ impl Learner {
         }
         let now_ns = client.clock.now_ns();
         let unknown_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
-        let durations = &mut self.durations;
+        let graphs = &mut self.graphs;
         stream.read(recent, now_ns, |number| {
-            let learnt = learnt_of(number)?;
-            let index = index_of(number);
-            // A number that is another graph's now.
-            if learnt.word.load(Ordering::Relaxed) == 0 && durations.expected_ns(index, 0) != 0 {
-                durations.forget(index);
-            }
+            let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt))?;
             let unknown_ns = unknown_ns.saturating_mul(learnt.unknown);
             Some(learnt.told_ns.saturating_add(unknown_ns).max(1))
         });
         let is_alone = is_alone(client, stream.epoch);
+        let durations = &mut self.durations;
         let complete = stream.complete((done, given_up), now_ns, is_alone, durations);
         let mut is_changed = false;
         for launched in complete {
-            is_changed |= publish(durations, launched.kernel);
+            let generation = self.graphs.generation(launched.kernel);
+            is_changed |= publish(durations, launched.kernel, generation);
         }
         self.is_untold |= is_changed;
     }
@@ -170,7 +173,7 @@ impl Learner {
         for index in 0..policy::durations::KERNELS_MAX as u32 {
             let is_learnt = self.durations.expected_ns(index, 0) != 0;
             if let Some(learnt) = learnt_of(index as u16 + 1).filter(|_| is_learnt) {
-                learnt.word.store(0, Ordering::Relaxed);
+                learnt.taken.set(self.graphs.generation(index), 0);
             }
         }
         self.durations = Durations::default();
@@ -188,8 +191,8 @@ impl Learner {
             let longest = by_name.entry(Said::Name(name)).or_default();
             longest.add(sm_needed, &learnt);
         }
-        for (number, kernels, sm_needed, learnt) in GRAPHS.all() {
-            if self.durations.expected_ns(index_of(number), 0) != 0 {
+        for (place, kernels, sm_needed, learnt) in GRAPHS.all() {
+            if self.durations.expected_ns(index_of(place), 0) != 0 {
                 let longest = by_name.entry(Said::Graph(kernels)).or_default();
                 longest.add(sm_needed, &learnt);
             }
@@ -219,6 +222,52 @@ fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
     }
 }
 
+/// Of which graph each number is that launches have taught of.
+#[derive(Default)]
+struct Generations {
+    /// By where `policy::durations` has the number.
+    of: HashMap<u32, u32>,
+    /// [`crate::graphs::Graphs::changes`] when they were last compared.
+    seen: u64,
+}
+
+impl Generations {
+    /// Forgets what numbers took that are another graph's now; their launches in flight teach nothing.
+    fn poll(&mut self, durations: &mut Durations, streams: &mut [Stream]) {
+        let changes = GRAPHS.changes();
+        if std::mem::replace(&mut self.seen, changes) == changes {
+            return;
+        }
+        self.of.retain(|&index, generation| {
+            let learnt = u16::try_from(index + 1).ok().and_then(learnt_of);
+            let is_its = learnt.is_some_and(|learnt| learnt.taken.read().0 == *generation);
+            if !is_its {
+                durations.forget(index);
+                let all = streams.iter_mut();
+                all.for_each(|stream| stream.in_flight.forget(index));
+            }
+            is_its
+        });
+    }
+
+    /// A launch of this number was read. Whether it may teach: a graph's may not once the number is another graph's, nor
+    /// while what is known of the number is still the graph's before it.
+    fn note(&mut self, number: Number, learnt: &Learnt<'_>) -> bool {
+        if number.place <= kernels::NUMBER_MAX {
+            return true;
+        }
+        let (generation, _) = learnt.taken.read();
+        let index = index_of(number.place);
+        let is_its = generation as u8 == number.generation;
+        is_its && *self.of.entry(index).or_insert(generation) == generation
+    }
+
+    /// 0 of a kernel's number, which stays its own.
+    fn generation(&self, index: u32) -> u32 {
+        self.of.get(&index).copied().unwrap_or(0)
+    }
+}
+
 /// What people know a launch by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Said {
@@ -239,7 +288,7 @@ struct Longest {
 
 impl Longest {
     fn add(&mut self, sm_needed: u32, learnt: &Learnt<'_>) {
-        let ns = match learnt.word.load(Ordering::Relaxed) {
+        let ns = match learnt.taken.ns() {
             0 => learnt.told_ns,
             learnt_ns => learnt_ns,
         };
@@ -274,12 +323,18 @@ impl Stream {
         &mut self,
         recent: &Recent<PLACES>,
         now_ns: u64,
-        mut told: impl FnMut(u16) -> Option<u64>,
+        mut told: impl FnMut(Number) -> Option<u64>,
     ) {
         self.launches.clear();
         recent.read(&mut self.seen, |launch| self.launches.push(launch));
         self.launches.sort_unstable_by_key(|launch| launch.mark);
         for launch in &self.launches {
+            if launch.cost_ns == 0 {
+                // Nobody was there to charge it: it has the mark of the launch before it, and takes its time in that one's
+                // batch or in the next.
+                self.in_flight.handle_lost(launch.mark + 1);
+                continue;
+            }
             if launch.mark <= self.last {
                 continue;
             }
@@ -288,11 +343,18 @@ impl Stream {
                 self.in_flight.handle_lost(launch.mark - 1);
             }
             self.last = launch.mark;
+            if launch.mark <= self.done {
+                // Seen complete before it was written down.
+                continue;
+            }
             self.epoch = match self.in_flight.first() {
                 Some(_) if self.epoch != launch.epoch => Launch::BESIDE,
                 _ => launch.epoch,
             };
-            let told_ns = told(launch.kernel);
+            let told_ns = told(Number {
+                place: launch.kernel,
+                generation: launch.generation,
+            });
             let launched = Launched {
                 kernel: told_ns.map_or(u32::MAX, |_| index_of(launch.kernel)),
                 told_ns: told_ns.unwrap_or_else(|| launch.cost_ns.into()),
@@ -314,7 +376,7 @@ impl Stream {
         if done <= self.done {
             return &[];
         }
-        if given_up > self.done {
+        if given_up > self.done || done > self.last {
             self.in_flight.handle_lost(done);
         }
         self.done = done;
@@ -340,22 +402,22 @@ fn is_alone(client: &Client, epoch: u64) -> bool {
     }
 }
 
-/// What is learnt of a number; `None` of 0, and of what is no longer kept.
-fn learnt_of(number: u16) -> Option<Learnt<'static>> {
-    KERNELS.learnt(number).or_else(|| GRAPHS.learnt(number))
+/// What is learnt of a number's place; `None` of 0, and of what is no longer kept.
+fn learnt_of(place: u16) -> Option<Learnt<'static>> {
+    KERNELS.learnt(place).or_else(|| GRAPHS.learnt(place))
 }
 
-/// Where `policy::durations` has a number. 0, which is none, has no place there.
-fn index_of(number: u16) -> u32 {
-    u32::from(number).wrapping_sub(1)
+/// Where `policy::durations` has a number's place. 0, which is none, has no place there.
+fn index_of(place: u16) -> u32 {
+    u32::from(place).wrapping_sub(1)
 }
 
 /// Lets launches see what is learnt of a kernel; whether it is something else than before.
-fn publish(durations: &Durations, index: u32) -> bool {
+fn publish(durations: &Durations, index: u32, generation: u32) -> bool {
     let learnt_ns = durations.expected_ns(index, 0);
-    let number = u16::try_from(index.wrapping_add(1)).unwrap_or(0);
-    let learnt = learnt_of(number).filter(|_| learnt_ns != 0);
-    learnt.is_some_and(|learnt| learnt.word.swap(learnt_ns, Ordering::Relaxed) != learnt_ns)
+    let place = u16::try_from(index.wrapping_add(1)).unwrap_or(0);
+    let learnt = learnt_of(place).filter(|_| learnt_ns != 0);
+    learnt.is_some_and(|learnt| learnt.taken.set(generation, learnt_ns))
 }
 
 #[cfg(test)]
@@ -384,14 +446,20 @@ mod tests {
 
         fn launch(&mut self, at_ns: u64, epoch: u64) -> u64 {
             self.mark += 100 * US;
+            self.push(100_000, at_ns, epoch);
+            self.mark
+        }
+
+        /// Writes down what was counted.
+        fn push(&mut self, cost_ns: u32, at_ns: u64, epoch: u64) {
             self.recent.push(&Launch {
                 mark: self.mark,
-                cost_ns: 100_000,
+                cost_ns,
                 kernel: 1,
+                generation: 0,
                 at_ns,
                 epoch,
             });
-            self.mark
         }
 
         fn look(&mut self, now_ns: u64, done: u64, is_alone: bool) {
@@ -474,6 +542,113 @@ mod tests {
             "{}",
             rig.learnt_us()
         );
+    }
+
+    #[test]
+    fn what_was_complete_before_it_was_written_down_is_in_no_batch() {
+        let mut rig = Rig::new();
+        // The thread has counted its launch and is interrupted.
+        rig.mark += 100 * US;
+        rig.stream.not_yet = (rig.mark, 5_990 * US);
+        rig.look(6_010 * US, rig.mark, true);
+        rig.push(100_000, 1_000 * US, 7);
+        rig.look(6_030 * US, rig.mark, true);
+        assert_eq!((rig.learnt_us(), rig.stream.in_flight.first()), (0, None));
+        // Nor is what it took, 5 ms, taken for what the next one takes.
+        let mark = rig.launch(7_000 * US, 7);
+        rig.stream.not_yet = (mark, 8_000 * US);
+        rig.look(8_010 * US, mark, true);
+        assert!(
+            (980..=1_010).contains(&rig.learnt_us()),
+            "{}",
+            rig.learnt_us()
+        );
+    }
+
+    #[test]
+    fn a_batch_of_which_a_launch_is_not_written_down_yet_teaches_nothing() {
+        let mut rig = Rig::new();
+        rig.launch(1_000 * US, 7);
+        rig.look(1_020 * US, 0, true);
+        rig.mark += 100 * US;
+        rig.stream.not_yet = (rig.mark, 5_990 * US);
+        rig.look(6_010 * US, rig.mark, true);
+        assert_eq!(rig.learnt_us(), 0);
+    }
+
+    #[test]
+    fn what_goes_uncharged_teaches_nothing_of_what_is_before_and_behind_it() {
+        for is_before_written_first in [true, false] {
+            let mut rig = Rig::new();
+            let before = rig.launch(1_000 * US, 7);
+            if is_before_written_first {
+                rig.look(1_010 * US, 0, true);
+            }
+            // The daemon is gone: so many of these as will.
+            (0..3).for_each(|_| rig.push(0, 1_020 * US, Launch::BESIDE));
+            rig.stream.not_yet = (before, 5_990 * US);
+            rig.look(6_010 * US, before, true);
+            let behind = rig.launch(6_020 * US, 7);
+            rig.stream.not_yet = (behind, 11_990 * US);
+            rig.look(12_010 * US, behind, true);
+            assert_eq!(rig.learnt_us(), 0, "{is_before_written_first}");
+            let mark = rig.launch(13_000 * US, 7);
+            rig.stream.not_yet = (mark, 14_000 * US);
+            rig.look(14_010 * US, mark, true);
+            assert!((980..=1_010).contains(&rig.learnt_us()));
+        }
+    }
+
+    #[test]
+    fn a_graph_is_not_taught_by_the_launches_of_the_one_that_had_its_number() {
+        use abi::types::CUgraphExec;
+        let exec = CUgraphExec(core::ptr::without_provenance_mut(0x7e57_0000));
+        let made = || {
+            GRAPHS.handle_made(exec, Some(Vec::new()));
+            GRAPHS.launched(exec).1.number
+        };
+        let mut graphs = Generations::default();
+        let (mut durations, mut streams) = (Durations::default(), vec![Stream::default()]);
+        let note = |graphs: &mut Generations, number: Number| {
+            graphs.note(number, &learnt_of(number.place).unwrap())
+        };
+        let first = made();
+        let index = index_of(first.place);
+        graphs.poll(&mut durations, &mut streams);
+        assert!(note(&mut graphs, first));
+        let launched = Launched {
+            kernel: index,
+            told_ns: US,
+        };
+        streams[0].in_flight.handle_launch(1, launched, 0);
+        GRAPHS.handle_ending(exec);
+        let second = made();
+        assert!(first.place == second.place && first != second);
+        // A launch that is read late, and one of the second graph before the first is forgotten.
+        assert!(!note(&mut graphs, first) && !note(&mut graphs, second));
+        graphs.poll(&mut durations, &mut streams);
+        let completed = Completed {
+            after_ns: 4_980 * US,
+            by_ns: 5_000 * US,
+        };
+        let in_flight = &mut streams[0].in_flight;
+        in_flight.handle_complete(1, completed, true, &mut durations);
+        assert_eq!(durations.learnt(), 0);
+        assert!(note(&mut graphs, second));
+        let completed = Completed {
+            after_ns: 5_980 * US,
+            by_ns: 6_000 * US,
+        };
+        in_flight.handle_launch(2, launched, 5_000 * US);
+        in_flight.handle_complete(2, completed, true, &mut durations);
+        assert!(publish(&durations, index, graphs.generation(index)));
+        assert!((900 * US..=1_020 * US).contains(&GRAPHS.launched(exec).1.kernel.expected_ns));
+        // It changes before what was learnt of it is told: that stays with it.
+        GRAPHS.handle_ending(exec);
+        made();
+        assert!(!publish(&durations, index, graphs.generation(index)));
+        assert!(!GRAPHS.launched(exec).1.is_learnt);
+        GRAPHS.handle_ending(exec);
     }
 
     #[test]

@@ -26,9 +26,11 @@ pub(crate) struct Launch {
     pub(crate) cost_ns: u32,
     /// Number of its kernel, as `kernels` has it; 0: none.
     pub(crate) kernel: u16,
+    /// Of those that have had that number in turn, which: the low 8 bits.
+    pub(crate) generation: u8,
     /// When it was admitted, on the client's clock, ns: the low 48 bits.
     pub(crate) at_ns: u64,
-    /// The epoch it went under, the low 48 bits; [`Launch::BESIDE`] or [`Launch::UNGATED`].
+    /// The epoch it went under, the low 40 bits; [`Launch::BESIDE`] or [`Launch::UNGATED`].
     pub(crate) epoch: u64,
 }
 
@@ -36,17 +38,17 @@ impl Launch {
     /// High-priority work may be beside it.
     pub(crate) const BESIDE: u64 = 0;
     /// There was no high-priority job.
-    pub(crate) const UNGATED: u64 = LOW;
+    pub(crate) const UNGATED: u64 = EPOCH;
 
     /// Where the launch before it ends.
     pub(crate) fn begin(&self) -> u32 {
         (self.mark as u32).wrapping_sub(self.cost_ns)
     }
 
-    /// The low 48 bits of a time or an epoch, as a launch has them.
+    /// An epoch as a launch has it. A launch is read long before high-priority work has come that often.
     #[inline]
-    pub(crate) fn low(value: u64) -> u64 {
-        value & LOW
+    pub(crate) fn low(epoch: u64) -> u64 {
+        epoch & EPOCH
     }
 
     /// When it was admitted, seen from a time that is less than three days later, ns.
@@ -69,13 +71,15 @@ struct Place {
     what: AtomicU64,
     /// Time (48), digest (16).
     at: AtomicU64,
-    /// Epoch (48), digest (16).
+    /// Epoch (40), generation (8), digest (16).
     epoch: AtomicU64,
 }
 
 const LOW: u64 = (1 << DIGEST_SHIFT) - 1;
 const DIGEST_SHIFT: u32 = 48;
 const COST_SHIFT: u32 = 16;
+const EPOCH: u64 = (1 << GENERATION_SHIFT) - 1;
+const GENERATION_SHIFT: u32 = 40;
 
 impl<const PLACES: usize> Recent<PLACES> {
     /// Of a stream without launches.
@@ -164,8 +168,11 @@ impl Place {
         self.what.store(what | digest, Ordering::Relaxed);
         self.at
             .store(launch.at_ns & LOW | digest, Ordering::Relaxed);
-        self.epoch
-            .store(launch.epoch & LOW | digest, Ordering::Relaxed);
+        let generation = u64::from(launch.generation) << GENERATION_SHIFT;
+        self.epoch.store(
+            launch.epoch & EPOCH | generation | digest,
+            Ordering::Relaxed,
+        );
     }
 
     /// The launch, if it is whole.
@@ -179,8 +186,9 @@ impl Place {
             mark,
             cost_ns: (what >> COST_SHIFT) as u32,
             kernel: what as u16,
+            generation: (epoch >> GENERATION_SHIFT) as u8,
             at_ns: at & LOW,
-            epoch: epoch & LOW,
+            epoch: epoch & EPOCH,
         })
     }
 }
@@ -205,6 +213,7 @@ mod tests {
             mark,
             cost_ns: 7,
             kernel: 3,
+            generation: 5,
             at_ns: 11,
             epoch: 1,
         }
@@ -254,10 +263,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_launch_survives_its_words(
-            mark in 1_u64.., cost_ns: u32, kernel: u16, ago_ns in 0..1_u64 << 47, now_ns in 1_u64 << 47.., epoch: u64,
+            mark in 1_u64.., cost_ns: u32, kernel: u16, generation: u8,
+            ago_ns in 0..1_u64 << 47, now_ns in 1_u64 << 47.., epoch: u64,
         ) {
-            let at_ns = Launch::low(now_ns - ago_ns);
-            let launch = Launch { mark, cost_ns, kernel, at_ns, epoch: Launch::low(epoch) };
+            let at_ns = (now_ns - ago_ns) & LOW;
+            let launch = Launch { mark, cost_ns, kernel, generation, at_ns, epoch: Launch::low(epoch) };
             let recent = Recent::<2>::new();
             recent.push(&launch);
             let mut found = None;

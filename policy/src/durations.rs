@@ -163,7 +163,7 @@ impl InFlight {
     /// A launch went at `at_ns`; marks grow.
     pub fn handle_launch(&mut self, mark: u64, launch: Launched, at_ns: u64) {
         if self.launches.len() >= LAUNCHES_MAX {
-            self.lost = Some(mark);
+            self.handle_lost(mark);
             return;
         }
         self.launches.push_back((mark, launch, at_ns));
@@ -206,6 +206,18 @@ impl InFlight {
         };
         durations.handle_batch(&self.batch, seen);
         &self.batch
+    }
+
+    /// The kernel's number is another's from now on: batches with a launch of it in flight are of something that nobody knows
+    /// any more, and teach nothing.
+    pub fn forget(&mut self, kernel: u32) {
+        let theirs = self.launches.iter().rev();
+        let last = theirs
+            .into_iter()
+            .find(|(_, launch, _)| launch.kernel == kernel);
+        if let Some(&(mark, ..)) = last {
+            self.handle_lost(mark);
+        }
     }
 
     /// The mark of the first launch that is in flight.
@@ -375,6 +387,31 @@ mod tests {
         in_flight.handle_complete(mark, at(1_100), true, &mut durations);
         assert_eq!(durations.learnt(), 1);
         assert_eq!(durations.expected_ns(u32::MAX, 7), 7);
+    }
+
+    #[test]
+    fn a_number_that_is_given_to_another_kernel_is_not_taught_by_the_launches_of_the_first() {
+        let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
+        let launched = |kernel| Launched {
+            kernel,
+            told_ns: US,
+        };
+        for (mark, kernel) in [(1, 0), (2, 0), (3, 1)] {
+            in_flight.handle_launch(mark, launched(kernel), 0);
+        }
+        durations.forget(0);
+        in_flight.forget(0);
+        let at = |by_us: u64| Completed {
+            after_ns: (by_us - 20) * US,
+            by_ns: by_us * US,
+        };
+        for mark in 1..=2 {
+            in_flight.handle_complete(mark, at(mark * 1_000), true, &mut durations);
+        }
+        assert_eq!(durations.learnt(), 0);
+        // What is behind them on the stream is learnt as ever.
+        in_flight.handle_complete(3, at(3_000), true, &mut durations);
+        assert!((950 * US..=1_020 * US).contains(&durations.expected_ns(1, 0)));
     }
 
     proptest! {

@@ -515,6 +515,7 @@ fn launch(number: u64) -> Launch {
         mark: number * 1_000,
         cost_ns: number as u32,
         kernel: number as u16,
+        generation: number as u8,
         at_ns: number,
         epoch: number,
     }

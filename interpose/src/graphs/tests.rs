@@ -14,7 +14,7 @@ fn node(number: u64) -> CUgraphNode {
 
 fn known(class: Class, sm_needed: u32, expected_ns: u64) -> Known {
     Known {
-        number: 0,
+        number: Number::default(),
         id: 1,
         kernel: Kernel {
             class,

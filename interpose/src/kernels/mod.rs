@@ -16,10 +16,11 @@
 
 mod functions;
 mod identities;
+mod learnt;
 mod shapes;
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use abi::types::{CUfunction, CUkernel};
 use policy::{Class, Kernel};
@@ -28,6 +29,7 @@ use protocol::pages::Counter;
 
 use self::functions::{Function, Functions, Origin, Sight};
 use self::identities::{Identities, Identity, IdentityIndex};
+pub(crate) use self::learnt::{Learnt, Number, Taken};
 use self::shapes::{Shapes, What};
 use crate::client::Client;
 use crate::driver;
@@ -55,7 +57,7 @@ pub(crate) struct Known {
     /// Identity of kernel and shape within this process; 0 if it was not kept.
     pub(crate) id: u64,
     /// The same for those who learn what it takes, graphs among them ([`crate::learner`]).
-    pub(crate) number: u16,
+    pub(crate) number: Number,
     /// What the gate asks for. Of an unknown kernel the class is unknown, the duration 0 and the
     /// SMs what the driver's occupancy says, or its blocks: it cannot need more.
     pub(crate) kernel: Kernel,
@@ -71,17 +73,6 @@ impl Known {
     pub(crate) fn unknown(&self) -> u64 {
         u64::from(!(self.is_profiled || self.is_learnt))
     }
-}
-
-/// What is learnt of a kernel and shape, or of a graph.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Learnt<'a> {
-    /// What the profile told of it, ns.
-    pub(crate) told_ns: u64,
-    /// How many kernels of it the profile does not know; each lasts as long as the daemon assumes.
-    pub(crate) unknown: u64,
-    /// What it was seen to take, ns; 0: nothing was learnt. Written by the helper.
-    pub(crate) word: &'a AtomicU64,
 }
 
 /// The greatest number of a kernel and shape.
@@ -185,8 +176,8 @@ impl Kernels {
     }
 
     /// What is learnt of a kernel and shape.
-    pub(crate) fn learnt(&self, number: u16) -> Option<Learnt<'_>> {
-        self.shapes.learnt(number)
+    pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
+        self.shapes.learnt(place)
     }
 
     /// What is known of everything that a client launched: its name, the SMs it needs, and what is learnt.
@@ -253,7 +244,7 @@ impl Kernels {
             }
             None => Known {
                 id: 0,
-                number: 0,
+                number: Number::default(),
                 kernel: unknown(shape),
                 is_profiled: false,
                 is_learnt: false,

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use policy::{Class, Kernel};
 
 use super::identities::IdentityIndex;
-use super::{Known, Learnt, Shape};
+use super::{Known, Learnt, Number, Shape, Taken};
 use crate::labels::LabelIndex;
 use crate::table::mix;
 
@@ -41,8 +41,7 @@ struct Entry {
     state: AtomicU64,
     key: [AtomicU64; KEY_WORDS],
     expected_ns: AtomicU64,
-    /// What it was seen to take, ns; 0: nothing was learnt.
-    learnt_ns: AtomicU64,
+    taken: Taken,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
@@ -66,7 +65,7 @@ impl Shapes {
                     state: AtomicU64::new(EMPTY),
                     key: [const { AtomicU64::new(0) }; KEY_WORDS],
                     expected_ns: AtomicU64::new(0),
-                    learnt_ns: AtomicU64::new(0),
+                    taken: Taken::new(),
                 }
             }; SHAPES_MAX],
         }
@@ -111,7 +110,7 @@ impl Shapes {
             let (kernel, is_profiled) = compute(false);
             return Known {
                 id: 0,
-                number: 0,
+                number: Number::default(),
                 kernel,
                 is_profiled,
                 is_learnt: false,
@@ -134,8 +133,8 @@ impl Shapes {
     }
 
     /// The words of a number for those who learn.
-    pub(super) fn learnt(&self, number: u16) -> Option<Learnt<'_>> {
-        let entry = self.entries.get(usize::from(number).checked_sub(1)?)?;
+    pub(super) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
+        let entry = self.entries.get(usize::from(place).checked_sub(1)?)?;
         // Acquire as in `find`.
         let state = entry.state.load(Ordering::Acquire);
         (state & READY != 0).then(|| entry.learnt(state))
@@ -170,21 +169,24 @@ impl Entry {
                 0
             },
             unknown: u64::from(state & PROFILED == 0),
-            word: &self.learnt_ns,
+            taken: &self.taken,
         }
     }
 
     #[inline]
     fn known(&self, place: usize, state: u64) -> Known {
         // What was learnt stands in place of what was told.
-        let learnt_ns = self.learnt_ns.load(Ordering::Relaxed);
+        let learnt_ns = self.taken.ns();
         let expected_ns = match learnt_ns {
             0 => self.expected_ns.load(Ordering::Relaxed),
             learnt_ns => learnt_ns,
         };
         Known {
             id: place as u64 + 1,
-            number: place as u16 + 1,
+            number: Number {
+                place: place as u16 + 1,
+                generation: 0,
+            },
             kernel: Kernel {
                 class: Class::from_bits((state >> CLASS_SHIFT) as u32 & 0xff),
                 sm_needed: (state >> SM_SHIFT) as u32,
@@ -290,13 +292,13 @@ mod tests {
     fn what_was_learnt_stands_in_place_of_what_was_told_until_it_is_taken_back() {
         static SHAPES: Shapes = Shapes::new();
         let kept = SHAPES.keep(what(1), &SHAPE, |_| (KERNEL, true));
-        assert!(!kept.is_learnt && usize::from(kept.number) == kept.id as usize);
-        let learnt = SHAPES.learnt(kept.number).unwrap();
+        assert!(!kept.is_learnt && usize::from(kept.number.place) == kept.id as usize);
+        let learnt = SHAPES.learnt(kept.number.place).unwrap();
         assert_eq!((learnt.told_ns, learnt.unknown), (12_345, 0));
-        learnt.word.store(7, Ordering::Relaxed);
+        assert!(learnt.taken.set(0, 7));
         let found = SHAPES.find(what(1), &SHAPE).unwrap();
         assert_eq!((found.kernel.expected_ns, found.is_learnt), (7, true));
-        learnt.word.store(0, Ordering::Relaxed);
+        assert!(learnt.taken.set(0, 0));
         assert_eq!(SHAPES.find(what(1), &SHAPE), Some(kept));
         let all: Vec<_> = SHAPES.of_client(0).map(|(identity, ..)| identity).collect();
         assert_eq!(all, [IdentityIndex(1)]);
