@@ -185,7 +185,7 @@ pub const LEASE_WHOLE: u32 = 1 << 10;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What a client counts for the daemon's `status`; a running total each.
+        /// What a client counts for the daemon's `status`; a running total each, or so many now ([`Counter::is_total`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Counter { $($(#[$doc])* $name,)* }
@@ -287,9 +287,17 @@ counters! {
     Labelled = "launches_labelled",
     /// Operators that stood for launches which were not seen.
     OperatorsAsLaunches = "operators_as_launches",
-    /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. Not a
-    /// running total: as of now.
+    /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. As of
+    /// now, of processes that live.
     KernelsLearnt = "kernels_learnt",
+}
+
+impl Counter {
+    /// Whether it is a running total, which stays when a process ends. Else it says how many there are now, and of a
+    /// process that has ended there are none.
+    pub const fn is_total(self) -> bool {
+        !matches!(self, Self::KernelsLearnt)
+    }
 }
 
 impl ClientPage {

@@ -30,6 +30,7 @@ mod feed;
 mod lessee;
 mod record;
 mod stop;
+mod totals;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -57,6 +58,7 @@ pub(crate) use lessee::Lessee;
 use lessee::Need;
 use record::Record;
 pub use record::{Entry, Grant};
+pub(crate) use totals::Totals;
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
 /// two reads of each ring that it has claimed per poll if it is high-priority.
@@ -166,36 +168,6 @@ pub(crate) struct JobKey {
     /// A job is one user's: nobody joins, and so spends, another's.
     pub(crate) uid: u32,
     pub(crate) class: JobClass,
-}
-
-/// Running totals of a client or a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) counters: [u64; Counter::ALL.len()],
-    /// Expected ns charged.
-    pub(crate) charged_ns: u64,
-    pub(crate) faults: Faults,
-}
-
-impl Default for Totals {
-    fn default() -> Self {
-        Self {
-            counters: [0; Counter::ALL.len()],
-            charged_ns: 0,
-            faults: Faults::default(),
-        }
-    }
-}
-
-impl Totals {
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (sum, add) in self.counters.iter_mut().zip(other.counters) {
-            *sum = sum.saturating_add(add);
-        }
-        self.charged_ns = self.charged_ns.saturating_add(other.charged_ns);
-        self.faults.bad_records += other.faults.bad_records;
-        self.faults.bad_rings += other.faults.bad_rings;
-    }
 }
 
 #[derive(Debug)]
@@ -517,7 +489,7 @@ impl State {
             // pairs with the Acquire at its gate, whose waits look at this every few milliseconds.
             client.page.detached.store(1, Ordering::Release);
             self.gate.handle_detach(client.id);
-            job.past.add(&client.totals());
+            job.past.add(&client.totals().of_ended());
             let gone = Gone {
                 key: job.key.clone(),
                 pid: client.peer.pid,

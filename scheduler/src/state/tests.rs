@@ -474,6 +474,7 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
     rig.try_launch(&be, &kernel(Class::Compute, 200 * US))
         .unwrap();
     be.page.count(Counter::Launches, 1);
+    be.page.tell(Counter::KernelsLearnt, 3);
     other.waits(1);
     rig.poll_after(50 * US);
     assert!(rig.try_launch(&other, &COMPUTE).is_err());
@@ -483,6 +484,8 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
     let ended = &rig.state.ended[0];
     assert_eq!(ended.totals.counters[Counter::Launches as usize], 1);
     assert_eq!(ended.totals.charged_ns, 200 * US);
+    // How many there are of something that it has no more.
+    assert_eq!(ended.totals.counters[Counter::KernelsLearnt as usize], 0);
     // It comes back: the same job, its totals go on, with a lease of its own.
     let again = rig.be("train");
     assert!(rig.state.ended.is_empty());

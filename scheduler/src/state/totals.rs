@@ -1,0 +1,45 @@
+//! What clients count, added up for their job.
+
+use protocol::pages::Counter;
+
+use super::Faults;
+
+/// Running totals of a client or a job, and what a counter says that is none ([`Counter::is_total`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) counters: [u64; Counter::ALL.len()],
+    /// Expected ns charged.
+    pub(crate) charged_ns: u64,
+    pub(crate) faults: Faults,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            counters: [0; Counter::ALL.len()],
+            charged_ns: 0,
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (sum, add) in self.counters.iter_mut().zip(other.counters) {
+            *sum = sum.saturating_add(add);
+        }
+        self.charged_ns = self.charged_ns.saturating_add(other.charged_ns);
+        self.faults.bad_records += other.faults.bad_records;
+        self.faults.bad_rings += other.faults.bad_rings;
+    }
+
+    /// What is left of them once the client has ended.
+    pub(crate) fn of_ended(mut self) -> Self {
+        for (counter, count) in Counter::ALL.iter().zip(&mut self.counters) {
+            if !counter.is_total() {
+                *count = 0;
+            }
+        }
+        self
+    }
+}
