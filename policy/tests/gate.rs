@@ -2,13 +2,15 @@
 //! property that ties lease and law together, and a small world in which jobs
 //! use their leases.
 
-use std::collections::VecDeque;
+mod world;
 
 use policy::{
     Class, ClassSet, Gate, HpView, JobId, JobView, Kernel, LaunchGateParams, Lease, Limit,
     OrionParams, PillionParams, Policy, Sharing, SmSearchParams, SmThreshold, Snapshot,
     TURN_PATIENCE_NS, TemporalParams, admits,
 };
+
+use world::World;
 
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
 const MEMORY: ClassSet = ClassSet::EMPTY.with(Class::Memory);
@@ -328,8 +330,8 @@ fn launch_gate_lets_one_kernel_go_whatever_it_is_and_the_next_when_it_is_complet
 fn under_launch_gate_jobs_take_turns_kernel_by_kernel() {
     let mut world = World::new(launch_gate(), &[20_000, 130_000, 700_000]);
     let mut in_flight_max = 0;
-    for poll in 0..40_000 {
-        world.poll(hp_at(poll));
+    for at in 0..40_000 {
+        poll(&mut world, hp_at(at));
         in_flight_max = in_flight_max.max(world.queue.len());
     }
     assert_eq!(in_flight_max, 1);
@@ -398,74 +400,14 @@ fn a_job_held_by_its_kernels_class_lets_another_try_after_the_patience() {
 
 // --- A world ------------------------------------------------------------------
 
-const POLL_NS: u64 = 50_000;
-
-/// Jobs that always want to launch, each with kernels of one length, on a GPU
-/// that runs BE kernels one after the other in order of launch.
-struct World {
-    gate: Gate,
-    now_ns: u64,
-    kernels_ns: Vec<u64>,
-    be: Vec<JobView>,
-    /// In flight, in order: job, expected ns, when complete.
-    queue: VecDeque<(usize, u64, u64)>,
-    gpu_free_ns: u64,
-}
-
-impl World {
-    fn new(policy: Policy, kernels_ns: &[u64]) -> Self {
-        let ids = 1..=kernels_ns.len() as u64;
-        Self {
-            gate: Gate::new(policy),
-            now_ns: 0,
-            kernels_ns: kernels_ns.to_vec(),
-            be: ids.map(|id| job(id, 0, 0)).collect(),
-            queue: VecDeque::new(),
-            gpu_free_ns: 0,
-        }
-    }
-
-    /// One poll of the daemon, and the launches that follow from it.
-    fn poll(&mut self, hp: HpView) {
-        self.now_ns += POLL_NS;
-        while let Some(&(index, cost_ns, end_ns)) = self.queue.front()
-            && end_ns <= self.now_ns
-        {
-            self.queue.pop_front();
-            self.be[index].completed_total_ns += cost_ns;
-        }
-        for job in &mut self.be {
-            job.drained = job.in_flight_ns() == 0;
-        }
-        let be = self.be.clone();
-        let snapshot = Snapshot {
-            now_ns: self.now_ns,
-            ..snapshot(hp, &be)
-        };
-        self.gate.handle_snapshot(&snapshot);
-        for index in 0..be.len() {
-            let lease = self.gate.gate(&snapshot, index);
-            let expected_ns = self.kernels_ns[index];
-            let kernel = Kernel {
-                class: Class::Compute,
-                sm_needed: 500,
-                expected_ns,
-            };
-            let mut spent_ns = 0;
-            while admits(&lease, spent_ns, &kernel) {
-                spent_ns += expected_ns;
-                self.be[index].charged_total_ns += expected_ns;
-                self.gpu_free_ns = self.gpu_free_ns.max(self.now_ns) + expected_ns;
-                self.queue.push_back((index, expected_ns, self.gpu_free_ns));
-            }
-        }
-        let in_flight_ns: u64 = self.be.iter().map(JobView::in_flight_ns).sum();
-        let longest_ns = self.kernels_ns.iter().copied().max().unwrap_or(0);
-        assert!(
-            in_flight_ns <= DUR_THRESHOLD_NS + longest_ns,
-            "{in_flight_ns} in flight"
-        );
-    }
+/// One poll, after which no more is in flight than the bound and the kernel that may pass its end.
+fn poll(world: &mut World, hp: HpView) {
+    world.poll(hp);
+    let in_flight_ns = world.in_flight_ns();
+    assert!(
+        in_flight_ns <= DUR_THRESHOLD_NS + world.longest_ns(),
+        "{in_flight_ns} in flight"
+    );
 }
 
 /// HP is idle for most of the time, and busy with the jobs' own class else.
@@ -480,8 +422,8 @@ fn jobs_that_always_want_differ_by_one_kernel_per_turn_and_none_starves() {
         // 20 µs, 130 µs, 700 µs. A quantum is 150 001 ns; a turn charges
         // 8 × 20 = 160, 2 × 130 = 260, 1 × 700 µs.
         let mut world = World::new(policy, &[20_000, 130_000, 700_000]);
-        for poll in 0..40_000 {
-            world.poll(hp_at(poll));
+        for at in 0..40_000 {
+            poll(&mut world, hp_at(at));
         }
         let turns = [160_000, 260_000, 700_000];
         let turns: Vec<u64> = world
@@ -502,8 +444,8 @@ fn jobs_that_always_want_differ_by_one_kernel_per_turn_and_none_starves() {
 fn equal_jobs_get_equal_shares_to_within_a_turn() {
     for policy in [orion(), temporal()] {
         let mut world = World::new(policy, &[30_000; 4]);
-        for poll in 0..20_000 {
-            world.poll(hp_at(poll));
+        for at in 0..20_000 {
+            poll(&mut world, hp_at(at));
         }
         // A turn is 6 × 30 = 180 µs: 5 × 30 = 150 is not over 150 yet.
         let charged = || world.be.iter().map(|job| job.charged_total_ns);
@@ -518,7 +460,7 @@ fn equal_jobs_get_equal_shares_to_within_a_turn() {
 fn a_rolling_bound_gets_more_done_than_draining() {
     let done = |policy| {
         let mut world = World::new(policy, &[60_000]);
-        (0..10_000).for_each(|_| world.poll(IDLE));
+        (0..10_000).for_each(|_| poll(&mut world, IDLE));
         world.be[0].completed_total_ns
     };
     assert!(done(temporal()) > done(orion()));

@@ -3,17 +3,20 @@
 //! A gate lives through *moments*: looks of a daemon, and what has happened since the look before. Nothing in them is likely:
 //! jobs that come and go, take charges back, high-priority clients of any age, requests of any length.
 
+mod world;
+
 use std::cell::Cell;
-use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use policy::{
-    Class, ClassSet, Gate, HpView, JobId, JobTerms, JobView, Kernel, LaunchGateParams, Lease,
-    OrionParams, PillionParams, Policy, Request, Sharing, SmSearchParams, SmThreshold, Snapshot,
-    TURN_PATIENCE_NS, TemporalParams, admits,
+    Bounds, Class, ClassSet, Gate, HpView, JobId, JobTerms, JobView, Kernel, LaunchGateParams,
+    Lease, OrionParams, PillionParams, Policy, Request, Sharing, SmSearchParams, SmThreshold,
+    Snapshot, TURN_PATIENCE_NS, TemporalParams, admits,
 };
+
+use world::{POLL_NS, World, wanting};
 
 const US: u64 = 1_000;
 /// What was launched before it is known how long requests take alone is learnt of so many.
@@ -36,26 +39,16 @@ fn launch_gate() -> Policy {
 fn any_pillion() -> impl Strategy<Value = Policy> {
     let solo = prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1..20_000_000_u64]);
     (any::<[bool; 8]>(), solo).prop_map(|(switches, solo_ns)| {
-        let [
-            block_priority,
-            sliding,
-            kernel_pairs,
-            beside,
-            feedback,
-            gap_prediction,
-            learnt_pace,
-            completion_prediction,
-        ] = switches;
         Policy::Pillion(PillionParams {
             solo_ns,
-            block_priority,
-            sliding,
-            kernel_pairs,
-            beside,
-            feedback,
-            gap_prediction,
-            learnt_pace,
-            completion_prediction,
+            block_priority: switches[0],
+            sliding: switches[1],
+            kernel_pairs: switches[2],
+            beside: switches[3],
+            feedback: switches[4],
+            gap_prediction: switches[5],
+            learnt_pace: switches[6],
+            completion_prediction: switches[7],
             ..PillionParams::default()
         })
     })
@@ -173,14 +166,6 @@ fn job(id: u64) -> JobView {
         completed_total_ns: 0,
         drained: true,
         waiting: false,
-    }
-}
-
-/// One that always wants to launch.
-fn wanting(id: u64) -> JobView {
-    JobView {
-        waiting: true,
-        ..job(id)
     }
 }
 
@@ -588,86 +573,151 @@ fn in_flight_is_never_more_than_twice_the_bound_and_what_passes_its_end() {
     assert!(met.iter().all(|&launches| launches > 0), "{met:?}");
 }
 
-// --- A world ------------------------------------------------------------------
-
-const POLL_NS: u64 = 50 * US;
-
-/// Jobs that always want to launch, each with kernels of one length, on a GPU that runs them one after the other in order
-/// of launch; their news come when the daemon looks.
-struct World {
+/// A known high-priority client, and one that comes later, whose requests take turns with the first one's.
+struct Pair {
     gate: Gate,
+    params: PillionParams,
     now_ns: u64,
-    kernels_ns: Vec<u64>,
-    be: Vec<JobView>,
-    /// In flight, in order: job, expected ns, when complete.
-    queue: VecDeque<(usize, u64, u64)>,
-    gpu_free_ns: u64,
-    /// Launches by job in this window.
-    launches: Vec<u64>,
+    /// Requests of each; of the second none before it comes.
+    requests: [Option<u64>; 2],
+    took_ns: [u64; 2],
+    be: JobView,
 }
 
-impl World {
-    fn new(policy: Policy, kernels_ns: &[u64]) -> Self {
-        let ids = 1..=kernels_ns.len() as u64;
+impl Pair {
+    fn new(params: PillionParams, took_ns: [u64; 2]) -> Self {
         Self {
-            gate: Gate::new(policy),
+            gate: Gate::new(Policy::Pillion(params)),
+            params,
             now_ns: 0,
-            kernels_ns: kernels_ns.to_vec(),
-            be: ids.map(wanting).collect(),
-            queue: VecDeque::new(),
-            gpu_free_ns: 0,
-            launches: vec![0; kernels_ns.len()],
+            requests: [Some(0), None],
+            took_ns,
+            be: job(1),
         }
     }
 
-    /// One poll of the daemon, and the launches that follow from it.
-    fn poll(&mut self, hp: HpView) {
-        self.now_ns += POLL_NS;
-        while let Some(&(index, cost_ns, end_ns)) = self.queue.front()
-            && end_ns <= self.now_ns
-        {
-            self.queue.pop_front();
-            self.be[index].completed_total_ns += cost_ns;
-        }
-        for job in &mut self.be {
-            job.drained = job.in_flight_ns() == 0;
-        }
-        let be = self.be.clone();
+    /// A look after so long; best-effort work launches what its lease allows, and all of that completes until the next look.
+    fn look(&mut self, after_ns: u64, busy: bool) {
+        self.now_ns += after_ns;
+        self.be.completed_total_ns = self.be.charged_total_ns;
+        self.be.drained = true;
+        let requests_least = self.requests.iter().flatten().copied().min();
+        let be = [self.be];
         let snapshot = Snapshot {
             now_ns: self.now_ns,
             sharing: Sharing::Mps,
             sms: 80,
             epoch: 7,
-            hp,
+            hp: HpView {
+                requests_least: requests_least.unwrap_or(0),
+                ..if busy { busy_hp() } else { IDLE }
+            },
             be: &be,
         };
         self.gate.handle_snapshot(&snapshot);
-        for index in 0..be.len() {
-            let lease = self.gate.gate(&snapshot, index);
-            let expected_ns = self.kernels_ns[index];
-            let kernel = Kernel {
-                class: Class::Compute,
-                sm_needed: 500,
-                expected_ns,
-            };
-            let mut spent_ns = 0;
-            while admits(&lease, spent_ns, &kernel) {
-                spent_ns += expected_ns;
-                self.be[index].charged_total_ns += expected_ns;
-                self.gpu_free_ns = self.gpu_free_ns.max(self.now_ns) + expected_ns;
-                self.queue.push_back((index, expected_ns, self.gpu_free_ns));
-                self.launches[index] += 1;
-            }
+        if self.be.waiting {
+            self.be.charged_total_ns += self.gate.gate(&snapshot, 0).budget_ns;
+            self.be.drained = self.be.in_flight_ns() == 0;
         }
     }
 
-    fn in_flight_ns(&self) -> u64 {
-        self.be.iter().map(JobView::in_flight_ns).sum()
+    /// A request of one of them, all of whose looks come in time.
+    fn request(&mut self, client: usize) {
+        let took_ns = self.took_ns[client];
+        self.look(1_000 * US, false);
+        self.look(50 * US, true);
+        let began_ns = self.now_ns;
+        self.look(took_ns - 50 * US, true);
+        let request = Request {
+            began_ns,
+            ended_ns: self.now_ns + 50 * US,
+            launches: 100,
+            work_ns: 0,
+        };
+        self.gate.handle_request(client as u64, &request);
+        self.requests[client] = self.requests[client].map(|count| count + 1);
+        self.look(50 * US, false);
     }
 
-    fn longest_ns(&self) -> u64 {
-        self.kernels_ns.iter().copied().max().unwrap_or(0)
+    fn bounds(&self) -> Bounds {
+        self.gate.bounds().expect("it is pillion")
     }
+
+    /// The new one is not known: nothing beside it that its requests, however short, would feel.
+    fn check_new(&self) -> Result<(), TestCaseError> {
+        let bounds = self.bounds();
+        let is_seen = self.requests[1] > Some(0);
+        let share_ns = if is_seen {
+            self.took_ns[1] / 50
+        } else {
+            u64::MAX
+        };
+        let most_ns = self.params.residual_ns_unknown.min(share_ns);
+        prop_assert!(bounds.idle_ns <= most_ns, "{:?} of {}", bounds, most_ns);
+        prop_assert!(bounds.beside_ns <= most_ns / 8, "{:?}", bounds);
+        prop_assert_eq!(bounds.pairs, self.params.kernel_pairs);
+        prop_assert_eq!(self.gate.solo_ns(), Some(self.took_ns[0]));
+        Ok(())
+    }
+}
+
+/// A client that nobody knows comes beside one whose requests can afford several times what it may.
+#[test]
+fn a_new_client_is_protected_from_what_a_known_one_can_afford_until_it_is_known_itself() {
+    // Times that the known client could afford more; that the new one was seen beside it.
+    let met: [Cell<u64>; 2] = Default::default();
+    let took = || 2_100 * US..30_000 * US;
+    let cases = (any::<[bool; 4]>(), took(), took(), 0..60_u64, 1..4_u64);
+    let mut runner = TestRunner::new(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let result = runner.run(&cases, |(switches, first_ns, second_ns, beside, each)| {
+        let params = PillionParams {
+            block_priority: switches[0],
+            kernel_pairs: switches[1],
+            beside: switches[2],
+            completion_prediction: switches[3],
+            ..PillionParams::default()
+        };
+        let mut pair = Pair::new(params, [first_ns, second_ns]);
+        (0..REQUESTS_MIN + 4).for_each(|_| pair.request(0));
+        prop_assert_eq!(pair.gate.solo_ns(), Some(first_ns));
+        // Best-effort work comes, and requests stay within their target: the bounds widen.
+        pair.be.waiting = true;
+        (0..beside).for_each(|_| pair.request(0));
+        let known = pair.bounds();
+        if known.idle_ns > params.residual_ns_unknown {
+            count(&met[0]);
+        }
+        pair.requests[1] = Some(0);
+        pair.look(50 * US, false);
+        while pair.requests[1] < Some(REQUESTS_MIN) {
+            pair.check_new()?;
+            count(&met[1]);
+            (0..each).for_each(|_| pair.request(0));
+            pair.check_new()?;
+            pair.request(1);
+        }
+        // Both are known: what the quicker of them can afford.
+        let least_ns = first_ns.min(second_ns);
+        prop_assert_eq!(pair.gate.solo_ns(), Some(least_ns));
+        let slack_ns = params.slo.target_ns(least_ns) - least_ns;
+        prop_assert!(
+            pair.bounds().idle_ns <= 16 * slack_ns,
+            "{:?}",
+            pair.bounds()
+        );
+        // It goes, and the first one has what it had.
+        pair.gate.handle_detach(1);
+        pair.requests[1] = None;
+        pair.look(50 * US, false);
+        prop_assert_eq!(pair.gate.solo_ns(), Some(first_ns));
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+    assert!(met.iter().all(|met| met.get() > 100), "{met:?}");
 }
 
 /// What one turn may charge, and what may be in flight before the last kernel, ns.
