@@ -55,6 +55,8 @@ mod machine;
 #[cfg(test)]
 mod manners;
 #[cfg(test)]
+mod matrix;
+#[cfg(test)]
 mod memory;
 #[cfg(test)]
 mod monitors;

@@ -1,10 +1,11 @@
 /* asked_to_end HOW WHERE: says "ready", and waits for SIGTERM or SIGINT.
  *
- *   HOW    default | ignored | handler (on a stack of its own, prints what it was given) | late (a handler that is set and
- *          taken back while CUDA is in use)
- *   WHERE  idle | launching | synchronising | capturing | contexts (makes and ends them), with work in flight in all of them
+ *   HOW    default | ignored | handler (set by signal) | siginfo (on a stack of its own, prints what it was given) |
+ *          late (a handler that is set and taken back while CUDA is in use)
+ *   WHERE  idle | launching | synchronising | capturing | contexts (makes and ends them), with work in flight in all of
+ *          them; held: launches one kernel after another, each of which may have to wait
  *
- * The handler asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
+ * Either handler asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
  * outlived: the program finishes when its standard input ends.
  */
 #include "graph_min.h"
@@ -16,27 +17,36 @@
 #define SA_RESTORER 0x04000000u
 
 static volatile sig_atomic_t is_asked;
-static volatile pid_t sender;
 
 static void say_now(const char *text) {
     if (write(1, text, strlen(text)) < 0) _exit(3);
 }
 
-static void handle(int signal, siginfo_t *info, void *context) {
+static void say_name(int signal) {
+    say_now(signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "another");
+}
+
+static void handle(int signal) {
+    say_name(signal);
+    say_now("\n");
+    is_asked = 1;
+}
+
+static void handle_info(int signal, siginfo_t *info, void *context) {
     stack_t stack;
     sigaltstack(NULL, &stack);
-    say_now(signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "another");
+    say_name(signal);
     say_now(info->si_signo == signal && info->si_code == SI_USER ? ", sent" : ", not sent");
     say_now(info->si_pid == getppid() ? " by the parent" : " by somebody");
     say_now(context != NULL && (stack.ss_flags & SS_ONSTACK) ? ", on its stack\n" : ", elsewhere\n");
     is_asked = 1;
 }
 
-static void set_handler(void) {
+static void set_info_handler(void) {
     static char room[1 << 16];
     stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
     struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
-    action.sa_sigaction = handle;
+    action.sa_sigaction = handle_info;
     sigaltstack(&stack, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
@@ -84,24 +94,30 @@ int main(int argc, char **argv) {
     CUstream stream;
     /* A test that runs in a shell's background has inherited that it is ignored. */
     signal(SIGINT, SIG_DFL);
-    if (!strcmp(how, "handler")) set_handler();
+    if (!strcmp(how, "handler")) signal(SIGTERM, handle), signal(SIGINT, handle);
+    if (!strcmp(how, "siginfo")) set_info_handler();
     if (!strcmp(how, "ignored")) signal(SIGTERM, SIG_IGN), signal(SIGINT, SIG_IGN);
     open_door("linked");
     work_open(&work, "softgpu-module 1\nkernel lasting block_ns=30000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
     CHECK(cu.ModuleGetFunction(&lasting, work.module, "lasting"));
     CHECK(cu.StreamCreate(&stream, 1));
     if (!strcmp(how, "late")) change_and_restore(SIGTERM), change_and_restore(SIGINT);
-    launch(lasting, 1, NULL, NULL);
-    launch(lasting, 1, NULL, NULL);
+    int is_held = !strcmp(where, "held");
+    for (int i = 0; i < 2 && !is_held; i++) launch(lasting, 1, NULL, NULL);
     if (!strcmp(where, "capturing")) {
         CHECK(cuStreamBeginCapture_v2(stream, GLOBAL));
         CHECK(cu.LaunchKernel(lasting, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
     }
     say("ready");
-    if (!strcmp(where, "synchronising")) CHECK(cu.CtxSynchronize());
     while (!is_asked && !is_told_to_end()) {
         if (!strcmp(where, "launching")) {
             for (int i = 0; i < 10; i++) work_launch(&work, NULL);
+            CHECK(cu.CtxSynchronize());
+        } else if (!strcmp(where, "synchronising")) {
+            launch(lasting, 1, NULL, NULL);
+            CHECK(cu.CtxSynchronize());
+        } else if (is_held) {
+            work_launch(&work, NULL);
             CHECK(cu.CtxSynchronize());
         } else if (!strcmp(where, "contexts")) {
             CUcontext context;

@@ -1,14 +1,26 @@
-"""asked_to_end.py default | handler: uses CUDA through ctypes, says "ready", and waits for SIGTERM or SIGINT."""
+"""asked_to_end.py HOW WHERE: uses CUDA through ctypes, says "ready", and waits for SIGTERM or SIGINT.
+
+HOW    default (Python's own: SIGTERM kills, SIGINT is KeyboardInterrupt) | handler (a Python function for both) |
+       caught (KeyboardInterrupt is)
+       elastic PROGRAM: as torchrun's agent it has no CUDA, but two workers (PROGRAM default WHERE), to whom it passes the
+       signal on; then it says how they ended
+       loader: a program that has imported PyTorch and has no CUDA; for each place that it reads, it makes a process that
+       takes batches from a DataLoader with two workers, and says how that ended
+WHERE  idle | launching | synchronising | capturing, with work in flight; held: launches one kernel after another
+"""
 
 import ctypes
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 
-driver = ctypes.CDLL("libcuda.so.1")
-context = ctypes.c_void_p()
-seen = []
+IMAGE = (b"softgpu-module 1\n"
+         b"kernel lasting block_ns=30000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+         b"kernel brief block_ns=1000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n")
+GLOBAL, NON_BLOCKING = 0, 1
 
 
 def check(result):
@@ -16,27 +28,161 @@ def check(result):
         raise RuntimeError(f"CUresult {result}")
 
 
-def handle(number, frame):
-    seen.append(signal.Signals(number).name)
+class Work:
+    """A context, and kernels to launch there."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.context, self.module, self.stream = (ctypes.c_void_p() for _ in range(3))
+        check(self.driver.cuInit(0))
+        check(self.driver.cuCtxCreate_v2(ctypes.byref(self.context), 0, 0))
+        check(self.driver.cuModuleLoadData(ctypes.byref(self.module), IMAGE))
+        check(self.driver.cuStreamCreate(ctypes.byref(self.stream), NON_BLOCKING))
+        self.lasting, self.brief = self.function(b"lasting"), self.function(b"brief")
+
+    def function(self, name):
+        function = ctypes.c_void_p()
+        check(self.driver.cuModuleGetFunction(ctypes.byref(function), self.module, name))
+        return function
+
+    def launch(self, function, stream=None):
+        check(self.driver.cuLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, stream, None, None))
+
+    def synchronise(self):
+        check(self.driver.cuCtxSynchronize())
+
+    def begin(self, where):
+        """Leaves work in flight."""
+        if where != "held":
+            self.launch(self.lasting)
+            self.launch(self.lasting)
+        if where == "capturing":
+            check(self.driver.cuStreamBeginCapture_v2(self.stream, GLOBAL))
+            self.launch(self.lasting, self.stream)
+
+    def go_on(self, where):
+        """One round of what it does until it is asked to end."""
+        if where in ("idle", "capturing"):
+            time.sleep(0.001)
+            return
+        self.launch(self.lasting if where == "synchronising" else self.brief)
+        self.synchronise()
+
+    def end(self, where):
+        if where == "capturing":
+            graph = ctypes.c_void_p()
+            check(self.driver.cuStreamEndCapture(self.stream, ctypes.byref(graph)))
+        self.launch(self.brief)
+        self.synchronise()
 
 
-# A test that runs in a shell's background has inherited that it is ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-if sys.argv[1] == "handler":
-    signal.signal(signal.SIGTERM, handle)
-check(driver.cuInit(0))
-check(driver.cuCtxCreate_v2(ctypes.byref(context), 0, 0))
-print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, signal.getsignal(signal.SIGINT).__name__)
-memory = ctypes.c_uint64()
-check(driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)))
-try:
+def is_told_to_end():
+    return bool(select.select([0], [], [], 0)[0]) and os.read(0, 1) == b""
+
+
+def use_cuda(how, where):
+    seen = []
+    if how == "handler":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: seen.append((signal.Signals(number).name, frame is not None)))
+    work = Work()
+    print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, signal.getsignal(signal.SIGINT).__name__)
+    work.begin(where)
+    try:
+        print("ready", flush=True)
+        while not seen and not is_told_to_end():
+            work.go_on(where)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        if how == "default":
+            raise
+    work.end(where)
+    print("finished", seen, flush=True)
+
+
+class Asked(Exception):
+    """As torchrun's SignalException."""
+
+
+def be_agent(program, where):
+    def handle(number, frame):
+        raise Asked(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+    workers = [subprocess.Popen([program, "default", where], stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for worker in workers:
+            assert worker.stdout.readline() == b"ready\n"
+        print("ready", flush=True)
+        # It looks now and then, as torchrun's does: Python begins no wait anew for a signal that came just before it.
+        while any(worker.poll() is None for worker in workers):
+            time.sleep(0.005)
+        print("nobody asked", flush=True)
+    except Asked as asked:
+        for worker in workers:
+            worker.send_signal(asked.args[0])
+        print("workers ended by", [worker.wait() for worker in workers], flush=True)
+        sys.exit(1)
+
+
+class Slow:
+    """A dataset that has always more, and takes its time."""
+
+    def __len__(self):
+        return 1 << 30
+
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return float(index)
+
+
+def load_batches(where):
+    from torch.utils.data import DataLoader
+
+    work = Work()
+    work.begin(where)
+    batches = iter(DataLoader(Slow(), batch_size=2, num_workers=2))
+    # Of each worker one: what has not begun when its parent dies takes the next one for its parent.
+    next(batches), next(batches)
+    workers = [worker.pid for worker in batches._workers]
+    print("pids", os.getpid(), *workers, flush=True)
     print("ready", flush=True)
-    while not seen and os.read(0, 1) != b"":
-        pass
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    if sys.argv[1] == "default":
-        raise
-check(driver.cuCtxSynchronize())
-check(driver.cuMemFree_v2(memory))
-print("finished", seen, flush=True)
+    while True:
+        next(batches)
+        work.go_on(where)
+
+
+def make_loaders():
+    import torch.utils.data
+
+    print("imported", flush=True)
+    for where in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            # As any program: what it does not catch ends it.
+            try:
+                load_batches(where.strip())
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGINT)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        print("ended", os.waitstatus_to_exitcode(status), flush=True)
+
+
+def main():
+    # A test that runs in a shell's background has inherited that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    how = sys.argv[1]
+    if how == "elastic":
+        be_agent(*sys.argv[2:])
+    elif how == "loader":
+        make_loaders()
+    else:
+        use_cuda(how, sys.argv[2])
+
+
+if __name__ == "__main__":
+    main()

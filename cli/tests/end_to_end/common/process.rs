@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +19,8 @@ use super::{PATIENCE_NS, stacks, try_until};
 pub(crate) struct Process {
     name: String,
     child: Child,
-    lines: Receiver<String>,
+    /// Never locked: so that threads may share what has a process in it.
+    lines: Mutex<Receiver<String>>,
     said: String,
     errors: PathBuf,
     _folder: TempDir,
@@ -57,7 +59,7 @@ impl Process {
         Self {
             name: name.to_owned(),
             child,
-            lines,
+            lines: Mutex::new(lines),
             said: String::new(),
             errors,
             _folder: folder,
@@ -68,9 +70,13 @@ impl Process {
         self.child.id()
     }
 
+    fn lines(&mut self) -> &mut Receiver<String> {
+        self.lines.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The next line of its output, or `None` if it has no more.
     fn try_next_line(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(Duration::from_nanos(PATIENCE_NS)) {
+        match self.lines().recv_timeout(Duration::from_nanos(PATIENCE_NS)) {
             Ok(line) => {
                 self.said.push_str(&line);
                 self.said.push('\n');
@@ -96,7 +102,7 @@ impl Process {
 
     /// Drops what it has said so far and waits for `count` more of `line`: what it says from now on.
     pub(crate) fn wait_for_new(&mut self, line: &str, count: usize) {
-        while let Ok(line) = self.lines.try_recv() {
+        while let Ok(line) = self.lines().try_recv() {
             self.said.push_str(&line);
             self.said.push('\n');
         }
@@ -132,6 +138,11 @@ impl Process {
     /// Tells it to end and waits until it has.
     pub(crate) fn finish(mut self) -> Ended {
         self.tell_to_end();
+        self.finish_untold()
+    }
+
+    /// Waits until it has ended, for whatever reason but its input's end.
+    pub(crate) fn finish_untold(mut self) -> Ended {
         while self.try_next_line().is_some() {}
         let status = try_until(|| self.child.try_wait().unwrap());
         let Some(status) = status else {
@@ -147,7 +158,7 @@ impl Process {
     /// Waits until it ends, however long it is silent: for programs with a watch of their own.
     pub(crate) fn finish_whenever(mut self) -> Ended {
         self.tell_to_end();
-        for line in self.lines.iter() {
+        while let Ok(line) = self.lines().recv() {
             self.said.push_str(&line);
             self.said.push('\n');
         }

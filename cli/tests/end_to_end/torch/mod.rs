@@ -221,7 +221,7 @@ fn preload(cuda: Cuda) -> OsString {
 }
 
 /// A python that has PyTorch for that CUDA, or nothing and a line that says so.
-fn python(cuda: Cuda) -> Option<PathBuf> {
+pub(crate) fn python(cuda: Cuda) -> Option<PathBuf> {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
     if is_set("PILLION_NO_TORCH") {
         eprintln!("skipped: PILLION_NO_TORCH=1");
