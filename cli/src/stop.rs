@@ -2,7 +2,8 @@
 //!
 //! In three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
 //! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
-//! A kill with work in flight can take other clients of MPS along, which is why it comes last.
+//! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
+//! MPS not before that was asked to end what is in flight (`terminate_client`, [`mps::terminate`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::daemons::PATIENCE;
 use crate::failure::Failure;
+use crate::mps;
 use crate::out;
 use crate::run::every_socket;
 use crate::status;
@@ -27,8 +29,8 @@ use crate::status;
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion stop 4711-1c0ffee --grace 30s\n\n\
                   Each process of the job that uses the GPU gets SIGTERM. What has not ended after the grace launches nothing \
-                  more, and dies once the GPU has finished its work; what does not do that is killed. Jobs are those of \
-                  `pillion status`. Exit 0 when all have ended.")]
+                  more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
+                  nvidia-cuda-mps-control was asked to end its work. Jobs are those of `pillion status`. Exit 0 when all have ended.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
@@ -43,6 +45,8 @@ pub(crate) struct Options {
 
 /// Time for what is in flight to complete once nothing more is launched, ns.
 const DRAIN_NS: u64 = 4_000_000_000;
+/// Time for MPS to end what is in flight of all of them, ns.
+const TERMINATE_NS: u64 = 5_000_000_000;
 /// Time for a killed process to be gone, ns.
 const KILL_NS: u64 = 5_000_000_000;
 /// A wait that lasts longer is said, ns.
@@ -72,8 +76,18 @@ struct Process {
     name: String,
     /// Stands for this process and no other that may get its number.
     fd: OwnedFd,
+    /// Whether it is on a GPU that MPS shares, as its daemon was told.
+    is_on_mps: bool,
+    /// What came of asking MPS to end its work, if that was asked.
+    terminated: Option<Result<(), String>>,
     /// How it ended, and when after the beginning, ns.
     ended: Option<(&'static str, u64)>,
+}
+
+/// A client of the job, as a daemon tells.
+struct Told {
+    name: String,
+    is_on_mps: bool,
 }
 
 /// Exit 69 if no daemon answers, 1 if none has the job or a part of it is still there.
@@ -108,10 +122,20 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         if asked > 0 {
             wait(&mut processes, "drained", DRAIN_NS)?;
         }
+        terminate(&clock, &mut processes);
         send(&processes, Signal::KILL)?;
         wait(&mut processes, "killed", KILL_NS)?;
     }
     report(options, &processes)
+}
+
+/// Has MPS end the work of those that are still there and on a GPU that it shares: what comes next is a kill.
+fn terminate(clock: &Clock, processes: &mut [Process]) {
+    let end_ns = clock.now_ns().saturating_add(TERMINATE_NS);
+    let left = |process: &&mut Process| process.ended.is_none() && process.is_on_mps;
+    for process in processes.iter_mut().filter(left) {
+        process.terminated = Some(mps::terminate(clock, process.pid, end_ns));
+    }
 }
 
 /// Where daemons listen.
@@ -124,7 +148,7 @@ fn sockets() -> Vec<PathBuf> {
 fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure> {
     let (found, jobs) = clients_of(job, sockets)?;
     let mut processes = Vec::new();
-    for (pid, name) in found {
+    for (pid, Told { name, is_on_mps }) in found {
         let Some(id) = Pid::from_raw(pid) else {
             continue;
         };
@@ -133,6 +157,8 @@ fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure>
                 pid,
                 name,
                 fd,
+                is_on_mps,
+                terminated: None,
                 ended: None,
             }),
             Err(Errno::SRCH) => {}
@@ -152,11 +178,11 @@ fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure>
     Ok(processes)
 }
 
-/// Its clients by process id, with their names; and the jobs that have clients.
+/// Its clients by process id; and the jobs that have clients.
 fn clients_of(
     job: &str,
     sockets: &[PathBuf],
-) -> Result<(BTreeMap<i32, String>, Vec<String>), Failure> {
+) -> Result<(BTreeMap<i32, Told>, Vec<String>), Failure> {
     let statuses: Vec<Value> = sockets
         .iter()
         .filter_map(|socket| status::ask(socket).ok())
@@ -164,9 +190,15 @@ fn clients_of(
     if statuses.is_empty() {
         return Err(Failure::unavailable(anyhow!("no daemon answers")));
     }
-    let (mut found, mut jobs) = (BTreeMap::new(), Vec::new());
+    let (mut found, mut jobs) = (BTreeMap::<i32, Told>::new(), Vec::new());
     let all = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
-    for known in statuses.iter().flat_map(|status| all(status, "jobs")) {
+    let of = |status: &Value| {
+        let is_on_mps = status["gpu"]["sharing"] == "mps";
+        all(status, "jobs")
+            .into_iter()
+            .map(move |job| (job, is_on_mps))
+    };
+    for (known, is_on_mps) in statuses.iter().flat_map(of) {
         let clients = all(&known, "clients");
         let id = known["job"].as_str().unwrap_or_default();
         if !clients.is_empty() && !jobs.iter().any(|job| job == id) {
@@ -174,8 +206,10 @@ fn clients_of(
         }
         for client in clients.iter().filter(|_| id == job) {
             if let Some(pid) = client["pid"].as_i64().and_then(|pid| pid.try_into().ok()) {
-                let name = client["name"].as_str().unwrap_or_default();
-                found.insert(pid, name.to_owned());
+                let name = client["name"].as_str().unwrap_or_default().to_owned();
+                // One that uses several GPUs is there several times.
+                let told = found.entry(pid).or_insert(Told { name, is_on_mps });
+                told.is_on_mps |= is_on_mps;
             }
         }
     }
@@ -256,7 +290,13 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
             .map(|process| {
                 let (how, after_ns) = process.ended.unzip();
                 let after_ms = after_ns.map(|ns| ns as f64 / 1e6);
-                json!({"pid": process.pid, "name": process.name, "ended": how, "after_ms": after_ms})
+                let mps = process.terminated.as_ref().map(|terminated| match terminated {
+                    Ok(()) => "terminated",
+                    Err(why) => why,
+                });
+                json!({
+                    "pid": process.pid, "name": process.name, "ended": how, "after_ms": after_ms, "mps": mps,
+                })
             })
             .collect();
         out::line(format_args!(
@@ -266,6 +306,11 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
     } else {
         for process in processes {
             let (pid, name) = (process.pid, &process.name);
+            if let Some(Err(why)) = &process.terminated {
+                out::note(format_args!(
+                    "{pid} {name}: MPS did not end its work before it was killed, which may take others along: {why}"
+                ));
+            }
             match process.ended {
                 Some((how, after_ns)) => {
                     let after_ms = after_ns as f64 / 1e6;

@@ -63,6 +63,10 @@ static FLAGS: [AtomicI32; OURS.len()] = [const { AtomicI32::new(0) }; OURS.len()
 /// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. They are not in that of [`handle`].
 static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len()];
 
+/// How long a process that the daemon has asked to end drains at most, ms. Who asks (`pillion stop`) waits for four seconds, has
+/// MPS end what is in flight, and kills; this is for when it has itself ended before.
+const FROZEN_MS: u32 = 10_000;
+
 /// A second signal within this time belongs to the first, ns.
 const SAME_REQUEST_NS: u64 = 200_000_000;
 
@@ -122,11 +126,17 @@ fn stop() -> ! {
     }
 }
 
-/// The daemon asks this process to end, whatever it does with signals: as by SIGKILL, once nothing is in flight. Who asked
-/// the daemon bounds the wait.
+/// The daemon asks this process to end, whatever it does with signals: as by SIGKILL, once nothing is in flight or
+/// [`FROZEN_MS`] have passed, whether there is a daemon still or not.
 pub(crate) fn handle_stop() {
     let first = DYING_OF.compare_exchange(0, libc::SIGKILL, Ordering::AcqRel, Ordering::Relaxed);
     if first.is_ok() {
+        if !arm_timer(libc::SIGKILL, FROZEN_MS) {
+            log::say(
+                Level::Warn,
+                format_args!("is to end and has no timer: if its GPU hangs it has to be killed"),
+            );
+        }
         lifecycle::clients().for_each(helper::wake_surely);
     }
 }
@@ -261,7 +271,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
 fn begin(signal: c_int, now_ns: u64) {
     TOLD_NS.store(now_ns, Ordering::Release);
     // Nobody waits for what is in flight any more, or nobody could end the wait.
-    if helper::are_stopping() || !arm_timer(signal) {
+    if helper::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
         die(signal);
     }
     lifecycle::clients().for_each(helper::wake_surely);
@@ -305,10 +315,9 @@ fn is_same_request(now_ns: u64) -> bool {
     told_ns == 0 || now_ns.saturating_sub(told_ns) < SAME_REQUEST_NS
 }
 
-/// Has the kernel send the signal once more when the time to wait is over. A timer is not a thread: nothing that hangs can
+/// Has the kernel send the signal when the time to wait is over. A timer is not a thread: nothing that hangs can
 /// keep it from coming.
-fn arm_timer(signal: c_int) -> bool {
-    let drain_ms = DRAIN_MS.load(Ordering::Relaxed);
+fn arm_timer(signal: c_int, after_ms: u32) -> bool {
     // SAFETY: plain data, zeros being valid.
     let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
     event.sigev_notify = libc::SIGEV_SIGNAL;
@@ -320,8 +329,8 @@ fn arm_timer(signal: c_int) -> bool {
             tv_nsec: 0,
         },
         it_value: libc::timespec {
-            tv_sec: i64::from(drain_ms / 1000),
-            tv_nsec: i64::from(drain_ms % 1000) * 1_000_000,
+            tv_sec: i64::from(after_ms / 1000),
+            tv_nsec: i64::from(after_ms % 1000) * 1_000_000,
         },
     };
     // SAFETY: the kernel's own calls, as libc's `timer_create` is in another library on old systems: an event and a time

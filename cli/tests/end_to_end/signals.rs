@@ -1,12 +1,18 @@
 //! Jobs that are asked to end: they end as they would without us, and leave no work behind on the device. What a program does
 //! about the signal times where the signal meets it is in `matrix`; here is what is particular.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use protocol::hello::JobClass;
+use protocol::hello::{JobClass, Reply, Request, Stop, ask_once};
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, until};
+use crate::common::{
+    Daemon, Ended, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
+};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -122,7 +128,7 @@ fn two_signals_within_milliseconds_are_one_request() {
 
 /// Whether the kernel has a handler for SIGTERM in that process.
 fn is_caught(process: &Process) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
+    let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
     caught & (1 << 14) != 0
@@ -209,12 +215,68 @@ fn a_parent_and_a_shell_see_the_status_that_they_would_see() {
     }
 }
 
-/// `pillion stop` with these arguments.
+/// `pillion stop` with these arguments, where MPS's program is none that is installed.
 fn stop(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
+    stop_with(&Control::new(gpu), gpu, daemon, arguments)
+}
+
+fn stop_with(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
     let mut command = gpu.command(pillion());
     command.env("PILLION_SOCKET", daemon.socket());
+    command.env(
+        "PATH",
+        format!("{}:/usr/bin:/bin", control.folder.display()),
+    );
     command.arg("stop").args(arguments);
     collect(command)
+}
+
+/// A program in the place of `nvidia-cuda-mps-control`, which writes down what it is asked, and of a client whether it lives.
+struct Control {
+    folder: PathBuf,
+}
+
+impl Control {
+    fn new(gpu: &Gpu) -> Self {
+        let folder = gpu.path("mps");
+        fs::create_dir_all(&folder).unwrap();
+        let control = Self { folder };
+        control.knows(&[]);
+        let script = format!(
+            "#!/bin/sh\n\
+             cd {}\n\
+             read -r command\n\
+             set -- $command\n\
+             case $1 in\n\
+             get_server_list) echo 4242 ;;\n\
+             get_client_list) cat clients ;;\n\
+             terminate_client) kill -0 $3 && command=\"$command, alive\"; echo CUDA_SUCCESS ;;\n\
+             esac\n\
+             echo $command >> asked\n",
+            control.folder.display()
+        );
+        let program = control.folder.join("nvidia-cuda-mps-control");
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(program, Permissions::from_mode(0o755)).unwrap();
+        control
+    }
+
+    /// These are clients of its server, beside another one.
+    fn knows(&self, pids: &[u32]) {
+        let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+        fs::write(self.folder.join("clients"), format!("1\n{pids}")).unwrap();
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let asked = fs::read_to_string(self.folder.join("asked")).unwrap_or_default();
+        asked.lines().map(str::to_owned).collect()
+    }
+}
+
+/// What came of asking MPS, for the only process of a stopped job.
+fn mps(stopped: &Ended) -> serde_json::Value {
+    let said: serde_json::Value = serde_json::from_str(&stopped.output).unwrap();
+    said["processes"][0]["mps"].clone()
 }
 
 /// How the processes of a stopped job ended.
@@ -264,6 +326,73 @@ fn a_job_that_hangs_is_killed_in_the_end_and_its_neighbour_goes_on() {
     assert_eq!(job.finish().status.signal(), Some(9));
     beside.wait_for_new("round", 3);
     beside.finish().expect_success();
+}
+
+#[test]
+fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let control = Control::new(&gpu);
+    let arguments = ["hang", "--grace", "0s", "--json"];
+    let job = hanging(&gpu, &daemon, "60000");
+    let pid = job.pid();
+    control.knows(&[pid]);
+    let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
+    assert_eq!(
+        (how(&stopped), mps(&stopped)),
+        (vec!["killed".into()], "terminated".into())
+    );
+    let lists = [
+        "get_server_list".to_owned(),
+        "get_client_list 4242".to_owned(),
+    ];
+    let terminated = format!("terminate_client 4242 {pid}, alive");
+    assert_eq!(control.asked(), [&lists[..], &[terminated]].concat());
+    assert_eq!(job.finish().status.signal(), Some(9));
+    // One that MPS does not know is killed all the same, and why it was not asked first is said.
+    let job = hanging(&gpu, &daemon, "60000");
+    control.knows(&[]);
+    let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
+    assert_eq!(mps(&stopped), "no server of MPS has it as a client");
+    assert_eq!(job.finish().status.signal(), Some(9));
+}
+
+#[test]
+fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
+    for (sharing, how_asked, ended) in [
+        ("timeslice", ["--grace", "0s"], "killed"),
+        ("mps", ["--grace", "60s"], "on SIGTERM"),
+    ] {
+        let gpu = Gpu::start(sharing);
+        let daemon = gpu.daemon("");
+        let control = Control::new(&gpu);
+        let drain_ms = if ended == "killed" { "60000" } else { "50" };
+        let job = hanging(&gpu, &daemon, drain_ms);
+        control.knows(&[job.pid()]);
+        let arguments = [&["hang", "--json"][..], &how_asked].concat();
+        let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
+        assert_eq!(how(&stopped), [ended], "{stopped:#?}");
+        assert_eq!(mps(&stopped), serde_json::Value::Null);
+        assert_eq!(control.asked(), [] as [&str; 0]);
+    }
+}
+
+/// `pillion stop` and the daemon may both end before it comes to the kill.
+#[test]
+fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_asked() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut job = hanging(&gpu, &daemon, "60000");
+    let stop = Request::Stop(Stop {
+        job: "hang".to_owned(),
+    });
+    let patience = Duration::from_nanos(PATIENCE_NS);
+    let answer = ask_once(daemon.socket(), &stop, patience).unwrap();
+    assert!(matches!(answer, Reply::Done), "{answer:?}");
+    daemon.signal(Signal::KILL);
+    daemon.finish();
+    until("the end of the job", || (!job.is_running()).then_some(()));
+    assert_eq!(job.finish().status.signal(), Some(9));
 }
 
 #[test]
