@@ -6,16 +6,24 @@
 //! gives it to one process of a network namespace, says which, and takes it back however that process
 //! ends. No file, so no folder that every user must be able to write. Daemons in different network
 //! namespaces do not see each other's claim.
+//!
+//! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it is root's or our own user's,
+//! or another user's and a `pilliond` as far as the system shows (`/proc/PID/comm`, or nothing at all of that process): two
+//! daemons on one GPU would be worse than one that an operator has to end. Anybody else is passed over, and named in the log.
 
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
-use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, shutdown, socket_with,
 };
 
 use crate::socket::SocketError;
@@ -23,8 +31,20 @@ use crate::socket::SocketError;
 /// The right to schedule a GPU; given up when dropped.
 #[derive(Debug)]
 pub struct Claim {
-    /// Nobody is accepted: who connects learns from the kernel who listens.
-    _socket: OwnedFd,
+    socket: Arc<OwnedFd>,
+    /// Lets everybody through, who learns from the kernel who listens: were they left to wait, there would soon be no room for
+    /// more, and who cannot ask takes us for no daemon. None where the name is another's.
+    porter: Option<JoinHandle<()>>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Ends the porter's wait; the name is free when both have let go of the socket.
+        let _ = shutdown(&*self.socket, Shutdown::Both);
+        if let Some(porter) = self.porter.take() {
+            let _ = porter.join();
+        }
+    }
 }
 
 impl Claim {
@@ -42,25 +62,56 @@ impl Claim {
         let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes());
         let name = name.map_err(claim)?;
         let socket = new_socket().map_err(claim)?;
-        match bind(&socket, &name) {
-            Ok(()) => listen(&socket, 1).map_err(claim)?,
-            // Any user may take any abstract name: only one of ours, or root, is a daemon.
-            Err(Errno::ADDRINUSE) if is_strangers(&name, uuid) => {
-                tracing::warn!(
+        let mut porter = None;
+        let socket = Arc::new(socket);
+        match bind(&*socket, &name) {
+            Ok(()) => {
+                listen(&*socket, BACKLOG).map_err(claim)?;
+                porter = start_porter(&socket);
+            }
+            Err(Errno::ADDRINUSE) => match daemon_at(&name, uuid) {
+                Ok(holder) => {
+                    let uuid = uuid.to_owned();
+                    return Err(SocketError::Claimed { uuid, holder });
+                }
+                Err(stranger) => tracing::warn!(
                     uuid,
-                    "another user holds the name that daemons of this GPU claim"
-                );
-            }
-            Err(Errno::ADDRINUSE) => {
-                return Err(SocketError::Claimed {
-                    uuid: uuid.to_owned(),
-                    holder: holder(&name),
-                });
-            }
+                    "{stranger} has the name that daemons of this GPU claim, and is none"
+                ),
+            },
             Err(error) => return Err(claim(error)),
         }
-        Ok(Self { _socket: socket })
+        Ok(Self { socket, porter })
     }
+}
+
+/// Connections that wait to be let through.
+const BACKLOG: i32 = 64;
+/// The porter's stack, bytes: it makes one system call.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Without one the first [`BACKLOG`] who ask are answered all the same.
+fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
+    let socket = Arc::clone(socket);
+    let let_through = move || {
+        // To wait is all it does.
+        if ioctl_fionbio(&*socket, false).is_err() {
+            return;
+        }
+        loop {
+            match accept_with(&*socket, SocketFlags::CLOEXEC) {
+                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Shut down; or the system has no descriptor left, and asking again at once would make that worse.
+                Err(_) => return,
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("pillion-claim".to_owned());
+    let thread = thread.stack_size(STACK_BYTES).spawn(let_through);
+    if let Err(error) = &thread {
+        tracing::warn!("no thread that answers who asks for the GPU's daemon: {error}");
+    }
+    thread.ok()
 }
 
 fn new_socket() -> rustix::io::Result<OwnedFd> {
@@ -68,21 +119,78 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Whether who has `name` is of another user, and not root. One that cannot be asked (it does not listen, as daemons do, or lets
-/// nobody through) is, unless it is a process of ours.
-fn is_strangers(name: &SocketAddrUnix, uuid: &str) -> bool {
-    let peer = new_socket().and_then(|socket| {
-        connect(&socket, name)?;
-        socket_peercred(&socket)
-    });
-    match peer {
-        Ok(peer) => !peer.uid.is_root() && peer.uid != rustix::process::getuid(),
-        Err(_) => !is_ours(uuid),
+/// A process that has the name, as far as it can be seen.
+struct Holder {
+    pid: Option<u32>,
+    uid: Option<u32>,
+}
+
+/// The daemon that has the name, in words; or whoever else has it.
+fn daemon_at(name: &SocketAddrUnix, uuid: &str) -> Result<String, String> {
+    let holder = listener_of(name).or_else(|| owner_of(uuid));
+    // It does not listen, as daemons do, or lets nobody through, and is not shown to us: a daemon of ours would be.
+    let Some(holder) = holder else {
+        return Err("a process that cannot be seen".to_owned());
+    };
+    let words = holder.words();
+    match holder.is_daemon() {
+        true => Ok(words),
+        false => Err(words),
     }
 }
 
-/// Whether a process of our own user that we can see has the name's socket (proc_pid_net(5), proc_pid_fd(5)).
-fn is_ours(uuid: &str) -> bool {
+impl Holder {
+    fn is_daemon(&self) -> bool {
+        let own = rustix::process::getuid().as_raw();
+        let is_ours = self.uid.is_some_and(|uid| uid == 0 || uid == own);
+        is_ours || self.pid.is_none_or(is_called_pilliond)
+    }
+
+    /// Process id, command line, and user if it is another than ours.
+    fn words(&self) -> String {
+        let own = rustix::process::getuid().as_raw();
+        let of = match self.uid {
+            Some(uid) if uid != own => format!(" of user {uid}"),
+            _ => String::new(),
+        };
+        let Some(pid) = self.pid else {
+            return format!("a process{of} that cannot be seen");
+        };
+        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        let kind = match self.is_daemon() {
+            true => "pilliond",
+            false => "process",
+        };
+        match command.trim() {
+            "" => format!("{kind} pid {pid}{of}"),
+            command => format!("{kind} pid {pid}{of} ({command})"),
+        }
+    }
+}
+
+/// Whether a process runs a program of our name. One that has ended meanwhile does not.
+fn is_called_pilliond(pid: u32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.starts_with("pilliond")
+}
+
+/// Who listens under the name, as the kernel says; a process in a PID namespace that we do not see into has no number.
+fn listener_of(name: &SocketAddrUnix) -> Option<Holder> {
+    let socket = new_socket().ok()?;
+    connect(&socket, name).ok()?;
+    let credentials = getsockopt(&socket, PeerCredentials).ok()?;
+    Some(Holder {
+        pid: u32::try_from(credentials.pid())
+            .ok()
+            .filter(|&pid| pid != 0),
+        uid: Some(credentials.uid()),
+    })
+}
+
+/// The process that has the name's socket among those whose descriptors are shown to us: our own user's, or all to root
+/// (proc_pid_net(5), proc_pid_fd(5)).
+fn owner_of(uuid: &str) -> Option<Holder> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = format!("@pillion/{uuid}");
     let sockets = sockets.lines().map(str::split_ascii_whitespace);
@@ -95,34 +203,21 @@ fn is_ours(uuid: &str) -> bool {
         .map(|inode| PathBuf::from(format!("socket:[{inode}]")))
         .collect();
     if links.is_empty() {
-        return false;
+        return None;
     }
-    let own = rustix::process::getuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ours = processes.filter(|process| process.metadata().is_ok_and(|of| of.uid() == own));
-    let mut descriptors = ours.flat_map(|process| {
+    // Not those that are named otherwise, such as `self`.
+    let mut processes = processes
+        .filter_map(|process| Some((process.file_name().to_str()?.parse().ok()?, process)));
+    let (pid, process) = processes.find(|(_, process)| {
         let folder = fs::read_dir(process.path().join("fd"));
-        folder.into_iter().flatten().flatten()
-    });
-    descriptors.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| links.contains(&to)))
-}
-
-/// Process id and command line of who listens under `name`; what cannot be seen is left out.
-fn holder(name: &SocketAddrUnix) -> String {
-    let peer = new_socket().and_then(|socket| {
-        connect(&socket, name)?;
-        socket_peercred(&socket)
-    });
-    let Ok(peer) = peer else {
-        return "a process that cannot be seen".to_owned();
-    };
-    let pid = peer.pid.as_raw_nonzero();
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    match command.trim() {
-        "" => format!("pilliond pid {pid}"),
-        command => format!("pilliond pid {pid} ({command})"),
-    }
+        let mut descriptors = folder.into_iter().flatten().flatten();
+        descriptors.any(|fd| fs::read_link(fd.path()).is_ok_and(|to| links.contains(&to)))
+    })?;
+    Some(Holder {
+        pid: Some(pid),
+        uid: process.metadata().ok().map(|of| of.uid()),
+    })
 }
 
 #[cfg(test)]
@@ -141,25 +236,25 @@ mod tests {
         let error = Claim::take(&uuid).unwrap_err().to_string();
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
-        // Each attempt leaves connections behind that nobody accepts, until no more can wait.
-        for _ in 0..4 {
-            let error = Claim::take(&uuid).unwrap_err();
-            assert!(matches!(error, SocketError::Claimed { .. }), "{error}");
+        // A service manager tries again and again: each attempt is answered.
+        for _ in 0..4 * BACKLOG {
+            let error = Claim::take(&uuid).unwrap_err().to_string();
+            assert!(error.starts_with(&expected), "{error}");
         }
         Claim::take(&format!("{uuid}-other")).unwrap();
         drop(claim);
         Claim::take(&uuid).unwrap();
     }
 
-    /// A process of another user, which only root may start, that has the name of a GPU's daemon; `listens`: and lets nobody
-    /// through. It ends when its input does.
-    fn stranger(uuid: &str, listens: bool) -> Child {
-        let program = r#"use Socket; $| = 1; $name = pack_sockaddr_un("\0pillion/$ARGV[0]");
+    /// A process of another user, which only root may start, that has the name of a GPU's daemon and calls itself `called`;
+    /// `listens`: and lets nobody through. It ends when its input does.
+    fn stranger(uuid: &str, listens: bool, called: &str) -> Child {
+        let program = r#"use Socket; $| = 1; $0 = $ARGV[2]; $name = pack_sockaddr_un("\0pillion/$ARGV[0]");
             sub new { socket(my $s, PF_UNIX, SOCK_SEQPACKET, 0) or die; $s } $s = new(); bind($s, $name) or die "$!";
             if ($ARGV[1]) { listen($s, 0) or die; push @c, $c = new() and connect($c, $name) or die "$!"; }
             print "ready\n"; <STDIN>;"#;
         let mut child = Command::new("/usr/bin/perl")
-            .args(["-e", program, uuid, if listens { "1" } else { "" }])
+            .args(["-e", program, uuid, if listens { "1" } else { "" }, called])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .uid(61_003)
@@ -190,10 +285,28 @@ mod tests {
         }
         for listens in [false, true] {
             let uuid = format!("GPU-claim-{listens}-{}", std::process::id());
-            let mut stranger = stranger(&uuid, listens);
+            let mut stranger = stranger(&uuid, listens, "squatter");
             Claim::take(&uuid).unwrap();
             drop(stranger.stdin.take());
             assert!(stranger.wait().unwrap().success());
+        }
+    }
+
+    #[test]
+    fn a_daemon_of_another_user_keeps_its_gpu_and_is_named_with_its_user() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("not shown: only root can be other users");
+            return;
+        }
+        for listens in [false, true] {
+            let uuid = format!("GPU-claim-user-{listens}-{}", std::process::id());
+            let mut daemon = stranger(&uuid, listens, "pilliond");
+            let error = Claim::take(&uuid).unwrap_err().to_string();
+            let holder = format!("is held by pilliond pid {} of user 61003", daemon.id());
+            assert!(error.contains(&holder), "{error}");
+            drop(daemon.stdin.take());
+            assert!(daemon.wait().unwrap().success());
+            Claim::take(&uuid).unwrap();
         }
     }
 }

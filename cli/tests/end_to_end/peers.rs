@@ -1,13 +1,16 @@
 //! Daemons and clients of other versions, and a second daemon on a GPU.
 
+use std::fs::{self, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use protocol::hello::{Attach, JobClass, Reply, Request, connect_to, listen_at, receive, send};
 use protocol::{VERSION, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::common::{Gpu, PATIENCE_NS, Process, Program, cargo_folder};
+use crate::common::{Gpu, PATIENCE_NS, Process, Program, cargo_folder, collect, tools, until};
 
 /// A version that this build cannot talk to.
 const NEWER: Version = Version {
@@ -56,7 +59,7 @@ fn run_against(gpu: &Gpu, reply: &[u8]) -> String {
         device["launches"],
         launches_before + ended.asked("launches")
     );
-    std::fs::remove_file(path).unwrap();
+    fs::remove_file(path).unwrap();
     ended.errors
 }
 
@@ -138,7 +141,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
 }
 
 /// Makes a packet one of minor version `minor`, with `more` at its end.
-fn of_minor(mut packet: Vec<u8>, minor: u16, more: &[u8]) -> Vec<u8> {
+pub(crate) fn of_minor(mut packet: Vec<u8>, minor: u16, more: &[u8]) -> Vec<u8> {
     packet[6..8].copy_from_slice(&minor.to_le_bytes());
     packet.extend_from_slice(more);
     packet
@@ -196,7 +199,7 @@ fn status_of_a_newer_daemon_names_both_versions() {
 fn expect_held(gpu: &Gpu, socket: &Path, pid: u32) {
     let mut command = gpu.command(cargo_folder().join("pilliond"));
     command.arg("--config").arg(gpu.config(socket, ""));
-    let ended = crate::common::collect(command);
+    let ended = collect(command);
     assert_eq!(ended.code(), 1, "{ended:#?}");
     let holder = format!("pid {pid}");
     ended.expect_errors(&["is held by", &holder, "GPU-"]);
@@ -221,4 +224,72 @@ fn a_second_daemon_is_told_who_holds_the_gpu_wherever_it_would_listen() {
     let daemon = gpu.daemon("");
     expect_held(&gpu, &gpu.path("other.sock"), daemon.pid());
     assert_eq!(daemon.status()["daemon"]["pid"], daemon.pid());
+}
+
+/// Another user.
+const USER: u32 = 65534;
+
+/// A daemon that [`USER`] would start, which listens in a folder of its own.
+fn daemon_of_user(gpu: &Gpu, setpriv: &Path) -> Command {
+    let folder = gpu.path("user");
+    fs::create_dir_all(&folder).unwrap();
+    chown(&folder, Some(USER), Some(USER)).unwrap();
+    // What it needs, where it may read it.
+    let copy = |built: &str, name: &str| -> PathBuf {
+        let to = folder.join(name);
+        fs::copy(cargo_folder().join(built), &to).unwrap();
+        fs::set_permissions(&to, Permissions::from_mode(0o755)).unwrap();
+        to
+    };
+    copy("libcuda.so", "libcuda.so.1");
+    copy("libnvidia_ml.so", "libnvidia-ml.so.1");
+    for (path, mode) in [("", 0o755), ("gpu.sock", 0o777)] {
+        fs::set_permissions(gpu.path(path), Permissions::from_mode(mode)).unwrap();
+    }
+    let id = |option: &str| format!("--{option}={USER}");
+    let mut command = gpu.command(setpriv);
+    command
+        .args([&*id("reuid"), &id("regid"), "--clear-groups", "--"])
+        .arg(copy("pilliond", "pilliond"))
+        .arg("--config")
+        .arg(gpu.config(&folder.join("users.sock"), ""))
+        .env("LD_LIBRARY_PATH", &folder);
+    command
+}
+
+#[test]
+fn daemons_of_two_users_never_own_one_gpu_and_the_second_is_told_whose_the_first_is() {
+    let words = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--",
+    ];
+    let Some(setpriv) = tools::that_runs(&words) else {
+        return;
+    };
+    let gpu = Gpu::start("mps");
+    let roots = gpu.daemon("");
+    let refused = collect(daemon_of_user(&gpu, &setpriv));
+    assert_eq!(refused.code(), 1, "{refused:#?}");
+    refused.expect_errors(&["is held by", &format!("pid {} of user 0", roots.pid())]);
+    assert_eq!(roots.status()["daemon"]["pid"], roots.pid());
+    drop(roots);
+    let users = Process::start("pilliond", daemon_of_user(&gpu, &setpriv));
+    until("the user's daemon", || {
+        users.errors().contains("ready: ").then_some(())
+    });
+    // Again and again, as a service manager would.
+    for _ in 0..3 {
+        let mut command = gpu.command(cargo_folder().join("pilliond"));
+        let socket = gpu.path("roots.sock");
+        command.arg("--config").arg(gpu.config(&socket, ""));
+        let refused = collect(command);
+        assert_eq!(refused.code(), 1, "{refused:#?}");
+        let holder = format!("pid {} of user {USER}", users.pid());
+        refused.expect_errors(&["is held by", &holder]);
+    }
+    drop(users);
+    gpu.daemon("");
 }
