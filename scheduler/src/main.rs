@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -54,8 +54,9 @@ Environment:
   PILLION_RECORD  a file for what is granted to best-effort jobs, when, and why
                   they wait (for `pillion demo`; it grows without bound)
   PILLION_LOG     what to log to stderr: error, warn, info (default), debug
-  NOTIFY_SOCKET   where a service manager is told that the daemon is ready, and
-                  that it is ending (sd_notify)
+  NOTIFY_SOCKET   where a service manager is told that the daemon is ready, that
+                  it reads its configuration again, and that it is ending
+                  (sd_notify)
 
 Signals: SIGHUP  read [policy], [jobs], [high_priority], [limits] and [faults] of the configuration again;
          a file that is wrong changes nothing
@@ -133,7 +134,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         arguments.config.clone(),
     )?;
     tracing::info!("ready: {uuid} socket {}", path.display());
-    tell_manager(NotifyState::Ready);
+    tell_manager(&[NotifyState::Ready]);
     daemon.run()?;
     tracing::info!("ended");
     Ok(())
@@ -150,14 +151,13 @@ fn obey(
     let wait = move || {
         let signal = loop {
             match signals.wait() {
-                // What came of it is an event.
-                Ok(Signal::SIGHUP) => drop(reloader.reload(&config)),
+                Ok(Signal::SIGHUP) => reload(&mut reloader, &config),
                 Ok(signal) => break signal,
                 Err(_) => return,
             }
         };
         stopper.tell_why(signal.as_str());
-        tell_manager(NotifyState::Stopping);
+        tell_manager(&[NotifyState::Stopping]);
         stopper.stop();
         let _ = poll(&mut [], Some(&END_TIMEOUT));
         // Reached only if the poll thread cannot end; the control thread has removed the socket.
@@ -170,9 +170,26 @@ fn obey(
     Ok(())
 }
 
+/// Reads the configuration again; what came of it is an event. The service manager is told when it begins and that it is over:
+/// `systemctl reload` returns then.
+fn reload(reloader: &mut Reloader, config: &Path) {
+    // Without the time the manager may take the READY of before for the end (sd_notify(3), RELOADING=1).
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell_manager(&[NotifyState::Reloading, now]),
+        Err(_) => tell_manager(&[NotifyState::Reloading]),
+    }
+    let status = match reloader.reload(config) {
+        Ok(()) => String::new(),
+        Err(error) => format!("as before, as the configuration is wrong: {error}"),
+    };
+    // In one line, as everything in that message is.
+    let status = status.replace('\n', " ");
+    tell_manager(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
 /// Tells the service manager that started the daemon, if one did and wants to know (`sd_notify(3)`).
-fn tell_manager(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the service manager could not be told: {error}");
     }
 }

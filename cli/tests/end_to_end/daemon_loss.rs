@@ -109,7 +109,7 @@ fn sigterm_ends_the_daemon_in_order_and_held_jobs_go_on() {
 }
 
 #[test]
-fn a_service_manager_is_told_when_the_daemon_is_ready_and_when_it_ends() {
+fn a_service_manager_is_told_when_the_daemon_is_ready_reads_its_configuration_again_and_ends() {
     let gpu = Gpu::start("mps");
     let path = gpu.path("notify.sock");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -117,12 +117,25 @@ fn a_service_manager_is_told_when_the_daemon_is_ready_and_when_it_ends() {
     let patience = Duration::from_nanos(PATIENCE_NS);
     manager.set_read_timeout(Some(patience)).unwrap();
     let said = || {
-        let mut text = [0; 128];
+        let mut text = [0; 4096];
         let bytes = manager.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..bytes]).trim().to_owned()
     };
     let daemon = gpu.daemon_with("NOTIFY_SOCKET", &path);
     assert_eq!(said(), "READY=1");
+    let reload = |policy: &str| {
+        gpu.config(daemon.socket(), policy);
+        daemon.signal(Signal::HUP);
+        let (begun, over) = (said(), said());
+        let at_us = begun.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+        let at_us = at_us.and_then(|at_us| at_us.parse::<u64>().ok());
+        assert!(at_us > Some(0), "{begun}");
+        over
+    };
+    assert_eq!(reload("name = \"orion\""), "READY=1\nSTATUS=");
+    let wrong = reload("name = \"orino\"");
+    let why = "READY=1\nSTATUS=as before, as the configuration is wrong: ";
+    assert!(wrong.starts_with(why) && wrong.contains("orino"), "{wrong}");
     daemon.signal(Signal::TERM);
     daemon.finish().expect_success();
     assert_eq!(said(), "STOPPING=1");

@@ -213,7 +213,8 @@ impl Gpu {
         self.daemon_at(self.path("pillion.sock"), policy)
     }
 
-    fn daemon_at(&self, socket: PathBuf, policy: &str) -> Daemon {
+    /// A daemon that listens elsewhere.
+    pub(crate) fn daemon_at(&self, socket: PathBuf, policy: &str) -> Daemon {
         self.daemon_by(socket, policy, |command| command)
     }
 
@@ -244,6 +245,22 @@ impl Gpu {
     ) -> Daemon {
         let mut command = self.command(cargo_folder().join("pilliond"));
         with(command.arg("--config").arg(self.config(&socket, policy)));
+        Self::daemon_of(command, socket)
+    }
+
+    /// A daemon that `words` start.
+    pub(crate) fn daemon_through(&self, words: &[&str]) -> Daemon {
+        let socket = self.path("pillion.sock");
+        let mut command = self.command(words[0]);
+        command
+            .args(&words[1..])
+            .arg(cargo_folder().join("pilliond"))
+            .arg("--config")
+            .arg(self.config(&socket, ""));
+        Self::daemon_of(command, socket)
+    }
+
+    fn daemon_of(command: Command, socket: PathBuf) -> Daemon {
         let mut process = Process::start("pilliond", command);
         until("the daemon's socket", || {
             assert!(process.is_running(), "pilliond: {}", process.errors());

@@ -5,18 +5,27 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use crate::common::{Gpu, Program, builtin_profile, cargo_folder, tools};
+use crate::common::{Daemon, Gpu, Program, builtin_profile, cargo_folder, tools};
 
 use super::{preload, public_copy, public_folder, run, text};
 
+/// Starts a program as a user who may nothing.
+const AS_NOBODY: [&str; 5] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+    "--",
+];
+
 /// Runs `work` by the words before it, alone and as a job, in a folder that everybody may enter; program, Pillion and
 /// device must agree.
-fn expect_same_in(words: &[&str]) {
+fn expect_same_in(words: &[&str], start: impl Fn(&Gpu) -> Daemon) {
     let Some(tool) = tools::that_runs(words) else {
         return;
     };
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let daemon = start(&gpu);
     let (folder, library) = public_folder();
     let work = public_copy(&folder, &Program::Linked("work").path(), "work");
     let profile = public_copy(&folder, &builtin_profile(), "profile.toml");
@@ -53,23 +62,46 @@ fn expect_same_in(words: &[&str]) {
 // census: J1
 #[test]
 fn a_user_without_rights_is_managed() {
-    expect_same_in(&[
+    expect_same_in(&AS_NOBODY, |gpu| gpu.daemon(""));
+}
+
+/// As systemd starts it (`examples/systemd`): root, and yet without what root may.
+#[test]
+fn a_daemon_without_any_capability_serves_another_user() {
+    let words = [
         "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+        "--no-new-privs",
         "--",
-    ]);
+    ];
+    if tools::that_runs(&words).is_none() {
+        return;
+    }
+    expect_same_in(&AS_NOBODY, |gpu| {
+        let daemon = gpu.daemon_through(&words);
+        let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+        for set in ["CapPrm", "CapEff", "CapBnd"] {
+            let none = format!("{set}:\t0000000000000000\n");
+            assert!(status.contains(&none), "{status}");
+        }
+        daemon
+    });
 }
 
 // census: J12
 #[test]
 fn the_first_process_of_a_namespace_is_managed() {
-    expect_same_in(&["unshare", "--pid", "--fork", "--mount-proc"]);
+    expect_same_in(&["unshare", "--pid", "--fork", "--mount-proc"], |gpu| {
+        gpu.daemon("")
+    });
 }
 
 #[test]
 fn a_process_on_a_root_that_cannot_be_written_is_managed() {
     let script = "mount -o remount,bind,ro / && ! touch /written 2>/dev/null && exec \"$@\"";
-    expect_same_in(&["unshare", "--mount", "sh", "-c", script, "sh"]);
+    expect_same_in(&["unshare", "--mount", "sh", "-c", script, "sh"], |gpu| {
+        gpu.daemon("")
+    });
 }
