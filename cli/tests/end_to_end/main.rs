@@ -104,6 +104,8 @@ mod threads;
 #[cfg(test)]
 mod torch;
 #[cfg(test)]
+mod upgrades;
+#[cfg(test)]
 mod visibility;
 #[cfg(test)]
 mod work_ends;
