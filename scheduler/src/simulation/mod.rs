@@ -38,8 +38,18 @@ const SEEDS: u64 = if cfg!(stepped) { 10_000 } else { 1_000 };
 /// Lines of a failed seed's story that are shown, the last ones.
 const STORY_LINES: usize = 80;
 
-/// Seeds that found something once, and what it was.
-const FOUND: [(u64, &str); 0] = [];
+/// Seeds that find what was found once, and what it was. What a seed draws changes with what is played: these were seen to fail, between
+/// any two accesses, with the fault put back.
+const FOUND: [(u64, &str); 2] = [
+    (
+        6,
+        "a high-priority process that had launched nothing counted a lost record when it attached again: busy for good",
+    ),
+    (
+        27,
+        "the same, beside four best-effort processes that were granted nothing",
+    ),
+];
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
