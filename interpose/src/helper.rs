@@ -34,7 +34,7 @@ use crate::life::State;
 use crate::marks::{self, Reach, Recorded};
 use crate::reattach::Watch;
 use crate::streams::{STREAMS, Slot};
-use crate::{announce, completion, door, driver, lifecycle, signals, sys};
+use crate::{announce, completion, door, driver, lifecycle, reattach, signals, sys};
 
 /// How often the helper looks while something is in flight: the time by which a completion may be
 /// learnt late twice, once before the event is recorded and once after.
@@ -273,6 +273,7 @@ impl Helper {
         }
         in_driver.store(false, Ordering::SeqCst);
         if may_enter {
+            reattach::carry_over(self.client.index);
             signals::handle_drained(lifecycle::clients().count() as u32);
         }
         may_enter

@@ -30,7 +30,7 @@ use crate::config::{self, Config};
 use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
 use crate::sys::SetOnce;
-use crate::{attach, door, driver, helper, quota, seen, sys};
+use crate::{attach, door, driver, helper, quota, reattach, seen, sys};
 
 /// Where this process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -388,6 +388,8 @@ extern "C" fn handle_exit() {
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in clients() {
         helper::stop(client);
+        // What a call that began under the daemon before has just counted.
+        reattach::carry_over(client.index);
     }
     for client in clients().filter(|client| client.clock.is_virtual()) {
         if client.connection.end(Shutdown::Write) {

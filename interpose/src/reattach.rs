@@ -7,7 +7,7 @@
 //!
 //! **A client and its successor.** A new daemon brings new pages, so a new client takes the place of the old one. Threads that are in a
 //! call have the old one in hand and end the call with it; its pages stay mapped. What they write there is *carried over* at every
-//! look: sums and counters only grow by additions, so what was added since the last look is added to the successor's. So the new daemon
+//! look, and when the process ends ([`carry_over`]): sums and counters only grow by additions, so what was added since the last look is added to the successor's. So the new daemon
 //! counts everything from the beginning of the process, and what is in flight from the daemon before weighs at the gate.
 //!
 //! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new daemon's, and it goes on as if nothing had
@@ -21,6 +21,7 @@
 //! On virtual time nothing of this happens: there the moment would be left to chance.
 
 use core::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 
 use protocol::lease;
 use protocol::pages::{ClientPage, Counter};
@@ -28,7 +29,7 @@ use protocol::record::{Launch, Record};
 
 use crate::attach::{self, Unmanaged};
 use crate::client::{Client, Side};
-use crate::clients::CLIENTS;
+use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::log::{self, Level};
 use crate::streams::STREAMS;
 use crate::{lifecycle, quota, rings};
@@ -43,11 +44,32 @@ const BACKOFF_NS_MAX: u64 = 500_000_000;
 /// The class of kernels that no profile knows, in a record.
 const UNKNOWN_CLASS: u8 = 4;
 
+/// A client, the one before it, and what of that one's page was carried over.
+struct Succession {
+    before: &'static Client,
+    client: &'static Client,
+    carried: Carried,
+}
+
+/// The last succession on each device. Locked by who carries over, for as long as that takes: a client's helper, and whoever ends
+/// the process.
+static LAST: [Mutex<Option<Succession>>; DEVICES_MAX] = [const { Mutex::new(None) }; DEVICES_MAX];
+
+/// Carries over what threads have counted for the client before on that device since the last time.
+pub(crate) fn carry_over(index: u32) {
+    let Some(last) = LAST.get(index as usize) else {
+        return;
+    };
+    // Whoever panicked in here has added a part, and noted which.
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(last) = &mut *last {
+        last.carried.carry(last.before, last.client);
+    }
+}
+
 /// What one client's helper knows of its daemon.
 pub(crate) struct Watch {
     client: &'static Client,
-    /// The client before, and what of its page was carried over.
-    before: Option<(&'static Client, Carried)>,
     /// Attempts since the daemon went; `None` while it is there.
     attempts: Option<u32>,
     next_ns: u64,
@@ -57,7 +79,6 @@ impl Watch {
     pub(crate) fn new(client: &'static Client) -> Self {
         Self {
             client,
-            before: None,
             attempts: None,
             next_ns: client.clock.now_ns() + LOOK_NS,
         }
@@ -80,9 +101,7 @@ impl Watch {
     }
 
     fn look(&mut self) {
-        if let Some((before, carried)) = &mut self.before {
-            carried.carry(before, self.client);
-        }
+        carry_over(self.client.index);
         if self.attempts.is_none() {
             if !self.client.connection.is_over() {
                 return;
@@ -140,9 +159,14 @@ impl Watch {
                 before.descriptor.close();
             }
         }
-        let mut carried = Carried::default();
-        carried.carry(self.client, successor);
-        self.before = Some((self.client, carried));
+        if let Some(last) = LAST.get(successor.index as usize) {
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Succession {
+                before: self.client,
+                client: successor,
+                carried: Carried::default(),
+            });
+        }
+        carry_over(successor.index);
         self.client = successor;
         self.attempts = None;
         log::say(Level::Info, format_args!("{successor}, again"));

@@ -190,6 +190,36 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
     }
 }
 
+/// It is counted where the call began, and there is no time to look there once more.
+#[test]
+fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process_ends_with_it() {
+    let gpu = Gpu::start("mps");
+    let first = gpu.daemon("");
+    let jobs = [
+        (
+            "hp",
+            gpu.job("hp", Program::Linked("outlive"))
+                .high_priority(&first),
+        ),
+        (
+            "be",
+            gpu.job("be", Program::Linked("outlive"))
+                .best_effort(&first),
+        ),
+    ];
+    // Long enough for a daemon to be replaced; where it is not, nothing is shown.
+    let jobs = jobs.map(|(label, job)| (label, job.args(&["4000000000"]).start()));
+    let jobs = jobs.map(|(label, mut job)| {
+        job.wait_for("launched", 1);
+        (label, job)
+    });
+    let second = replaced(&gpu, first, "");
+    for (label, job) in jobs {
+        let ended = job.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &second);
+    }
+}
+
 #[test]
 fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
