@@ -4,14 +4,16 @@
 //! not (switched off, a static program, a library that passes by), and what the driver takes besides. Once a second the
 //! ledgers are compared with what NVML says of each process. No IO: what NVML says is an argument.
 //!
-//! **A context** takes memory by itself, of which NVML is the only witness. The least that any process was seen to have past
-//! its account, in two of its first looks alike, is taken for that ([`Excesses::context_bytes`]).
+//! **A context** takes memory by itself, of which NVML is the only witness. The least that any process of a user was seen to have
+//! past its account, in two of its first looks alike, is taken for that ([`Excesses::context_bytes`]). Each user's are measured on
+//! its own processes: the account is in their hands, and what one writes into it changes nothing for another's.
 //!
 //! **Excess** is what is beyond account, context and the operator's slack in two looks in a row: between NVML's answer and
 //! ours a process may have freed something. All that a process has that is no client, but of the job, is excess.
 //!
 //! **Eviction**, where the rule is so: of a job that has, with it, more than its quota, the process with the most is asked to
-//! end (SIGTERM) once it was over for [`PATIENCE_LOOKS`], and killed if it is still there after as many more.
+//! end (SIGTERM) once it was over for [`PATIENCE_LOOKS`], and killed if it is still there after as many more. Where it cannot be
+//! signalled it is the turn of the next one.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +77,15 @@ pub(crate) struct Excesses {
     over: BTreeMap<u32, Over>,
     /// Processes that were looked at, and how often; after [`CONTEXT_LOOKS`] they say nothing of contexts any more.
     seen: Vec<Seen>,
-    context_bytes: Option<u64>,
+    /// By user, the latest last.
+    contexts: Vec<Contexts>,
+}
+
+/// What contexts of a user's processes were seen to take.
+#[derive(Clone, Copy, Debug)]
+struct Contexts {
+    uid: u32,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -87,6 +97,8 @@ struct Over {
     is_told: bool,
     /// Looks since it was asked to end.
     looks_asked: Option<u32>,
+    /// It is not to be signalled.
+    is_out_of_reach: bool,
 }
 
 /// Looks in a row that show an excess.
@@ -100,6 +112,8 @@ const CONTEXT_BYTES_MIN: u64 = 16 << 20;
 const CONTEXT_LOOKS: u32 = 5;
 /// None takes more.
 const CONTEXT_BYTES_MAX: u64 = 2 << 30;
+/// Users whose contexts are remembered; for another the one is forgotten of whom nothing was measured for longest.
+const USERS_MAX: usize = 256;
 
 /// A process whose context may show.
 #[derive(Clone, Copy, Debug)]
@@ -121,10 +135,20 @@ impl Seen {
 }
 
 impl Excesses {
-    /// What a context takes by itself, as far as was seen; 0 before.
-    pub(crate) fn context_bytes(&self) -> u64 {
-        let bytes = self.context_bytes.unwrap_or(0);
-        if bytes < CONTEXT_BYTES_MIN { 0 } else { bytes }
+    /// What a context of that user's takes by itself, as far as was seen; 0 before.
+    pub(crate) fn context_bytes(&self, uid: u32) -> u64 {
+        let known = self.contexts.iter().find(|contexts| contexts.uid == uid);
+        known.map_or(0, |contexts| contexts.bytes)
+    }
+
+    fn note_context(&mut self, uid: u32, bytes: u64) {
+        let place = self.contexts.iter().position(|known| known.uid == uid);
+        let known = place.map(|place| self.contexts.remove(place));
+        if self.contexts.len() >= USERS_MAX {
+            self.contexts.remove(0);
+        }
+        let bytes = known.map_or(bytes, |known| known.bytes.min(bytes));
+        self.contexts.push(Contexts { uid, bytes });
     }
 
     /// Compares.
@@ -144,6 +168,7 @@ impl Excesses {
                 looks: 0,
                 is_told: false,
                 looks_asked: None,
+                is_out_of_reach: false,
             });
             over.looks = over.looks.saturating_add(1);
             (over.job, over.excess) = (job, excess);
@@ -171,8 +196,7 @@ impl Excesses {
             // A context stays as it is; what a free or an allocation has shown for a moment does not.
             let is_steady = seen.bytes == Some(bytes);
             if is_one && is_steady {
-                let least = self.context_bytes.map_or(bytes, |least| least.min(bytes));
-                self.context_bytes = Some(least);
+                self.note_context(account.uid, bytes);
             }
             // Ahead of the device it may be caught up with; else what is past it later is not for the context.
             let is_ahead = used < own_bytes;
@@ -200,7 +224,8 @@ impl Excesses {
             let account = held(look.after, pid)?;
             // Memory that was freed between the two looks was there when NVML was asked.
             let most = held(look.before, pid).map_or(0, |before| before.held_bytes);
-            let context = self.context_bytes().saturating_sub(account.context_bytes);
+            let context = self.context_bytes(account.uid);
+            let context = context.saturating_sub(account.context_bytes);
             let known = account.held_bytes.max(most).saturating_add(context);
             let bytes = used.saturating_sub(known);
             let is_client = true;
@@ -239,6 +264,13 @@ impl Excesses {
             .collect()
     }
 
+    /// A process could not be signalled: another of its job is to end.
+    pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
+        if let Some(over) = self.over.get_mut(&pid) {
+            over.is_out_of_reach = true;
+        }
+    }
+
     /// Who is to end now: of each job that is past its quota, one.
     pub(crate) fn poll_evictions(&mut self, balances: &[Balance]) -> Vec<(JobKey, Eviction)> {
         let mut evictions = Vec::new();
@@ -257,6 +289,7 @@ impl Excesses {
         if has_bytes <= balance.quota_bytes? {
             return None;
         }
+        its.retain(|over| !over.is_out_of_reach);
         its.sort_by_key(|over| (over.looks_asked, over.excess.bytes));
         its.pop()?.poll_eviction()
     }
@@ -287,14 +320,16 @@ impl Over {
     }
 }
 
-/// A process's account; it may have several slots.
+/// A process's account; it may have several slots, all of one user's.
 fn held(holdings: &[Holding], pid: u32) -> Option<Account> {
     let its = holdings.iter().filter(|holding| holding.pid == pid);
     its.map(|holding| Account {
+        uid: holding.job.uid,
         held_bytes: holding.held_bytes,
         context_bytes: holding.context_bytes.min(holding.held_bytes),
     })
     .reduce(|a, b| Account {
+        uid: a.uid,
         held_bytes: a.held_bytes.saturating_add(b.held_bytes),
         context_bytes: a.context_bytes.saturating_add(b.context_bytes),
     })
@@ -302,6 +337,7 @@ fn held(holdings: &[Holding], pid: u32) -> Option<Account> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Account {
+    uid: u32,
     held_bytes: u64,
     context_bytes: u64,
 }
@@ -313,12 +349,13 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const UID: u32 = 1000;
     const SLACK_BYTES: u64 = 100 * MIB;
 
     fn job(id: &str) -> JobKey {
         JobKey {
             id: id.to_owned(),
-            uid: 1000,
+            uid: UID,
             class: JobClass::BestEffort,
         }
     }
@@ -398,7 +435,7 @@ mod tests {
         }
         assert_eq!(excesses.of_job(&job("a")), []);
         assert_eq!(
-            excesses.context_bytes(),
+            excesses.context_bytes(UID),
             0,
             "nothing is learnt of it either"
         );
@@ -423,14 +460,14 @@ mod tests {
     #[test]
     fn a_context_takes_the_least_that_a_process_had_past_its_account_at_first() {
         let mut excesses = Excesses::default();
-        assert_eq!(excesses.context_bytes(), 0);
+        assert_eq!(excesses.context_bytes(UID), 0);
         let first = [holding(7, 100, 0)];
         look(&mut excesses, &first, &[process(7, 614)], &[]);
-        assert_eq!(excesses.context_bytes(), 0, "a moment");
+        assert_eq!(excesses.context_bytes(UID), 0, "a moment");
         for _ in 0..2 {
             look(&mut excesses, &first, &[process(7, 550)], &[]);
         }
-        assert_eq!(excesses.context_bytes(), 450 * MIB);
+        assert_eq!(excesses.context_bytes(UID), 450 * MIB);
         // What it takes later is not for its context.
         look(
             &mut excesses,
@@ -438,16 +475,16 @@ mod tests {
             &[process(7, 120)],
             &[],
         );
-        assert_eq!(excesses.context_bytes(), 450 * MIB);
+        assert_eq!(excesses.context_bytes(UID), 450 * MIB);
         let held = [holding(7, 100, 0), holding(8, 450, 450)];
         for _ in 0..2 {
             let listed = [process(7, 550), process(8, 420)];
             look(&mut excesses, &held, &listed, &[]);
         }
-        assert_eq!(excesses.context_bytes(), 420 * MIB);
+        assert_eq!(excesses.context_bytes(UID), 420 * MIB);
         // An account that is ahead of the device says nothing of contexts.
         look(&mut excesses, &[holding(9, 100, 0)], &[process(9, 11)], &[]);
-        assert_eq!(excesses.context_bytes(), 420 * MIB);
+        assert_eq!(excesses.context_bytes(UID), 420 * MIB);
     }
 
     #[test]
@@ -458,7 +495,7 @@ mod tests {
             let listed = [process(7, 100 + 450 + 90), process(8, 550 + 90)];
             look(&mut excesses, &held, &listed, &[]);
         }
-        assert_eq!(excesses.context_bytes(), 540 * MIB);
+        assert_eq!(excesses.context_bytes(UID), 540 * MIB);
         assert_eq!(excesses.of_job(&job("a")), []);
     }
 
@@ -475,6 +512,60 @@ mod tests {
         }
         let evict = |is_kill| Eviction { pid: 8, is_kill };
         assert_eq!(acts, [(4, evict(false)), (9, evict(true))]);
+    }
+
+    #[test]
+    fn what_one_users_accounts_say_of_contexts_holds_for_no_other() {
+        let mut excesses = Excesses::default();
+        let of = |uid, pid, held| Holding {
+            job: JobKey { uid, ..job("a") },
+            ..holding(pid, held, 0)
+        };
+        // The second has a context like the first, and claims to hold nearly all of it.
+        let held = [of(UID, 7, 100), of(UID + 1, 8, 530)];
+        for _ in 0..2 {
+            let listed = [process(7, 550), process(8, 550)];
+            look(&mut excesses, &held, &listed, &[]);
+        }
+        assert_eq!(excesses.context_bytes(UID), 450 * MIB);
+        assert_eq!(excesses.context_bytes(UID + 1), 20 * MIB);
+        // One who comes to its quota is not past it.
+        let mut held = held.to_vec();
+        held.push(of(UID, 9, 1000));
+        for _ in 0..3 {
+            look(&mut excesses, &held, &[process(9, 1450)], &[]);
+        }
+        assert_eq!(excesses.of_job(&job("a")), []);
+        // Users without end are not remembered.
+        for uid in 0..2 * USERS_MAX as u32 {
+            excesses.note_context(UID + uid, 450 * MIB);
+        }
+        assert_eq!(excesses.contexts.len(), USERS_MAX);
+    }
+
+    #[test]
+    fn who_cannot_be_ended_keeps_no_other_from_it() {
+        for is_signalled in [true, false] {
+            let mut excesses = Excesses::default();
+            let held = [holding(7, 300, 0)];
+            let mut acts = Vec::new();
+            for at in 0..24 {
+                let listed = [process(7, 300), process(8, 800), process(9, 700)];
+                look(&mut excesses, &held, &listed, &[8, 9]);
+                let evictions = excesses.poll_evictions(&balance(300, Some(1000)));
+                for (_, eviction) in evictions {
+                    acts.push((at, eviction.pid, eviction.is_kill));
+                    if eviction.pid == 8 && !is_signalled {
+                        excesses.handle_out_of_reach(8);
+                    }
+                }
+            }
+            let expected = match is_signalled {
+                true => [(4, 8, false), (9, 8, true)].as_slice(),
+                false => [(4, 8, false), (5, 9, false), (10, 9, true)].as_slice(),
+            };
+            assert_eq!(acts, expected, "{is_signalled}");
+        }
     }
 
     #[test]

@@ -234,8 +234,12 @@ impl Ledgers {
             );
         }
         self.take_back(|holder| holder.pid == peer.pid && holder.image.is_replaced_by(image));
-        self.check_room(key)?;
-        let context_bytes = self.context_bytes();
+        let is_there = |job: &JobLedger| job.key == *key && job.is_there();
+        let room = match self.room(key) {
+            Err(full) if !self.jobs.iter().any(is_there) => return Err(full),
+            room => room,
+        };
+        let context_bytes = self.context_bytes(key.uid);
         let is_others = |brought: &Brought| {
             let mut others = self.jobs.iter().filter(|job| job.key != *key);
             others.any(|other| other.is_there() && brought.is(&other.fd))
@@ -245,7 +249,8 @@ impl Ledgers {
             Some(index) => &mut self.jobs[index],
             None => self.add(key)?,
         };
-        let brought = brought.and_then(|brought| job.accept(brought));
+        let places = room.as_ref().copied().unwrap_or(0);
+        let brought = brought.and_then(|brought| job.accept(brought, places));
         if job.holders.is_empty() {
             job.begin(quota_bytes, context_bytes);
         }
@@ -263,6 +268,8 @@ impl Ledgers {
                 is_kept: true,
             });
         }
+        // Who keeps its slot has its place; a further one needs another.
+        room?;
         if !asked.is_empty() && job.page.quota().unwrap_or(UNLIMITED) != quota_bytes {
             let (id, pid) = (&key.id, peer.pid);
             tracing::warn!(
@@ -272,16 +279,17 @@ impl Ledgers {
         job.open_slot(peer, image, comer.process)
     }
 
-    /// Whether there is a place for one more process of such a job.
-    fn check_room(&self, key: &JobKey) -> Result<(), LedgerError> {
+    /// For how many more processes of such a job there are places, one at least.
+    fn room(&self, key: &JobKey) -> Result<usize, LedgerError> {
         let of_user = self.jobs.iter().filter(|job| job.key.uid == key.uid);
-        if of_user.map(|job| job.holders.len()).sum::<usize>() >= HOLDERS_PER_USER_MAX {
-            return Err(LedgerError::UserSlots);
-        }
+        let of_user: usize = of_user.map(|job| job.holders.len()).sum();
         let all: usize = self.jobs.iter().map(|job| job.holders.len()).sum();
-        match key.class {
-            JobClass::BestEffort if all >= HOLDERS_MAX => Err(LedgerError::AllSlots),
-            _ => Ok(()),
+        let room = HOLDERS_PER_USER_MAX.saturating_sub(of_user);
+        match (key.class, HOLDERS_MAX.saturating_sub(all)) {
+            _ if room == 0 => Err(LedgerError::UserSlots),
+            (JobClass::BestEffort, 0) => Err(LedgerError::AllSlots),
+            (JobClass::BestEffort, of_all) => Ok(room.min(of_all)),
+            (JobClass::HighPriority, _) => Ok(room),
         }
     }
 
@@ -312,11 +320,11 @@ impl Ledgers {
         !self.rules.rules.is_empty()
     }
 
-    /// What a process is charged for its context.
-    fn context_bytes(&self) -> u64 {
+    /// What a process of that user is charged for its context.
+    fn context_bytes(&self, uid: u32) -> u64 {
         match self.rules.context {
             Context::Bytes(bytes) => bytes,
-            Context::Measured => self.excesses.context_bytes(),
+            Context::Measured => self.excesses.context_bytes(uid),
         }
     }
 
@@ -421,10 +429,8 @@ impl Ledgers {
 
     /// What every process that keeps an account has in it.
     pub(crate) fn holdings(&self) -> Vec<Holding> {
-        let holders = self
-            .jobs
-            .iter()
-            .flat_map(|job| job.holders.iter().map(move |holder| (job, holder)));
+        let jobs = self.jobs.iter();
+        let holders = jobs.flat_map(|job| job.seen().map(move |holder| (job, holder)));
         holders
             .map(|(job, holder)| {
                 let slot = &job.page.slots[holder.slot];
@@ -464,10 +470,10 @@ impl Ledgers {
             strays,
             slack_bytes: self.rules.slack_bytes,
         });
-        let context_bytes = self.context_bytes();
         let jobs = self.jobs.iter().filter(|job| job.is_there());
         let balances = jobs.map(|job| {
             // For its processes to come.
+            let context_bytes = self.context_bytes(job.key.uid);
             job.page
                 .context_bytes
                 .store(context_bytes, Ordering::Relaxed);
@@ -487,6 +493,11 @@ impl Ledgers {
         }
     }
 
+    /// A process that was to end could not be signalled.
+    pub(crate) fn handle_out_of_reach(&mut self, pid: u32) {
+        self.excesses.handle_out_of_reach(pid);
+    }
+
     /// What a job may hold and holds; of one that is not known yet, what it would be given if it asked so.
     ///
     /// # Errors
@@ -503,7 +514,7 @@ impl Ledgers {
             return Ok(MemoryIs {
                 quota_bytes: job.page.quota().unwrap_or(UNLIMITED),
                 held_bytes: job.page.held_bytes(),
-                pids: job.holders.iter().map(|holder| holder.pid).collect(),
+                pids: job.seen().map(|holder| holder.pid).collect(),
             });
         }
         let asked_bytes = self.quota_bytes(key.class, read(asked)?)?;
@@ -540,6 +551,12 @@ impl JobLedger {
         !self.holders.is_empty()
     }
 
+    /// Its processes, but for those of whom only a number is known that may be another's by now.
+    fn seen(&self) -> impl Iterator<Item = &Holder> {
+        let is_seen = |holder: &&Holder| holder.process.is_some() || !holder.is_leaving;
+        self.holders.iter().filter(is_seen)
+    }
+
     /// Its first process comes, for the first time or again: nothing of an earlier job of that id counts.
     fn begin(&mut self, quota_bytes: u64, context_bytes: u64) {
         (self.most_bytes, self.roots_bytes) = (None, None);
@@ -550,12 +567,22 @@ impl JobLedger {
         page.refused.store(0, Ordering::Relaxed);
     }
 
-    /// Goes on with the page that a process brings, unless the job has another; the slot of that process in the page, if it is the job's.
-    fn accept(&mut self, brought: Brought) -> Option<usize> {
+    /// Goes on with the page that a process brings, unless the job has another, or there are fewer `places` than processes in it; the
+    /// slot of that process in the page, if it is the job's.
+    fn accept(&mut self, brought: Brought, places: usize) -> Option<usize> {
         if self.is_there() {
             return brought.is(&self.fd).then_some(brought.slot);
         }
-        self.holders = brought.holders().ok()?;
+        self.holders = match brought.holders(self.key.uid, places) {
+            Ok(holders) => holders,
+            Err(unusable) => {
+                let id = &self.key.id;
+                tracing::warn!(
+                    "job {id:?} does not go on with the account that a process brings: {unusable}"
+                );
+                return None;
+            }
+        };
         (self.most_bytes, self.roots_bytes) = (None, None);
         self.page = brought.page;
         self.fd = Arc::new(brought.fd);

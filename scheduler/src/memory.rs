@@ -23,7 +23,7 @@ use crate::events::{Draft, Kind};
 use crate::excess::{Eviction, Holding};
 use crate::nvml::{NvmlError, Process, Processes};
 use crate::state::JobKey;
-use crate::strays;
+use crate::strays::{self, real_uid};
 
 /// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
 const LEAVING_LOOK: Timespec = Timespec {
@@ -157,7 +157,10 @@ impl Watch {
             Ok(()) => {
                 format!("process {pid} is {what}; its job has more memory than its quota")
             }
-            Err(error) => format!("process {pid} is not to be {what}: {error}"),
+            Err(error) => {
+                self.shared.ledgers().handle_out_of_reach(pid);
+                format!("process {pid} is not to be {what}: {error}")
+            }
         };
         let draft = Draft::new(Kind::Evicted, text);
         self.shared.tell(draft.of_job(job).pid(pid));
@@ -261,13 +264,6 @@ fn strays_of(listed: &[Process], holdings: &[Holding]) -> Vec<(u32, JobKey)> {
         .collect()
 }
 
-/// Who started a process (proc_pid_status(5)).
-fn real_uid(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_ascii_whitespace().next()?.parse().ok()
-}
-
 /// Whether a process has ended, by its descriptor (pidfd_open(2)).
 pub(crate) fn has_ended(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
@@ -295,12 +291,5 @@ mod tests {
         assert_eq!(answers.handle(failing()), Some(vec![]), "the end has to do");
         assert_eq!(answers.handle(Ok(vec![7])), Some(vec![7]));
         assert_eq!(answers.handle(failing()), None);
-    }
-
-    #[test]
-    fn a_process_is_whose_the_kernel_says() {
-        let own = rustix::process::getuid().as_raw();
-        assert_eq!(real_uid(std::process::id()), Some(own));
-        assert_eq!(real_uid(u32::MAX), None);
     }
 }

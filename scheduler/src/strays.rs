@@ -38,6 +38,13 @@ pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
     by_descent().map(|found| found.job.clone())
 }
 
+/// Who started a process (proc_pid_status(5)).
+pub(crate) fn real_uid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// What an environment (proc_pid_environ(5)) calls the job.
 fn job_id(environment: &[u8]) -> Option<String> {
     let mut variables = environment.split(|byte| *byte == 0);
@@ -85,5 +92,12 @@ mod tests {
         };
         assert_eq!(job_of(own, &[holding(parent)]), Some(job.clone()));
         assert_eq!(job_of(own, &[holding(u32::MAX)]), None);
+    }
+
+    #[test]
+    fn a_process_is_whose_the_kernel_says() {
+        let own = rustix::process::getuid().as_raw();
+        assert_eq!(real_uid(std::process::id()), Some(own));
+        assert_eq!(real_uid(u32::MAX), None);
     }
 }

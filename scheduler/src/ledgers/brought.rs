@@ -5,8 +5,10 @@
 //! quota holds without a gap. Those that have not come yet, or have ended meanwhile, are in their slots.
 //!
 //! **Trust.** Who brings a page is of the job's user, and could write into the page before. It must be a sealed memory file,
-//! so that nobody can shorten it under us, and who brings it must be the process of its slot. What the page says of the quota
-//! is cut to what rules allow, as ever.
+//! so that nobody can shorten it under us, and who brings it must be the process of its slot. Everybody else who has a slot
+//! and lives must be of the job's user, as the kernel says, and all of them together need places as if they came one by one
+//! ([`super::HOLDERS_PER_USER_MAX`]): else the page is left aside, and who brought it has another, as without one. What the page
+//! says of the quota is cut to what rules allow, as ever.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,6 +22,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Holder, Image};
+use crate::memory::has_ended;
+use crate::strays::real_uid;
 
 /// What a process brings from the daemon before.
 #[derive(Debug)]
@@ -53,27 +57,37 @@ impl Brought {
     ///
     /// # Errors
     ///
-    /// Of somebody it cannot be told whether he has ended. Then nothing may be taken back, so the page is of no use.
-    pub(super) fn holders(&self) -> io::Result<Vec<Holder>> {
+    /// The page is of no use: it says who, of whom nothing may be taken back, or that they are too many or of another user than
+    /// `uid`.
+    pub(super) fn holders(&self, uid: u32, places: usize) -> Result<Vec<Holder>, Unusable> {
         let mut holders = Vec::new();
         for (place, slot) in self.page.slots.iter().enumerate() {
             let pid = slot.pid.load(Ordering::Relaxed);
             let started_ticks = slot.started_ticks.load(Ordering::Relaxed);
             if pid == 0 && slot.held_bytes() > 0 {
-                // The daemon before could not see whose it is.
-                return Err(io::ErrorKind::NotFound.into());
+                return Err(Unusable::Unseen(io::ErrorKind::NotFound.into()));
             }
             if pid == 0 {
                 continue;
             }
-            let process = process(pid, started_ticks)?;
+            if holders.len() >= places {
+                return Err(Unusable::Places(places));
+            }
+            let process = Found::of(pid, started_ticks)?;
+            // Whose the process is that brings it is known by its connection.
+            let (pid, image, process) = match process {
+                Found::There { owner, .. } if place != self.slot && owner != Some(uid) => {
+                    return Err(Unusable::Stranger(pid));
+                }
+                Found::There { image, process, .. } => (pid, image, Some(process)),
+                Found::Ended => (pid, Image::default(), None),
+                Found::Replaced => (0, Image::default(), None),
+            };
             holders.push(Holder {
                 slot: place,
                 pid,
-                image: process
-                    .as_ref()
-                    .map_or(Image::default(), |(image, _)| *image),
-                process: process.map(|(_, process)| Arc::new(process)),
+                image,
+                process: process.map(Arc::new),
                 is_leaving: true,
             });
         }
@@ -81,20 +95,57 @@ impl Brought {
     }
 }
 
-/// The process of that number which began then, if it is still there.
-fn process(pid: u32, started_ticks: u64) -> io::Result<Option<(Image, OwnedFd)>> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let Some(pid) = pid else {
-        return Ok(None);
-    };
-    let process = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(process) => process,
-        Err(Errno::SRCH) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    // Looked at after it is held: a later process of that number is told by its beginning. One whose beginning cannot be seen
-    // may be the one.
-    let image = Image::of(pid.as_raw_nonzero().get().unsigned_abs());
-    let is_other = image.started_ticks != 0 && image.started_ticks != started_ticks;
-    Ok((!is_other).then_some((image, process)))
+/// Why a job does not go on with a page.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    /// The daemon before could not see whose a slot is, or this one cannot look.
+    #[error("of a process in it, it cannot be told whether it has ended: {0}")]
+    Unseen(#[from] io::Error),
+    /// It is alive, and not the job's user's.
+    #[error("process {0}, which is in it, is not of the job's user")]
+    Stranger(u32),
+    /// There are so many left.
+    #[error("more processes are in it than there are places left for: {0}")]
+    Places(usize),
+}
+
+/// What has become of the process that had a slot.
+enum Found {
+    There {
+        image: Image,
+        /// Its real user, if that can be seen.
+        owner: Option<u32>,
+        process: OwnedFd,
+    },
+    Ended,
+    /// So long ago that its number is another's. What NVML says of that number is not about it.
+    Replaced,
+}
+
+impl Found {
+    /// Of the process of that number which began then.
+    fn of(number: u32, started_ticks: u64) -> io::Result<Self> {
+        let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else {
+            return Ok(Self::Ended);
+        };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(Errno::SRCH) => return Ok(Self::Ended),
+            Err(error) => return Err(error.into()),
+        };
+        // Looked at after it is held: a later process of that number is told by its beginning. One whose beginning cannot be
+        // seen may be the one.
+        let (image, owner) = (Image::of(number), real_uid(number));
+        let is_other = image.started_ticks != 0 && image.started_ticks != started_ticks;
+        Ok(match () {
+            () if is_other => Self::Replaced,
+            () if has_ended(&process) => Self::Ended,
+            () => Self::There {
+                image,
+                owner,
+                process,
+            },
+        })
+    }
 }

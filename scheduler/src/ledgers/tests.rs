@@ -353,8 +353,11 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
         ..MemoryRules::default()
     };
     let mut first = Ledgers::new(rules("4GiB"), 10 * GIB);
-    let key = key(JobClass::BestEffort, "a");
-    let owner = owner(1000);
+    let key = JobKey {
+        uid: rustix::process::getuid().as_raw(),
+        ..key(JobClass::BestEffort, "a")
+    };
+    let owner = owner(key.uid);
     let (pid, image) = own();
     let attach = |ledgers: &mut Ledgers, pid, brought| {
         let comer = Comer {
@@ -476,6 +479,138 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     let again = next.handle_attach(&key, comer(pid, brought(&opened, pid, image)));
     assert!(!again.unwrap().is_kept);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 0);
+}
+
+/// A process that lives until this is dropped.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        let mut command = std::process::Command::new("cat");
+        Self(command.stdin(std::process::Stdio::piped()).spawn().unwrap())
+    }
+
+    fn who(&self) -> (u32, Image) {
+        (self.0.id(), Image::of(self.0.id()))
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_account_that_names_a_living_stranger_is_left_aside() {
+    let own_uid = rustix::process::getuid().as_raw();
+    let sleeper = Sleeper::start();
+    let (pid, image) = sleeper.who();
+    for (uid, is_kept) in [(own_uid, true), (own_uid + 1, false)] {
+        let key = JobKey {
+            uid,
+            ..key(JobClass::BestEffort, "a")
+        };
+        let owner = owner(uid);
+        let attach = |ledgers: &mut Ledgers, (pid, image), brought| {
+            let comer = Comer {
+                image,
+                brought,
+                ..comer(pid, &owner, "")
+            };
+            ledgers.handle_attach(&key, comer).unwrap()
+        };
+        let mut first = ledgers();
+        let opened = attach(&mut first, (pid, image), None);
+        let stranger = attach(&mut first, own(), None);
+        reserve(&stranger, GIB);
+        let mut next = ledgers();
+        let again = attach(&mut next, (pid, image), brought(&opened, pid, image));
+        assert_eq!(again.is_kept, is_kept);
+        let holdings = next.holdings();
+        let is_there = holdings.iter().any(|holding| holding.pid == own().0);
+        assert_eq!(is_there, is_kept, "nothing is made of a stranger");
+        let status = next.status_of(&key).unwrap();
+        let expected = if is_kept { (2, GIB) } else { (1, 0) };
+        assert_eq!((status.processes, status.held_bytes), expected);
+    }
+}
+
+#[test]
+fn a_number_that_is_anothers_by_now_says_nothing_of_it_and_keeps_nothing_back() {
+    let key = key(JobClass::BestEffort, "a");
+    let owner = owner(1000);
+    let sleeper = Sleeper::start();
+    let (pid, image) = sleeper.who();
+    let attach = |ledgers: &mut Ledgers, pid, image, brought| {
+        let comer = Comer {
+            image,
+            brought,
+            ..comer(pid, &owner, "")
+        };
+        ledgers.handle_attach(&key, comer).unwrap()
+    };
+    let mut first = ledgers();
+    let opened = attach(&mut first, pid, image, None);
+    let long_ended = attach(&mut first, own().0, IMAGE, None);
+    reserve(&long_ended, GIB);
+    let mut next = ledgers();
+    assert!(attach(&mut next, pid, image, brought(&opened, pid, image)).is_kept);
+    assert_eq!(next.status_of(&key).unwrap().held_bytes, GIB);
+    assert!(next.holdings().iter().all(|holding| holding.pid == pid));
+    let told = next.memory_of(&key, &owner, "").unwrap();
+    assert_eq!(told.pids, [pid]);
+    // The device lists that number for its later process.
+    assert_eq!(next.poll_leaving(|_| false, |listed| listed == own().0), 1);
+    assert_eq!(next.status_of(&key).unwrap().held_bytes, 0);
+}
+
+#[test]
+fn accounts_that_are_brought_take_their_places_like_processes_that_come() {
+    const OTHERS: usize = 200;
+    let key = |id: &str| key(JobClass::BestEffort, id);
+    let owner = owner(1000);
+    let dead = ended();
+    let sleeper = Sleeper::start();
+    let (pid, image) = sleeper.who();
+    let attach = |ledgers: &mut Ledgers, id: &str, pid, image, brought| {
+        let comer = Comer {
+            image,
+            brought,
+            ..comer(pid, &owner, "")
+        };
+        ledgers.handle_attach(&key(id), comer)
+    };
+    let mut next = ledgers();
+    let mut taken = 0;
+    for (id, is_kept) in [("a", true), ("b", true), ("c", false)] {
+        let mut first = ledgers();
+        let opened = attach(&mut first, id, pid, image, None).unwrap();
+        for _ in 0..OTHERS {
+            attach(&mut first, id, dead, IMAGE, None).unwrap();
+        }
+        let brought = brought(&opened, pid, image);
+        let again = attach(&mut next, id, pid, image, brought).unwrap();
+        assert_eq!(again.is_kept, is_kept, "{id}");
+        taken += next.status_of(&key(id)).unwrap().processes;
+    }
+    assert_eq!(taken, 2 * (1 + OTHERS) + 1);
+    for extra in taken..HOLDERS_PER_USER_MAX {
+        attach(&mut next, &extra.to_string(), pid, image, None).unwrap();
+    }
+    let refused = attach(&mut next, "full", pid, image, None).unwrap_err();
+    assert!(matches!(refused, LedgerError::UserSlots), "{refused}");
+    // Who has a slot has its place: it comes back although there is no other.
+    let page = next.jobs.iter().find(|job| job.key == key("a")).unwrap();
+    let opened = Opened {
+        fd: Arc::clone(&page.fd),
+        slot: 0,
+        is_kept: true,
+    };
+    next.handle_detach(&key("a"), 0);
+    let again = attach(&mut next, "a", pid, image, brought(&opened, pid, image));
+    assert!(again.unwrap().is_kept);
 }
 
 #[test]
