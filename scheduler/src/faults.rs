@@ -14,6 +14,7 @@
 //! On the virtual clock only sticky errors are looked for: a second there is none of NVML's.
 
 pub(crate) mod act;
+mod meter;
 pub(crate) mod mps;
 pub mod rules;
 pub(crate) mod stuck;

@@ -2,8 +2,9 @@
 //! every second what the living have with what they account for ([`crate::excess`]).
 //!
 //! A thread of its own, because NVML may take its time, and in real time, because what it asks is: on the virtual
-//! clock nothing waits for it. NVML is opened when it is first needed; where there is none that is said once, and
-//! the end of a process has to do. One that fails to answer is asked again, for a while.
+//! clock nothing waits for it. NVML is opened when it is first needed, by the thread that asks it ([`crate::nvml::Asked`]); where
+//! there is none that is said once, and the end of a process has to do. One that fails to answer, or does not come back with
+//! one, is asked again, for a while.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
 //! come back for a second; to compare, once a second while any process keeps an account. On the virtual clock nothing is
@@ -21,7 +22,7 @@ use crate::config::OnExcess;
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
 use crate::excess::{Eviction, Holding};
-use crate::nvml::{NvmlError, Process, Processes};
+use crate::nvml::{Asked, NvmlError, PATIENCE, Process, Processes, Silence};
 use crate::state::JobKey;
 use crate::strays::{self, real_uid};
 
@@ -48,6 +49,8 @@ pub(crate) struct Watch {
     shared: Arc<Shared>,
     uuid: String,
     nvml: Nvml,
+    /// NVML did not come back with its last answer, which was said.
+    is_silent: bool,
     answers: Answers,
     /// Looks since something came back or somebody left.
     looks_in_vain: u32,
@@ -65,9 +68,15 @@ struct Answers {
 }
 
 enum Nvml {
-    NotOpened,
-    Open(Processes),
+    NotAsked,
+    Asked(Asked<(), Answer>),
     Missing,
+}
+
+/// What the thread says that asks NVML.
+enum Answer {
+    Missing(NvmlError),
+    Listed(Result<Vec<Process>, NvmlError>),
 }
 
 impl Watch {
@@ -75,7 +84,8 @@ impl Watch {
         Self {
             shared,
             uuid: uuid.to_owned(),
-            nvml: Nvml::NotOpened,
+            nvml: Nvml::NotAsked,
+            is_silent: false,
             answers: Answers::default(),
             looks_in_vain: 0,
             clock: Clock::monotonic(),
@@ -214,23 +224,60 @@ impl Watch {
 
     /// The processes that have memory of the device.
     fn listed(&mut self) -> Result<Vec<Process>, NvmlError> {
-        if let Nvml::NotOpened = self.nvml {
-            self.nvml = Processes::open(&self.uuid).map_or_else(
-                |error| {
-                    tracing::warn!(
-                        "{error}; memory of processes that ended counts as free at once, and what jobs take past their \
-                         quotas is not seen"
-                    );
-                    Nvml::Missing
-                },
-                Nvml::Open,
-            );
+        if let Nvml::NotAsked = self.nvml {
+            self.nvml = match start_asking(&self.uuid) {
+                Ok(asked) => Nvml::Asked(asked),
+                Err(error) => no_nvml(&format!("no thread to ask NVML: {error}")),
+            };
         }
-        match &self.nvml {
-            Nvml::Open(processes) => processes.list(),
-            _ => Ok(Vec::new()),
+        let Nvml::Asked(asked) = &mut self.nvml else {
+            return Ok(Vec::new());
+        };
+        match asked.ask((), self.shared.stop_fd(), &PATIENCE) {
+            Ok(Answer::Missing(error)) => {
+                self.nvml = no_nvml(&error.to_string());
+                Ok(Vec::new())
+            }
+            Ok(Answer::Listed(listed)) => {
+                if std::mem::take(&mut self.is_silent) {
+                    tracing::info!("NVML answers again: memory is compared");
+                }
+                listed
+            }
+            Err(silence) => {
+                let is_news = silence != Silence::Stopping;
+                if is_news && !std::mem::replace(&mut self.is_silent, true) {
+                    let what = "until it does memory is not compared, and that of processes that ended counts as free";
+                    let text = format!("{}; {what}", NvmlError::Silent);
+                    self.shared.tell(Draft::new(Kind::NvmlSilent, text));
+                }
+                Err(NvmlError::Silent)
+            }
         }
     }
+}
+
+/// A thread that asks NVML for who has memory of the device with this UUID.
+fn start_asking(uuid: &str) -> std::io::Result<Asked<(), Answer>> {
+    let uuid = uuid.to_owned();
+    let mut processes = None;
+    Asked::start("pillion-memory-ask", move |()| {
+        let open = match processes.take() {
+            Some(open) => Ok(open),
+            None => Processes::open(&uuid),
+        };
+        match open {
+            Ok(open) => Answer::Listed(processes.insert(open).list()),
+            Err(error) => Answer::Missing(error),
+        }
+    })
+}
+
+fn no_nvml(why: &str) -> Nvml {
+    tracing::warn!(
+        "{why}; memory of processes that ended counts as free at once, and what jobs take past their quotas is not seen"
+    );
+    Nvml::Missing
 }
 
 impl Answers {

@@ -11,8 +11,10 @@ use libloading::Library;
 
 use crate::device::loaders_words;
 
+mod patience;
 mod reports;
 
+pub(crate) use patience::{Asked, PATIENCE, PATIENCE_S, Silence};
 pub(crate) use reports::{Ecc, Gauges, Report, Reports};
 
 /// What is opened.
@@ -39,6 +41,9 @@ pub enum NvmlError {
         /// What it returned, as in nvml.h.
         result: c_uint,
     },
+    /// A call has not returned for long.
+    #[error("NVML has not answered for {PATIENCE_S} s")]
+    Silent,
 }
 
 /// What an operator can do about a result.

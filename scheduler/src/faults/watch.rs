@@ -1,10 +1,12 @@
 //! The threads that look for faults. One waits for what NVML reports of the device, because that call cannot be interrupted; it
-//! wakes the other, which looks at everything else, asks the rules and sees to what follows.
+//! wakes the other, which looks at everything else, asks the rules and sees to what follows. A third reads the device's gauges
+//! for that one, because these calls may hang ([`Meter`]).
 //!
 //! Both live in real time: what they ask is of it. NVML's is asked for [`REPORT_MS`] at most, so it ends soon after the daemon,
 //! which does not wait for it.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread;
 
@@ -14,13 +16,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::act::{About, Doings, Step};
+use super::meter::Meter;
 use super::mps::Follower;
 use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
 use super::stuck::{News, Stuck};
 use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
-use crate::nvml::{Ecc, Gauges, NvmlError, Report, Reports};
+use crate::nvml::{Ecc, NvmlError, Report, Reports};
 use crate::state::JobKey;
 
 /// Between two looks while there are clients, or while something is being done.
@@ -68,7 +71,8 @@ pub(crate) struct FaultWatch {
     followers: Vec<Follower>,
     stuck: Stuck,
     doings: Doings,
-    gauges: Option<Gauges>,
+    /// None on the virtual clock.
+    meter: Option<Meter>,
     ecc: Option<Ecc>,
     /// Real time.
     clock: Clock,
@@ -93,7 +97,7 @@ impl FaultWatch {
             followers: Vec::new(),
             stuck: Stuck::default(),
             doings: Doings::default(),
-            gauges: None,
+            meter: None,
             ecc: None,
             clock: Clock::monotonic(),
             looked: Looked::default(),
@@ -110,9 +114,8 @@ impl FaultWatch {
     /// Looks until the daemon stops.
     pub(crate) fn run(mut self) {
         if self.is_real() {
-            // Without NVML the other thread has said so.
-            self.gauges = Gauges::open(&self.uuid).ok();
-            self.ecc = self.gauges.as_ref().map(Gauges::ecc);
+            self.meter = Some(Meter::new(&self.uuid));
+            self.ecc = self.read_ecc();
             let is_pending = self.ecc.and_then(|ecc| ecc.is_pending);
             // Also if it was so before this daemon came.
             for fault in news_of_memory(
@@ -168,7 +171,7 @@ impl FaultWatch {
         let look_ns = match () {
             () if has_clients || !self.doings.is_idle() => Some(LOOK_NS),
             () if !self.followers.is_empty() => Some(SLOW_LOOK_NS),
-            () if self.gauges.is_some() => Some(ECC_NS),
+            () if self.meter.as_ref().is_some_and(Meter::is_there) => Some(ECC_NS),
             () => None,
         };
         let look = look_ns.map(|ns| Timespec {
@@ -228,20 +231,38 @@ impl FaultWatch {
     }
 
     fn look_at_use(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
-        let Some((limit_ns, gauges)) = self.rules.stuck_ns.zip(self.gauges.as_ref()) else {
+        let meter = self.meter.as_ref().filter(|meter| meter.is_there());
+        let Some((limit_ns, _)) = self.rules.stuck_ns.zip(meter) else {
             return self.stuck.forget();
         };
         let progress = self.shared.state().progress();
-        if !progress.is_waiting {
-            // NVML costs the driver time, and nobody waits.
-            let news = self.stuck.handle_look(now_ns, 0, progress, limit_ns);
-            return self.tell_of_progress(news, faults);
-        }
-        let Some(busy_pct) = gauges.busy_pct() else {
+        // NVML costs the driver time; where nobody waits it is not asked.
+        let busy_pct = if progress.is_waiting {
+            self.read_meter(|meter, stop| meter.busy_pct(stop))
+        } else {
+            Some(0)
+        };
+        let Some(busy_pct) = busy_pct else {
             return;
         };
         let news = self.stuck.handle_look(now_ns, busy_pct, progress, limit_ns);
         self.tell_of_progress(news, faults);
+    }
+
+    fn read_ecc(&mut self) -> Option<Ecc> {
+        self.read_meter(|meter, stop| meter.ecc(stop))
+    }
+
+    fn read_meter<T>(
+        &mut self,
+        read: impl FnOnce(&mut Meter, BorrowedFd<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let meter = self.meter.as_mut()?;
+        let reading = read(meter, self.shared.stop_fd());
+        if let Some(text) = meter.poll_news() {
+            self.shared.tell(Draft::new(Kind::NvmlSilent, text));
+        }
+        reading
     }
 
     fn tell_of_progress(&self, news: Option<News>, faults: &mut Vec<Fault>) {
@@ -262,7 +283,7 @@ impl FaultWatch {
     }
 
     fn look_at_memory(&mut self, faults: &mut Vec<Fault>) {
-        let Some(ecc) = self.gauges.as_ref().map(Gauges::ecc) else {
+        let Some(ecc) = self.read_ecc() else {
             return;
         };
         if let Some(before) = self.ecc.replace(ecc) {

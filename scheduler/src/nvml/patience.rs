@@ -1,0 +1,174 @@
+//! Asking somebody who may never answer.
+//!
+//! A call of NVML's goes to the kernel's driver, and where that is stuck the call does not return and cannot be interrupted. So
+//! none of the daemon's threads makes it: a thread of its own does, and who asks waits for [`PATIENCE`] and goes on without an
+//! answer. Until the call returns nothing more is asked, and what it answers then is too old to be believed.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+/// How long an answer is waited for, s. NVML's usual ones take some ms, under load some hundred.
+pub(crate) const PATIENCE_S: i64 = 5;
+
+/// As long as that.
+pub(crate) const PATIENCE: Timespec = Timespec {
+    tv_sec: PATIENCE_S,
+    tv_nsec: 0,
+};
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It was waited for long enough, or is owed since an earlier question.
+    Late,
+    /// Who asked is to stop.
+    Stopping,
+    /// The thread has panicked.
+    Ended,
+}
+
+/// A thread that answers questions.
+#[derive(Debug)]
+pub(crate) struct Asked<Q, A> {
+    questions: Sender<Q>,
+    answers: Receiver<A>,
+    answered: Arc<OwnedFd>,
+    /// The answer to an earlier question is still to come.
+    is_owed: bool,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
+    /// Starts it. It ends after this is dropped, once it has answered what it was asked; nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread or descriptor.
+    pub(crate) fn start(
+        name: &str,
+        mut answer: impl FnMut(Q) -> A + Send + 'static,
+    ) -> io::Result<Self> {
+        let (questions, asked) = channel();
+        let (given, answers) = channel();
+        let answered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let answered = Arc::new(answered);
+        let bell = Arc::clone(&answered);
+        let answer_all = move || {
+            for question in asked {
+                if given.send(answer(question)).is_err() {
+                    return;
+                }
+                // A full one wakes too.
+                let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+            }
+        };
+        thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(answer_all)?;
+        Ok(Self {
+            questions,
+            answers,
+            answered,
+            is_owed: false,
+        })
+    }
+
+    /// Asks, and waits for the answer as long as `patience` or until `stop` can be read.
+    ///
+    /// # Errors
+    ///
+    /// See [`Silence`]; at once if an answer is owed already.
+    pub(crate) fn ask(
+        &mut self,
+        question: Q,
+        stop: BorrowedFd<'_>,
+        patience: &Timespec,
+    ) -> Result<A, Silence> {
+        if self.is_owed {
+            self.answers.try_recv().map_err(|_| Silence::Late)?;
+            self.is_owed = false;
+        }
+        self.questions.send(question).map_err(|_| Silence::Ended)?;
+        self.is_owed = true;
+        loop {
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.answered.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(patience)) {
+                Ok(0) => return Err(Silence::Late),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return Err(Silence::Ended),
+            }
+            let is_stopping = !fds[1].revents().is_empty();
+            let _ = rustix::io::read(&*self.answered, &mut [0; 8]);
+            if let Ok(answer) = self.answers.try_recv() {
+                self.is_owed = false;
+                return Ok(answer);
+            }
+            // The bell may be that of an answer which came too late.
+            if is_stopping {
+                return Err(Silence::Stopping);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn never() -> OwnedFd {
+        eventfd(0, EventfdFlags::CLOEXEC).unwrap()
+    }
+
+    /// Ends a wait as soon as it is looked at.
+    const NONE: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    const LONG: Timespec = Timespec {
+        tv_sec: 60,
+        tv_nsec: 0,
+    };
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for_again_until_it_has() {
+        let (go_on, stuck) = channel::<()>();
+        let answer = move |question: u32| {
+            if question == 1 {
+                stuck.recv().unwrap();
+            }
+            10 * question
+        };
+        let mut asked = Asked::start("test", answer).unwrap();
+        let stop = never();
+        assert_eq!(asked.ask(0, stop.as_fd(), &LONG), Ok(0));
+        assert_eq!(asked.ask(1, stop.as_fd(), &NONE), Err(Silence::Late));
+        for _ in 0..3 {
+            assert_eq!(asked.ask(2, stop.as_fd(), &LONG), Err(Silence::Late));
+        }
+        go_on.send(()).unwrap();
+        // What it says to the first question is not taken for an answer to a later one.
+        let late = || asked.ask(3, stop.as_fd(), &LONG).ok();
+        assert_eq!(std::iter::repeat_with(late).flatten().next(), Some(30));
+        assert_eq!(asked.ask(4, stop.as_fd(), &LONG), Ok(40));
+    }
+
+    #[test]
+    fn who_is_to_stop_waits_no_longer_and_a_thread_that_has_ended_answers_nothing() {
+        let (_go_on, stuck) = channel::<()>();
+        let mut asked = Asked::start("test", move |(): ()| stuck.recv().is_ok()).unwrap();
+        let stop = never();
+        rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
+        assert_eq!(asked.ask((), stop.as_fd(), &LONG), Err(Silence::Stopping));
+        let mut asked: Asked<(), ()> = Asked::start("test", |()| panic!("on purpose")).unwrap();
+        let silent = asked.ask((), never().as_fd(), &NONE);
+        assert_eq!(silent, Err(Silence::Late));
+    }
+}
