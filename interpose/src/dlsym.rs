@@ -8,6 +8,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 
+use crate::loaded::past_us;
 use crate::loader::{self, ABSENT, JUMP, or_jump};
 use crate::seen::{self, Door};
 use crate::{exports, nvml, operators, real, resolver};
@@ -30,10 +31,15 @@ or_jump! {
     decide_version, loader::DLVSYM
 }
 
-extern "C" fn decide(handle: *mut c_void, symbol: *const c_char) -> *mut c_void {
+extern "C" fn decide(
+    handle: *mut c_void,
+    symbol: *const c_char,
+    _nothing: *const c_char,
+    caller: *mut c_void,
+) -> *mut c_void {
     let real_dlsym = loader::dlsym();
     // SAFETY: the handle of the call we are in, or one that any caller may use, and its symbol.
-    answer(handle, symbol, |handle| unsafe {
+    answer(handle, symbol, caller, |handle| unsafe {
         real_dlsym(handle, symbol)
     })
 }
@@ -42,26 +48,28 @@ extern "C" fn decide_version(
     handle: *mut c_void,
     symbol: *const c_char,
     version: *const c_char,
+    caller: *mut c_void,
 ) -> *mut c_void {
     let real_dlvsym = loader::dlvsym();
     if version.is_null() {
         return JUMP;
     }
     // SAFETY: as in `decide`.
-    answer(handle, symbol, |handle| unsafe {
+    answer(handle, symbol, caller, |handle| unsafe {
         real_dlvsym(handle, symbol, version)
     })
 }
 
-/// Whether a look-up is ours: the hook if so, else [`JUMP`] or [`ABSENT`]. `look_up` asks libc with
+/// Whether a look-up is ours: the hook if so, else [`JUMP`] or [`ABSENT`]. The call returns to `caller`; `look_up` asks libc with
 /// another handle.
 ///
 /// Runs inside any `dlsym` of any thread of any program, before `main` too: it does not allocate,
-/// lock, format or panic. For operators and NVML, of which only a program that uses them asks, it takes the dynamic linker's locks,
-/// as `dlsym` itself does.
+/// lock, format or panic. For operators and NVML, of which only a program that uses them asks, and for a library that brings the
+/// driver along for itself, it takes the dynamic linker's locks, as `dlsym` itself does.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,
+    caller: *mut c_void,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
     // A name is only looked up in the tables if it can be there, and most are not.
@@ -70,10 +78,10 @@ fn answer(
     }
     // SAFETY: `dlsym` is given a string that ends in NUL, and it is not null.
     let name = unsafe { CStr::from_ptr(symbol) };
-    if let Some(answer) = operators::answer(handle, name, &look_up) {
+    if let Some(answer) = operators::answer(handle, name, caller, &look_up) {
         return answer;
     }
-    if let Some(answer) = nvml::answer(handle, name, &look_up) {
+    if let Some(answer) = nvml::answer(handle, name, caller, &look_up) {
         return answer;
     }
     // curl, NVML and cuDNN begin like the driver's names, too.
@@ -99,9 +107,8 @@ fn answer(
     // RTLD_DEFAULT see below.
     let mut found = look_up(loader::as_asked_by_us(handle));
     if handle == libc::RTLD_DEFAULT && found == hook {
-        // Our own export hides what the program would have found without us: what comes after us.
-        // The caller that RTLD_NEXT goes by is this library.
-        found = look_up(libc::RTLD_NEXT);
+        // Our own export hides what the caller would have found without us.
+        found = past_us(caller, &look_up);
         if found.is_null() {
             return ABSENT;
         }

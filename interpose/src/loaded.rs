@@ -56,6 +56,29 @@ impl File {
     }
 }
 
+/// What `RTLD_DEFAULT` means to a caller past our own exports, which hide it: what comes after us for the whole program; else what
+/// the library that the caller is part of, or one that it depends on, defines. A library that was opened without making its
+/// names known (`RTLD_LOCAL`) finds so what it brings along. `look_up` asks libc with another handle.
+pub(crate) fn past_us(
+    caller: *mut c_void,
+    look_up: impl Fn(*mut c_void) -> *mut c_void,
+) -> *mut c_void {
+    // The caller that RTLD_NEXT goes by is this library.
+    let next = look_up(libc::RTLD_NEXT);
+    if !next.is_null() {
+        return next;
+    }
+    // One that cannot be told has no scope of its own; the program's is that of all, ours among them.
+    let its = File::of(caller).and_then(|file| Opened::of(file.name()));
+    let found = its.map_or(next, |opened| look_up(opened.0.as_ptr()));
+    let base_of = |address| File::of(address).map(|file| file.base);
+    if found.is_null() || base_of(found) == base_of(File::of as *mut c_void) {
+        // Once more, so that `dlerror` tells of it.
+        return look_up(libc::RTLD_NEXT);
+    }
+    found
+}
+
 /// A loaded file that is held while this lives.
 pub(crate) struct Opened(NonNull<c_void>);
 

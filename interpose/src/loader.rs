@@ -182,9 +182,9 @@ macro_rules! pop {
 #[cfg(all(not(shim), target_arch = "x86_64"))]
 pub(crate) use pop;
 
-/// Defines an exported function of up to three arguments: `$decide` gets them and answers with what
-/// the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real` is where the jump goes; `$decide` must
-/// have asked for its address.
+/// Defines an exported function of up to three arguments: `$decide` gets three, and as the fourth where the caller goes on, and
+/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real` is where the jump goes; `$decide` must have asked
+/// for its address.
 #[cfg(not(shim))]
 macro_rules! or_jump {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $decide:path, $real:path) => {
@@ -201,6 +201,8 @@ macro_rules! or_jump {
                 $crate::loader::push!("rdi"),
                 $crate::loader::push!("rsi"),
                 $crate::loader::push!("rdx"),
+                // Where the caller goes on lies above them.
+                "mov rcx, qword ptr [rsp + 24]",
                 "call {decide}",
                 $crate::loader::pop!("rdx"),
                 $crate::loader::pop!("rsi"),
@@ -233,6 +235,7 @@ macro_rules! or_jump {
                 "stp x0, x1, [sp, #16]",
                 "str x2, [sp, #32]",
                 "mov x29, sp",
+                "mov x3, x30",
                 "bl {decide}",
                 "mov x9, x0",
                 "ldr x2, [sp, #32]",

@@ -64,6 +64,31 @@ fn per_thread_launches_found_by_cu_get_proc_address_run_unchanged() {
     expect_unchanged(Program::Unlinked("work"), "proc-ptsz");
 }
 
+/// The driver is in nobody's scope but that library's own, which is opened with `RTLD_LOCAL`.
+#[test]
+fn a_library_that_brings_the_driver_along_for_itself_finds_it_by_default_as_without_us() {
+    const ROUNDS: u64 = 20;
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let plugin = Program::WithDriver("plugin").path();
+    let plugin = plugin.to_str().expect("paths of these tests are text");
+    let rounds = ROUNDS.to_string();
+    let host = |label: &str| {
+        let job = gpu.job(label, Program::Unlinked("host"));
+        job.args(&["plain", plugin, "own", &rounds, "0"])
+    };
+    let alone = host("alone").run();
+    assert_eq!((alone.code(), &*alone.errors), (6, ""), "{alone:#?}");
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let ended = host(label).under(daemon.socket(), class).run();
+        assert_eq!((ended.code(), &*ended.errors), (6, ""), "{ended:#?}");
+        assert_eq!(ended.output, alone.output, "{label}");
+        assert_eq!(gpu.counts(label)["launches"], ROUNDS);
+        assert_eq!(daemon.totals(label)["launches"], ROUNDS, "{label}");
+    }
+}
+
 #[test]
 fn the_time_sliced_mode_runs_both_classes_at_once_and_counts_the_same() {
     let gpu = Gpu::start("timeslice");

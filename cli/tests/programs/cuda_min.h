@@ -6,6 +6,7 @@
  *   linked      the program is linked with -lcuda (compiled with -DLINKED)
  *   dlsym       dlopen and dlsym, as cuBLASLt does
  *   proc        dlsym of cuGetProcAddress_v2, which is asked for cuGetProcAddress and that for the rest, as cudart does
+ *   own         dlsym of what the calling library's own scope has, which is linked with the driver
  *   dlsym-ptsz, proc-ptsz   the same for the per-thread default stream
  */
 #ifndef CUDA_MIN_H
@@ -105,8 +106,9 @@ static void *ask(get_proc_address proc, const char *symbol, int per_thread) {
 
 static void open_door(const char *door) {
     int per_thread = strstr(door, "ptsz") != NULL;
-    int is_default = strcmp(door, "default") == 0;
-    void *library = found(dlopen("libcuda.so.1", RTLD_NOW | (is_default ? RTLD_GLOBAL : 0)), "libcuda.so.1");
+    int is_default = strcmp(door, "default") == 0, is_own = strcmp(door, "own") == 0;
+    void *library = RTLD_DEFAULT;
+    if (!is_own) library = found(dlopen("libcuda.so.1", RTLD_NOW | (is_default ? RTLD_GLOBAL : 0)), "libcuda.so.1");
     if (is_default) library = RTLD_DEFAULT;
     if (strncmp(door, "proc", 4) == 0) {
         get_proc_address first = (get_proc_address)found(dlsym(library, "cuGetProcAddress_v2"), "cuGetProcAddress_v2");

@@ -10,7 +10,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::{memory, own_processes};
-use crate::loaded::{File, Opened};
+use crate::loaded::{File, Opened, past_us};
 use crate::loader::{self, ABSENT, JUMP};
 use crate::sys::Errno;
 use crate::{config, door};
@@ -152,16 +152,22 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn answer(
     handle: *mut c_void,
     name: &CStr,
+    caller: *mut c_void,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> Option<*mut c_void> {
     let index = HOOKS.iter().position(|(ours, _)| *ours == name)?;
     let hook = hook_of(index)?;
+    let has_own_scope = handle == libc::RTLD_DEFAULT;
     let handle = loader::as_asked_by_us(handle);
+    // Our own export hides what the caller would have found without us.
+    let past_us = || match has_own_scope {
+        true => past_us(caller, &look_up),
+        false => look_up(libc::RTLD_NEXT),
+    };
     let mut found = look_up(handle);
     let is_ours = found == hook;
     if is_ours {
-        // Our own export hides what the program would have found without us: what comes after us.
-        found = look_up(libc::RTLD_NEXT);
+        found = past_us();
         if found.is_null() {
             return Some(ABSENT);
         }
@@ -175,7 +181,7 @@ pub(crate) fn answer(
         return Some(JUMP);
     }
     // Once more, so that `dlerror` tells of this question and of none of ours.
-    let again = look_up(if is_ours { libc::RTLD_NEXT } else { handle });
+    let again = if is_ours { past_us() } else { look_up(handle) };
     Some(if is_hooked { hook } else { again })
 }
 
@@ -380,12 +386,21 @@ mod tests {
     #[test]
     fn names_that_are_not_hooked_are_nobodys_and_nothing_is_hooked_where_there_is_no_library() {
         let nothing = |_: *mut c_void| ptr::null_mut();
-        assert_eq!(answer(libc::RTLD_DEFAULT, c"nvmlInit_v2", nothing), None);
+        assert_eq!(
+            answer(libc::RTLD_DEFAULT, c"nvmlInit_v2", ptr::null_mut(), nothing),
+            None
+        );
         let name = c"nvmlDeviceGetMemoryInfo";
-        assert_eq!(answer(libc::RTLD_DEFAULT, name, nothing), Some(JUMP));
+        assert_eq!(
+            answer(libc::RTLD_DEFAULT, name, ptr::null_mut(), nothing),
+            Some(JUMP)
+        );
         // A program's own function of that name is not NVML's.
         let other = |_: *mut c_void| other_function as *mut c_void;
-        assert_eq!(answer(libc::RTLD_DEFAULT, name, other), Some(JUMP));
+        assert_eq!(
+            answer(libc::RTLD_DEFAULT, name, ptr::null_mut(), other),
+            Some(JUMP)
+        );
         let mut told = Memory {
             total: 3,
             free: 2,

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
 use super::hooks;
-use crate::loaded::{File, Opened};
+use crate::loaded::{File, Opened, past_us};
 use crate::loader::{self, ABSENT, JUMP};
 use crate::sys::Errno;
 use crate::table::mix;
@@ -278,16 +278,22 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
 pub(crate) fn answer(
     handle: *mut c_void,
     name: &CStr,
+    caller: *mut c_void,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> Option<*mut c_void> {
     let index = abi::lookup_operator(name)?;
+    let has_own_scope = handle == libc::RTLD_DEFAULT;
     let handle = loader::as_asked_by_us(handle);
+    // Our own export hides what the caller would have found without us.
+    let past_us = || match has_own_scope {
+        true => past_us(caller, &look_up),
+        false => look_up(libc::RTLD_NEXT),
+    };
     let mut found = look_up(handle);
     let mut is_ours = false;
     if Some(found) == hooks::export_of(index) {
-        // Our own export hides what the program would have found without us: what comes after us.
         is_ours = true;
-        found = look_up(libc::RTLD_NEXT);
+        found = past_us();
         if found.is_null() {
             return Some(ABSENT);
         }
@@ -304,7 +310,7 @@ pub(crate) fn answer(
         return Some(JUMP);
     }
     // Once more, so that `dlerror` tells of this question and of none of ours.
-    let again = look_up(if is_ours { libc::RTLD_NEXT } else { handle });
+    let again = if is_ours { past_us() } else { look_up(handle) };
     Some(labelled.map_or(again, NonNull::as_ptr))
 }
 
@@ -385,11 +391,21 @@ mod tests {
         let way = decide(index, missing as *const () as usize);
         assert_eq!(way, missing as *mut c_void);
         assert_eq!(
-            answer(libc::RTLD_DEFAULT, c"cublasSgemm_v2", |_| ptr::null_mut()),
+            answer(
+                libc::RTLD_DEFAULT,
+                c"cublasSgemm_v2",
+                ptr::null_mut(),
+                |_| ptr::null_mut()
+            ),
             Some(JUMP)
         );
         assert_eq!(
-            answer(libc::RTLD_DEFAULT, c"cublasCreate_v2", |_| ptr::null_mut()),
+            answer(
+                libc::RTLD_DEFAULT,
+                c"cublasCreate_v2",
+                ptr::null_mut(),
+                |_| ptr::null_mut()
+            ),
             None
         );
     }

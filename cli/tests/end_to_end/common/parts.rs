@@ -28,6 +28,8 @@ pub(crate) enum Program {
     Blas(&'static str),
     /// A shared library, to be preloaded.
     Library(&'static str),
+    /// A shared library, to be opened, that is linked with `-lcuda`.
+    WithDriver(&'static str),
 }
 
 /// A release of CUDA that there are stand-ins for: their file names and some of their structures differ.
@@ -176,7 +178,8 @@ impl Program {
             .clone()
     }
 
-    fn compile(self) -> PathBuf {
+    /// Of its source.
+    fn name(self) -> &'static str {
         let (Self::Linked(name)
         | Self::RunPath(name)
         | Self::Unlinked(name)
@@ -184,7 +187,13 @@ impl Program {
         | Self::Runtime(name, _)
         | Self::WithHeaders(name, _)
         | Self::Blas(name)
-        | Self::Library(name)) = self;
+        | Self::Library(name)
+        | Self::WithDriver(name)) = self;
+        name
+    }
+
+    fn compile(self) -> PathBuf {
+        let name = self.name();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         let out = scratch().join(match self {
             Self::Linked(name) => format!("{name}-linked"),
@@ -196,6 +205,7 @@ impl Program {
             }
             Self::Blas(name) => format!("{name}-linked-with-blas"),
             Self::Library(name) => format!("lib{name}.so"),
+            Self::WithDriver(name) => format!("lib{name}-with-driver.so"),
         });
         let mut cc = Command::new("cc");
         cc.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra"]);
@@ -239,6 +249,11 @@ impl Program {
             }
             Self::Library(_) => {
                 cc.args(["-shared", "-fPIC"]);
+            }
+            Self::WithDriver(_) => {
+                cc.args(["-shared", "-fPIC", "-L"]).arg(driver_folder());
+                // It asks for the functions by name.
+                cc.args(["-Wl,--no-as-needed", "-lcuda"]);
             }
         }
         cc.arg("-ldl");
