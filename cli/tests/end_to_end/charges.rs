@@ -84,6 +84,50 @@ fn a_context_is_charged_while_there_is_any() {
     assert_eq!(held(&daemon), 300 * MIB);
 }
 
+/// The driver has nothing for a capture that came to nothing, and neither has the account.
+// census: D14
+#[test]
+fn what_a_capture_asked_for_that_came_to_nothing_is_charged_no_more() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut process = start(&gpu, &daemon, "capture");
+    for look in ["voided", "thrown away", "left to its stream"] {
+        process.wait_for("look", 1);
+        assert_eq!((held(&daemon), used(&gpu)), (0, 0), "{look}");
+        process.write("\n");
+    }
+    process.finish().expect_success();
+}
+
+/// The program checks it at each step; that it is so without us too shows that it asks for what the driver keeps.
+// census: B14, B15
+#[test]
+fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_charged() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let run = |is_ours: bool| {
+        let job = gpu.job("job", Program::Linked("charges")).args(&["free"]);
+        let job = match is_ours {
+            true => job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB"),
+            false => job,
+        };
+        let mut process = job.start();
+        process.wait_for("look", 1);
+        if is_ours {
+            assert_eq!((held(&daemon), used(&gpu)), (0, 0));
+        }
+        process.write("\n");
+        process.wait_for("look", 1);
+        if is_ours {
+            assert_eq!((held(&daemon), used(&gpu)), (1024 * MIB, 1024 * MIB));
+        }
+        process.finish().expect_success()
+    };
+    let alone = run(false);
+    assert_eq!(run(true).output, alone.output);
+    assert!(alone.output.contains("host "), "{alone:#?}");
+}
+
 /// What the first program held is back when the other attaches, and not before the device has it.
 #[test]
 fn a_program_that_executes_another_leaves_it_the_whole_quota() {

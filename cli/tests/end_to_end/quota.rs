@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{Daemon, Ended, Gpu, Job, Machine, Process, Program, pillion, until};
+use crate::events::{event_when, events};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -358,6 +359,48 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     assert_eq!(ask(&mut second), "granted");
 }
 
+/// A device server that is stopped lets NVML hang. That is waited for for a while, said once, and costs the daemon what NVML would
+/// have told it, and no more.
+#[test]
+fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let start = || {
+        let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
+        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
+        process.wait_for("ready", 1);
+        process
+    };
+    let is_of_memory = |event: &Value| {
+        let text = event["text"].as_str().expect("a text");
+        text.contains("has not answered for 5 s") && text.contains("memory is not compared")
+    };
+    let mut first = start();
+    first.write("\n");
+    assert_eq!(first.next_line(), "granted");
+    gpu.signal(Signal::STOP);
+    event_when(&gpu, &daemon, "nvml-silent", is_of_memory);
+    // What a process held that has ended comes back without NVML's word.
+    first.signal(Signal::KILL);
+    daemon.job_when("job", "nothing held", |job| {
+        job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
+    });
+    gpu.signal(Signal::CONT);
+    let second = start();
+    until("NVML's answer", || {
+        daemon.log().contains("memory is compared").then_some(())
+    });
+    let told = events(&gpu, &daemon, &[]);
+    let told = told.iter().filter(|event| event["kind"] == "nvml-silent");
+    assert_eq!(told.filter(|event| is_of_memory(event)).count(), 1);
+    // A daemon that is to end does not wait for it.
+    gpu.signal(Signal::STOP);
+    daemon.signal(Signal::TERM);
+    daemon.finish().expect_success();
+    gpu.signal(Signal::CONT);
+    second.finish().expect_success();
+}
+
 #[test]
 fn a_quota_is_changed_while_the_job_runs() {
     let gpu = Gpu::start("mps");
@@ -461,8 +504,8 @@ fn no_storm_of_processes_passes_the_quota() {
 }
 
 /// `count` processes of one job, each with threads that allocate and free at random around the quota; every now and then
-/// one is killed and another started. At every look, the device has given no more than the quota; at the end nothing is
-/// held. The threads end the program at any refusal but "out of memory".
+/// one is killed and another started. At no instant has the device given more than the quota; at the end nothing is held. The
+/// threads end the program at any refusal but "out of memory".
 fn storm(count: usize, threads: u64, duration_ns: u64) {
     const QUOTA_BYTES: u64 = 256 * MIB;
     let gpu = Gpu::start("mps");
@@ -478,32 +521,43 @@ fn storm(count: usize, threads: u64, duration_ns: u64) {
     };
     let mut processes: Vec<Process> = (0..count).map(|_| start()).collect();
     let clock = protocol::clock::Clock::monotonic();
-    let (mut looks, mut peak) = (0_u64, 0);
-    let end_ns = clock.now_ns() + duration_ns;
-    while clock.now_ns() < end_ns {
+    let (mut looks, mut kills) = (0_u64, 0_u64);
+    let begun_ns = clock.now_ns();
+    while clock.now_ns() < begun_ns + duration_ns {
         let used = used(&gpu);
         assert!(used <= QUOTA_BYTES, "the device has given {used}");
-        peak = peak.max(used);
         looks += 1;
         if looks.is_multiple_of(40) {
             let victim = (looks / 40) as usize % count;
             let dead = std::mem::replace(&mut processes[victim], start());
             dead.signal(Signal::KILL);
+            kills += 1;
         }
     }
-    let mut refused = 0;
+    let lasted_ns = clock.now_ns() - begun_ns;
+    let [mut refused, mut granted] = [0; 2];
     for process in processes {
-        refused += process.finish().expect_success().asked("refused");
+        let ended = process.finish().expect_success();
+        refused += ended.asked("refused");
+        granted += ended.asked("granted");
     }
+    let peak = number(&gpu.stats()["memory"], "peak_bytes");
+    assert!(peak <= QUOTA_BYTES, "the device has given {peak}");
     assert!(
         refused > 0 && peak > QUOTA_BYTES / 2,
         "{refused} refused, peak {peak}"
     );
-    daemon.job_when("storm", "nothing held", |job| {
+    let memory = &daemon.job_when("storm", "nothing held", |job| {
         job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
-    });
+    })["memory"];
+    assert!(number(memory, "peak_bytes") <= QUOTA_BYTES, "{memory:#}");
     until("the device to have everything", || {
         (used(&gpu) == 0).then_some(())
     });
-    println!("{looks} looks, peak {peak}, refused {refused}");
+    println!(
+        "{count} processes of {threads} threads for {} ms: {looks} looks, {kills} killed, the device's peak {peak} of {QUOTA_BYTES} \
+         bytes, of those that were not killed {granted} granted and {refused} refused, held at the end {}",
+        lasted_ns / 1_000_000,
+        number(memory, "held_bytes")
+    );
 }

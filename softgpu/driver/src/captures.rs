@@ -151,19 +151,17 @@ impl Captures {
         self.running.remove(&id)
     }
 
-    /// A stream is destroyed.
-    pub(crate) fn handle_stream_destroyed(&mut self, slot: u32) {
-        let Some(id) = self.of_slot.remove(&slot) else {
-            return;
-        };
-        let Some(capture) = self.running.get_mut(&id) else {
-            return;
-        };
+    /// A stream is destroyed. The graph that comes to nothing with it, if a capture began on it that made one.
+    pub(crate) fn handle_stream_destroyed(&mut self, slot: u32) -> Option<u64> {
+        let id = self.of_slot.remove(&slot)?;
+        let capture = self.running.get_mut(&id)?;
         capture.streams.remove(&slot);
         capture.is_invalid = true;
-        if capture.origin == slot {
-            self.end(id);
+        if capture.origin != slot {
+            return None;
         }
+        let ended = self.end(id).filter(|capture| !capture.is_given);
+        ended.map(|capture| capture.graph)
     }
 
     pub(crate) fn handle_event_destroyed(&mut self, event: u64) {

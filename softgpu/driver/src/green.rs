@@ -209,7 +209,7 @@ impl Driver {
 
     /// Waits for a green context's work and ends it. Streams that the application made in it stay, and are good for
     /// nothing but to be destroyed.
-    pub(crate) fn destroy_green(&self, handle: u64) -> Result<(), CUresult> {
+    pub(crate) fn destroy_green(&'static self, handle: u64) -> Result<(), CUresult> {
         let context = self.context_of_green(handle)?;
         let Context { device, legacy, .. } = self.context(context)?;
         // One with an error is destroyed like any other.

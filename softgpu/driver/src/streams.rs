@@ -91,7 +91,8 @@ impl Driver {
     }
 
     /// No more commands; what was put still executes.
-    pub(crate) fn destroy_stream(&self, handle: u64) -> Result<(), CUresult> {
+    pub(crate) fn destroy_stream(&'static self, handle: u64) -> Result<(), CUresult> {
+        let mut ended = Default::default();
         let stream = {
             let mut tables = self.tables.lock();
             let known = tables.streams.get(&handle).copied();
@@ -100,9 +101,12 @@ impl Driver {
                 return Err(CUresult::INVALID_HANDLE);
             }
             tables.streams.remove(&handle);
-            tables.captures.handle_stream_destroyed(stream.slot);
+            if let Some(graph) = tables.captures.handle_stream_destroyed(stream.slot) {
+                tables.graphs.remove(graph, &mut ended);
+            }
             stream
         };
+        self.handle_ended(ended)?;
         let slot = stream.slot;
         self.put(slot, &Command::DestroyStream { stream: slot })?;
         self.tables.lock().slots.release(stream.slot);

@@ -18,9 +18,17 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// How much of the device is taken, by all or by one client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
-    used: Arc<AtomicU64>,
+    used: Arc<Taken>,
     /// Of a client's account, the device's.
-    device: Option<Arc<AtomicU64>>,
+    device: Option<Arc<Taken>>,
+}
+
+/// Bytes that are taken.
+#[derive(Debug, Default)]
+struct Taken {
+    now: AtomicU64,
+    /// The most that they ever were.
+    most: AtomicU64,
 }
 
 /// A part of the device that is taken until this is dropped.
@@ -49,15 +57,20 @@ impl Account {
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.used.now.load(Ordering::Relaxed)
     }
 
-    fn device(&self) -> &AtomicU64 {
+    /// The most that was ever taken: whoever looks now and then misses what was in between.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.used.most.load(Ordering::Relaxed)
+    }
+
+    fn device(&self) -> &Taken {
         self.device.as_ref().unwrap_or(&self.used)
     }
 
     /// Of this account, and of the device's if that is another.
-    fn counts(&self) -> impl Iterator<Item = &AtomicU64> {
+    fn counts(&self) -> impl Iterator<Item = &Taken> {
         [Some(&self.used), self.device.as_ref()]
             .into_iter()
             .flatten()
@@ -82,12 +95,13 @@ impl Charge {
     /// Takes more; false, and nothing is taken, if the device is full.
     pub(crate) fn try_grow(&mut self, by: u64, total_bytes: u64) -> bool {
         // One thread at a time has the world.
-        let used = self.account.device().load(Ordering::Relaxed);
+        let used = self.account.device().now.load(Ordering::Relaxed);
         if used.checked_add(by).is_none_or(|after| after > total_bytes) {
             return false;
         }
         for count in self.account.counts() {
-            count.fetch_add(by, Ordering::Relaxed);
+            let before = count.now.fetch_add(by, Ordering::Relaxed);
+            count.most.fetch_max(before + by, Ordering::Relaxed);
         }
         self.bytes += by;
         true
@@ -98,7 +112,7 @@ impl Charge {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
         for count in self.account.counts() {
-            count.fetch_sub(surplus, Ordering::Relaxed);
+            count.now.fetch_sub(surplus, Ordering::Relaxed);
         }
     }
 }
@@ -222,5 +236,7 @@ mod tests {
         assert_eq!(used(), [600, 100, 700]);
         drop(first);
         assert_eq!(used(), [0, 100, 100]);
+        let most = [&one, &other, &device].map(Account::peak_bytes);
+        assert_eq!(most, [600, 400, 1000]);
     }
 }

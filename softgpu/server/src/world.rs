@@ -83,6 +83,8 @@ struct Stats<'a> {
 struct MemoryStats {
     total_bytes: u64,
     used_bytes: u64,
+    /// The most that was used at any instant.
+    peak_bytes: u64,
 }
 
 /// Integrals over time; see [`softgpu::Utilisation`].
@@ -206,6 +208,7 @@ impl World {
             memory: MemoryStats {
                 total_bytes: device.memory_bytes,
                 used_bytes: self.memory.used_bytes(),
+                peak_bytes: self.memory.peak_bytes(),
             },
             utilisation: UtilisationStats {
                 busy_ns: used.busy_ns,

@@ -143,10 +143,11 @@ fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
 }
 
 /// To the quota, over it and on, with each of PyTorch's allocators: what Pillion holds for the job is what the device has
-/// given it at each step, and PyTorch names the quota as what there is.
+/// given it at each step, what PyTorch and NVML say in the job is the rest of the quota, and PyTorch names that as what there is.
 #[test]
 fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() {
     const LOOKS: usize = 6;
+    const TOTAL: u64 = 2 << 30;
     let Some(python) = python(Cuda::V13) else {
         return;
     };
@@ -159,15 +160,23 @@ fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() 
         let mut process = stage
             .under_quota(scenario, JobClass::BestEffort, "2GiB")
             .start();
+        let mut looks = Vec::new();
         for look in 0..LOOKS {
             process.wait_for("look", 1);
             let used = stage.gpu.stats()["memory"]["used_bytes"].clone();
             let memory = stage.job(JobClass::BestEffort)["memory"].clone();
             assert_eq!(memory["held_bytes"], used, "{allocator} {look}: {memory:#}");
-            assert!(memory["held_bytes"].as_u64() <= Some(2 << 30), "{memory:#}");
+            let held = memory["held_bytes"].as_u64().expect("a number");
+            assert!(held <= TOTAL, "{memory:#}");
+            looks.push(format!(
+                "free {0} of {TOTAL} by NVML {0} of {TOTAL} used {held}",
+                TOTAL - held
+            ));
             process.write("\n");
         }
         let ended = process.finish_whenever().expect_success();
+        let told = ended.output.lines().filter(|line| line.starts_with("free"));
+        assert_eq!(told.collect::<Vec<_>>(), looks, "{allocator}");
         let asked = |name| ended.asked(name);
         assert_eq!(asked("total_mib"), 2048, "{allocator}: {ended:#?}");
         assert_eq!(asked("device_mib"), 2048, "{allocator}: {ended:#?}");

@@ -1,5 +1,6 @@
-"""To the quota, over it, and on: says what it sees, and "look" before each line that it reads."""
+"""To the quota, over it, and on: says what it sees by PyTorch and by NVML, and "look" before each line that it reads."""
 
+import ctypes
 import re
 import sys
 
@@ -8,8 +9,18 @@ import torch
 MIB = 1 << 20
 
 
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+device = ctypes.c_void_p()
+assert nvml.nvmlInit_v2() == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+
+
 def look():
     torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    told = (ctypes.c_ulonglong * 3)()
+    assert nvml.nvmlDeviceGetMemoryInfo(device, told) == 0
+    print("free", free, "of", total, "by NVML", told[1], "of", told[0], "used", told[2])
     print("look", flush=True)
     sys.stdin.readline()
 
