@@ -3,7 +3,7 @@
 //!
 //! | what is asked to end | × signal | × where |
 //! |---|---|---|
-//! | a C program with the default, SIG_IGN, a handler, a handler with SA_SIGINFO on a stack of its own; a Python program with Python's defaults, with handlers; the parent of a DataLoader's workers; an agent like torchrun's with its workers; a pipeline of a shell's | SIGTERM, SIGINT | idle, launching, synchronising, capturing, each with work in flight; held at the gate |
+//! | a C program with the default, SIG_IGN, a handler, a handler with SA_SIGINFO on a stack of its own, signalfd, sigwait; a Python program with Python's defaults, with handlers; the parent of a DataLoader's workers; an agent like torchrun's with its workers; a pipeline of a shell's | SIGTERM, SIGINT | idle, launching, synchronising, capturing, each with work in flight; held at the gate |
 //!
 //! Every cell is run without us and in both classes; held are best-effort jobs only, each of whose launches waits for 300 ms
 //! beside a high-priority job that never ends. The cells of one row are run a few at a time.
@@ -247,6 +247,16 @@ fn a_handler_of_the_applications_is_called_and_may_launch() {
 #[test]
 fn a_handler_that_asks_for_details_and_a_stack_gets_them_as_from_the_kernel() {
     Row::C("siginfo").expect_unchanged();
+}
+
+#[test]
+fn a_signal_that_is_blocked_and_read_from_a_descriptor_is_found_there() {
+    Row::C("signalfd").expect_unchanged();
+}
+
+#[test]
+fn a_signal_that_is_blocked_and_waited_for_is_found_so() {
+    Row::C("sigwait").expect_unchanged();
 }
 
 #[test]

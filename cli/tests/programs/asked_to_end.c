@@ -1,14 +1,16 @@
 /* asked_to_end HOW WHERE: says "ready", and waits for SIGTERM or SIGINT.
  *
  *   HOW    default | ignored | handler (set by signal) | siginfo (on a stack of its own, prints what it was given) |
- *          late (a handler that is set and taken back while CUDA is in use)
+ *          signalfd | sigwait (the signals are blocked, and taken by that) | late (a handler that is set and taken back while
+ *          CUDA is in use)
  *   WHERE  idle | launching | synchronising | capturing | contexts (makes and ends them), with work in flight in all of
  *          them; held: launches one kernel after another, each of which may have to wait
  *
- * Either handler asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
+ * Whoever handles or takes it asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
  * outlived: the program finishes when its standard input ends.
  */
 #include "graph_min.h"
+#include <sys/signalfd.h>
 
 /* Of what libc has for it, some is old. */
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -50,6 +52,38 @@ static void set_info_handler(void) {
     sigaltstack(&stack, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+}
+
+/* Of those that are blocked. */
+static sigset_t taken;
+static int taken_from = -1;
+
+static void block(const char *how) {
+    sigemptyset(&taken);
+    sigaddset(&taken, SIGTERM);
+    sigaddset(&taken, SIGINT);
+    if (!strcmp(how, "sigwait")) {
+        sigprocmask(SIG_BLOCK, &taken, NULL);
+    } else {
+        pthread_sigmask(SIG_BLOCK, &taken, NULL);
+        taken_from = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    }
+}
+
+static void say_taken(int signal, pid_t sender) {
+    say_name(signal);
+    say_now(sender == getppid() ? ", taken, by the parent\n" : ", taken, by somebody\n");
+    is_asked = 1;
+}
+
+/* Takes a signal that waits, if there is one. */
+static void take(const char *how) {
+    const struct timespec no_time = {0, 0};
+    struct signalfd_siginfo from_fd;
+    siginfo_t info;
+    if (!strcmp(how, "sigwait") && sigtimedwait(&taken, &info, &no_time) > 0) say_taken(info.si_signo, info.si_pid);
+    if (taken_from >= 0 && read(taken_from, &from_fd, sizeof from_fd) == sizeof from_fd)
+        say_taken((int)from_fd.ssi_signo, (pid_t)from_fd.ssi_pid);
 }
 
 static void print_disposition(const char *when, int number) {
@@ -96,6 +130,7 @@ int main(int argc, char **argv) {
     signal(SIGINT, SIG_DFL);
     if (!strcmp(how, "handler")) signal(SIGTERM, handle), signal(SIGINT, handle);
     if (!strcmp(how, "siginfo")) set_info_handler();
+    if (!strcmp(how, "signalfd") || !strcmp(how, "sigwait")) block(how);
     if (!strcmp(how, "ignored")) signal(SIGTERM, SIG_IGN), signal(SIGINT, SIG_IGN);
     open_door("linked");
     work_open(&work, "softgpu-module 1\nkernel lasting block_ns=30000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
@@ -127,6 +162,7 @@ int main(int argc, char **argv) {
         } else {
             poll(NULL, 0, 1);
         }
+        take(how);
     }
     if (!strcmp(where, "capturing")) {
         CUgraph graph;
