@@ -108,7 +108,7 @@ fn answer(
     let mut found = look_up(loader::as_asked_by_us(handle));
     if handle == libc::RTLD_DEFAULT && found == hook {
         // Our own export hides what the caller would have found without us.
-        found = past_us(caller, &look_up);
+        found = past_us(handle, caller, &look_up);
         if found.is_null() {
             return ABSENT;
         }

@@ -56,16 +56,17 @@ impl File {
     }
 }
 
-/// What `RTLD_DEFAULT` means to a caller past our own exports, which hide it: what comes after us for the whole program; else what
-/// the library that the caller is part of, or one that it depends on, defines. A library that was opened without making its
-/// names known (`RTLD_LOCAL`) finds so what it brings along. `look_up` asks libc with another handle.
+/// What a caller would have found past our own exports, which hide it: what comes after us for the whole program; with
+/// `RTLD_DEFAULT` else what the library that the caller is part of, or one that it depends on, defines. A library that was opened
+/// without making its names known (`RTLD_LOCAL`) finds so what it brings along. `look_up` asks libc with another handle.
 pub(crate) fn past_us(
+    handle: *mut c_void,
     caller: *mut c_void,
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
     // The caller that RTLD_NEXT goes by is this library.
     let next = look_up(libc::RTLD_NEXT);
-    if !next.is_null() {
+    if !next.is_null() || handle != libc::RTLD_DEFAULT {
         return next;
     }
     // One that cannot be told has no scope of its own; the program's is that of all, ours among them.

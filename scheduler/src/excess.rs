@@ -54,6 +54,8 @@ pub(crate) struct Look<'a> {
     /// Of those that have no account, whose they are.
     pub(crate) strays: &'a [(u32, JobKey)],
     pub(crate) slack_bytes: u64,
+    /// What a context takes, if the operator has said so.
+    pub(crate) context_bytes: Option<u64>,
 }
 
 /// What a job may hold and holds by its ledger.
@@ -112,7 +114,8 @@ const CONTEXT_BYTES_MIN: u64 = 16 << 20;
 const CONTEXT_LOOKS: u32 = 5;
 /// None takes more.
 const CONTEXT_BYTES_MAX: u64 = 2 << 30;
-/// Users whose contexts are remembered; for another the one is forgotten of whom nothing was measured for longest.
+/// Users whose contexts are remembered; for another one is forgotten who has no account, if there is one, and of whom nothing was
+/// measured for longest.
 const USERS_MAX: usize = 256;
 
 /// A process whose context may show.
@@ -141,11 +144,13 @@ impl Excesses {
         known.map_or(0, |contexts| contexts.bytes)
     }
 
-    fn note_context(&mut self, uid: u32, bytes: u64) {
+    fn note_context(&mut self, uid: u32, bytes: u64, holdings: &[Holding]) {
         let place = self.contexts.iter().position(|known| known.uid == uid);
         let known = place.map(|place| self.contexts.remove(place));
         if self.contexts.len() >= USERS_MAX {
-            self.contexts.remove(0);
+            let is_gone = |known: &Contexts| holdings.iter().all(|h| h.job.uid != known.uid);
+            let given_up = self.contexts.iter().position(is_gone);
+            self.contexts.remove(given_up.unwrap_or(0));
         }
         let bytes = known.map_or(bytes, |known| known.bytes.min(bytes));
         self.contexts.push(Contexts { uid, bytes });
@@ -196,7 +201,7 @@ impl Excesses {
             // A context stays as it is; what a free or an allocation has shown for a moment does not.
             let is_steady = seen.bytes == Some(bytes);
             if is_one && is_steady {
-                self.note_context(account.uid, bytes);
+                self.note_context(account.uid, bytes, look.after);
             }
             // Ahead of the device it may be caught up with; else what is past it later is not for the context.
             let is_ahead = used < own_bytes;
@@ -224,7 +229,8 @@ impl Excesses {
             let account = held(look.after, pid)?;
             // Memory that was freed between the two looks was there when NVML was asked.
             let most = held(look.before, pid).map_or(0, |before| before.held_bytes);
-            let context = self.context_bytes(account.uid);
+            let measured = || self.context_bytes(account.uid);
+            let context = look.context_bytes.unwrap_or_else(measured);
             let context = context.saturating_sub(account.context_bytes);
             let known = account.held_bytes.max(most).saturating_add(context);
             let bytes = used.saturating_sub(known);
@@ -384,6 +390,7 @@ mod tests {
             listed,
             strays: &strays,
             slack_bytes: SLACK_BYTES,
+            context_bytes: None,
         });
     }
 
@@ -431,6 +438,7 @@ mod tests {
                 listed: &[process(7, 900)],
                 strays: &[],
                 slack_bytes: SLACK_BYTES,
+                context_bytes: None,
             });
         }
         assert_eq!(excesses.of_job(&job("a")), []);
@@ -537,10 +545,24 @@ mod tests {
         }
         assert_eq!(excesses.of_job(&job("a")), []);
         // Users without end are not remembered.
-        for uid in 0..2 * USERS_MAX as u32 {
-            excesses.note_context(UID + uid, 450 * MIB);
+        for uid in 2..2 * USERS_MAX as u32 {
+            excesses.note_context(UID + uid, 450 * MIB, &held);
         }
         assert_eq!(excesses.contexts.len(), USERS_MAX);
+        // Those are who have an account.
+        assert_eq!(excesses.context_bytes(UID), 450 * MIB);
+        // What the operator says goes before what was measured.
+        for _ in 0..3 {
+            excesses.handle_look(&Look {
+                before: &held,
+                after: &held,
+                listed: &[process(9, 1450)],
+                strays: &[],
+                slack_bytes: SLACK_BYTES,
+                context_bytes: Some(100 * MIB),
+            });
+        }
+        assert_eq!(excesses.of_job(&job("a"))[0].bytes, 350 * MIB);
     }
 
     #[test]

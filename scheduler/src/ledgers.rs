@@ -91,6 +91,8 @@ struct Holder {
     process: Option<Arc<OwnedFd>>,
     /// It is no client any more; when its memory is seen to be free, so is its slot.
     is_leaving: bool,
+    /// Its end was known before the question was asked whose answer comes next.
+    is_over: bool,
 }
 
 /// What tells a process from a later one of that number, and from the program that it was before execve(2).
@@ -261,7 +263,7 @@ impl Ledgers {
                 && holder.image.started_ticks == image.started_ticks
         };
         if let Some(holder) = job.holders.iter_mut().find(is_kept) {
-            holder.is_leaving = false;
+            (holder.is_leaving, holder.is_over) = (false, false);
             return Ok(Opened {
                 fd: Arc::clone(&job.fd),
                 slot: holder.slot as u16,
@@ -372,12 +374,16 @@ impl Ledgers {
         }
     }
 
-    /// Those who have left and whose memory is not seen freed yet. `has_ended` says it of a process.
-    pub(crate) fn leaving(&self, has_ended: impl Fn(&OwnedFd) -> bool) -> Leaving {
-        let holders = self.jobs.iter().flat_map(|job| &job.holders);
-        let (over, living): (Vec<&Holder>, Vec<&Holder>) = holders
-            .filter(|holder| holder.is_leaving)
-            .partition(|holder| holder.has_ended(&has_ended));
+    /// Those who have left and whose memory is not seen freed yet. `has_ended` says it of a process. What NVML is asked after this
+    /// may tell that the memory of those is free whose end is known here.
+    pub(crate) fn leaving(&mut self, has_ended: impl Fn(&OwnedFd) -> bool) -> Leaving {
+        let holders = self.jobs.iter_mut().flat_map(|job| &mut job.holders);
+        let mut leaving: Vec<&mut Holder> = holders.filter(|holder| holder.is_leaving).collect();
+        for holder in &mut leaving {
+            holder.is_over = holder.has_ended(&has_ended);
+        }
+        let (over, living): (Vec<&mut Holder>, Vec<&mut Holder>) =
+            leaving.into_iter().partition(|holder| holder.is_over);
         let living = living.into_iter();
         Leaving {
             is_anybody_over: !over.is_empty(),
@@ -385,14 +391,17 @@ impl Ledgers {
         }
     }
 
-    /// Takes back what those held who have left. `has_ended` says it of a process, `is_listed` whether NVML
-    /// still lists it. Of how many it is back.
-    pub(crate) fn poll_leaving(
-        &mut self,
-        has_ended: impl Fn(&OwnedFd) -> bool,
-        is_listed: impl Fn(u32) -> bool,
-    ) -> usize {
-        self.take_back(|holder| holder.has_ended(&has_ended) && !is_listed(holder.pid))
+    /// Takes back what those held who had ended at the last [`Self::leaving`] and whom NVML, asked since, does not list: an older
+    /// list has nobody who has come since. Of how many it is back.
+    pub(crate) fn poll_leaving(&mut self, is_listed: impl Fn(u32) -> bool) -> usize {
+        self.take_back(|holder| holder.is_over && !is_listed(holder.pid))
+    }
+
+    /// The descriptor of a job's process, where it can be seen from here.
+    pub(crate) fn process_of(&self, key: &JobKey, pid: u32) -> Option<Arc<OwnedFd>> {
+        let job = self.jobs.iter().find(|job| job.key == *key)?;
+        let holder = job.seen().find(|holder| holder.pid == pid)?;
+        holder.process.clone()
     }
 
     /// Takes back what those held who have left and of whom `is_over` is true. How many they are.
@@ -469,6 +478,10 @@ impl Ledgers {
             listed,
             strays,
             slack_bytes: self.rules.slack_bytes,
+            context_bytes: match self.rules.context {
+                Context::Bytes(bytes) => Some(bytes),
+                Context::Measured => None,
+            },
         });
         let jobs = self.jobs.iter().filter(|job| job.is_there());
         let balances = jobs.map(|job| {
@@ -627,6 +640,7 @@ impl JobLedger {
             image,
             process: process.map(Arc::new),
             is_leaving: false,
+            is_over: false,
         });
         Ok(Opened {
             fd: Arc::clone(&self.fd),

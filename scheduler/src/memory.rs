@@ -41,8 +41,11 @@ const SLOW_LOOK: Timespec = Timespec {
 /// No comparison is due sooner after another, ns: news come between.
 const COMPARE_NS_MIN: u64 = 900_000_000;
 
-/// Looks in vain, and failing answers of NVML in a row, that are borne: a second of looks.
+/// Looks in vain after which it is looked less often: a second of them.
 const QUICK_LOOKS: u32 = 50;
+
+/// How long NVML may fail, ns, before the end of a process has to do.
+const FAILING_NS_MAX: u64 = 1_000_000_000;
 
 /// See the module's text.
 pub(crate) struct Watch {
@@ -63,8 +66,10 @@ pub(crate) struct Watch {
 /// What is made of NVML's answers.
 #[derive(Debug, Default)]
 struct Answers {
-    /// In a row.
-    failures: u32,
+    /// Since when there were none but failing ones, ns.
+    failing_since_ns: Option<u64>,
+    /// That it fails still was said.
+    is_given_up: bool,
 }
 
 enum Nvml {
@@ -122,7 +127,7 @@ impl Watch {
         self.compared_ns = Some(now_ns);
         let before = self.shared.ledgers().holdings();
         // An error is said by those who wait for memory; the next comparison is in a second.
-        let Ok(listed) = self.listed() else {
+        let Some(Ok(listed)) = self.listed() else {
             return;
         };
         let strays = strays_of(&listed, &before);
@@ -154,14 +159,15 @@ impl Watch {
         } else {
             (Signal::TERM, "asked to end")
         };
-        let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let process = process.map(|process| pidfd_open(process, PidfdFlags::empty()));
-        let sent = match process {
-            // Which process is the job's is told by words that the job can write, and by descent; whose it is, by the kernel.
-            // Looked at after it is held: a later process of that number is not signalled.
-            Some(Ok(_)) if real_uid(pid) != Some(job.uid) => Err(Errno::PERM),
-            Some(Ok(process)) => pidfd_send_signal(process, signal),
-            _ => return,
+        let sent = match self.shared.ledgers().process_of(job, pid) {
+            Some(client) => pidfd_send_signal(&*client, signal),
+            None => match open(pid) {
+                // Which process is the job's is told by words that the job can write, and by descent; whose it is, by the
+                // kernel. Looked at after it is held: a later process of that number is not signalled.
+                Some(_) if real_uid(pid) != Some(job.uid) => Err(Errno::PERM),
+                Some(process) => pidfd_send_signal(process, signal),
+                None => return,
+            },
         };
         let text = match sent {
             Ok(()) => {
@@ -209,12 +215,16 @@ impl Watch {
 
     fn look(&mut self) {
         // Asked before the ledgers are locked: who attaches does not wait for NVML.
-        let answer = self.listed();
-        let pids = |listed: Vec<Process>| listed.iter().map(|process| process.pid).collect();
-        let answer = answer.map(pids);
-        let back = self.answers.handle(answer).map_or(0, |listed| {
+        let Some(answer) = self.listed() else {
+            return;
+        };
+        let listed = match answer {
+            Ok(listed) => Some(listed.iter().map(|process| process.pid).collect()),
+            Err(error) => self.answers.handle_failure(&error, self.clock.now_ns()),
+        };
+        let back = listed.map_or(0, |listed: Vec<u32>| {
             let mut ledgers = self.shared.ledgers();
-            ledgers.poll_leaving(has_ended, |pid| listed.contains(&pid))
+            ledgers.poll_leaving(|pid| listed.contains(&pid))
         });
         self.looks_in_vain = match back {
             0 => self.looks_in_vain.saturating_add(1),
@@ -222,8 +232,8 @@ impl Watch {
         };
     }
 
-    /// The processes that have memory of the device.
-    fn listed(&mut self) -> Result<Vec<Process>, NvmlError> {
+    /// The processes that have memory of the device; none if the daemon is to end.
+    fn listed(&mut self) -> Option<Result<Vec<Process>, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
             self.nvml = match start_asking(&self.uuid) {
                 Ok(asked) => Nvml::Asked(asked),
@@ -231,27 +241,30 @@ impl Watch {
             };
         }
         let Nvml::Asked(asked) = &mut self.nvml else {
-            return Ok(Vec::new());
+            return Some(Ok(Vec::new()));
         };
         match asked.ask((), self.shared.stop_fd(), &PATIENCE) {
             Ok(Answer::Missing(error)) => {
                 self.nvml = no_nvml(&error.to_string());
-                Ok(Vec::new())
+                Some(Ok(Vec::new()))
             }
             Ok(Answer::Listed(listed)) => {
                 if std::mem::take(&mut self.is_silent) {
                     tracing::info!("NVML answers again: memory is compared");
                 }
-                listed
+                if listed.is_ok() {
+                    self.answers = Answers::default();
+                }
+                Some(listed)
             }
-            Err(silence) => {
-                let is_news = silence != Silence::Stopping;
-                if is_news && !std::mem::replace(&mut self.is_silent, true) {
+            Err(Silence::Stopping) => None,
+            Err(Silence::Late | Silence::Ended) => {
+                if !std::mem::replace(&mut self.is_silent, true) {
                     let what = "until it does memory is not compared, and that of processes that ended counts as free";
                     let text = format!("{}; {what}", NvmlError::Silent);
                     self.shared.tell(Draft::new(Kind::NvmlSilent, text));
                 }
-                Err(NvmlError::Silent)
+                Some(Err(NvmlError::Silent))
             }
         }
     }
@@ -281,25 +294,30 @@ fn no_nvml(why: &str) -> Nvml {
 }
 
 impl Answers {
-    /// Who has memory of the device, as far as is known; none if that is to be asked again.
-    fn handle(&mut self, answer: Result<Vec<u32>, NvmlError>) -> Option<Vec<u32>> {
-        let error = match answer {
-            Ok(listed) => {
-                self.failures = 0;
-                return Some(listed);
-            }
-            Err(error) => error,
+    /// Who has memory of the device where NVML fails at this time: none if that is to be asked again; nobody once it has failed for
+    /// long.
+    fn handle_failure(&mut self, error: &NvmlError, now_ns: u64) -> Option<Vec<u32>> {
+        let Some(since_ns) = self.failing_since_ns else {
+            self.failing_since_ns = Some(now_ns);
+            tracing::warn!("{error}; it is asked again");
+            return None;
         };
-        self.failures = self.failures.saturating_add(1);
-        match self.failures {
-            1 => tracing::warn!("{error}; it is asked again"),
-            QUICK_LOOKS => tracing::warn!(
-                "{error}, still; until it answers memory of processes that ended counts as free"
-            ),
-            _ => {}
+        if now_ns.saturating_sub(since_ns) < FAILING_NS_MAX {
+            return None;
         }
-        (self.failures >= QUICK_LOOKS).then(Vec::new)
+        if !std::mem::replace(&mut self.is_given_up, true) {
+            tracing::warn!(
+                "{error}, still; until it answers memory of processes that ended counts as free"
+            );
+        }
+        Some(Vec::new())
     }
+}
+
+/// The process of that number now.
+fn open(pid: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Of those that have memory and no account, the processes that are of a job.
@@ -330,13 +348,15 @@ mod tests {
 
     #[test]
     fn nvml_that_fails_is_asked_again_for_a_while_and_believed_once_it_answers() {
-        let failing = || Err(NvmlError::NoSymbol("nvmlInit_v2"));
+        let failing = NvmlError::NoSymbol("nvmlInit_v2");
         let mut answers = Answers::default();
-        for _ in 1..QUICK_LOOKS {
-            assert_eq!(answers.handle(failing()), None);
+        for now_ns in [5, 6, 5 + FAILING_NS_MAX - 1] {
+            assert_eq!(answers.handle_failure(&failing, now_ns), None);
         }
-        assert_eq!(answers.handle(failing()), Some(vec![]), "the end has to do");
-        assert_eq!(answers.handle(Ok(vec![7])), Some(vec![7]));
-        assert_eq!(answers.handle(failing()), None);
+        let given_up = answers.handle_failure(&failing, 5 + FAILING_NS_MAX);
+        assert_eq!(given_up, Some(vec![]), "the end has to do");
+        // It has answered.
+        answers = Answers::default();
+        assert_eq!(answers.handle_failure(&failing, 9 * FAILING_NS_MAX), None);
     }
 }

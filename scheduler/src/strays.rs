@@ -1,11 +1,10 @@
 //! Processes of a job that are no clients: whose they are, as far as the kernel tells.
 //!
 //! A process that was started with the library switched off, is linked statically or was started without its environment has
-//! memory that no account has. It is a job's if its environment names the job (`PILLION_JOB`), or if it descends from a
-//! client of the job.
+//! memory that no account has. It is the job's of its user that its environment names (`PILLION_JOB`), or that it descends from
+//! a client of.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use crate::excess::Holding;
 use crate::state::JobKey;
@@ -16,10 +15,11 @@ const VARIABLE: &[u8] = b"PILLION_JOB=";
 
 /// The job of a process that has memory and no account, if it is one of those that have clients.
 pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
+    // Whoever owns its files in /proc: those of one that may not be looked into are root's.
+    let uid = real_uid(pid)?;
     let environment = fs::read(format!("/proc/{pid}/environ")).ok();
     // One that names a job is of that job or of none.
     if let Some(id) = environment.as_deref().and_then(job_id) {
-        let uid = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
         let mut holdings = holdings.iter();
         let found = holdings.find(|holding| holding.job.id == id && holding.job.uid == uid);
         return found.map(|found| found.job.clone());
@@ -35,7 +35,8 @@ pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
         }
         None
     };
-    by_descent().map(|found| found.job.clone())
+    let found = by_descent().filter(|found| found.job.uid == uid);
+    found.map(|found| found.job.clone())
 }
 
 /// Who started a process (proc_pid_status(5)).
@@ -81,7 +82,7 @@ mod tests {
         let parent = super::parent(&parent).unwrap();
         let job = JobKey {
             id: "job".to_owned(),
-            uid: 0,
+            uid: rustix::process::getuid().as_raw(),
             class: JobClass::BestEffort,
         };
         let holding = |pid| Holding {
@@ -92,6 +93,9 @@ mod tests {
         };
         assert_eq!(job_of(own, &[holding(parent)]), Some(job.clone()));
         assert_eq!(job_of(own, &[holding(u32::MAX)]), None);
+        let mut anothers = holding(parent);
+        anothers.job.uid += 1;
+        assert_eq!(job_of(own, &[anothers]), None);
     }
 
     #[test]

@@ -157,13 +157,9 @@ pub(crate) fn answer(
 ) -> Option<*mut c_void> {
     let index = HOOKS.iter().position(|(ours, _)| *ours == name)?;
     let hook = hook_of(index)?;
-    let has_own_scope = handle == libc::RTLD_DEFAULT;
-    let handle = loader::as_asked_by_us(handle);
     // Our own export hides what the caller would have found without us.
-    let past_us = || match has_own_scope {
-        true => past_us(caller, &look_up),
-        false => look_up(libc::RTLD_NEXT),
-    };
+    let past_us = || past_us(handle, caller, &look_up);
+    let handle = loader::as_asked_by_us(handle);
     let mut found = look_up(handle);
     let is_ours = found == hook;
     if is_ours {

@@ -115,16 +115,9 @@ impl FaultWatch {
     pub(crate) fn run(mut self) {
         if self.is_real() {
             self.meter = Some(Meter::new(&self.uuid));
-            self.ecc = self.read_ecc();
-            let is_pending = self.ecc.and_then(|ecc| ecc.is_pending);
-            // Also if it was so before this daemon came.
-            for fault in news_of_memory(
-                &Ecc::default(),
-                &Ecc {
-                    is_pending,
-                    ..Ecc::default()
-                },
-            ) {
+            let mut faults = Vec::new();
+            self.look_at_memory(&mut faults);
+            for fault in faults {
                 self.handle_fault(&fault);
             }
             let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
@@ -286,9 +279,9 @@ impl FaultWatch {
         let Some(ecc) = self.read_ecc() else {
             return;
         };
-        if let Some(before) = self.ecc.replace(ecc) {
-            faults.extend(news_of_memory(&before, &ecc));
-        }
+        // Of counts before ours nothing is known; what waits for a reset is told also if it did so before this daemon came.
+        let before = self.ecc.replace(ecc).unwrap_or_default();
+        faults.extend(news_of_memory(&before, &ecc));
     }
 
     fn handle_fault(&mut self, fault: &Fault) {

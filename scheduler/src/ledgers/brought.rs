@@ -89,6 +89,7 @@ impl Brought {
                 image,
                 process: process.map(Arc::new),
                 is_leaving: true,
+                is_over: false,
             });
         }
         Ok(holders)

@@ -17,7 +17,17 @@ fn reserve(opened: &Opened, bytes: u64) {
     account.try_reserve(Kind::Plain, bytes).unwrap();
 }
 
-fn is_anybody_over(ledgers: &Ledgers) -> bool {
+/// What the watching thread does: sees who has ended, asks, and takes back.
+fn look(
+    ledgers: &mut Ledgers,
+    has_ended: impl Fn(&OwnedFd) -> bool,
+    is_listed: impl Fn(u32) -> bool,
+) -> usize {
+    ledgers.leaving(has_ended);
+    ledgers.poll_leaving(is_listed)
+}
+
+fn is_anybody_over(ledgers: &mut Ledgers) -> bool {
     ledgers.leaving(|_| true).is_anybody_over
 }
 
@@ -165,7 +175,7 @@ fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
     for slot in [0, 1] {
         ledgers.handle_detach(&small, slot);
     }
-    ledgers.poll_leaving(|_| true, |_| false);
+    look(&mut ledgers, |_| true, |_| false);
     attach(&mut ledgers, &small, 9, "unlimited");
     assert_eq!(quota(&ledgers, &small), Some(2 * GIB), "a job of its own");
     // Who joins a job that began under no rule brings his own along.
@@ -222,18 +232,35 @@ fn what_a_process_held_comes_back_when_the_device_shows_it_free() {
     reserve(&second, GIB);
     let held = |ledgers: &Ledgers| ledgers.status_of(&key).unwrap().held_bytes;
     assert_eq!(held(&ledgers), 2 * GIB);
-    ledgers.poll_leaving(|_| true, |_| false);
+    look(&mut ledgers, |_| true, |_| false);
     assert_eq!(held(&ledgers), 2 * GIB, "nobody has left");
     ledgers.handle_detach(&key, first.slot);
-    ledgers.poll_leaving(|_| true, |pid| pid == 7);
-    assert!(held(&ledgers) == 2 * GIB && is_anybody_over(&ledgers));
+    look(&mut ledgers, |_| true, |pid| pid == 7);
+    assert!(held(&ledgers) == 2 * GIB && is_anybody_over(&mut ledgers));
     // Meanwhile the slot is nobody else's.
     assert_ne!(attach(&mut ledgers, &key, 9, "").slot, first.slot);
-    ledgers.poll_leaving(|_| true, |_| false);
-    assert!(held(&ledgers) == GIB && !is_anybody_over(&ledgers));
+    look(&mut ledgers, |_| true, |_| false);
+    assert!(held(&ledgers) == GIB && !is_anybody_over(&mut ledgers));
     assert_eq!(attach(&mut ledgers, &key, 10, "").slot, first.slot);
     let status = ledgers.status_of(&key).unwrap();
     assert_eq!((status.by_kind["plain"], status.peak_bytes), (GIB, 2 * GIB));
+}
+
+#[test]
+fn a_list_that_is_older_than_an_end_frees_nothing() {
+    let mut ledgers = ledgers();
+    let key = key(JobClass::BestEffort, "a");
+    let first = attach(&mut ledgers, &key, 7, "");
+    ledgers.handle_detach(&key, first.slot);
+    assert!(is_anybody_over(&mut ledgers));
+    // NVML is asked; who comes, allocates and ends meanwhile is not in its answer.
+    let second = attach(&mut ledgers, &key, 8, "");
+    reserve(&second, GIB);
+    ledgers.handle_detach(&key, second.slot);
+    assert_eq!(ledgers.poll_leaving(|_| false), 1);
+    assert_eq!(ledgers.status_of(&key).unwrap().held_bytes, GIB);
+    assert_eq!(look(&mut ledgers, |_| true, |_| false), 1);
+    assert_eq!(ledgers.status_of(&key).unwrap().held_bytes, 0);
 }
 
 #[test]
@@ -247,11 +274,11 @@ fn a_process_that_lives_on_without_its_connection_keeps_what_it_holds() {
     };
     let opened = ledgers.handle_attach(&key, comer).unwrap();
     ledgers.handle_detach(&key, opened.slot);
-    ledgers.poll_leaving(|_| false, |_| false);
+    look(&mut ledgers, |_| false, |_| false);
     // NVML need not be asked as long as it lives: its end is waited for.
     let leaving = ledgers.leaving(|_| false);
     assert_eq!((leaving.is_anybody_over, leaving.living.len()), (false, 1));
-    ledgers.poll_leaving(|_| true, |_| false);
+    look(&mut ledgers, |_| true, |_| false);
     assert_eq!(ledgers.status_of(&key).unwrap().processes, 0);
 }
 
@@ -291,7 +318,10 @@ fn who_is_turned_away_after_all_leaves_no_slot_behind() {
         ledgers.handle_turned_away(&key, opened.slot);
     }
     assert_eq!(ledgers.status_of(&key).unwrap().processes, 0);
-    assert!(!is_anybody_over(&ledgers), "NVML has nothing to say of it");
+    assert!(
+        !is_anybody_over(&mut ledgers),
+        "NVML has nothing to say of it"
+    );
 }
 
 #[test]
@@ -301,7 +331,7 @@ fn a_job_that_comes_again_asks_anew() {
     let opened = attach(&mut ledgers, &key, 7, "4GiB");
     reserve(&opened, GIB);
     ledgers.handle_detach(&key, opened.slot);
-    ledgers.poll_leaving(|_| true, |_| false);
+    look(&mut ledgers, |_| true, |_| false);
     let ended = ledgers.status_of(&key).unwrap();
     assert_eq!((ended.peak_bytes, ended.processes), (GIB, 0));
     let eight = Quota::Bytes(8 * GIB);
@@ -384,8 +414,8 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
         (7 * GIB / 4, 7 * GIB / 4)
     );
     assert_eq!((status.processes, status.leaving), (3, 2));
-    assert!(is_anybody_over(&next));
-    let end = |ledgers: &mut Ledgers| ledgers.poll_leaving(|_| false, |_| false);
+    assert!(is_anybody_over(&mut next));
+    let end = |ledgers: &mut Ledgers| look(ledgers, |_| false, |_| false);
     assert_eq!(end(&mut next), 1, "who lives on has what it had");
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 3 * GIB / 2);
 
@@ -562,7 +592,8 @@ fn a_number_that_is_anothers_by_now_says_nothing_of_it_and_keeps_nothing_back() 
     let told = next.memory_of(&key, &owner, "").unwrap();
     assert_eq!(told.pids, [pid]);
     // The device lists that number for its later process.
-    assert_eq!(next.poll_leaving(|_| false, |listed| listed == own().0), 1);
+    let back = look(&mut next, |_| false, |listed| listed == own().0);
+    assert_eq!(back, 1);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 0);
 }
 
@@ -640,7 +671,7 @@ fn one_user_cannot_take_all_places_nor_all_users_those_of_high_priority_jobs() {
     key.class = JobClass::HighPriority;
     attach(&mut ledgers, &key, pid).unwrap();
     // As long as they live; then their places are free again.
-    ledgers.poll_leaving(|_| true, |_| false);
+    look(&mut ledgers, |_| true, |_| false);
     key.class = JobClass::BestEffort;
     attach(&mut ledgers, &key, pid).unwrap();
 }

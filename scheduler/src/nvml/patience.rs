@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -57,14 +57,16 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         let (given, answers) = channel();
         let answered = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let answered = Arc::new(answered);
-        let bell = Arc::clone(&answered);
+        let bell = Bell(Arc::clone(&answered));
         let answer_all = move || {
+            // Dropped last, so that who waits is woken to see that nobody answers any more.
+            let bell = bell;
+            let given = given;
             for question in asked {
                 if given.send(answer(question)).is_err() {
                     return;
                 }
-                // A full one wakes too.
-                let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+                bell.ring();
             }
         };
         thread::Builder::new()
@@ -90,7 +92,10 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         patience: &Timespec,
     ) -> Result<A, Silence> {
         if self.is_owed {
-            self.answers.try_recv().map_err(|_| Silence::Late)?;
+            self.answers.try_recv().map_err(|none| match none {
+                TryRecvError::Empty => Silence::Late,
+                TryRecvError::Disconnected => Silence::Ended,
+            })?;
             self.is_owed = false;
         }
         self.questions.send(question).map_err(|_| Silence::Ended)?;
@@ -107,15 +112,33 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
             }
             let is_stopping = !fds[1].revents().is_empty();
             let _ = rustix::io::read(&*self.answered, &mut [0; 8]);
-            if let Ok(answer) = self.answers.try_recv() {
-                self.is_owed = false;
-                return Ok(answer);
-            }
-            // The bell may be that of an answer which came too late.
-            if is_stopping {
-                return Err(Silence::Stopping);
+            match self.answers.try_recv() {
+                Ok(answer) => {
+                    self.is_owed = false;
+                    return Ok(answer);
+                }
+                Err(TryRecvError::Disconnected) => return Err(Silence::Ended),
+                Err(TryRecvError::Empty) if is_stopping => return Err(Silence::Stopping),
+                // The bell may be that of an answer which came too late.
+                Err(TryRecvError::Empty) => {}
             }
         }
+    }
+}
+
+/// Wakes who waits for an answer, also when nobody answers any more.
+struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    fn ring(&self) {
+        // A full one wakes too.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ring();
     }
 }
 
@@ -168,7 +191,9 @@ mod tests {
         rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
         assert_eq!(asked.ask((), stop.as_fd(), &LONG), Err(Silence::Stopping));
         let mut asked: Asked<(), ()> = Asked::start("test", |()| panic!("on purpose")).unwrap();
-        let silent = asked.ask((), never().as_fd(), &NONE);
-        assert_eq!(silent, Err(Silence::Late));
+        for _ in 0..2 {
+            let silent = asked.ask((), never().as_fd(), &LONG);
+            assert_eq!(silent, Err(Silence::Ended));
+        }
     }
 }

@@ -231,7 +231,7 @@ impl Daemon {
             let has_ended = |process: &OwnedFd| world.has_ended(process.as_raw_fd());
             let is_anybody_over = ledgers.leaving(has_ended).is_anybody_over;
             if is_anybody_over && !(world.is_faulty.get() && world.one_in(4)) {
-                ledgers.poll_leaving(has_ended, |pid| world.is_listed(pid));
+                ledgers.poll_leaving(|pid| world.is_listed(pid));
             }
             if world.one_in(2) {
                 compare(world, &mut ledgers);

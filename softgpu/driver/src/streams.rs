@@ -106,11 +106,10 @@ impl Driver {
             }
             stream
         };
-        self.handle_ended(ended)?;
         let slot = stream.slot;
         self.put(slot, &Command::DestroyStream { stream: slot })?;
         self.tables.lock().slots.release(stream.slot);
-        Ok(())
+        self.handle_ended(ended)
     }
 
     /// The stream that an application means.
