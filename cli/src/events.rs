@@ -109,8 +109,13 @@ fn ask(socket: &Path, since: u64) -> Result<Value, HelloError> {
     Ok(document)
 }
 
-/// What was seen of a daemon: its process id and the number of the last event.
+/// What was seen of a daemon: which it is, and the number of the last event.
 type Seen = BTreeMap<PathBuf, (Value, u64)>;
+
+/// Which daemon has answered: in a container each may have the process id of the one before.
+fn whose(document: &Value) -> Value {
+    json!([document["daemon_pid"], document["daemon_started_ns"]])
+}
 
 /// Prints events as they come, of all daemons.
 fn follow(options: &Options, first: Answers) -> Result<(), Failure> {
@@ -123,8 +128,8 @@ fn follow(options: &Options, first: Answers) -> Result<(), Failure> {
     loop {
         for (socket, answer) in answers {
             let Ok(mut document) = answer else { continue };
-            let before = seen.get(&socket).map(|(pid, _)| pid.clone());
-            if before.is_some_and(|pid| pid != document["daemon_pid"]) {
+            let before = seen.get(&socket).map(|(whose, _)| whose.clone());
+            if before.is_some_and(|before| before != whose(&document)) {
                 // Another daemon: its first events may have lower numbers than what was asked for.
                 match ask(&socket, 0) {
                     Ok(all) => document = all,
@@ -135,7 +140,7 @@ fn follow(options: &Options, first: Answers) -> Result<(), Failure> {
                 print(&event, Some(&document).filter(|_| options.json))?;
             }
             let last = document["last_seq"].as_u64().unwrap_or(0);
-            seen.insert(socket, (document["daemon_pid"].clone(), last));
+            seen.insert(socket, (whose(&document), last));
         }
         clock.sleep_until(clock.now_ns() + FOLLOW_NS);
         let last = |socket: &Path| seen.get(socket).map_or(0, |(_, last)| *last);
@@ -192,6 +197,14 @@ fn time_of(unix_ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_is_another_one_also_with_the_process_id_of_the_one_before() {
+        let document = |pid, started| json!({"daemon_pid": pid, "daemon_started_ns": started, "last_seq": pid});
+        assert_eq!(whose(&document(7, 1)), whose(&document(7, 1)));
+        assert_ne!(whose(&document(7, 1)), whose(&document(7, 2)));
+        assert_ne!(whose(&document(7, 1)), whose(&document(8, 1)));
+    }
 
     #[test]
     fn a_time_of_day_has_its_distance_from_utc() {

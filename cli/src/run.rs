@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
-    /// Refuse to start (exit 69) if no daemon answers.
+    /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is drained because of a fault.
     #[arg(long)]
     require_daemon: bool,
     /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         .transpose()
         .map_err(Failure::usage)?;
     if options.require_daemon {
-        require_daemon(gpu.as_ref()).map_err(Failure::unavailable)?;
+        require_daemon(class, gpu.as_ref()).map_err(Failure::unavailable)?;
     }
     let mut command = Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -249,14 +249,25 @@ fn say_fit(path: &Path, gpu: Option<&Gpu>) {
     }
 }
 
-fn require_daemon(gpu: Option<&Gpu>) -> anyhow::Result<()> {
+/// That a daemon answers, and to a high-priority job: one whose GPU is not drained because of a fault.
+fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
     let candidates = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],
         (None, Some(gpu)) => socket_paths(&gpu.uuid),
         (None, None) => every_socket(),
     };
-    if candidates.iter().any(|path| connect_to(path).is_ok()) {
-        return Ok(());
+    let mut drained = None;
+    for path in candidates.iter().filter(|path| connect_to(path).is_ok()) {
+        match why_drained(path).filter(|_| class == JobClass::HighPriority) {
+            Some(why) => drained = Some((path, why)),
+            None => return Ok(()),
+        }
+    }
+    if let Some((path, why)) = drained {
+        let path = path.display();
+        bail!(
+            "the GPU of the daemon at {path} takes no new high-priority job because of a fault until `pillion resume`: {why}"
+        );
     }
     if candidates.is_empty() {
         let folders: Vec<_> = socket_folders()
@@ -270,6 +281,12 @@ fn require_daemon(gpu: Option<&Gpu>) -> anyhow::Result<()> {
     }
     let paths: Vec<_> = candidates.iter().map(|p| p.display().to_string()).collect();
     bail!("no daemon answers at {}", paths.join(" or "))
+}
+
+fn why_drained(socket: &Path) -> Option<String> {
+    let json = ask_status_within(socket, STATUS_PATIENCE).ok()?;
+    let status: Value = serde_json::from_str(&json).ok()?;
+    status["draining"].as_str().map(str::to_owned)
 }
 
 /// The sockets of all daemons that this user's jobs may find, in order.

@@ -41,6 +41,14 @@ pub struct Limits {
     pub connections_per_user: usize,
 }
 
+impl Limits {
+    /// Of one user's clients, places that its best-effort jobs leave to its high-priority ones: a sixth, and no more than all
+    /// best-effort jobs leave to all high-priority ones.
+    pub(crate) fn hp_room_of_user(&self) -> usize {
+        (self.clients_per_user / 6).min(HP_ROOM)
+    }
+}
+
 /// Places for clients that best-effort jobs, whosever they are, leave to high-priority ones.
 pub const HP_ROOM: usize = CLIENTS_MAX / 8;
 

@@ -418,6 +418,7 @@ impl Control {
         let opened = self.open_account(applicant, &attach, brought)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages { client, lease };
+        let key = job_key(&attach.job, class, applicant.peer);
         let now_ns = clock.now_ns();
         let attached = self
             .shared
@@ -429,6 +430,14 @@ impl Control {
             })?;
         if asked != class {
             self.shared.state().handle_denied(attached.client, asked);
+        }
+        if let Some(why) = &attached.draining {
+            let text = format!(
+                "job {:?} is new and high-priority, and the GPU is drained because of a fault: {why}",
+                key.id
+            );
+            let draft = Draft::new(Kind::AttachedDraining, text);
+            self.shared.tell(draft.of_job(&key).pid(applicant.peer.pid));
         }
         self.shared.ring();
         let hp = match class {
@@ -619,18 +628,29 @@ impl Control {
             return refuse(socket, why.to_owned());
         }
         let named = Some(job).filter(|job| !job.is_empty());
-        let ended = self.shared.state().release(named);
+        let released = self.shared.state().release(named);
         self.shared.ring();
-        if ended == 0 {
+        if released.is_nothing() {
             let what = named.map_or_else(
                 || "nothing is held because of a fault".to_owned(),
                 |job| format!("job {job:?} is not held by itself because of a fault"),
             );
             return refuse(socket, what);
         }
-        let what = named.map_or_else(|| "everything".to_owned(), |job| format!("job {job:?}"));
-        let text = format!("resumed by user {uid}: {what} that was held because of a fault");
-        self.shared.tell(Draft::new(Kind::Resumed, text));
+        // Each job's user is told of that, and of what was held for all everybody.
+        for key in &released.jobs {
+            let text = format!(
+                "resumed by user {uid}: job {:?}, which was held because of a fault",
+                key.id
+            );
+            self.shared
+                .tell(Draft::new(Kind::Resumed, text).of_job(key));
+        }
+        if named.is_none() {
+            let text =
+                format!("resumed by user {uid}: everything that was held because of a fault");
+            self.shared.tell(Draft::new(Kind::Resumed, text));
+        }
         let _ = send(socket, &Reply::Done.encode(), &[]);
     }
 
@@ -689,6 +709,7 @@ impl Control {
                 schema_version: events::SCHEMA_VERSION,
                 gpu: self.identity.gpu.uuid.clone(),
                 daemon_pid: std::process::id(),
+                daemon_started_ns: self.identity.started_ns,
                 now_ns: self.shared.clock().now_ns(),
                 status: events.status(),
                 events: events.since(since, viewer),

@@ -3,7 +3,7 @@
 //! Whoever connects may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a file may take as long as its
 //! sender likes: a file system of its own is asked, a TCP connection may linger (socket(7), `SO_LINGER`). That holds for what
 //! arrives in our table, for what the kernel throws away for us, and for what is left unread in a connection that we close. So
-//! the thread that serves clients closes none but memory files, whose end takes nobody's consent: all others go to a thread that
+//! the thread that serves clients closes none but small memory files, whose end takes nobody's consent: all others go to a thread that
 //! does nothing else, and a connection is read to its end before it is closed ([`Line`]).
 //!
 //! If that thread does not get on, no more descriptors are let in (Linux 6.16); an older kernel throws them away, which may
@@ -18,7 +18,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use protocol::hello::{receive, receive_packet};
-use rustix::fs::fcntl_get_seals;
+use protocol::ledger::LedgerPage;
+use rustix::fs::{fcntl_get_seals, fstat};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{Shutdown, shutdown};
 
@@ -26,6 +27,9 @@ use rustix::net::{Shutdown, shutdown};
 const LEFT_USUAL_MAX: usize = 64;
 /// Of those that are on their way already so many are taken; the rest is the kernel's to throw away.
 const LEFT_MAX: usize = 2_048;
+
+/// What clients have to bring: the ledger of their job.
+const MEMORY_BYTES_MAX: i64 = size_of::<LedgerPage>() as i64;
 
 /// Packets that a connection can hold unread: some hundred of the smallest fill its buffer.
 const UNREAD_MAX: usize = 4_096;
@@ -70,8 +74,10 @@ impl Disposal {
             return Ok((receive_packet(socket)?, Vec::new()));
         }
         let (packet, fds) = receive(socket)?;
-        // Only memory files can have seals at all (fcntl(2), F_GET_SEALS).
-        let is_memory = |fd: &OwnedFd| fcntl_get_seals(fd).is_ok();
+        // Only memory files can have seals at all (fcntl(2), F_GET_SEALS). One that is larger than anything that clients have to
+        // bring takes its time to be closed, too: all its pages are given back.
+        let is_small = |fd: &OwnedFd| fstat(fd).is_ok_and(|file| file.st_size <= MEMORY_BYTES_MAX);
+        let is_memory = |fd: &OwnedFd| fcntl_get_seals(fd).is_ok() && is_small(fd);
         let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) = fds.into_iter().partition(is_memory);
         for fd in others {
             self.left.fetch_add(1, Ordering::Relaxed);
@@ -124,5 +130,35 @@ impl Drop for Line {
                 _ => break,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::hello::{connect_to, listen_at, send};
+    use protocol::segment::create_sealed;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_for_a_ledger_is_closed_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let listener = listen_at(&path).unwrap();
+        let client = connect_to(&path).unwrap();
+        let disposal = Arc::new(Disposal::start().unwrap());
+        let line = Line::new(rustix::net::accept(&listener).unwrap(), &disposal);
+        let ledger = create_sealed("small", size_of::<LedgerPage>() as u64).unwrap();
+        let large = create_sealed("large", 64 << 20).unwrap();
+        send(
+            &client,
+            b"x",
+            &[large.as_fd(), ledger.as_fd(), large.as_fd()],
+        )
+        .unwrap();
+        let (_, kept) = line.receive().unwrap();
+        let sizes: Vec<_> = kept.iter().map(|fd| fstat(fd).unwrap().st_size).collect();
+        assert_eq!(sizes, [MEMORY_BYTES_MAX]);
     }
 }

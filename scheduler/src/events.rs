@@ -78,6 +78,8 @@ kinds! {
     ConfigRefused = "config-refused", Error;
     /// A process is a client.
     Attached = "attached", Info;
+    /// A new high-priority job is a client of a GPU that is drained.
+    AttachedDraining = "attached-draining", Warning;
     /// A client is gone.
     Detached = "detached", Info;
     /// A process asked to be high-priority and may not: it is best-effort.
@@ -98,6 +100,8 @@ kinds! {
     EccCorrected = "ecc-corrected", Warning;
     /// MPS says that it failed.
     MpsFault = "mps-fault", Error;
+    /// A log of MPS cannot be read: faults that it tells are not seen.
+    MpsLogSilent = "mps-log-silent", Warning;
     /// The GPU is busy and completes nothing.
     Stuck = "stuck", Error;
     /// It does again.
@@ -223,8 +227,10 @@ pub struct Document {
     pub schema_version: u32,
     /// UUID of the GPU.
     pub gpu: String,
-    /// Process id of the daemon: with another one, numbers have begun anew.
+    /// Process id of the daemon.
     pub daemon_pid: u32,
+    /// When it started, on its clock. With another one, or another process id, numbers have begun anew.
+    pub daemon_started_ns: u64,
     /// The daemon's clock, to compare `at_ns` with.
     pub now_ns: u64,
     /// How many there were.

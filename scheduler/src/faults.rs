@@ -15,7 +15,7 @@
 
 pub(crate) mod act;
 mod meter;
-pub(crate) mod mps;
+pub mod mps;
 pub mod rules;
 pub(crate) mod stuck;
 pub(crate) mod watch;

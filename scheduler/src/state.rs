@@ -29,6 +29,7 @@ mod faulty;
 mod feed;
 mod lessee;
 mod record;
+mod room;
 mod stop;
 mod totals;
 
@@ -45,12 +46,12 @@ use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 use serde::Serialize;
 
-use crate::access::{HP_ROOM, HpAccess, Limits, place_to_give_up};
+use crate::access::{HpAccess, Limits, place_to_give_up};
 use crate::config::{Config, JobRule};
 use crate::pages::GpuPages;
 
 use faulty::Holds;
-pub(crate) use faulty::{Progress, Sticky};
+pub(crate) use faulty::{HELD_JOBS_PER_USER, NewlyHeld, Progress, Sticky};
 pub use feed::Faults;
 use feed::Feed;
 pub use lessee::DRAIN_NS_MAX;
@@ -58,6 +59,7 @@ pub(crate) use lessee::Lessee;
 use lessee::Need;
 use record::Record;
 pub use record::{Entry, Grant};
+pub use room::Refused;
 pub(crate) use totals::Totals;
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
@@ -109,34 +111,8 @@ pub struct Attached {
     pub client: u64,
     /// Its job's lease page, if it is best-effort.
     pub lease: Option<Arc<OwnedFd>>,
-}
-
-/// Why a client cannot attach; its job then runs unmanaged.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// The client table is full.
-    #[error("{CLIENTS_MAX} clients are attached, no more are served")]
-    Clients,
-    /// Too many best-effort jobs.
-    #[error("{JOBS_MAX} best-effort jobs are attached, no more are served")]
-    Jobs,
-    /// A rule drains the GPU.
-    #[error("the GPU takes no new high-priority job because of a fault: {0}")]
-    Draining(String),
-    /// The places that are left are for high-priority jobs.
-    #[error("the last {HP_ROOM} places for clients are for high-priority jobs")]
-    HpRoom,
-    /// The user has all clients that one may have.
-    #[error("{0} clients of your user are attached, as many as [limits] clients_per_user allows")]
-    UserClients(usize),
-    /// The user has all best-effort jobs that one may have.
-    #[error(
-        "{0} best-effort jobs of your user are attached, as many as [limits] jobs_per_user allows"
-    )]
-    UserJobs(usize),
-    /// The daemon is going.
-    #[error("the daemon is shutting down")]
-    Closing,
+    /// Why the GPU is drained, if it is and this is a new high-priority job.
+    pub draining: Option<String>,
 }
 
 /// Processes turned away that are remembered.
@@ -357,6 +333,10 @@ impl State {
         let job = self.jobs.iter().position(|job| job.key == key);
         self.check_room(&key, job)?;
         self.check_share(&key, job)?;
+        // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
+        let is_new_hp = key.class == JobClass::HighPriority && job.is_none();
+        let draining = self.holds.draining().filter(|_| is_new_hp);
+        let draining = draining.map(str::to_owned);
         self.clients_ever += 1;
         let client = Client {
             id: self.clients_ever,
@@ -382,6 +362,7 @@ impl State {
         let attached = Attached {
             client: client.id,
             lease: job.lessee.as_ref().map(Lessee::fd),
+            draining,
         };
         job.clients.push(client);
         Ok(attached)
@@ -403,51 +384,6 @@ impl State {
             self.turned_away.remove(place.unwrap_or(0));
         }
         self.turned_away.push_back(process);
-    }
-
-    fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
-        if self.is_closed {
-            return Err(Refused::Closing);
-        }
-        if self.jobs.iter().map(|job| job.clients.len()).sum::<usize>() >= CLIENTS_MAX {
-            return Err(Refused::Clients);
-        }
-        // A best-effort job is taken and held: refused it would run without a gate.
-        if let Some(why) = self.holds.why()
-            && key.class == JobClass::HighPriority
-            && job.is_none()
-            && self.holds.is_draining()
-        {
-            return Err(Refused::Draining(why.to_owned()));
-        }
-        let best_effort = || self.jobs.iter().filter(|job| job.lessee.is_some());
-        if key.class == JobClass::HighPriority {
-            return Ok(());
-        }
-        let clients: usize = best_effort().map(|job| job.clients.len()).sum();
-        if clients >= CLIENTS_MAX - HP_ROOM {
-            return Err(Refused::HpRoom);
-        }
-        if job.is_none() && best_effort().count() >= JOBS_MAX {
-            return Err(Refused::Jobs);
-        }
-        Ok(())
-    }
-
-    /// Whether the user may have one more.
-    fn check_share(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
-        let limits = self.limits;
-        let of_user = || self.jobs.iter().filter(|job| job.key.uid == key.uid);
-        let clients: usize = of_user().map(|job| job.clients.len()).sum();
-        if clients >= limits.clients_per_user {
-            return Err(Refused::UserClients(limits.clients_per_user));
-        }
-        let best_effort = of_user().filter(|job| job.lessee.is_some()).count();
-        let is_new = key.class == JobClass::BestEffort && job.is_none();
-        if is_new && best_effort >= limits.jobs_per_user {
-            return Err(Refused::UserJobs(limits.jobs_per_user));
-        }
-        Ok(())
     }
 
     fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
@@ -672,7 +608,7 @@ impl State {
 
     /// Asks high-priority clients that are quiet what has completed.
     fn poll_questions(&mut self, now_ns: u64) {
-        let someone_waits = self.lessees().any(|lessee| lessee.view().waiting);
+        let someone_waits = self.lessees().any(Lessee::is_waiting_for_policy);
         for (job, clients) in self.jobs.iter_mut().map(|job| &mut job.clients).enumerate() {
             for (place, client) in clients.iter_mut().enumerate() {
                 let Some(feed) = &mut client.feed else {

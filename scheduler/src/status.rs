@@ -20,7 +20,7 @@ use crate::config::sharing_name;
 use crate::events::EventsStatus;
 use crate::gpu::Gpu;
 use crate::ledgers::{Ledgers, MemoryStatus};
-use crate::state::{Client, EndedJob, Faults, Job, Lessee, State, Totals, TurnedAway};
+use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, State, Totals, TurnedAway};
 
 pub use hold::{ProgressStatus, TooLong};
 
@@ -36,6 +36,8 @@ pub struct Status {
     pub daemon: DaemonStatus,
     /// What it schedules.
     pub gpu: GpuStatus,
+    /// Why a rule drains the GPU: no new high-priority job should be started there. None: it does not.
+    pub draining: Option<String>,
     /// The rules, and what follows from them now.
     pub policy: PolicyStatus,
     /// The high-priority side.
@@ -316,6 +318,7 @@ impl Status {
                 memory_bytes: identity.gpu.memory_bytes,
                 sharing: sharing_name(state.sharing),
             },
+            draining: state.holds.draining().map(str::to_owned),
             policy: policy_status(state, viewer),
             hp: HpStatus {
                 present: state.hp.present,
@@ -398,7 +401,7 @@ fn job_status(state: &State, ledgers: &Ledgers, job: &Job) -> JobStatus {
         class: job.key.class.name(),
         enforcing: lessee.map_or_else(
             || "goes first; never held".to_owned(),
-            |lessee| enforcing(state, lessee),
+            |lessee| enforcing(state, &job.key, lessee),
         ),
         ended_ns: None,
         clients: job.clients.iter().map(client_status).collect(),
@@ -476,14 +479,13 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 }
 
 /// What the policy does to a best-effort job now, for people.
-fn enforcing(state: &State, lessee: &Lessee) -> String {
+fn enforcing(state: &State, key: &JobKey, lessee: &Lessee) -> String {
     let policy = state.gate.policy();
-    if *policy == Policy::None && !lessee.is_held() {
-        return "nothing: the policy is none".to_owned();
-    }
-    if lessee.is_held() {
-        let why = state.holds.why().unwrap_or_default();
+    if let Some(why) = state.holds.why(key) {
         return format!("held because of a fault until `pillion resume`: {why}");
+    }
+    if *policy == Policy::None {
+        return "nothing: the policy is none".to_owned();
     }
     if lessee.is_stalled() {
         return "held: its work in flight does not complete".to_owned();

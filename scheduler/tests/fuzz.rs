@@ -7,6 +7,7 @@
 #[path = "../../profiler/import/tests/fuzzing/mod.rs"]
 mod fuzzing;
 
+use std::io::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -23,6 +24,7 @@ use protocol::record::{Launch, Record};
 use protocol::segment::create_sealed;
 use scheduler::config::ConfigError;
 use scheduler::daemon::{DaemonError, Stopper};
+use scheduler::faults::mps::Follower;
 use scheduler::{Config, Daemon, Gpu};
 use tempfile::TempDir;
 
@@ -103,6 +105,8 @@ fn packets() -> Vec<Vec<u8>> {
             memory: "8GiB".to_owned(),
         }),
         Request::Stop(Stop { job: job() }),
+        Request::Resume { job: job() },
+        Request::Resume { job: String::new() },
         Request::Memory(of),
     ];
     let mut packets: Vec<Vec<u8>> = requests.iter().map(Request::encode).collect();
@@ -394,6 +398,53 @@ fn records_and_words_in_pages() {
         },
     );
     running.check();
+}
+
+#[test]
+fn logs_of_mps() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("control.log");
+    let mut follower = Follower::new(&path);
+    let corpus = [
+        "[2024-04-29 11:22:10.441 Control    73] Server encountered a fatal exception. Shutting down\n",
+        "[2024-04-29 11:22:10.446 Control    73] Server 95 exited with status 1\n",
+        "Legacy Server   425] Failed to start : invalid argument\nServer 95 exited with status 0\r\n",
+        "User did not send valid credentials\n",
+    ];
+    let corpus = corpus.map(|text| text.as_bytes().to_vec());
+    let words: [&[u8]; 6] = [
+        b"\n",
+        b"\0",
+        b"\xff\xc3",
+        b"exited with status ",
+        b"fatal gpu error",
+        b"valid",
+    ];
+    try_broken("mps", &corpus, &words, |bytes, random| {
+        let append = |bytes: &[u8]| {
+            let file = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(&path);
+            file.and_then(|mut file| file.write_all(bytes))
+                .expect("room");
+        };
+        match random.below(8) {
+            0 => std::fs::write(&path, bytes).expect("room"),
+            1 => {
+                let _ = std::fs::remove_file(&path);
+            }
+            2 => append(&bytes.repeat(64)),
+            _ => append(bytes),
+        }
+        let found = follower.poll(&["valid".to_owned()]);
+        assert!(found.len() <= 64, "{}", found.len());
+        for line in found {
+            // What is no text takes three bytes for each.
+            assert!(line.len() <= 3 * 1024 && !line.contains('\n'), "{line:?}");
+        }
+        assert_eq!(follower.take_trouble(), None);
+    });
 }
 
 #[test]

@@ -159,11 +159,13 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
     gpu.inject("xid 64");
     event_when(&gpu, &daemon, "draining", |_| true);
     expect_held(&gpu, &daemon, &mut process, "held");
-    // The high-priority job goes on, another one is not taken, and a new best-effort one is and waits.
+    // The high-priority job goes on. Another one should not have been started, which is said; it is taken, and served.
     assert_eq!(ask(&mut hp), WELL);
     let mut second = faulty(&gpu, "hp2").high_priority(&daemon).start();
     second.wait_for("ready", 1);
-    let event = event_when(&gpu, &daemon, "turned-away", |event| event["job"] == "hp2");
+    let event = event_when(&gpu, &daemon, "attached-draining", |event| {
+        event["job"] == "hp2"
+    });
     assert!(
         event["text"]
             .as_str()
@@ -171,6 +173,16 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
             .contains("because of a fault: Xid 64"),
         "{event}"
     );
+    assert_eq!(ask(&mut second), WELL);
+    daemon.wait_for_clients("hp2", 1);
+    // Whoever wants to know before is told.
+    let arguments = ["--class", "high-priority", "--require-daemon", "--", "true"];
+    let third = gpu.pillion_run("hp3", daemon.socket(), &arguments).run();
+    assert_eq!(third.code(), 69, "{third:#?}");
+    third.expect_errors(&[
+        "takes no new high-priority job because of a fault",
+        "Xid 64",
+    ]);
     let mut new = faulty(&gpu, "new").best_effort(&daemon).start();
     new.wait_for("ready", 1);
     new.write("\n");
@@ -181,6 +193,7 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
         assert_eq!(ask(process), WELL);
     }
     event_when(&gpu, &daemon, "resumed", |_| true);
+    assert_eq!(daemon.status()["hp"]["present"], true);
     let again = resume(&gpu, &daemon, &[]);
     assert_eq!(again.code(), 1, "{again:#?}");
     again.expect_errors(&["nothing is held because of a fault"]);
@@ -277,6 +290,8 @@ fn a_job_that_is_held_for_its_own_fault_is_held_alone_and_resumed_by_name() {
     assert_eq!(wrong.code(), 1, "{wrong:#?}");
     resume(&gpu, &daemon, &["guilty"]).expect_success();
     assert_eq!(second.next_line(), WELL);
+    // What its user called it is that user's to know, here too.
+    event_when(&gpu, &daemon, "resumed", |event| event["job"] == "guilty");
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!
 //! **A command** is a program and its arguments, without a shell, with the daemon's own rights, in a process group of its own,
 //! its standard input empty and its output in the daemon's log. It is told about the fault in its environment
-//! (`PILLION_FAULT_…`). What takes too long is killed with its group. At most [`COMMANDS_MAX`] run at once.
+//! (`PILLION_FAULT_…`). What takes too long is killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of
+//! them for faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for the GPU's own.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -19,6 +20,7 @@ use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid as NixPid;
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use super::Fault;
@@ -27,6 +29,10 @@ use crate::state::JobKey;
 
 /// Commands at once.
 pub(crate) const COMMANDS_MAX: usize = 8;
+/// Of these for faults of one user's jobs.
+const COMMANDS_PER_USER: usize = 2;
+/// Places that faults of jobs, whosever they are, leave to those of the GPU.
+const COMMANDS_OF_GPU: usize = 2;
 /// Jobs that are ended at once: more than there can be best-effort ones.
 const ENDINGS_MAX: usize = 64;
 /// Time for what is in flight to complete once nothing more is launched, ns; as `pillion stop` has it.
@@ -134,8 +140,14 @@ impl Doings {
             stage: Stage::Asked,
             next_ns: now_ns.saturating_add(grace_ns),
         };
-        ending.signal(Signal::TERM);
+        let denied = ending.signal(Signal::TERM);
         let count = ending.count;
+        if denied == count {
+            return Err(format!(
+                "job {:?}: none of its {count} processes may be ended by this daemon, which is not of its user and has no CAP_KILL",
+                job.id
+            ));
+        }
         self.endings.push(ending);
         Ok(count)
     }
@@ -153,9 +165,7 @@ impl Doings {
         let Some(step) = steps.next() else {
             return Ok(());
         };
-        if self.commands.len() >= COMMANDS_MAX {
-            return Err(format!("{COMMANDS_MAX} commands run already"));
-        }
+        self.check_room(fault.job.as_ref())?;
         let environment = environment(fault, about);
         let (child, process) = spawn(&step, &environment)?;
         self.commands.push(Running {
@@ -169,6 +179,31 @@ impl Doings {
             process,
             is_killed: false,
         });
+        Ok(())
+    }
+
+    /// Whether there is a place for one more command, for a fault of this job or of the GPU.
+    fn check_room(&self, job: Option<&JobKey>) -> Result<(), String> {
+        if self.commands.len() >= COMMANDS_MAX {
+            return Err(format!("{COMMANDS_MAX} commands run already"));
+        }
+        let Some(JobKey { uid, .. }) = job else {
+            return Ok(());
+        };
+        let of_jobs = || {
+            self.commands
+                .iter()
+                .filter_map(|running| running.job.as_ref())
+        };
+        if of_jobs().filter(|key| key.uid == *uid).count() >= COMMANDS_PER_USER {
+            return Err(format!(
+                "{COMMANDS_PER_USER} commands for faults of this user's jobs run already"
+            ));
+        }
+        const OF_JOBS: usize = COMMANDS_MAX - COMMANDS_OF_GPU;
+        if of_jobs().count() >= OF_JOBS {
+            return Err(format!("{OF_JOBS} commands for faults of jobs run already"));
+        }
         Ok(())
     }
 
@@ -242,11 +277,11 @@ impl Running {
 }
 
 impl Ending {
-    fn signal(&self, signal: Signal) {
-        for (_, process) in &self.processes {
-            // One that has ended needs none.
-            let _ = pidfd_send_signal(process, signal);
-        }
+    /// Returns how many may not be sent it. One that has ended needs none.
+    fn signal(&self, signal: Signal) -> usize {
+        let is_denied = |process| pidfd_send_signal(process, signal) == Err(Errno::PERM);
+        let processes = self.processes.iter();
+        processes.filter(|(_, process)| is_denied(process)).count()
     }
 
     /// Whether it goes on.
@@ -521,6 +556,32 @@ mod tests {
     }
 
     #[test]
+    fn the_faults_of_one_users_jobs_leave_places_for_others_and_for_the_gpus() {
+        let mut doings = Doings::default();
+        let about = About {
+            gpu: "GPU-1",
+            seq: 3,
+        };
+        let mut run_for =
+            |fault: &Fault| doings.run(0, "run", vec![shell("read word")], fault, &about);
+        let of_user = |uid: u32| {
+            let mut fault = fault();
+            let key = fault.job.as_mut().unwrap();
+            (key.uid, key.id) = (uid, uid.to_string());
+            fault
+        };
+        for uid in 0..COMMANDS_MAX as u32 {
+            let fault = of_user(uid);
+            let taken = (0..10).filter(|_| run_for(&fault).is_ok()).count();
+            assert_eq!(taken, if uid < 3 { COMMANDS_PER_USER } else { 0 }, "{uid}");
+        }
+        let of_gpu = Fault::of_xid(79);
+        assert!((0..COMMANDS_OF_GPU).all(|_| run_for(&of_gpu).is_ok()));
+        assert_eq!(run_for(&of_gpu).unwrap_err(), "8 commands run already");
+        outcomes(&mut doings, 0);
+    }
+
+    #[test]
     fn there_are_never_too_many_and_what_is_not_there_is_said() {
         let mut doings = Doings::default();
         let missing = Step {
@@ -529,12 +590,38 @@ mod tests {
         };
         let why = run(&mut doings, vec![missing]).unwrap_err();
         assert!(why.starts_with("/no/such/program cannot be run: "), "{why}");
-        for _ in 0..COMMANDS_MAX {
+        for _ in 0..COMMANDS_PER_USER {
             run(&mut doings, vec![shell("read word")]).unwrap();
         }
         let why = run(&mut doings, vec![shell("true")]).unwrap_err();
-        assert_eq!(why, "8 commands run already");
-        assert_eq!(outcomes(&mut doings, 0).len(), COMMANDS_MAX);
+        assert_eq!(why, "2 commands for faults of this user's jobs run already");
+        assert_eq!(outcomes(&mut doings, 0).len(), COMMANDS_PER_USER);
+    }
+
+    #[test]
+    fn that_a_jobs_processes_may_not_be_ended_is_said() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can be somebody else");
+            return;
+        }
+        let mut child = std::process::Command::new("/bin/sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        let end = move || {
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            let mut doings = Doings::default();
+            let job = fault().job.unwrap();
+            let why = doings.end_job(0, &job, vec![(pid, process)], 10);
+            (why, doings.is_idle())
+        };
+        let (why, is_idle) = std::thread::spawn(end).join().unwrap();
+        assert!(why.unwrap_err().ends_with("has no CAP_KILL") && is_idle);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! started is old news. Much at once is read in pieces ([`READ_BYTES_MAX`] at a look), and a line is cut at [`LINE_BYTES_MAX`].
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -39,11 +39,14 @@ pub(crate) fn is_fault(line: &str, more: &[String]) -> bool {
 
 /// A file that is followed.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub struct Follower {
     path: PathBuf,
     open: Option<Open>,
     /// The file that is there at first is read from its end.
     has_looked: bool,
+    /// Why what is there cannot be read, if that was so at the last look.
+    trouble: Option<ErrorKind>,
+    is_trouble_new: bool,
 }
 
 #[derive(Debug)]
@@ -56,32 +59,57 @@ struct Open {
 }
 
 impl Follower {
-    pub(crate) fn new(path: &Path) -> Self {
+    /// Follows the file of that name, which need not be there.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             open: None,
             has_looked: false,
+            trouble: None,
+            is_trouble_new: false,
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Why the file cannot be read, once: that there is none is no trouble, it may come.
+    pub fn take_trouble(&mut self) -> Option<ErrorKind> {
+        let is_new = std::mem::take(&mut self.is_trouble_new);
+        self.trouble.filter(|_| is_new)
+    }
+
+    fn note_trouble(&mut self, trouble: Option<ErrorKind>) {
+        let trouble = trouble.filter(|kind| *kind != ErrorKind::NotFound);
+        self.is_trouble_new |= trouble.is_some() && trouble != self.trouble;
+        self.trouble = trouble;
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The lines that say that something failed, written since the last look.
-    pub(crate) fn poll(&mut self, more: &[String]) -> Vec<String> {
+    pub fn poll(&mut self, more: &[String]) -> Vec<String> {
         let mut found = Vec::new();
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         if let Some(open) = &mut self.open {
             open.read(more, &mut found);
         }
-        let there = self.path.metadata().ok().filter(std::fs::Metadata::is_file);
-        let inode = there.as_ref().map(|file| (file.dev(), file.ino()));
-        if self.open.as_ref().map(|open| open.inode) == inode {
+        let there = match self.path.metadata() {
+            Ok(found) if found.is_file() => Ok(found),
+            Ok(_) => Err(ErrorKind::InvalidInput),
+            Err(error) => Err(error.kind()),
+        };
+        let inode = there.as_ref().ok().map(|file| (file.dev(), file.ino()));
+        if inode.is_some() && self.open.as_ref().map(|open| open.inode) == inode {
             return found;
         }
         // Moved away: what was written to the old one until now has been read.
-        self.open = inode.and_then(|_| Open::new(&self.path, is_first).ok());
+        let opened =
+            there.and_then(|_| Open::new(&self.path, is_first).map_err(|error| error.kind()));
+        self.note_trouble(opened.as_ref().err().copied());
+        self.open = opened.ok();
         if let Some(open) = &mut self.open {
             open.read(more, &mut found);
         }
@@ -99,7 +127,7 @@ impl Open {
             .open(path)?;
         let is = file.metadata()?;
         if !is.is_file() {
-            return Err(std::io::ErrorKind::InvalidInput.into());
+            return Err(ErrorKind::InvalidInput.into());
         }
         let read_bytes = match from_end {
             true => file.seek(SeekFrom::End(0))?,
@@ -248,9 +276,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_left_alone() {
+    fn what_is_no_file_is_left_alone_and_told_once_and_what_is_not_there_may_come() {
         let folder = tempfile::tempdir().unwrap();
-        let mut follower = Follower::new(folder.path());
-        assert_eq!(follower.poll(&[]), [""; 0]);
+        let path = folder.path().join("control.log");
+        let mut follower = Follower::new(&path);
+        let mut look = || (follower.poll(&[]).len(), follower.take_trouble());
+        assert_eq!(look(), (0, None), "there is none");
+        fs::create_dir(&path).unwrap();
+        assert_eq!(look(), (0, Some(ErrorKind::InvalidInput)));
+        assert_eq!(look(), (0, None), "once");
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, format!("{FATAL}\n")).unwrap();
+        assert_eq!(look(), (1, None));
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert_eq!(look(), (0, Some(ErrorKind::InvalidInput)), "again");
+        // A link to itself leads nowhere: that is another trouble.
+        fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let (found, trouble) = look();
+        assert!(found == 0 && trouble.is_some_and(|kind| kind != ErrorKind::InvalidInput));
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Every rule of the file that is for a fault is followed, in the order of the file. Where none is, the first of the
 //! [`default_rules`] is. What has consequences outside the daemon (a job ended, MPS restarted, a command run) is done at most
-//! `per_hour` times in an hour by one rule, for each job apart, so that a fault which comes back does not become a storm.
+//! `per_hour` times in an hour by one rule, so that a fault which comes back does not become a storm: a job is ended so often, and
+//! what others feel is done so often for the faults of all jobs of one user, who can call each job anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use super::{Fault, FaultKind};
+use crate::access::place_to_give_up;
 
 /// `[faults]`: what is looked for, and the rules.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,12 +117,18 @@ impl Action {
         }
     }
 
-    /// Whether it does the same once more if it is done once more.
-    const fn is_limited(&self) -> bool {
-        matches!(
-            self,
-            Self::RestartJob { .. } | Self::RestartMps | Self::Run { .. }
-        )
+    /// What its `per_hour` is counted for; none: doing it once more changes nothing.
+    fn counted_for(&self, fault: &Fault) -> Option<Whose> {
+        let job = fault.job.as_ref();
+        let user = || Whose::User(job.map(|key| key.uid));
+        match self {
+            Self::Report | Self::HoldBe | Self::DrainGpu => None,
+            // Nobody but its own user is hurt, and a user's other jobs need not be.
+            Self::RestartJob { .. } => {
+                Some(job.map_or_else(user, |key| Whose::Job(key.uid, key.id.clone())))
+            }
+            Self::RestartMps | Self::Run { .. } => Some(user()),
+        }
     }
 }
 
@@ -155,7 +163,8 @@ pub fn default_rules() -> Vec<FaultRule> {
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Rules and jobs whose past hour is remembered; the one that was idle for longest is forgotten for another.
+/// Rules whose past hour is remembered, by what it is counted for. One of the user who has most is forgotten for another: what was
+/// done longest ago.
 const REMEMBERED_MAX: usize = 256;
 
 /// The rules in force, and what was done by them.
@@ -166,8 +175,27 @@ pub(crate) struct Book {
     taken: BTreeMap<Key, Taken>,
 }
 
-/// A rule's place, and the job if it is about one.
-type Key = (usize, Option<(u32, String)>);
+/// A rule's place, and for whom it was followed.
+type Key = (usize, Whose);
+
+/// Who has a share of what is done in an hour.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    /// All jobs of a user together; none: the GPU. Before the jobs, and never forgotten for one of them.
+    User(Option<u32>),
+    /// One job: its user and what that calls it.
+    Job(u32, String),
+}
+
+impl Whose {
+    /// The user, if it is one that can make others without end.
+    fn maker(&self) -> Option<u32> {
+        match self {
+            Self::User(_) => None,
+            Self::Job(uid, _) => Some(*uid),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -224,18 +252,12 @@ impl Book {
         rule: FaultRule,
         fault: &Fault,
     ) -> Option<Decision> {
-        if !rule.action.is_limited() {
+        let Some(whose) = rule.action.counted_for(fault) else {
             return Some(Decision::Act(rule.action));
-        }
-        let job = fault.job.as_ref().map(|key| (key.uid, key.id.clone()));
-        let key = (place, job);
+        };
+        let key = (place, whose);
         if !self.taken.contains_key(&key) && self.taken.len() >= REMEMBERED_MAX {
-            let idle = self
-                .taken
-                .iter()
-                .min_by_key(|(_, taken)| taken.at_ns.back());
-            let idle = idle.map(|(key, _)| key.clone());
-            idle.and_then(|key| self.taken.remove(&key));
+            self.forget_one();
         }
         let taken = self.taken.entry(key).or_default();
         while taken
@@ -252,6 +274,27 @@ impl Book {
         }
         let was_said = std::mem::replace(&mut taken.is_said, true);
         (!was_said).then_some(Decision::TooOften(rule.action.name(), rule.per_hour))
+    }
+
+    /// A user with jobs of ever new names makes room only among its own; without any job, what is oldest goes.
+    fn forget_one(&mut self) {
+        let mut by_age: Vec<(&Key, Option<&u64>)> = self
+            .taken
+            .iter()
+            .map(|(key, taken)| (key, taken.at_ns.back()))
+            .collect();
+        by_age.sort_by_key(|(_, at_ns)| *at_ns);
+        let of_jobs = by_age
+            .iter()
+            .filter(|((_, whose), _)| whose.maker().is_some());
+        let of_jobs: Vec<&Key> = of_jobs.map(|(key, _)| *key).collect();
+        let makers = of_jobs.iter().filter_map(|(_, whose)| whose.maker());
+        let place = place_to_give_up(makers);
+        let goes = place.and_then(|place| of_jobs.get(place).copied());
+        let goes = goes.or_else(|| by_age.first().map(|(key, _)| *key));
+        if let Some(key) = goes.cloned() {
+            self.taken.remove(&key);
+        }
     }
 }
 
@@ -350,6 +393,55 @@ mod tests {
         assert_eq!(
             book.handle_fault(HOUR_NS, &sticky("a")),
             [Decision::TooOften("restart-job", 2)]
+        );
+    }
+
+    fn of_user(uid: u32, job: &str) -> Fault {
+        let mut fault = sticky(job);
+        fault.job.as_mut().expect("it has one").uid = uid;
+        fault
+    }
+
+    const RUN: Action = Action::Run {
+        command: Vec::new(),
+        timeout_ns: TIMEOUT_NS,
+    };
+
+    #[test]
+    fn a_user_who_calls_each_job_otherwise_does_not_set_off_more_than_one_job_could() {
+        for action in [RUN, Action::RestartMps] {
+            let mut book = book(&[rule(FaultKind::StickyError, &[], action.clone(), 2)]);
+            let acts = (0..1_000).flat_map(|n: u64| book.handle_fault(n, &sticky(&n.to_string())));
+            let acts: Vec<Decision> = acts.collect();
+            let act = Decision::Act(action.clone());
+            let expected = [act.clone(), act, Decision::TooOften(action.name(), 2)];
+            assert_eq!(acts, expected);
+            let other = book.handle_fault(5, &of_user(1001, "0"));
+            assert_eq!(
+                other,
+                [Decision::Act(action)],
+                "another user has its own share"
+            );
+        }
+    }
+
+    #[test]
+    fn a_user_cannot_make_the_daemon_forget_what_was_done_for_it_or_for_others() {
+        let mut book = book(&[
+            rule(FaultKind::StickyError, &[], RESTART, 1),
+            rule(FaultKind::StickyError, &[], RUN, 1),
+        ]);
+        assert_eq!(book.handle_fault(0, &of_user(1001, "other")).len(), 2);
+        for at_ns in 1..3 * REMEMBERED_MAX as u64 {
+            let acts = book.handle_fault(at_ns, &sticky(&at_ns.to_string()));
+            let runs = acts.iter().filter(|act| **act == Decision::Act(RUN));
+            assert_eq!(runs.count(), usize::from(at_ns == 1), "{at_ns}");
+        }
+        let others = book.handle_fault(REMEMBERED_MAX as u64 * 3, &of_user(1001, "other"));
+        let is_limited = |act: &Decision| matches!(act, Decision::TooOften(..));
+        assert!(
+            others.len() == 2 && others.iter().all(is_limited),
+            "{others:?}"
         );
     }
 

@@ -24,7 +24,7 @@ use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
 use crate::nvml::{Ecc, NvmlError, Report, Reports};
-use crate::state::JobKey;
+use crate::state::{HELD_JOBS_PER_USER, JobKey, NewlyHeld};
 
 /// Between two looks while there are clients, or while something is being done.
 const LOOK_NS: u64 = 100_000_000;
@@ -217,7 +217,12 @@ impl FaultWatch {
     fn read_logs(&mut self, faults: &mut Vec<Fault>) {
         for follower in &mut self.followers {
             let lines = follower.poll(&self.rules.mps_patterns);
+            let trouble = follower.take_trouble();
             let path = follower.path().display();
+            if let Some(kind) = trouble {
+                let text = format!("{path}: {kind}; faults of MPS that it tells are not seen");
+                self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
+            }
             let lines = lines.iter().map(|line| format!("MPS ({path}): {line}"));
             faults.extend(lines.map(|text| Fault::of_gpu(FaultKind::MpsFault, None, text)));
         }
@@ -329,7 +334,7 @@ impl FaultWatch {
                 let why = fault.text_for_all();
                 if self.shared.state().drain_gpu(&why) {
                     let text = format!(
-                        "no new high-priority job is taken and best-effort jobs are held, until `pillion resume`: {why}"
+                        "no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`: {why}"
                     );
                     self.tell_of(None, Kind::Draining, text);
                 }
@@ -369,22 +374,28 @@ impl FaultWatch {
         let job = fault.job.as_ref();
         let job = job.filter(|key| key.class == JobClass::BestEffort);
         let why = fault.text_for_all();
-        let is_new = self.shared.state().hold(job, &why);
+        let newly = self.shared.state().hold(job, &why);
         self.shared.ring();
-        if is_new {
-            let (who, what) = match job {
-                Some(key) => (
-                    format!("job {:?} is", key.id),
-                    format!("`pillion resume {}`", key.id),
+        let Some(newly) = newly else { return };
+        let (who, what) = match (newly, job) {
+            (NewlyHeld::Job, Some(key)) => (
+                format!("job {:?} is", key.id),
+                format!("`pillion resume {}`", key.id),
+            ),
+            (NewlyHeld::User(uid), _) => (
+                format!(
+                    "{HELD_JOBS_PER_USER} jobs of user {uid} are held by name; now all its best-effort jobs are"
                 ),
-                None => (
-                    "best-effort jobs are".to_owned(),
-                    "`pillion resume`".to_owned(),
-                ),
-            };
-            let text = format!("{who} held until {what}: {why}");
-            self.tell_of(job, Kind::Held, text);
-        }
+                "`pillion resume`".to_owned(),
+            ),
+            (NewlyHeld::All | NewlyHeld::Job, _) => (
+                "best-effort jobs are".to_owned(),
+                "`pillion resume`".to_owned(),
+            ),
+        };
+        let text = format!("{who} held until {what}: {why}");
+        // What holds everybody is everybody's to know.
+        self.tell_of(job.filter(|_| newly != NewlyHeld::All), Kind::Held, text);
     }
 
     fn end_job(&mut self, now_ns: u64, fault: &Fault, grace_ns: u64) -> Result<(), String> {

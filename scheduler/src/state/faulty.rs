@@ -20,37 +20,89 @@ pub(crate) struct Sticky {
     pub(crate) code: u32,
 }
 
-/// What is held back because of a fault, until somebody says that it may go on.
+/// What is held back because of a fault, until somebody says that it may go on. Each hold with its reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holds {
     /// Every best-effort job is.
-    all: bool,
-    /// These are. At most [`HELD_JOBS_MAX`].
-    jobs: Vec<JobKey>,
-    /// No new high-priority job is taken.
-    draining: bool,
-    /// Of the last that was held, in words.
-    why: String,
+    all: Option<String>,
+    /// All best-effort jobs of these users are. At most [`HELD_USERS_MAX`].
+    users: Vec<(u32, String)>,
+    /// These are. At most [`HELD_JOBS_PER_USER`] of a user.
+    jobs: Vec<(JobKey, String)>,
+    /// New high-priority jobs are not meant to come.
+    draining: Option<String>,
 }
 
-/// Jobs that are held by name; more of them hold every job.
-const HELD_JOBS_MAX: usize = 64;
+/// Jobs of one user that are held by name. A user who has more of them, which may be one who calls each job otherwise, has all
+/// its jobs held.
+pub(crate) const HELD_JOBS_PER_USER: usize = 16;
+/// Users of whom all jobs are held; more of them hold every job.
+const HELD_USERS_MAX: usize = 64;
+
+/// Who is held now and was not before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewlyHeld {
+    /// The one job that was meant.
+    Job,
+    /// All best-effort jobs of that user.
+    User(u32),
+    /// All best-effort jobs.
+    All,
+}
+
+/// What was let go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// Jobs that were held by name.
+    pub(crate) jobs: Vec<JobKey>,
+    /// Other holds.
+    pub(crate) others: usize,
+}
+
+impl Released {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.jobs.is_empty() && self.others == 0
+    }
+}
 
 impl Holds {
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining
+    /// Why the GPU is drained, if it is.
+    pub(crate) fn draining(&self) -> Option<&str> {
+        self.draining.as_deref()
+    }
+
+    /// Why this job is held, if it is: for its own fault first.
+    pub(crate) fn why(&self, key: &JobKey) -> Option<&str> {
+        let job = self.jobs.iter().find(|(held, _)| held == key);
+        let user = || self.users.iter().find(|(uid, _)| *uid == key.uid);
+        job.map(|(_, why)| why.as_str())
+            .or_else(|| user().map(|(_, why)| why.as_str()))
+            .or(self.all.as_deref())
     }
 
     pub(crate) fn is_held(&self, key: &JobKey) -> bool {
-        self.all || self.jobs.contains(key)
+        self.why(key).is_some()
     }
 
-    fn is_anything(&self) -> bool {
-        self.all || self.draining || !self.jobs.is_empty()
+    fn hold_all(&mut self, why: &str) -> Option<NewlyHeld> {
+        let was_held = self.all.replace(why.to_owned()).is_some();
+        (!was_held).then_some(NewlyHeld::All)
     }
 
-    pub(crate) fn why(&self) -> Option<&str> {
-        self.is_anything().then_some(&self.why)
+    fn hold_job(&mut self, key: &JobKey, why: &str) -> Option<NewlyHeld> {
+        if self.is_held(key) {
+            return None;
+        }
+        let of_user = self.jobs.iter().filter(|(held, _)| held.uid == key.uid);
+        if of_user.count() < HELD_JOBS_PER_USER {
+            self.jobs.push((key.clone(), why.to_owned()));
+            return Some(NewlyHeld::Job);
+        }
+        if self.users.len() >= HELD_USERS_MAX {
+            return self.hold_all(why);
+        }
+        self.users.push((key.uid, why.to_owned()));
+        Some(NewlyHeld::User(key.uid))
     }
 }
 
@@ -135,40 +187,47 @@ impl State {
         }
     }
 
-    /// Holds one best-effort job, or all of them, until [`State::release`]. False if that was so already. The caller rings the bell.
-    pub(crate) fn hold(&mut self, job: Option<&JobKey>, why: &str) -> bool {
-        let holds = &mut self.holds;
-        if job.map_or(holds.all, |key| holds.is_held(key)) {
-            return false;
-        }
-        match job {
-            Some(key) if holds.jobs.len() < HELD_JOBS_MAX => holds.jobs.push(key.clone()),
-            _ => holds.all = true,
-        }
-        why.clone_into(&mut holds.why);
+    /// Holds one best-effort job, or all of them, until [`State::release`]. None if that was so already. The caller rings the bell.
+    pub(crate) fn hold(&mut self, job: Option<&JobKey>, why: &str) -> Option<NewlyHeld> {
+        let newly = match job {
+            Some(key) => self.holds.hold_job(key, why),
+            None => self.holds.hold_all(why),
+        };
         self.apply_holds();
-        true
+        newly
     }
 
-    /// Takes no new high-priority job and holds every best-effort one, until [`State::release`]. False if that was so already.
+    /// Says so to every high-priority job that comes, and holds every best-effort one, until [`State::release`]. False if that was
+    /// so already.
     pub(crate) fn drain_gpu(&mut self, why: &str) -> bool {
-        let was_draining = std::mem::replace(&mut self.holds.draining, true);
+        let was_draining = self.holds.draining.replace(why.to_owned()).is_some();
         self.hold(None, why);
         !was_draining
     }
 
-    /// Lets go what was held for a fault: one job by its id, or (`None`) everything. How many jobs' names or other holds were
-    /// taken back. A job that is held with all others stays so.
-    pub(crate) fn release(&mut self, job: Option<&str>) -> usize {
-        let holds = &mut self.holds;
-        let before = holds.jobs.len() + usize::from(holds.all) + usize::from(holds.draining);
-        match job {
-            Some(id) => holds.jobs.retain(|key| key.id != id),
-            None => *holds = Holds::default(),
+    /// Lets go what was held for a fault: jobs of one id, or (`None`) everything. A job that is held with others stays so.
+    pub(crate) fn release(&mut self, job: Option<&str>) -> Released {
+        let goes = |key: &JobKey| job.is_none_or(|id| key.id == id);
+        let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.holds.jobs)
+            .into_iter()
+            .partition(|(key, _)| goes(key));
+        self.holds.jobs = stay;
+        let mut released = Released {
+            jobs: gone.into_iter().map(|(key, _)| key).collect(),
+            others: 0,
+        };
+        if job.is_none() {
+            let Holds {
+                all,
+                users,
+                draining,
+                ..
+            } = std::mem::take(&mut self.holds);
+            released.others =
+                users.len() + usize::from(all.is_some()) + usize::from(draining.is_some());
         }
-        let after = holds.jobs.len() + usize::from(holds.all) + usize::from(holds.draining);
         self.apply_holds();
-        before - after
+        released
     }
 
     /// Tells every lessee; what it publishes follows at the next poll.

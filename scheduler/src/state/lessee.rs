@@ -152,19 +152,27 @@ impl Lessee {
         self.is_stalled
     }
 
-    /// Whether the job is held because of a fault.
-    pub(crate) fn is_held(&self) -> bool {
-        self.is_held
-    }
-
     /// Holds the job because of a fault, or not any more; from the next time that something is published for it.
     pub(crate) fn set_held(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
+    /// Whether a thread of the job waits for what the policy will say, and not for an operator.
+    pub(crate) fn is_waiting_for_policy(&self) -> bool {
+        self.view.waiting && !self.is_held
+    }
+
     /// Whether the job needs the daemon's attention often.
     pub(crate) fn is_active(&self) -> bool {
-        self.view.waiting || !self.view.drained
+        self.is_waiting_for_policy() || !self.view.drained
+    }
+
+    /// The job as the policy is to see it: one that is held wants nothing of it, no turn and nothing that it was promised.
+    fn view_for_policy(&self) -> JobView {
+        JobView {
+            waiting: self.is_waiting_for_policy(),
+            ..self.view
+        }
     }
 
     /// Whether a lease is out that a high-priority launch must be able to revoke.
@@ -202,7 +210,7 @@ impl Lessee {
             self.charged.settle();
         }
         self.is_counted = !self.is_stalled;
-        self.is_counted.then_some(self.view)
+        self.is_counted.then(|| self.view_for_policy())
     }
 
     /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.
@@ -215,8 +223,9 @@ impl Lessee {
     ) {
         let closed = (Lease::closed(epoch, now_ns), Limit::Throttle);
         (self.lease, self.limit) = lease.unwrap_or(closed);
+        let view = self.view_for_policy();
         self.progress
-            .handle_decision(now_ns, &self.view, self.limit, hp_present);
+            .handle_decision(now_ns, &view, self.limit, hp_present);
         if self.view.drained || !admits_nothing(&self.lease) {
             self.closed_since_ns = None;
             self.is_stalled = false;

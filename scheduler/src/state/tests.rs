@@ -16,6 +16,7 @@ use protocol::segment::Access;
 use serde_json::Value;
 
 use super::*;
+use crate::access::HP_ROOM;
 use crate::config::MemoryRules;
 use crate::events::Events;
 use crate::ledgers::Ledgers;
@@ -41,6 +42,7 @@ pub(super) struct Player {
     pub(super) page_fd: OwnedFd,
     pub(super) lease: Option<Mapping<LeasePage>>,
     pub(super) lease_fd: Option<Arc<OwnedFd>>,
+    pub(super) draining: Option<String>,
     seq: u64,
 }
 
@@ -106,6 +108,7 @@ impl Rig {
             page_fd,
             lease: lease.map(|fd| Mapping::open(fd, Access::ReadWrite).unwrap()),
             lease_fd: attached.lease,
+            draining: attached.draining,
             seq: 0,
         })
     }

@@ -1,7 +1,7 @@
 //! What is held for a fault, and what clients say that they cannot go on.
 
 use super::*;
-use crate::state::JobKey;
+use crate::state::{HELD_JOBS_PER_USER, JobKey, NewlyHeld};
 
 fn key(job: &str, class: JobClass) -> JobKey {
     JobKey {
@@ -19,48 +19,54 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
         rig.poll();
         let is_held = |be: &Player| be.lease.as_ref().unwrap().is_held();
         let held = key("one", JobClass::BestEffort);
-        assert!(rig.state.hold(Some(&held), "Xid 13"));
-        assert!(!rig.state.hold(Some(&held), "again"));
+        assert_eq!(rig.state.hold(Some(&held), "Xid 13"), Some(NewlyHeld::Job));
+        assert_eq!(rig.state.hold(Some(&held), "again"), None);
         rig.poll();
         assert!(is_held(&one) && !is_held(&two), "{policy}");
         assert_eq!(rig.try_launch(&one, &COMPUTE), Err(Refusal::Stale));
         assert!(rig.try_launch(&two, &COMPUTE).is_ok());
-        assert!(rig.state.hold(None, "Xid 79"));
+        assert_eq!(rig.state.hold(None, "Xid 79"), Some(NewlyHeld::All));
         let new = rig.be("new");
         rig.poll();
         assert!(is_held(&one) && is_held(&two) && is_held(&new));
-        assert_eq!(rig.state.holds.why(), Some("Xid 79"));
+        // Each is told why it is.
+        let why = |job| rig.state.holds.why(&key(job, JobClass::BestEffort));
+        assert_eq!((why("one"), why("two")), (Some("Xid 13"), Some("Xid 79")));
         // What is held with all others stays so.
-        assert_eq!(rig.state.release(Some("one")), 1);
-        assert_eq!(rig.state.release(Some("two")), 0);
+        assert_eq!(rig.state.release(Some("one")).jobs, [held]);
+        assert!(rig.state.release(Some("two")).is_nothing());
         rig.poll();
         assert!(is_held(&one));
-        assert_eq!(rig.state.release(None), 1);
+        assert_eq!(rig.state.release(None).others, 1);
         rig.poll();
         for be in [&one, &two, &new] {
             assert!(!is_held(be) && rig.try_launch(be, &COMPUTE).is_ok());
         }
-        assert_eq!((rig.state.release(None), rig.state.holds.why()), (0, None));
+        assert!(rig.state.release(None).is_nothing());
     }
 }
 
 #[test]
-fn a_drained_gpu_takes_processes_of_its_jobs_and_best_effort_jobs_and_no_other() {
+fn a_drained_gpu_takes_every_job_holds_the_best_effort_ones_and_tells_of_new_high_priority_ones() {
     let mut rig = Rig::new("");
     let _hp = rig.hp("serve");
     assert!(rig.state.drain_gpu("Xid 79"));
     assert!(!rig.state.drain_gpu("again"));
-    let _more = rig.hp("serve");
-    let be = rig.be("train");
-    let refused = rig
-        .try_attach(JobClass::HighPriority, "second")
-        .err()
-        .unwrap();
-    assert_eq!(refused, Refused::Draining("Xid 79".to_owned()));
+    let mut draining = |class, job| rig.try_attach(class, job).expect("it is taken").draining;
+    assert_eq!(
+        draining(JobClass::HighPriority, "serve"),
+        None,
+        "one more process"
+    );
+    assert_eq!(draining(JobClass::BestEffort, "train"), None);
+    let told = draining(JobClass::HighPriority, "second");
+    assert_eq!(told.as_deref(), Some("again"));
+    let be = rig.be("other");
     rig.poll();
     assert!(be.lease.as_ref().unwrap().is_held());
     rig.state.release(None);
-    rig.hp("second");
+    let told = rig.try_attach(JobClass::HighPriority, "third");
+    assert_eq!(told.expect("it is taken").draining, None);
 }
 
 #[test]
@@ -96,15 +102,81 @@ fn clients_that_come_and_go_with_errors_do_not_grow_what_is_remembered() {
 }
 
 #[test]
-fn more_jobs_than_are_held_by_name_hold_all() {
+fn a_user_with_more_jobs_than_are_held_by_name_has_all_its_jobs_held_and_nobody_else_has() {
     let mut rig = Rig::new("");
-    let be = rig.be("another");
-    for number in 0..=64 {
-        assert!(
-            rig.state
-                .hold(Some(&key(&number.to_string(), JobClass::BestEffort)), "why")
+    let own = rig.be("another");
+    rig.uid = 1001;
+    let others = rig.be("another");
+    for number in 0..1_000 {
+        let held = key(&number.to_string(), JobClass::BestEffort);
+        let newly = rig.state.hold(Some(&held), "why");
+        assert_eq!(
+            newly,
+            match number {
+                0..HELD_JOBS_PER_USER => Some(NewlyHeld::Job),
+                HELD_JOBS_PER_USER => Some(NewlyHeld::User(1000)),
+                _ => None,
+            }
         );
     }
     rig.poll();
+    assert!(own.lease.as_ref().unwrap().is_held());
+    assert!(!others.lease.as_ref().unwrap().is_held());
+    let released = rig.state.release(None);
+    assert_eq!(
+        (released.jobs.len(), released.others),
+        (HELD_JOBS_PER_USER, 1)
+    );
+    rig.poll();
+    assert!(!own.lease.as_ref().unwrap().is_held());
+}
+
+#[test]
+fn more_users_than_are_held_hold_all_and_no_more_is_remembered() {
+    let mut rig = Rig::new("");
+    let be = rig.be("another");
+    for uid in 2_000..2_100 {
+        for number in 0..=HELD_JOBS_PER_USER {
+            let id = number.to_string();
+            let class = JobClass::BestEffort;
+            rig.state.hold(Some(&JobKey { id, uid, class }), "why");
+        }
+    }
+    rig.poll();
     assert!(be.lease.as_ref().unwrap().is_held());
+    let released = rig.state.release(None);
+    assert!(released.jobs.len() <= 65 * HELD_JOBS_PER_USER && released.others == 65);
+}
+
+/// A thread of a job that is held waits for an operator, and costs others nothing meanwhile.
+#[test]
+fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
+    let mut rig = Rig::new("name = \"temporal\"");
+    let mut hp = rig.hp("serve");
+    let [held, other] = [rig.be("held"), rig.be("other")];
+    let held_key = key("held", JobClass::BestEffort);
+    rig.state.hold(Some(&held_key), "why");
+    for be in [&held, &other] {
+        be.waits(1);
+    }
+    // Whenever it is looked, the turn is the other's.
+    for _ in 0..3_000 {
+        rig.poll_after(MS);
+        assert!(held.lease.as_ref().unwrap().is_held());
+        assert!(rig.terms(&other).limit_total_ns > 0, "{}", rig.now_ns);
+    }
+    let job = rig
+        .state
+        .jobs
+        .iter()
+        .find(|job| job.key == held_key)
+        .unwrap();
+    let share = job.lessee.as_ref().unwrap().progress().share();
+    assert_eq!(share, None, "it wants nothing");
+    // And a high-priority job that is busy is not asked for its sake what has completed.
+    other.waits(0);
+    rig.launch(&mut hp, Class::Compute, 60 * MS);
+    rig.poll();
+    assert_eq!(rig.poll_after(10 * MS), Look::At(rig.now_ns + MS), "seldom");
+    assert_eq!(hp.page.probe.load(Ordering::Relaxed), 0);
 }

@@ -43,6 +43,22 @@ fn a_user_gets_its_share_of_best_effort_jobs_each_with_many_clients() {
 }
 
 #[test]
+fn the_best_effort_clients_of_a_user_leave_room_for_its_high_priority_ones() {
+    let mut rig = limited(12, 64);
+    for _ in 0..10 {
+        rig.be("train");
+    }
+    let refused = rig.try_attach(JobClass::BestEffort, "train").err();
+    assert_eq!(refused, Some(Refused::UserHpRoom(10)));
+    rig.hp("serve");
+    rig.hp("serve");
+    let refused = rig.try_attach(JobClass::HighPriority, "serve").err();
+    assert_eq!(refused, Some(Refused::UserClients(12)));
+    // As shipped: what the page on security promises.
+    assert_eq!(Limits::default().hp_room_of_user(), 32);
+}
+
+#[test]
 fn nobody_pushes_others_out_of_the_lists_of_what_was() {
     let mut rig = Rig::new("");
     let turned_away = |uid, job: String| TurnedAway {
