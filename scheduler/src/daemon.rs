@@ -244,7 +244,10 @@ impl Daemon {
         let leaving = leaving.map_err(io::Error::from);
         let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let alarm = alarm.map_err(io::Error::from);
-        let state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
+        let mut state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
+        if seat.has_predecessor() {
+            state.expect_returning(identity.started_ns);
+        }
         let ledgers = Ledgers::new(config.memory.clone(), identity.gpu.memory_bytes);
         let shared = Arc::new(Shared {
             state: Mutex::new(state),

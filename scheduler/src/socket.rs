@@ -108,6 +108,7 @@ pub fn path_of(uuid: &str, configured: Option<&Path>) -> Result<PathBuf, SocketE
 pub struct Seat {
     path: PathBuf,
     listener: OwnedFd,
+    has_predecessor: bool,
     /// Locked until dropped, which is after the socket was removed.
     _lock: File,
 }
@@ -131,6 +132,7 @@ impl Seat {
             builder.recursive(true).mode(FOLDER_MODE);
             builder.create(folder).map_err(io("making its folder"))?;
         }
+        let has_predecessor = beside(path, ".lock").exists();
         let lock = lock(uuid, path)?;
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => {
@@ -144,6 +146,7 @@ impl Seat {
         Ok(Self {
             path: path.to_owned(),
             listener,
+            has_predecessor,
             _lock: lock,
         })
     }
@@ -152,6 +155,12 @@ impl Seat {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether a daemon had it before, since the machine or its container started: `/run` is emptied then.
+    #[must_use]
+    pub fn has_predecessor(&self) -> bool {
+        self.has_predecessor
     }
 
     /// What to accept from.

@@ -77,6 +77,10 @@ pub const ROUNDS_MAX: usize = 4;
 /// then still holds a launch every microsecond.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
+/// So long clients of the daemon before are waited for: they ask for a new one every half second at most, and a quarter more by jitter
+/// (`interpose/src/reattach.rs`).
+pub const RETURN_NS: u64 = 1_000_000_000;
+
 /// When to poll next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
@@ -255,6 +259,8 @@ pub struct State {
     record: Option<Record>,
     clients_ever: u64,
     jobs_ever: u64,
+    /// Until then clients of the daemon before may be on their way.
+    returning_until_ns: u64,
     is_closed: bool,
     /// Of clients that are gone, until somebody asks.
     stickies: Vec<Sticky>,
@@ -287,11 +293,26 @@ impl State {
             record: None,
             clients_ever: 0,
             jobs_ever: 0,
+            returning_until_ns: 0,
             is_closed: false,
             stickies: Vec::new(),
             holds: Holds::default(),
             turned_away: VecDeque::new(),
             config_error: None,
+        }
+    }
+
+    /// There was a daemon here before: its clients come back one by one ([`RETURN_NS`]), and best-effort ones that come first must not
+    /// run as if there were no high-priority one.
+    pub fn expect_returning(&mut self, now_ns: u64) {
+        self.returning_until_ns = now_ns.saturating_add(RETURN_NS);
+    }
+
+    /// The high-priority side as the policy is to see it.
+    fn hp_for_policy(&self, now_ns: u64) -> HpView {
+        match self.hp.present || now_ns >= self.returning_until_ns {
+            true => self.hp,
+            false => HpView::IDLE,
         }
     }
 
@@ -541,20 +562,21 @@ impl State {
         let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         let feeds = feeds.filter_map(|client| client.feed.as_mut());
         self.hp = HpView::merge(feeds.map(|feed| feed.timeline().poll_view(now_ns)));
+        let hp = self.hp_for_policy(now_ns);
         self.views.clear();
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
-            if !self.hp.present {
+            if !hp.present {
                 lessee.forgive();
             }
             self.views
-                .extend(lessee.poll_view(is_drained || !self.hp.present));
+                .extend(lessee.poll_view(is_drained || !hp.present));
         }
         let snapshot = Snapshot {
             now_ns,
             sharing: self.sharing,
             sms: self.sms,
             epoch,
-            hp: self.hp,
+            hp,
             be: &self.views,
         };
         for job in self.jobs.iter().filter(|_| !self.rules.is_empty()) {
@@ -566,7 +588,7 @@ impl State {
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
             let place = self.views.iter().position(|view| view.id == lessee.id());
             let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
-            lessee.handle_lease(lease, epoch, now_ns, self.hp.present);
+            lessee.handle_lease(lease, epoch, now_ns, hp.present);
         }
     }
 

@@ -240,6 +240,27 @@ const COMPUTE: Kernel = kernel(Class::Compute, 60 * US);
 const MEMORY: Kernel = kernel(Class::Memory, 60 * US);
 
 #[test]
+fn while_clients_of_the_daemon_before_may_come_back_best_effort_jobs_are_gated() {
+    let mut rig = Rig::new("name = \"pillion\"");
+    rig.state.expect_returning(rig.now_ns);
+    let be = rig.be("train");
+    rig.poll();
+    assert!(!rig.terms(&be).ungated() && rig.try_launch(&be, &COMPUTE).is_ok());
+    be.completed(COMPUTE.expected_ns);
+    rig.poll_after(RETURN_NS - 1);
+    assert!(!rig.terms(&be).ungated());
+    rig.poll_after(1);
+    assert!(rig.terms(&be).ungated());
+    // One that has come back is there, whenever it was.
+    let hp = rig.hp("serve");
+    rig.poll();
+    assert!(!rig.terms(&be).ungated());
+    rig.state.handle_detach(rig.now_ns, hp.client);
+    rig.poll();
+    assert!(rig.terms(&be).ungated());
+}
+
+#[test]
 fn a_best_effort_job_alone_is_not_held() {
     let mut rig = Rig::new("");
     let be = rig.be("train");
