@@ -14,11 +14,15 @@ mod access;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod chaos;
+#[cfg(test)]
 mod charges;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
 mod daemon_loss;
+#[cfg(test)]
+mod deaths;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]

@@ -1,0 +1,454 @@
+//! Random signals to random members of a daemon, a high-priority job and four best-effort ones: who was not killed makes no wrong
+//! result and meets no failed call, requests take as long on the device as in a quiet run, and afterwards nothing is left.
+//!
+//! The members are real processes (`chaos.c`); who gets which signal when follows from a seed (`PILLION_TEST_SEED`), what that
+//! meets does not: a failure comes again often, not always. Times of requests are the device's own, from when it has all of a
+//! request until that is done, so that a busy machine is not taken for a busy device. With `PILLION_TEST_LONG=1` each run
+//! takes two minutes.
+
+use std::os::unix::process::ExitStatusExt;
+
+use protocol::clock::Clock;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Daemon, Gpu, Process, Program, try_until, until};
+
+/// Best-effort jobs.
+const BEST_EFFORT: usize = 4;
+/// A launch that waits for a dead daemon's word goes after `max_hold`: what is measured is that requests are protected.
+const POLICY: &str = "on_daemon_loss = \"hold\"";
+/// How much longer than in the quiet run the slowest hundredth of the requests may take.
+const SLOWER_MAX: f64 = 1.5;
+const MS_NS: u64 = 1_000_000;
+
+#[test]
+fn random_signals_harm_nobody_but_whom_they_kill_in_time_slices() {
+    run("timeslice");
+}
+
+#[test]
+fn random_signals_harm_nobody_but_whom_they_kill_under_mps() {
+    run("mps");
+}
+
+fn run(sharing: &'static str) {
+    let is_long = std::env::var_os("PILLION_TEST_LONG").is_some_and(|value| value == "1");
+    let [quiet_ns, chaos_ns] = match is_long {
+        true => [60_000 * MS_NS, 120_000 * MS_NS],
+        false => [3_000 * MS_NS, 6_000 * MS_NS],
+    };
+    let seed = std::env::var("PILLION_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
+    println!("{sharing}, PILLION_TEST_SEED={seed}");
+    let gpu = Gpu::start(sharing);
+
+    let mut cast = Cast::new(&gpu);
+    until_ns(cast.clock.now_ns() + quiet_ns, || cast.check());
+    let (quiet, daemon) = cast.finish();
+    let before = Left::when_nothing_runs(&gpu, &daemon);
+    daemon.signal(Signal::TERM);
+    daemon.finish().expect_success();
+
+    let mut cast = Cast::new(&gpu);
+    let mut random = Random(seed);
+    let end_ns = cast.clock.now_ns() + chaos_ns;
+    while cast.clock.now_ns() < end_ns {
+        let pause_ns = 20 * MS_NS + random.below(180 * MS_NS);
+        until_ns(cast.clock.now_ns() + pause_ns, || cast.check());
+        cast.hit(&mut random);
+    }
+    let (chaos, daemon) = cast.finish();
+    let after = Left::when_nothing_runs(&gpu, &daemon);
+    println!("quiet: {quiet}\nchaos: {chaos}\nbefore: {before:?}, after: {after:?}");
+    expect_gate_to_work(&gpu, &daemon);
+    assert!(
+        after.is_no_more_than(&before),
+        "{after:?}, before {before:?}"
+    );
+    assert!(chaos.rounds > 0 && chaos.killed > 0, "{chaos}");
+    let slower = chaos.p99_ns() as f64 / quiet.p99_ns() as f64;
+    assert!(
+        slower <= SLOWER_MAX,
+        "p99 {slower:.2} times: {quiet}; {chaos}"
+    );
+}
+
+/// Looks again and again until that time.
+fn until_ns(at_ns: u64, mut look: impl FnMut()) {
+    let clock = Clock::monotonic();
+    while clock.now_ns() < at_ns {
+        look();
+        let next_ns = (clock.now_ns() + 5 * MS_NS).min(at_ns);
+        let _ = try_until(|| (clock.now_ns() >= next_ns).then_some(()));
+    }
+}
+
+/// The members, and what became of those before.
+struct Cast<'g> {
+    gpu: &'g Gpu,
+    clock: Clock,
+    /// Never none but while one takes the place of another.
+    daemon: Option<Daemon>,
+    daemon_goes_on_ns: Option<u64>,
+    daemons_killed: usize,
+    /// The high-priority one first.
+    jobs: Vec<Member>,
+    fallen: Vec<(Member, Signal)>,
+    outcome: Outcome,
+}
+
+struct Member {
+    label: String,
+    process: Process,
+    /// It is stopped until then.
+    goes_on_ns: Option<u64>,
+}
+
+/// What a cast has done.
+#[derive(Default)]
+struct Outcome {
+    /// Device time of each request, sorted at the end.
+    requests_ns: Vec<u64>,
+    rounds: usize,
+    signals: usize,
+    killed: usize,
+}
+
+impl Outcome {
+    fn part_ns(&self, part: f64) -> u64 {
+        let last = self.requests_ns.len() - 1;
+        self.requests_ns[(last as f64 * part).ceil() as usize]
+    }
+
+    fn p99_ns(&self) -> u64 {
+        self.part_ns(0.99)
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = |part| self.part_ns(part) as f64 / 1e6;
+        write!(
+            f,
+            "{} requests of {:.2} ms (median), {:.2} (p99), {:.2} (longest) on the device; {} rounds of best-effort jobs; {} signals, \
+             {} processes killed",
+            self.requests_ns.len(),
+            ms(0.5),
+            ms(0.99),
+            ms(1.0),
+            self.rounds,
+            self.signals,
+            self.killed
+        )
+    }
+}
+
+impl<'g> Cast<'g> {
+    fn new(gpu: &'g Gpu) -> Self {
+        let daemon = gpu.daemon(POLICY);
+        let jobs = (0..=BEST_EFFORT).map(|place| member(gpu, place));
+        let jobs: Vec<Member> = jobs.collect();
+        for job in &jobs {
+            daemon.wait_for_clients(&job.label, 1);
+        }
+        Self {
+            gpu,
+            clock: Clock::monotonic(),
+            daemon: Some(daemon),
+            daemon_goes_on_ns: None,
+            daemons_killed: 0,
+            jobs,
+            fallen: Vec::new(),
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn daemon(&self) -> &Daemon {
+        self.daemon.as_ref().expect("nobody takes its place now")
+    }
+
+    /// Nobody has ended whom nobody has killed; who was stopped for long enough goes on.
+    fn check(&mut self) {
+        let now_ns = self.clock.now_ns();
+        let is_due = |at_ns: &mut Option<u64>| at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some();
+        if is_due(&mut self.daemon_goes_on_ns) {
+            self.daemon().signal(Signal::CONT);
+        }
+        for job in &mut self.jobs {
+            if is_due(&mut job.goes_on_ns) {
+                job.process.signal(Signal::CONT);
+            }
+            let (label, process) = (&job.label, &mut job.process);
+            assert!(process.is_running(), "{label} ended: {}", process.errors());
+        }
+        let mut place = 0;
+        while place < self.fallen.len() {
+            match self.fallen[place].0.process.is_running() {
+                true => place += 1,
+                false => {
+                    let (member, signal) = self.fallen.swap_remove(place);
+                    self.bury(member, signal);
+                }
+            }
+        }
+    }
+
+    /// A signal for somebody.
+    fn hit(&mut self, random: &mut Random) {
+        self.outcome.signals += 1;
+        let victim = random.below(self.jobs.len() as u64 + 1) as usize;
+        let kind = random.below(10);
+        let pause_ns = self.clock.now_ns() + 5 * MS_NS + random.below(250 * MS_NS);
+        let Some(place) = victim.checked_sub(1) else {
+            return self.hit_daemon(kind, pause_ns);
+        };
+        let job = &mut self.jobs[place];
+        let signal = match kind {
+            0..=3 => Signal::KILL,
+            4 | 5 => Signal::TERM,
+            6 => Signal::INT,
+            7 => Signal::USR1,
+            _ => Signal::STOP,
+        };
+        // One that is stopped dies of nothing else, and one that is in a shell's background may ignore this.
+        let is_stopped = job.goes_on_ns.is_some() && signal != Signal::KILL;
+        if is_stopped || (signal == Signal::INT && ignores_interrupts()) {
+            return;
+        }
+        job.process.signal(signal);
+        if signal == Signal::STOP {
+            job.goes_on_ns = Some(pause_ns);
+            return;
+        }
+        let successor = member(self.gpu, place);
+        let dead = std::mem::replace(&mut self.jobs[place], successor);
+        self.fallen.push((dead, signal));
+        self.outcome.killed += 1;
+    }
+
+    fn hit_daemon(&mut self, kind: u64, pause_ns: u64) {
+        let signal = match kind {
+            0..=4 => Signal::KILL,
+            5 | 6 => Signal::TERM,
+            7 => Signal::HUP,
+            _ => Signal::STOP,
+        };
+        if self.daemon_goes_on_ns.is_some() && signal != Signal::KILL {
+            return;
+        }
+        self.daemon().signal(signal);
+        match signal {
+            Signal::HUP => {}
+            Signal::STOP => self.daemon_goes_on_ns = Some(pause_ns),
+            _ => {
+                let ended = self.daemon.take().expect("there is one").finish();
+                match signal {
+                    Signal::KILL => assert_eq!(ended.status.signal(), Some(9), "{ended:#?}"),
+                    _ => drop(ended.expect_success()),
+                }
+                self.daemon_goes_on_ns = None;
+                self.daemons_killed += 1;
+                self.daemon = Some(self.gpu.daemon(POLICY));
+            }
+        }
+    }
+
+    /// It died of what it was sent and of nothing else, and all that it had said was right.
+    fn bury(&mut self, member: Member, signal: Signal) {
+        let ended = member.process.finish();
+        let label = &member.label;
+        assert_eq!(
+            ended.status.signal(),
+            Some(signal.as_raw()),
+            "{label}: {ended:#?}"
+        );
+        self.outcome.take(&ended.output);
+    }
+
+    /// Everybody is told to end, and does so well.
+    fn finish(mut self) -> (Outcome, Daemon) {
+        if self.daemon_goes_on_ns.take().is_some() {
+            self.daemon().signal(Signal::CONT);
+        }
+        for job in std::mem::take(&mut self.jobs) {
+            job.process.signal(Signal::CONT);
+            let ended = job.process.finish().expect_success();
+            assert!(!ended.errors.contains("panic"), "{}: {ended:#?}", job.label);
+            self.outcome.take(&ended.output);
+        }
+        for (mut member, signal) in std::mem::take(&mut self.fallen) {
+            until(&format!("the end of {}", member.label), || {
+                (!member.process.is_running()).then_some(())
+            });
+            self.bury(member, signal);
+        }
+        self.outcome.requests_ns.sort_unstable();
+        self.outcome.killed += self.daemons_killed;
+        (self.outcome, self.daemon.expect("there is one"))
+    }
+}
+
+impl Outcome {
+    fn take(&mut self, output: &str) {
+        for line in output.lines() {
+            if let Some(ns) = line.strip_prefix("request ") {
+                self.requests_ns.push(ns.parse().unwrap());
+            }
+            self.rounds += usize::from(line == "round");
+        }
+    }
+}
+
+fn member(gpu: &Gpu, place: usize) -> Member {
+    let socket = gpu.path("pillion.sock");
+    let program = Program::Linked("chaos");
+    let (label, job) = match place {
+        0 => {
+            let job = gpu.job("hp", program).args(&["hp"]);
+            let job = job.under(&socket, protocol::hello::JobClass::HighPriority);
+            ("hp".to_owned(), job)
+        }
+        _ => {
+            let label = format!("be{place}");
+            let job = gpu.job(&label, program).args(&["be"]);
+            let job = job.under(&socket, protocol::hello::JobClass::BestEffort);
+            (label, job.env("PILLION_MEMORY", "256MiB"))
+        }
+    };
+    Member {
+        label,
+        process: job.start(),
+        goes_on_ns: None,
+    }
+}
+
+/// Signals that are ignored are ignored by children (`nohup`, a shell's background).
+fn ignores_interrupts() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .expect("proc(5)");
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    ignored & 1 << (Signal::INT.as_raw() - 1) != 0
+}
+
+/// What daemon and device have in hand.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// Open descriptors, and mapped memory files.
+    daemon: [usize; 2],
+    server: [usize; 2],
+    /// Shared memory with a name of ours.
+    segments: usize,
+}
+
+impl Left {
+    /// Once no job is there any more and all that jobs held is back, which is waited for.
+    pub(crate) fn when_nothing_runs(gpu: &Gpu, daemon: &Daemon) -> Self {
+        let is_free = try_until(|| {
+            held(&daemon.status(), &gpu.stats())
+                .is_empty()
+                .then_some(())
+        });
+        if is_free.is_none() {
+            panic!("still held: {}", held(&daemon.status(), &gpu.stats()));
+        }
+        let of = |pid: u32, prefix: &str| {
+            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+            let files = maps.lines().filter(|line| line.contains(prefix));
+            [count(&format!("/proc/{pid}/fd")), files.count()]
+        };
+        // A descriptor that was sent is closed on a thread of its own, and a question is answered on one.
+        let mut last = of(daemon.pid(), "/memfd:pillion-");
+        until("the daemon's descriptors", || {
+            let next = of(daemon.pid(), "/memfd:pillion-");
+            (std::mem::replace(&mut last, next) == next).then_some(())
+        });
+        let names = std::fs::read_dir("/dev/shm")
+            .into_iter()
+            .flatten()
+            .flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let is_ours = |name: &String| name.contains("pillion") || name.contains("softgpu");
+        Self {
+            daemon: last,
+            server: of(gpu.server_pid(), "/memfd:softgpu-"),
+            segments: names.filter(is_ours).count(),
+        }
+    }
+
+    pub(crate) fn is_no_more_than(&self, before: &Self) -> bool {
+        let pairs = [self.daemon, self.server].into_iter().flatten();
+        let befores = [before.daemon, before.server].into_iter().flatten();
+        self.segments == 0 && pairs.zip(befores).all(|(now, before)| now <= before)
+    }
+}
+
+/// What is held still, in words; empty: nothing.
+fn held(status: &Value, stats: &Value) -> String {
+    let mut held = String::new();
+    let mut note = |what: &str, value: &Value| {
+        if !(value.is_null() || *value == false || *value == 0) {
+            held += &format!("{what} {value}; ");
+        }
+    };
+    for job in status["jobs"].as_array().unwrap() {
+        let name = job["job"].as_str().unwrap();
+        note(
+            &format!("{name} has clients"),
+            &job["ended_ns"].is_null().into(),
+        );
+        note(&format!("{name} in flight"), &job["in_flight_ns"]);
+        note(&format!("{name} holds"), &job["memory"]["held_bytes"]);
+        note(&format!("{name} has accounts"), &job["memory"]["processes"]);
+    }
+    note("high-priority work in flight", &status["hp"]["busy"]);
+    note("the device has given", &stats["memory"]["used_bytes"]);
+    // The daemon itself, which asked the driver for its device, has no label.
+    let labels = stats["labels"].as_object().unwrap().iter();
+    for (label, counts) in labels.filter(|(label, _)| *label != "(unlabelled)") {
+        note(&format!("{label} at the device"), &counts["connected"]);
+    }
+    held
+}
+
+fn count(folder: &str) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+/// Best-effort work waits for a high-priority job's, and goes on once that is gone; nothing was let go because it had waited for too long.
+fn expect_gate_to_work(gpu: &Gpu, daemon: &Daemon) {
+    let path = gpu.config(daemon.socket(), "name = \"temporal\"\nmax_hold_ms = 60000");
+    assert!(path.exists());
+    daemon.signal(Signal::HUP);
+    until("the other policy", || {
+        (daemon.status()["policy"]["name"] == "temporal").then_some(())
+    });
+    let hp = gpu.job("last-hp", Program::Linked("hang"));
+    let mut hp = hp
+        .args(&["3600000000000", "1"])
+        .high_priority(daemon)
+        .start();
+    hp.wait_for("launched", 1);
+    let be = gpu.job("last-be", Program::Linked("steady"));
+    let mut be = be.best_effort(daemon).start();
+    daemon.wait_until_held("last-be");
+    hp.signal(Signal::KILL);
+    be.wait_for("round", 5);
+    be.finish().expect_success();
+    assert_eq!(daemon.total("last-be", "launches_forced"), 0);
+}
+
+/// Numbers that look like chance and follow from a seed (splitmix64, Steele and others 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % bound
+    }
+}

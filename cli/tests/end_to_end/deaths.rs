@@ -1,0 +1,216 @@
+//! Deaths, many in a row: best-effort processes that are killed while they hold all that a process can hold, and daemons that are
+//! killed under load. Nobody else meets a failed call, the gate works again each time, and how long it takes until all is back is
+//! printed beside a control: the same of processes that have nothing to do with Pillion, and of ones that come for the first time.
+//!
+//! Times are real ones and nothing is asserted of them. With `PILLION_TEST_LONG=1` 200 processes and 50 daemons die.
+
+use std::time::Duration;
+
+use protocol::clock::Clock;
+use protocol::hello::{JobClass, ask_events};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use serde_json::Value;
+
+use crate::chaos::Left;
+use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program, until};
+
+/// Where it matters who let a launch go.
+const HOLD: &str = "on_daemon_loss = \"hold\"";
+/// What a victim may hold, and in how many pieces of 16 MiB it takes it at most.
+const QUOTA: &str = "512MiB";
+const PIECES: &str = "31";
+
+/// After a daemon's return what it counts is exact.
+const EXACT_AFTER_NS: u64 = 1_000_000_000;
+
+fn count(long: usize, short: usize) -> usize {
+    let is_long = std::env::var_os("PILLION_TEST_LONG").is_some_and(|value| value == "1");
+    if is_long { long } else { short }
+}
+
+fn job(gpu: &Gpu, label: &str, what: &[&str], class: JobClass) -> Process {
+    let job = gpu.job(label, Program::Linked("chaos")).args(what);
+    let job = job.under(&gpu.path("pillion.sock"), class);
+    job.env("PILLION_MEMORY", QUOTA).start()
+}
+
+fn start_hp(gpu: &Gpu) -> Process {
+    job(gpu, "hp", &["hp"], JobClass::HighPriority)
+}
+
+fn start_be(gpu: &Gpu, label: &str) -> Process {
+    job(gpu, label, &["be"], JobClass::BestEffort)
+}
+
+#[test]
+fn best_effort_processes_killed_while_they_hold_everything_leave_nothing_behind() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = gpu.daemon(HOLD);
+    let mut times = [const { Vec::new() }; 5];
+    let [ended, forgotten, back, plain_ended, plain_back] = &mut times;
+    let mut hp = start_hp(&gpu);
+    let mut other = start_be(&gpu, "other");
+    other.wait_for("round", 1);
+    hp.next_line();
+    let others_bytes = gpu.held_by(&[hp.pid(), other.pid()]);
+    let mut seen = 0;
+    for _ in 0..count(200, 8) {
+        let mut victim = job(&gpu, "victim", &["hold", PIECES], JobClass::BestEffort);
+        victim.wait_for("holding", 1);
+        assert!(daemon.job("victim")["in_flight_ns"].as_u64().unwrap() > 0);
+        let killed_ns = kill(&victim, ended);
+        let event = event_after(&daemon, &mut seen, "detached", victim.pid());
+        forgotten.push(event.saturating_sub(killed_ns));
+        let gone = daemon.job_when("victim", "nothing held", |job| {
+            job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
+        });
+        back.push(Clock::monotonic().now_ns() - killed_ns);
+        assert_eq!(
+            (&gone["in_flight_ns"], &gone["waiting"]),
+            (&0.into(), &false.into())
+        );
+        other.wait_for_new("round", 1);
+        hp.next_line();
+
+        let plain = gpu.job("plain", Program::Linked("chaos"));
+        let mut plain = plain.args(&["hold", PIECES]).start();
+        plain.wait_for("holding", 1);
+        let killed_ns = kill(&plain, plain_ended);
+        until("the plain process's memory", || {
+            (gpu.held_by(&[plain.pid()]) == 0).then_some(())
+        });
+        plain_back.push(Clock::monotonic().now_ns() - killed_ns);
+    }
+    assert!(gpu.held_by(&[hp.pid(), other.pid()]) >= others_bytes);
+    for survivor in [hp, other] {
+        survivor.finish().expect_success();
+    }
+    let left = Left::when_nothing_runs(&gpu, &daemon);
+    println!("left: {left:?}");
+    for (what, times) in [
+        ("killed until its process has ended", ended),
+        ("killed until the daemon has forgotten it", forgotten),
+        ("killed until its job holds no memory", back),
+        ("control: plain process until it has ended", plain_ended),
+        (
+            "control: plain process until the device has its memory",
+            plain_back,
+        ),
+    ] {
+        print(what, times);
+    }
+}
+
+#[test]
+fn daemons_killed_under_load_are_succeeded_and_the_gate_works_again() {
+    let gpu = Gpu::start("timeslice");
+    let mut daemon = gpu.daemon(HOLD);
+    let mut times = [const { Vec::new() }; 3];
+    let [again, first_again, newcomers] = &mut times;
+    let mut hp = start_hp(&gpu);
+    let mut jobs = ["be1", "be2"].map(|label| (label, start_be(&gpu, label)));
+    for _ in 0..count(50, 4) {
+        for (label, process) in &mut jobs {
+            daemon.wait_for_clients(label, 1);
+            process.wait_for_new("round", 1);
+        }
+        daemon.wait_for_clients("hp", 1);
+        daemon.signal(Signal::KILL);
+        daemon.finish();
+        daemon = gpu.daemon(HOLD);
+        let began_ns = event_after(&daemon, &mut 0, "daemon-started", 0);
+        let mut attached = [&hp, &jobs[0].1, &jobs[1].1]
+            .map(|process| event_after(&daemon, &mut 0, "attached", process.pid()) - began_ns);
+        attached.sort_unstable();
+        first_again.push(attached[0]);
+        again.extend(attached);
+        for (label, _) in &jobs {
+            expect_to_be_held_again(&daemon, label);
+        }
+        hp.next_line();
+
+        let begun_ns = Clock::monotonic().now_ns();
+        let newcomer = start_be(&gpu, "newcomer");
+        newcomers.push(event_after(&daemon, &mut 0, "attached", newcomer.pid()) - begun_ns);
+        newcomer.finish().expect_success();
+    }
+    // What a thread that was in a call wrote to the old daemon's page is carried over within this time.
+    let clock = Clock::monotonic();
+    let exact_ns = clock.now_ns() + EXACT_AFTER_NS;
+    until("counts to be exact", || {
+        (clock.now_ns() >= exact_ns).then_some(())
+    });
+    hp.finish().expect_success();
+    for (label, process) in jobs {
+        let ended = process.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        assert_eq!(daemon.totals(label)["panics_caught"], 0);
+    }
+    println!("left: {:?}", Left::when_nothing_runs(&gpu, &daemon));
+    for (what, times) in [
+        ("daemon listens until a job is its client", again),
+        (
+            "daemon listens until the first job is its client",
+            first_again,
+        ),
+        (
+            "control: a new process is started until it is a client",
+            newcomers,
+        ),
+    ] {
+        print(what, times);
+    }
+}
+
+/// Launches of the job wait for requests: more of them than when it came to this daemon.
+fn expect_to_be_held_again(daemon: &Daemon, label: &str) {
+    let held = |job: &Value| job["clients"][0]["counters"]["launches_held"].as_u64();
+    let before = held(&daemon.job(label)).expect("it is attached");
+    daemon.job_when(label, "launches held by this daemon", |job| {
+        held(job).is_some_and(|held| held > before)
+    });
+    let status = daemon.status();
+    assert_eq!(status["hp"]["present"], true, "{status:#}");
+}
+
+/// Kills a process and waits for its end; when it was killed, and how long that took into `times`.
+fn kill(process: &Process, times: &mut Vec<u64>) -> u64 {
+    let pid = Pid::from_raw(process.pid().cast_signed()).expect("no process is 0");
+    let descriptor = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    let clock = Clock::monotonic();
+    let killed_ns = clock.now_ns();
+    process.signal(Signal::KILL);
+    let patience = Duration::from_nanos(PATIENCE_NS).try_into().unwrap();
+    let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
+    assert_eq!(poll(&mut fds, Some(&patience)), Ok(1));
+    times.push(clock.now_ns() - killed_ns);
+    killed_ns
+}
+
+/// Waits for an event of that kind and process (0: of none) after number `seen`, which it becomes; when it was, ns.
+fn event_after(daemon: &Daemon, seen: &mut u64, kind: &str, pid: u32) -> u64 {
+    until(&format!("an event {kind} of process {pid}"), || {
+        let text = ask_events(daemon.socket(), *seen, Duration::from_nanos(PATIENCE_NS)).ok()?;
+        let told: Value = serde_json::from_str(&text).unwrap();
+        let events = told["events"].as_array()?;
+        let found = events.iter().find(|event| {
+            event["kind"] == kind && event["pid"].as_u64().unwrap_or(0) == u64::from(pid)
+        })?;
+        *seen = found["seq"].as_u64()?;
+        found["at_ns"].as_u64()
+    })
+}
+
+fn print(what: &str, times: &mut [u64]) {
+    times.sort_unstable();
+    let last = times.len() - 1;
+    let ms = |part: f64| times[(last as f64 * part).ceil() as usize] as f64 / 1e6;
+    println!(
+        "{what:<58} {:>4}: {:>8.2} ms median {:>8.2} p90 {:>8.2} max",
+        times.len(),
+        ms(0.5),
+        ms(0.9),
+        ms(1.0)
+    );
+}

@@ -1,0 +1,138 @@
+/* chaos WHAT: works until standard input ends, has whatever a job can have while it does, and checks its results: the first
+ * wrong one ends it with 92, the first failed call with 90.
+ *
+ *   hp    one request after the other with a pause between them: a graph whose first and last node record events, so that
+ *         "request NS" is its time on the device from when that had it, whatever the host was kept by
+ *   be    rounds of allocations, launches on two streams, a graph, an event that is waited for; captured anew every eighth
+ *   hold PIECES  takes so many pieces of 16 MiB or what its quota leaves, has a graph, a capture that is not ended, and work in
+ *         flight, says "holding" and waits
+ */
+#include "graph_min.h"
+
+CUresult cuEventRecordWithFlags(CUevent, CUstream, unsigned);
+CUresult cuEventElapsedTime(float *, CUevent, CUevent);
+CUresult cuEventDestroy_v2(CUevent);
+
+/* A request is twenty times the first, all SMs busy; a best-effort kernel takes as long and fills the device, too. */
+#define IMAGE \
+    "softgpu-module 1\nkernel step block_ns=100000 regs=32 shared=0 compute=0.8 bandwidth=0.2\n" \
+    "kernel chew block_ns=100000 regs=32 shared=0 compute=0.2 bandwidth=0.8\n" \
+    "kernel lasting block_ns=500000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+#define STEPS 20
+#define BLOCKS 80
+#define EXTERNAL 1
+#define OUT_OF_MEMORY 2
+#define MIB ((size_t)1 << 20)
+
+static CUfunction step, chew, lasting;
+
+static void open_all(struct work *work) {
+    open_door("linked");
+    work_open(work, IMAGE);
+    CHECK(cu.ModuleGetFunction(&step, work->module, "step"));
+    CHECK(cu.ModuleGetFunction(&chew, work->module, "chew"));
+    CHECK(cu.ModuleGetFunction(&lasting, work->module, "lasting"));
+}
+
+/* Steps and one kernel that computes, between two marks if there are any. */
+static CUgraphExec graph_of(struct work *work, CUstream stream, CUfunction kernel, int kernels, CUevent *marks) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CHECK(cuStreamBeginCapture_v2(stream, THREAD_LOCAL));
+    if (marks != NULL) CHECK(cuEventRecordWithFlags(marks[0], stream, EXTERNAL));
+    for (int i = 0; i < kernels; i++) {
+        CHECK(cu.LaunchKernel(kernel, BLOCKS, 1, 1, 256, 1, 1, 0, stream, NULL, NULL));
+        atomic_fetch_add(&asked_graphs.captured, 1);
+    }
+    record_launch(work, stream);
+    if (marks != NULL) CHECK(cuEventRecordWithFlags(marks[1], stream, EXTERNAL));
+    CHECK(cuStreamEndCapture(stream, &graph));
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CHECK(cuGraphDestroy(graph));
+    return exec;
+}
+
+/* The graph has one kernel that raises y. */
+static void launch_once(struct work *work, CUgraphExec exec, CUstream stream) {
+    CHECK(cuGraphLaunch(exec, stream));
+    atomic_fetch_add(&asked_graphs.graph_launches, 1);
+    atomic_fetch_add(&work->raised, 1);
+}
+
+static void serve(struct work *work) {
+    CUstream stream;
+    CUevent marks[2];
+    CHECK(cu.StreamCreate(&stream, 1));
+    CHECK(cuEventCreate(&marks[0], 0));
+    CHECK(cuEventCreate(&marks[1], 0));
+    CUgraphExec exec = graph_of(work, stream, step, STEPS, marks);
+    unsigned pause_us = (unsigned)getpid();
+    for (int request = 1; !is_told_to_end(); request++) {
+        float ms;
+        launch_once(work, exec, stream);
+        CHECK(cu.StreamSynchronize(stream));
+        CHECK(cuEventElapsedTime(&ms, marks[0], marks[1]));
+        printf("request %.0f\n", (double)ms * 1e6);
+        fflush(stdout);
+        if (request % 16 == 0) work_launch(work, stream), work_check(work);
+        pause_us = pause_us * 1103515245u + 12345u;
+        usleep(4000 + (pause_us >> 16) % 6000);
+    }
+}
+
+static void train(struct work *work) {
+    CUstream a, b;
+    CUevent done;
+    CUgraphExec exec = NULL;
+    CHECK(cu.StreamCreate(&a, 1));
+    CHECK(cu.StreamCreate(&b, 1));
+    CHECK(cuEventCreate(&done, 2));
+    for (int round = 0; !is_told_to_end(); round++) {
+        CUdeviceptr taken[3];
+        for (int i = 0; i < 3; i++) CHECK(cu.MemAlloc(&taken[i], (size_t)(i + 1) * MIB));
+        if (round % 8 == 0) {
+            if (exec != NULL) CHECK(cuGraphExecDestroy(exec));
+            exec = graph_of(work, a, chew, 3, NULL);
+        }
+        for (int i = 0; i < 3; i++) launch(chew, BLOCKS, i % 2 ? a : b, NULL), work_launch(work, a);
+        launch_once(work, exec, a);
+        CHECK(cuEventRecord(done, a));
+        CHECK(cuEventSynchronize(done));
+        CHECK(cu.StreamSynchronize(b));
+        for (int i = 0; i < 3; i++) CHECK(cu.MemFree(taken[i]));
+        if (round % 8 == 7) work_check(work);
+        say("round");
+    }
+}
+
+static void hold(struct work *work, unsigned long pieces) {
+    CUstream a, b;
+    CUdeviceptr taken;
+    CUresult result = 0;
+    unsigned long blocks = 0;
+    CHECK(cu.StreamCreate(&a, 1));
+    CHECK(cu.StreamCreate(&b, 1));
+    CUgraphExec exec = graph_of(work, a, chew, 3, NULL);
+    while (blocks < pieces && (result = cu.MemAlloc(&taken, 16 * MIB)) == 0) blocks++;
+    if (result != 0 && result != OUT_OF_MEMORY) exit(CUDA_FAILED);
+    launch_once(work, exec, a);
+    for (int i = 0; i < 4; i++) launch(lasting, 1, a, NULL);
+    CHECK(cuStreamBeginCapture_v2(b, THREAD_LOCAL));
+    record_launch(work, b);
+    printf("blocks=%lu\n", blocks);
+    say("holding");
+    wait_until_told_to_end();
+    _exit(0);
+}
+
+int main(int argc, char **argv) {
+    struct work work;
+    if (argc < 2) return 2;
+    open_all(&work);
+    if (!strcmp(argv[1], "hp")) serve(&work);
+    else if (!strcmp(argv[1], "be")) train(&work);
+    else hold(&work, strtoul(argv[2], NULL, 10));
+    work_check(&work);
+    say_asked_graphs();
+    return 0;
+}
