@@ -123,6 +123,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             wait(&mut processes, "drained", DRAIN_NS)?;
         }
         terminate(&clock, &mut processes);
+        // What ended meanwhile was not killed.
+        wait(&mut processes, "drained", 1_000_000)?;
         send(&processes, Signal::KILL)?;
         wait(&mut processes, "killed", KILL_NS)?;
     }

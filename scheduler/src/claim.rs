@@ -25,6 +25,7 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
     listen, shutdown, socket_with,
 };
+use rustix::process::{Pid, test_kill_process};
 
 use crate::socket::SocketError;
 
@@ -62,28 +63,45 @@ impl Claim {
         let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes());
         let name = name.map_err(claim)?;
         let socket = new_socket().map_err(claim)?;
-        let mut porter = None;
         let socket = Arc::new(socket);
-        match bind(&*socket, &name) {
-            Ok(()) => {
-                listen(&*socket, BACKLOG).map_err(claim)?;
-                porter = start_porter(&socket);
+        for _ in 0..TRIES {
+            match bind(&*socket, &name) {
+                Ok(()) => {
+                    listen(&*socket, BACKLOG).map_err(claim)?;
+                    let porter = start_porter(&socket);
+                    return Ok(Self { socket, porter });
+                }
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(claim(error)),
             }
-            Err(Errno::ADDRINUSE) => match daemon_at(&name, uuid) {
-                Ok(holder) => {
-                    let uuid = uuid.to_owned();
+            let stranger = match holder_of(&name, uuid) {
+                // It does not listen, as daemons do, or lets nobody through, and is not shown to us: a daemon of ours would be. Or it has
+                // just ended, and the name is free.
+                None => continue,
+                Some(holder) if holder.is_daemon() => {
+                    let (uuid, holder) = (uuid.to_owned(), holder.words());
                     return Err(SocketError::Claimed { uuid, holder });
                 }
-                Err(stranger) => tracing::warn!(
-                    uuid,
-                    "{stranger} has the name that daemons of this GPU claim, and is none"
-                ),
-            },
-            Err(error) => return Err(claim(error)),
+                Some(stranger) => stranger.words(),
+            };
+            return Ok(Self::beside(socket, uuid, &stranger));
         }
-        Ok(Self { socket, porter })
+        Ok(Self::beside(socket, uuid, "a process that cannot be seen"))
+    }
+
+    /// The name is somebody's who is no daemon.
+    fn beside(socket: Arc<OwnedFd>, uuid: &str, stranger: &str) -> Self {
+        tracing::warn!(
+            uuid,
+            "{stranger} has the name that daemons of this GPU claim, and is none"
+        );
+        let porter = None;
+        Self { socket, porter }
     }
 }
+
+/// So often the name is asked for before a holder that cannot be found is taken to be there.
+const TRIES: usize = 10;
 
 /// Connections that wait to be let through.
 const BACKLOG: i32 = 64;
@@ -125,18 +143,9 @@ struct Holder {
     uid: Option<u32>,
 }
 
-/// The daemon that has the name, in words; or whoever else has it.
-fn daemon_at(name: &SocketAddrUnix, uuid: &str) -> Result<String, String> {
-    let holder = listener_of(name).or_else(|| owner_of(uuid));
-    // It does not listen, as daemons do, or lets nobody through, and is not shown to us: a daemon of ours would be.
-    let Some(holder) = holder else {
-        return Err("a process that cannot be seen".to_owned());
-    };
-    let words = holder.words();
-    match holder.is_daemon() {
-        true => Ok(words),
-        false => Err(words),
-    }
+/// Whoever has the name.
+fn holder_of(name: &SocketAddrUnix, uuid: &str) -> Option<Holder> {
+    listener_of(name).or_else(|| owner_of(uuid))
 }
 
 impl Holder {
@@ -169,10 +178,16 @@ impl Holder {
     }
 }
 
-/// Whether a process runs a program of our name. One that has ended meanwhile does not.
+/// Whether a process runs a program of our name, or is there and does not show what it runs (`hidepid` of proc(5)). One
+/// that has ended meanwhile does not.
 fn is_called_pilliond(pid: u32) -> bool {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.starts_with("pilliond")
+    match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => name.starts_with("pilliond"),
+        Err(_) => {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+        }
+    }
 }
 
 /// Who listens under the name, as the kernel says; a process in a PID namespace that we do not see into has no number.
@@ -188,8 +203,8 @@ fn listener_of(name: &SocketAddrUnix) -> Option<Holder> {
     })
 }
 
-/// The process that has the name's socket among those whose descriptors are shown to us: our own user's, or all to root
-/// (proc_pid_net(5), proc_pid_fd(5)).
+/// The process that has the name's socket among those whose descriptors are shown to us: our own user's, and all to who may
+/// trace them (proc_pid_net(5), proc_pid_fd(5)).
 fn owner_of(uuid: &str) -> Option<Holder> {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = format!("@pillion/{uuid}");
@@ -278,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_keep_a_daemon_from_its_gpu_by_taking_the_name() {
+    fn who_is_not_called_pilliond_keeps_no_daemon_from_its_gpu_by_taking_the_name() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not shown: only root can be other users");
             return;

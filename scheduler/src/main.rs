@@ -170,8 +170,7 @@ fn obey(
     Ok(())
 }
 
-/// Reads the configuration again; what came of it is an event. The service manager is told when it begins and that it is over:
-/// `systemctl reload` returns then.
+/// Reads the configuration again; what came of it is an event. The service manager is told when it begins and that it is over.
 fn reload(reloader: &mut Reloader, config: &Path) {
     // Without the time the manager may take the READY of before for the end (sd_notify(3), RELOADING=1).
     match NotifyState::monotonic_usec_now() {

@@ -134,7 +134,8 @@ fn a_daemon_replaced_by_one_of_a_newer_minor_version_and_back_under_load_loses_n
         let new = new.args(&["linked", "10", "0"]).best_effort(&newer);
         let ended = new.env("PILLION_SOCKET", &path).run().expect_success();
         gpu.expect_equal_counts(&label, &ended, &newer);
-        assert_eq!(relay.finish(), 3);
+        // Three, or more where one was slow and came again.
+        assert!(relay.finish() >= 3);
         end(newer);
         daemon = gpu.daemon("");
     }
