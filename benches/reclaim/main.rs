@@ -1,0 +1,208 @@
+//! `cargo bench -p pillion-benches --bench reclaim`: how long what a killed process held stays charged to its job.
+//!
+//! Real processes on the software GPU: a device server, `pilliond`, and processes that hold memory until they are killed with
+//! SIGKILL, one after the other. Of each is looked at, as often as the machine lets us, whether it has ended (its descriptor),
+//! whether the device still has memory for it (the device server's word to monitors, which is what NVML would say), and whether
+//! it is still in its job's account (the daemon's word to the job's own processes). The *control*, killed in turn with it, is
+//! the same process without Pillion: what the device alone needs.
+//!
+//! | row | from | to | target |
+//! |---|---|---|---|
+//! | device alone | the control's end is known | the device shows its memory freed | |
+//! | from its end | the process's end is known | it is in no account any more | |
+//! | Pillion | its end is known *and* the device shows its memory freed | it is in no account any more | 100 ms at the most |
+//!
+//! *Loaded* is the same beside two threads for each processor that compute without end. What is built is what tests run (the
+//! profile `release`): at milliseconds it makes no difference.
+
+mod holder;
+#[forbid(unsafe_code)]
+mod stage;
+
+use std::fs;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::Context;
+use benches::machine::Machine;
+use benches::report::{Measured, Report, Row, SCHEMA_VERSION, Unit};
+use benches::summary::Quantiles;
+use clap::Parser;
+
+use crate::stage::{Fate, Stage};
+
+/// Within this it is to be back, ms.
+const TARGET_MS: f64 = 100.0;
+/// Kills of each side.
+const KILLS: usize = 100;
+
+/// How long what a killed process held stays charged. No GPU involved.
+#[derive(Parser)]
+#[command(name = "reclaim", after_help = AFTER_HELP)]
+struct Arguments {
+    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Writes the table as Markdown.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// A fifth of the kills: for a look, not for keeping.
+    #[arg(long)]
+    quick: bool,
+    /// Exits with 1 if a target is missed.
+    #[arg(long)]
+    check: bool,
+    /// Cargo says so when it runs a bench, and not when it runs tests.
+    #[arg(long, hide = true)]
+    bench: bool,
+    /// This process is to hold memory until it is killed.
+    #[arg(long, hide = true)]
+    hold: bool,
+}
+
+const AFTER_HELP: &str = "\
+Example:
+  cargo bench --profile release -p pillion-benches --bench reclaim -- --quick
+
+Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.hold {
+        return outcome(stage::hold().map(|()| true));
+    }
+    if !arguments.bench {
+        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
+        return ExitCode::SUCCESS;
+    }
+    outcome(run(&arguments).map(|report| report.passes() || !arguments.check))
+}
+
+fn outcome(result: anyhow::Result<bool>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("reclaim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<Report> {
+    let machine = Machine::here();
+    let kills = if arguments.quick { KILLS / 5 } else { KILLS };
+    let stage = Stage::set()?;
+    let mut rows = measure(&stage, "quiet", kills)?;
+    let load = Load::start(2 * machine.cpus);
+    rows.extend(measure(&stage, "loaded", kills)?);
+    drop(load);
+    let report = Report {
+        schema_version: SCHEMA_VERSION,
+        no_gpu_involved: true,
+        quick: arguments.quick,
+        machine,
+        rows,
+    };
+    println!("{}\n", report.to_table());
+    for row in &report.rows {
+        println!("{}: {}", row.name, row.evidence.join("; "));
+    }
+    if let Some(file) = &arguments.json {
+        let text = report.to_json();
+        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
+    if let Some(file) = &arguments.markdown {
+        let text = report.to_markdown();
+        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(report)
+}
+
+fn measure(stage: &Stage, state: &str, kills: usize) -> anyhow::Result<Vec<Row>> {
+    let (mut alone, mut ours) = (Vec::new(), Vec::new());
+    for kill in 0..kills {
+        // In the order ABBA.
+        for is_ours in [kill % 2 == 0, kill % 2 == 1] {
+            let fates = if is_ours { &mut ours } else { &mut alone };
+            fates.push(stage.kill_one(is_ours)?);
+        }
+    }
+    let of = |fates: &[Fate], what: fn(&Fate) -> u64| -> Vec<f64> {
+        fates.iter().map(|fate| what(fate) as f64 / 1e6).collect()
+    };
+    let looks = of(&ours, |fate| fate.look_ns_max);
+    let looks = format!(
+        "the longest time between two looks was {:.1} ms in the median and {:.1} ms at most",
+        Quantiles::of(&looks).median,
+        most(&looks)
+    );
+    let row = |name: &str, values: &[f64], is_target: bool| {
+        let quantiles = Quantiles::of(values);
+        let mut row = Row::new(
+            &format!("{state}: {name}"),
+            Unit::Ms,
+            Measured::Median(quantiles),
+            None,
+        );
+        let (median, p90, most) = (quantiles.median, quantiles.p90, most(values));
+        if is_target {
+            row.target = Some(TARGET_MS);
+            row.pass = Some(most <= TARGET_MS);
+        }
+        row.evidence = vec![
+            format!(
+                "{} kills: median {median:.1} ms, p90 {p90:.1} ms, max {most:.1} ms",
+                values.len()
+            ),
+            looks.clone(),
+        ];
+        row
+    };
+    Ok(vec![
+        row("device alone", &of(&alone, Fate::device_ns), false),
+        row("from its end", &of(&ours, Fate::account_ns), false),
+        row("Pillion", &of(&ours, Fate::pillion_ns), true),
+    ])
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
+
+/// Threads that compute without end, until this is dropped.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(count: usize) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let compute = |is_over: Arc<AtomicBool>| {
+            move || {
+                let mut number = 1_u64;
+                while !is_over.load(Ordering::Relaxed) {
+                    number = black_box(number.wrapping_mul(6_364_136_223_846_793_005));
+                }
+            }
+        };
+        let threads = (0..count)
+            .map(|_| thread::spawn(compute(Arc::clone(&is_over))))
+            .collect();
+        Self { is_over, threads }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
