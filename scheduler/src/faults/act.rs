@@ -100,6 +100,13 @@ enum Stage {
     Killed,
 }
 
+/// Of how many processes the end has begun, and how many of them may not be sent signals by this daemon (no CAP_KILL).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Begun {
+    pub(crate) count: usize,
+    pub(crate) denied: usize,
+}
+
 /// A job whose processes are to launch nothing more and to end.
 pub(crate) type ToStop = (JobKey, Vec<u32>);
 
@@ -116,16 +123,16 @@ impl Doings {
         self.commands.is_empty() && self.endings.is_empty()
     }
 
-    /// Begins to end these processes of a job. `Ok(0)`: it is being ended already.
+    /// Begins to end these processes of a job; of none if it is being ended already.
     pub(crate) fn end_job(
         &mut self,
         now_ns: u64,
         job: &JobKey,
         processes: Vec<(u32, OwnedFd)>,
         grace_ns: u64,
-    ) -> Result<usize, String> {
+    ) -> Result<Begun, String> {
         if self.endings.iter().any(|ending| ending.job == *job) {
-            return Ok(0);
+            return Ok(Begun::default());
         }
         if processes.is_empty() {
             return Err(format!("job {:?} has no process that can be seen", job.id));
@@ -133,23 +140,23 @@ impl Doings {
         if self.endings.len() >= ENDINGS_MAX {
             return Err(format!("{ENDINGS_MAX} jobs are being ended already"));
         }
-        let ending = Ending {
+        let mut ending = Ending {
             job: job.clone(),
             count: processes.len(),
             processes,
             stage: Stage::Asked,
             next_ns: now_ns.saturating_add(grace_ns),
         };
-        let denied = ending.signal(Signal::TERM);
-        let count = ending.count;
-        if denied == count {
-            return Err(format!(
-                "job {:?}: none of its {count} processes may be ended by this daemon, which is not of its user and has no CAP_KILL",
-                job.id
-            ));
+        let begun = Begun {
+            count: ending.count,
+            denied: ending.signal(Signal::TERM),
+        };
+        if begun.denied == begun.count {
+            // Nobody was asked, so there is no grace: each process's own library is asked at once.
+            ending.next_ns = now_ns;
         }
         self.endings.push(ending);
-        Ok(count)
+        Ok(begun)
     }
 
     /// Runs commands one after the other.
@@ -599,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_jobs_processes_may_not_be_ended_is_said() {
+    fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_at_once() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root can be somebody else");
             return;
@@ -615,11 +622,12 @@ mod tests {
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             let mut doings = Doings::default();
             let job = fault().job.unwrap();
-            let why = doings.end_job(0, &job, vec![(pid, process)], 10);
-            (why, doings.is_idle())
+            let begun = doings.end_job(5, &job, vec![(pid, process)], 10);
+            (begun.unwrap(), doings.poll(5, &mut Vec::new()), job)
         };
-        let (why, is_idle) = std::thread::spawn(end).join().unwrap();
-        assert!(why.unwrap_err().ends_with("has no CAP_KILL") && is_idle);
+        let (begun, to_stop, job) = std::thread::spawn(end).join().unwrap();
+        assert_eq!((begun.count, begun.denied), (1, 1));
+        assert_eq!(to_stop, [(job, vec![pid])]);
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -637,8 +645,10 @@ mod tests {
         let open = || pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
         let job = fault().job.unwrap();
         let mut doings = Doings::default();
-        assert_eq!(doings.end_job(0, &job, vec![(pid, open())], 10), Ok(1));
-        assert_eq!(doings.end_job(0, &job, vec![(pid, open())], 10), Ok(0));
+        let begun = doings.end_job(0, &job, vec![(pid, open())], 10).unwrap();
+        assert_eq!((begun.count, begun.denied), (1, 0));
+        let again = doings.end_job(0, &job, vec![(pid, open())], 10);
+        assert_eq!(again, Ok(Begun::default()));
         let mut told = Vec::new();
         assert_eq!(doings.poll(9, &mut told), []);
         assert_eq!(doings.poll(10, &mut told), [(job.clone(), vec![pid])]);

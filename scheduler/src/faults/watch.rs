@@ -15,7 +15,7 @@ use protocol::hello::JobClass;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::act::{About, Doings, Step};
+use super::act::{About, Begun, Doings, Step};
 use super::meter::Meter;
 use super::mps::Follower;
 use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
@@ -416,10 +416,16 @@ impl FaultWatch {
             self.tell_of(Some(key), Kind::ActionDone, text);
             return Ok(());
         }
-        let count = self.doings.end_job(now_ns, key, processes, grace_ns)?;
+        let Begun { count, denied } = self.doings.end_job(now_ns, key, processes, grace_ns)?;
         if count > 0 {
+            let how = match denied {
+                0 => "are asked to end".to_owned(),
+                _ => format!(
+                    "are asked to end, {denied} of them by their library only: this daemon is not of their user and has no CAP_KILL"
+                ),
+            };
             let text = format!(
-                "restart-job: the {count} processes of job {:?} are asked to end; whoever supervises it starts it anew",
+                "restart-job: the {count} processes of job {:?} {how}; whoever supervises it starts it anew",
                 key.id
             );
             self.tell_of(Some(key), Kind::Action, text);

@@ -36,7 +36,7 @@ pub(crate) struct Holds {
 /// Jobs of one user that are held by name. A user who has more of them, which may be one who calls each job otherwise, has all
 /// its jobs held.
 pub(crate) const HELD_JOBS_PER_USER: usize = 16;
-/// Users of whom all jobs are held; more of them hold every job.
+/// Users of whom all jobs are held; of further ones no more are held than by name.
 const HELD_USERS_MAX: usize = 64;
 
 /// Who is held now and was not before.
@@ -99,7 +99,8 @@ impl Holds {
             return Some(NewlyHeld::Job);
         }
         if self.users.len() >= HELD_USERS_MAX {
-            return self.hold_all(why);
+            // Whoever has many user ids holds itself at most.
+            return None;
         }
         self.users.push((key.uid, why.to_owned()));
         Some(NewlyHeld::User(key.uid))
