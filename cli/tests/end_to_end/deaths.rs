@@ -71,7 +71,7 @@ fn best_effort_processes_killed_while_they_hold_everything_leave_nothing_behind(
             (&0.into(), &false.into())
         );
         other.wait_for_new("round", 1);
-        hp.next_line();
+        hp.next_new_line();
 
         let plain = gpu.job("plain", Program::Linked("chaos"));
         let mut plain = plain.args(&["hold", PIECES]).start();
@@ -128,7 +128,7 @@ fn daemons_killed_under_load_are_succeeded_and_the_gate_works_again() {
         for (label, _) in &jobs {
             expect_to_be_held_again(&daemon, label);
         }
-        hp.next_line();
+        hp.next_new_line();
 
         let begun_ns = Clock::monotonic().now_ns();
         let newcomer = start_be(&gpu, "newcomer");

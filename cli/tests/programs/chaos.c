@@ -17,7 +17,7 @@ CUresult cuEventDestroy_v2(CUevent);
 #define IMAGE \
     "softgpu-module 1\nkernel step block_ns=100000 regs=32 shared=0 compute=0.8 bandwidth=0.2\n" \
     "kernel chew block_ns=100000 regs=32 shared=0 compute=0.2 bandwidth=0.8\n" \
-    "kernel lasting block_ns=500000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+    "kernel lasting block_ns=100000000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
 #define STEPS 20
 #define BLOCKS 80
 #define EXTERNAL 1

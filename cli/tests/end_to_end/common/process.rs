@@ -102,11 +102,21 @@ impl Process {
 
     /// Drops what it has said so far and waits for `count` more of `line`: what it says from now on.
     pub(crate) fn wait_for_new(&mut self, line: &str, count: usize) {
+        self.skip_said();
+        self.wait_for(line, count);
+    }
+
+    /// Drops what it has said so far; its next line.
+    pub(crate) fn next_new_line(&mut self) -> String {
+        self.skip_said();
+        self.next_line()
+    }
+
+    fn skip_said(&mut self) {
         while let Ok(line) = self.lines().try_recv() {
             self.said.push_str(&line);
             self.said.push('\n');
         }
-        self.wait_for(line, count);
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
