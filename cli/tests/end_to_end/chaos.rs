@@ -59,19 +59,12 @@ fn run(sharing: &'static str) {
     }
     let (chaos, daemon) = cast.finish();
     println!("quiet: {quiet}\nchaos: {chaos}");
-    // What a thread has still to close is closed some time.
-    let is_left = |after: &Left| !after.is_no_more_than(&before);
-    let mut after = Left::when_nothing_runs(&gpu, &daemon);
-    let _ = try_until(|| {
-        after = Left::when_nothing_runs(&gpu, &daemon);
-        (!is_left(&after)).then_some(())
-    });
+    before.expect_no_more(&gpu, &daemon);
     expect_gate_to_work(&gpu, &daemon);
-    assert!(!is_left(&after), "{after:?}, before {before:?}");
     assert!(chaos.rounds > 0 && chaos.killed > 0, "{chaos}");
     let slower = chaos.p99_ns() as f64 / quiet.p99_ns() as f64;
-    println!("p99: {slower:.2} times");
-    // The slowest hundredth of a short run are three requests.
+    println!("the slowest hundredth takes {slower:.2} times as long as in the quiet run");
+    // Of a few hundred requests that is the third or fourth slowest: one that met a launch of a job that began in that moment.
     assert!(
         !is_long || slower <= SLOWER_MAX,
         "p99 {slower:.2} times: {quiet}; {chaos}"
@@ -121,7 +114,7 @@ struct Outcome {
 
 impl Outcome {
     fn part_ns(&self, part: f64) -> u64 {
-        assert!(!self.requests_ns.is_empty(), "no request was served");
+        assert!(!self.requests_ns.is_empty(), "no request was answered");
         let last = self.requests_ns.len() - 1;
         self.requests_ns[(last as f64 * part).ceil() as usize]
     }
@@ -339,55 +332,69 @@ fn ignores_interrupts() -> bool {
     ignored & 1 << (Signal::INT.as_raw() - 1) != 0
 }
 
-/// What daemon and device have in hand.
-#[derive(Debug)]
+/// What daemon and device server have in hand: open descriptors, and mapped memory files.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
-    /// Open descriptors, and mapped memory files.
     daemon: [usize; 2],
     server: [usize; 2],
-    /// Shared memory with a name of ours.
-    segments: usize,
 }
+
+/// Looks of which the least counts: whoever asks has a connection itself for a moment.
+const LOOKS: usize = 20;
 
 impl Left {
     /// Once no job is there any more and all that jobs held is back, which is waited for.
     pub(crate) fn when_nothing_runs(gpu: &Gpu, daemon: &Daemon) -> Self {
         let is_free = try_until(|| {
-            held(&daemon.status(), &gpu.stats())
-                .is_empty()
-                .then_some(())
+            let held = held(&daemon.status(), &gpu.stats());
+            held.is_empty().then_some(())
         });
         if is_free.is_none() {
             panic!("still held: {}", held(&daemon.status(), &gpu.stats()));
         }
+        let clock = Clock::monotonic();
+        let looks = (0..LOOKS).map(|_| {
+            let next_ns = clock.now_ns() + MS_NS;
+            let _ = try_until(|| (clock.now_ns() >= next_ns).then_some(()));
+            Self::of(gpu, daemon)
+        });
+        let least = |a: [usize; 2], b: [usize; 2]| [a[0].min(b[0]), a[1].min(b[1])];
+        let all = looks.reduce(|a, b| Self {
+            daemon: least(a.daemon, b.daemon),
+            server: least(a.server, b.server),
+        });
+        all.expect("there are several")
+    }
+
+    fn of(gpu: &Gpu, daemon: &Daemon) -> Self {
         let of = |pid: u32, prefix: &str| {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
             let files = maps.lines().filter(|line| line.contains(prefix));
             [count(&format!("/proc/{pid}/fd")), files.count()]
         };
-        // A descriptor that was sent is closed on a thread of its own, and a question is answered on one.
-        let mut last = of(daemon.pid(), "/memfd:pillion-");
-        until("the daemon's descriptors", || {
-            let next = of(daemon.pid(), "/memfd:pillion-");
-            (std::mem::replace(&mut last, next) == next).then_some(())
-        });
-        let names = std::fs::read_dir("/dev/shm")
-            .into_iter()
-            .flatten()
-            .flatten();
-        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let is_ours = |name: &String| name.contains("pillion") || name.contains("softgpu");
+        // The daemon remembers jobs that have ended, each with its ledger.
+        let status = daemon.status();
+        let jobs = status["jobs"].as_array().unwrap().iter();
+        let ledgers = jobs.filter(|job| !job["memory"].is_null()).count();
         Self {
-            daemon: last,
+            daemon: of(daemon.pid(), "/memfd:pillion-").map(|count| count - ledgers),
             server: of(gpu.server_pid(), "/memfd:softgpu-"),
-            segments: names.filter(is_ours).count(),
         }
     }
 
-    pub(crate) fn is_no_more_than(&self, before: &Self) -> bool {
-        let pairs = [self.daemon, self.server].into_iter().flatten();
-        let befores = [before.daemon, before.server].into_iter().flatten();
-        self.segments == 0 && pairs.zip(befores).all(|(now, before)| now <= before)
+    /// Waits until there is no more than this, once nothing runs: what is closed by a thread of its own takes its time.
+    pub(crate) fn expect_no_more(&self, gpu: &Gpu, daemon: &Daemon) {
+        let is_no_more = |now: &Self| {
+            let pairs = [(now.daemon, self.daemon), (now.server, self.server)];
+            let mut pairs = pairs
+                .into_iter()
+                .flat_map(|(now, before)| now.into_iter().zip(before));
+            pairs.all(|(now, before)| now <= before)
+        };
+        Self::when_nothing_runs(gpu, daemon);
+        if try_until(|| is_no_more(&Self::of(gpu, daemon)).then_some(())).is_none() {
+            panic!("{:?}, before {self:?}", Self::of(gpu, daemon));
+        }
     }
 }
 
