@@ -21,6 +21,7 @@ use scheduler::gpu::{self, Gpu, Select};
 use serde_json::Value;
 
 use crate::artifacts;
+use crate::daemons::PATIENCE;
 use crate::failure::Failure;
 use crate::out;
 use crate::set::quota_of;
@@ -256,18 +257,24 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
         (None, Some(gpu)) => socket_paths(&gpu.uuid),
         (None, None) => every_socket(),
     };
-    let mut drained = None;
+    let mut refused = None;
     for path in candidates.iter().filter(|path| connect_to(path).is_ok()) {
-        match why_drained(path).filter(|_| class == JobClass::HighPriority) {
-            Some(why) => drained = Some((path, why)),
-            None => return Ok(()),
+        if class != JobClass::HighPriority {
+            return Ok(());
         }
+        let at = path.display();
+        refused = match why_drained(path) {
+            Ok(None) => return Ok(()),
+            Ok(Some(why)) => Some(anyhow!(
+                "the GPU of the daemon at {at} takes no new high-priority job because of a fault until `pillion resume`: {why}"
+            )),
+            Err(error) => Some(anyhow!(
+                "the daemon at {at} does not say whether its GPU takes high-priority jobs: {error}"
+            )),
+        };
     }
-    if let Some((path, why)) = drained {
-        let path = path.display();
-        bail!(
-            "the GPU of the daemon at {path} takes no new high-priority job because of a fault until `pillion resume`: {why}"
-        );
+    if let Some(refused) = refused {
+        return Err(refused);
     }
     if candidates.is_empty() {
         let folders: Vec<_> = socket_folders()
@@ -283,10 +290,10 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
     bail!("no daemon answers at {}", paths.join(" or "))
 }
 
-fn why_drained(socket: &Path) -> Option<String> {
-    let json = ask_status_within(socket, STATUS_PATIENCE).ok()?;
-    let status: Value = serde_json::from_str(&json).ok()?;
-    status["draining"].as_str().map(str::to_owned)
+/// Why a daemon takes no new high-priority job, if that is so.
+fn why_drained(socket: &Path) -> anyhow::Result<Option<String>> {
+    let status: Value = serde_json::from_str(&ask_status_within(socket, PATIENCE)?)?;
+    Ok(status["draining"].as_str().map(str::to_owned))
 }
 
 /// The sockets of all daemons that this user's jobs may find, in order.
