@@ -77,7 +77,7 @@ pub const ROUNDS_MAX: usize = 4;
 /// then still holds a launch every microsecond.
 const IDLE_POLL_NS: u64 = 1_000_000;
 
-/// So long clients of the daemon before are waited for: they ask for a new one every half second at most, and a quarter more by jitter
+/// So long clients of the daemon before are waited for: they ask for a new one every half second at most
 /// (`interpose/src/reattach.rs`).
 pub const RETURN_NS: u64 = 1_000_000_000;
 
