@@ -34,7 +34,7 @@ use crate::life::State;
 use crate::marks::{self, Reach, Recorded};
 use crate::reattach::Watch;
 use crate::streams::{STREAMS, Slot};
-use crate::{announce, completion, door, driver, lifecycle, reattach, signals, sys};
+use crate::{announce, completion, door, driver, lifecycle, patience, reattach, signals, sys};
 
 /// How often the helper looks while something is in flight: the time by which a completion may be
 /// learnt late twice, once before the event is recorded and once after.
@@ -42,9 +42,6 @@ const POLL_NS: u64 = 20_000;
 
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
-
-/// Times that an exiting process gives way to the helper in a driver call.
-const PATIENCE_MAX: u32 = 100_000;
 
 /// The process exits: helpers must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
@@ -141,13 +138,10 @@ impl Drop for KeptOut {
     }
 }
 
+/// One that is stuck there keeps nobody for good.
 fn wait_until_out(client: &Client) {
-    for _ in 0..PATIENCE_MAX {
-        if !client.helper.in_driver.load(Ordering::SeqCst) {
-            return;
-        }
-        rustix::thread::sched_yield();
-    }
+    let in_driver = &client.helper.in_driver;
+    patience::wait_until(&client.clock, || !in_driver.load(Ordering::SeqCst));
 }
 
 fn run(client: &'static Client) {

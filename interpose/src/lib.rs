@@ -113,6 +113,8 @@ mod nvml;
 #[cfg(not(shim))]
 mod operators;
 #[forbid(unsafe_code)]
+mod patience;
+#[forbid(unsafe_code)]
 mod priority;
 #[forbid(unsafe_code)]
 mod quota;

@@ -7,11 +7,12 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use abi::types::{CUevent, CUresult, CUstream};
+use protocol::clock::Clock;
 
 use crate::client::Handle;
-use crate::driver;
 use crate::life::{Rest, State, Turn};
 use crate::streams::Slot;
+use crate::{driver, patience};
 
 /// A slot's event.
 pub(crate) struct Event {
@@ -23,10 +24,6 @@ pub(crate) struct Event {
     /// The mark it was recorded behind.
     mark: AtomicU64,
 }
-
-/// Times that a thread gives way to another that has taken the event. That one is in a driver call
-/// that does not wait for the device: microseconds, unless the driver itself is stuck.
-const PATIENCE_MAX: u32 = 100_000;
 
 /// How an attempt to record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +70,10 @@ impl Event {
         self.turn.is(Rest::Idle)
     }
 
-    /// Takes it whatever it holds, giving way to others.
+    /// Takes it whatever it holds. Whoever has taken it is in a driver call that does not wait for the device.
     fn take_patiently(&self) -> bool {
-        (0..PATIENCE_MAX).any(|_| {
-            let taken = self.turn.try_take(Rest::Idle) || self.turn.try_take(Rest::Pending);
-            if !taken {
-                rustix::thread::sched_yield();
-            }
-            taken
+        patience::wait_until(&Clock::process(), || {
+            self.turn.try_take(Rest::Idle) || self.turn.try_take(Rest::Pending)
         })
     }
 }

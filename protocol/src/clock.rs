@@ -21,8 +21,9 @@
 pub mod coordinator;
 
 use core::cell::Cell;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
 
@@ -130,6 +131,18 @@ impl Clock {
     /// `CLOCK_MONOTONIC`, whatever the environment says.
     pub const fn monotonic() -> Self {
         Self { page: None }
+    }
+
+    /// The clock of the page at `path`, for this copy of the code.
+    ///
+    /// # Errors
+    /// The file cannot be mapped or is no clock page.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let page = map_page(&file, Access::ReadWrite)?;
+        Ok(Self {
+            page: Some(page.leak()),
+        })
     }
 
     /// Whether time is the software GPU's.
@@ -365,21 +378,22 @@ fn opened() -> &'static Result<Option<&'static ClockPage>, String> {
         let Some(path) = std::env::var_os(CLOCK_ENV) else {
             return Ok(None);
         };
-        let open = || -> io::Result<&'static ClockPage> {
-            let file = OpenOptions::new().read(true).write(true).open(&path)?;
-            let page = Mapping::<ClockPage>::open(&file, Access::ReadWrite)?;
-            if page.magic.load(Ordering::Acquire) != CLOCK_MAGIC {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "not a clock page",
-                ));
-            }
-            Ok(page.leak())
-        };
-        open()
-            .map(Some)
-            .map_err(|e| format!("{CLOCK_ENV}={}: {e}", path.display()))
+        let path = Path::new(&path);
+        let clock =
+            Clock::open(path).map_err(|e| format!("{CLOCK_ENV}={}: {e}", path.display()))?;
+        Ok(clock.page)
     })
+}
+
+fn map_page(file: &File, access: Access) -> io::Result<Mapping<ClockPage>> {
+    let page = Mapping::<ClockPage>::open(file, access)?;
+    if page.magic.load(Ordering::Acquire) != CLOCK_MAGIC {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "not a clock page",
+        ));
+    }
+    Ok(page)
 }
 
 fn rank() -> u32 {
@@ -408,13 +422,7 @@ fn slots_exhausted() -> io::Error {
 ///
 /// # Errors
 /// The file cannot be mapped or is no clock page.
-pub fn read_clock_page(path: &std::path::Path) -> io::Result<u64> {
-    let page = Mapping::<ClockPage>::open(&std::fs::File::open(path)?, Access::Read)?;
-    if page.magic.load(Ordering::Acquire) != CLOCK_MAGIC {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "not a clock page",
-        ));
-    }
+pub fn read_clock_page(path: &Path) -> io::Result<u64> {
+    let page = map_page(&File::open(path)?, Access::Read)?;
     Ok(page.now_ns.load(Ordering::Relaxed))
 }

@@ -17,17 +17,10 @@ impl World {
         let path =
             std::env::temp_dir().join(format!("pillion-clock-{name}-{}", std::process::id()));
         let coordinator = Coordinator::create(&path, processes).unwrap();
-        let file = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
-        let page = Mapping::<ClockPage>::open(&file, Access::ReadWrite)
-            .unwrap()
-            .leak();
+        let clock = Clock::open(&path).unwrap();
         Self {
             coordinator,
-            clock: Clock { page: Some(page) },
+            clock,
             path,
         }
     }

@@ -1,0 +1,86 @@
+//! Waiting for a thread of ours that is in a driver call.
+//!
+//! Such a call does not wait for the device, so it takes microseconds. Its thread may have lost its processor, though, and giving
+//! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes ten
+//! thousand times are minutes. And on virtual time, where one thread runs at a time, the driver's stand-in waits on the clock in
+//! the middle of a call; who waits for it must wait there as well, or both do so for good ([`protocol::clock`]).
+
+use protocol::clock::Clock;
+
+/// So long one waits, ns: who is longer in the driver than that is stuck there.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// How often one looks, ns: about as long as a driver call takes.
+const LOOK_NS: u64 = 10_000;
+
+/// Looks until `is_done`, for a second at most. Whether it is.
+pub(crate) fn wait_until(clock: &Clock, mut is_done: impl FnMut() -> bool) -> bool {
+    if is_done() {
+        return true;
+    }
+    let give_up_ns = clock.now_ns() + PATIENCE_NS;
+    loop {
+        let now_ns = clock.now_ns();
+        if now_ns >= give_up_ns {
+            return false;
+        }
+        clock.sleep_until(now_ns + LOOK_NS);
+        if is_done() {
+            return true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicBool, Ordering};
+
+    use protocol::clock::coordinator::Coordinator;
+
+    use super::*;
+
+    #[test]
+    fn who_is_stuck_is_waited_for_a_second_of_time_and_no_longer() {
+        let clock = Clock::monotonic();
+        let begin_ns = clock.now_ns();
+        assert!(!wait_until(&clock, || false));
+        assert!(clock.now_ns() - begin_ns >= PATIENCE_NS);
+        assert!(wait_until(&clock, || true));
+    }
+
+    /// The driver's stand-in waits on the clock in the middle of a call. Were it waited for by giving way, it would be in there still.
+    #[test]
+    fn who_is_in_the_driver_on_virtual_time_comes_out_while_waited_for() {
+        static IS_IN_DRIVER: AtomicBool = AtomicBool::new(true);
+        let path = std::env::temp_dir().join(format!("pillion-patience-{}", std::process::id()));
+        let coordinator = Coordinator::create(&path, 1).unwrap();
+        let clock = Clock::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let exiting = std::thread::spawn(move || {
+            clock.enter();
+            let in_driver = move || {
+                clock.sleep_until(clock.now_ns() + 3_000);
+                IS_IN_DRIVER.store(false, Ordering::SeqCst);
+            };
+            clock.spawn(std::thread::Builder::new(), in_driver).unwrap();
+            // The other thread's turn, up to its own wait.
+            clock.sleep_until(clock.now_ns() + 1_000);
+            let is_in_driver = IS_IN_DRIVER.load(Ordering::SeqCst);
+            let is_out = wait_until(&clock, || !IS_IN_DRIVER.load(Ordering::SeqCst));
+            clock.leave();
+            (is_in_driver, is_out)
+        });
+        while !coordinator.has_started() {
+            coordinator.idle();
+        }
+        loop {
+            if coordinator.run_one() {
+                continue;
+            }
+            match coordinator.next_deadline_ns() {
+                Some(deadline_ns) => coordinator.advance_to(deadline_ns),
+                None => break,
+            }
+        }
+        assert_eq!(exiting.join().unwrap(), (true, true));
+    }
+}
