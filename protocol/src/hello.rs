@@ -7,9 +7,11 @@
 //!
 //! The connection stays open while the client lives. Its end tells the daemon of the client's.
 
+use std::fs::{self, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ pub const FDS_MAX: usize = 8;
 const FDS_ANYBODY_MAX: usize = 253;
 /// Signals that one wait for a packet lives through.
 const INTERRUPTIONS_MAX: u32 = 16;
+/// What a socket's name ends in until it listens, see [`listen_whole`].
+pub const NEW_SUFFIX: &str = ".new";
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -433,6 +437,25 @@ pub fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     let socket = new_socket()?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A socket that accepts clients at `path`, there in one step: under another name first (`path` and [`NEW_SUFFIX`]), with
+/// its permissions, `mode` (without one, what the umask leaves), then renamed. So who sees the socket can connect, and a dead one's is
+/// replaced without a moment in which there is none. Whatever else is at `path` is replaced as well.
+pub fn listen_whole(path: &Path, mode: Option<u32>) -> io::Result<OwnedFd> {
+    let mut new_path = path.as_os_str().to_owned();
+    new_path.push(NEW_SUFFIX);
+    let new_path = PathBuf::from(new_path);
+    match fs::remove_file(&new_path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let socket = listen_at(&new_path)?;
+    if let Some(mode) = mode {
+        fs::set_permissions(&new_path, Permissions::from_mode(mode))?;
+    }
+    fs::rename(&new_path, path)?;
     Ok(socket)
 }
 

@@ -11,12 +11,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use protocol::hello::{listen_at, socket_folders};
+use protocol::hello::{NEW_SUFFIX, listen_whole, socket_folders};
 use rustix::fs::{FlockOperation, flock};
 
 /// Longest path of a socket: what the kernel's `sockaddr_un` holds (108 bytes with the final zero,
 /// unix(7)), less what the socket is first called.
-pub const PATH_BYTES_MAX: usize = 107 - ".new".len();
+pub const PATH_BYTES_MAX: usize = 107 - NEW_SUFFIX.len();
 
 /// Names a socket for everybody: daemon, library, command line.
 pub const SOCKET_ENV: &str = "PILLION_SOCKET";
@@ -142,7 +142,11 @@ impl Seat {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("looking at it")(error)),
         }
-        let listener = listen_whole(path).map_err(io("listening"))?;
+        let mode = match rustix::process::geteuid().is_root() {
+            true => ROOT_SOCKET_MODE,
+            false => USER_SOCKET_MODE,
+        };
+        let listener = listen_whole(path, Some(mode)).map_err(io("listening"))?;
         Ok(Self {
             path: path.to_owned(),
             listener,
@@ -175,24 +179,6 @@ impl Drop for Seat {
         // If somebody has removed it before us: as good.
         let _ = fs::remove_file(&self.path);
     }
-}
-
-/// Listens at `path` in one step: under another name first, with its mode, then renamed. So who sees
-/// the socket can connect, and a dead daemon's is replaced without a moment in which there is none.
-fn listen_whole(path: &Path) -> io::Result<OwnedFd> {
-    let new_path = beside(path, ".new");
-    match fs::remove_file(&new_path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = listen_at(&new_path)?;
-    let mode = match rustix::process::geteuid().is_root() {
-        true => ROOT_SOCKET_MODE,
-        false => USER_SOCKET_MODE,
-    };
-    fs::set_permissions(&new_path, Permissions::from_mode(mode))?;
-    fs::rename(&new_path, path)?;
-    Ok(listener)
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -249,6 +235,8 @@ fn lock(uuid: &str, socket: &Path) -> Result<File, SocketError> {
 
 #[cfg(test)]
 mod tests {
+    use protocol::hello::listen_at;
+
     use super::*;
 
     #[test]

@@ -148,13 +148,55 @@ fn descriptors_travel_with_a_packet() {
         receive(&client).unwrap().0.is_empty(),
         "the end is an empty packet"
     );
-    std::fs::remove_dir_all(folder).unwrap();
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_socket_that_is_seen_listens() {
+    let folder = tempdir("seen");
+    let path = folder.join("s.sock");
+    for _ in 0..500 {
+        let seen = std::thread::scope(|scope| {
+            // Nobody is there, or who is there lets us through: refused is neither.
+            let seen = scope.spawn(|| {
+                loop {
+                    match connect_to(&path) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        seen => return seen,
+                    }
+                }
+            });
+            let _listener = listen_whole(&path, None).unwrap();
+            seen.join().unwrap()
+        });
+        seen.unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_dead_ones_socket_is_replaced_and_has_the_permissions_asked_for() {
+    let folder = tempdir("replaced");
+    let path = folder.join("s.sock");
+    drop(listen_whole(&path, None).unwrap());
+    assert!(connect_to(&path).is_err());
+    // As one would leave it that was killed before it renamed.
+    drop(listen_at(&folder.join("s.sock.new")).unwrap());
+    for mode in [0o600, 0o666] {
+        let _listener = listen_whole(&path, Some(mode)).unwrap();
+        connect_to(&path).unwrap();
+        let found = fs::metadata(&path).unwrap().permissions();
+        assert_eq!(found.mode() & 0o777, mode);
+    }
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    fs::remove_dir_all(folder).unwrap();
 }
 
 fn tempdir(name: &str) -> PathBuf {
     let name = format!("pillion-hello-{name}-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).unwrap();
     folder
 }
 
@@ -171,7 +213,7 @@ fn descriptors_that_nobody_asked_for_never_arrive() {
     assert_eq!(receive_packet(&server).unwrap(), b"x");
     // Nobody holds the other end any more.
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
-    std::fs::remove_dir_all(folder).unwrap();
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use parking_lot::Mutex;
-use protocol::hello::{connect_to, listen_at, receive, send, send_status};
+use protocol::hello::{connect_to, listen_whole, receive, send, send_status};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
@@ -60,17 +60,12 @@ impl Socket {
     /// Listens at `path`, taking the place of a server that is gone. Call it before threads are
     /// started: it blocks SIGTERM and SIGINT, which [`Self::serve`] then waits for.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        if let Err(error) = std::fs::remove_file(path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-        }
         let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
         signals.thread_block().context("cannot block signals")?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)
             .context("cannot make a signal descriptor")?;
-        let listener =
-            listen_at(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        let listener = listen_whole(path, None)
+            .with_context(|| format!("cannot listen at {}", path.display()))?;
         Ok(Self {
             listener,
             path: path.to_owned(),
