@@ -6,7 +6,9 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Job, Machine, Process, Program, pillion, until};
+use crate::common::{
+    Daemon, Ended, Gpu, Job, Machine, PATIENCE_NS, Process, Program, pillion, until,
+};
 use crate::events::{event_when, events};
 
 const MIB: u64 = 1 << 20;
@@ -285,7 +287,8 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     let step = |processes: &mut Vec<(&str, Process)>| {
         for (_, process) in processes {
             process.write("\n");
-            process.wait_for_new("look", 1);
+            // One each: what it has said already must count.
+            process.wait_for("look", 1);
         }
     };
     step(&mut processes);
@@ -533,7 +536,14 @@ fn storm(count: usize, threads: u64, duration_ns: u64) {
     let clock = protocol::clock::Clock::monotonic();
     let (mut looks, mut kills) = (0_u64, 0_u64);
     let begun_ns = clock.now_ns();
-    while clock.now_ns() < begun_ns + duration_ns {
+    // For so long, and until the quota was met: on a busy machine that comes later.
+    let is_met = || {
+        let memory = &daemon.job("storm")["memory"];
+        number(memory, "refused") > 0 && number(memory, "peak_bytes") > QUOTA_BYTES / 2
+    };
+    while clock.now_ns() < begun_ns + duration_ns
+        || (!is_met() && clock.now_ns() < begun_ns + duration_ns + PATIENCE_NS)
+    {
         let used = used(&gpu);
         assert!(used <= QUOTA_BYTES, "the device has given {used}");
         looks += 1;
@@ -553,13 +563,14 @@ fn storm(count: usize, threads: u64, duration_ns: u64) {
     }
     let peak = number(&gpu.stats()["memory"], "peak_bytes");
     assert!(peak <= QUOTA_BYTES, "the device has given {peak}");
-    assert!(
-        refused > 0 && peak > QUOTA_BYTES / 2,
-        "{refused} refused, peak {peak}"
-    );
     let memory = &daemon.job_when("storm", "nothing held", |job| {
         job["memory"]["held_bytes"] == 0 && job["memory"]["processes"] == 0
     })["memory"];
+    let refused_to_all = number(memory, "refused");
+    assert!(
+        refused_to_all > 0 && peak > QUOTA_BYTES / 2,
+        "{refused_to_all} refused, peak {peak}"
+    );
     assert!(number(memory, "peak_bytes") <= QUOTA_BYTES, "{memory:#}");
     until("the device to have everything", || {
         (used(&gpu) == 0).then_some(())
