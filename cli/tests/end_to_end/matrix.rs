@@ -23,6 +23,8 @@ const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const PLACES: [&str; 5] = ["idle", "launching", "synchronising", "capturing", HELD];
 const HELD: &str = "held";
 const FOR_EVER_NS: &str = "3600000000000";
+/// It drains for as long as a busy machine takes.
+const PATIENT_MS: &str = "60000";
 /// Cells of one row at a time.
 const AT_ONCE: usize = 3;
 
@@ -104,7 +106,8 @@ impl Stage {
             // Not that its kernels are in no profile.
             let job = job
                 .under(daemon.socket(), class)
-                .env("PILLION_LOG", "error");
+                .env("PILLION_LOG", "error")
+                .env("PILLION_DRAIN_MS", PATIENT_MS);
             let ended = row.signalled(job, signal, || {
                 if place == HELD {
                     daemon.wait_until_held(&label);
@@ -360,7 +363,8 @@ fn the_parent_of_a_dataloaders_workers_ends_as_without_us() {
     let under = |place: &str, class: JobClass| {
         let (gpu, daemon) = stage.at(place, class)?;
         let job = job(gpu, class.name()).under(daemon.socket(), class);
-        Some(job.env("PILLION_LOG", "error"))
+        let job = job.env("PILLION_LOG", "error");
+        Some(job.env("PILLION_DRAIN_MS", PATIENT_MS))
     };
     let mut alone = Loader::start(job(&stage.gpu, "alone"));
     let expected: Vec<_> = cells().map(|cell| alone.signalled(cell, || ())).collect();

@@ -17,11 +17,14 @@ use crate::common::{
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
 const FOR_EVER_NS: &str = "3600000000000";
+/// As long as anything is waited for here.
+const PATIENT_MS: &str = "60000";
 
+/// It drains for as long as a busy machine takes, and does not say that its kernels are in no profile.
 fn asked_to_end(gpu: &Gpu, label: &str, how: &str, place: &str) -> Job {
     let job = gpu.job(label, Program::Linked("asked_to_end"));
-    // Not that its kernels are in no profile.
-    job.args(&[how, place]).env("PILLION_LOG", "error")
+    let job = job.args(&[how, place]).env("PILLION_LOG", "error");
+    job.env("PILLION_DRAIN_MS", PATIENT_MS)
 }
 
 /// Starts it, sends the signal once it is ready, and waits for its end.
@@ -66,10 +69,14 @@ fn every_function_that_sets_a_disposition_finds_the_applications_own() {
 #[test]
 fn without_us_work_is_left_behind_which_the_count_would_show() {
     let gpu = Gpu::start("mps");
-    let job = asked_to_end(&gpu, "alone", "default", "idle");
-    let ended = signalled(job, Signal::TERM);
-    assert_eq!(ended.status.signal(), Some(15));
+    // What it leaves would not be over however late it is signalled.
+    let job = gpu.job("alone", Program::Linked("hang"));
+    let mut job = job.args(&[FOR_EVER_NS, "2"]).start();
+    job.wait_for("launched", 1);
+    job.signal(Signal::TERM);
+    assert_eq!(job.finish_untold().status.signal(), Some(15));
     let counts = gpu.counts("alone");
+    assert_eq!(counts["launches"], 2, "{counts:#}");
     assert_ne!(counts["launches_completed"], counts["launches"]);
 }
 
@@ -81,7 +88,7 @@ fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
     for class in CLASSES.into_iter().cycle().take(8) {
         let job = asked_to_end(&gpu, class.name(), "default", "contexts");
         let job = job.under(daemon.socket(), class).env("PILLION_LOG", "info");
-        let ended = signalled(job.env("PILLION_DRAIN_MS", "60000"), Signal::TERM);
+        let ended = signalled(job, Signal::TERM);
         assert_eq!(ended.status.signal(), Some(15));
         assert!(
             ended.errors.contains("with nothing in flight"),
@@ -117,8 +124,11 @@ fn two_signals_within_milliseconds_are_one_request() {
         let job = asked_to_end(&gpu, class.name(), "default", "synchronising");
         let mut process = job.under(daemon.socket(), class).start();
         process.wait_for("ready", 1);
+        // It meets both when it goes on, however much later the second was sent.
+        process.stop();
         process.signal(Signal::TERM);
         process.signal(Signal::INT);
+        process.signal(Signal::CONT);
         // Whichever of two that wait together the kernel hands over first.
         let status = process.finish().status;
         assert!(matches!(status.signal(), Some(2 | 15)), "{status:?}");
@@ -161,7 +171,7 @@ fn work_that_never_ends_is_not_waited_for_for_ever() {
 fn who_asks_twice_does_not_want_to_wait() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
-    let mut job = hanging(&gpu, &daemon, "60000");
+    let mut job = hanging(&gpu, &daemon, PATIENT_MS);
     // Two that come together are one to the kernel: again, until it has ended.
     until("the end of the job", || {
         let is_running = job.is_running();
@@ -320,7 +330,7 @@ fn a_job_that_hangs_is_killed_in_the_end_and_its_neighbour_goes_on() {
         .job("beside", Program::Linked("steady"))
         .best_effort(&daemon)
         .start();
-    let job = hanging(&gpu, &daemon, "60000");
+    let job = hanging(&gpu, &daemon, PATIENT_MS);
     let stopped = stop(&gpu, &daemon, &["hang", "--grace", "0s", "--json"]);
     assert_eq!(how(&stopped.expect_success()), ["killed"]);
     assert_eq!(job.finish().status.signal(), Some(9));
@@ -334,7 +344,7 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     let daemon = gpu.daemon("");
     let control = Control::new(&gpu);
     let arguments = ["hang", "--grace", "0s", "--json"];
-    let job = hanging(&gpu, &daemon, "60000");
+    let job = hanging(&gpu, &daemon, PATIENT_MS);
     let pid = job.pid();
     control.knows(&[pid]);
     let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
@@ -350,7 +360,7 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     assert_eq!(control.asked(), [&lists[..], &[terminated]].concat());
     assert_eq!(job.finish().status.signal(), Some(9));
     // One that MPS does not know is killed all the same, and why it was not asked first is said.
-    let job = hanging(&gpu, &daemon, "60000");
+    let job = hanging(&gpu, &daemon, PATIENT_MS);
     control.knows(&[]);
     let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
     assert_eq!(mps(&stopped), "no server of MPS has it as a client");
@@ -366,7 +376,7 @@ fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
         let gpu = Gpu::start(sharing);
         let daemon = gpu.daemon("");
         let control = Control::new(&gpu);
-        let drain_ms = if ended == "killed" { "60000" } else { "50" };
+        let drain_ms = if ended == "killed" { PATIENT_MS } else { "50" };
         let job = hanging(&gpu, &daemon, drain_ms);
         control.knows(&[job.pid()]);
         let arguments = [&["hang", "--json"][..], &how_asked].concat();
@@ -382,7 +392,7 @@ fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
 fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_asked() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
-    let mut job = hanging(&gpu, &daemon, "60000");
+    let mut job = hanging(&gpu, &daemon, PATIENT_MS);
     let stop = Request::Stop(Stop {
         job: "hang".to_owned(),
     });

@@ -112,24 +112,12 @@ impl Gpu {
         self.stats()["labels"][label].clone()
     }
 
-    /// Signals its server: the device itself.
+    /// Signals its server: the device itself. Once stopped, all of it is.
     pub(crate) fn signal(&self, signal: Signal) {
-        self.server.signal(signal);
-        if signal == Signal::STOP {
-            // Each thread stops when it gets a processor.
-            until("its threads to stop", || self.is_stopped().then_some(()));
+        match signal {
+            Signal::STOP => self.server.stop(),
+            _ => self.server.signal(signal),
         }
-    }
-
-    /// Whether all threads of the server are stopped (proc_pid_stat(5), field 3).
-    fn is_stopped(&self) -> bool {
-        let tasks = format!("/proc/{}/task", self.server_pid());
-        let tasks = std::fs::read_dir(tasks).unwrap().map(|task| {
-            let stat = task.unwrap().path().join("stat");
-            std::fs::read_to_string(stat).unwrap_or_default()
-        });
-        let mut states = tasks.map(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()));
-        states.all(|rest| rest.is_some_and(|rest| rest.starts_with('T')))
     }
 
     /// What these processes have of the device together, as its server tells monitors, bytes.

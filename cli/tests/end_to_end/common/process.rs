@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{PATIENCE_NS, stacks, try_until};
+use super::{PATIENCE_NS, stacks, try_until, until};
 
 /// A process that runs.
 #[derive(Debug)]
@@ -122,6 +122,23 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         // The child is reaped only by us, so its id is still its own.
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops it, and waits until all its threads are: each stops when it gets a processor.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        until("its threads to stop", || self.is_stopped().then_some(()));
+    }
+
+    /// Whether all its threads are stopped (proc_pid_stat(5), field 3).
+    fn is_stopped(&self) -> bool {
+        let tasks = format!("/proc/{}/task", self.pid());
+        let tasks = std::fs::read_dir(tasks).unwrap().map(|task| {
+            let stat = task.unwrap().path().join("stat");
+            std::fs::read_to_string(stat).unwrap_or_default()
+        });
+        let mut states = tasks.map(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()));
+        states.all(|rest| rest.is_some_and(|rest| rest.starts_with('T')))
     }
 
     /// Writes to its standard input.
