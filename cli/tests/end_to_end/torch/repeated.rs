@@ -44,6 +44,7 @@ fn repeat(scenario: Scenario) {
     };
     let stage = Stage::new(python);
     let found = segments();
+    let pids = stage.gpu.path("pids");
     let times = times();
     let mut first = None;
     let mut open = None;
@@ -56,7 +57,8 @@ fn repeat(scenario: Scenario) {
         let launches_before = launches(&stage, class);
         let mark = format!("{}-{}-{time}", scenario.program, std::process::id());
         let job = stage.under_pillion(scenario, class);
-        let ended = job.env(MARK, &mark).start().finish_whenever();
+        let job = job.env(MARK, &mark).env(PIDS, &pids);
+        let ended = job.start().finish_whenever();
         let did = (
             ended.expect_success().output,
             launches(&stage, class) - launches_before,
@@ -91,13 +93,21 @@ fn repeat(scenario: Scenario) {
             eprintln!("{}: {time} of {times}", scenario.program);
         }
     }
+    let pids = fs::read_to_string(pids).unwrap();
+    let pids: BTreeSet<&str> = pids.lines().collect();
+    assert!(pids.len() >= times as usize, "{pids:?}");
+    // Others' that are left behind meanwhile are none of ours.
     until("no segment that a process left behind", || {
-        segments().is_subset(&found).then_some(())
+        let mut left = segments().into_iter().filter(|name| !found.contains(name));
+        let is_ours = |name: String| creator(&name).is_some_and(|pid| pids.contains(pid));
+        (!left.any(is_ours)).then_some(())
     });
 }
 
 /// Marks the processes of a run: all have it in their environment.
 const MARK: &str = "PILLION_TEST_RUN";
+/// Names the file to which each of them adds its number.
+const PIDS: &str = "PILLION_TEST_PIDS";
 
 /// Processes that have this mark.
 fn marked(mark: &str) -> Vec<String> {
@@ -134,12 +144,15 @@ fn segments() -> BTreeSet<String> {
     names("/dev/shm")
         .into_iter()
         .filter(|name| {
-            let process = name
-                .strip_prefix("torch_")
-                .and_then(|of| of.split('_').next());
+            let process = creator(name);
             process.is_some_and(|process| !living.contains(process))
         })
         .collect()
+}
+
+/// The process after which PyTorch has named that.
+fn creator(segment: &str) -> Option<&str> {
+    segment.strip_prefix("torch_")?.split('_').next()
 }
 
 /// How many descriptors daemon and device server have open, but for those of the ledgers of jobs: the daemon remembers
