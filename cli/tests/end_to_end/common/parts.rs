@@ -141,6 +141,8 @@ fn scratch() -> &'static Path {
             }
         }
         let folder = tmp.join(format!("{SCRATCH_PREFIX}{}", std::process::id()));
+        // A run that has ended may have had our number: in a container numbers come again at once.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
         folder
     })
