@@ -243,7 +243,8 @@ fn assembled(ptxas: &Path, architecture: &str, text: &Path) -> Option<Vec<(Strin
     command
         .args(["-v", "-o", "/dev/null", &format!("-arch=sm_{architecture}")])
         .arg(text);
-    let ended = crate::common::collect(command);
+    // It says nothing until it has done all, which on a busy machine takes minutes.
+    let ended = Process::start("ptxas", command).finish_whenever();
     if !ended.status.success() {
         return None;
     }

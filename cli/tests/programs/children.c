@@ -4,7 +4,7 @@
  *   before   the parent has not touched CUDA: children of fork and clone may use it as they like
  *   after    the parent uses CUDA on 16 threads meanwhile: children get the driver's error
  *   chain    each child forks the next, COUNT deep; only the last one uses CUDA
- *   first    the child is forked while another thread makes the very first call of this process; 5 s at most
+ *   first    the child is forked while another thread makes the very first call of this process; 60 s at most
  *
  * Children end by exit, with all that is registered there, or by _exit. */
 #include "cuda_min.h"
@@ -50,7 +50,7 @@ static int errors_of_child(void) {
 }
 
 static int child(int is_before, int number) {
-    alarm(30);
+    alarm(60);
     int uses = number / 4 % 2 == 0;
     if (uses && is_before) {
         use_cuda();
@@ -127,7 +127,7 @@ static int fork_at_first_call(int spins) {
     for (volatile int i = 0; i < spins; i++) {}
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(5);
+        alarm(60);
         _exit(cu.MemFree(0) != 0 ? 7 : 8);
     }
     pthread_join(thread, NULL);

@@ -1,9 +1,8 @@
 //! Under a debugger and under an instrumenting emulator a job is the same, and our part of it without fault.
 
-use crate::common::{Ended, Gpu, Program, tools};
+use crate::common::{Ended, Gpu, Process, Program, builtin_profile, library, tools};
 
-use super::{preload, run, text};
-use crate::common::{builtin_profile, library};
+use super::{preload, text};
 
 /// Runs `work` by another program, alone and as a best-effort job.
 fn alone_and_as_job(tool: &str, arguments: &[&str]) -> Option<(Ended, Ended)> {
@@ -22,11 +21,12 @@ fn alone_and_as_job(tool: &str, arguments: &[&str]) -> Option<(Ended, Ended)> {
             .env("HOME", gpu.path(""));
         command
     };
-    let alone = run(make("alone"), "");
+    // They say nothing for as long as they take, which on a busy machine is minutes.
+    let alone = Process::start("alone", make("alone")).finish_whenever();
     let mut command = make("job");
     preload(&mut command, &library(), &daemon, "job");
     command.env("PILLION_PROFILE", builtin_profile());
-    let ours = run(command, "");
+    let ours = Process::start("job", command).finish_whenever();
     gpu.expect_equal_counts("job", &ours, &daemon);
     Some((alone, ours))
 }

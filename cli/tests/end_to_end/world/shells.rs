@@ -57,10 +57,10 @@ fn timeout_and_its_statuses_are_unchanged() {
         return;
     };
     for (arguments, status) in [
-        (&["5", "true"][..], 0),
-        (&["0.1", "sleep", "60"][..], 124),
-        (&["-s", "KILL", "0.1", "sleep", "60"][..], 137),
-        (&["5", "sh", "-c", "exit 3"][..], 3),
+        (&["600", "true"][..], 0),
+        (&["0.1", "sleep", "600"][..], 124),
+        (&["-s", "KILL", "0.1", "sleep", "600"][..], 137),
+        (&["600", "sh", "-c", "exit 3"][..], 3),
     ] {
         let make = |gpu: &Gpu| {
             let mut command = gpu.command(&timeout);
