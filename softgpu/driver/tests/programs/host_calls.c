@@ -12,6 +12,13 @@ static float *pinned;
 
 static void number(void *data) { seen[(size_t)data] = atomic_fetch_add(&order, 1); }
 
+/* The same, once it is let: until then the stream stands, however long this process gets no processor. */
+static atomic_int is_let;
+static void number_when_let(void *data) {
+    while (atomic_load(&is_let) == 0) usleep(100);
+    number(data);
+}
+
 static void slow(void *data) {
     float *at = data;
     usleep(20000);
@@ -50,9 +57,10 @@ int main(void) {
 
     for (size_t i = 0; i < CALLS; i++) {
         run(longer, 1, a, NULL);
-        DO(cuLaunchHostFunc(a, number, (void *)i));
+        DO(cuLaunchHostFunc(a, i == 0 ? number_when_let : number, (void *)i));
     }
     WANT(NOT_READY, cuStreamQuery(a));
+    atomic_store(&is_let, 1);
     DO(cuStreamSynchronize(a));
     for (int i = 0; i < CALLS; i++) SHOW(seen[i] == i);
 

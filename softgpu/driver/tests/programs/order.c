@@ -1,6 +1,16 @@
 /* Streams, events and pinned memory keep the order that CUDA promises. */
 #include "cuda_min.h"
 
+CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
+
+/* What a stream has to do waits at the gate until it is opened, however long this process gets no processor meanwhile. */
+static volatile uint32_t *gate;
+static uint32_t gates;
+
+static void close_gate(CUstream stream) { DO(cuStreamWaitValue32_v2(stream, (CUdeviceptr)gate, ++gates, 0)); }
+
+static void open_gate(void) { *gate = gates; }
+
 int main(void) {
     start();
     CUfunction longer = function("long"), fill = function("fill");
@@ -17,9 +27,12 @@ int main(void) {
     DO(cuEventCreate(&untimed, 2));
     DO(cuMemAlloc_v2(&memory, n * 4));
     DO(cuMemHostAlloc((void **)&pinned, n * 4, 0));
+    DO(cuMemHostAlloc((void **)&gate, 64, 0));
+    *gate = 0;
 
     /* An event's time is the device's: a kernel of one wave takes its block time, 2 ms, and begins 1.4 us after the one
        before it in its stream (LAUNCH_GAP_NS). */
+    close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuEventRecord(begin, blocking));
     run(longer, 1, blocking, NULL);
@@ -28,6 +41,7 @@ int main(void) {
     WANT(NOT_READY, cuEventQuery(end));
     WANT(NOT_READY, cuEventElapsedTime(&ms, begin, end));
     WANT(NOT_READY, cuStreamQuery(blocking));
+    open_gate();
     DO(cuEventSynchronize(end));
     DO(cuEventQuery(end));
     DO(cuEventElapsedTime(&ms, begin, end));
@@ -45,22 +59,26 @@ int main(void) {
     DO(cuEventElapsedTime(&ms, begin, end));
     SHOW(ms > 2.0f);
     /* A non-blocking stream waits for nobody. */
+    close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuStreamSynchronize(free_stream));
     run(fill, 4, free_stream, (void *[]){&memory, &two, &n});
     DO(cuStreamSynchronize(free_stream));
     WANT(NOT_READY, cuStreamQuery(blocking));
+    open_gate();
     /* The thread's stream is ordered with the legacy stream, too. */
     run(fill, 4, (CUstream)2, (void *[]){&memory, &one, &n});
     DO(cuStreamSynchronize((CUstream)2));
 
     /* A wait for an event orders streams that have nothing else in common. */
+    close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuEventRecord(untimed, blocking));
     DO(cuStreamWaitEvent(free_stream, untimed, 0));
     run(fill, 4, free_stream, (void *[]){&memory, &two, &n});
     DO(cuMemcpyDtoHAsync_v2(pinned, memory, n * 4, free_stream));
     WANT(NOT_READY, cuStreamQuery(free_stream));
+    open_gate();
     DO(cuStreamSynchronize(free_stream));
     DO(cuStreamQuery(blocking));
     for (unsigned i = 0; i < n; i++) SHOW(pinned[i] == 2);
@@ -72,10 +90,12 @@ int main(void) {
     memset(back, 0, sizeof back);
     DO(cuMemcpyDtoHAsync_v2(back, memory, n * 4, blocking));
     for (unsigned i = 0; i < n; i++) SHOW(back[i] == 5);
+    close_gate(blocking);
     run(longer, 1, blocking, NULL);
     DO(cuMemcpyHtoDAsync_v2(memory, pinned, n * 4, blocking));
     WANT(NOT_READY, cuStreamQuery(blocking));
     for (unsigned i = 0; i < n; i++) pinned[i] = 7;
+    open_gate();
     DO(cuMemcpyDtoH_v2(back, memory, n * 4));
     for (unsigned i = 0; i < n; i++) SHOW(back[i] == 7);
     /* A kernel reaches pinned memory by the same address. */
