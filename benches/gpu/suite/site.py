@@ -20,7 +20,7 @@ ROOT = os.path.dirname(SUITE)
 # What would change what is measured, of the caller's environment.
 OF_THE_CALLER = ("LD_PRELOAD", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY",
                  "CUDA_MPS_CLIENT_PRIORITY", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-START_S = 20.0
+START_S = 60.0
 NO_TORCH = "PyTorch is not usable: "
 
 

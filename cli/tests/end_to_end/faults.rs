@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until};
+use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until, write_script};
 use crate::events::{event_when, events};
 
 fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
@@ -336,9 +336,7 @@ fn a_fault_of_mps_is_read_in_its_log_and_mps_is_restarted_by_its_own_command() {
         "#!/bin/sh\nif [ \"$1\" = -d ]; then echo start; else cat; fi >> {}\n",
         told.display()
     );
-    std::fs::write(&control, script).unwrap();
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&control, mode).unwrap();
+    write_script(&control, &script);
     let daemon = daemon(
         &gpu,
         &format!(

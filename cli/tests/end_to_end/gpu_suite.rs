@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{
-    Ended, Process, cargo_folder, clean_command, collect, tools, try_until, workspace,
+    Ended, Process, cargo_folder, clean_command, collect, tools, try_until, workspace, write_script,
 };
 
 /// Every part, in the order in which they are run.
@@ -73,13 +73,8 @@ impl Packed {
 
     fn without_torch(&self) -> PathBuf {
         let path = self.path("no-torch");
-        std::fs::write(
-            &path,
-            "#!/bin/sh\necho 'no torch, as the test wants it' >&2\nexit 1\n",
-        )
-        .unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(&path, mode).unwrap();
+        let script = "#!/bin/sh\necho 'no torch, as the test wants it' >&2\nexit 1\n";
+        write_script(&path, script);
         path
     }
 

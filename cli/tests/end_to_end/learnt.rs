@@ -9,7 +9,7 @@ use std::process::Command;
 
 use profiler::{Profile, Trace};
 use protocol::clock::{CLOCK_ENV, RANK_ENV};
-use protocol::hello::ask_status;
+use protocol::hello::{ask_status, connect_to};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -97,9 +97,10 @@ impl Stage {
         server.arg("--socket").arg(self.path("gpu.sock"));
         server.args(["--sharing", "mps", "--processes", "3"]);
         server.arg("--clock-page").arg(self.path("clock"));
-        let server = Process::start("softgpu-server", server);
+        let mut server = Process::start("softgpu-server", server);
         until("the device server", || {
-            self.path("gpu.sock").exists().then_some(())
+            assert!(server.is_running(), "softgpu-server: {}", server.errors());
+            connect_to(&self.path("gpu.sock")).ok()
         });
         server
     }
@@ -111,8 +112,11 @@ impl Stage {
         );
         let mut daemon = self.command("pilliond", 0);
         daemon.arg("--config").arg(self.write("gpu0.toml", &text));
-        let daemon = Process::start("pilliond", daemon);
-        until("the daemon's socket", || ask_status(&socket).ok());
+        let mut daemon = Process::start("pilliond", daemon);
+        until("the daemon's socket", || {
+            assert!(daemon.is_running(), "pilliond: {}", daemon.errors());
+            ask_status(&socket).ok()
+        });
         daemon
     }
 

@@ -124,20 +124,26 @@ fn nvidia_ml_py_says_what_the_device_server_says() {
 
     let (resting, busy) = (resting(&gpu), busy(&gpu));
     let rests = (resting.pid(), RESTING_MIB * MIB);
-    let (document, stats) = (ask(), gpu.stats());
+    // On a busy machine the program may get no processor for as long as the device looks back.
+    let document = until("the load in the utilisation", || {
+        let document = ask();
+        let said = &document["devices"][0];
+        let samples = said["samples"].as_object()?;
+        let is_seen = is_percent(&said["utilisation"][0]) && samples.values().all(is_percent);
+        is_seen.then_some(document)
+    });
+    let stats = gpu.stats();
     assert_eq!(document["before"], "Uninitialized");
     assert_eq!(document["after"], "Uninitialized");
     assert_eq!(document["cuda"], softgpu::CUDA_VERSION);
     let said = &document["devices"][0];
     expect_a_v100(said, &stats);
     expect_memory(said, &stats, &mut [rests, (busy.pid(), BUSY_MIB * MIB)]);
-    assert!(is_percent(&said["utilisation"][0]), "{said:#}");
     let samples = said["samples"].as_object().expect("samples");
     assert_eq!(
         samples.keys().collect::<Vec<_>>(),
         [&busy.pid().to_string()]
     );
-    assert!(samples.values().all(is_percent), "{said:#}");
     until("a period under load in the history", || {
         let document = ask();
         let history = document["devices"][0]["history"].as_array()?;
@@ -196,13 +202,18 @@ fn without_a_device_server_the_driver_is_not_loaded() {
 #[test]
 fn gpustat_shows_the_software_gpu() {
     let gpu = Gpu::start("timeslice");
-    let Some(mut command) = python(&gpu, "gpustat") else {
+    if python(&gpu, "gpustat").is_none() {
         return;
-    };
+    }
     let busy = busy(&gpu);
-    command.args(["-m", "gpustat", "--json"]);
-    let ended = collect(command).expect_success();
-    let document: Value = serde_json::from_str(&ended.output).expect("one JSON document");
+    let document = until("the load in the utilisation", || {
+        let mut command = python(&gpu, "gpustat").expect("it was there");
+        command.args(["-m", "gpustat", "--json"]);
+        let ended = collect(command).expect_success();
+        let document: Value = serde_json::from_str(&ended.output).expect("one JSON document");
+        let percent = document["gpus"][0]["utilization.gpu"].as_u64();
+        (percent > Some(0)).then_some(document)
+    });
     let said = &document["gpus"][0];
     assert_eq!(said["name"], "V100-SXM2-16GB");
     assert_eq!(said["uuid"], gpu.stats()["uuid"]);
@@ -210,7 +221,6 @@ fn gpustat_shows_the_software_gpu() {
         (&said["memory.used"], &said["memory.total"]),
         (&json!(BUSY_MIB), &json!(16384))
     );
-    assert!(said["utilization.gpu"].as_u64().unwrap() > 0, "{said:#}");
     assert_eq!(said["temperature.gpu"], Value::Null);
     let process = &said["processes"][0];
     assert_eq!(process["pid"], busy.pid());

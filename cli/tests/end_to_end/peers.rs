@@ -10,7 +10,9 @@ use protocol::hello::{Attach, JobClass, Reply, Request, connect_to, listen_at, r
 use protocol::{VERSION, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::common::{Gpu, PATIENCE_NS, Process, Program, cargo_folder, collect, tools, until};
+use crate::common::{
+    Gpu, PATIENCE_NS, Process, Program, cargo_folder, collect, copy_program, tools, until,
+};
 
 /// A version that this build cannot talk to.
 const NEWER: Version = Version {
@@ -237,7 +239,7 @@ fn daemon_of_user(gpu: &Gpu, setpriv: &Path) -> Command {
     // What it needs, where it may read it.
     let copy = |built: &str, name: &str| -> PathBuf {
         let to = folder.join(name);
-        fs::copy(cargo_folder().join(built), &to).unwrap();
+        copy_program(&cargo_folder().join(built), &to);
         fs::set_permissions(&to, Permissions::from_mode(0o755)).unwrap();
         to
     };

@@ -1,21 +1,29 @@
 //! A reader that stops reading (`pillion status | head -1`) ends a command quietly, as it ends others.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::common::{Ended, builtin_profile, cargo_folder, clean_command, pillion, workspace};
 
 /// 128 + SIGPIPE.
 const UNREAD: i32 = 141;
 
-/// Runs `command` with a standard output that nobody reads, and with nobody to complain to if `is_deaf`.
-fn run_unread(mut command: Command, is_deaf: bool) -> Ended {
-    let unread = || {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        Stdio::from(writer)
-    };
-    command.stdin(Stdio::null()).stdout(unread());
-    command.stderr(if is_deaf { unread() } else { Stdio::piped() });
+/// Becomes a command whose standard output is a pipe that has no reader, and its standard error too if the second argument is
+/// "deaf". Only this shell ever has the reader: one of the test's process children of other tests would have for a moment too,
+/// and what is written then is no error.
+const UNREAD_PIPE: &str = r#"mkfifo "$1" && exec 3<>"$1" 4>"$1" 3<&- || exit 99
+[ "$2" = deaf ] && exec 2>&4
+shift 2
+exec "$@" >&4 4>&-"#;
+
+/// Runs `pillion` with a standard output that nobody reads, and with nobody to complain to if `is_deaf`.
+fn run_unread(arguments: &[&str], is_deaf: bool) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = clean_command("sh");
+    command.args(["-c", UNREAD_PIPE, "sh"]);
+    command.arg(folder.path().join("pipe"));
+    command.arg(if is_deaf { "deaf" } else { "heard" });
+    command.arg(pillion()).args(arguments);
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     let ended = command.spawn().unwrap().wait_with_output().unwrap();
     Ended {
         status: ended.status,
@@ -26,9 +34,7 @@ fn run_unread(mut command: Command, is_deaf: bool) -> Ended {
 
 fn expect_quiet(arguments: &[&str]) {
     for is_deaf in [false, true] {
-        let mut command = clean_command(pillion());
-        command.args(arguments);
-        let ended = run_unread(command, is_deaf);
+        let ended = run_unread(arguments, is_deaf);
         assert_eq!(
             (ended.code(), &*ended.errors),
             (UNREAD, ""),

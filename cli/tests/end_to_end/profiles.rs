@@ -80,6 +80,10 @@ fn executing(gpu: &Gpu, daemon: &Daemon, profile: &Path) -> serde_json::Value {
         "",
         "measured on this model, so there is nothing to say"
     );
+    // The daemon's next look at the high-priority side: what the next job is asked about is not to be of this one.
+    until("the end of the kernel", || {
+        (daemon.status()["hp"]["executing"] == serde_json::json!([])).then_some(())
+    });
     executing
 }
 

@@ -82,13 +82,17 @@ impl Gpu {
             .args(["--device", device, "--sharing", sharing, "--scale", "1"]);
         with(&mut command, folder.path());
         let server = Process::start("softgpu-server", command);
-        let gpu = Self {
+        let mut gpu = Self {
             folder,
             server,
             sharing,
             null: null_number(),
         };
-        until("the device server", || connect_to(&gpu.socket()).ok());
+        until("the device server", || {
+            let is_running = gpu.server.is_running();
+            assert!(is_running, "softgpu-server: {}", gpu.server.errors());
+            connect_to(&gpu.socket()).ok()
+        });
         gpu
     }
 

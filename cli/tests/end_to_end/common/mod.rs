@@ -13,8 +13,8 @@ use protocol::clock::Clock;
 
 pub(crate) use gpu::{Daemon, Gpu, Job, Machine, Stage, clean_command};
 pub(crate) use parts::{
-    Cuda, Program, builtin_profile, cargo_folder, driver_folder, library, pillion,
-    runtime_libraries, workspace,
+    Cuda, Program, builtin_profile, cargo_folder, copy_program, driver_folder, library, pillion,
+    runtime_libraries, workspace, write_script,
 };
 pub(crate) use process::{Ended, Process, collect};
 

@@ -128,6 +128,22 @@ pub(crate) fn runtime_libraries(cuda: Cuda) -> [PathBuf; 3] {
     names(cuda).map(|(_, name)| folder.join(name))
 }
 
+/// Makes a program of `text`, a script. Another process writes it: what one of this has open for writing, children of other tests
+/// have for a moment too, and who executes it then is told that it is busy (`ETXTBSY` of execve(2)).
+pub(crate) fn write_script(path: &Path, text: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "printf %s \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]);
+    let status = writer.arg(path).arg(text).status().unwrap();
+    assert!(status.success(), "{}", path.display());
+}
+
+/// Copies a program, by another process, for the same reason.
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let mut copier = Command::new("cp");
+    let status = copier.arg("--").args([from, to]).status().unwrap();
+    assert!(status.success(), "{}", to.display());
+}
+
 /// A folder of this test run's own, beside cargo's. Those of runs that have ended are removed.
 fn scratch() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
