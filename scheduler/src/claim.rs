@@ -20,6 +20,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
@@ -108,20 +109,19 @@ const BACKLOG: i32 = 64;
 /// The porter's stack, bytes: it makes one system call.
 const STACK_BYTES: usize = 64 << 10;
 
+/// For so long the porter lets nobody through when the system has no descriptor or memory left.
+const PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
 /// Without one the first [`BACKLOG`] who ask are answered all the same.
 fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
     let socket = Arc::clone(socket);
     let let_through = move || {
         // To wait is all it does.
-        if ioctl_fionbio(&*socket, false).is_err() {
-            return;
-        }
-        loop {
-            match accept_with(&*socket, SocketFlags::CLOEXEC) {
-                Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Shut down; or the system has no descriptor left, and asking again at once would make that worse.
-                Err(_) => return,
-            }
+        if ioctl_fionbio(&*socket, false).is_ok() {
+            let_through(&socket, || accept_with(&*socket, SocketFlags::CLOEXEC));
         }
     };
     let thread = thread::Builder::new().name("pillion-claim".to_owned());
@@ -130,6 +130,25 @@ fn start_porter(socket: &Arc<OwnedFd>) -> Option<JoinHandle<()>> {
         tracing::warn!("no thread that answers who asks for the GPU's daemon: {error}");
     }
     thread.ok()
+}
+
+/// Until the socket is shut down.
+fn let_through(socket: &OwnedFd, mut accept: impl FnMut() -> rustix::io::Result<OwnedFd>) {
+    loop {
+        match accept() {
+            Ok(_) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+            // Asking again at once would make that worse. Meanwhile there is room for some who ask. That the socket is shut down
+            // is always told (poll(2), POLLHUP), and only here: accept looks for a descriptor first.
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+                let mut fds = [PollFd::new(socket, PollFlags::empty())];
+                let _ = poll(&mut fds, Some(&PAUSE));
+                if fds[0].revents().contains(PollFlags::HUP) {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 fn new_socket() -> rustix::io::Result<OwnedFd> {
@@ -240,6 +259,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -259,6 +279,56 @@ mod tests {
         Claim::take(&format!("{uuid}-other")).unwrap();
         drop(claim);
         Claim::take(&uuid).unwrap();
+    }
+
+    /// A porter at a name of this process's own to whom `accept` says what the system says.
+    fn porter(
+        which: &str,
+        accept: impl Fn(&OwnedFd) -> rustix::io::Result<OwnedFd> + Send + 'static,
+    ) -> (SocketAddrUnix, Arc<OwnedFd>, JoinHandle<()>) {
+        let name = format!("pillion/GPU-claim-{which}-{}", std::process::id());
+        let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let socket = Arc::new(new_socket().unwrap());
+        ioctl_fionbio(&*socket, false).unwrap();
+        bind(&*socket, &name).unwrap();
+        listen(&*socket, 0).unwrap();
+        let listener = Arc::clone(&socket);
+        let porter = thread::spawn(move || let_through(&listener, || accept(&listener)));
+        (name, socket, porter)
+    }
+
+    #[test]
+    fn who_asks_is_let_through_again_once_there_are_descriptors() {
+        let refused = AtomicUsize::new(0);
+        let (name, socket, porter) = porter("few", move |listener| {
+            let refusals = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS];
+            match refusals.get(refused.fetch_add(1, Ordering::Relaxed)) {
+                Some(refusal) => Err(*refusal),
+                None => accept_with(listener, SocketFlags::CLOEXEC),
+            }
+        });
+        // More than wait at once. Each asks again while there is no room, for a minute at most.
+        let look = Timespec {
+            tv_sec: 0,
+            tv_nsec: 10_000_000,
+        };
+        for _ in 0..8 {
+            let asking = new_socket().unwrap();
+            let mut tries = 0..6_000;
+            while let Err(error) = connect(&asking, &name) {
+                assert_eq!((error, tries.next().is_some()), (Errno::AGAIN, true));
+                let _ = poll(&mut [], Some(&look));
+            }
+        }
+        shutdown(&*socket, Shutdown::Both).unwrap();
+        porter.join().unwrap();
+    }
+
+    #[test]
+    fn a_porter_ends_with_its_socket_although_there_are_no_descriptors() {
+        let (_, socket, porter) = porter("none", |_| Err(Errno::MFILE));
+        shutdown(&*socket, Shutdown::Both).unwrap();
+        porter.join().unwrap();
     }
 
     /// A process of another user, which only root may start, that has the name of a GPU's daemon and calls itself `called`;
