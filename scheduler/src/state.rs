@@ -310,10 +310,15 @@ impl State {
 
     /// The high-priority side as the policy is to see it.
     fn hp_for_policy(&self, now_ns: u64) -> HpView {
-        match self.hp.present || now_ns >= self.returning_until_ns {
-            true => self.hp,
-            false => HpView::IDLE,
+        match self.is_expecting(now_ns) {
+            true => HpView::IDLE,
+            false => self.hp,
         }
+    }
+
+    /// Whether no high-priority client is there, and one of the daemon before may be on its way.
+    pub(crate) fn is_expecting(&self, now_ns: u64) -> bool {
+        !self.hp.present && now_ns < self.returning_until_ns
     }
 
     /// Another configuration is in force from the next poll on. Where the policy or a number of it is

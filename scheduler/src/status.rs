@@ -296,7 +296,7 @@ impl Status {
         viewer: Viewer,
     ) -> Self {
         let live = state.jobs.iter().filter(|job| viewer.sees(job.key.uid));
-        let live = live.map(|job| job_status(state, ledgers, job));
+        let live = live.map(|job| job_status(state, ledgers, now_ns, job));
         let ended = state.ended.iter().filter(|job| viewer.sees(job.key.uid));
         let ended = ended.map(|job| ended_status(ledgers, job));
         let turned_away = state.turned_away.iter();
@@ -389,7 +389,7 @@ fn params_by_name(state: &State) -> BTreeMap<&'static str, f64> {
     by_name
 }
 
-fn job_status(state: &State, ledgers: &Ledgers, job: &Job) -> JobStatus {
+fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobStatus {
     let mut totals = job.past;
     for client in &job.clients {
         totals.add(&client.totals());
@@ -401,7 +401,7 @@ fn job_status(state: &State, ledgers: &Ledgers, job: &Job) -> JobStatus {
         class: job.key.class.name(),
         enforcing: lessee.map_or_else(
             || "goes first; never held".to_owned(),
-            |lessee| enforcing(state, &job.key, lessee),
+            |lessee| enforcing(state, now_ns, &job.key, lessee),
         ),
         ended_ns: None,
         clients: job.clients.iter().map(client_status).collect(),
@@ -479,7 +479,7 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 }
 
 /// What the policy does to a best-effort job now, for people.
-fn enforcing(state: &State, key: &JobKey, lessee: &Lessee) -> String {
+fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> String {
     let policy = state.gate.policy();
     if let Some(why) = state.holds.why(key) {
         return format!("held because of a fault until `pillion resume`: {why}");
@@ -489,6 +489,10 @@ fn enforcing(state: &State, key: &JobKey, lessee: &Lessee) -> String {
     }
     if lessee.is_stalled() {
         return "held: its work in flight does not complete".to_owned();
+    }
+    if state.is_expecting(now_ns) {
+        return "as beside an idle high-priority job: one of the daemon before may come back"
+            .to_owned();
     }
     if !state.hp.present {
         return "nothing: no high-priority job is attached".to_owned();

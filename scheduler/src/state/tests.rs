@@ -245,12 +245,15 @@ fn while_clients_of_the_daemon_before_may_come_back_best_effort_jobs_are_gated()
     rig.state.expect_returning(rig.now_ns);
     let be = rig.be("train");
     rig.poll();
+    let told = |rig: &Rig| rig.status(Viewer::Operator)["jobs"][0]["enforcing"].to_string();
     assert!(!rig.terms(&be).ungated() && rig.try_launch(&be, &COMPUTE).is_ok());
     be.completed(COMPUTE.expected_ns);
     rig.poll_after(RETURN_NS - 1);
     assert!(!rig.terms(&be).ungated());
+    assert!(told(&rig).contains("of the daemon before may come back"));
     rig.poll_after(1);
     assert!(rig.terms(&be).ungated());
+    assert!(told(&rig).contains("no high-priority job is attached"));
     // One that has come back is there, whenever it was.
     let hp = rig.hp("serve");
     rig.poll();
