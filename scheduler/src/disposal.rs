@@ -3,8 +3,8 @@
 //! Whoever connects may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a file may take as long as its
 //! sender likes: a file system of its own is asked, a TCP connection may linger (socket(7), `SO_LINGER`). That holds for what
 //! arrives in our table, for what the kernel throws away for us, and for what is left unread in a connection that we close. So
-//! the thread that serves clients closes none but small memory files, whose end takes nobody's consent: all others go to a thread that
-//! does nothing else, and a connection is read to its end before it is closed ([`Line`]).
+//! the thread that serves clients closes none but small memory files that cannot grow, whose end takes nobody's consent and no time: all
+//! others go to a thread that does nothing else, and a connection is read to its end before it is closed ([`Line`]).
 //!
 //! If that thread does not get on, no more descriptors are let in (Linux 6.16); an older kernel throws them away, which may
 //! keep the thread that reads.
@@ -19,7 +19,7 @@ use std::thread;
 
 use protocol::hello::{receive, receive_packet};
 use protocol::ledger::LedgerPage;
-use rustix::fs::{fcntl_get_seals, fstat};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{Shutdown, shutdown};
 
@@ -30,6 +30,11 @@ const LEFT_MAX: usize = 2_048;
 
 /// What clients have to bring: the ledger of their job.
 const MEMORY_BYTES_MAX: i64 = size_of::<LedgerPage>() as i64;
+
+/// Pages of such a file, bytes: two huge ones, where the system makes memory files of these (tmpfs(5), `shmem_enabled`).
+const PAGES_BYTES_MAX: i64 = 4 << 20;
+/// What `st_blocks` is counted in, bytes (stat(3type)).
+const BLOCK_BYTES: i64 = 512;
 
 /// Packets that a connection can hold unread: some hundred of the smallest fill its buffer.
 const UNREAD_MAX: usize = 4_096;
@@ -74,11 +79,8 @@ impl Disposal {
             return Ok((receive_packet(socket)?, Vec::new()));
         }
         let (packet, fds) = receive(socket)?;
-        // Only memory files can have seals at all (fcntl(2), F_GET_SEALS). One that is larger than anything that clients have to
-        // bring takes its time to be closed, too: all its pages are given back.
-        let is_small = |fd: &OwnedFd| fstat(fd).is_ok_and(|file| file.st_size <= MEMORY_BYTES_MAX);
-        let is_memory = |fd: &OwnedFd| fcntl_get_seals(fd).is_ok() && is_small(fd);
-        let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) = fds.into_iter().partition(is_memory);
+        let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) =
+            fds.into_iter().partition(is_ledger_like);
         for fd in others {
             self.left.fetch_add(1, Ordering::Relaxed);
             // The thread ends after us.
@@ -86,6 +88,18 @@ impl Disposal {
         }
         Ok((packet, memory))
     }
+}
+
+/// Whether it may be what clients have to bring. What is larger takes its time to be closed: all its pages are given back. Only memory
+/// files can have seals at all, and one with this seal gets no more pages than it has within its size (fcntl(2), `F_SEAL_GROW`); that it
+/// is there is looked at first. Pages may be behind the end (fallocate(2)), so they are counted, too.
+fn is_ledger_like(fd: &OwnedFd) -> bool {
+    let is_sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::GROW));
+    is_sealed
+        && fstat(fd).is_ok_and(|file| {
+            let pages_bytes = file.st_blocks.saturating_mul(BLOCK_BYTES);
+            file.st_size <= MEMORY_BYTES_MAX && pages_bytes <= PAGES_BYTES_MAX
+        })
 }
 
 /// A connection with somebody who is not believed. Dropping it closes it, and what was not read of it elsewhere.
@@ -137,6 +151,7 @@ impl Drop for Line {
 mod tests {
     use protocol::hello::{connect_to, listen_at, send};
     use protocol::segment::create_sealed;
+    use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, memfd_create};
     use std::os::fd::AsFd;
 
     use super::*;
@@ -160,5 +175,27 @@ mod tests {
         let (_, kept) = line.receive().unwrap();
         let sizes: Vec<_> = kept.iter().map(|fd| fstat(fd).unwrap().st_size).collect();
         assert_eq!(sizes, [MEMORY_BYTES_MAX]);
+    }
+
+    #[test]
+    fn what_may_grow_or_has_pages_behind_its_end_is_closed_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.sock");
+        let listener = listen_at(&path).unwrap();
+        let client = connect_to(&path).unwrap();
+        let disposal = Arc::new(Disposal::start().unwrap());
+        let line = Line::new(rustix::net::accept(&listener).unwrap(), &disposal);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let growing = memfd_create("growing", flags).unwrap();
+        let deep = memfd_create("deep", flags).unwrap();
+        let behind = 2 * PAGES_BYTES_MAX as u64;
+        fallocate(&deep, FallocateFlags::KEEP_SIZE, 0, behind).unwrap();
+        fcntl_add_seals(&deep, SealFlags::GROW).unwrap();
+        assert_eq!(fstat(&deep).unwrap().st_size, 0);
+        // Nor is there more once it is sealed.
+        assert!(fallocate(&deep, FallocateFlags::KEEP_SIZE, behind, 1).is_err());
+        send(&client, b"x", &[growing.as_fd(), deep.as_fd()]).unwrap();
+        let (_, kept) = line.receive().unwrap();
+        assert_eq!(kept.len(), 0);
     }
 }
