@@ -51,7 +51,7 @@ use crate::config::{Config, JobRule};
 use crate::pages::GpuPages;
 
 use faulty::Holds;
-pub(crate) use faulty::{HELD_JOBS_PER_USER, NewlyHeld, Progress, Sticky};
+pub(crate) use faulty::{HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Sticky, Whose};
 pub use feed::Faults;
 use feed::Feed;
 pub use lessee::DRAIN_NS_MAX;

@@ -73,7 +73,7 @@ pub enum Action {
     /// Nothing but the event.
     Report,
     /// Best-effort launches wait until an operator says otherwise: those of the job whose fault it is, if that is a best-effort
-    /// job, else all.
+    /// job; of a high-priority job's fault those of all its user's; else all.
     HoldBe,
     /// The processes of the job whose fault it is are ended; whoever supervises it starts it anew.
     RestartJob {

@@ -24,7 +24,7 @@ use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
 use crate::nvml::{Ecc, NvmlError, Report, Reports};
-use crate::state::{HELD_JOBS_PER_USER, JobKey, NewlyHeld};
+use crate::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Whose};
 
 /// Between two looks while there are clients, or while something is being done.
 const LOOK_NS: u64 = 100_000_000;
@@ -369,33 +369,47 @@ impl FaultWatch {
         }
     }
 
-    /// The job whose fault it is, if it is a best-effort one; else all.
+    /// Of a best-effort job's own fault that job; of a high-priority job's its user's best-effort jobs, because a job says by itself
+    /// that it has a fault, and may say so to nobody else's cost; of the GPU's all.
     fn hold(&self, fault: &Fault) {
-        let job = fault.job.as_ref();
-        let job = job.filter(|key| key.class == JobClass::BestEffort);
+        let whose = match &fault.job {
+            Some(key) if key.class == JobClass::BestEffort => Whose::Job(key),
+            Some(key) => Whose::User(key.uid),
+            None => Whose::Everybody,
+        };
         let why = fault.text_for_all();
-        let newly = self.shared.state().hold(job, &why);
+        let newly = self.shared.state().hold(whose, &why);
         self.shared.ring();
         let Some(newly) = newly else { return };
-        let (who, what) = match (newly, job) {
-            (NewlyHeld::Job, Some(key)) => (
+        if let NewlyHeld::Nobody(uid) = newly {
+            let text = format!(
+                "best-effort jobs of user {uid} are not held: those of {HELD_USERS_MAX} users are already ({why})"
+            );
+            return self.tell_of(fault.job.as_ref(), Kind::ActionFailed, text);
+        }
+        let (who, what) = match (newly, whose) {
+            (NewlyHeld::Job, Whose::Job(key)) => (
                 format!("job {:?} is", key.id),
                 format!("`pillion resume {}`", key.id),
             ),
-            (NewlyHeld::User(uid), _) => (
+            (NewlyHeld::User(uid), Whose::Job(_)) => (
                 format!(
                     "{HELD_JOBS_PER_USER} jobs of user {uid} are held by name; now all its best-effort jobs are"
                 ),
                 "`pillion resume`".to_owned(),
             ),
-            (NewlyHeld::All | NewlyHeld::Job, _) => (
+            (NewlyHeld::User(uid), _) => (
+                format!("best-effort jobs of user {uid} are"),
+                "`pillion resume`".to_owned(),
+            ),
+            (NewlyHeld::All | NewlyHeld::Job | NewlyHeld::Nobody(_), _) => (
                 "best-effort jobs are".to_owned(),
                 "`pillion resume`".to_owned(),
             ),
         };
         let text = format!("{who} held until {what}: {why}");
         // What holds everybody is everybody's to know.
-        self.tell_of(job.filter(|_| newly != NewlyHeld::All), Kind::Held, text);
+        self.tell_of(fault.job.as_ref(), Kind::Held, text);
     }
 
     fn end_job(&mut self, now_ns: u64, fault: &Fault, grace_ns: u64) -> Result<(), String> {

@@ -37,9 +37,20 @@ pub(crate) struct Holds {
 /// its jobs held.
 pub(crate) const HELD_JOBS_PER_USER: usize = 16;
 /// Users of whom all jobs are held; of further ones no more are held than by name.
-const HELD_USERS_MAX: usize = 64;
+pub(crate) const HELD_USERS_MAX: usize = 64;
 
-/// Who is held now and was not before.
+/// Whose best-effort jobs a hold is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose<'a> {
+    /// This one.
+    Job(&'a JobKey),
+    /// All of that user.
+    User(u32),
+    /// All.
+    Everybody,
+}
+
+/// Who is held now and was not before, or should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewlyHeld {
     /// The one job that was meant.
@@ -48,6 +59,8 @@ pub(crate) enum NewlyHeld {
     User(u32),
     /// All best-effort jobs.
     All,
+    /// That user's jobs should be, but so are those of [`HELD_USERS_MAX`] others: nobody is held.
+    Nobody(u32),
 }
 
 /// What was let go.
@@ -98,12 +111,20 @@ impl Holds {
             self.jobs.push((key.clone(), why.to_owned()));
             return Some(NewlyHeld::Job);
         }
-        if self.users.len() >= HELD_USERS_MAX {
-            // Whoever has many user ids holds itself at most.
+        self.hold_user(key.uid, why)
+    }
+
+    fn hold_user(&mut self, uid: u32, why: &str) -> Option<NewlyHeld> {
+        let is_known = self.users.iter().any(|(held, _)| *held == uid);
+        if is_known || self.all.is_some() {
             return None;
         }
-        self.users.push((key.uid, why.to_owned()));
-        Some(NewlyHeld::User(key.uid))
+        if self.users.len() >= HELD_USERS_MAX {
+            // Whoever has many user ids holds itself at most.
+            return Some(NewlyHeld::Nobody(uid));
+        }
+        self.users.push((uid, why.to_owned()));
+        Some(NewlyHeld::User(uid))
     }
 }
 
@@ -188,11 +209,12 @@ impl State {
         }
     }
 
-    /// Holds one best-effort job, or all of them, until [`State::release`]. None if that was so already. The caller rings the bell.
-    pub(crate) fn hold(&mut self, job: Option<&JobKey>, why: &str) -> Option<NewlyHeld> {
-        let newly = match job {
-            Some(key) => self.holds.hold_job(key, why),
-            None => self.holds.hold_all(why),
+    /// Holds best-effort jobs until [`State::release`]. None if that was so already. The caller rings the bell.
+    pub(crate) fn hold(&mut self, whose: Whose<'_>, why: &str) -> Option<NewlyHeld> {
+        let newly = match whose {
+            Whose::Job(key) => self.holds.hold_job(key, why),
+            Whose::User(uid) => self.holds.hold_user(uid, why),
+            Whose::Everybody => self.holds.hold_all(why),
         };
         self.apply_holds();
         newly
@@ -202,7 +224,7 @@ impl State {
     /// so already.
     pub(crate) fn drain_gpu(&mut self, why: &str) -> bool {
         let was_draining = self.holds.draining.replace(why.to_owned()).is_some();
-        self.hold(None, why);
+        self.hold(Whose::Everybody, why);
         !was_draining
     }
 

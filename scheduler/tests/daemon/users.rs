@@ -14,12 +14,13 @@ use protocol::hello::{
 };
 use protocol::pages::HpPage;
 use protocol::segment::{Access, Mapping};
+use protocol::sync::Ordering;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde_json::Value;
 
-use crate::play::{Running, UUID, attach, pause};
+use crate::play::{Client, Running, UUID, attach, pause};
 
 const ANNE: u32 = 61_001;
 const BOB: u32 = 61_002;
@@ -204,6 +205,42 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     assert_eq!(as_user(ANNE, &[], || ask(&socket, &packet).0), Reply::Done);
 }
 
+/// What a job says of its own context costs nobody else.
+#[test]
+fn the_fault_of_a_high_priority_job_holds_its_users_best_effort_jobs_and_nobody_elses() {
+    if !can_be_others() {
+        return;
+    }
+    let rule =
+        "[faults]\nstuck_s = 0\n[[faults.rules]]\nfault = \"sticky-error\"\naction = \"hold-be\"\n";
+    let running = Running::open_to_all(rule);
+    let socket = running.socket();
+    let annes = as_user(ANNE, &[], || {
+        let [hp, be] = [(HighPriority, "serve"), (BestEffort, "train")]
+            .map(|(class, job)| attach(&socket, class, job));
+        // CUDA_ERROR_ILLEGAL_ADDRESS
+        hp.page.sticky.store(700, Ordering::Relaxed);
+        (hp, be)
+    });
+    let bobs = as_user(BOB, &[], || {
+        let attach = |(class, job)| attach(&socket, class, job);
+        [(HighPriority, "serve"), (BestEffort, "train")].map(attach)
+    });
+    let is_held = |be: &Client| be.lease.as_ref().unwrap().is_held();
+    running.status_when(|_| is_held(&annes.1));
+    assert!(!is_held(&bobs[1]));
+    // A later job of hers is, and one of his is not.
+    let [hers, his] =
+        [ANNE, BOB].map(|uid| as_user(uid, &[], || attach(&socket, BestEffort, "more")));
+    running.status_when(|_| is_held(&hers));
+    assert!(!is_held(&his) && !is_held(&bobs[1]));
+    let told = as_user(BOB, &[], || status(&socket));
+    assert!(
+        !told.to_string().contains("held because of a fault"),
+        "{told}"
+    );
+}
+
 #[test]
 fn a_user_who_takes_all_it_can_leaves_places_to_others() {
     if !can_be_others() {
@@ -382,7 +419,7 @@ fn a_client_that_talks_without_end_is_hung_up_on_and_told() {
     });
     assert_eq!(told["jobs"][0]["job"], "quiet");
     let detached = &talker.page.detached;
-    assert_eq!(detached.load(protocol::sync::Ordering::Acquire), 1);
+    assert_eq!(detached.load(Ordering::Acquire), 1);
     drop(quiet);
 }
 

@@ -1,7 +1,7 @@
 //! What is held for a fault, and what clients say that they cannot go on.
 
 use super::*;
-use crate::state::{HELD_JOBS_PER_USER, JobKey, NewlyHeld};
+use crate::state::{HELD_JOBS_PER_USER, JobKey, NewlyHeld, Whose};
 
 fn key(job: &str, class: JobClass) -> JobKey {
     JobKey {
@@ -19,13 +19,19 @@ fn what_is_held_for_a_fault_is_held_whatever_the_policy_until_it_is_released() {
         rig.poll();
         let is_held = |be: &Player| be.lease.as_ref().unwrap().is_held();
         let held = key("one", JobClass::BestEffort);
-        assert_eq!(rig.state.hold(Some(&held), "Xid 13"), Some(NewlyHeld::Job));
-        assert_eq!(rig.state.hold(Some(&held), "again"), None);
+        assert_eq!(
+            rig.state.hold(Whose::Job(&held), "Xid 13"),
+            Some(NewlyHeld::Job)
+        );
+        assert_eq!(rig.state.hold(Whose::Job(&held), "again"), None);
         rig.poll();
         assert!(is_held(&one) && !is_held(&two), "{policy}");
         assert_eq!(rig.try_launch(&one, &COMPUTE), Err(Refusal::Stale));
         assert!(rig.try_launch(&two, &COMPUTE).is_ok());
-        assert_eq!(rig.state.hold(None, "Xid 79"), Some(NewlyHeld::All));
+        assert_eq!(
+            rig.state.hold(Whose::Everybody, "Xid 79"),
+            Some(NewlyHeld::All)
+        );
         let new = rig.be("new");
         rig.poll();
         assert!(is_held(&one) && is_held(&two) && is_held(&new));
@@ -109,7 +115,7 @@ fn a_user_with_more_jobs_than_are_held_by_name_has_all_its_jobs_held_and_nobody_
     let others = rig.be("another");
     for number in 0..1_000 {
         let held = key(&number.to_string(), JobClass::BestEffort);
-        let newly = rig.state.hold(Some(&held), "why");
+        let newly = rig.state.hold(Whose::Job(&held), "why");
         assert_eq!(
             newly,
             match number {
@@ -132,6 +138,31 @@ fn a_user_with_more_jobs_than_are_held_by_name_has_all_its_jobs_held_and_nobody_
 }
 
 #[test]
+fn the_jobs_of_one_user_are_held_together_and_another_users_go_on() {
+    let mut rig = Rig::new("");
+    let [one, two] = [rig.be("one"), rig.be("two")];
+    rig.uid = 1001;
+    let others = rig.be("one");
+    let user = Whose::User(1000);
+    assert_eq!(rig.state.hold(user, "why"), Some(NewlyHeld::User(1000)));
+    assert_eq!(rig.state.hold(user, "again"), None);
+    // It is held already.
+    let held = key("one", JobClass::BestEffort);
+    assert_eq!(rig.state.hold(Whose::Job(&held), "own"), None);
+    rig.uid = 1000;
+    let new = rig.be("new");
+    rig.poll();
+    for be in [&one, &two, &new] {
+        assert!(be.lease.as_ref().unwrap().is_held());
+    }
+    assert!(rig.try_launch(&others, &COMPUTE).is_ok());
+    assert!(rig.state.release(Some("one")).is_nothing());
+    assert_eq!(rig.state.release(None).others, 1);
+    rig.poll();
+    assert!(rig.try_launch(&one, &COMPUTE).is_ok());
+}
+
+#[test]
 fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
     let mut rig = Rig::new("");
     let be = rig.be("another");
@@ -139,9 +170,15 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
         for number in 0..=HELD_JOBS_PER_USER {
             let id = number.to_string();
             let class = JobClass::BestEffort;
-            rig.state.hold(Some(&JobKey { id, uid, class }), "why");
+            rig.state
+                .hold(Whose::Job(&JobKey { id, uid, class }), "why");
         }
     }
+    // That it is not is told.
+    assert_eq!(
+        rig.state.hold(Whose::User(2_100), "why"),
+        Some(NewlyHeld::Nobody(2_100))
+    );
     rig.poll();
     assert!(!be.lease.as_ref().unwrap().is_held());
     let released = rig.state.release(None);
@@ -158,7 +195,7 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
     let mut hp = rig.hp("serve");
     let [held, other] = [rig.be("held"), rig.be("other")];
     let held_key = key("held", JobClass::BestEffort);
-    rig.state.hold(Some(&held_key), "why");
+    rig.state.hold(Whose::Job(&held_key), "why");
     for be in [&held, &other] {
         be.waits(1);
     }
