@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use protocol::hello::JobClass;
 
-use crate::common::{Daemon, Ended, Gpu, Program, cargo_folder, collect, pillion, workspace};
+use crate::common::{
+    Daemon, Ended, Gpu, Program, cargo_folder, clean_command, collect, pillion, workspace,
+};
 
 /// A configuration file with one fault, and what must be said of it: line, column, and words.
 const FAULTY: [(&str, &str, &[&str]); 7] = [
@@ -61,9 +63,9 @@ fn a_faulty_configuration_is_refused_with_place_value_and_nearest() {
     for (text, place, words) in FAULTY {
         let path = write(folder.path(), "gpu0.toml", text);
         let place = format!("{}:{place}", path.display());
-        let mut check = std::process::Command::new(pillion());
+        let mut check = clean_command(pillion());
         check.args(["config", "check"]).arg(&path);
-        let mut daemon = std::process::Command::new(cargo_folder().join("pilliond"));
+        let mut daemon = clean_command(cargo_folder().join("pilliond"));
         daemon.arg("--config").arg(&path);
         for command in [check, daemon] {
             let ended = collect(command);
@@ -78,7 +80,7 @@ fn every_fault_of_a_configuration_is_said_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[gpu]\nindex = 0\nsharing = 7\n[policy]\npoll = 50\nlease_ms = 0\n[sockets]\n";
     let path = write(folder.path(), "gpu0.toml", text);
-    let mut check = std::process::Command::new(pillion());
+    let mut check = clean_command(pillion());
     check.args(["config", "check"]).arg(&path);
     let ended = collect(check);
     assert_eq!(ended.code(), 2);
@@ -87,7 +89,7 @@ fn every_fault_of_a_configuration_is_said_at_once() {
 
 #[test]
 fn the_example_configuration_is_right() {
-    let mut check = std::process::Command::new(pillion());
+    let mut check = clean_command(pillion());
     check.args(["config", "check"]);
     check.arg(workspace().join("examples/gpu0.toml"));
     assert!(collect(check).expect_success().output.contains("ok"));
@@ -95,7 +97,7 @@ fn the_example_configuration_is_right() {
 
 #[test]
 fn a_missing_configuration_is_said_with_its_name() {
-    let mut check = std::process::Command::new(pillion());
+    let mut check = clean_command(pillion());
     check.args(["config", "check", "/nowhere/gpu0.toml"]);
     let ended = collect(check);
     assert_eq!(ended.code(), 2);
@@ -106,7 +108,7 @@ fn a_missing_configuration_is_said_with_its_name() {
 fn an_unknown_policy_of_the_demo_is_answered_with_the_list() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let mut demo = std::process::Command::new(pillion());
+    let mut demo = clean_command(pillion());
     demo.args(["demo", "--policy", "fair", "--out"]).arg(&out);
     let ended = collect(demo);
     assert_eq!(ended.code(), 2);
@@ -128,7 +130,7 @@ fn unusable_input_of_the_demo_is_refused_before_anything_runs() {
         (["--hp-rate", "0"], &["0"]),
         (["--arrivals", "often"], &["often", "poisson"]),
     ] {
-        let mut demo = std::process::Command::new(pillion());
+        let mut demo = clean_command(pillion());
         demo.arg("demo").args(arguments);
         let ended = collect(demo);
         assert_eq!(

@@ -7,27 +7,15 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Ended, Gpu, collect, pillion};
+use crate::common::{Ended, Gpu, clean_command, collect, pillion};
 
 /// What doctor says, in an environment that nothing of the caller's reaches.
 fn doctor(gpu: Option<&Gpu>, arguments: &[&str], environment: &[(&str, &str)]) -> (Ended, Value) {
     let mut command = match gpu {
         Some(gpu) => gpu.command(pillion()),
-        None => {
-            let mut command = Command::new(pillion());
-            command.env_remove("LD_LIBRARY_PATH");
-            command
-        }
+        None => clean_command(pillion()),
     };
     command.args(["doctor", "--json"]).args(arguments);
-    for name in [
-        "PILLION_SOCKET",
-        "PILLION_PROFILE",
-        "PILLION_CLASS",
-        "PILLION_DISABLE",
-    ] {
-        command.env_remove(name);
-    }
     command.env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent");
     command.envs(environment.iter().copied());
     let ended = collect(command);

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use crate::common::{Ended, collect, pillion};
+use crate::common::{Ended, clean_command, collect, pillion};
 
 fn run(arguments: &[&str]) -> Ended {
-    let mut command = Command::new(pillion());
+    let mut command = clean_command(pillion());
     command.args(arguments);
     collect(command)
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use profiler::Trace;
 
-use crate::common::{Ended, collect, pillion};
+use crate::common::{Ended, clean_command, collect, pillion};
 
 fn workload(arguments: &[&str], folder: &Path) -> Ended {
-    let mut command = std::process::Command::new(pillion());
+    let mut command = clean_command(pillion());
     command.arg("workload").args(arguments).current_dir(folder);
     collect(command)
 }

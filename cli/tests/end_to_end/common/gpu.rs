@@ -484,9 +484,13 @@ fn job_of(status: &Value, label: &str) -> Value {
     found.cloned().unwrap_or_default()
 }
 
-/// What else of the caller's environment would change what programs say: their language, and what debuggers and
-/// emulators fetch and are told.
-const OF_THE_CALLER: [&str; 6] = [
+/// What else of the caller's environment would change what programs say: their language, their colours, what shells read first,
+/// and what debuggers and emulators fetch and are told.
+const OF_THE_CALLER: [&str; 10] = [
+    "BASH_ENV",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "ENV",
     "LANG",
     "LANGUAGE",
     "DEBUGINFOD_URLS",
