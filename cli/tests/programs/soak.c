@@ -37,8 +37,9 @@ static int open_files(void) {
     return files;
 }
 
-/* To be called in every round. */
+/* To be called in every round. Says now and then that it gets on: on a slow machine all of it takes minutes. */
 static void look(unsigned long round) {
+    if (round % (count / 10) == 0) say("going on");
     if (round != count / 10) return;
     begun_kib = resident_kib();
     begun_files = open_files();
@@ -93,11 +94,15 @@ static void streams(void) {
 
 static void blocks(void) {
     CUdeviceptr *blocks = calloc(count, sizeof *blocks);
-    for (unsigned long i = 0; i < count; i++) CHECK(cu.MemAlloc(&blocks[i], 512));
+    for (unsigned long i = 0; i < count; i++) {
+        CHECK(cu.MemAlloc(&blocks[i], 512));
+        if (i % 500 == 0) say("going on");
+    }
     look(count / 10);
     for (unsigned long i = 0; i < count; i++) {
         unsigned long at = i % 2 == 0 ? count / 2 + i / 2 : count / 2 - 1 - i / 2;
         CHECK(cu.MemFree(blocks[at]));
+        if (i % 500 == 0) say("going on");
     }
     free(blocks);
 }
