@@ -300,7 +300,7 @@ impl Loader {
     fn start(job: Job) -> Self {
         let script = workspace().join("cli/tests/programs/asked_to_end.py");
         let mut process = job.arg("-B").arg(script).arg("loader").start();
-        process.wait_for("imported", 1);
+        process.wait_whenever("imported");
         Self {
             process,
             pids: Vec::new(),

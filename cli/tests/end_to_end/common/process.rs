@@ -100,6 +100,21 @@ impl Process {
         }
     }
 
+    /// Reads lines until it has said `line`, however long it is silent before: importing PyTorch, nothing of which is in memory yet, takes
+    /// a slow machine minutes.
+    pub(crate) fn wait_whenever(&mut self, line: &str) {
+        loop {
+            let Ok(said) = self.lines().recv() else {
+                self.fail("closed its output too early")
+            };
+            self.said.push_str(&said);
+            self.said.push('\n');
+            if said == line {
+                return;
+            }
+        }
+    }
+
     /// Drops what it has said so far and waits for `count` more of `line`: what it says from now on.
     pub(crate) fn wait_for_new(&mut self, line: &str, count: usize) {
         self.skip_said();

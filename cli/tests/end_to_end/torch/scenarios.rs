@@ -162,7 +162,7 @@ fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() 
             .start();
         let mut looks = Vec::new();
         for look in 0..LOOKS {
-            process.wait_for("look", 1);
+            process.wait_whenever("look");
             let used = stage.gpu.stats()["memory"]["used_bytes"].clone();
             let memory = stage.job(JobClass::BestEffort)["memory"].clone();
             assert_eq!(memory["held_bytes"], used, "{allocator} {look}: {memory:#}");
@@ -206,7 +206,7 @@ fn ctrl_c_ends_it_the_same() {
     ];
     let ended = jobs.map(|job| {
         let mut process = job.start();
-        process.wait_for("working", 1);
+        process.wait_whenever("working");
         process.signal(Signal::INT);
         process.finish_whenever()
     });
