@@ -253,7 +253,7 @@ impl State {
         released
     }
 
-    /// Tells every lessee; what it publishes follows at the next poll.
+    /// Tells every lessee: who is held is so at once, who is not any more goes on at the next poll.
     pub(super) fn apply_holds(&mut self) {
         for Job { key, lessee, .. } in &mut self.jobs {
             if let Some(lessee) = lessee {

@@ -152,9 +152,14 @@ impl Lessee {
         self.is_stalled
     }
 
-    /// Holds the job because of a fault, or not any more; from the next time that something is published for it.
+    /// Holds the job because of a fault, from now on; or not any more, from the next time that something is published for it.
     pub(crate) fn set_held(&mut self, is_held: bool) {
         self.is_held = is_held;
+        // Whoever is told of it is to find it so. It is what no high-priority launch can make wrong.
+        if is_held && self.published != HELD {
+            self.page.publish(&HELD);
+            self.published = HELD;
+        }
     }
 
     /// Whether a thread of the job waits for what the policy will say, and not for an operator.
