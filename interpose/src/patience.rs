@@ -1,18 +1,18 @@
 //! Waiting for a thread of ours that is in a driver call.
 //!
-//! Such a call does not wait for the device, so it takes microseconds. Its thread may have lost its processor, though, and giving
-//! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes ten
-//! thousand times are minutes. And on virtual time, where one thread runs at a time, the driver's stand-in waits on the clock in
-//! the middle of a call; who waits for it must wait there as well, or both do so for good ([`protocol::clock`]).
+//! Such a call takes microseconds, unless the thread drains a dying process. It may have lost its processor, though, and giving
+//! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes a
+//! hundred thousand times are minutes. And on virtual time, where one thread runs at a time, the driver's stand-in waits on the
+//! clock in the middle of a call; who waits for it must wait there as well, or it waits for all of its patience ([`protocol::clock`]).
 
 use protocol::clock::Clock;
 
 /// So long one waits, ns: who is longer in the driver than that is stuck there.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// How often one looks, ns: about as long as a driver call takes.
+/// How often one looks, ns; a thread whose timers are not exact (timer slack, 50 us) does so less often.
 const LOOK_NS: u64 = 10_000;
 
-/// Looks until `is_done`, for a second at most. Whether it is.
+/// Looks until `is_done`, for a second of the clock at most. Whether it is.
 pub(crate) fn wait_until(clock: &Clock, mut is_done: impl FnMut() -> bool) -> bool {
     if is_done() {
         return true;

@@ -176,7 +176,7 @@ impl LeasePage {
         whole.then_some((generation, terms))
     }
 
-    /// Replaces the terms. Only the daemon calls this, from one thread.
+    /// Replaces the terms. Only the daemon calls this, under one lock.
     pub fn publish(&self, terms: &Terms) {
         let generation = self.generation.load(Ordering::Relaxed);
         // A client may have scribbled an odd number here; forcing it odd then even keeps going.

@@ -106,7 +106,7 @@ const TRIES: usize = 10;
 
 /// Connections that wait to be let through.
 const BACKLOG: i32 = 64;
-/// The porter's stack, bytes: it makes one system call.
+/// The porter's stack, bytes: it makes two system calls.
 const STACK_BYTES: usize = 64 << 10;
 
 /// For so long the porter lets nobody through when the system has no descriptor or memory left.

@@ -20,6 +20,8 @@
 //! best-effort thread that was between check and driver call when its lease was closed still counts
 //! its slip, at the price of one compare-and-swap for the next high-priority launch.
 //!
+//! A hold because of a fault is published when it is told, between polls: no high-priority launch can make it wrong.
+//!
 //! ## How often
 //!
 //! Every `poll_us` while best-effort work waits or runs, every millisecond while there are clients,

@@ -104,6 +104,13 @@ class Asked(Exception):
     """As torchrun's SignalException."""
 
 
+def is_any_running(workers):
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    is_running = any(worker.poll() is None for worker in workers)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+    return is_running
+
+
 def be_agent(program, where):
     def handle(number, frame):
         raise Asked(number)
@@ -115,8 +122,9 @@ def be_agent(program, where):
         for worker in workers:
             assert worker.stdout.readline() == b"ready\n"
         print("ready", flush=True)
-        # It looks now and then, as torchrun's does: Python begins no wait anew for a signal that came just before it.
-        while any(worker.poll() is None for worker in workers):
+        # It looks now and then, as torchrun's does: Python begins no wait anew for a signal that came just before it. While it looks
+        # no signal is let in: a handler that raises between taking the lock of subprocess and its `try` leaves it locked.
+        while is_any_running(workers):
             time.sleep(0.005)
         print("nobody asked", flush=True)
     except Asked as asked:

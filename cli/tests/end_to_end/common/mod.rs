@@ -1,7 +1,7 @@
 //! A stage for real processes: a device server in real time, daemons, and jobs under the preload library.
 //!
 //! Nothing here sleeps for a fixed time and nothing asserts that something was fast: whatever is waited for is asked for
-//! until it is so, and [`PATIENCE_NS`] only ends a test that hangs.
+//! until it is so, and [`PATIENCE_NS`] only ends a test that hangs (but where it waits `_whenever`).
 
 mod gpu;
 mod parts;

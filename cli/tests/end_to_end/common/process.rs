@@ -197,7 +197,7 @@ impl Process {
         }
     }
 
-    /// Waits until it ends, however long it is silent: for programs with a watch of their own.
+    /// Waits until it ends, however long it is silent: for what a slow machine may take minutes for. What hangs is not ended.
     pub(crate) fn finish_whenever(mut self) -> Ended {
         self.tell_to_end();
         while let Ok(line) = self.lines().recv() {
