@@ -156,14 +156,20 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_is_too_large_for_a_ledger_is_closed_elsewhere() {
+    /// Somebody who sends, and the connection with it.
+    fn connected() -> (OwnedFd, Line) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.sock");
         let listener = listen_at(&path).unwrap();
         let client = connect_to(&path).unwrap();
         let disposal = Arc::new(Disposal::start().unwrap());
         let line = Line::new(rustix::net::accept(&listener).unwrap(), &disposal);
+        (client, line)
+    }
+
+    #[test]
+    fn what_is_too_large_for_a_ledger_is_closed_elsewhere() {
+        let (client, line) = connected();
         let ledger = create_sealed("small", size_of::<LedgerPage>() as u64).unwrap();
         let large = create_sealed("large", 64 << 20).unwrap();
         send(
@@ -179,12 +185,7 @@ mod tests {
 
     #[test]
     fn what_may_grow_or_has_pages_behind_its_end_is_closed_elsewhere() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s.sock");
-        let listener = listen_at(&path).unwrap();
-        let client = connect_to(&path).unwrap();
-        let disposal = Arc::new(Disposal::start().unwrap());
-        let line = Line::new(rustix::net::accept(&listener).unwrap(), &disposal);
+        let (client, line) = connected();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let growing = memfd_create("growing", flags).unwrap();
         let deep = memfd_create("deep", flags).unwrap();
