@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use protocol::clock::Clock;
+use protocol::ending::{DRAIN_NS, KILL_NS, TERMINATE_NS};
 use protocol::hello::{Reply, Request, Stop, ask_once};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -43,12 +44,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Time for what is in flight to complete once nothing more is launched, ns.
-const DRAIN_NS: u64 = 4_000_000_000;
-/// Time for MPS to end what is in flight of all of them, ns.
-const TERMINATE_NS: u64 = 5_000_000_000;
-/// Time for a killed process to be gone, ns.
-const KILL_NS: u64 = 5_000_000_000;
 /// A wait that lasts longer is said, ns.
 const SILENT_NS: u64 = 1_000_000_000;
 

@@ -37,6 +37,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use protocol::clock::Clock;
+use protocol::ending::FROZEN_NS;
 
 use crate::log::{self, Level};
 use crate::sys::Errno;
@@ -63,9 +64,9 @@ static FLAGS: [AtomicI32; OURS.len()] = [const { AtomicI32::new(0) }; OURS.len()
 /// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. They are not in that of [`handle`].
 static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len()];
 
-/// How long a process that the daemon has asked to end drains at most, ms. Who asks (`pillion stop`) waits for four seconds, has
-/// MPS end what is in flight, and kills; this is for when it has itself ended before.
-const FROZEN_MS: u32 = 10_000;
+/// How long a process that the daemon has asked to end drains at most, ms: longer than those who asked for it wait, have MPS end
+/// what is in flight, and kill.
+const FROZEN_MS: u32 = (FROZEN_NS / 1_000_000) as u32;
 
 /// A second signal within this time belongs to the first, ns.
 const SAME_REQUEST_NS: u64 = 200_000_000;

@@ -14,6 +14,7 @@
 //! | [`quota`] | how people say what it may hold |
 //! | [`lease`] | how a best-effort launch is charged, and how a high-priority launch revokes |
 //! | [`bell`] | sleeping and waking across processes |
+//! | [`ending`] | how long the steps take in which a process is made to end |
 //! | [`segment`] | memory file descriptors and their mappings |
 //! | [`hello`] | attach and status messages over a Unix socket |
 //! | [`clock`] | the one reading of time, monotonic or virtual |
@@ -24,6 +25,7 @@
 //!
 //! Units: times and durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
 
+pub mod ending;
 pub mod lease;
 pub mod ledger;
 pub mod longest;

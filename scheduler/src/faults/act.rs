@@ -19,6 +19,7 @@ use nix::spawn::{PosixSpawnAttr, PosixSpawnFileActions, PosixSpawnFlags, posix_s
 use nix::sys::signal::SigSet;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid as NixPid;
+use protocol::ending::{DRAIN_NS, KILL_NS};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -35,10 +36,6 @@ const COMMANDS_PER_USER: usize = 2;
 const COMMANDS_OF_GPU: usize = 2;
 /// Jobs that are ended at once: more than there can be best-effort ones.
 const ENDINGS_MAX: usize = 64;
-/// Time for what is in flight to complete once nothing more is launched, ns; as `pillion stop` has it.
-const DRAIN_NS: u64 = 4_000_000_000;
-/// Time for what was killed to be gone, ns. One that hangs in the driver can take longer, and is given up.
-const KILL_NS: u64 = 5_000_000_000;
 
 /// One program to run.
 #[derive(Clone, Debug, PartialEq, Eq)]

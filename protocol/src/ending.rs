@@ -1,0 +1,24 @@
+//! How long each step takes at most in which a process is made to end: those who ask for it (`pillion stop`, the daemon) and the
+//! process itself, which dies in the end whoever is left of them, go by the same times.
+//!
+//! ```text
+//! asked to drain        MPS asked to end its work   killed                         dies by itself
+//! ├──── DRAIN_NS ───────┼──────── TERMINATE_NS ─────┤ ···· SPARE_NS, at least ····· ┤
+//! └──────────────────────────────────── FROZEN_NS ──────────────────────────────────┘
+//! ```
+//!
+//! The process must not die by itself before MPS has answered: it would take other clients along, which asking MPS is to spare them.
+
+/// Time for what is in flight to complete once nothing more is launched, ns.
+pub const DRAIN_NS: u64 = 4_000_000_000;
+/// Time for MPS to end what is in flight of all processes that are still there, ns.
+pub const TERMINATE_NS: u64 = 5_000_000_000;
+/// Time for what was killed to be gone, ns. One that hangs in the driver can take longer, and is given up.
+pub const KILL_NS: u64 = 5_000_000_000;
+/// How long a process that was asked to drain lives at most, ns. That is for when those who asked have themselves ended.
+pub const FROZEN_NS: u64 = 15_000_000_000;
+
+/// What the steps may be late by on a machine that is busy: looks of the daemon (100 ms apart), threads that wait for their turn.
+const SPARE_NS: u64 = 5_000_000_000;
+
+const _: () = assert!(DRAIN_NS + TERMINATE_NS + SPARE_NS <= FROZEN_NS);
