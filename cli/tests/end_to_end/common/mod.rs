@@ -1,7 +1,7 @@
 //! A stage for real processes: a device server in real time, daemons, and jobs under the preload library.
 //!
 //! Nothing here sleeps for a fixed time and nothing asserts that something was fast: whatever is waited for is asked for
-//! until it is so, and [`PATIENCE_NS`] only ends a test that hangs (but where it waits `_whenever`).
+//! until it is so, and [`PATIENCE_NS`] only ends a test that hangs ([`WHENEVER_NS`] where it waits `_whenever`).
 
 mod gpu;
 mod parts;
@@ -20,6 +20,8 @@ pub(crate) use process::{Ended, Process, collect};
 
 /// After so long a test has failed, real time. Generous: it ends tests that hang, it measures nothing.
 pub(crate) const PATIENCE_NS: u64 = 60_000_000_000;
+/// The same for what is silent for minutes on a slow machine, without being stuck.
+pub(crate) const WHENEVER_NS: u64 = 20 * PATIENCE_NS;
 /// Between two looks at something that is waited for.
 const LOOK_NS: u64 = 2_000_000;
 

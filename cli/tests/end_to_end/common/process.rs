@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use super::{PATIENCE_NS, stacks, try_until, until};
+use super::{PATIENCE_NS, WHENEVER_NS, stacks, try_until, until};
 
 /// A process that runs.
 #[derive(Debug)]
@@ -74,9 +74,9 @@ impl Process {
         self.lines.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next line of its output, or `None` if it has no more.
-    fn try_next_line(&mut self) -> Option<String> {
-        match self.lines().recv_timeout(Duration::from_nanos(PATIENCE_NS)) {
+    /// The next line of its output, or `None` if it has no more. One that is silent for longer than `patience_ns` fails.
+    fn try_next_line(&mut self, patience_ns: u64) -> Option<String> {
+        match self.lines().recv_timeout(Duration::from_nanos(patience_ns)) {
             Ok(line) => {
                 self.said.push_str(&line);
                 self.said.push('\n');
@@ -89,7 +89,11 @@ impl Process {
 
     /// The next line of its output.
     pub(crate) fn next_line(&mut self) -> String {
-        self.try_next_line()
+        self.next_line_within(PATIENCE_NS)
+    }
+
+    fn next_line_within(&mut self, patience_ns: u64) -> String {
+        self.try_next_line(patience_ns)
             .unwrap_or_else(|| self.fail("closed its output too early"))
     }
 
@@ -103,16 +107,7 @@ impl Process {
     /// Reads lines until it has said `line`, however long it is silent before: importing PyTorch, nothing of which is in memory yet, takes
     /// a slow machine minutes.
     pub(crate) fn wait_whenever(&mut self, line: &str) {
-        loop {
-            let Ok(said) = self.lines().recv() else {
-                self.fail("closed its output too early")
-            };
-            self.said.push_str(&said);
-            self.said.push('\n');
-            if said == line {
-                return;
-            }
-        }
+        while self.next_line_within(WHENEVER_NS) != line {}
     }
 
     /// Drops what it has said so far and waits for `count` more of `line`: what it says from now on.
@@ -184,27 +179,22 @@ impl Process {
     }
 
     /// Waits until it has ended, for whatever reason but its input's end.
-    pub(crate) fn finish_untold(mut self) -> Ended {
-        while self.try_next_line().is_some() {}
+    pub(crate) fn finish_untold(self) -> Ended {
+        self.finish_within(PATIENCE_NS)
+    }
+
+    /// Tells it to end and waits until it has, however long it is silent: for what a slow machine may take minutes for.
+    pub(crate) fn finish_whenever(mut self) -> Ended {
+        self.tell_to_end();
+        self.finish_within(WHENEVER_NS)
+    }
+
+    fn finish_within(mut self, patience_ns: u64) -> Ended {
+        while self.try_next_line(patience_ns).is_some() {}
         let status = try_until(|| self.child.try_wait().unwrap());
         let Some(status) = status else {
             self.fail("does not end")
         };
-        Ended {
-            status,
-            output: std::mem::take(&mut self.said),
-            errors: self.errors(),
-        }
-    }
-
-    /// Waits until it ends, however long it is silent: for what a slow machine may take minutes for. What hangs is not ended.
-    pub(crate) fn finish_whenever(mut self) -> Ended {
-        self.tell_to_end();
-        while let Ok(line) = self.lines().recv() {
-            self.said.push_str(&line);
-            self.said.push('\n');
-        }
-        let status = self.child.wait().unwrap();
         Ended {
             status,
             output: std::mem::take(&mut self.said),

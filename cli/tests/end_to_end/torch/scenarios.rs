@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use super::{DEVICE, Scenario, Stage, python};
 use crate::common::{Cuda, Process};
-use crate::examples::{example, with_softgpu};
+use crate::examples::{example, launches_shown, with_softgpu};
 
 pub(super) const THREADS: Scenario = Scenario {
     allocates_the_same: false,
@@ -234,17 +234,10 @@ fn the_example_serves_and_trains_beside_each_other() {
     // Both were jobs of the daemon, each in its class, and both launched.
     let ended = ended.expect_errors(&["median ", "trained"]);
     for (class, launches_min) in [("high-priority", 50), ("best-effort", 1)] {
-        // Sentences beside the table may name a class as well.
-        let rows = ended.errors.lines();
-        let rows = rows.map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let mut rows = rows.skip_while(|row| !row.starts_with(&["JOB", "CLASS"]));
-        let columns = rows
-            .next()
-            .unwrap_or_else(|| panic!("no table: {ended:#?}"));
-        let at = columns.iter().position(|name| *name == "LAUNCHES");
-        let row = rows.find(|row| row.get(1) == Some(&class));
-        let row = row.unwrap_or_else(|| panic!("no {class}: {ended:#?}"));
-        let launches: u64 = row[at.expect("its column")].parse().unwrap();
-        assert!(launches >= launches_min, "{row:?}");
+        let launches = launches_shown(&ended.errors, class);
+        assert!(
+            launches >= launches_min,
+            "{launches} {class} launches: {ended:#?}"
+        );
     }
 }
