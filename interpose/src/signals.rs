@@ -24,13 +24,21 @@
 //! that is one request. A process that sends it to itself by `kill` is stopped in that call, which is exported for it: the kernel
 //! would run [`handle`] on another thread while the one that asked went on.
 //!
-//! What [`handle`] does is async-signal-safe: atomics, `futex`, `timer_create`, `getpid`, `tgkill`, `sigaction`.
+//! The stack that [`handle`] runs on may be one of 8 KiB that the application keeps for signals (every thread of a Rust program has
+//! one): two of the kernel's frames have room there, and no third. So one of ours comes on no other of ours: while [`handle`] runs, the
+//! two signals are blocked in its thread, and a thread that it stops takes what comes later from the kernel ([`stop_in_handler`]);
+//! what the application has set a handler of its own for by then it gives back to that. It blocks no other signal, nor these in any
+//! other thread. While it stops a thread it takes few hundred bytes of that stack, as a handler of the application's may come on top: what
+//! is larger is in functions that return first, and are not inlined.
+//!
+//! What [`handle`] does is async-signal-safe: atomics, `futex`, `timer_create`, `getpid`, `tgkill`, `sigaction`, `rt_sigprocmask`,
+//! `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
 //! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
 //! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;
 //! of programs that set their handlers by system call (Go), which simply replace ours.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -47,6 +55,8 @@ pub(crate) mod doors;
 
 /// The signals of which a process is asked to end.
 const OURS: [c_int; 2] = [libc::SIGTERM, libc::SIGINT];
+/// The same as a set of the kernel's, which is small.
+static OURS_SET: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
 
 /// Process in which [`handle`] stands where the default was; 0 if in none. A child of a fork finds its parent's.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -61,7 +71,7 @@ static DRAINED: AtomicU32 = AtomicU32::new(0);
 /// The flags (`sa_flags`) that the application's default has, for each of [`OURS`].
 static FLAGS: [AtomicI32; OURS.len()] = [const { AtomicI32::new(0) }; OURS.len()];
 
-/// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. They are not in that of [`handle`].
+/// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. In that of [`handle`] all are.
 static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len()];
 
 /// How long a process that the daemon has asked to end drains at most, ms: longer than those who asked for it wait, have MPS end
@@ -175,18 +185,13 @@ fn stand_in(signal: c_int) {
     let mut mask = found.sa_mask;
     for signal in OURS {
         // SAFETY: a set that is filled in, and a signal that exists.
-        unsafe { libc::sigdelset(&raw mut mask, signal) };
+        unsafe { libc::sigaddset(&raw mut mask, signal) };
     }
     let new = libc::sigaction {
         sa_sigaction: own_handler(),
         sa_mask: mask,
-        // The handler never returns into a call that was not CUDA's, so nothing is interrupted for good; a second signal is
-        // to be heard while the first is.
-        sa_flags: found.sa_flags
-            | libc::SA_SIGINFO
-            | libc::SA_RESTART
-            | libc::SA_ONSTACK
-            | libc::SA_NODEFER,
+        // The handler never returns into a call that was not CUDA's, so nothing is interrupted for good.
+        sa_flags: found.sa_flags | libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK,
         ..found
     };
     let mut before = MaybeUninit::<libc::sigaction>::uninit();
@@ -225,9 +230,9 @@ fn restore_view(signal: c_int, action: &mut libc::sigaction) {
     action.sa_flags = FLAGS[at].load(Ordering::Relaxed);
     let masked = MASKED[at].load(Ordering::Relaxed);
     for (at, signal) in (0..).zip(OURS) {
-        if masked & (1 << at) != 0 {
+        if masked & (1 << at) == 0 {
             // SAFETY: a set that the kernel has filled in, and a signal that exists.
-            unsafe { libc::sigaddset(&raw mut action.sa_mask, signal) };
+            unsafe { libc::sigdelset(&raw mut action.sa_mask, signal) };
         }
     }
 }
@@ -250,25 +255,97 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
     let is_first = DYING_OF
         .compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok();
-    // SAFETY: the kernel gives its handlers the details; a process that is the sender is named in them.
-    let (code, sender) = unsafe { ((*info).si_code, (*info).si_pid()) };
-    let is_own = code == libc::SI_USER && sender == process_id();
-    let now_ns = Clock::monotonic().now_ns();
-    if is_first && is_own {
+    // SAFETY: the kernel gives its handlers the details.
+    let info = unsafe { &*info };
+    if !is_first {
+        handle_again(signal, info);
+    } else if is_own(info) {
         // Not by `kill`, so its thread goes on.
         die(signal);
-    } else if is_first {
-        begin(signal, now_ns);
-    } else if code == SI_TIMER || is_own || !is_same_request(now_ns) {
-        die(signal);
+    } else {
+        begin(signal, Clock::monotonic().now_ns());
     }
     if door::is_outside() {
-        stop();
+        stop_in_handler();
     }
     errno.write(found);
 }
 
+/// Whether this process has sent it.
+fn is_own(info: &libc::siginfo_t) -> bool {
+    // SAFETY: of a signal that a process has sent, the sender is named.
+    info.si_code == libc::SI_USER && unsafe { info.si_pid() } == process_id()
+}
+
+/// One more while the process is dying: it dies of it, unless it belongs to the first.
+#[inline(never)]
+fn handle_again(signal: c_int, info: &libc::siginfo_t) {
+    let is_last = info.si_code == SI_TIMER || is_own(info);
+    if is_last || !is_same_request(Clock::monotonic().now_ns()) {
+        die(signal);
+    }
+}
+
+/// Stops the calling thread for good, in [`handle`]: what comes is not put on top of that. On virtual time it takes part no more.
+fn stop_in_handler() -> ! {
+    Clock::process().leave();
+    loop {
+        // They are blocked already, unless a handler of the application's called this one.
+        mask(libc::SIG_BLOCK);
+        let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
+        // SAFETY: a set of the kernel's, room for the details, and no time, so that it waits without end.
+        let taken = unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigtimedwait,
+                &raw const OURS_SET,
+                info.as_mut_ptr(),
+                ptr::null::<libc::timespec>(),
+                size_of_val(&OURS_SET),
+            )
+        };
+        // Interrupted by another signal's handler it has taken none.
+        let Some(signal) = OURS.into_iter().find(|ours| c_long::from(*ours) == taken) else {
+            continue;
+        };
+        // SAFETY: of what it has taken, the kernel has filled in the details.
+        let info = unsafe { info.assume_init_mut() };
+        if is_ours(signal) {
+            handle_again(signal, info);
+        } else {
+            give_back(signal, info);
+        }
+    }
+}
+
+/// The application has set a disposition of its own since: this thread meets the signal, with all that came with it, as if it had
+/// not been taken.
+#[cold]
+fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
+    // SAFETY: a signal that exists, and details that the kernel has filled in; a process may send itself any.
+    unsafe {
+        let thread = libc::syscall(libc::SYS_gettid);
+        let call = libc::SYS_rt_tgsigqueueinfo;
+        libc::syscall(call, process_id(), thread, signal, ptr::from_mut(info));
+    }
+    mask(libc::SIG_UNBLOCK);
+}
+
+/// Blocks [`OURS`] in this thread, or lets them in.
+fn mask(how: c_int) {
+    // SAFETY: a set of the kernel's, and nobody is told of the one before.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const OURS_SET,
+            ptr::null_mut::<u64>(),
+            size_of_val(&OURS_SET),
+        );
+    }
+}
+
 /// What follows the first request: the helpers wait, and a timer for them.
+#[inline(never)]
 fn begin(signal: c_int, now_ns: u64) {
     TOLD_NS.store(now_ns, Ordering::Release);
     // Nobody waits for what is in flight any more, or nobody could end the wait.
@@ -295,14 +372,23 @@ fn handle_own(signal: c_int) {
 
 /// Whether [`handle`] stands for the signal's default, and this thread lets the signal in.
 fn is_met_by_us(signal: c_int) -> bool {
-    let mut found = MaybeUninit::<libc::sigaction>::uninit();
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: nothing is set; what is read was filled in.
+    let is_let_in = unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr()) == 0
+            && libc::sigismember(blocked.as_ptr(), signal) == 0
+    };
+    is_let_in && is_ours(signal)
+}
+
+/// Whether [`handle`] is the signal's handler.
+#[inline(never)]
+fn is_ours(signal: c_int) -> bool {
+    let mut found = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set; what is read was filled in.
     unsafe {
         sigaction_real(signal, ptr::null(), found.as_mut_ptr()) == 0
             && found.assume_init().sa_sigaction == own_handler()
-            && libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), blocked.as_mut_ptr()) == 0
-            && libc::sigismember(blocked.as_ptr(), signal) == 0
     }
 }
 
@@ -355,6 +441,8 @@ fn arm_timer(signal: c_int, after_ms: u32) -> bool {
 }
 
 /// Dies of the signal, as without us.
+#[cold]
+#[inline(never)]
 fn die(signal: c_int) -> ! {
     // SAFETY: plain data, zeros being valid: no flags, an empty mask, and `SIG_DFL`, which is 0.
     let default: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };

@@ -136,12 +136,11 @@ fn two_signals_within_milliseconds_are_one_request() {
     }
 }
 
-/// Whether the kernel has a handler for SIGTERM in that process.
-fn is_caught(process: &Process) -> bool {
+/// Whether SIGTERM is in that set of the process's, a field of what the kernel says of it.
+fn has_sigterm(process: &Process, field: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.pid())).unwrap();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
-    caught & (1 << 14) != 0
+    let set = status.lines().find_map(|line| line.strip_prefix(field));
+    u64::from_str_radix(set.unwrap().trim(), 16).unwrap() & (1 << 14) != 0
 }
 
 /// A job with a kernel in flight that never ends.
@@ -159,7 +158,7 @@ fn work_that_never_ends_is_not_waited_for_for_ever() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
     let mut job = hanging(&gpu, &daemon, "50");
-    assert!(is_caught(&job));
+    assert!(has_sigterm(&job, "SigCgt:"));
     job.signal(Signal::TERM);
     until("the end of the job", || (!job.is_running()).then_some(()));
     let ended = job.finish();
@@ -183,12 +182,55 @@ fn who_asks_twice_does_not_want_to_wait() {
     assert_eq!(job.finish().status.signal(), Some(15));
 }
 
+/// The stack that its main thread keeps for signals has room for two of the kernel's frames, and no third.
+#[test]
+fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its_stack() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for _ in 0..4 {
+        let mut job = hanging(&gpu, &daemon, PATIENT_MS);
+        until("the end of the job", || {
+            for signal in SIGNALS {
+                job.signal(signal);
+            }
+            (!job.is_running()).then_some(())
+        });
+        let status = job.finish().status;
+        assert!(matches!(status.signal(), Some(2 | 15)), "{status:?}");
+    }
+}
+
+/// A thread that was stopped before takes no signal that is the handler's.
+#[test]
+fn a_handler_that_is_set_while_the_process_is_dying_gets_the_next_signal() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = gpu.job("hang", Program::Linked("hang"));
+    let job = job.args(&[FOR_EVER_NS, "1", "late"]);
+    let job = job.under(daemon.socket(), JobClass::BestEffort);
+    let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start();
+    job.wait_for("launched", 1);
+    job.signal(Signal::TERM);
+    until("the first to be taken", || {
+        (!has_sigterm(&job, "ShdPnd:")).then_some(())
+    });
+    job.tell_to_end();
+    job.wait_for("set", 1);
+    job.signal(Signal::TERM);
+    let ended = job.finish();
+    assert_eq!(ended.status.code(), Some(7), "{ended:#?}");
+    assert!(
+        ended.output.contains("handled, sent by the parent"),
+        "{ended:#?}"
+    );
+}
+
 #[test]
 fn a_job_that_is_not_to_be_waited_for_dies_at_once() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
     let mut job = hanging(&gpu, &daemon, "0");
-    assert!(!is_caught(&job));
+    assert!(!has_sigterm(&job, "SigCgt:"));
     job.signal(Signal::TERM);
     until("the end of the job", || (!job.is_running()).then_some(()));
     assert_eq!(job.finish().status.signal(), Some(15));

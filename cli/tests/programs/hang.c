@@ -1,8 +1,37 @@
-/* hang BLOCK_NS LAUNCHES: launches kernels of one block that last for BLOCK_NS and never synchronises. */
+/* hang BLOCK_NS LAUNCHES [late]: launches kernels of one block that last for BLOCK_NS and never synchronises. Its main thread has a
+ * small stack for signals with nothing behind it, as every thread of a Rust program has. late: it has none, and another thread sets a
+ * handler for SIGTERM once the program is told to end, which says what it was given and ends with 7. */
 #include "cuda_min.h"
+#include <sys/auxv.h>
+#include <sys/mman.h>
+
+static void have_small_signal_stack(void) {
+    size_t least = getauxval(AT_MINSIGSTKSZ), bytes = least > 8192 ? (least + 4095) & ~(size_t)4095 : 8192;
+    char *room = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack_t stack = {.ss_sp = room + 4096, .ss_size = bytes};
+    if (room == MAP_FAILED || mprotect(room, 4096, PROT_NONE) || sigaltstack(&stack, NULL)) _exit(4);
+}
+
+static void handle(int signal, siginfo_t *info, void *context) {
+    int is_known = signal == SIGTERM && info->si_code == SI_USER && info->si_pid == getppid() && context != NULL;
+    const char *text = is_known ? "handled, sent by the parent\n" : "handled\n";
+    _exit(write(1, text, strlen(text)) < 0 ? 3 : 7);
+}
+
+static void *set_handler_late(void *unused) {
+    struct sigaction action = {.sa_flags = SA_SIGINFO};
+    wait_until_told_to_end();
+    action.sa_sigaction = handle;
+    sigaction(SIGTERM, &action, NULL);
+    say("set");
+    while (1) pause();
+    return unused;
+}
 
 int main(int argc, char **argv) {
-    if (argc != 3) return 2;
+    pthread_t thread;
+    if (argc != 3 && argc != 4) return 2;
+    if (argc == 3) have_small_signal_stack();
     char image[256];
     struct work work;
     CUfunction hang;
@@ -12,6 +41,7 @@ int main(int argc, char **argv) {
     work_open(&work, image);
     CHECK(cu.ModuleGetFunction(&hang, work.module, "hang"));
     for (int i = atoi(argv[2]); i > 0; i--) launch(hang, 1, NULL, NULL);
+    if (argc == 4 && pthread_create(&thread, NULL, set_handler_late, NULL)) _exit(5);
     say("launched");
     wait_until_told_to_end();
     _exit(0);
