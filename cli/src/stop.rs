@@ -3,11 +3,12 @@
 //! In three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
 //! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
 //! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
-//! MPS not before that was asked to end what is in flight (`terminate_client`, [`mps::terminate`]).
+//! MPS not before that was asked to end what is in flight ([`Control::terminate`]).
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
@@ -17,11 +18,11 @@ use protocol::hello::{Reply, Request, Stop, ask_once};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use scheduler::mps::{CONTROL, Control, Doomed};
 use serde_json::{Value, json};
 
 use crate::daemons::PATIENCE;
 use crate::failure::Failure;
-use crate::mps;
 use crate::out;
 use crate::run::every_socket;
 use crate::status;
@@ -69,8 +70,10 @@ fn grace_of(text: &str) -> Result<u64, String> {
 struct Process {
     pid: i32,
     name: String,
+    /// Whose it was when it attached.
+    uid: u32,
     /// Stands for this process and no other that may get its number.
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// Whether it is on a GPU that MPS shares, as its daemon was told.
     is_on_mps: bool,
     /// What came of asking MPS to end its work, if that was asked.
@@ -79,9 +82,23 @@ struct Process {
     ended: Option<(&'static str, u64)>,
 }
 
+impl Process {
+    /// Has MPS end its work, by the program of the search path.
+    fn terminate(&self, control: &mut Control, clock: &Clock, end_ns: u64) -> Result<(), String> {
+        let doomed = Doomed {
+            pid: self.pid.cast_unsigned(),
+            process: Arc::clone(&self.fd),
+            uid: self.uid,
+        };
+        control.terminate(&[CONTROL.to_owned()], &doomed, clock, end_ns)
+    }
+}
+
 /// A client of the job, as a daemon tells.
 struct Told {
     name: String,
+    /// Whose it is.
+    uid: u32,
     is_on_mps: bool,
 }
 
@@ -130,8 +147,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn terminate(clock: &Clock, processes: &mut [Process]) {
     let end_ns = clock.now_ns().saturating_add(TERMINATE_NS);
     let left = |process: &&mut Process| process.ended.is_none() && process.is_on_mps;
+    let mut control = Control::default();
     for process in processes.iter_mut().filter(left) {
-        process.terminated = Some(mps::terminate(clock, process.pid, end_ns));
+        process.terminated = Some(process.terminate(&mut control, clock, end_ns));
     }
 }
 
@@ -145,16 +163,17 @@ fn sockets() -> Vec<PathBuf> {
 fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure> {
     let (found, jobs) = clients_of(job, sockets)?;
     let mut processes = Vec::new();
-    for (pid, Told { name, is_on_mps }) in found {
+    for (pid, told) in found {
         let Some(id) = Pid::from_raw(pid) else {
             continue;
         };
         match pidfd_open(id, PidfdFlags::empty()) {
             Ok(fd) => processes.push(Process {
                 pid,
-                name,
-                fd,
-                is_on_mps,
+                name: told.name,
+                uid: told.uid,
+                fd: Arc::new(fd),
+                is_on_mps: told.is_on_mps,
                 terminated: None,
                 ended: None,
             }),
@@ -205,7 +224,13 @@ fn clients_of(
             if let Some(pid) = client["pid"].as_i64().and_then(|pid| pid.try_into().ok()) {
                 let name = client["name"].as_str().unwrap_or_default().to_owned();
                 // One that uses several GPUs is there several times.
-                let told = found.entry(pid).or_insert(Told { name, is_on_mps });
+                let uid = client["uid"].as_u64().and_then(|uid| uid.try_into().ok());
+                let told = found.entry(pid).or_insert(Told {
+                    name,
+                    // Of nobody's where it is not said.
+                    uid: uid.unwrap_or(u32::MAX),
+                    is_on_mps,
+                });
                 told.is_on_mps |= is_on_mps;
             }
         }

@@ -12,8 +12,9 @@
 //! ours a process may have freed something. All that a process has that is no client, but of the job, is excess.
 //!
 //! **Eviction**, where the rule is so: of a job that has, with it, more than its quota, the process with the most is asked to
-//! end (SIGTERM) once it was over for [`PATIENCE_LOOKS`], and killed if it is still there after as many more. Where it cannot be
-//! signalled it is the turn of the next one.
+//! end (SIGTERM) once it was over for [`PATIENCE_LOOKS`], and made to if it is still there after as many more: drained if it is a
+//! client, and killed, under MPS after that was asked to end its work ([`crate::faults::ending`]). Where it cannot be signalled it is
+//! the turn of the next one; where there is no room to have it ended, that is tried at the next look.
 
 use std::collections::BTreeMap;
 
@@ -101,6 +102,8 @@ struct Over {
     looks_asked: Option<u32>,
     /// It is not to be signalled.
     is_out_of_reach: bool,
+    /// There was no room, or no descriptor, to have it ended.
+    is_put_off: bool,
 }
 
 /// Looks in a row that show an excess.
@@ -174,6 +177,7 @@ impl Excesses {
                 is_told: false,
                 looks_asked: None,
                 is_out_of_reach: false,
+                is_put_off: false,
             });
             over.looks = over.looks.saturating_add(1);
             (over.job, over.excess) = (job, excess);
@@ -275,6 +279,16 @@ impl Excesses {
         if let Some(over) = self.over.get_mut(&pid) {
             over.is_out_of_reach = true;
         }
+    }
+
+    /// A process could not be asked to end, or killed, for want of room or descriptors: it is its turn again at the next look.
+    /// Whether that is new.
+    pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
+        let Some(over) = self.over.get_mut(&pid) else {
+            return false;
+        };
+        over.looks_asked = is_kill.then_some(PATIENCE_LOOKS - 1);
+        !std::mem::replace(&mut over.is_put_off, true)
     }
 
     /// Who is to end now: of each job that is past its quota, one.
@@ -588,6 +602,28 @@ mod tests {
             };
             assert_eq!(acts, expected, "{is_signalled}");
         }
+    }
+
+    #[test]
+    fn who_cannot_be_ended_for_want_of_room_is_tried_again_at_each_look() {
+        let mut excesses = Excesses::default();
+        let held = [holding(7, 300, 0)];
+        let (mut acts, mut news) = (Vec::new(), Vec::new());
+        for at in 0..16 {
+            let listed = [process(7, 300), process(8, 800)];
+            look(&mut excesses, &held, &listed, &[8]);
+            let evictions = excesses.poll_evictions(&balance(300, Some(1000)));
+            for (_, Eviction { pid, is_kill }) in evictions {
+                acts.push((at, is_kill));
+                if [4, 10, 11].contains(&at) {
+                    news.push(excesses.handle_put_off(pid, is_kill));
+                }
+            }
+        }
+        let expected = [(4, false), (5, false), (10, true), (11, true), (12, true)];
+        assert_eq!(acts, expected);
+        assert_eq!(news, [true, false, false]);
+        assert!(!excesses.handle_put_off(9, true), "it is over nothing");
     }
 
     #[test]

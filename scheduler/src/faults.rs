@@ -9,11 +9,13 @@
 //! | `stuck` | the device is busy and nothing of any client moves ([`stuck`]) |
 //!
 //! Each is an event ([`crate::events`]); rules say what else is done ([`rules`]). [`watch`] is the thread that looks and does it;
-//! [`act`] what takes time: ending a job's processes, running commands. No decision about launches waits for any of this.
+//! [`act`] what takes time: running commands, and ending a job's processes ([`ending`]). No decision about launches waits for any of this.
 //!
 //! On the virtual clock only sticky errors are looked for: a second there is none of NVML's.
 
 pub(crate) mod act;
+mod asking;
+pub(crate) mod ending;
 mod meter;
 pub mod mps;
 pub mod rules;

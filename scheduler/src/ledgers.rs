@@ -511,6 +511,11 @@ impl Ledgers {
         self.excesses.handle_out_of_reach(pid);
     }
 
+    /// A process that was to be asked to end or killed is not yet, for want of room or descriptors. Whether that is new.
+    pub(crate) fn handle_put_off(&mut self, pid: u32, is_kill: bool) -> bool {
+        self.excesses.handle_put_off(pid, is_kill)
+    }
+
     /// What a job may hold and holds; of one that is not known yet, what it would be given if it asked so.
     ///
     /// # Errors

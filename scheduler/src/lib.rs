@@ -18,6 +18,7 @@
 //! | [`faults`] | what breaks, how it is recognised, and the rules for what is done about it |
 //! | [`events`] | what happened, for people: a bounded record and the log |
 //! | [`excess`], [`strays`] | memory that is in no account: how much, and whose process it is |
+//! | [`mps`] | what MPS is asked for before one of its clients is killed |
 //! | [`memory`] | the thread that watches that |
 //! | [`pages`] | shared pages, made and filled in |
 //! | [`socket`] | where clients find the daemon, and who may be it |
@@ -62,10 +63,14 @@ pub mod gpu;
 mod ledgers;
 #[forbid(unsafe_code)]
 mod memory;
+#[forbid(unsafe_code)]
+pub mod mps;
 pub mod nvml;
 #[forbid(unsafe_code)]
 pub mod pages;
 mod peer;
+#[forbid(unsafe_code)]
+mod program;
 #[forbid(unsafe_code)]
 pub mod rules;
 #[cfg(test)]

@@ -79,7 +79,7 @@ fn main() -> ExitCode {
 }
 
 /// Descriptors that the daemon may come to need: two for each client, two for each process whose memory is counted, one for each
-/// job, and some.
+/// job and for each process that is being ended, and some.
 const DESCRIPTORS: u64 = 4_096;
 
 /// A login's soft limit (1024) would do for a few hundred processes. The hard one is the operator's.

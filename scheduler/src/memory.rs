@@ -22,6 +22,7 @@ use crate::config::OnExcess;
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
 use crate::excess::{Eviction, Holding};
+use crate::faults::ending::Evicted;
 use crate::nvml::{Asked, NvmlError, PATIENCE, Process, Processes, Silence};
 use crate::state::JobKey;
 use crate::strays::{self, real_uid};
@@ -151,31 +152,61 @@ impl Watch {
         }
     }
 
-    /// Asks a process of a job to end, or ends it.
+    /// Asks a process of a job to end, or has it ended.
     fn evict(&self, job: &JobKey, eviction: Eviction) {
         let pid = eviction.pid;
-        let (signal, what) = if eviction.is_kill {
-            (Signal::KILL, "killed: it did not end")
-        } else {
-            (Signal::TERM, "asked to end")
-        };
-        let sent = match self.shared.ledgers().process_of(job, pid) {
-            Some(client) => pidfd_send_signal(&*client, signal),
-            None => match open(pid) {
+        let client = self.shared.ledgers().process_of(job, pid);
+        let is_client = client.is_some();
+        let process = match client {
+            Some(client) => Ok(client),
+            None => open(pid).and_then(|process| match real_uid(pid) == Some(job.uid) {
+                true => Ok(Arc::new(process)),
                 // Which process is the job's is told by words that the job can write, and by descent; whose it is, by the
                 // kernel. Looked at after it is held: a later process of that number is not signalled.
-                Some(_) if real_uid(pid) != Some(job.uid) => Err(Errno::PERM),
-                Some(process) => pidfd_send_signal(process, signal),
-                None => return,
-            },
+                false => Err(Errno::PERM),
+            }),
         };
-        let text = match sent {
-            Ok(()) => {
-                format!("process {pid} is {what}; its job has more memory than its quota")
+        let done = process.and_then(|process| match eviction.is_kill {
+            false => pidfd_send_signal(&*process, Signal::TERM),
+            true => {
+                let evicted = Evicted {
+                    job: job.clone(),
+                    pid,
+                    process,
+                    is_client,
+                };
+                let has_room = self.shared.inbox().put_evicted(evicted);
+                self.shared.alarm();
+                // It takes its time: the thread that ends jobs does it.
+                has_room.then_some(()).ok_or(Errno::AGAIN)
             }
-            Err(error) => {
+        });
+        self.tell_of_eviction(job, eviction, done);
+    }
+
+    /// A process was asked to end, or handed over to be ended, or not.
+    fn tell_of_eviction(&self, job: &JobKey, eviction: Eviction, done: Result<(), Errno>) {
+        let Eviction { pid, is_kill } = eviction;
+        let how = if is_kill { "killed" } else { "asked to end" };
+        let text = match done {
+            // Whoever ends it says so.
+            Ok(()) if is_kill => return,
+            Ok(()) => {
+                format!("process {pid} is asked to end; its job has more memory than its quota")
+            }
+            // It has ended.
+            Err(Errno::SRCH) => return,
+            Err(error @ Errno::PERM) => {
                 self.shared.ledgers().handle_out_of_reach(pid);
-                format!("process {pid} is not to be {what}: {error}")
+                format!("process {pid} is not to be {how}: {error}")
+            }
+            // No descriptor, or no room with who ends it: that passes.
+            Err(error) => {
+                let is_news = self.shared.ledgers().handle_put_off(pid, is_kill);
+                if !is_news {
+                    return;
+                }
+                format!("process {pid} is not {how} yet: {error}")
             }
         };
         let draft = Draft::new(Kind::Evicted, text);
@@ -315,9 +346,9 @@ impl Answers {
 }
 
 /// The process of that number now.
-fn open(pid: u32) -> Option<OwnedFd> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
+fn open(pid: u32) -> Result<OwnedFd, Errno> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())
 }
 
 /// Of those that have memory and no account, the processes that are of a job.

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use rustix::process::{Signal, getuid};
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, Program, collect, library, pillion, until};
+use crate::common::{Control, Daemon, Gpu, Process, Program, collect, library, pillion, until};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -104,9 +104,10 @@ fn who_passes_the_jobs_quota_is_asked_to_end_where_the_rule_is_so() {
 }
 
 #[test]
-fn who_is_asked_to_end_and_does_not_is_killed() {
+fn who_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("[memory]\nexcess = \"evict\"");
+    let control = Control::new(&gpu);
+    let daemon = gpu.daemon_beside(&control, "[memory]\nexcess = \"evict\"", "");
     let client = client(&gpu, &daemon);
     // What is ignored stays so when another program is executed (execve(2)).
     let program = Program::Linked("load").path();
@@ -119,6 +120,7 @@ fn who_is_asked_to_end_and_does_not_is_killed() {
     deaf.signal(Signal::TERM);
     assert!(deaf.is_running(), "it does not hear it");
     let pid = deaf.pid();
+    control.knows(&[pid]);
     until("its end", || (!deaf.is_running()).then_some(()));
     let ended = deaf.finish();
     assert_eq!(
@@ -126,12 +128,16 @@ fn who_is_asked_to_end_and_does_not_is_killed() {
         Some(Signal::KILL.as_raw()),
         "{ended:#?}"
     );
+    let terminated = format!("terminate_client 4242 {pid}, alive");
+    assert!(control.asked().contains(&terminated));
     daemon.job_when("job", "no excess", |job| excess(job).is_empty());
     client.finish().expect_success();
     daemon.signal(Signal::TERM);
-    daemon
-        .finish()
-        .expect_errors(&["asked to end", "killed: it did not end", &pid.to_string()]);
+    daemon.finish().expect_errors(&[
+        "asked to end",
+        "is to be killed: it was asked to end and did not",
+        &pid.to_string(),
+    ]);
 }
 
 /// Whether the environment is there or not: a login by ssh, sudo or cron has none.

@@ -1,9 +1,13 @@
 //! Faults that the software GPU is made to have: seen, said, and answered by rule.
 
+use std::os::unix::process::ExitStatusExt as _;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until, write_script};
+use crate::common::{
+    Control, Daemon, Ended, Gpu, Process, Program, collect, pillion, until, write_script,
+};
 use crate::events::{event_when, events};
 
 fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
@@ -325,6 +329,32 @@ fn start_again(gpu: &Gpu, daemon: &Daemon) -> Process {
     let mut process = faulty(gpu, "job").best_effort(daemon).start();
     process.wait_for("ready", 1);
     process
+}
+
+#[test]
+fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
+    let gpu = Gpu::start("mps");
+    let control = Control::new(&gpu);
+    let rule =
+        "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\ngrace_s = 0\n";
+    let daemon = gpu.daemon_beside(&control, "", rule);
+    let mut broken = start(&gpu, &daemon, "job");
+    let hung = gpu.job("hung", Program::Linked("hang"));
+    let hung = hung.args(&["3600000000000", "1"]).best_effort(&daemon);
+    let hung = hung
+        .env("PILLION_JOB", "job")
+        .env("PILLION_DRAIN_MS", "60000");
+    let mut hung = hung.start();
+    hung.wait_for("launched", 1);
+    let pid = hung.pid();
+    control.knows(&[broken.pid(), pid]);
+    gpu.inject("sticky 700 job");
+    broken.write("\n");
+    let done = event_when(&gpu, &daemon, "action-done", |_| true);
+    assert_eq!(done["text"], "job \"job\": its 2 processes have ended");
+    let terminated = format!("terminate_client 4242 {pid}, alive");
+    assert!(control.asked().contains(&terminated));
+    assert_eq!(hung.finish().status.signal(), Some(9));
 }
 
 #[test]

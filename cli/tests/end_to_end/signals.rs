@@ -1,17 +1,15 @@
 //! Jobs that are asked to end: they end as they would without us, and leave no work behind on the device. What a program does
 //! about the signal times where the signal meets it is in `matrix`; here is what is particular.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use protocol::hello::{JobClass, Reply, Request, Stop, ask_once};
 use rustix::process::Signal;
 
 use crate::common::{
-    Daemon, Ended, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
+    Control, Daemon, Ended, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
 };
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
@@ -275,54 +273,9 @@ fn stop(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
 fn stop_with(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
     let mut command = gpu.command(pillion());
     command.env("PILLION_SOCKET", daemon.socket());
-    command.env(
-        "PATH",
-        format!("{}:/usr/bin:/bin", control.folder.display()),
-    );
+    command.env("PATH", control.search_path());
     command.arg("stop").args(arguments);
     collect(command)
-}
-
-/// A program in the place of `nvidia-cuda-mps-control`, which writes down what it is asked, and of a client whether it lives.
-struct Control {
-    folder: PathBuf,
-}
-
-impl Control {
-    fn new(gpu: &Gpu) -> Self {
-        let folder = gpu.path("mps");
-        fs::create_dir_all(&folder).unwrap();
-        let control = Self { folder };
-        control.knows(&[]);
-        let script = format!(
-            "#!/bin/sh\n\
-             cd {}\n\
-             read -r command\n\
-             set -- $command\n\
-             case $1 in\n\
-             get_server_list) echo 4242 ;;\n\
-             get_client_list) cat clients ;;\n\
-             terminate_client) kill -0 $3 && command=\"$command, alive\"; echo CUDA_SUCCESS ;;\n\
-             esac\n\
-             echo $command >> asked\n",
-            control.folder.display()
-        );
-        let program = control.folder.join("nvidia-cuda-mps-control");
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(program, Permissions::from_mode(0o755)).unwrap();
-        control
-    }
-
-    /// These are clients of its server, beside another one.
-    fn knows(&self, pids: &[u32]) {
-        let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
-        fs::write(self.folder.join("clients"), format!("1\n{pids}")).unwrap();
-    }
-
-    fn asked(&self) -> Vec<String> {
-        let asked = fs::read_to_string(self.folder.join("asked")).unwrap_or_default();
-        asked.lines().map(str::to_owned).collect()
-    }
 }
 
 /// What came of asking MPS, for the only process of a stopped job.

@@ -10,12 +10,13 @@ use toml::de::DeTable;
 use crate::faults::FaultKind;
 use crate::faults::rules::{Action, FaultRule, FaultRules, GRACE_NS, PER_HOUR, TIMEOUT_NS};
 
-const KEYS: [&str; 6] = [
+const KEYS: [&str; 7] = [
     "stuck_s",
     "mps_logs",
     "mps_patterns",
     "mps_control",
     "mps_start",
+    "mps_terminate",
     "rules",
 ];
 const RULE_KEYS: [&str; 7] = [
@@ -63,6 +64,7 @@ pub(super) fn parse(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<F
     });
     let control = command(reader, &section, "mps_control");
     let start = command(reader, &section, "mps_start");
+    let terminate = command(reader, &section, "mps_terminate");
     let rules = rules(reader, &section);
     Some(FaultRules {
         stuck_ns: Some(stuck_s? * SECOND_NS).filter(|&ns| ns > 0),
@@ -74,6 +76,7 @@ pub(super) fn parse(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<F
         mps_patterns: patterns?.unwrap_or_default(),
         mps_control: control?.unwrap_or(defaults.mps_control),
         mps_start: start?.unwrap_or(defaults.mps_start),
+        mps_terminate: terminate?.unwrap_or(defaults.mps_terminate),
         rules: rules?,
     })
 }

@@ -49,7 +49,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 44);
+    assert_eq!(shown, 45);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),

@@ -24,6 +24,8 @@ pub struct FaultRules {
     pub mps_control: Vec<String>,
     /// `mps_start`: the command that starts it again.
     pub mps_start: Vec<String>,
+    /// `mps_terminate`: the command that takes `terminate_client` on its standard input, before a client of MPS is killed.
+    pub mps_terminate: Vec<String>,
     /// `[[faults.rules]]`.
     pub rules: Vec<FaultRule>,
 }
@@ -42,6 +44,7 @@ impl Default for FaultRules {
             mps_patterns: Vec::new(),
             mps_control: vec![MPS_CONTROL.to_owned()],
             mps_start: vec![MPS_CONTROL.to_owned(), "-d".to_owned()],
+            mps_terminate: vec![MPS_CONTROL.to_owned()],
             rules: Vec::new(),
         }
     }

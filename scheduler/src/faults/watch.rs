@@ -10,12 +10,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread;
 
+use policy::Sharing;
 use protocol::clock::Clock;
 use protocol::hello::JobClass;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::act::{About, Begun, Doings, Step};
+use super::act::{About, Doings, ENDINGS_MAX, Step};
+use super::ending::{Begun, Evicted};
 use super::meter::Meter;
 use super::mps::Follower;
 use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
@@ -47,11 +50,22 @@ pub(crate) struct Inbox {
     is_memory_news: bool,
     /// Rules that are to be in force from now on.
     rules: Option<FaultRules>,
+    /// Processes that are to be ended for their memory.
+    evicted: Vec<Evicted>,
 }
 
 impl Inbox {
     pub(crate) fn put_rules(&mut self, rules: &FaultRules) {
         self.rules = Some(rules.clone());
+    }
+
+    /// A process that was asked to end for its memory, and did not. Whether there was room.
+    pub(crate) fn put_evicted(&mut self, evicted: Evicted) -> bool {
+        let has_room = self.evicted.len() < ENDINGS_MAX;
+        if has_room {
+            self.evicted.push(evicted);
+        }
+        has_room
     }
 
     fn put_report(&mut self, fault: Fault) {
@@ -89,6 +103,8 @@ struct Looked {
 
 impl FaultWatch {
     pub(crate) fn new(shared: Arc<Shared>, uuid: &str, rules: &FaultRules) -> Self {
+        let is_on_mps = shared.state().sharing == Sharing::Mps;
+        let doings = Doings::new(is_on_mps.then_some(&rules.mps_terminate));
         let mut watch = Self {
             shared,
             uuid: uuid.to_owned(),
@@ -96,7 +112,7 @@ impl FaultWatch {
             book: Book::new(rules),
             followers: Vec::new(),
             stuck: Stuck::default(),
-            doings: Doings::default(),
+            doings,
             meter: None,
             ecc: None,
             clock: Clock::monotonic(),
@@ -133,6 +149,7 @@ impl FaultWatch {
             }
             if let Some(rules) = given.rules.filter(|rules| *rules != self.rules) {
                 self.book = Book::new(&rules);
+                self.doings.set_mps(&rules.mps_terminate);
                 self.rules = rules;
                 self.follow_logs();
             }
@@ -140,6 +157,9 @@ impl FaultWatch {
             self.look(&mut faults);
             for fault in faults {
                 self.handle_fault(&fault);
+            }
+            for evicted in given.evicted {
+                self.evict(evicted);
             }
             self.go_on();
         }
@@ -417,11 +437,15 @@ impl FaultWatch {
             return Err("the fault is no job's".to_owned());
         };
         let pids = self.shared.state().pids_of(key);
-        let open = |pid: u32| {
-            let id = Pid::from_raw(i32::try_from(pid).ok()?)?;
-            Some((pid, pidfd_open(id, PidfdFlags::empty()).ok()?))
-        };
-        let mut processes: Vec<_> = pids.into_iter().filter_map(open).collect();
+        let mut processes = Vec::new();
+        for pid in pids {
+            let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            match id.map_or(Err(Errno::SRCH), |id| pidfd_open(id, PidfdFlags::empty())) {
+                Ok(process) => processes.push((pid, Arc::new(process))),
+                Err(Errno::SRCH) => {}
+                Err(error) => return Err(format!("process {pid} of job {:?}: {error}", key.id)),
+            }
+        }
         // Seen again: a number that was free in between would be another process's.
         let still = self.shared.state().pids_of(key);
         processes.retain(|(pid, _)| still.contains(pid));
@@ -445,6 +469,28 @@ impl FaultWatch {
             self.tell_of(Some(key), Kind::Action, text);
         }
         Ok(())
+    }
+
+    fn evict(&mut self, evicted: Evicted) {
+        let (job, pid, is_client) = (evicted.job.clone(), evicted.pid, evicted.is_client);
+        let how = match (self.doings.evict(self.clock.now_ns(), evicted), is_client) {
+            (Ok(true), true) => "is to be drained and killed",
+            (Ok(true), false) => "is to be killed",
+            (Ok(false), _) => "is being ended with its job, now without any grace",
+            (Err(why), _) => {
+                let is_news = self.shared.ledgers().handle_put_off(pid, true);
+                if is_news {
+                    let text = format!("process {pid} is not made to end yet: {why}");
+                    self.tell_of(Some(&job), Kind::ActionFailed, text);
+                }
+                return;
+            }
+        };
+        let text = format!(
+            "process {pid} {how}: it was asked to end and did not; its job has more memory than its quota"
+        );
+        let draft = Draft::new(Kind::Evicted, text);
+        self.shared.tell(draft.of_job(&job).pid(pid));
     }
 
     fn start_command(
@@ -480,6 +526,9 @@ impl FaultWatch {
                 false => Kind::ActionFailed,
             };
             self.tell_of(outcome.job.as_ref(), kind, outcome.text);
+            if let Some(pid) = outcome.out_of_reach {
+                self.shared.ledgers().handle_out_of_reach(pid);
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) enum Silence {
     Ended,
 }
 
-/// A thread that answers questions.
+/// A thread that answers questions, one at a time.
 #[derive(Debug)]
 pub(crate) struct Asked<Q, A> {
     questions: Sender<Q>,
@@ -91,15 +91,7 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
         stop: BorrowedFd<'_>,
         patience: &Timespec,
     ) -> Result<A, Silence> {
-        if self.is_owed {
-            self.answers.try_recv().map_err(|none| match none {
-                TryRecvError::Empty => Silence::Late,
-                TryRecvError::Disconnected => Silence::Ended,
-            })?;
-            self.is_owed = false;
-        }
-        self.questions.send(question).map_err(|_| Silence::Ended)?;
-        self.is_owed = true;
+        self.try_ask(question)?;
         loop {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.answered.as_fd(), PollFlags::IN),
@@ -111,18 +103,50 @@ impl<Q: Send + 'static, A: Send + 'static> Asked<Q, A> {
                 Err(_) => return Err(Silence::Ended),
             }
             let is_stopping = !fds[1].revents().is_empty();
-            let _ = rustix::io::read(&*self.answered, &mut [0; 8]);
-            match self.answers.try_recv() {
-                Ok(answer) => {
-                    self.is_owed = false;
-                    return Ok(answer);
-                }
-                Err(TryRecvError::Disconnected) => return Err(Silence::Ended),
-                Err(TryRecvError::Empty) if is_stopping => return Err(Silence::Stopping),
+            match self.try_answer() {
+                Err(Silence::Late) if is_stopping => return Err(Silence::Stopping),
                 // The bell may be that of an answer which came too late.
-                Err(TryRecvError::Empty) => {}
+                Err(Silence::Late) => {}
+                over => return over,
             }
         }
+    }
+}
+
+impl<Q, A> Asked<Q, A> {
+    /// Asks, and waits for nothing: [`Asked::try_answer`] has the answer when [`Asked::answered`] can be read. One that is owed
+    /// since an earlier question and has come meanwhile is dropped.
+    ///
+    /// # Errors
+    ///
+    /// An answer is owed still, or the thread has ended.
+    pub(crate) fn try_ask(&mut self, question: Q) -> Result<(), Silence> {
+        if self.is_owed {
+            self.try_answer()?;
+        }
+        self.questions.send(question).map_err(|_| Silence::Ended)?;
+        self.is_owed = true;
+        Ok(())
+    }
+
+    /// The answer to the last question, once.
+    ///
+    /// # Errors
+    ///
+    /// There is none yet, or the thread has ended.
+    pub(crate) fn try_answer(&mut self) -> Result<A, Silence> {
+        let _ = rustix::io::read(&*self.answered, &mut [0; 8]);
+        let answer = self.answers.try_recv().map_err(|none| match none {
+            TryRecvError::Empty => Silence::Late,
+            TryRecvError::Disconnected => Silence::Ended,
+        })?;
+        self.is_owed = false;
+        Ok(answer)
+    }
+
+    /// Readable when an answer may have come.
+    pub(crate) fn answered(&self) -> BorrowedFd<'_> {
+        self.answered.as_fd()
     }
 }
 
@@ -181,6 +205,28 @@ mod tests {
         let late = || asked.ask(3, stop.as_fd(), &LONG).ok();
         assert_eq!(std::iter::repeat_with(late).flatten().next(), Some(30));
         assert_eq!(asked.ask(4, stop.as_fd(), &LONG), Ok(40));
+    }
+
+    #[test]
+    fn who_does_not_wait_is_told_when_there_is_an_answer() {
+        let (go_on, stuck) = channel::<()>();
+        let answer = move |question: u32| {
+            stuck.recv().unwrap();
+            10 * question
+        };
+        let mut asked = Asked::start("test", answer).unwrap();
+        asked.try_ask(1).unwrap();
+        assert_eq!(asked.try_answer(), Err(Silence::Late));
+        assert_eq!(asked.try_ask(2), Err(Silence::Late));
+        go_on.send(()).unwrap();
+        let mut fds = [PollFd::from_borrowed_fd(asked.answered(), PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&LONG)), Ok(1));
+        assert_eq!(asked.try_answer(), Ok(10));
+        asked.try_ask(3).unwrap();
+        drop(go_on);
+        let mut fds = [PollFd::from_borrowed_fd(asked.answered(), PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&LONG)), Ok(1));
+        assert_eq!(asked.try_answer(), Err(Silence::Ended));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Clients that said that the GPU serves them no more, what moves, and what is held for a fault.
 
 use core::sync::atomic::Ordering;
+use std::collections::BTreeSet;
 
 use abi::types::CUresult;
 use protocol::clock::Clock;
@@ -276,6 +277,8 @@ impl State {
     pub(crate) fn pids_of(&self, key: &JobKey) -> Vec<u32> {
         let jobs = self.jobs.iter().filter(|job| job.key == *key);
         let pids = jobs.flat_map(|job| job.clients.iter().map(|client| client.peer.pid));
-        pids.filter(|&pid| pid != 0).collect()
+        // A process may be several clients.
+        let pids: BTreeSet<u32> = pids.filter(|&pid| pid != 0).collect();
+        pids.into_iter().collect()
     }
 }

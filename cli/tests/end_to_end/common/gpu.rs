@@ -13,7 +13,7 @@ use softgpu::wire::{Reply, Request};
 use tempfile::TempDir;
 
 use super::parts::{builtin_profile, cargo_folder, driver_folder, library, pillion};
-use super::{Ended, Process, Program, until};
+use super::{Control, Ended, Process, Program, until};
 
 /// A software GPU in real time.
 #[derive(Debug)]
@@ -242,6 +242,13 @@ impl Gpu {
         self.daemon_by(self.path("pillion.sock"), "", |command| {
             command.env(name, value)
         })
+    }
+
+    /// A daemon that asks this in place of the program that speaks with MPS; with these sections, and these lines in `[faults]`.
+    pub(crate) fn daemon_beside(&self, control: &Control, sections: &str, faults: &str) -> Daemon {
+        let program = control.program();
+        let faults = format!("[faults]\nmps_terminate = [{program:?}]\n{faults}");
+        self.daemon(&format!("{sections}\n{faults}"))
     }
 
     fn daemon_by(

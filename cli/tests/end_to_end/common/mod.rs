@@ -3,6 +3,7 @@
 //! Nothing here sleeps for a fixed time and nothing asserts that something was fast: whatever is waited for is asked for
 //! until it is so, and [`PATIENCE_NS`] only ends a test that hangs ([`WHENEVER_NS`] where it waits `_whenever`).
 
+mod control;
 mod gpu;
 mod parts;
 mod process;
@@ -11,6 +12,7 @@ pub(crate) mod tools;
 
 use protocol::clock::Clock;
 
+pub(crate) use control::Control;
 pub(crate) use gpu::{Daemon, Gpu, Job, Machine, Stage, clean_command};
 pub(crate) use parts::{
     Cuda, Program, builtin_profile, cargo_folder, copy_program, driver_folder, library, pillion,

@@ -1,0 +1,57 @@
+//! A stand-in for the program that speaks with MPS's control daemon.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::{Gpu, write_script};
+
+/// A program in the place of `nvidia-cuda-mps-control`, which writes down what it is asked, and of a client whether it lives.
+pub(crate) struct Control {
+    folder: PathBuf,
+}
+
+impl Control {
+    pub(crate) fn new(gpu: &Gpu) -> Self {
+        let folder = gpu.path("mps");
+        fs::create_dir_all(&folder).unwrap();
+        let control = Self { folder };
+        control.knows(&[]);
+        let script = format!(
+            "#!/bin/sh\n\
+             cd {}\n\
+             read -r command\n\
+             set -- $command\n\
+             case $1 in\n\
+             get_server_list) echo 4242 ;;\n\
+             get_client_list) while read -r pid; do echo $pid; done <clients ;;\n\
+             terminate_client) kill -0 $3 && command=\"$command, alive\"; echo CUDA_SUCCESS ;;\n\
+             esac\n\
+             echo $command >> asked\n",
+            control.folder.display()
+        );
+        write_script(&control.program(), &script);
+        control
+    }
+
+    /// Its path.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.folder.join("nvidia-cuda-mps-control")
+    }
+
+    /// A `PATH` on which it is found.
+    pub(crate) fn search_path(&self) -> String {
+        format!("{}:/usr/bin:/bin", self.folder.display())
+    }
+
+    /// These are clients of its server, beside another one.
+    pub(crate) fn knows(&self, pids: &[u32]) {
+        let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
+        fs::write(self.folder.join("clients"), format!("1\n{pids}")).unwrap();
+    }
+
+    /// The commands so far.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        let asked = fs::read_to_string(self.folder.join("asked")).unwrap_or_default();
+        asked.lines().map(str::to_owned).collect()
+    }
+}
