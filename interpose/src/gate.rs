@@ -5,7 +5,7 @@
 //! `max_hold` is over, because the thread may hold a lock that others need (not where an operator or a rule holds the job for
 //! a fault); on a signal, because
 //! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
-//! noticed, and the wait goes on to `max_hold`); or because the daemon is gone. What goes without a lease is
+//! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone. What goes without a lease is
 //! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
 
 use core::sync::atomic::Ordering;
@@ -42,9 +42,12 @@ impl Grant {
     }
 }
 
-/// Longest sleep before looking around again. Nothing needs it; it bounds what a lost wake-up could
-/// cost.
+/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how late is noticed what nobody rings for:
+/// that the daemon serves this process no more.
 const SLEEP_NS_MAX: u64 = 5_000_000;
+
+/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is missed, so there are to be few.
+const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// Silence after which a daemon counts as gone for what it holds because of a fault: being late on a busy machine, for which
 /// [`HEARTBEAT_STALE_NS`] has no patience, is no reason to send work to a GPU that is broken.
@@ -229,7 +232,8 @@ impl<'a> Hold<'a> {
             });
         }
         // What is held for a fault is held for good; but not by a daemon that is gone.
-        let end_ns = match is_held && !is_gone {
+        let is_for_good = is_held && !is_gone;
+        let end_ns = match is_for_good {
             true => u64::MAX,
             false => self.end_ns,
         };
@@ -242,7 +246,7 @@ impl<'a> Hold<'a> {
         let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
         Step::SleepUntil(
             end_ns
-                .min(now_ns + SLEEP_NS_MAX)
+                .min(now_ns + sleep_ns(is_for_good, now_ns.saturating_sub(self.begun_ns)))
                 .min(wanted_ns.max(now_ns + 1)),
         )
     }
@@ -271,6 +275,14 @@ impl Drop for Hold<'_> {
     }
 }
 
+/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good wakes ever more seldom.
+fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
+    match is_for_good {
+        true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),
+        false => SLEEP_NS_MAX,
+    }
+}
+
 /// A launch that goes without asking, but not without paying.
 fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
     lease.charge(&client.page.charged_ns, kernel.expected_ns);
@@ -278,5 +290,20 @@ fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
         cost_ns: kernel.expected_ns,
         terms: None,
         at_ns: client.clock.now_ns(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_for_good_wakes_ever_more_seldom_and_nothing_else_does() {
+        let ms = |ms: u64| ms * 1_000_000;
+        let held = [0, 20, 40, 400, 4_000_000].map(|waited| sleep_ns(true, ms(waited)));
+        assert_eq!(held, [5, 5, 10, 100, 100].map(ms));
+        assert_eq!(sleep_ns(false, ms(400)), SLEEP_NS_MAX);
+        // So that a daemon that is gone is noticed when it counts as that.
+        const { assert!(HELD_SLEEP_NS_MAX < HELD_STALE_NS) };
     }
 }

@@ -450,7 +450,7 @@ impl State {
             };
             let mut client = job.clients.remove(place);
             // It may only have lost its connection: then it must learn that nobody serves it. Release
-            // pairs with the Acquire at its gate, whose waits look at this every few milliseconds.
+            // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what is held for a fault every 100 ms).
             client.page.detached.store(1, Ordering::Release);
             self.gate.handle_detach(client.id);
             job.past.add(&client.totals().of_ended());

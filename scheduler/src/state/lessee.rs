@@ -275,7 +275,9 @@ impl Lessee {
             ..*terms
         } == before
             && now_ns < before.expiry_ns;
-        *terms != CLOSED && *terms != HELD && !is_renewal
+        // Who was held for a fault sleeps long, and may have waited for its time already.
+        let is_let_go = before == HELD && *terms != HELD;
+        is_let_go || *terms != CLOSED && *terms != HELD && !is_renewal
     }
 
     /// Closes a lease that was not gated, so that the gated one that follows is the first to be

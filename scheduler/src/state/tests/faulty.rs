@@ -229,3 +229,23 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
     assert_eq!(rig.poll_after(10 * MS), Look::At(rig.now_ns + MS), "seldom");
     assert_eq!(hp.page.probe.load(Ordering::Relaxed), 0);
 }
+
+/// It sleeps for long meanwhile, and its time may be over.
+#[test]
+fn whoever_waits_is_woken_when_it_is_let_go_although_the_policy_holds_it_still() {
+    let mut rig = Rig::new("");
+    let mut hp = rig.hp("serve");
+    let be = rig.be("train");
+    rig.launch(&mut hp, Class::Compute, 60 * MS);
+    be.waits(1);
+    rig.state.hold(Whose::Everybody, "why");
+    let wakes_a_lease = |rig: &mut Rig| {
+        rig.poll_after(MS);
+        let of_lease = |wake: &Wake| matches!(wake, Wake::Lease { .. });
+        rig.state.wakes.iter().any(of_lease)
+    };
+    assert!(!wakes_a_lease(&mut rig) && !wakes_a_lease(&mut rig));
+    rig.state.release(None);
+    assert!(wakes_a_lease(&mut rig) && !wakes_a_lease(&mut rig));
+    assert!(rig.try_launch(&be, &COMPUTE).is_err());
+}
