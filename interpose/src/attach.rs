@@ -3,7 +3,10 @@
 //! One packet each way over a Unix socket (`protocol::hello`); the shared pages come with the answer
 //! as descriptors. The connection then stays open without another word: its end tells the daemon
 //! that this process is gone. This is the only place where the library waits for the daemon, at
-//! most [`REPLY_TIMEOUT`].
+//! most [`REPLY_TIMEOUT`] for each answer.
+//!
+//! A daemon hears only so many processes of a user at once, and hangs up on who has been silent for the longest. So the hello goes out
+//! as soon as there is a connection, and who is hung up on without an answer asks again for a while ([`ask_again`]).
 //!
 //! The hello names the device, and a daemon of another one refuses. A driver that does not tell the
 //! device's UUID leads to a daemon only where somebody has named its socket; that daemon is then
@@ -11,6 +14,7 @@
 //! right place is better served than left unprotected because of its driver.
 
 use core::fmt;
+use core::slice;
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +24,7 @@ use std::sync::OnceLock;
 use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
-use protocol::clock::Clock;
+use protocol::clock::{Clock, Wake};
 use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
 use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
@@ -33,11 +37,18 @@ use crate::config::Config;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
 use crate::standard::Occupied;
-use crate::{driver, helper, kernels};
+use crate::{driver, helper, kernels, reattach};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
 /// 100 us; a second is a daemon that is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// So long a daemon that hangs up without an answer is asked again, ns.
+const ASK_AGAIN_NS: u64 = 2_000_000_000;
+/// Between the first two times, ns; twice as long each time after that.
+const BACKOFF_NS_MIN: u64 = 5_000_000;
+/// Never longer than this, ns.
+const BACKOFF_NS_MAX: u64 = 200_000_000;
 
 /// Pages every client gets: daemon, high-priority, bell, client.
 const PAGES: usize = 4;
@@ -81,6 +92,11 @@ impl Unmanaged {
     /// Whether there just is no daemon, which is nobody's mistake unless one was asked for.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::NoDaemon { .. })
+    }
+
+    /// Whether the daemon has hung up without an answer.
+    fn is_hang_up(&self) -> bool {
+        matches!(self, Self::Hello { error, .. } if is_hang_up(error))
     }
 }
 
@@ -127,7 +143,7 @@ pub(crate) fn attach(
     let _occupied = Occupied::new();
     let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
     let tried = candidates(config, uuid.as_deref().map_err(|result| *result))?;
-    let (connection, socket) = connect(tried)?;
+    look_for(&tried)?;
     let known = profile(config, device);
     let uuid = uuid.unwrap_or_default();
     let who = Who {
@@ -135,7 +151,11 @@ pub(crate) fn attach(
         uuid: &uuid,
         before: None,
     };
-    let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
+    let (connection, socket, number, pages) = ask_again(Unmanaged::is_hang_up, || {
+        let (connection, socket) = connect(&tried)?;
+        let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
+        Ok((connection, socket, number, pages))
+    })?;
     say_class(config, &pages.side, &socket);
     if let Some(error) = Clock::open_error() {
         log::say(Level::Error, format_args!("{error}; using real time"));
@@ -218,7 +238,8 @@ fn ask_memory_at(
         device: uuid.to_owned(),
     });
     tried.iter().find_map(|socket| {
-        match hello::ask_once(socket, &request, REPLY_TIMEOUT) {
+        let ask = || hello::ask_once(socket, &request, REPLY_TIMEOUT);
+        match ask_again(is_hang_up, ask) {
             Ok(Reply::Memory(is)) => Some(is),
             // Another version's daemon among others: it keeps no quota.
             _ => None,
@@ -235,13 +256,14 @@ fn job_id(config: &Config) -> String {
 /// The client that follows `client`: the same to a daemon that listens where the one that has gone did. Asks nothing of the driver.
 pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, Unmanaged> {
     let _occupied = Occupied::new();
-    let (connection, socket) = connect(vec![client.socket.clone()])?;
     let known = profile(config, client.device);
     let who = Who {
         device: client.device,
         uuid: &client.uuid,
         before: client.ledger.as_ref(),
     };
+    // Who is hung up on asks again as who meets nobody does.
+    let (connection, socket) = connect(slice::from_ref(&client.socket))?;
     let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
     say_class(config, &pages.side, &socket);
     Ok(Client {
@@ -312,14 +334,62 @@ fn candidates(config: &Config, uuid: Result<&str, CUresult>) -> Result<Vec<PathB
     }
 }
 
-fn connect(tried: Vec<PathBuf>) -> Result<(OwnedFd, PathBuf), Unmanaged> {
+/// Whether there is anything to connect to, without doing so.
+fn look_for(tried: &[PathBuf]) -> Result<(), Unmanaged> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for path in &tried {
+    for path in tried {
+        match path.symlink_metadata() {
+            Ok(_) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    let tried = tried.to_vec();
+    Err(Unmanaged::NoDaemon { tried, last })
+}
+
+/// Asks, and again for [`ASK_AGAIN_NS`] of the clock at most while the error is such that this may help; at moments that differ from
+/// process to process.
+fn ask_again<T, E>(
+    may_help: impl Fn(&E) -> bool,
+    mut ask: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let clock = Clock::process();
+    let give_up_ns = clock.now_ns() + ASK_AGAIN_NS;
+    let mut wait_ns = BACKOFF_NS_MIN;
+    loop {
+        let answer = ask();
+        let now_ns = clock.now_ns();
+        if now_ns >= give_up_ns || !answer.as_ref().is_err_and(&may_help) {
+            return answer;
+        }
+        let next_ns = now_ns + reattach::jittered(wait_ns, now_ns);
+        // A program's timer may send signals all the time, and the daemon is not to be asked as often.
+        while clock.sleep_until(next_ns) == Wake::Interrupted {}
+        wait_ns = (wait_ns * 2).min(BACKOFF_NS_MAX);
+    }
+}
+
+/// Whether the daemon has ended the connection without an answer, before the request or after it.
+fn is_hang_up(error: &HelloError) -> bool {
+    match error {
+        HelloError::Closed => true,
+        HelloError::Io(error) => matches!(
+            error.kind(),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+        ),
+        _ => false,
+    }
+}
+
+fn connect(tried: &[PathBuf]) -> Result<(OwnedFd, PathBuf), Unmanaged> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for path in tried {
         match hello::connect_within(path, REPLY_TIMEOUT) {
             Ok(connection) => return Ok((connection, path.clone())),
             Err(error) => last = error,
         }
     }
+    let tried = tried.to_vec();
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
@@ -577,13 +647,44 @@ mod tests {
             PathBuf::from("/nowhere/a.sock"),
             PathBuf::from("/nowhere/b.sock"),
         ];
-        let error = connect(tried).unwrap_err();
-        assert!(error.is_absence());
-        let text = error.to_string();
-        assert!(
-            text.starts_with("no daemon at /nowhere/a.sock, /nowhere/b.sock ("),
-            "{text}"
-        );
+        for error in [connect(&tried).unwrap_err(), look_for(&tried).unwrap_err()] {
+            assert!(error.is_absence());
+            let text = error.to_string();
+            assert!(
+                text.starts_with("no daemon at /nowhere/a.sock, /nowhere/b.sock ("),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_is_hung_up_on_asks_again_for_a_while_and_who_is_answered_does_not() {
+        let clock = Clock::process();
+        let begun_ns = clock.now_ns();
+        let mut asked = 0;
+        let error = ask_again(is_hang_up, || {
+            asked += 1;
+            Err::<(), _>(HelloError::Closed)
+        });
+        assert!(matches!(error, Err(HelloError::Closed)));
+        assert!(clock.now_ns() - begun_ns >= ASK_AGAIN_NS);
+        let mut left = 3;
+        let answer = ask_again(is_hang_up, || match left {
+            0 => Ok(()),
+            _ => {
+                left -= 1;
+                let kind = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset][left % 2];
+                Err(io::Error::from(kind).into())
+            }
+        });
+        assert!(asked > 1 && answer.is_ok());
+        // A daemon that does not answer in time is not asked again: it has been waited for.
+        let mut asked = 0;
+        let late = ask_again(is_hang_up, || {
+            asked += 1;
+            Err::<(), HelloError>(io::Error::from(io::ErrorKind::WouldBlock).into())
+        });
+        assert!(asked == 1 && late.is_err());
     }
 
     #[test]

@@ -255,7 +255,7 @@ fn backoff_ns(attempts: u32) -> u64 {
 
 /// A wait between three quarters and the whole of `wait_ns`, which differs from process to process and from time to time: the jobs
 /// of a GPU must not all come in the same moment.
-fn jittered(wait_ns: u64, now_ns: u64) -> u64 {
+pub(crate) fn jittered(wait_ns: u64, now_ns: u64) -> u64 {
     let seed = now_ns ^ u64::from(std::process::id()) << 32;
     // Fibonacci hashing: the upper bits depend on all of the seed's.
     let share = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;

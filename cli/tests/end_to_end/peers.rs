@@ -1,17 +1,20 @@
 //! Daemons and clients of other versions, and a second daemon on a GPU.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use protocol::hello::{Attach, JobClass, Reply, Request, connect_to, listen_at, receive, send};
 use protocol::{VERSION, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 
 use crate::common::{
-    Gpu, PATIENCE_NS, Process, Program, cargo_folder, collect, copy_program, tools, until,
+    Gpu, PATIENCE_NS, Process, Program, builtin_profile, cargo_folder, collect, copy_program,
+    tools, until,
 };
 
 /// A version that this build cannot talk to.
@@ -115,6 +118,82 @@ fn a_job_runs_unmanaged_when_the_daemon_refuses_it_and_says_why() {
     let reason = "no room for anybody".to_owned();
     let errors = run_against(&gpu, &Reply::Refused { reason }.encode());
     assert!(errors.contains("no room for anybody"), "{errors}");
+}
+
+/// A daemon that more processes ask than it can hear at once hangs up on some.
+#[test]
+fn a_job_that_is_hung_up_on_without_an_answer_asks_again() {
+    let gpu = Gpu::start("mps");
+    let path = gpu.path("fake.sock");
+    let listener = listen_at(&path).unwrap();
+    let job = gpu.job("job", Program::Linked("work"));
+    let job = job.args(&["linked", "10", "0"]);
+    let process = job.under(&path, JobClass::BestEffort).start();
+    for _ in 0..3 {
+        drop(accept_and_hear(&listener));
+    }
+    let (socket, _) = accept_and_hear(&listener);
+    let reason = "the fourth time".to_owned();
+    send(&socket, &Reply::Refused { reason }.encode(), &[]).unwrap();
+    let ended = process.finish().expect_success();
+    assert!(ended.errors.contains("the fourth time"), "{ended:#?}");
+}
+
+/// Who is always hung up on runs unmanaged, after a while, and says so.
+#[test]
+fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
+    let gpu = Gpu::start("mps");
+    let path = gpu.path("fake.sock");
+    let listener = listen_at(&path).unwrap();
+    let job = gpu.job("job", Program::Linked("work"));
+    let job = job.args(&["linked", "10", "0"]);
+    let mut process = job.under(&path, JobClass::BestEffort).start();
+    process.tell_to_end();
+    until("the end of the job", || {
+        let at_once = Timespec::default();
+        let mut called = [PollFd::new(&listener, PollFlags::IN)];
+        if poll(&mut called, Some(&at_once)) == Ok(1) {
+            drop(rustix::net::accept(&listener).unwrap());
+        }
+        (!process.is_running()).then_some(())
+    });
+    let ended = process.finish().expect_success();
+    assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
+}
+
+/// Meanwhile it would be silent, and a daemon hangs up on who is silent for the longest.
+#[test]
+fn a_job_does_not_connect_before_it_has_read_its_profile() {
+    let gpu = Gpu::start("mps");
+    let path = gpu.path("fake.sock");
+    let listener = listen_at(&path).unwrap();
+    let profile = gpu.path("slow.profile.toml");
+    let status = Command::new("mkfifo").arg(&profile).status().unwrap();
+    assert!(status.success());
+    let job = gpu.job("job", Program::Linked("work"));
+    let job = job.args(&["linked", "10", "0"]);
+    let job = job.under(&path, JobClass::BestEffort);
+    let process = job.env("PILLION_PROFILE", &profile).start();
+    // It cannot be opened for writing before somebody reads.
+    let is_read = until("the library to read its profile", || {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32);
+        options.open(&profile).ok()
+    });
+    let mut written = OpenOptions::new().write(true).open(&profile).unwrap();
+    let at_once = Timespec::default();
+    let mut called = [PollFd::new(&listener, PollFlags::IN)];
+    assert_eq!(poll(&mut called, Some(&at_once)), Ok(0), "it has connected");
+    let text = fs::read(builtin_profile()).unwrap();
+    written.write_all(&text).unwrap();
+    drop((written, is_read));
+    let (socket, _) = accept_and_hear(&listener);
+    let reason = "with its profile".to_owned();
+    send(&socket, &Reply::Refused { reason }.encode(), &[]).unwrap();
+    let ended = process.finish().expect_success();
+    assert!(ended.errors.contains("with its profile"), "{ended:#?}");
 }
 
 #[test]
