@@ -8,6 +8,7 @@
 //! | `oracle` | `oracle` | a bound; it knows the future |
 
 mod at_once;
+mod helper;
 mod leased;
 mod mps;
 mod mps_priority;

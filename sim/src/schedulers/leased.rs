@@ -43,6 +43,7 @@ use crate::experiment::Experiment;
 use crate::host::HostModel;
 use crate::job::JobClass;
 use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
+use crate::schedulers::helper::Helper;
 
 /// Daemon and libraries around a gate.
 #[derive(Debug)]
@@ -152,22 +153,6 @@ struct Wait {
     end_ns: u64,
     /// When it runs again because it was woken.
     retry_ns: u64,
-}
-
-/// A client's helper thread on its one stream.
-#[derive(Debug)]
-struct Helper {
-    /// Launches that the device has completed.
-    done: u64,
-    /// Launches that went.
-    issued: u64,
-    /// Launches that were seen complete.
-    seen: u64,
-    /// The number behind which its event stands.
-    event: Option<u64>,
-    looked_ns: u64,
-    /// When it next looks and may find something.
-    look_ns: u64,
 }
 
 impl Leased {
@@ -708,53 +693,6 @@ impl Learner {
         let kernel = launch.kernel_index;
         self.in_flight
             .handle_launch(launch.seq, Launched { kernel, told_ns }, now_ns);
-    }
-}
-
-impl Helper {
-    fn new() -> Self {
-        Self {
-            done: 0,
-            issued: 0,
-            seen: 0,
-            event: None,
-            looked_ns: 0,
-            look_ns: u64::MAX,
-        }
-    }
-
-    /// Something is in flight; wakes it if it sleeps.
-    fn wake(&mut self, now_ns: u64, wake_ns: u64) {
-        if self.event.is_none() && self.look_ns == u64::MAX {
-            self.look_ns = now_ns + wake_ns;
-        }
-    }
-
-    /// The device has completed launch `seq`.
-    fn handle_done(&mut self, now_ns: u64, seq: u64, pause_ns: u64) {
-        self.done = seq;
-        if self.event == Some(seq) {
-            let pauses = (now_ns - self.looked_ns).div_ceil(pause_ns).max(1);
-            self.look_ns = self.looked_ns + pauses * pause_ns;
-        }
-    }
-
-    /// Looks; returns up to which launch everything is newly seen complete. `is_wanted`: somebody
-    /// wants to know about what comes next.
-    fn look(&mut self, now_ns: u64, pause_ns: u64, is_wanted: bool) -> Option<u64> {
-        let reached = self.event.take_if(|event| *event <= self.done);
-        if let Some(seq) = reached {
-            self.seen = self.seen.max(seq);
-        }
-        self.looked_ns = now_ns;
-        self.look_ns = u64::MAX;
-        if is_wanted && self.event.is_none() && self.issued > self.seen {
-            self.event = Some(self.issued);
-            if self.done >= self.issued {
-                self.look_ns = now_ns + pause_ns;
-            }
-        }
-        reached
     }
 }
 
