@@ -38,6 +38,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copies;
 pub mod durations;
 pub mod gate;
 pub mod kernel;

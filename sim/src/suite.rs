@@ -313,7 +313,7 @@ static BUSY: [Part; 2] = [
     ),
 ];
 
-static ABLATION: [Part; 5] = [
+static ABLATION: [Part; 7] = [
     part(
         "front",
         "Every policy, inference beside training",
@@ -343,6 +343,18 @@ static ABLATION: [Part; 5] = [
         "Without priorities of blocks",
         include_str!("suite/ablation/no-block-priority.toml"),
         true,
+    ),
+    part(
+        "copies",
+        "Beside a job that copies to the device again and again",
+        include_str!("suite/ablation/copies.toml"),
+        false,
+    ),
+    part(
+        "copies-three",
+        "Beside three jobs that copy 64 MB again and again",
+        include_str!("suite/ablation/copies-three.toml"),
+        false,
     ),
 ];
 

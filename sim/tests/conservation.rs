@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use common::{experiment, job, kernel, trace};
+use policy::copies::{BYTES_PER_NS, CUT_BYTES_MIN};
 use proptest::prelude::*;
 use sim::{
     Arrivals, ClientId, Copies, Experiment, HostModel, Job, JobClass, Launch, NoObserver, Observer,
@@ -38,6 +39,11 @@ struct Seen {
     hold: Option<u64>,
     held: u64,
     copies: u64,
+    /// Pieces of copies among what was completed, and those of them that were a copy's first.
+    pieces: u64,
+    cut: u64,
+    /// What the pieces were expected to take together, ns.
+    pieces_ns: u64,
 }
 
 impl Watcher {
@@ -111,6 +117,14 @@ impl Observer for Watcher {
         seen.busy_until_ns = now_ns;
     }
 
+    fn piece_completed(&mut self, started_ns: u64, now_ns: u64, launch: &Launch, kind: OpKind) {
+        self.kernel_completed(started_ns, now_ns, launch);
+        let seen = self.at(now_ns, launch.client, format_args!("piece {kind:?}"));
+        seen.pieces += 1;
+        seen.pieces_ns += launch.kernel.expected_ns;
+        seen.cut += u64::from(!launch.is_rest);
+    }
+
     fn copy_completed(&mut self, started_ns: u64, now_ns: u64, client: ClientId, kind: OpKind) {
         let seen = self.at(now_ns, client, format_args!("copied {kind:?}"));
         assert!(seen.busy_until_ns <= started_ns && started_ns < now_ns);
@@ -146,7 +160,13 @@ fn any_arrivals() -> impl Strategy<Value = Arrivals> {
 }
 
 fn any_job(class: JobClass) -> impl Strategy<Value = Job> {
-    let copies = prop_oneof![Just([0, 0]), Just([600_000, 0]), Just([600_000, 4_000])];
+    let copies = prop_oneof![
+        Just([0, 0]),
+        Just([600_000, 0]),
+        Just([600_000, 4_000]),
+        Just([4_000_000, 0]),
+        Just([4_000_000, 1_600_000]),
+    ];
     let gap = prop::option::of(0..40_000_u64);
     (any_trace(), any_arrivals(), copies, gap).prop_map(
         move |(trace, arrivals, [to_device_bytes, to_host_bytes], launch_gap_ns)| Job {
@@ -165,7 +185,18 @@ fn any_host() -> impl Strategy<Value = HostModel> {
         driver_queue: 2,
         ..HostModel::default()
     };
-    prop::sample::select(vec![HostModel::IDEAL, HostModel::default(), short_queue])
+    // What waits goes by itself, copies with their rest.
+    let impatient = HostModel {
+        max_hold_ns: 1_000_000,
+        ..HostModel::default()
+    };
+    let hosts = [
+        HostModel::IDEAL,
+        HostModel::default(),
+        short_queue,
+        impatient,
+    ];
+    prop::sample::select(hosts.to_vec())
 }
 
 fn watched(experiment: &Experiment) -> (Outcome, Watcher) {
@@ -182,7 +213,7 @@ fn check(experiment: &Experiment) {
         let seen = watcher.clients.get(&ClientId(index)).unwrap_or(&none);
         assert_eq!(
             (got.requests, got.launches),
-            (seen.requests, seen.completed),
+            (seen.requests, seen.completed - seen.pieces),
             "{spec}"
         );
         assert_eq!(
@@ -195,8 +226,16 @@ fn check(experiment: &Experiment) {
             let each = job.trace.launches.len() as u64;
             let copies =
                 u64::from(job.copies.to_device_bytes > 0) + u64::from(job.copies.to_host_bytes > 0);
-            assert_eq!(seen.issued, got.requests * each, "{spec}");
-            assert_eq!(seen.copies, got.requests * copies, "{spec}");
+            assert_eq!(seen.issued - seen.pieces, got.requests * each, "{spec}");
+            assert_eq!(seen.copies + seen.cut, got.requests * copies, "{spec}");
+            if seen.cut > 0 {
+                let each = [job.copies.to_device_bytes, job.copies.to_host_bytes];
+                let long = each.iter().filter(|bytes| **bytes >= CUT_BYTES_MIN);
+                let least_ns = got.requests * long.sum::<u64>() / BYTES_PER_NS;
+                // Each is rounded up.
+                let pieces_ns = least_ns..=least_ns + seen.pieces;
+                assert!(pieces_ns.contains(&seen.pieces_ns), "{spec}: bytes");
+            }
             assert_eq!(seen.request, None, "{spec}");
         }
     }
@@ -230,11 +269,14 @@ proptest! {
         be in prop::collection::vec(any_job(JobClass::BestEffort), 0..4),
         host in any_host(),
         is_sliced in any::<bool>(),
+        gates_copies in any::<bool>(),
         seed in any::<u64>(),
     ) {
         let jobs: Vec<Job> = std::iter::once(hp).chain(be).collect();
         for name in PolicySpec::NAMES {
-            let spec: PolicySpec = name.parse().expect("a known policy");
+            let mut spec: PolicySpec = name.parse().expect("a known policy");
+            // Those that know the number.
+            spec.set("gated_copies", f64::from(u8::from(gates_copies)));
             let mut experiment = experiment(jobs.clone(), spec, 0.03);
             experiment.host = host;
             experiment.seed = seed;

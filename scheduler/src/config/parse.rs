@@ -320,6 +320,8 @@ impl Parser<'_> {
             gap_prediction: gap_prediction?,
             learnt_pace: learnt_pace?,
             learnt_durations: learnt_durations?,
+            // The library makes copies whole: a daemon has no such key yet.
+            gated_copies: defaults.gated_copies,
             completion_prediction: completion_prediction?,
             sliding: sliding?,
             residual_ns_unknown: common.residual_ns_unknown,

@@ -403,6 +403,7 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
         gap_prediction: false,
         learnt_pace: false,
         learnt_durations: false,
+        gated_copies: false,
         completion_prediction: false,
         sliding: false,
         residual_ns_unknown: 50_000,
