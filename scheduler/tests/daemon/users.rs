@@ -173,6 +173,8 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     let attach = |class, job: &'static str| try_attach(&socket, class, job).unwrap().1;
     let _hp = as_user(ANNE, &[], || attach(HighPriority, "secret-serve"));
     let _be = as_user(ANNE, &[], || attach(BestEffort, "secret-train"));
+    // Of those that have attached it knows when it looks next.
+    running.status_when(|status| status["hp"]["present"] == true);
     let told = as_user(BOB, &[], || status(&socket));
     assert!(!told.to_string().contains("secret"), "{told}");
     assert_eq!(
