@@ -1,5 +1,7 @@
 //! What jobs may hold, and when it comes back, without a device.
 
+use std::io::{Read, Write};
+
 use protocol::ledger::Account;
 use protocol::segment::Access;
 
@@ -515,9 +517,21 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
 struct Sleeper(std::process::Child);
 
 impl Sleeper {
+    /// Once it runs: who starts a program goes on while the kernel still makes its image.
     fn start() -> Self {
+        use std::process::Stdio;
         let mut command = std::process::Command::new("cat");
-        Self(command.stdin(std::process::Stdio::piped()).spawn().unwrap())
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        let mut answer = [0];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut answer)
+            .unwrap();
+        Self(child)
     }
 
     fn who(&self) -> (u32, Image) {
