@@ -2,7 +2,7 @@
 //!
 //! A hook is three parts: *before*, the *real* call, *after*. The door sees to it that
 //!
-//! - the real call is made exactly once, whatever goes wrong in our two parts: a panic in either is
+//! - the real call is made exactly once (a copy that is cut: once for each piece), whatever goes wrong in our two parts: a panic in either is
 //!   caught, counted and said once, and the hook goes on as if that part did not exist;
 //! - what our parts, or the driver inside the real call, ask of hooked functions goes straight to
 //!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
@@ -21,6 +21,7 @@ use abi::types::CUresult;
 use protocol::pages::Counter;
 
 use crate::client::Client;
+use crate::cutting;
 use crate::kept_out::HOLDERS;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
@@ -29,13 +30,15 @@ use crate::{seen, signals, sticky};
 
 thread_local! {
     /// Where on the stack the hook lies that this thread is inside of: [`OUTSIDE`] if it is in
-    /// none, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
+    /// none, [`NEW`] if it never was, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
     /// a lower address; one at the same or a higher address is made after the hook was jumped out of.
-    static INSIDE: Cell<usize> = const { Cell::new(OUTSIDE) };
+    static INSIDE: Cell<usize> = const { Cell::new(NEW) };
 }
 
 /// No address of a stack is as low.
 const OUTSIDE: usize = 0;
+/// Nor as this: a thread that has not been in any hook yet.
+const NEW: usize = 1;
 /// Every address of a stack is lower.
 const OURS: usize = usize::MAX;
 
@@ -83,8 +86,10 @@ fn through<B>(
             seen::handle_nested_call();
             return real(None);
         }
-        if inside.get() != OUTSIDE {
-            handle_jump();
+        match inside.get() {
+            OUTSIDE => {}
+            NEW => handle_first(index),
+            _ => handle_jump(),
         }
         signals::stop_if_dying();
         let _inside = Inside::enter(inside, here);
@@ -118,13 +123,26 @@ fn through<B>(
 
 /// Runs what follows a real call that was made without [`pass`].
 pub(crate) fn follow(index: usize, after: impl FnOnce()) {
-    let errno = Errno::of_thread();
-    let left = errno.read();
-    guarded(index, || {
+    aside(index, || {
         lifecycle::handle_call(index);
         after();
     });
+}
+
+/// This thread calls a hook for the first time.
+#[cold]
+fn handle_first(index: usize) {
+    aside(index, cutting::handle_new_thread);
+}
+
+/// Runs one of our own parts that is neither before nor after the real call of [`pass`], with `errno` as if it had not run;
+/// `None` if it panicked.
+pub(crate) fn aside<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
+    let errno = Errno::of_thread();
+    let left = errno.read();
+    let made = guarded(index, part);
     errno.write(left);
+    made
 }
 
 /// Runs one of our own parts; `None` if it panicked.
@@ -144,7 +162,7 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 /// Whether the calling thread is in no hook. A signal handler may ask.
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
-    INSIDE.get() == OUTSIDE
+    matches!(INSIDE.get(), OUTSIDE | NEW)
 }
 
 /// Marks a thread that acts for the library and not for the application: its calls pass by.
@@ -180,6 +198,7 @@ fn say_panic(info: &PanicHookInfo<'_>) {
 #[cold]
 fn handle_jump() {
     HOLDERS.forget_this_thread();
+    cutting::handle_jump();
 }
 
 #[cold]

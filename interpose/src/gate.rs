@@ -5,7 +5,8 @@
 //! `max_hold` is over, because the thread may hold a lock that others need (not where an operator or a rule holds the job for
 //! a fault); on a signal, because
 //! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
-//! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone. What goes without a lease is
+//! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone. A piece of a copy
+//! ([`crate::cutting`]) waits as a launch does, and goes also when another thread of the process comes. What goes without a lease is
 //! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
 
 use core::sync::atomic::Ordering;
@@ -31,6 +32,11 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
+    /// Whether there is nobody to protect.
+    fn is_ungated(&self) -> bool {
+        self.terms.is_some_and(|terms| terms.ungated())
+    }
+
     /// The epoch under which it went, for who learns from it ([`Launch::epoch`]).
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
@@ -70,9 +76,67 @@ pub(crate) fn admit(
         Ok(grant) => grant,
         Err(_) => {
             before_sleep();
-            wait(client, lease, &kernel)
+            let hold = Hold::begin(client, hold_ns_max(client));
+            wait(hold, lease, &kernel, &|| false).0
         }
     }
+}
+
+/// How long the pieces of a copy may yet wait, and whether they are to wait at all.
+pub(crate) struct Patience {
+    /// Of `max_hold`, all pieces together, ns.
+    left_ns: u64,
+    /// Says that nothing waits any more. Who makes it say so rings the lease's bell then.
+    is_over: fn() -> bool,
+}
+
+impl Patience {
+    /// That of a copy of a client.
+    pub(crate) fn new(client: &Client, is_over: fn() -> bool) -> Self {
+        Self {
+            left_ns: hold_ns_max(client),
+            is_over,
+        }
+    }
+}
+
+/// A piece of a copy that may go.
+pub(crate) struct Pass {
+    pub(crate) grant: Grant,
+    /// The rest goes with it: there is nobody to protect, or no patience left, or no daemon.
+    pub(crate) takes_rest: bool,
+}
+
+/// As [`admit`], for a piece of a copy; `piece` is what is known of it.
+pub(crate) fn admit_piece(
+    client: &Client,
+    lease: &LeasePage,
+    piece: &Kernel,
+    patience: &mut Patience,
+    before_sleep: impl FnOnce(),
+) -> Pass {
+    if let Ok(grant) = try_admit(client, lease, piece, client.clock.now_ns()) {
+        let takes_rest = (patience.is_over)() || grant.is_ungated();
+        return Pass { grant, takes_rest };
+    }
+    before_sleep();
+    let hold = Hold::begin(client, patience.left_ns);
+    let begun_ns = hold.begun_ns;
+    let (grant, is_interrupted) = wait(hold, lease, piece, &patience.is_over);
+    let waited_ns = client.clock.now_ns().saturating_sub(begun_ns);
+    patience.left_ns = patience.left_ns.saturating_sub(waited_ns);
+    // What a signal lets go is one piece, as it would be one launch: else a program with a timer would be gated little.
+    let goes_alone = is_interrupted || grant.terms.is_some() && !grant.is_ungated();
+    Pass {
+        grant,
+        takes_rest: (patience.is_over)() || !goes_alone,
+    }
+}
+
+/// Longest that a launch of the client waits, ns.
+fn hold_ns_max(client: &Client) -> u64 {
+    let max_hold_ns = client.daemon.max_hold_ns.load(Ordering::Relaxed);
+    max_hold_ns.min(HOLD_NS_MAX)
 }
 
 /// Settles a launch once the driver has answered: a refused one is paid back.
@@ -162,20 +226,30 @@ enum Step {
     SleepUntil(u64),
 }
 
+/// What goes in the end, and whether a signal let it. `is_over`: it does not wait any more.
 #[cold]
-fn wait(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
-    let hold = Hold::begin(client);
+fn wait(
+    hold: Hold<'_>,
+    lease: &LeasePage,
+    kernel: &Kernel,
+    is_over: &dyn Fn() -> bool,
+) -> (Grant, bool) {
+    let client = hold.client;
     loop {
         // Read before the lease is looked at, so that no change in between is slept through.
         let seen = lease.bell.read();
+        if is_over() {
+            client.page.count(Counter::Interrupted, 1);
+            return (charged(client, lease, kernel), false);
+        }
         match hold.poll(lease, kernel) {
-            Step::Go(grant) => return grant,
+            Step::Go(grant) => return (grant, false),
             Step::SleepUntil(deadline_ns) => {
                 let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
                 signals::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
-                    return charged(client, lease, kernel);
+                    return (charged(client, lease, kernel), true);
                 }
             }
         }
@@ -191,9 +265,9 @@ struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    fn begin(client: &'a Client) -> Self {
+    /// It lasts for so many ns at most.
+    fn begin(client: &'a Client, hold_ns: u64) -> Self {
         let begun_ns = client.clock.now_ns();
-        let max_hold_ns = client.daemon.max_hold_ns.load(Ordering::Relaxed);
         client.page.count(Counter::Held, 1);
         // Before the bell: whoever is woken by it sees that somebody waits.
         client.page.waiting.fetch_add(1, Ordering::SeqCst);
@@ -201,7 +275,7 @@ impl<'a> Hold<'a> {
         Self {
             client,
             begun_ns,
-            end_ns: begun_ns.saturating_add(max_hold_ns.min(HOLD_NS_MAX)),
+            end_ns: begun_ns.saturating_add(hold_ns),
         }
     }
 
@@ -280,6 +354,14 @@ fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
     match is_for_good {
         true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),
         false => SLEEP_NS_MAX,
+    }
+}
+
+/// So much more goes with what was granted, without asking; it is paid for where that was.
+pub(crate) fn extend(client: &Client, lease: &LeasePage, grant: &mut Grant, more: &Kernel) {
+    if grant.cost_ns != 0 {
+        lease.charge(&client.page.charged_ns, more.expected_ns);
+        grant.cost_ns = grant.cost_ns.saturating_add(more.expected_ns);
     }
 }
 

@@ -3,10 +3,12 @@
 use core::ffi::c_int;
 
 use abi::types::{CUfunction, CUgraphExec, CUresult};
+use policy::copies::kernel_of_piece;
 use protocol::pages::{Counter, LeasePage};
 
 use crate::client::{Client, Side};
-use crate::gate::{self, Grant};
+use crate::completion::Mark;
+use crate::gate::{self, Grant, Pass, Patience};
 use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Known, Number, Shape};
 #[cfg(not(shim))]
@@ -84,15 +86,10 @@ fn begin_known(
     }
     // The client is the stream's, whatever device is current.
     let place = STREAMS.place(stream);
-    let client = match place {
-        Place::Slot(index) => STREAMS.client_of(index),
-        Place::Overflow => lifecycle::client(),
-        Place::Foreign => {
+    let Some(client) = client_at(place) else {
+        if matches!(place, Place::Foreign) {
             seen::handle_foreign_launch();
-            None
         }
-    };
-    let Some(client) = client else {
         return Begun::Unmanaged;
     };
     let (known, unknown) = look(client);
@@ -115,10 +112,7 @@ fn begin_known(
         // The driver refuses it, and should do so at once.
         Side::BestEffort(_) if is_refused() => Begun::Unmanaged,
         Side::BestEffort(lease) => {
-            let slot = match place {
-                Place::Slot(index) => Some(index),
-                _ => None,
-            };
+            let slot = slot_at(place);
             let mark_own = || mark_own_stream(client, slot);
             Begun::Admitted {
                 client,
@@ -209,6 +203,114 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     });
 }
 
+/// Who pays for what goes on a best-effort client's stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Payer {
+    pub(crate) client: &'static Client,
+    pub(crate) lease: &'static LeasePage,
+    slot: Option<u32>,
+}
+
+impl Payer {
+    /// Of a stream; `None`: nobody manages it, or as a high-priority one.
+    pub(crate) fn of(stream: Stream) -> Option<Self> {
+        let place = STREAMS.place(stream);
+        let client = client_at(place)?;
+        match client.side {
+            Side::HighPriority => None,
+            Side::BestEffort(lease) => Some(Self {
+                client,
+                lease,
+                slot: slot_at(place),
+            }),
+        }
+    }
+
+    /// What comes before so many bytes of a copy; it may wait here, as long as `patience` lasts.
+    pub(crate) fn begin_piece(self, bytes: u64, patience: &mut Patience) -> Piece {
+        let mark_own = || mark_own_stream(self.client, self.slot);
+        let kernel = kernel_of_piece(bytes);
+        Piece {
+            payer: self,
+            pass: gate::admit_piece(self.client, self.lease, &kernel, patience, mark_own),
+            is_settled: false,
+        }
+    }
+}
+
+/// The client of a place for streams.
+#[inline]
+fn client_at(place: Place) -> Option<&'static Client> {
+    match place {
+        Place::Slot(index) => STREAMS.client_of(index),
+        Place::Overflow => lifecycle::client(),
+        Place::Foreign => None,
+    }
+}
+
+fn slot_at(place: Place) -> Option<u32> {
+    match place {
+        Place::Slot(index) => Some(index),
+        Place::Overflow | Place::Foreign => None,
+    }
+}
+
+/// A piece of a copy between [`Payer::begin_piece`] and [`Piece::end`]. Dropped in between, because its thread is cancelled in the
+/// driver's call, it counts as taken.
+pub(crate) struct Piece {
+    payer: Payer,
+    pass: Pass,
+    is_settled: bool,
+}
+
+impl Piece {
+    /// Who pays for it.
+    pub(crate) fn payer(&self) -> &Payer {
+        &self.payer
+    }
+
+    /// Whether the rest of its copy goes with it.
+    pub(crate) fn takes_rest(&self) -> bool {
+        self.pass.takes_rest
+    }
+
+    /// So much more goes with it, without asking.
+    pub(crate) fn extend(&mut self, bytes: u64) {
+        let Payer { client, lease, .. } = self.payer;
+        let more = kernel_of_piece(bytes);
+        gate::extend(client, lease, &mut self.pass.grant, &more);
+    }
+
+    /// What comes after it; another result than success takes it back. The mark behind it, if it has one.
+    pub(crate) fn end(mut self, result: CUresult) -> Option<Mark> {
+        self.settle(result == CUresult::SUCCESS)
+    }
+
+    fn settle(&mut self, accepted: bool) -> Option<Mark> {
+        self.is_settled = true;
+        let Payer {
+            client,
+            lease,
+            slot,
+        } = self.payer;
+        let grant = &self.pass.grant;
+        gate::handle_launched(client, lease, grant, accepted);
+        if !accepted {
+            return None;
+        }
+        // It has no number: what it takes is not learnt, and kernels that are seen complete with it are told from it.
+        handle_admitted(client, slot, grant, Number::default())
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.settle(true);
+        }
+    }
+}
+
 impl Begun {
     /// The priority that the launch carries as an attribute: of high-priority launches on default
     /// streams, which cannot have one.
@@ -272,12 +374,18 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
     }
 }
 
-/// An admitted launch is with the driver: from here on it is in flight.
+/// An admitted launch is with the driver: from here on it is in flight, up to the mark behind it if it has one.
 #[inline]
-fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Number) {
+fn handle_admitted(
+    client: &Client,
+    slot: Option<u32>,
+    grant: &Grant,
+    number: Number,
+) -> Option<Mark> {
     let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));
     let Some((index, slot)) = placed else {
-        return completion::count(client, grant.cost_ns);
+        completion::count(client, grant.cost_ns);
+        return None;
     };
     let mark = slot.add_issued(grant.cost_ns);
     if client.helper.is_learning() {
@@ -287,6 +395,7 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
         record_own(slot);
     }
     helper::wake(client);
+    Some(Mark { slot: index, mark })
 }
 
 /// Whether this thread must leave an event behind its launch: nobody else can in its own default

@@ -13,7 +13,7 @@
 //! It is off by default: a call of an asynchronous copy that is cut returns when nearly all of it is done, which takes from a program with
 //! one thread that copies on one stream and computes on another what it gains by that (docs/policy.md, "What it cannot do").
 //!
-//! So far the simulator's clients alone make copies so; the preload library makes them whole and ungated.
+//! Which copies may be cut is said where they are made: by the preload library and by the simulator's clients.
 
 use crate::{Class, Kernel};
 

@@ -129,6 +129,11 @@ impl LeasePage {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
     }
 
+    /// Whether everything may go. Relaxed, as above.
+    pub fn is_ungated(&self) -> bool {
+        self.terms.load(Ordering::Relaxed) & LEASE_UNGATED != 0
+    }
+
     /// Takes a charge back: the launch did not go, or the driver refused it.
     #[inline]
     pub fn refund(&self, client_charged_ns: &AtomicU64, cost_ns: u64) {

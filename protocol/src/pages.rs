@@ -62,6 +62,9 @@ pub struct DaemonPage {
     pub unknown_ns: AtomicU64,
     /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles say. Since 2.1.
     pub learnt_durations: AtomicU32,
+    /// Non-zero: long copies of best-effort clients between host and device are cut, and each piece is charged and waits as a
+    /// kernel does. Since 2.2.
+    pub gated_copies: AtomicU32,
     /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
     pub live_epoch: Line<AtomicU64>,
 }
@@ -213,19 +216,19 @@ counters! {
     GraphKernels = "graph_kernels",
     /// Functions that the host was asked to call in a stream's order.
     HostCalls = "host_calls",
-    /// Best-effort launches granted by a lease made beside busy high-priority work.
+    /// Best-effort launches, and pieces of copies, granted by a lease made beside busy high-priority work.
     BesideHp = "launches_beside_hp",
-    /// Best-effort launches that had to wait at the gate.
+    /// Best-effort launches, and pieces of copies, that had to wait at the gate; so there may be more than launches.
     Held = "launches_held",
     /// Time waited at the gate, ns, over all threads.
     HeldNs = "held_ns",
-    /// Launches granted because `max_hold` ran out.
+    /// Launches, and pieces of copies, granted because `max_hold` ran out.
     Forced = "launches_forced",
-    /// Waits at the gate that ended on a signal.
+    /// Waits at the gate that ended on a signal, or because another thread may see no half of a copy.
     Interrupted = "holds_interrupted",
-    /// Launches between whose check and driver call the epoch moved on.
+    /// Launches, and pieces of copies, between whose check and driver call the epoch moved on.
     Slips = "slips",
-    /// Launches let through because the daemon was gone.
+    /// Launches, and pieces of copies, let through because the daemon was gone.
     Unmanaged = "launches_unmanaged",
     /// Records dropped because a ring was full.
     Dropped = "records_dropped",
@@ -290,6 +293,12 @@ counters! {
     /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. As of
     /// now, of processes that live.
     KernelsLearnt = "kernels_learnt",
+    /// Copies that were made in pieces.
+    CopiesCut = "copies_cut",
+    /// The pieces of these.
+    CopyPieces = "copy_pieces",
+    /// Threads that could see half of a copy, because a second was too short for the driver to take the rest.
+    CopiesOvertaken = "copies_overtaken",
 }
 
 impl Counter {
@@ -358,6 +367,7 @@ const _: () = {
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
     assert!(offset_of!(DaemonPage, learnt_durations) == 40);
+    assert!(offset_of!(DaemonPage, gated_copies) == 44);
     assert!(size_of::<HpPage>() == 64);
     assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charges) == 64);
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);

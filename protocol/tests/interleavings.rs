@@ -24,7 +24,12 @@ mod life;
 #[path = "../../interpose/src/recent.rs"]
 mod recent;
 
+#[allow(dead_code, reason = "what only the library needs of it")]
+#[path = "../../interpose/src/newcomers.rs"]
+mod newcomers;
+
 use life::{Life, Rest, State, Turn};
+use newcomers::Newcomers;
 use recent::{Launch, Recent};
 
 fn record(value: u64) -> [u64; RECORD_WORDS] {
@@ -567,5 +572,47 @@ fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
         recent.push(&launch(2));
         launcher.join().unwrap();
         helper.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_in_its_first_call_comes_before_all_pieces_of_a_copy_or_after_them() {
+    model(|| {
+        // The pair, how many of a copy's two pieces are made, and the bell that the newcomer rings.
+        let shared = Arc::new((Newcomers::new(), AtomicU32::new(0), AtomicU32::new(0)));
+        assert!(!shared.0.enter(), "the first thread, and no copy");
+        let cutter = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (newcomers, made, bell) = &*shared;
+                if !newcomers.try_begin(1) {
+                    return None;
+                }
+                made.store(1, Ordering::Relaxed);
+                // The second piece waits at the gate: it sleeps until the bell is another than this, unless somebody has come.
+                let seen = bell.load(Ordering::Acquire);
+                let slept_on = newcomers.is_alone().then_some(seen);
+                made.store(2, Ordering::Relaxed);
+                newcomers.end();
+                slept_on
+            })
+        };
+        let newcomer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (newcomers, made, bell) = &*shared;
+                if newcomers.enter() {
+                    bell.fetch_add(1, Ordering::AcqRel);
+                    while !newcomers.is_over() {
+                        thread::yield_now();
+                    }
+                }
+                made.load(Ordering::Relaxed)
+            })
+        };
+        // The bell rings once at most, so who sleeps on the word that it leaves sleeps on.
+        assert_ne!(cutter.join().unwrap(), Some(1), "the ring was lost");
+        assert_ne!(newcomer.join().unwrap(), 1, "half of a copy was seen");
+        assert!(shared.0.is_over());
     });
 }

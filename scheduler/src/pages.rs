@@ -91,6 +91,8 @@ fn configure(daemon: &DaemonPage, config: &Config) {
     daemon
         .learnt_durations
         .store(learns.into(), Ordering::Relaxed);
+    let gates = matches!(&config.policy, Policy::Pillion(params) if params.gated_copies);
+    daemon.gated_copies.store(gates.into(), Ordering::Relaxed);
 }
 
 /// A page for one client.

@@ -23,12 +23,15 @@ use crate::common::{
 const UNKNOWN_NS: u64 = 100_000;
 
 /// A request of 20 kernels of 100 µs, half of the device each.
-const HP_TRACE: &str = "\
+pub(crate) const HP_TRACE: &str = "\
 pillion-trace 1
 device V100-SXM2-16GB
 kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 sm_needed=40 block_ns=100000 duration_ns=100000 compute_demand=0.4 bandwidth_demand=0.1 source=\"serve\" name=\"serve\"
 launch 0 x20
 ";
+
+/// How long both jobs have requests.
+const FOUR_SECONDS: [&str; 2] = ["--seconds", "4"];
 
 /// An iteration of ten kernels that fill the device for 5 ms, in one wave: once they run nothing helps.
 const BE_TRACE: &str = "\
@@ -67,16 +70,22 @@ struct Outcome {
 }
 
 /// Processes that share a software GPU on the virtual clock.
-struct Stage {
+pub(crate) struct Stage {
     folder: TempDir,
 }
 
 impl Stage {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
         path
@@ -92,10 +101,12 @@ impl Stage {
         command
     }
 
-    fn start_server(&self) -> Process {
+    /// The device of so many participants of the clock.
+    pub(crate) fn start_server(&self, processes: u32) -> Process {
         let mut server = clean_command(cargo_folder().join("softgpu-server"));
         server.arg("--socket").arg(self.path("gpu.sock"));
-        server.args(["--sharing", "mps", "--processes", "3"]);
+        server.args(["--sharing", "mps", "--processes"]);
+        server.arg(processes.to_string());
         server.arg("--clock-page").arg(self.path("clock"));
         let mut server = Process::start("softgpu-server", server);
         until("the device server", || {
@@ -105,7 +116,7 @@ impl Stage {
         server
     }
 
-    fn start_daemon(&self, policy: &str) -> Process {
+    pub(crate) fn start_daemon(&self, policy: &str) -> Process {
         let socket = self.path("pillion.sock");
         let text = format!(
             "[gpu]\nindex = 0\nsharing = \"mps\"\n\n[policy]\n{policy}\n\n[socket]\npath = {socket:?}\n"
@@ -120,7 +131,15 @@ impl Stage {
         daemon
     }
 
-    fn start_replay(&self, name: &str, rank: u16, trace: &Path, profile: Option<&Path>) -> Process {
+    /// `hp` answers thirty requests a second, any other name has work without end.
+    pub(crate) fn start_replay(
+        &self,
+        name: &str,
+        rank: u16,
+        trace: &Path,
+        profile: Option<&Path>,
+        more: &[&str],
+    ) -> Process {
         let mut replay = self.command("pillion-replay", rank);
         let class = match name {
             "hp" => "high-priority",
@@ -129,7 +148,8 @@ impl Stage {
         replay
             .arg("--trace")
             .arg(trace)
-            .args(["--seconds", "4", "--seed", "3"]);
+            .args(["--seed", "3"])
+            .args(more);
         if name == "hp" {
             replay.args(["--arrivals", "poisson", "--rate", "30"]);
         }
@@ -150,7 +170,7 @@ impl Stage {
         Process::start(name, replay)
     }
 
-    fn report(&self, name: &str) -> Value {
+    pub(crate) fn report(&self, name: &str) -> Value {
         let text = std::fs::read_to_string(self.path(&format!("{name}.json"))).unwrap();
         serde_json::from_str(&text).unwrap()
     }
@@ -179,19 +199,17 @@ fn play(told: Told, policy: &str) -> Outcome {
 }
 
 fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outcome {
-    let stage = Stage {
-        folder: tempfile::tempdir().unwrap(),
-    };
+    let stage = Stage::new();
     let hp_trace = stage.write("hp.trace", hp_trace);
     let be_trace = stage.write("be.trace", be_trace);
     let be_profile = match told {
         Told::Nothing => None,
         Told::Times(times) => Some(stage.write("be.toml", &profile_of(&be_trace, times))),
     };
-    let _server = stage.start_server();
+    let _server = stage.start_server(3);
     let daemon = stage.start_daemon(&format!("name = \"pillion\"\n{policy}"));
-    let hp = stage.start_replay("hp", 1, &hp_trace, Some(&hp_trace));
-    let be = stage.start_replay("be", 2, &be_trace, be_profile.as_deref());
+    let hp = stage.start_replay("hp", 1, &hp_trace, Some(&hp_trace), &FOUR_SECONDS);
+    let be = stage.start_replay("be", 2, &be_trace, be_profile.as_deref(), &FOUR_SECONDS);
     for job in [hp, be] {
         job.finish_whenever().expect_success();
     }

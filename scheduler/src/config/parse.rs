@@ -43,7 +43,7 @@ const POLICY_KEYS: [&str; 5] = [
     "on_daemon_loss",
 ];
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 15] = [
+const OWN_KEYS: [(&str, &[&str]); 16] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
@@ -57,6 +57,7 @@ const OWN_KEYS: [(&str, &[&str]); 15] = [
     ("gap_prediction", &["pillion"]),
     ("learnt_pace", &["pillion"]),
     ("learnt_durations", &["pillion"]),
+    ("gated_copies", &["pillion"]),
     ("completion_prediction", &["pillion"]),
     ("sliding", &["pillion"]),
 ];
@@ -308,6 +309,7 @@ impl Parser<'_> {
         let gap_prediction = flag("gap_prediction", defaults.gap_prediction);
         let learnt_pace = flag("learnt_pace", defaults.learnt_pace);
         let learnt_durations = flag("learnt_durations", defaults.learnt_durations);
+        let gated_copies = flag("gated_copies", defaults.gated_copies);
         let completion_prediction = flag("completion_prediction", defaults.completion_prediction);
         let sliding = flag("sliding", defaults.sliding);
         Some(PillionParams {
@@ -320,8 +322,7 @@ impl Parser<'_> {
             gap_prediction: gap_prediction?,
             learnt_pace: learnt_pace?,
             learnt_durations: learnt_durations?,
-            // The library makes copies whole: a daemon has no such key yet.
-            gated_copies: defaults.gated_copies,
+            gated_copies: gated_copies?,
             completion_prediction: completion_prediction?,
             sliding: sliding?,
             residual_ns_unknown: common.residual_ns_unknown,
