@@ -8,9 +8,12 @@
 //!   is hooked but for a handful (see ARCHITECTURE.md, "Copies in pieces"). A thread that makes its first call while a copy is under
 //!   way waits for the copy's end, which comes soon: it ends a wait of the copy at the gate, and the rest of it goes as one. The wait
 //!   of that thread has a bound, a second ([`patience`]), because the copy's own stream may wait for what it is about to do;
+//! - while nothing of the process is known to be in flight: a call for a piece may wait for what its stream holds before, for longer
+//!   than that second, and a newcomer would then see half of the copy. So nor is a copy cut that is to go beside the program's own
+//!   kernels, which would lose that: the call for it returns when nearly all pieces are done;
 //! - while nothing in the process is captured: a copy is one node of a graph;
-//! - where both ends of each side are in one allocation, or in none that the driver knows: where the driver would refuse the copy
-//!   for its range, it refuses it whole.
+//! - where both ends are in one allocation, which on the device's side the driver must know: where it would refuse the copy for its
+//!   range, it refuses it whole.
 //!
 //! All others go as they are, ungated, and so does every copy while nobody is to be protected from it. The copy's result is the first
 //! that is not success, or success.
@@ -49,6 +52,8 @@ pub(crate) struct Span {
     pub(crate) to: u64,
     /// Where from.
     pub(crate) from: u64,
+    /// Whether it goes to the device, or comes from there.
+    pub(crate) is_to_device: bool,
     /// How much.
     pub(crate) bytes: u64,
 }
@@ -76,14 +81,20 @@ fn begin_long(current: &'static Client, stream: Stream, span: Span) -> Option<Lo
         || !lifecycle::clients().any(gates_copies)
         || !NEWCOMERS.is_alone()
         || STREAMS.is_capturing()
+        // Late by a look of the helper: then it goes whole.
+        || STREAMS.used().any(|(_, slot)| slot.is_in_flight())
     {
         return None;
     }
     let Payer { client, lease, .. } = Payer::of(stream)?;
+    let (device, host) = match span.is_to_device {
+        true => (span.to, span.from),
+        false => (span.from, span.to),
+    };
     let may = gates_copies(client)
         && !lease.is_ungated()
-        && is_within_one(span.to, span.bytes)
-        && is_within_one(span.from, span.bytes);
+        && allocation_of(device, span.bytes).is_some_and(|found| found.is_some())
+        && allocation_of(host, span.bytes).is_some();
     may.then_some(Long {
         client,
         stream,
@@ -95,14 +106,12 @@ fn gates_copies(client: &Client) -> bool {
     client.daemon.gated_copies.load(Ordering::Relaxed) != 0
 }
 
-/// Whether the range begins and ends in the same allocation, or in none that the driver knows.
-fn is_within_one(first: u64, bytes: u64) -> bool {
-    let Some(last) = first.checked_add(bytes - 1) else {
-        return false;
-    };
+/// The allocation that a range begins and ends in, if the driver knows it; `None` if these are two.
+fn allocation_of(first: u64, bytes: u64) -> Option<Option<(CUdeviceptr, usize)>> {
+    let last = first.checked_add(bytes - 1)?;
     let [first, last] =
         [first, last].map(|address| driver::allocation_of(CUdeviceptr(address)).ok());
-    first == last
+    (first == last).then_some(first)
 }
 
 /// Makes a copy: `make` calls the driver for so many bytes from an offset on. `waits`: such a call returns when its stream is done.

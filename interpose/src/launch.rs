@@ -15,7 +15,8 @@ use crate::kernels::{KERNELS, Known, Number, Shape};
 use crate::labels::LabelIndex;
 use crate::streams::{Place, STREAMS, Slot, Stream};
 use crate::{
-    announce, completion, driver, helper, labels, learner, lifecycle, marks, priority, rings, seen,
+    announce, completion, door, driver, helper, labels, learner, lifecycle, marks, priority, rings,
+    seen,
 };
 
 /// What the application asks to be launched.
@@ -306,7 +307,22 @@ impl Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.settle(true);
+            door::guarded(abi::id::cuMemcpyHtoD_v2, || self.give_up());
+        }
+    }
+}
+
+impl Piece {
+    /// Its thread is cancelled in the driver's call, and may hold the driver's locks: it counts as taken, and the driver is not called.
+    fn give_up(&self) {
+        let Payer { client, slot, .. } = self.payer;
+        let cost_ns = self.pass.grant.cost_ns;
+        match slot.and_then(|index| STREAMS.slot(index)) {
+            Some(slot) => {
+                slot.add_issued(cost_ns);
+                helper::wake(client);
+            }
+            None => completion::count(client, cost_ns),
         }
     }
 }

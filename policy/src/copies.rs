@@ -10,8 +10,8 @@
 //! A piece waits at the gate as a launch does, and all pieces of a copy together for `max_hold` at most. Once one went because that was
 //! over, or no daemon is there, or nobody is to be protected, the rest goes with it as one.
 //!
-//! It is off by default: a call of an asynchronous copy that is cut returns when nearly all of it is done, which takes from a program with
-//! one thread that copies on one stream and computes on another what it gains by that (docs/policy.md, "What it cannot do").
+//! It is off by default: what pieces cost on a GPU was not measured, and a call of an asynchronous copy that is cut returns when nearly all
+//! of it is done (docs/policy.md, "What it cannot do").
 //!
 //! Which copies may be cut is said where they are made: by the preload library and by the simulator's clients.
 

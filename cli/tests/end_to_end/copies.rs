@@ -227,8 +227,6 @@ fn a_job_dies_of_sigterm_between_two_pieces_as_it_would_without_us() {
         sent.as_u64() > Some(0) && sent.as_u64() < Some(8 << 20),
         "{sent}"
     );
-    let job = daemon.job("be");
-    assert_eq!(job["in_flight_ns"], 0, "{job:#}");
     hp.finish().expect_success();
 }
 

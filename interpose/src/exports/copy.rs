@@ -56,12 +56,16 @@ macro_rules! copy {
 
 /// An address that a copy begins at.
 trait Address: Copy {
+    /// Whether it is one of the device.
+    const IS_DEVICE: bool;
     fn address(self) -> u64;
     /// So many bytes on.
     fn at(self, offset: u64) -> Self;
 }
 
 impl Address for CUdeviceptr {
+    const IS_DEVICE: bool = true;
+
     fn address(self) -> u64 {
         self.0
     }
@@ -72,6 +76,8 @@ impl Address for CUdeviceptr {
 }
 
 impl Address for CUdeviceptr_v1 {
+    const IS_DEVICE: bool = true;
+
     fn address(self) -> u64 {
         self.0.into()
     }
@@ -82,6 +88,8 @@ impl Address for CUdeviceptr_v1 {
 }
 
 impl Address for *const c_void {
+    const IS_DEVICE: bool = false;
+
     fn address(self) -> u64 {
         self.addr() as u64
     }
@@ -92,6 +100,8 @@ impl Address for *const c_void {
 }
 
 impl Address for *mut c_void {
+    const IS_DEVICE: bool = false;
+
     fn address(self) -> u64 {
         self.addr() as u64
     }
@@ -135,7 +145,8 @@ macro_rules! cuttable {
             $name($to: $to_type, $from: $from_type, $bytes: $bytes_type, $($argument: $type)?);
             before |client| {
                 let (to, from) = ($to.address(), $from.address());
-                let span = Span { to, from, bytes: $bytes as u64 };
+                let is_to_device = <$to_type as Address>::IS_DEVICE;
+                let span = Span { to, from, is_to_device, bytes: $bytes as u64 };
                 let stream = $stream;
                 let mark = if $waits { mark_of_stream(stream) } else { None };
                 (cutting::begin(client, stream, span), mark)
