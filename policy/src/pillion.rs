@@ -327,12 +327,8 @@ impl Learnt {
                 Slo::Slowdown(_) | Slo::LatencyNs(_) => {
                     // Of the request whose slack the bounds are made of.
                     let main_ns = self.solo_ns(params).unwrap_or(solo_ns);
-                    let floor = match params.block_priority {
-                        true => feedback::floor(main_ns, self.slack_ns(params)),
-                        // What is in flight is waited for whole: there is something to spare.
-                        false => feedback::GAIN_MIN,
-                    };
-                    self.gain.handle_request(spent, floor);
+                    let least = feedback::least(main_ns, self.slack_ns(params));
+                    self.gain.handle_request(spent, least);
                 }
             }
         }
@@ -417,7 +413,7 @@ impl Learnt {
         is_behind: bool,
     ) -> Bounds {
         let mps = snapshot.sharing == Sharing::Mps;
-        let gain = self.gain.in_force();
+        let gain = self.gain.value();
         // A promise to a best-effort job holds while HP's requests are within their target.
         let (idle_least, beside_least) = match is_behind && gain >= 1.0 {
             true => (BEHIND_IDLE, BEHIND_BESIDE),
@@ -459,7 +455,7 @@ impl Learnt {
                 false => 0,
             },
             whole: !params.block_priority && self.gain.is_hurt(),
-            pairs: params.kernel_pairs && (self.gain.value() < GAIN_PAIRS || is_learning),
+            pairs: params.kernel_pairs && (gain < GAIN_PAIRS || is_learning),
         }
     }
 }
