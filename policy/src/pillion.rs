@@ -324,12 +324,7 @@ impl Learnt {
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
             match params.slo {
                 Slo::Throughput(_) => self.gain.handle_mean(spent),
-                Slo::Slowdown(_) | Slo::LatencyNs(_) => {
-                    // Of the request whose slack the bounds are made of.
-                    let main_ns = self.solo_ns(params).unwrap_or(solo_ns);
-                    let least = feedback::least(main_ns, self.slack_ns(params));
-                    self.gain.handle_request(spent, least);
-                }
+                Slo::Slowdown(_) | Slo::LatencyNs(_) => self.gain.handle_request(spent),
             }
         }
     }

@@ -8,21 +8,13 @@
 //! In balance at least two requests of three are within their target, and of those over it by another
 //! slack at most one in nine. From gain 1 to 4 it takes 18 requests at first and 70 later, back as few as 2.
 //!
-//! *The least gain* is that at which an idle HP meets as much work as Orion lets be in flight, [`DUR_THRESHOLD_PCT`] of a request: of the
-//! default target half a slack. Where requests are over their target even then, a bound below that was seen to cost BE work and to spare
-//! HP nothing: what it meets is single kernels. A target that is farther off allows for a smaller gain, a sixteenth at the least.
-//!
 //! Where requests are over their target under the least gain too, they are *hurt* by single kernels, until
 //! the gain is back at 1.
-
-use crate::orion::DUR_THRESHOLD_PCT;
 
 /// The gain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gain {
     value: f64,
-    /// The least, of the last request.
-    least: f64,
     is_hurt: bool,
     /// A request was over its target.
     has_missed: bool,
@@ -32,7 +24,6 @@ impl Default for Gain {
     fn default() -> Self {
         Self {
             value: 1.0,
-            least: GAIN_MIN,
             is_hurt: false,
             has_missed: false,
         }
@@ -46,7 +37,7 @@ impl Gain {
 
     /// Whether it cannot fall.
     pub(crate) fn is_least(self) -> bool {
-        self.value <= self.least
+        self.value <= GAIN_MIN
     }
 
     /// Whether requests were over their target though it could not fall, and it is not back at 1.
@@ -54,9 +45,8 @@ impl Gain {
         self.is_hurt
     }
 
-    /// A request that met BE work has spent so much of its slack: 0 is nothing, 1 all. The gain is `least` at least.
-    pub(crate) fn handle_request(&mut self, spent: f64, least: f64) {
-        self.least = least;
+    /// A request that met BE work has spent so much of its slack: 0 is nothing, 1 all.
+    pub(crate) fn handle_request(&mut self, spent: f64) {
         let spent = spent.clamp(0.0, SPENT_MAX);
         if spent > 1.0 {
             self.is_hurt |= self.is_least();
@@ -67,7 +57,7 @@ impl Gain {
             true => self.value * UP_FIRST,
             false => self.value / UP.powf(DOWN * spent * spent),
         };
-        self.value = next.clamp(self.least, GAIN_MAX);
+        self.value = next.clamp(GAIN_MIN, GAIN_MAX);
         self.is_hurt &= self.value < 1.0;
     }
 
@@ -80,7 +70,7 @@ impl Gain {
             self.has_missed = true;
         }
         let step = if self.has_missed { UP } else { UP_FIRST };
-        self.value = (self.value * step.powf(left)).clamp(self.least, GAIN_MAX);
+        self.value = (self.value * step.powf(left)).clamp(GAIN_MIN, GAIN_MAX);
         self.is_hurt &= self.value < 1.0;
     }
 }
@@ -99,17 +89,8 @@ const DOWN: f64 = 2.0;
 /// fifty could be late without limit; best-effort work gets the same with both (suites robustness and busy).
 const SPENT_MAX: f64 = 8.0;
 
-/// The least gain where a target is `slack_ns` from what a request takes alone.
-pub(crate) fn least(solo_ns: u64, slack_ns: u64) -> f64 {
-    let orion_ns = solo_ns as f64 * DUR_THRESHOLD_PCT / 100.0;
-    let share = orion_ns / slack_ns.max(1) as f64;
-    share.clamp(GAIN_MIN, LEAST_MAX)
-}
-
-/// The least gain of the default target, and of nearer ones.
-const LEAST_MAX: f64 = 0.5;
-
-/// The least gain of all targets, and of a job that trains.
+/// The least gain: of the default target 0.3 % of a request, an eighth of Orion's threshold. As good as one
+/// kernel at a time.
 const GAIN_MIN: f64 = 0.0625;
 
 /// The greatest gain: of the default target 80 % of a request.
@@ -134,7 +115,7 @@ mod tests {
 
     fn after_from(mut gain: Gain, requests: impl IntoIterator<Item = f64>) -> f64 {
         for spent in requests {
-            gain.handle_request(spent, GAIN_MIN);
+            gain.handle_request(spent);
         }
         gain.value()
     }
@@ -184,39 +165,16 @@ mod tests {
     fn requests_are_hurt_from_the_least_gain_until_it_is_back_at_one() {
         let mut gain = Gain::default();
         while !gain.is_least() {
-            gain.handle_request(2.0, LEAST_MAX);
+            gain.handle_request(2.0);
             assert!(!gain.is_hurt());
         }
-        gain.handle_request(2.0, LEAST_MAX);
+        gain.handle_request(2.0);
         assert!(gain.is_hurt());
         while gain.value() < 1.0 {
             assert!(gain.is_hurt());
-            gain.handle_request(0.0, LEAST_MAX);
+            gain.handle_request(0.0);
         }
         assert!(!gain.is_hurt());
-    }
-
-    #[test]
-    fn the_least_is_orions_share_of_a_request_as_far_as_the_target_is_no_nearer() {
-        let of_target = |percent: u64| least(6_800_000, 68_000 * percent);
-        assert!((of_target(5) - 0.5).abs() < 1e-9);
-        assert!((of_target(20) - 0.125).abs() < 1e-9);
-        assert_eq!(
-            [of_target(2), of_target(0), of_target(100)],
-            [0.5, 0.5, GAIN_MIN]
-        );
-    }
-
-    #[test]
-    fn a_target_that_comes_nearer_lifts_a_gain_below_its_least() {
-        let mut gain = Gain::default();
-        for _ in 0..100 {
-            gain.handle_request(3.0, GAIN_MIN);
-        }
-        assert_eq!(gain.value(), GAIN_MIN);
-        gain.handle_request(3.0, 0.5);
-        assert_eq!(gain.value(), 0.5);
-        assert!(gain.is_least());
     }
 
     #[test]
