@@ -180,24 +180,6 @@ fn who_asks_twice_does_not_want_to_wait() {
     assert_eq!(job.finish().status.signal(), Some(15));
 }
 
-/// The stack that its main thread keeps for signals has room for two of the kernel's frames, and no third.
-#[test]
-fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its_stack() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    for _ in 0..4 {
-        let mut job = hanging(&gpu, &daemon, PATIENT_MS);
-        until("the end of the job", || {
-            for signal in SIGNALS {
-                job.signal(signal);
-            }
-            (!job.is_running()).then_some(())
-        });
-        let status = job.finish().status;
-        assert!(matches!(status.signal(), Some(2 | 15)), "{status:?}");
-    }
-}
-
 /// A thread that was stopped before takes no signal that is the handler's.
 #[test]
 fn a_handler_that_is_set_while_the_process_is_dying_gets_the_next_signal() {

@@ -38,6 +38,13 @@ fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
     ours.output
 }
 
+/// A job that SIGINT ends: a test that runs in a shell's background has inherited that it is ignored, and Go and Java leave that as
+/// they find it. env(1) of GNU coreutils 8.31 does so, and becomes the program.
+fn interruptible(gpu: &Gpu, label: &str, program: &Path) -> Job {
+    let job = gpu.job_of(label, Path::new("/usr/bin/env"));
+    job.arg("--default-signal=INT").arg(program)
+}
+
 /// Sends the signal once it is ready; how it ended.
 fn ask_to_end(job: Job, signal: Signal) -> Ended {
     let mut process = job.start();
@@ -177,7 +184,9 @@ fn a_java_program_that_is_asked_to_end_calls_its_hook_as_without_us() {
     };
     let native = Program::Library("native").path();
     let make = |gpu: &Gpu, label: &str| {
-        let job = gpu.job_of(label, &java).args(&JAVA).arg(folder.path());
+        let job = interruptible(gpu, label, &java)
+            .args(&JAVA)
+            .arg(folder.path());
         job.arg("Native").arg(&native).arg("asked")
     };
     // Java exits by itself, with the code by which shells name the signal.
