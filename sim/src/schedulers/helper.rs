@@ -1,4 +1,4 @@
-//! The thread of the library that finds out what a client's stream has completed, as [`super::leased`] has it: it records an event
+//! The thread of the library that finds out what a client's stream has completed, as [`leased`](mod@super::leased) has it: it records an event
 //! behind what is in flight, asks for it again and again, and records the next one. Times are ns.
 
 /// A client's helper thread on its one stream.
