@@ -30,7 +30,7 @@ use crate::{seen, signals, sticky};
 
 thread_local! {
     /// Where on the stack the hook lies that this thread is inside of: [`OUTSIDE`] if it is in
-    /// none, [`NEW`] if it never was, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
+    /// none, [`NEW`] if it never was, [`STOPPED`] if a signal has stopped it for good, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
     /// a lower address; one at the same or a higher address is made after the hook was jumped out of.
     static INSIDE: Cell<usize> = const { Cell::new(NEW) };
 }
@@ -39,6 +39,9 @@ thread_local! {
 const OUTSIDE: usize = 0;
 /// Nor as this: a thread that has not been in any hook yet.
 const NEW: usize = 1;
+/// Nor as this: a thread that a signal has stopped for good outside of every hook. It may still run handlers of the application's, and
+/// stops in the first hook that they call.
+const STOPPED: usize = 2;
 /// Every address of a stack is lower.
 const OURS: usize = usize::MAX;
 
@@ -87,7 +90,7 @@ fn through<B>(
             return real(None);
         }
         match inside.get() {
-            OUTSIDE => {}
+            OUTSIDE | STOPPED => {}
             NEW => handle_first(index),
             _ => handle_jump(),
         }
@@ -163,6 +166,12 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
     matches!(INSIDE.get(), OUTSIDE | NEW)
+}
+
+/// Marks a thread that a signal has stopped for good outside of every hook, so that it is stopped once. In its signal handler.
+#[cfg(not(shim))]
+pub(crate) fn mark_thread_as_stopped() {
+    INSIDE.set(STOPPED);
 }
 
 /// Marks a thread that acts for the library and not for the application: its calls pass by.

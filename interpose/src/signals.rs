@@ -27,7 +27,8 @@
 //! The stack that [`handle`] runs on may be one of 8 KiB that the application keeps for signals (every thread of a Rust program has
 //! one): two of the kernel's frames have room there, and no third. So one of ours comes on no other of ours: while [`handle`] runs, the
 //! two signals are blocked in its thread, and a thread that it stops takes what comes later from the kernel ([`stop_in_handler`]);
-//! what the application has set a handler of its own for by then it gives back to that. It blocks no other signal, nor these in any
+//! what the application has set a handler of its own for by then it gives back to that, and what is ignored it drops. It is stopped
+//! once: a frame of ours that comes on top all the same returns. It blocks no other signal, nor these in any
 //! other thread. While it stops a thread it takes few hundred bytes of that stack, as a handler of the application's may come on top: what
 //! is larger is in functions that return first, and are not inlined.
 //!
@@ -266,6 +267,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
         begin(signal, Clock::monotonic().now_ns());
     }
     if door::is_outside() {
+        door::mark_thread_as_stopped();
         stop_in_handler();
     }
     errno.write(found);
@@ -291,7 +293,7 @@ fn stop_in_handler() -> ! {
     Clock::process().leave();
     loop {
         // They are blocked already, unless a handler of the application's called this one.
-        mask(libc::SIG_BLOCK);
+        mask(libc::SIG_BLOCK, OURS_SET);
         let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
         // SAFETY: a set of the kernel's, room for the details, and no time, so that it waits without end.
         let taken = unsafe {
@@ -309,16 +311,17 @@ fn stop_in_handler() -> ! {
         };
         // SAFETY: of what it has taken, the kernel has filled in the details.
         let info = unsafe { info.assume_init_mut() };
-        if is_ours(signal) {
-            handle_again(signal, info);
-        } else {
-            give_back(signal, info);
+        match disposition(signal) {
+            Some(handler) if handler == own_handler() => handle_again(signal, info),
+            // It was kept only because it is blocked here.
+            Some(libc::SIG_IGN) => {}
+            _ => give_back(signal, info),
         }
     }
 }
 
 /// The application has set a disposition of its own since: this thread meets the signal, with all that came with it, as if it had
-/// not been taken.
+/// not been taken. Only this one: the other, if it is ours, would come on top of the frame that is there.
 #[cold]
 fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
     // SAFETY: a signal that exists, and details that the kernel has filled in; a process may send itself any.
@@ -327,19 +330,19 @@ fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
         let call = libc::SYS_rt_tgsigqueueinfo;
         libc::syscall(call, process_id(), thread, signal, ptr::from_mut(info));
     }
-    mask(libc::SIG_UNBLOCK);
+    mask(libc::SIG_UNBLOCK, 1 << (signal - 1));
 }
 
-/// Blocks [`OURS`] in this thread, or lets them in.
-fn mask(how: c_int) {
+/// Blocks the signals of a set of the kernel's in this thread, or lets them in.
+fn mask(how: c_int, set: u64) {
     // SAFETY: a set of the kernel's, and nobody is told of the one before.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
             how,
-            &raw const OURS_SET,
+            &raw const set,
             ptr::null_mut::<u64>(),
-            size_of_val(&OURS_SET),
+            size_of_val(&set),
         );
     }
 }
@@ -382,13 +385,18 @@ fn is_met_by_us(signal: c_int) -> bool {
 }
 
 /// Whether [`handle`] is the signal's handler.
-#[inline(never)]
 fn is_ours(signal: c_int) -> bool {
+    disposition(signal) == Some(own_handler())
+}
+
+/// What the kernel does about the signal: its handler, `SIG_DFL`, or `SIG_IGN`.
+#[inline(never)]
+fn disposition(signal: c_int) -> Option<libc::sighandler_t> {
     let mut found = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set; what is read was filled in.
     unsafe {
-        sigaction_real(signal, ptr::null(), found.as_mut_ptr()) == 0
-            && found.assume_init().sa_sigaction == own_handler()
+        let result = sigaction_real(signal, ptr::null(), found.as_mut_ptr());
+        (result == 0).then(|| found.assume_init().sa_sigaction)
     }
 }
 

@@ -143,7 +143,17 @@ fn has_sigterm(process: &Process, field: &str) -> bool {
 
 /// A job with a kernel in flight that never ends.
 fn hanging(gpu: &Gpu, daemon: &Daemon, drain_ms: &str) -> Process {
-    let job = gpu.job("hang", Program::Linked("hang"));
+    launched(gpu.job("hang", Program::Linked("hang")), daemon, drain_ms)
+}
+
+/// The same, started with SIGINT as env(1) of GNU coreutils 8.31 is told. A shell that is not interactive has it ignored by what it starts
+/// in the background, tests among that.
+fn hanging_with(gpu: &Gpu, daemon: &Daemon, sigint: &str, drain_ms: &str) -> Process {
+    let job = gpu.job_of("hang", "/usr/bin/env".as_ref()).arg(sigint);
+    launched(job.arg(Program::Linked("hang").path()), daemon, drain_ms)
+}
+
+fn launched(job: Job, daemon: &Daemon, drain_ms: &str) -> Process {
     let job = job.args(&[FOR_EVER_NS, "1"]).high_priority(daemon);
     let mut process = job.env("PILLION_DRAIN_MS", drain_ms).start();
     process.wait_for("launched", 1);
@@ -178,6 +188,30 @@ fn who_asks_twice_does_not_want_to_wait() {
         (!is_running).then_some(())
     });
     assert_eq!(job.finish().status.signal(), Some(15));
+}
+
+/// Its one thread is stopped on a stack on which three of the kernel's frames have no room.
+#[test]
+fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its_stack() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for (sigint, ended_by) in [
+        ("--ignore-signal=INT", [15, 15]),
+        ("--default-signal=INT", [2, 15]),
+    ] {
+        for _ in 0..3 {
+            let mut job = hanging_with(&gpu, &daemon, sigint, PATIENT_MS);
+            until("the end of the job", || {
+                for signal in SIGNALS {
+                    job.signal(signal);
+                }
+                (!job.is_running()).then_some(())
+            });
+            let status = job.finish().status;
+            let signal = status.signal().unwrap_or_default();
+            assert!(ended_by.contains(&signal), "{sigint}: {status:?}");
+        }
+    }
 }
 
 /// A thread that was stopped before takes no signal that is the handler's.
