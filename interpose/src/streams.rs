@@ -16,6 +16,7 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUstream};
+use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
 use protocol::sync::Line;
 
@@ -26,7 +27,7 @@ use crate::contexts::CONTEXTS;
 use crate::life::{Life, State};
 use crate::marks::Event;
 use crate::table::{Keys, mix};
-use crate::{driver, sys};
+use crate::{driver, patience, sys};
 
 /// The streams of this process.
 pub(crate) static STREAMS: Streams = Streams::new();
@@ -43,10 +44,6 @@ const KEYS: usize = 2 * SLOTS;
 
 /// Attempts at the lock. It is held for about 100 ns by whoever makes or ends a stream.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
-
-/// Times that give way before a stream is ended without the lock. Its holder may have lost its
-/// processor; it has it back within milliseconds.
-const PATIENCE_MAX: u32 = 10_000;
 
 /// Which stream an entry point means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -483,15 +480,14 @@ impl Streams {
         (0..OVERFLOW).find(is_free)
     }
 
-    /// For those who are not launching: gives way to whoever holds the lock.
+    /// For those who are not launching: waits for whoever holds the lock, who may have lost its processor, and gives it up in the end.
     fn lock_patiently(&self) -> Option<Locked<'_>> {
-        (0..PATIENCE_MAX).find_map(|_| {
-            let locked = self.try_lock();
-            if locked.is_none() {
-                rustix::thread::sched_yield();
-            }
-            locked
-        })
+        let mut locked = None;
+        patience::wait_until(&Clock::process(), || {
+            locked = self.try_lock();
+            locked.is_some()
+        });
+        locked
     }
 
     fn try_lock(&self) -> Option<Locked<'_>> {
