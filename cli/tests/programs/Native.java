@@ -1,8 +1,25 @@
-// Native [LIBRARY]: a Java program; with a library it uses CUDA through it, else only threads and a child of Java's own.
+// Native [LIBRARY [asked]]: a Java program. With a library it uses CUDA through it, else only threads and a child of Java's own.
+// `asked`: it has work in flight, says "ready", and waits for SIGTERM or SIGINT, at which Java calls its hook.
 public class Native {
     static native long useCuda();
+    static native void leaveInFlight();
+    static native void finishWork();
+
+    static void beAskedToEnd() throws Exception {
+        leaveInFlight();
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            finishWork();
+            System.out.println("finished");
+        }));
+        System.out.println("ready");
+        Thread.sleep(3_600_000);
+    }
 
     public static void main(String[] arguments) throws Exception {
+        if (arguments.length > 1) {
+            System.load(arguments[0]);
+            beAskedToEnd();
+        }
         long[] sum = new long[1];
         Thread thread = new Thread(() -> { for (int i = 0; i < 8; i++) sum[0] += i * i; });
         thread.start();

@@ -1,19 +1,11 @@
-// native: a Go program; with any argument it uses CUDA through C, else only goroutines and signals of Go's own.
+// native [cuda | default | notified]: a Go program. With `cuda` it uses CUDA through C, without an argument only goroutines and
+// signals of Go's own; else it has work in flight, says "ready", and waits for SIGTERM or SIGINT: as Go does where nobody asks
+// for them, or by a channel.
 package main
 
 /*
 #cgo LDFLAGS: -ldl -lpthread
-#include "cuda_min.h"
-
-static unsigned long use_cuda(void) {
-    struct work work;
-    open_door("dlsym");
-    work_open(&work, PLAIN_IMAGE);
-    for (int i = 0; i < 12; i++) work_launch(&work, NULL);
-    work_check(&work);
-    say_asked();
-    return atomic_load(&asked.launches);
-}
+#include "native_work.h"
 */
 import "C"
 
@@ -25,7 +17,22 @@ import (
 	"syscall"
 )
 
+func beAskedToEnd(isNotified bool) {
+	signals := make(chan os.Signal, 1)
+	if isNotified {
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	}
+	C.leave_in_flight()
+	fmt.Println("ready")
+	fmt.Println("asked by", <-signals)
+	C.finish_work()
+	os.Exit(7)
+}
+
 func main() {
+	if len(os.Args) > 1 && os.Args[1] != "cuda" {
+		beAskedToEnd(os.Args[1] == "notified")
+	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1)
 	sums := make(chan int)

@@ -52,14 +52,18 @@ fn descends(process: u32, from: u32, parents: &BTreeMap<u32, u32>) -> bool {
     false
 }
 
-/// A line for each thread: its name, its state, its system call with arguments, and where in the kernel it waits.
+/// What a process does about signals, and a line for each thread: its name, its state, its system call with arguments, where in the
+/// kernel it waits, and its own signals.
 fn places(process: u32) -> String {
     let read = |path: &Path, name: &str| {
         let text = fs::read_to_string(path.join(name)).unwrap_or_else(|error| error.to_string());
         text.trim().replace('\0', " ")
     };
     let folder = Path::new("/proc").join(process.to_string());
-    let mut text = format!("--- process {process}: {}\n", read(&folder, "cmdline"));
+    let cmdline = read(&folder, "cmdline");
+    let status = read(&folder, "status");
+    let of_all = signals(&status, &["ShdPnd", "SigIgn", "SigCgt"]);
+    let mut text = format!("--- process {process}: {cmdline}\nsignals{of_all}\n");
     for task in fs::read_dir(folder.join("task"))
         .into_iter()
         .flatten()
@@ -72,14 +76,26 @@ fn places(process: u32) -> String {
             .map_or("?", |(_, behind)| &behind[..1]);
         let _ = writeln!(
             text,
-            "thread {} {} {state}: system call {}, in {}",
+            "thread {} {} {state}: system call {}, in {}, signals{}",
             task.file_name().unwrap_or_default().display(),
             read(&task, "comm"),
             read(&task, "syscall"),
             read(&task, "wchan"),
+            signals(&read(&task, "status"), &["SigPnd", "SigBlk"]),
         );
     }
     text
+}
+
+/// These lines of a `/proc/ID/status`, each with its mask of signals in hexadecimal (`proc_pid_status(5)`).
+fn signals(status: &str, names: &[&str]) -> String {
+    let lines = status
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .filter(|(name, _)| names.contains(name));
+    lines.fold(String::new(), |text, (name, mask)| {
+        format!("{text} {name} {}", mask.trim())
+    })
 }
 
 /// What gdb says, if it is there and may.
@@ -97,7 +113,10 @@ fn stacks(process: u32) -> String {
 fn a_silent_process_is_shown_with_its_threads_and_its_children() {
     let mut shell = super::Process::start("sh", {
         let mut command = Command::new("sh");
-        command.args(["-c", "sleep 1000 & echo $!; wait"]);
+        command.args([
+            "-c",
+            "trap '' USR1; trap : USR2; sleep 1000 & echo $!; wait",
+        ]);
         command
     });
     let child = shell.next_line();
@@ -108,9 +127,19 @@ fn a_silent_process_is_shown_with_its_threads_and_its_children() {
     );
     assert!(shown.contains(&format!("--- process {child}: ")), "{shown}");
     assert!(shown.contains(&format!("thread {child} ")), "{shown}");
+    // A bit for each signal, from 1; the child has inherited what is ignored, and no handler.
+    assert_eq!(mask_of(&shown, "SigIgn") & 0xa00, 0x200, "{shown}");
+    assert_eq!(mask_of(&shown, "SigCgt") & 0xa00, 0x800, "{shown}");
+    assert!(shown.contains(" SigBlk 0000000000000000\n"), "{shown}");
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(child.parse().unwrap()).unwrap(),
         rustix::process::Signal::KILL,
     )
     .unwrap();
+}
+
+/// The first mask of this name that is shown, which is that of the process it begins with.
+fn mask_of(shown: &str, name: &str) -> u64 {
+    let (_, behind) = shown.split_once(&format!(" {name} ")).unwrap();
+    u64::from_str_radix(&behind[..16], 16).unwrap()
 }

@@ -4,7 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Gpu, Program, builtin_profile, collect, library, tools};
+use protocol::hello::JobClass;
+use rustix::process::Signal;
+
+use crate::common::{Ended, Gpu, Job, Program, builtin_profile, collect, library, tools};
 
 use super::{expect_untouched, preload, run, text};
 
@@ -33,6 +36,48 @@ fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
         gpu.counts("job")["allocations"].as_u64().unwrap()
     );
     ours.output
+}
+
+/// A job that SIGINT ends: a test that runs in a shell's background has inherited that it is ignored, and Go and Java leave that as
+/// they find it. env(1) of GNU coreutils 8.31 does away with that, and becomes the program. (Under timeout(1) it shows never: that
+/// takes SIGINT for itself, and what it starts has it as by default.)
+fn interruptible(gpu: &Gpu, label: &str, program: &Path) -> Job {
+    let job = gpu.job_of(label, Path::new("/usr/bin/env"));
+    job.arg("--default-signal=INT").arg(program)
+}
+
+/// Sends the signal once it is ready; how it ended.
+fn ask_to_end(job: Job, signal: Signal) -> Ended {
+    let mut process = job.start();
+    process.wait_for("ready", 1);
+    process.signal(signal);
+    process.finish_untold()
+}
+
+/// Runs a program that says "ready" with work in flight and is asked to end, alone and in both classes: it says and does the same, and
+/// all its work is done.
+fn expect_same_end(make: impl Fn(&Gpu, &str) -> Job, code: impl Fn(Signal) -> Option<i32>) {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for signal in [Signal::TERM, Signal::INT] {
+        let alone = ask_to_end(make(&gpu, &format!("alone {signal:?}")), signal);
+        assert_eq!(alone.status.code(), code(signal), "{alone:#?}");
+        for class in [JobClass::HighPriority, JobClass::BestEffort] {
+            let label = format!("{} {signal:?}", class.name());
+            let job = make(&gpu, &label).under(daemon.socket(), class);
+            // Not that its kernels are in no profile; and it drains for as long as a busy machine takes.
+            let job = job
+                .env("PILLION_LOG", "error")
+                .env("PILLION_DRAIN_MS", "60000");
+            let ours = ask_to_end(job, signal);
+            assert_eq!(ours.status, alone.status, "{label}: {ours:#?}");
+            assert_eq!((&ours.output, &ours.errors), (&alone.output, &alone.errors));
+            daemon.wait_for_clients(&label, 0);
+            let counts = gpu.counts(&label);
+            assert!(counts["launches"].as_u64() > Some(1), "{counts:#}");
+            assert_eq!(counts["launches_completed"], counts["launches"], "{label}");
+        }
+    }
 }
 
 fn go_program(folder: &Path) -> Option<PathBuf> {
@@ -75,25 +120,47 @@ fn a_go_program_runs_unchanged_with_and_without_cuda() {
     assert!(expect_same(make, 12).contains("launches 12\n"));
 }
 
-// census: G1, G2, I14
+// census: G2
 #[test]
-fn a_java_program_runs_unchanged_with_and_without_cuda() {
-    let (Some(java), Some(javac)) = (tools::program("java"), tools::program("javac")) else {
+fn a_go_program_that_is_asked_to_end_does_so_as_without_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = go_program(folder.path()) else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
+    let program = &program;
+    let make = |how: &'static str| {
+        move |gpu: &Gpu, label: &str| interruptible(gpu, label, program).arg(how)
+    };
+    // Go handles every signal, and dies of it where the program has not asked for it.
+    expect_same_end(make("default"), |_| None);
+    expect_same_end(make("notified"), |_| Some(7));
+}
+
+/// What Java is told, before the folder of its classes: not to write where others see it.
+const JAVA: [&str; 3] = ["-Xshare:auto", "-XX:-UsePerfData", "-cp"];
+
+/// Compiles the program of Java into the folder. What runs it, if there is Java here.
+fn java_program(folder: &Path) -> Option<PathBuf> {
+    let (java, javac) = (tools::program("java")?, tools::program("javac")?);
     let mut compile = Command::new(javac);
     compile
         .arg("-d")
-        .arg(folder.path())
+        .arg(folder)
         .arg(format!("{SOURCES}/Native.java"));
     collect(compile).expect_success();
+    Some(java)
+}
+
+// census: G1, G2, I14
+#[test]
+fn a_java_program_runs_unchanged_with_and_without_cuda() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(java) = java_program(folder.path()) else {
+        return;
+    };
     let make = |gpu: &Gpu| {
         let mut command = gpu.command(&java);
-        command
-            .args(["-Xshare:auto", "-XX:-UsePerfData", "-cp"])
-            .arg(folder.path())
-            .arg("Native");
+        command.args(JAVA).arg(folder.path()).arg("Native");
         command
     };
     let plain = expect_untouched(make, "");
@@ -108,6 +175,24 @@ fn a_java_program_runs_unchanged_with_and_without_cuda() {
         command
     };
     assert!(expect_same(with_cuda, 12).contains("launches 12\n"));
+}
+
+// census: G2
+#[test]
+fn a_java_program_that_is_asked_to_end_calls_its_hook_as_without_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(java) = java_program(folder.path()) else {
+        return;
+    };
+    let native = Program::Library("native").path();
+    let make = |gpu: &Gpu, label: &str| {
+        let job = interruptible(gpu, label, &java)
+            .args(&JAVA)
+            .arg(folder.path());
+        job.arg("Native").arg(&native).arg("asked")
+    };
+    // Java exits by itself, with the code by which shells name the signal.
+    expect_same_end(make, |signal| Some(128 + signal.as_raw()));
 }
 
 // census: F8
