@@ -40,6 +40,10 @@ use crate::{announce, completion, door, driver, lifecycle, patience, reattach, s
 /// learnt late twice, once before the event is recorded and once after.
 const POLL_NS: u64 = 20_000;
 
+/// How long the start of a helper is waited for at most, ns. It takes some ten microseconds, unless who starts it holds what it needs: a
+/// library that makes its context while it is being loaded.
+const READY_NS: u64 = 50_000_000;
+
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
 
@@ -57,6 +61,8 @@ pub(crate) struct Words {
     in_driver: Line<AtomicBool>,
     /// Best-effort launches are to be written down for it. On a line that is hardly ever written.
     is_learning: Line<AtomicBool>,
+    /// It has what it needs to drain the process.
+    is_ready: AtomicBool,
 }
 
 impl Words {
@@ -65,6 +71,7 @@ impl Words {
             asleep: Line(AtomicU32::new(0)),
             in_driver: Line(AtomicBool::new(false)),
             is_learning: Line(AtomicBool::new(false)),
+            is_ready: AtomicBool::new(false),
         }
     }
 
@@ -75,15 +82,23 @@ impl Words {
     }
 }
 
-/// Starts the thread.
+/// Starts the thread, and waits a moment until it is *ready*: a thread of the application's that a signal stops may hold locks of the
+/// process for good ([`signals`]), and the first of the helper's calls take some.
 pub(crate) fn start(client: &'static Client) -> io::Result<()> {
+    driver::ending::look_up();
     let builder = Builder::new()
         .name("pillion".into())
         .stack_size(STACK_BYTES);
     // A participant of the clock, so that it has its turn on virtual time.
     let thread = sys::with_signals_blocked(|| client.clock.spawn(builder, move || run(client)));
     // Detached: it lives as long as the process.
-    thread.map(drop)
+    thread.map(drop)?;
+    // On virtual time nothing is sent to a process at a moment that matters.
+    if !client.clock.is_virtual() {
+        let is_ready = || client.helper.is_ready.load(Ordering::Relaxed);
+        patience::wait_for(&client.clock, READY_NS, is_ready);
+    }
+    Ok(())
 }
 
 /// Wakes a client's helper if it sleeps until it is rung: something is in flight.
@@ -154,8 +169,13 @@ fn run(client: &'static Client) {
         learner: Learner::default(),
     };
     let mut watch = Watch::new(client);
+    door::guarded(usize::MAX, || helper.get_ready());
+    client.helper.is_ready.store(true, Ordering::Relaxed);
     while !STOPPING.load(Ordering::SeqCst) {
-        if let Some(client) = door::guarded(usize::MAX, || watch.poll()) {
+        // Of one that is dying the daemon is of no interest, and to look may take locks.
+        if !signals::is_dying()
+            && let Some(client) = door::guarded(usize::MAX, || watch.poll())
+        {
             helper.client = client;
         }
         let client = helper.client;
@@ -202,6 +222,16 @@ struct Helper {
 }
 
 impl Helper {
+    /// Makes the first calls, after which the driver has made what it keeps for each thread. What a thread has of its own in a
+    /// library that was loaded late comes into being under the dynamic linker's lock and by `malloc`.
+    fn get_ready(&mut self) {
+        self.in_driver(|helper| {
+            if let Some(context) = CONTEXTS.on(helper.client.device).next() {
+                helper.enter(context);
+            }
+        });
+    }
+
     /// The streams of this client.
     fn streams(&self) -> impl Iterator<Item = (u32, &'static Slot)> + use<> {
         STREAMS.used_by(self.client.index)
@@ -254,22 +284,29 @@ impl Helper {
     /// The process is dying: waits for what is in flight on the client's device, and says so. `false` if that has to be
     /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`signals`]).
     fn try_drain(&mut self) -> bool {
-        let device = self.client.device;
+        let is_done = self.in_driver(|helper| {
+            for context in CONTEXTS.on(helper.client.device) {
+                if helper.enter(context) {
+                    helper.finish(context);
+                }
+            }
+        });
+        if is_done {
+            reattach::carry_over(self.client.index);
+            signals::handle_drained(lifecycle::clients().count() as u32);
+        }
+        is_done
+    }
+
+    /// Does that in the driver, unless helpers are kept out of it; whether it did.
+    fn in_driver(&mut self, calls: impl FnOnce(&mut Self)) -> bool {
         let in_driver = &self.client.helper.in_driver;
         in_driver.store(true, Ordering::SeqCst);
         let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
         if may_enter {
-            for context in CONTEXTS.on(device) {
-                if self.enter(context) {
-                    self.finish(context);
-                }
-            }
+            calls(self);
         }
         in_driver.store(false, Ordering::SeqCst);
-        if may_enter {
-            reattach::carry_over(self.client.index);
-            signals::handle_drained(lifecycle::clients().count() as u32);
-        }
         may_enter
     }
 

@@ -1,4 +1,4 @@
-//! Waiting for a thread of ours that is in a driver call, and for one of the application's that makes a copy in pieces.
+//! Waiting for a thread of ours that is in a driver call or begins, and for one of the application's that makes a copy in pieces.
 //!
 //! Such a call takes microseconds, unless the thread drains a dying process. It may have lost its processor, though, and giving
 //! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes a
@@ -16,7 +16,12 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 10_000;
 
 /// Looks until `is_done`, for a second of the clock at most. Whether it is.
-pub(crate) fn wait_until(clock: &Clock, mut is_done: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_until(clock: &Clock, is_done: impl FnMut() -> bool) -> bool {
+    wait_for(clock, PATIENCE_NS, is_done)
+}
+
+/// Looks until `is_done`, for that time of the clock at most, ns. Whether it is.
+pub(crate) fn wait_for(clock: &Clock, patience_ns: u64, mut is_done: impl FnMut() -> bool) -> bool {
     if is_done() {
         return true;
     }
@@ -27,7 +32,7 @@ pub(crate) fn wait_until(clock: &Clock, mut is_done: impl FnMut() -> bool) -> bo
             return true;
         }
     }
-    let give_up_ns = begun_ns + PATIENCE_NS;
+    let give_up_ns = begun_ns + patience_ns;
     loop {
         let now_ns = clock.now_ns();
         if now_ns >= give_up_ns {

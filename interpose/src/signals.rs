@@ -17,8 +17,9 @@
 //! ```
 //!
 //! The thread that the signal hit stops where it is, unless that is inside a call of CUDA: there it may hold what the
-//! helper needs, so it goes on to the end of the call. Other threads stop at their next call of CUDA. No context is
-//! destroyed by us.
+//! helper needs, so it goes on to the end of the call. Outside it may hold locks of the process (`malloc`'s, the dynamic linker's), of
+//! which the helper needs none: from here on it neither allocates nor looks up anything. Other threads stop at their next call of
+//! CUDA. No context is destroyed by us.
 //!
 //! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
 //! that is one request. A process that sends it to itself by `kill` is stopped in that call, which is exported for it: the kernel
@@ -50,7 +51,7 @@ use protocol::ending::FROZEN_NS;
 
 use crate::log::{self, Level};
 use crate::sys::Errno;
-use crate::{door, driver, helper, lifecycle};
+use crate::{door, helper, lifecycle};
 
 pub(crate) mod doors;
 
@@ -96,8 +97,6 @@ pub(crate) fn handle_attached(drain_ms: u32) {
         return;
     }
     DRAIN_MS.store(drain_ms, Ordering::Relaxed);
-    // Looked up while nobody holds the dynamic linker's lock.
-    driver::ending::look_up();
     // Release pairs with the Acquire in `was_owned`.
     OWNER.store(pid, Ordering::Release);
     for signal in OURS {

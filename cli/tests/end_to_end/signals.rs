@@ -15,6 +15,8 @@ use crate::common::{
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
 const FOR_EVER_NS: &str = "3600000000000";
+/// Less than [`PATIENT_MS`], so that who has waited for all of it is seen to end.
+const LONG_MS: &str = "20000";
 /// As long as anything is waited for here.
 const PATIENT_MS: &str = "60000";
 
@@ -91,6 +93,30 @@ fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
         assert!(
             ended.errors.contains("with nothing in flight"),
             "{ended:#?}"
+        );
+    }
+}
+
+/// It is stopped in the middle of whatever it did: a helper needs no lock of the process to wait for the device. One that learns how long
+/// kernels take needs `malloc` before.
+#[test]
+fn a_thread_that_is_stopped_with_a_lock_of_the_process_keeps_no_helper_waiting() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let library = Program::Library("never_loaded").path();
+    for (lock, class) in [
+        ("linker", JobClass::HighPriority),
+        ("linker", JobClass::BestEffort),
+        ("malloc", JobClass::HighPriority),
+    ] {
+        let job = gpu.job(class.name(), Program::Unlinked("locking"));
+        let job = job.arg(lock).arg(&library).under(daemon.socket(), class);
+        let job = job.env("MALLOC_ARENA_MAX", "1").env("PILLION_LOG", "info");
+        let ended = signalled(job.env("PILLION_DRAIN_MS", LONG_MS), Signal::TERM);
+        assert_eq!(ended.status.signal(), Some(15));
+        assert!(
+            ended.errors.contains("with nothing in flight"),
+            "{lock}, {class:?}: {ended:#?}"
         );
     }
 }

@@ -6,11 +6,27 @@ use abi::types::{CUresult, CUstream};
 
 use crate::{real, sys};
 
-/// Looks both up, so that they need no lock later.
-#[cfg(not(shim))]
+/// All that a helper thread calls.
+const OF_HELPERS: [usize; 12] = [
+    abi::id::cuThreadExchangeStreamCaptureMode,
+    abi::id::cuCtxSetCurrent,
+    abi::id::cuCtxGetCurrent,
+    abi::id::cuCtxPushCurrent_v2,
+    abi::id::cuCtxPopCurrent_v2,
+    abi::id::cuEventCreate,
+    abi::id::cuEventRecord,
+    abi::id::cuEventQuery,
+    abi::id::cuEventDestroy_v2,
+    abi::id::cuStreamIsCapturing,
+    abi::id::cuCtxSynchronize,
+    abi::id::cuStreamSynchronize,
+];
+
+/// Looks up what helper threads call, while nobody is stopped with the dynamic linker's lock.
 pub(crate) fn look_up() {
-    real::entry_point(abi::id::cuCtxSynchronize);
-    real::entry_point(abi::id::cuStreamSynchronize);
+    for index in OF_HELPERS {
+        real::entry_point(index);
+    }
 }
 
 /// Waits for all work in the calling thread's context.
