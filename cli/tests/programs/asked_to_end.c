@@ -3,8 +3,10 @@
  *   HOW    default | ignored | handler (set by signal) | siginfo (on a stack of its own, prints what it was given) |
  *          signalfd | sigwait (the signals are blocked, and taken by that) | late (a handler that is set and taken back while
  *          CUDA is in use)
- *   WHERE  idle | launching | synchronising | capturing | contexts (makes and ends them), with work in flight in all of
- *          them; held: launches one kernel after another, each of which may have to wait
+ *   WHERE  idle | launching (one kernel after another without waiting for them) | held (the same, each of which may have to wait) |
+ *          synchronising | capturing | contexts (makes and ends them), with work in flight in all of them
+ *
+ * Two kernels are in flight at first, each for LASTING_NS of the environment (30 ms).
  *
  * Whoever handles or takes it asks the program to finish: it launches once more, checks the result and exits with 7. What is ignored is
  * outlived: the program finishes when its standard input ends.
@@ -126,6 +128,8 @@ int main(int argc, char **argv) {
     struct work work;
     CUfunction lasting;
     CUstream stream;
+    char image[256];
+    const char *lasting_ns = getenv("LASTING_NS");
     /* A test that runs in a shell's background has inherited that it is ignored. */
     signal(SIGINT, SIG_DFL);
     if (!strcmp(how, "handler")) signal(SIGTERM, handle), signal(SIGINT, handle);
@@ -133,12 +137,14 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "signalfd") || !strcmp(how, "sigwait")) block(how);
     if (!strcmp(how, "ignored")) signal(SIGTERM, SIG_IGN), signal(SIGINT, SIG_IGN);
     open_door("linked");
-    work_open(&work, "softgpu-module 1\nkernel lasting block_ns=30000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
+    snprintf(image, sizeof image,
+             "softgpu-module 1\nkernel lasting block_ns=%s regs=32 shared=0 compute=0.01 bandwidth=0.01\n",
+             lasting_ns ? lasting_ns : "30000000");
+    work_open(&work, image);
     CHECK(cu.ModuleGetFunction(&lasting, work.module, "lasting"));
     CHECK(cu.StreamCreate(&stream, 1));
     if (!strcmp(how, "late")) change_and_restore(SIGTERM), change_and_restore(SIGINT);
-    int is_held = !strcmp(where, "held");
-    for (int i = 0; i < 2 && !is_held; i++) launch(lasting, 1, NULL, NULL);
+    for (int i = 0; i < 2; i++) launch(lasting, 1, NULL, NULL);
     if (!strcmp(where, "capturing")) {
         CHECK(cuStreamBeginCapture_v2(stream, GLOBAL));
         CHECK(cu.LaunchKernel(lasting, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
@@ -146,14 +152,15 @@ int main(int argc, char **argv) {
     say("ready");
     while (!is_asked && !is_told_to_end()) {
         if (!strcmp(where, "launching")) {
+            /* Not so many that a stream has soon no room for them. */
             for (int i = 0; i < 10; i++) work_launch(&work, NULL);
-            CHECK(cu.CtxSynchronize());
+            poll(NULL, 0, 10);
         } else if (!strcmp(where, "synchronising")) {
             launch(lasting, 1, NULL, NULL);
             CHECK(cu.CtxSynchronize());
-        } else if (is_held) {
+        } else if (!strcmp(where, "held")) {
             work_launch(&work, NULL);
-            CHECK(cu.CtxSynchronize());
+            poll(NULL, 0, 20);
         } else if (!strcmp(where, "contexts")) {
             CUcontext context;
             CHECK(cu.CtxCreate(&context, 0, 0));

@@ -4,9 +4,12 @@ HOW    default (Python's own: SIGTERM kills, SIGINT is KeyboardInterrupt) | hand
        caught (KeyboardInterrupt is)
        elastic PROGRAM: as torchrun's agent it has no CUDA, but two workers (PROGRAM default WHERE), to whom it passes the
        signal on; then it says how they ended
-       loader: a program that has imported PyTorch and has no CUDA; for each place that it reads, it makes a process that
-       takes batches from a DataLoader with two workers, and says how that ended
-WHERE  idle | launching | synchronising | capturing, with work in flight; held: launches one kernel after another
+       loader: a program that has imported PyTorch and has no CUDA; for each place that it reads, with a LASTING_NS, it makes a
+       process that takes batches from a DataLoader with two workers, and says how that ended
+WHERE  idle | launching (one kernel after another without waiting for them) | held (the same, each of which may have to wait) |
+       synchronising | capturing, with work in flight in all of them
+
+Two kernels are in flight at first, each for LASTING_NS of the environment (30 ms).
 """
 
 import ctypes
@@ -17,9 +20,9 @@ import subprocess
 import sys
 import time
 
-IMAGE = (b"softgpu-module 1\n"
-         b"kernel lasting block_ns=30000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
-         b"kernel brief block_ns=1000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n")
+IMAGE = ("softgpu-module 1\n"
+         "kernel lasting block_ns={} regs=32 shared=0 compute=0.01 bandwidth=0.01\n"
+         "kernel brief block_ns=1000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n")
 GLOBAL, NON_BLOCKING = 0, 1
 
 
@@ -31,12 +34,12 @@ def check(result):
 class Work:
     """A context, and kernels to launch there."""
 
-    def __init__(self):
+    def __init__(self, lasting_ns):
         self.driver = ctypes.CDLL("libcuda.so.1")
         self.context, self.module, self.stream = (ctypes.c_void_p() for _ in range(3))
         check(self.driver.cuInit(0))
         check(self.driver.cuCtxCreate_v2(ctypes.byref(self.context), 0, 0))
-        check(self.driver.cuModuleLoadData(ctypes.byref(self.module), IMAGE))
+        check(self.driver.cuModuleLoadData(ctypes.byref(self.module), IMAGE.format(lasting_ns).encode()))
         check(self.driver.cuStreamCreate(ctypes.byref(self.stream), NON_BLOCKING))
         self.lasting, self.brief = self.function(b"lasting"), self.function(b"brief")
 
@@ -53,9 +56,8 @@ class Work:
 
     def begin(self, where):
         """Leaves work in flight."""
-        if where != "held":
-            self.launch(self.lasting)
-            self.launch(self.lasting)
+        self.launch(self.lasting)
+        self.launch(self.lasting)
         if where == "capturing":
             check(self.driver.cuStreamBeginCapture_v2(self.stream, GLOBAL))
             self.launch(self.lasting, self.stream)
@@ -65,8 +67,13 @@ class Work:
         if where in ("idle", "capturing"):
             time.sleep(0.001)
             return
-        self.launch(self.lasting if where == "synchronising" else self.brief)
-        self.synchronise()
+        if where == "synchronising":
+            self.launch(self.lasting)
+            self.synchronise()
+            return
+        # Not so many that a stream has soon no room for them.
+        self.launch(self.brief)
+        time.sleep(0.02 if where == "held" else 0.001)
 
     def end(self, where):
         if where == "capturing":
@@ -85,7 +92,7 @@ def use_cuda(how, where):
     if how == "handler":
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: seen.append((signal.Signals(number).name, frame is not None)))
-    work = Work()
+    work = Work(os.environ.get("LASTING_NS", "30000000"))
     print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, signal.getsignal(signal.SIGINT).__name__)
     work.begin(where)
     try:
@@ -145,14 +152,14 @@ class Slow:
         return float(index)
 
 
-def load_batches(where):
+def load_batches(where, lasting_ns):
     from torch.utils.data import DataLoader
 
-    work = Work()
-    work.begin(where)
+    work = Work(lasting_ns)
     batches = iter(DataLoader(Slow(), batch_size=2, num_workers=2))
     # Of each worker one: what has not begun when its parent dies takes the next one for its parent.
     next(batches), next(batches)
+    work.begin(where)
     workers = [worker.pid for worker in batches._workers]
     print("pids", os.getpid(), *workers, flush=True)
     print("ready", flush=True)
@@ -165,12 +172,12 @@ def make_loaders():
     import torch.utils.data
 
     print("imported", flush=True)
-    for where in sys.stdin:
+    for line in sys.stdin:
         child = os.fork()
         if child == 0:
             # As any program: what it does not catch ends it.
             try:
-                load_batches(where.strip())
+                load_batches(*line.split())
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
