@@ -8,7 +8,7 @@
 //! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
 //! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
-//! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process; 2000 if not set, 0: none |
+//! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
 //! | `PILLION_DRIVER` | a path | in the shim: the driver behind it; see `real/shim.rs` |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |

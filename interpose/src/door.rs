@@ -26,19 +26,16 @@ use crate::kept_out::HOLDERS;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
 use crate::sys::Errno;
-use crate::{seen, signals, sticky};
+use crate::{inside, seen, signals, sticky};
 
-thread_local! {
-    /// Where on the stack the hook lies that this thread is inside of: [`OUTSIDE`] if it is in
-    /// none, [`NEW`] if it never was, [`STOPPED`] if a signal has stopped it for good, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
-    /// a lower address; one at the same or a higher address is made after the hook was jumped out of.
-    static INSIDE: Cell<usize> = const { Cell::new(NEW) };
-}
+// Where on the stack the hook lies that a thread is inside of is in [`inside`]: [`OUTSIDE`] if it is in none, [`NEW`] if it never was,
+// [`STOPPED`] if a signal has stopped it for good, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
+// a lower address; one at the same or a higher address is made after the hook was jumped out of.
 
-/// No address of a stack is as low.
-const OUTSIDE: usize = 0;
-/// Nor as this: a thread that has not been in any hook yet.
-const NEW: usize = 1;
+/// No address of a stack is as low: a thread that has not been in any hook yet.
+const NEW: usize = 0;
+/// Nor as this.
+const OUTSIDE: usize = 1;
 /// Nor as this: a thread that a signal has stopped for good outside of every hook. It may still run handlers of the application's, and
 /// stops in the first hook that they call.
 const STOPPED: usize = 2;
@@ -81,8 +78,7 @@ fn through<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
-    // One access for the whole call: in a library each is a call of its own.
-    INSIDE.with(|inside| {
+    inside::with(|inside| {
         let errno = Errno::of_thread();
         let here = ptr::from_ref(&errno).addr();
         if here < inside.get() {
@@ -165,18 +161,18 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 /// Whether the calling thread is in no hook. A signal handler may ask.
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
-    matches!(INSIDE.get(), OUTSIDE | NEW)
+    matches!(inside::with(Cell::get), OUTSIDE | NEW)
 }
 
 /// Marks a thread that a signal has stopped for good outside of every hook, so that it is stopped once. In its signal handler.
 #[cfg(not(shim))]
 pub(crate) fn mark_thread_as_stopped() {
-    INSIDE.set(STOPPED);
+    inside::with(|inside| inside.set(STOPPED));
 }
 
 /// Marks a thread that acts for the library and not for the application: its calls pass by.
 pub(crate) fn mark_thread_as_ours() {
-    INSIDE.set(OURS);
+    inside::with(|inside| inside.set(OURS));
 }
 
 /// What runs when any code of this library panics: one line, once. Our copy of the standard library

@@ -6,7 +6,7 @@
 //! waits at the gate. *High-priority*: only while the daemon asks (`probe`), because the application
 //! has been quiet for long and best-effort work waits; otherwise it sleeps and costs nothing.
 //!
-//! It never synchronises while the process lives, so it is never in the driver for long. While a stream of the process is in
+//! It never synchronises while the process lives, so it is never in the driver for long; when the process dies of a signal or exits it does. While a stream of the process is in
 //! capture it records nothing and only asks for what was recorded before, or by the application's
 //! threads behind what they launch beside the capture. It has every signal blocked and its own calls are not
 //! hooked. It cannot see another thread's default stream; that thread records there itself, and the
@@ -47,6 +47,8 @@ const READY_NS: u64 = 50_000_000;
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
 
+/// The process is about to exit: helpers wait for what is in flight.
+static LEAVING: AtomicBool = AtomicBool::new(false);
 /// The process exits: helpers must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
 /// Changes whenever the context that is current in a helper may have gone.
@@ -63,6 +65,8 @@ pub(crate) struct Words {
     is_learning: Line<AtomicBool>,
     /// It has what it needs to drain the process.
     is_ready: AtomicBool,
+    /// It has waited for what was in flight when the process was about to exit.
+    has_finished: AtomicBool,
 }
 
 impl Words {
@@ -72,6 +76,7 @@ impl Words {
             in_driver: Line(AtomicBool::new(false)),
             is_learning: Line(AtomicBool::new(false)),
             is_ready: AtomicBool::new(false),
+            has_finished: AtomicBool::new(false),
         }
     }
 
@@ -112,7 +117,6 @@ pub(crate) fn wake(client: &Client) {
 }
 
 /// Wakes a client's helper whatever it has said of its sleep. A signal handler may do it.
-#[cfg(not(shim))]
 pub(crate) fn wake_surely(client: &Client) {
     client.page.helper_bell.ring_surely(&client.clock);
 }
@@ -126,6 +130,24 @@ pub(crate) fn are_stopping() -> bool {
 /// Wakes every helper that sleeps: what kept them all from looking has ended.
 pub(crate) fn wake_all() {
     lifecycle::clients().for_each(wake);
+}
+
+/// Has the helpers wait for what is in flight, and waits for them, for so long at most, ms. Whether nothing is any more.
+pub(crate) fn finish_all(limit_ms: u32) -> bool {
+    LEAVING.store(true, Ordering::SeqCst);
+    lifecycle::clients().for_each(wake_surely);
+    let is_finished = |client: &'static Client| {
+        let mut streams = STREAMS.used_by(client.index);
+        client.helper.has_finished.load(Ordering::SeqCst)
+            || !streams.any(|(_, slot)| slot.is_in_flight())
+    };
+    // One clock for all of them.
+    lifecycle::clients().next().is_none_or(|client| {
+        let limit_ns = u64::from(limit_ms) * 1_000_000;
+        patience::wait_for(&client.clock, limit_ns, || {
+            lifecycle::clients().all(is_finished)
+        })
+    })
 }
 
 /// Keeps the helpers out of the driver from now on; waits until this client's is out.
@@ -190,6 +212,10 @@ fn run(client: &'static Client) {
             let deadline_ns = client.clock.now_ns() + POLL_NS;
             client.clock.sleep_until(deadline_ns);
             continue;
+        }
+        if LEAVING.load(Ordering::SeqCst) && !client.helper.has_finished.load(Ordering::SeqCst) {
+            let is_done = door::guarded(usize::MAX, || helper.finish_all()).unwrap_or(true);
+            client.helper.has_finished.store(is_done, Ordering::SeqCst);
         }
         // A panic of ours costs one look, not the thread.
         let is_busy = door::guarded(usize::MAX, || helper.poll()).unwrap_or(false);
@@ -284,18 +310,23 @@ impl Helper {
     /// The process is dying: waits for what is in flight on the client's device, and says so. `false` if that has to be
     /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`signals`]).
     fn try_drain(&mut self) -> bool {
-        let is_done = self.in_driver(|helper| {
-            for context in CONTEXTS.on(helper.client.device) {
-                if helper.enter(context) {
-                    helper.finish(context);
-                }
-            }
-        });
+        let is_done = self.finish_all();
         if is_done {
             reattach::carry_over(self.client.index);
             signals::handle_drained(lifecycle::clients().count() as u32);
         }
         is_done
+    }
+
+    /// Waits for what is in flight on the client's device, unless helpers are kept out of the driver; whether it did.
+    fn finish_all(&mut self) -> bool {
+        self.in_driver(|helper| {
+            for context in CONTEXTS.on(helper.client.device) {
+                if helper.enter(context) {
+                    helper.finish(context);
+                }
+            }
+        })
     }
 
     /// Does that in the driver, unless helpers are kept out of it; whether it did.

@@ -81,6 +81,7 @@ mod graphs;
 #[forbid(unsafe_code)]
 mod helper;
 mod imports;
+mod inside;
 #[forbid(unsafe_code)]
 mod kept_out;
 #[forbid(unsafe_code)]

@@ -17,7 +17,7 @@
 //! there. It finds [`PAGE`] cleared if nobody told it of the fork. A child of a process that has not goes
 //! its own way from Virgin; nothing before that takes a lock, which another thread could hold.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
@@ -96,6 +96,9 @@ pub(crate) fn client() -> Option<&'static Client> {
 pub(crate) fn is_attached() -> bool {
     phase() == Phase::Attached
 }
+
+/// Longest wait for what is in flight when the process exits, ms; 0: none.
+static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
 
 /// Every client that this process is.
 pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
@@ -294,6 +297,7 @@ fn try_attach(
         }
     }
     CLIENTS.settle(index, Some(client));
+    DRAIN_MS.store(config.drain_ms, Ordering::Relaxed);
     IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
     enter(Phase::Attached);
     #[cfg(not(shim))]
@@ -381,10 +385,20 @@ pub(crate) fn step_aside() {
     enter(Phase::Inert);
 }
 
+/// What is in flight when the process exits is waited for, as when it dies of a signal: an application that handles that signal itself
+/// mostly ends so. Others go on meanwhile, and launch what they like: an exit handler may wait for them.
+///
 /// At exit the driver takes itself down; the helper must not be in it then. On virtual time the
 /// moment at which the daemon forgets this client must not be left to chance either: we hang up
 /// first, and the daemon closes its side once it has.
 extern "C" fn handle_exit() {
+    let limit_ms = DRAIN_MS.load(Ordering::Relaxed);
+    if limit_ms != 0 && !helper::finish_all(limit_ms) {
+        log::say(
+            Level::Warn,
+            format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),
+        );
+    }
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in clients() {
         helper::stop(client);

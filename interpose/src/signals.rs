@@ -23,7 +23,8 @@
 //!
 //! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
 //! that is one request. A process that sends it to itself by `kill` is stopped in that call, which is exported for it: the kernel
-//! would run [`handle`] on another thread while the one that asked went on.
+//! would run [`handle`] on another thread while the one that asked went on. From its own handler, which lets the signal in when it
+//! returns (it cleans up, sets the default, and sends it again), and to its whole group it sends it as it is, and is stopped where it meets it.
 //!
 //! The stack that [`handle`] runs on may be one of 8 KiB that the application keeps for signals (every thread of a Rust program has
 //! one): two of the kernel's frames have room there, and no third. So one of ours comes on no other of ours: while [`handle`] runs, the
@@ -33,8 +34,8 @@
 //! other thread. While it stops a thread it takes few hundred bytes of that stack, as a handler of the application's may come on top: what
 //! is larger is in functions that return first, and are not inlined.
 //!
-//! What [`handle`] does is async-signal-safe: atomics, `futex`, `timer_create`, `getpid`, `tgkill`, `sigaction`, `rt_sigprocmask`,
-//! `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
+//! What [`handle`] does is async-signal-safe: atomics, a word of its thread ([`crate::inside`]), `futex`, `timer_create`, `getpid`, `gettid`,
+//! `tgkill`, `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
 //! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
 //! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;
@@ -68,6 +69,8 @@ static DYING_OF: AtomicI32 = AtomicI32::new(0);
 static TOLD_NS: AtomicU64 = AtomicU64::new(0);
 /// Longest wait for what is in flight, ms.
 static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
+/// The thread that was last to send one of [`OURS`] by a function of libc's which is exported from here; 0 if none did.
+static SENDER: AtomicI32 = AtomicI32::new(0);
 /// Clients whose work is waited for.
 static DRAINED: AtomicU32 = AtomicU32::new(0);
 /// The flags (`sa_flags`) that the application's default has, for each of [`OURS`].
@@ -259,8 +262,8 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
     let info = unsafe { &*info };
     if !is_first {
         handle_again(signal, info);
-    } else if is_own(info) {
-        // Not by `kill`, so its thread goes on.
+    } else if is_own(info) && SENDER.load(Ordering::Relaxed) != thread_id() {
+        // Its thread goes on, as it sent it by system call, or lets it in later than this one.
         die(signal);
     } else {
         begin(signal, Clock::monotonic().now_ns());
@@ -325,9 +328,8 @@ fn stop_in_handler() -> ! {
 fn give_back(signal: c_int, info: &mut libc::siginfo_t) {
     // SAFETY: a signal that exists, and details that the kernel has filled in; a process may send itself any.
     unsafe {
-        let thread = libc::syscall(libc::SYS_gettid);
         let call = libc::SYS_rt_tgsigqueueinfo;
-        libc::syscall(call, process_id(), thread, signal, ptr::from_mut(info));
+        libc::syscall(call, process_id(), thread_id(), signal, ptr::from_mut(info));
     }
     mask(libc::SIG_UNBLOCK, 1 << (signal - 1));
 }
@@ -370,6 +372,14 @@ fn handle_own(signal: c_int) {
         begin(signal, Clock::monotonic().now_ns());
     }
     stop();
+}
+
+/// The calling thread is about to send the signal to whoever that is, its own process perhaps. Where [`handle`] then runs in this thread, as it does
+/// once a handler of the application's that has set the default again and sends it returns, nothing of the application's goes on here.
+fn handle_sending(signal: c_int) {
+    if was_owned(signal) {
+        SENDER.store(thread_id(), Ordering::Relaxed);
+    }
 }
 
 /// Whether [`handle`] stands for the signal's default, and this thread lets the signal in.
@@ -461,8 +471,7 @@ fn die(signal: c_int) -> ! {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
         // Sent before it is let in, so that it comes in this thread.
-        let thread = libc::syscall(libc::SYS_gettid);
-        libc::syscall(libc::SYS_tgkill, process_id(), thread, signal);
+        libc::syscall(libc::SYS_tgkill, process_id(), thread_id(), signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
         // Whoever is not let die of it, for instance because another thread has just set it to be ignored.
         loop {
@@ -475,6 +484,12 @@ fn die(signal: c_int) -> ! {
 fn process_id() -> c_int {
     // SAFETY: the call has no precondition.
     unsafe { libc::syscall(libc::SYS_getpid) as c_int }
+}
+
+/// The calling thread's id, asked of the kernel: what is known of it otherwise may be a parent's after `vfork`.
+fn thread_id() -> c_int {
+    // SAFETY: the call has no precondition.
+    unsafe { libc::syscall(libc::SYS_gettid) as c_int }
 }
 
 /// `sigaction` of whoever comes after us: libc's, or another interposer's.

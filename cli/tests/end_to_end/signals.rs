@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 use std::time::Duration;
 
 use protocol::hello::{JobClass, Reply, Request, Stop, ask_once};
@@ -136,6 +137,91 @@ fn a_process_that_sends_it_to_itself_goes_no_further() {
             (alone.status, alone.output.clone())
         );
         expect_drained(&gpu, &daemon, class.name());
+    }
+}
+
+/// What servers and launchers do: a handler of their own cleans up; then they set the default again and send the signal once more, to
+/// themselves or to their group, or they return from `main`.
+#[test]
+fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for how in ["kill", "killpg", "raise", "return"] {
+        let job = |label: &str| {
+            // A group of its own, as each job of a shell has.
+            let job = gpu.job_of(label, "/usr/bin/setsid".as_ref());
+            let job = job.arg(Program::Linked("clean_up").path()).arg(how);
+            job.env("PILLION_LOG", "error")
+                .env("PILLION_DRAIN_MS", PATIENT_MS)
+        };
+        let alone = signalled(job("alone"), Signal::TERM);
+        for class in CLASSES {
+            let label = format!("{how}, {}", class.name());
+            let ended = signalled(job(&label).under(daemon.socket(), class), Signal::TERM);
+            let found = (ended.status, &ended.output, &ended.errors);
+            assert_eq!(
+                found,
+                (alone.status, &alone.output, &alone.errors),
+                "{label}"
+            );
+            expect_drained(&gpu, &daemon, &label);
+        }
+    }
+}
+
+/// It says so, and takes no longer than it may.
+#[test]
+fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for class in CLASSES {
+        let job = gpu.job(class.name(), Program::Linked("clean_up"));
+        let job = job
+            .args(&["return", FOR_EVER_NS])
+            .under(daemon.socket(), class);
+        let ended = signalled(job.env("PILLION_DRAIN_MS", "50"), Signal::TERM);
+        assert_eq!(ended.status.code(), Some(7), "{ended:#?}");
+        assert!(
+            ended.errors.contains("exits with work in flight"),
+            "{ended:#?}"
+        );
+    }
+}
+
+/// Other threads have loaded libraries with thread locals since its own last met one: the handler finds its thread's word all the same, and
+/// not by `malloc`, which the thread may be inside of.
+#[test]
+fn no_memory_is_allocated_in_the_handler_of_a_thread_that_has_not_met_new_libraries() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("local.c");
+    fs::write(
+        &source,
+        "__thread int local; int *at(void) { return &local; }\n",
+    )
+    .unwrap();
+    let library = folder.path().join("local.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source);
+    collect(cc).expect_success();
+    let copies: Vec<_> = (0..40)
+        .map(|number| {
+            let copy = folder.path().join(format!("local{number}.so"));
+            fs::copy(&library, &copy).unwrap();
+            copy
+        })
+        .collect();
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for class in CLASSES {
+        let job = gpu.job(class.name(), Program::Linked("many_libraries"));
+        let ended = copies
+            .iter()
+            .fold(job, Job::arg)
+            .under(daemon.socket(), class)
+            .run();
+        assert_eq!(ended.status.signal(), Some(15), "{ended:#?}");
     }
 }
 

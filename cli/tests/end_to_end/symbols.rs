@@ -68,7 +68,7 @@ fn expect_equal(exported: &BTreeSet<String>, expected: &BTreeSet<String>) {
 }
 
 /// What is libc's: the loader's doors, and those by which a program sets a signal's disposition.
-const LIBC: [&str; 12] = [
+const LIBC: [&str; 13] = [
     "dlsym",
     "dlvsym",
     "dlopen",
@@ -81,6 +81,7 @@ const LIBC: [&str; 12] = [
     "__sysv_signal",
     "sigset",
     "kill",
+    "killpg",
 ];
 
 // census: A25, A27
@@ -173,6 +174,7 @@ fn the_preload_library_imports_nothing_that_takes_signals_or_ends_the_process() 
             "exit",
             "_exit",
             "kill",
+            "killpg",
             "raise",
         ];
         assert!(!never.contains(&name), "takes {name}");

@@ -42,7 +42,15 @@ int main(int argc, char **argv) {
     work_open(&work, image);
     CHECK(cu.ModuleGetFunction(&hang, work.module, "hang"));
     for (int i = atoi(argv[2]); i > 0; i--) launch(hang, 1, NULL, NULL);
-    if (argc == 4 && pthread_create(&thread, NULL, set_handler_late, NULL)) _exit(5);
+    if (argc == 4) {
+        /* The signal is the first thread's: the other one would not be there to set the handler. */
+        sigset_t terminate;
+        sigemptyset(&terminate);
+        sigaddset(&terminate, SIGTERM);
+        pthread_sigmask(SIG_BLOCK, &terminate, NULL);
+        if (pthread_create(&thread, NULL, set_handler_late, NULL)) _exit(5);
+        pthread_sigmask(SIG_UNBLOCK, &terminate, NULL);
+    }
     say("launched");
     wait_until_told_to_end();
     _exit(0);

@@ -11,7 +11,10 @@ use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{handle_own, is_owner, own_handler, process_id, restore_view, stand_in, was_owned};
+use super::{
+    handle_own, handle_sending, is_owner, own_handler, process_id, restore_view, stand_in,
+    was_owned,
+};
 use crate::elf;
 use crate::sys::Errno;
 
@@ -20,7 +23,7 @@ type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::
 /// The C type of `signal` and of those like it.
 type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
 
-/// The C type of `kill`.
+/// The C type of `kill` and `killpg`.
 type Kill = unsafe extern "C" fn(libc::pid_t, c_int) -> c_int;
 
 /// The function behind one of ours: the next library's that has it, looked for once.
@@ -112,13 +115,35 @@ pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_i
     if was_owned(signal) && process == process_id() {
         handle_own(signal);
     }
-    let address = NEXT.address(kill as *const c_void);
-    if address.is_null() {
+    let next = NEXT.address(kill as *const c_void);
+    // SAFETY: null, or a function of that name, with the caller's arguments.
+    unsafe { send(next, process, signal) }
+}
+
+/// libc's `killpg`. The group may be the process's own.
+///
+/// # Safety
+/// As `killpg`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
+    static NEXT: Next = Next::new(c"killpg");
+    let next = NEXT.address(killpg as *const c_void);
+    // SAFETY: null, or a function of that name, with the caller's arguments.
+    unsafe { send(next, group, signal) }
+}
+
+/// Sends the signal by a function of libc's.
+///
+/// # Safety
+/// `next` is null or such a function; else as that.
+unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int) -> c_int {
+    if next.is_null() {
         Errno::of_thread().write(libc::ENOSYS);
         return -1;
     }
-    // SAFETY: a function of that name has that type (POSIX), and the arguments are the caller's.
-    unsafe { mem::transmute::<*mut c_void, Kill>(address)(process, signal) }
+    handle_sending(signal);
+    // SAFETY: both functions have that type (POSIX), and the arguments are the caller's.
+    unsafe { mem::transmute::<*mut c_void, Kill>(next)(whom, signal) }
 }
 
 /// What `signal` and its like answer, from what the function behind them did.
@@ -173,6 +198,7 @@ mod tests {
         // SAFETY: signal 0 is sent to nobody.
         unsafe {
             assert_eq!(kill(process_id(), 0), 0);
+            assert_eq!(killpg(libc::getpgrp(), 0), 0);
             assert_eq!(kill(process_id(), 1000), -1);
         }
         assert_eq!(Errno::of_thread().read(), libc::EINVAL);
