@@ -1,6 +1,9 @@
 //! `pillion stop`: ends a running job, so that nobody beside it is hurt.
 //!
-//! In three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
+//! First its daemons are told, who tell each process that somebody sees to its end: one that drains by itself then does not die with work
+//! in flight (`protocol::pages::STOP_OVERDUE`), and MPS is asked for it at once, within its grace.
+//!
+//! Then in three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
 //! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
 //! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
 //! MPS not before that was asked to end what is in flight ([`Control::terminate`]).
@@ -13,8 +16,8 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use clap::Args;
 use protocol::clock::Clock;
-use protocol::ending::{DRAIN_NS, KILL_NS, TERMINATE_NS};
-use protocol::hello::{Reply, Request, Stop, ask_once};
+use protocol::ending::{DRAIN_NS, KILL_NS, SEEN_TO_NS, TERMINATE_NS};
+use protocol::hello::{Ending, Reply, Request, Stop, ask_once};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -32,7 +35,8 @@ use crate::status;
 #[command(after_help = "Example: pillion stop 4711-1c0ffee --grace 30s\n\n\
                   Each process of the job that uses the GPU gets SIGTERM. What has not ended after the grace launches nothing \
                   more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
-                  nvidia-cuda-mps-control was asked to end its work. Jobs are those of `pillion status`. Exit 0 when all have ended.")]
+                  nvidia-cuda-mps-control was asked to end its work: at once where a process handles no SIGTERM and has \
+                  work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. Exit 0 when all have ended.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
@@ -47,6 +51,10 @@ pub(crate) struct Options {
 
 /// A wait that lasts longer is said, ns.
 const SILENT_NS: u64 = 1_000_000_000;
+/// Between two looks at what the daemons say of processes that are waited for, ns.
+const LOOK_NS: u64 = 250_000_000;
+/// Time for a process whose work MPS has ended to end by itself, ns.
+const ENDING_NS: u64 = 1_000_000;
 
 /// Reads a time of the command line, ns.
 fn grace_of(text: &str) -> Result<u64, String> {
@@ -78,9 +86,14 @@ struct Process {
     is_on_mps: bool,
     /// What came of asking MPS to end its work, if that was asked.
     terminated: Option<Result<(), String>>,
+    /// How it ends if it does now.
+    how: &'static str,
     /// How it ended, and when after the beginning, ns.
     ended: Option<(&'static str, u64)>,
 }
+
+/// How a process ends that is killed.
+const KILLED: &str = "killed";
 
 impl Process {
     /// Has MPS end its work, by the program of the search path.
@@ -100,6 +113,8 @@ struct Told {
     /// Whose it is.
     uid: u32,
     is_on_mps: bool,
+    /// Its time to drain is over, and it waits for who sees to its end.
+    is_overdue: bool,
 }
 
 /// Exit 69 if no daemon answers, 1 if none has the job or a part of it is still there.
@@ -107,50 +122,123 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let sockets = sockets();
     let mut processes = processes_of(&options.job, &sockets)?;
-    let begun_ns = clock.now_ns();
-    send(&processes, Signal::TERM)?;
-    let mut said = false;
-    let mut wait = |processes: &mut [Process], how, ns| {
-        wait(
-            &clock,
-            begun_ns,
-            processes,
-            how,
-            ns,
-            &mut said,
-            options.json,
-        )
+    let mut stopping = Stopping {
+        options,
+        begun_ns: clock.now_ns(),
+        clock,
+        sockets,
+        control: Control::default(),
+        is_said: false,
     };
-    wait(&mut processes, "on SIGTERM", options.grace)?;
-    if processes.iter().any(|process| process.ended.is_none()) {
-        let stop = Request::Stop(Stop {
-            job: options.job.clone(),
-        });
-        // A daemon that cannot leaves it to the kill.
-        let is_asked =
-            |socket: &PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
-        // Each is asked: a job may use several GPUs.
-        let asked = sockets.iter().filter(|socket| is_asked(socket)).count();
-        if asked > 0 {
-            wait(&mut processes, "drained", DRAIN_NS)?;
-        }
-        terminate(&clock, &mut processes);
-        // What ended meanwhile was not killed.
-        wait(&mut processes, "drained", 1_000_000)?;
-        send(&processes, Signal::KILL)?;
-        wait(&mut processes, "killed", KILL_NS)?;
-    }
+    stopping.see_to(options.grace.saturating_add(SEEN_TO_NS));
+    let is_ended = stopping.end(&mut processes);
+    stopping.see_to(0);
+    is_ended?;
     report(options, &processes)
 }
 
-/// Has MPS end the work of those that are still there and on a GPU that it shares: what comes next is a kill.
-fn terminate(clock: &Clock, processes: &mut [Process]) {
-    let end_ns = clock.now_ns().saturating_add(TERMINATE_NS);
-    let left = |process: &&mut Process| process.ended.is_none() && process.is_on_mps;
-    let mut control = Control::default();
-    for process in processes.iter_mut().filter(left) {
-        process.terminated = Some(process.terminate(&mut control, clock, end_ns));
+/// A job that is being ended.
+struct Stopping<'a> {
+    options: &'a Options,
+    clock: Clock,
+    begun_ns: u64,
+    sockets: Vec<PathBuf>,
+    control: Control,
+    /// That it takes a while was said.
+    is_said: bool,
+}
+
+impl Stopping<'_> {
+    /// Tells the daemons that its processes are being ended for so long. One that does not know of it leaves them to themselves.
+    fn see_to(&self, within_ns: u64) {
+        let ending = Request::Ending(Ending {
+            job: self.options.job.clone(),
+            within_ns,
+        });
+        for socket in &self.sockets {
+            let _ = ask_once(socket, &ending, PATIENCE);
+        }
     }
+
+    /// Asks its processes to end, and makes them.
+    fn end(&mut self, processes: &mut [Process]) -> Result<(), Failure> {
+        send(processes, Signal::TERM)?;
+        self.wait(processes, self.options.grace)?;
+        if left(processes).next().is_none() {
+            return Ok(());
+        }
+        let stop = Request::Stop(Stop {
+            job: self.options.job.clone(),
+        });
+        // A daemon that cannot leaves it to the kill.
+        let is_asked =
+            |socket: &&PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
+        // Each is asked: a job may use several GPUs.
+        if self.sockets.iter().filter(is_asked).count() > 0 {
+            left(processes).for_each(|process| process.how = "drained");
+            self.wait(processes, DRAIN_NS)?;
+        }
+        let all: Vec<i32> = left(processes).map(|process| process.pid).collect();
+        self.kill(processes, &all)?;
+        self.wait_for_end(processes, KILL_NS)
+    }
+
+    /// Waits so long at most; those whose own time to drain is over meanwhile are killed.
+    fn wait(&mut self, processes: &mut [Process], longest_ns: u64) -> Result<(), Failure> {
+        let end_ns = self.clock.now_ns().saturating_add(longest_ns);
+        loop {
+            let left_ns = end_ns.saturating_sub(self.clock.now_ns());
+            if left_ns == 0 || left(processes).next().is_none() {
+                return Ok(());
+            }
+            self.wait_for_end(processes, left_ns.min(LOOK_NS))?;
+            // A daemon that does not answer says nothing of anybody.
+            let told = clients_of(&self.options.job, &self.sockets);
+            let told = told.map_or_else(|_| BTreeMap::new(), |(told, _)| told);
+            let is_overdue = |process: &&mut Process| {
+                let told = told.get(&process.pid);
+                process.how != KILLED && told.is_some_and(|told| told.is_overdue)
+            };
+            let overdue = left(processes).filter(is_overdue);
+            let overdue: Vec<i32> = overdue.map(|process| process.pid).collect();
+            self.kill(processes, &overdue)?;
+        }
+    }
+
+    /// Kills those of these that are there; MPS is asked to end their work before.
+    fn kill(&mut self, processes: &mut [Process], pids: &[i32]) -> Result<(), Failure> {
+        if pids.is_empty() {
+            return Ok(());
+        }
+        let is_meant = |process: &&mut Process| pids.contains(&process.pid);
+        let end_ns = self.clock.now_ns().saturating_add(TERMINATE_NS);
+        for process in left(processes).filter(is_meant) {
+            if process.is_on_mps && process.terminated.is_none() {
+                let terminated = process.terminate(&mut self.control, &self.clock, end_ns);
+                process.terminated = Some(terminated);
+            }
+        }
+        // What ended meanwhile was not killed.
+        self.wait_for_end(processes, ENDING_NS)?;
+        for process in left(processes).filter(is_meant) {
+            send(std::slice::from_ref(process), Signal::KILL)?;
+            process.how = KILLED;
+        }
+        Ok(())
+    }
+
+    fn wait_for_end(&mut self, processes: &mut [Process], ns: u64) -> Result<(), Failure> {
+        let is_quiet = self.options.json;
+        let (clock, begun_ns) = (&self.clock, self.begun_ns);
+        wait(clock, begun_ns, processes, ns, &mut self.is_said, is_quiet)
+    }
+}
+
+/// Those that are there.
+fn left(processes: &mut [Process]) -> impl Iterator<Item = &mut Process> {
+    processes
+        .iter_mut()
+        .filter(|process| process.ended.is_none())
 }
 
 /// Where daemons listen.
@@ -175,6 +263,7 @@ fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure>
                 fd: Arc::new(fd),
                 is_on_mps: told.is_on_mps,
                 terminated: None,
+                how: "on SIGTERM",
                 ended: None,
             }),
             Err(Errno::SRCH) => {}
@@ -230,8 +319,10 @@ fn clients_of(
                     // Of nobody's where it is not said.
                     uid: uid.unwrap_or(u32::MAX),
                     is_on_mps,
+                    is_overdue: false,
                 });
                 told.is_on_mps |= is_on_mps;
+                told.is_overdue |= client["overdue"] == true;
             }
         }
     }
@@ -262,7 +353,6 @@ fn wait(
     clock: &Clock,
     begun_ns: u64,
     processes: &mut [Process],
-    how: &'static str,
     longest_ns: u64,
     is_said: &mut bool,
     is_quiet: bool,
@@ -298,7 +388,7 @@ fn wait(
         let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let after_ns = clock.now_ns() - begun_ns;
         for (process, _) in waiting.iter_mut().zip(ended).filter(|(_, ended)| *ended) {
-            process.ended = Some((how, after_ns));
+            process.ended = Some((process.how, after_ns));
         }
     }
 }

@@ -21,6 +21,10 @@
 //! which the helper needs none: from here on it neither allocates nor looks up anything. Other threads stop at their next call of
 //! CUDA. No context is destroyed by us.
 //!
+//! Where MPS shares the GPU and somebody sees to the end of the process (`pillion stop`, the daemon), it does not die by itself when that
+//! time is over and work is in flight: it says so ([`STOP_OVERDUE`]), so that MPS is asked to end the work before a kill, and dies
+//! by itself only [`FROZEN_MS`] later. Signals of others end it no sooner meanwhile.
+//!
 //! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
 //! that is one request. A process that sends it to itself by `kill` is stopped in that call, which is exported for it: the kernel
 //! would run [`handle`] on another thread while the one that asked went on. From its own handler, which lets the signal in when it
@@ -44,12 +48,14 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use protocol::clock::Clock;
 use protocol::ending::FROZEN_NS;
+use protocol::pages::STOP_OVERDUE;
 
+use crate::client::Client;
 use crate::log::{self, Level};
 use crate::sys::Errno;
 use crate::{door, helper, lifecycle};
@@ -79,7 +85,8 @@ static FLAGS: [AtomicI32; OURS.len()] = [const { AtomicI32::new(0) }; OURS.len()
 /// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. In that of [`handle`] all are.
 static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len()];
 
-/// How long a process that the daemon has asked to end drains at most, ms: longer than those who asked for it wait, have MPS end
+/// How long a process that the daemon has asked to end drains at most, and one lives whose time to drain is over while somebody sees to
+/// its end, ms: longer than those who asked for it wait, have MPS end
 /// what is in flight, and kill.
 const FROZEN_MS: u32 = (FROZEN_NS / 1_000_000) as u32;
 
@@ -281,13 +288,39 @@ fn is_own(info: &libc::siginfo_t) -> bool {
     info.si_code == libc::SI_USER && unsafe { info.si_pid() } == process_id()
 }
 
-/// One more while the process is dying: it dies of it, unless it belongs to the first.
+/// One more while the process is dying: it dies of it, unless it belongs to the first, or somebody sees to its end, who may have to
+/// ask MPS before.
 #[inline(never)]
 fn handle_again(signal: c_int, info: &libc::siginfo_t) {
-    let is_last = info.si_code == SI_TIMER || is_own(info);
-    if is_last || !is_same_request(Clock::monotonic().now_ns()) {
+    let now_ns = Clock::monotonic().now_ns();
+    let (is_timer, is_seen_to) = (info.si_code == SI_TIMER, is_seen_to(now_ns));
+    if is_timer && is_seen_to && tell_overdue(signal) {
+        return;
+    }
+    let is_last = is_timer || is_own(info);
+    if is_last || !(is_seen_to || is_same_request(now_ns)) {
         die(signal);
     }
+}
+
+/// Whether somebody sees to the end of this process, as the daemon told one of its clients.
+fn is_seen_to(now_ns: u64) -> bool {
+    let until_s = |client: &Client| client.page.seen_to_until_s.load(Ordering::SeqCst);
+    lifecycle::clients().any(|client| u64::from(until_s(client)) > now_ns / 1_000_000_000)
+}
+
+/// The time to wait is over, and who sees to the end of this process is told: it lives for [`FROZEN_MS`] more. False if that was told
+/// before, or could not end.
+fn tell_overdue(signal: c_int) -> bool {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if IS_TOLD.swap(true, Ordering::AcqRel) || !arm_timer(signal, FROZEN_MS) {
+        return false;
+    }
+    for client in lifecycle::clients() {
+        let stop = &client.page.stop;
+        let _ = stop.compare_exchange(0, STOP_OVERDUE, Ordering::SeqCst, Ordering::Relaxed);
+    }
+    true
 }
 
 /// Stops the calling thread for good, in [`handle`]: what comes is not put on top of that. On virtual time it takes part no more.

@@ -90,6 +90,8 @@ pub enum Request {
     Set(Set),
     /// End the processes of a job that are clients, once what they have in flight is complete.
     Stop(Stop),
+    /// Who asks is about to end the processes of a job, by signals first, and sees to it that MPS is asked before any is killed.
+    Ending(Ending),
     /// Let go what rules hold because of a fault. Who asks must be root or the daemon's user.
     Resume {
         /// Id of the job that is meant; empty for everything.
@@ -113,6 +115,15 @@ pub struct Set {
 pub struct Stop {
     /// Id of the job.
     pub job: String,
+}
+
+/// A job that is about to be ended. Who asks must be of the job's user, or root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Id of the job.
+    pub job: String,
+    /// How long that takes at most, ns; 0: nobody ends it any more.
+    pub within_ns: u64,
 }
 
 /// Whose memory is asked about: as in [`Attach`].
@@ -226,6 +237,7 @@ const KIND_MEMORY_IS: u8 = 8;
 const KIND_STOP: u8 = 9;
 const KIND_EVENTS: u8 = 10;
 const KIND_RESUME: u8 = 11;
+const KIND_ENDING: u8 = 12;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
 
@@ -248,6 +260,14 @@ impl Request {
             Self::Stop(stop) => {
                 let mut writer = Writer::new(KIND_STOP);
                 writer.text(&stop.job);
+                writer.finish()
+            }
+            Self::Ending(ending) => {
+                let mut writer = Writer::new(KIND_ENDING);
+                writer.text(&ending.job);
+                writer
+                    .bytes
+                    .extend_from_slice(&ending.within_ns.to_le_bytes());
                 writer.finish()
             }
             Self::Resume { job } => {
@@ -313,6 +333,10 @@ impl Request {
             })),
             KIND_STOP => Ok(Self::Stop(Stop {
                 job: reader.text()?,
+            })),
+            KIND_ENDING => Ok(Self::Ending(Ending {
+                job: reader.text()?,
+                within_ns: u64::from_le_bytes(reader.array()?),
             })),
             KIND_RESUME => Ok(Self::Resume {
                 job: reader.text()?,

@@ -110,11 +110,17 @@ pub struct ClientPage {
     pub helper_bell: Bell,
     /// Non-zero once the daemon has detached this client: nothing in these pages is served any more.
     pub detached: AtomicU32,
-    /// Non-zero once the daemon asks this process to launch nothing more, wait for what is in flight and end. A library that does
-    /// not know the word does not look at it; who asked kills it then. Since 2.1.
+    /// Non-zero once this process is to launch nothing more, wait for what is in flight and end: [`STOP_ASKED`] by the daemon,
+    /// [`STOP_OVERDUE`] by the client. A library that does not know the word does not look at it; who asked kills it then. Since 2.1.
     pub stop: AtomicU32,
     /// The first CUDA result of the client after which it gets nothing more done; 0: none. Since 2.1.
     pub sticky: AtomicU32,
+    /// Until when somebody sees to the end of this process, in whole seconds of `CLOCK_MONOTONIC`; 0: nobody does. Until then it does
+    /// not die by itself with work in flight when a signal asks it to end: it says [`STOP_OVERDUE`] and lives for [`FROZEN_NS`] more, in which
+    /// who sees to its end has MPS end what is in flight, and kills it. The daemon writes it, and only where MPS shares the GPU. Since 2.2.
+    ///
+    /// [`FROZEN_NS`]: crate::ending::FROZEN_NS
+    pub seen_to_until_s: AtomicU32,
     /// What the client tells people.
     pub told: Line<Told>,
     /// Thread id of each ring's owner; 0 is free. Who claims one takes the first that is free, before its first record, and none
@@ -128,6 +134,12 @@ pub struct ClientPage {
     /// The ring of all further threads.
     pub shared_ring: Mpsc<RING_RECORDS>,
 }
+
+/// In [`ClientPage::stop`]: the daemon asks.
+pub const STOP_ASKED: u32 = 1;
+/// In [`ClientPage::stop`]: a signal has asked, what is in flight was waited for as long as the process does, and it is not complete. Only
+/// where somebody sees to its end ([`ClientPage::seen_to_until_s`]). Since 2.2.
+pub const STOP_OVERDUE: u32 = 2;
 
 /// What a client tells people; nothing is decided by it.
 #[derive(Debug)]
@@ -373,7 +385,7 @@ const _: () = {
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
     assert!(offset_of!(ClientPage, charged_ns) == 16 && offset_of!(ClientPage, helper_bell) == 32);
     assert!(offset_of!(ClientPage, detached) == 48 && offset_of!(ClientPage, stop) == 52);
-    assert!(offset_of!(ClientPage, sticky) == 56);
+    assert!(offset_of!(ClientPage, sticky) == 56 && offset_of!(ClientPage, seen_to_until_s) == 60);
     assert!(offset_of!(ClientPage, told) == 64);
     assert!(Counter::ALL.len() <= COUNTERS_ROOM);
     assert!(offset_of!(Told, longest) == 8 * COUNTERS_ROOM && size_of::<Told>() == 8 * 128);

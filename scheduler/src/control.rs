@@ -13,6 +13,8 @@
 //! in a bounded queue, descriptors that come with a packet are closed elsewhere, who talks without end is hung up on, and a status
 //! goes out on a thread of its own, of which each user has few and for a bounded time.
 
+mod ending;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +25,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use protocol::clock::Clock;
 use protocol::hello::{
-    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, Stop,
-    peer_version, send,
+    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, peer_version,
+    send,
 };
 use protocol::quota::Quota;
 use protocol::{VERSION, Version, WELCOME_SAYS_CLASS};
@@ -276,6 +278,7 @@ impl Control {
             }
             Ok(Request::Set(set)) => self.set(&socket, uid, &set),
             Ok(Request::Stop(stop)) => self.stop(&socket, uid, &stop),
+            Ok(Request::Ending(ending)) => self.see_to(&socket, uid, &ending),
             Ok(Request::Resume { job }) => self.resume(&socket, uid, &job),
             Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
             Err(HelloError::Version { peer }) => {
@@ -605,19 +608,6 @@ impl Control {
             )),
             0 => Err(format!("no job {:?} holds memory of this GPU", set.job)),
             _ => Ok(()),
-        }
-    }
-
-    /// Asks the clients of a job to end. Whether they do is for who asked to see.
-    fn stop(&self, socket: &OwnedFd, uid: u32, stop: &Stop) {
-        let clock = self.shared.clock();
-        let asked = self.shared.state().stop(&stop.job, uid, clock);
-        match asked {
-            Ok(clients) => {
-                tracing::info!("job {:?}: {clients} processes are to end", stop.job);
-                let _ = send(socket, &Reply::Done.encode(), &[]);
-            }
-            Err(reason) => refuse(socket, reason),
         }
     }
 

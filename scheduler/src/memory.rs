@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use protocol::clock::Clock;
+use protocol::ending::SEEN_TO_NS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -44,6 +45,10 @@ const COMPARE_NS_MIN: u64 = 900_000_000;
 
 /// Looks in vain after which it is looked less often: a second of them.
 const QUICK_LOOKS: u32 = 50;
+
+/// How long a process may take to be evicted, ns: from the time that it is asked to end, which is [`crate::excess`]'s seconds before it is
+/// made to.
+const SEEN_TO_NS_MAX: u64 = SEEN_TO_NS + 15_000_000_000;
 
 /// How long NVML may fail, ns, before the end of a process has to do.
 const FAILING_NS_MAX: u64 = 1_000_000_000;
@@ -167,7 +172,13 @@ impl Watch {
             }),
         };
         let done = process.and_then(|process| match eviction.is_kill {
-            false => pidfd_send_signal(&*process, Signal::TERM),
+            false => {
+                // Before the signal: it may end of that, and not before MPS was asked to end its work.
+                let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
+                state.see_to_processes(job, &[pid], now_ns, SEEN_TO_NS_MAX);
+                drop(state);
+                pidfd_send_signal(&*process, Signal::TERM)
+            }
             true => {
                 let evicted = Evicted {
                     job: job.clone(),

@@ -247,6 +247,9 @@ pub struct ClientStatus {
     pub denied: Option<&'static str>,
     /// When it attached.
     pub attached_ns: u64,
+    /// A signal has asked its process to end, which under MPS waits for who sees to its end, as work is still in flight after the time
+    /// that it has for that (`PILLION_DRAIN_MS`).
+    pub overdue: bool,
     /// By name of [`Counter`].
     pub counters: BTreeMap<&'static str, u64>,
     /// What was wrong with its memory.
@@ -457,6 +460,7 @@ fn client_status(client: &Client) -> ClientStatus {
         attached: true,
         denied: client.denied.map(JobClass::name),
         attached_ns: client.attached_ns,
+        overdue: client.is_overdue(),
         counters: counters_by_name(&client.totals()),
         faults: client.faults(),
     }

@@ -16,8 +16,8 @@ use std::thread::{self, JoinHandle};
 use fuzzing::{Random, finds, try_broken};
 use protocol::clock::Clock;
 use protocol::hello::{
-    Attach, JobClass, MemoryIs, MemoryOf, Reply, Request, Set, Stop, ask_status, connect_to,
-    receive, send,
+    Attach, Ending, JobClass, MemoryIs, MemoryOf, Reply, Request, Set, Stop, ask_status,
+    connect_to, receive, send,
 };
 use protocol::pages::ClientPage;
 use protocol::record::{Launch, Record};
@@ -105,6 +105,10 @@ fn packets() -> Vec<Vec<u8>> {
             memory: "8GiB".to_owned(),
         }),
         Request::Stop(Stop { job: job() }),
+        Request::Ending(Ending {
+            job: job(),
+            within_ns: 30_000_000_000,
+        }),
         Request::Resume { job: job() },
         Request::Resume { job: String::new() },
         Request::Memory(of),

@@ -335,16 +335,13 @@ fn start_again(gpu: &Gpu, daemon: &Daemon) -> Process {
 fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
     let gpu = Gpu::start("mps");
     let control = Control::new(&gpu);
-    let rule =
-        "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\ngrace_s = 0\n";
+    // It drains for two seconds and has a grace of ten.
+    let rule = "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\n";
     let daemon = gpu.daemon_beside(&control, "", rule);
     let mut broken = start(&gpu, &daemon, "job");
     let hung = gpu.job("hung", Program::Linked("hang"));
     let hung = hung.args(&["3600000000000", "1"]).best_effort(&daemon);
-    let hung = hung
-        .env("PILLION_JOB", "job")
-        .env("PILLION_DRAIN_MS", "60000");
-    let mut hung = hung.start();
+    let mut hung = hung.env("PILLION_JOB", "job").start();
     hung.wait_for("launched", 1);
     let pid = hung.pid();
     control.knows(&[broken.pid(), pid]);

@@ -490,24 +490,64 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
     assert_eq!(job.finish().status.signal(), Some(9));
 }
 
+/// All by default: the job drains for two seconds, and would die by itself then, long before its grace is over.
+#[test]
+fn mps_is_asked_to_end_what_hangs_before_it_dies_by_itself() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let control = Control::new(&gpu);
+    let job = gpu.job("hang", Program::Linked("hang"));
+    let mut job = job.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon).start();
+    job.wait_for("launched", 1);
+    let pid = job.pid();
+    control.knows(&[pid]);
+    let stopped = stop_with(&control, &gpu, &daemon, &["hang", "--json"]).expect_success();
+    assert_eq!(
+        (how(&stopped), mps(&stopped)),
+        (vec!["killed".into()], "terminated".into())
+    );
+    let terminated = format!("terminate_client 4242 {pid}, alive");
+    assert!(
+        control.asked().contains(&terminated),
+        "{:?}",
+        control.asked()
+    );
+    assert_eq!(job.finish().status.signal(), Some(9));
+}
+
 #[test]
 fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
-    for (sharing, how_asked, ended) in [
-        ("timeslice", ["--grace", "0s"], "killed"),
-        ("mps", ["--grace", "60s"], "on SIGTERM"),
+    for (grace, ended, drain_ms) in [
+        ("0s", "killed", PATIENT_MS),
+        // It dies by itself: nobody is hurt.
+        ("60s", "on SIGTERM", "50"),
     ] {
-        let gpu = Gpu::start(sharing);
+        let gpu = Gpu::start("timeslice");
         let daemon = gpu.daemon("");
         let control = Control::new(&gpu);
-        let drain_ms = if ended == "killed" { PATIENT_MS } else { "50" };
         let job = hanging(&gpu, &daemon, drain_ms);
         control.knows(&[job.pid()]);
-        let arguments = [&["hang", "--json"][..], &how_asked].concat();
+        let arguments = ["hang", "--json", "--grace", grace];
         let stopped = stop_with(&control, &gpu, &daemon, &arguments).expect_success();
         assert_eq!(how(&stopped), [ended], "{stopped:#?}");
         assert_eq!(mps(&stopped), serde_json::Value::Null);
         assert_eq!(control.asked(), [] as [&str; 0]);
     }
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let control = Control::new(&gpu);
+    for way in ["default", "handler"] {
+        let job = asked_to_end(&gpu, way, way, "launching");
+        let mut job = job.under(daemon.socket(), JobClass::BestEffort).start();
+        job.wait_for("ready", 1);
+        control.knows(&[job.pid()]);
+        let stopped = stop_with(&control, &gpu, &daemon, &[way, "--json"]).expect_success();
+        assert_eq!(how(&stopped), ["on SIGTERM"], "{stopped:#?}");
+        assert_eq!(mps(&stopped), serde_json::Value::Null);
+        expect_drained(&gpu, &daemon, way);
+        job.finish_untold();
+    }
+    assert_eq!(control.asked(), [] as [&str; 0]);
 }
 
 /// `pillion stop` and the daemon may both end before it comes to the kill.

@@ -32,6 +32,10 @@ fn requests_and_replies_survive_the_journey() {
     let stop = Stop {
         job: "job-1".into(),
     };
+    let ending = Ending {
+        job: "job-1".into(),
+        within_ns: u64::MAX,
+    };
     let resume = Request::Resume {
         job: "job-1".into(),
     };
@@ -39,6 +43,7 @@ fn requests_and_replies_survive_the_journey() {
         Request::Set(set),
         Request::Memory(of),
         Request::Stop(stop),
+        Request::Ending(ending),
         resume,
     ];
     let events = Request::Events { since: u64::MAX };

@@ -234,6 +234,13 @@ impl Doings {
         Ok(())
     }
 
+    /// These processes wait for MPS to be asked: those among them that are being ended.
+    pub(crate) fn handle_overdue(&mut self, now_ns: u64, pids: &[u32]) {
+        for ending in &mut self.endings {
+            ending.handle_overdue(now_ns, pids);
+        }
+    }
+
     /// Goes on with everything; what is done is in `outcomes`. Returns whose processes are to be asked to drain.
     pub(crate) fn poll(&mut self, now_ns: u64, outcomes: &mut Vec<Outcome>) -> Vec<ToStop> {
         self.commands = std::mem::take(&mut self.commands)

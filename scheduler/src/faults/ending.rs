@@ -2,7 +2,8 @@
 //!
 //! **A job is ended** as `pillion stop` does it: SIGTERM, on which it may save what it has; after the grace its processes are
 //! asked to launch nothing more and to die once nothing is in flight; then SIGKILL, where MPS shares the GPU not before that was
-//! asked to end what is in flight ([`super::asking`]). Only those that were clients when it began: its supervisor may start new ones
+//! asked to end what is in flight ([`super::asking`]). One whose own time to drain is over before ([`Overdue`]) is asked for at once, and
+//! killed alone. Only those that were clients when it began: its supervisor may start new ones
 //! meanwhile. A process that is evicted for its memory, and did not end when it was asked, is ended in the same steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,6 +42,19 @@ pub(super) struct Ending {
     refusals: Vec<(u32, String)>,
     /// How many may not be killed by this daemon.
     denied: usize,
+    /// Those who need not wait for the others.
+    overdue: Vec<Overdue>,
+}
+
+/// A process that a signal has asked to end, and that has work in flight when its time to drain is over.
+#[derive(Debug)]
+struct Overdue {
+    pid: u32,
+    /// MPS has to answer before.
+    end_ns: u64,
+    /// What it did, until that is looked at.
+    answer: Option<Answer>,
+    is_killed: bool,
 }
 
 /// A process that has more memory than its job may, and was asked to end in vain.
@@ -91,6 +105,7 @@ impl Ending {
             turn: 0,
             refusals: Vec::new(),
             denied: 0,
+            overdue: Vec::new(),
         };
         let begun = Begun {
             count: ending.count,
@@ -120,6 +135,7 @@ impl Ending {
             turn: 0,
             refusals: Vec::new(),
             denied: 0,
+            overdue: Vec::new(),
         }
     }
 
@@ -154,9 +170,13 @@ impl Ending {
         }
     }
 
-    /// Until the next stage begins, ns.
+    /// How long MPS may take to answer, ns.
     pub(super) fn left_ns(&self, now_ns: u64) -> u64 {
-        self.next_ns.saturating_sub(now_ns)
+        let of_current = self.unasked.first();
+        let is_its = |overdue: &&Overdue| of_current == Some(&overdue.pid);
+        let overdue = self.overdue.iter().find(is_its);
+        let end_ns = overdue.map_or(self.next_ns, |overdue| overdue.end_ns);
+        end_ns.saturating_sub(now_ns)
     }
 
     /// About how many processes MPS is to be asked, now or once they had time to drain.
@@ -182,7 +202,9 @@ impl Ending {
         };
         self.unasked.remove(place);
         self.current = None;
-        if let Err(why) = answer {
+        if let Some(overdue) = self.overdue.iter_mut().find(|overdue| overdue.pid == pid) {
+            overdue.answer = Some(answer.clone());
+        } else if let Err(why) = answer {
             self.refusals.push((pid, why.clone()));
         }
     }
@@ -199,6 +221,53 @@ impl Ending {
         processes.filter(|(_, process)| is_denied(process)).count()
     }
 
+    /// These processes, of whichever job, are overdue.
+    pub(super) fn handle_overdue(&mut self, now_ns: u64, pids: &[u32]) {
+        let is_before_mps = matches!(self.stage, Stage::Asked | Stage::Draining);
+        for pid in pids.iter().filter(|_| is_before_mps) {
+            let is_known = self.overdue.iter().any(|overdue| overdue.pid == *pid);
+            if self.has(*pid) && !is_known {
+                self.unasked.push(*pid);
+                self.overdue.push(Overdue {
+                    pid: *pid,
+                    end_ns: now_ns.saturating_add(TERMINATE_NS),
+                    answer: None,
+                    is_killed: false,
+                });
+            }
+        }
+    }
+
+    /// Those about whom MPS has answered, or did not in time, are killed.
+    fn poll_overdue(&mut self, now_ns: u64, outcomes: &mut Vec<Outcome>) {
+        for place in 0..self.overdue.len() {
+            let overdue = &mut self.overdue[place];
+            let (pid, is_late) = (overdue.pid, now_ns >= overdue.end_ns);
+            let answer = overdue.answer.take();
+            if overdue.is_killed || (answer.is_none() && !is_late) {
+                continue;
+            }
+            overdue.is_killed = true;
+            self.unasked.retain(|unasked| *unasked != pid);
+            if let Err(why) = answer.unwrap_or_else(|| Err(self.late(pid))) {
+                outcomes.push(self.refused(1, pid, &why));
+            }
+            let process = self.processes.iter().find(|(known, _)| *known == pid);
+            let killed = process.map(|(_, process)| pidfd_send_signal(process, Signal::KILL));
+            if killed == Some(Err(Errno::PERM)) {
+                self.denied += 1;
+            }
+        }
+    }
+
+    /// Why MPS did nothing about a process in time.
+    fn late(&mut self, pid: u32) -> String {
+        match self.current.take_if(|current| *current == pid) {
+            Some(_) => "it has not answered in time".to_owned(),
+            None => "it was not asked: others took the time".to_owned(),
+        }
+    }
+
     /// Whether it goes on.
     pub(super) fn poll(
         &mut self,
@@ -212,6 +281,8 @@ impl Ending {
         let is_there = |pid: &u32| processes.iter().any(|(known, _)| known == pid);
         self.unasked.retain(is_there);
         self.refusals.retain(|(pid, _)| is_there(pid));
+        self.overdue.retain(|overdue| is_there(&overdue.pid));
+        self.poll_overdue(now_ns, outcomes);
         let left = self.processes.len();
         let is_given_up = now_ns >= self.next_ns && self.stage == Stage::Killed;
         if left == 0 || is_given_up {
@@ -275,14 +346,14 @@ impl Ending {
                 TERMINATE_NS
             }
             Stage::Terminating => {
-                let late = std::mem::take(&mut self.unasked).into_iter();
-                let current = self.current.take();
-                let late = late.map(|pid| match current == Some(pid) {
-                    true => (pid, "it has not answered in time".to_owned()),
-                    false => (pid, "it was not asked: others took the time".to_owned()),
-                });
-                self.refusals.extend(late);
-                outcomes.extend(self.refused());
+                for pid in std::mem::take(&mut self.unasked) {
+                    let why = self.late(pid);
+                    self.refusals.push((pid, why));
+                }
+                self.current = None;
+                let count = self.refusals.len();
+                let first = self.refusals.first();
+                outcomes.extend(first.map(|(pid, why)| self.refused(count, *pid, why)));
                 self.kill()
             }
             Stage::Draining | Stage::Killed => self.kill(),
@@ -300,17 +371,16 @@ impl Ending {
     }
 
     /// What MPS did not do before the kill.
-    fn refused(&self) -> Option<Outcome> {
-        let (pid, why) = self.refusals.first()?;
-        let (id, count) = (&self.job.id, self.refusals.len());
+    fn refused(&self, count: usize, pid: u32, why: &str) -> Outcome {
+        let id = &self.job.id;
         let text = format!(
             "job {id:?}: MPS did not end the work of {count} of its processes, which may take others along when they end; \
              of process {pid}: {why}"
         );
-        Some(Outcome {
+        Outcome {
             job: Some(self.job.clone()),
             text,
             ..Outcome::default()
-        })
+        }
     }
 }

@@ -12,6 +12,7 @@ use std::thread;
 
 use policy::Sharing;
 use protocol::clock::Clock;
+use protocol::ending::SEEN_TO_NS;
 use protocol::hello::JobClass;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -454,6 +455,10 @@ impl FaultWatch {
             self.tell_of(Some(key), Kind::ActionDone, text);
             return Ok(());
         }
+        // Before any is sent a signal.
+        let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
+        let within_ns = grace_ns.saturating_add(SEEN_TO_NS);
+        self.see_to(key, &pids, within_ns);
         let Begun { count, denied } = self.doings.end_job(now_ns, key, processes, grace_ns)?;
         if count > 0 {
             let how = match denied {
@@ -471,8 +476,15 @@ impl FaultWatch {
         Ok(())
     }
 
+    /// Tells these processes that they are being ended from here, for so long.
+    fn see_to(&self, key: &JobKey, pids: &[u32], within_ns: u64) {
+        let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
+        state.see_to_processes(key, pids, now_ns, within_ns);
+    }
+
     fn evict(&mut self, evicted: Evicted) {
         let (job, pid, is_client) = (evicted.job.clone(), evicted.pid, evicted.is_client);
+        self.see_to(&job, &[pid], SEEN_TO_NS);
         let how = match (self.doings.evict(self.clock.now_ns(), evicted), is_client) {
             (Ok(true), true) => "is to be drained and killed",
             (Ok(true), false) => "is to be killed",
@@ -515,8 +527,12 @@ impl FaultWatch {
 
     /// What takes its time goes on.
     fn go_on(&mut self) {
-        let mut outcomes = Vec::new();
-        for (key, pids) in self.doings.poll(self.clock.now_ns(), &mut outcomes) {
+        let (now_ns, mut outcomes) = (self.clock.now_ns(), Vec::new());
+        if !self.doings.is_idle() {
+            let overdue = self.shared.state().overdue();
+            self.doings.handle_overdue(now_ns, &overdue);
+        }
+        for (key, pids) in self.doings.poll(now_ns, &mut outcomes) {
             let clock = self.shared.clock();
             self.shared.state().stop_processes(&key, &pids, clock);
         }

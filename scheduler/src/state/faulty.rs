@@ -4,7 +4,6 @@ use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
 use abi::types::CUresult;
-use protocol::clock::Clock;
 use protocol::pages::Counter;
 
 use super::{Client, Job, JobKey, Lessee, State};
@@ -260,16 +259,6 @@ impl State {
             if let Some(lessee) = lessee {
                 lessee.set_held(self.holds.is_held(key));
             }
-        }
-    }
-
-    /// Asks these processes of a job to launch nothing more and to end.
-    pub(crate) fn stop_processes(&self, key: &JobKey, pids: &[u32], clock: &Clock) {
-        let jobs = self.jobs.iter().filter(|job| job.key == *key);
-        let clients = jobs.flat_map(|job| &job.clients);
-        for client in clients.filter(|client| pids.contains(&client.peer.pid)) {
-            client.page.stop.store(1, Ordering::SeqCst);
-            client.page.helper_bell.ring_surely(clock);
         }
     }
 

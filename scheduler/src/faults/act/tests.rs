@@ -392,6 +392,45 @@ fn control(asked: &std::path::Path, pids: &[u32]) -> [String; 3] {
 }
 
 #[test]
+fn who_is_overdue_within_the_grace_is_asked_for_and_killed_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = folder.path().join("asked");
+    let mut overdue = [Deaf::start(), Deaf::start()];
+    let mut saving = Deaf::start();
+    let pids = [&overdue[0], &overdue[1], &saving].map(|deaf| deaf.0.id());
+    // One of them is none that MPS knows.
+    let mut doings = patient(&control(&asked, &[pids[0], pids[2]]));
+    let opened = [&overdue[0], &overdue[1], &saving].map(Deaf::open);
+    let job = job_of(7, "job");
+    doings.end_job(0, &job, opened.into(), PATIENCE_NS).unwrap();
+    let mut told = Vec::new();
+    // It says so until it has ended.
+    doings.handle_overdue(5, &[pids[0], pids[1], 1 << 30]);
+    doings.handle_overdue(6, &[pids[0], pids[1]]);
+    wait_for_told(&mut doings, 6, &mut told, 1);
+    for deaf in &mut overdue {
+        while deaf.0.try_wait().unwrap().is_none() {
+            assert_eq!(doings.poll(6, &mut told), []);
+            std::thread::yield_now();
+        }
+    }
+    doings.handle_overdue(7, &pids[..2]);
+    assert_eq!(doings.poll(7, &mut told), []);
+    assert!(saving.0.try_wait().unwrap().is_none(), "it has its grace");
+    let text = format!(
+        "of process {}: no server of MPS has it as a client",
+        pids[1]
+    );
+    assert!(told.len() == 1 && told[0].text.ends_with(&text), "{told:?}");
+    let of_one = std::fs::read_to_string(&asked).unwrap();
+    assert_eq!(of_one, format!("{}\n", pids[0]));
+    saving.0.kill().unwrap();
+    saving.0.wait().unwrap();
+    wait_for_told(&mut doings, 7, &mut told, 2);
+    assert_eq!(told[1].text, "job \"job\": its 3 processes have ended");
+}
+
+#[test]
 fn users_take_turns_in_asking_mps() {
     let folder = tempfile::tempdir().unwrap();
     let asked = folder.path().join("asked");
