@@ -38,7 +38,7 @@ static const char *file_of(void *address) {
 static struct spin spin;
 static CUstream stream;
 
-static void call_once(int side, int is_launch) {
+static void make_call(int side, int is_launch) {
     if (is_launch) {
         unsigned loops = 1, more = 0, per_loop = PER_LOOP, blocks = 1, mask = UNITS - 1, first = 0;
         void *parameters[] = {&spin.results, &spin.buffer, &loops, &more, &per_loop, &blocks, &mask, &first};
@@ -58,7 +58,7 @@ int main(int count, char **arguments) {
     spin_open(&spin, argument(count, arguments, "--ptx", "spin.ptx"));
     if (!on_default) CHECK(cu.StreamCreateWithPriority(&stream, NON_BLOCKING, 0));
     find_doors();
-    for (int i = 0; i < WARM_UP; i++) call_once(i & 1, is_launch);
+    for (int i = 0; i < WARM_UP; i++) make_call(i & 1, is_launch);
     CHECK(cu.CtxSynchronize());
     say("ready");
     wait_for_line();
@@ -73,7 +73,7 @@ int main(int count, char **arguments) {
             for (int i = 0; i < block; i++) {
                 while (now_ns() < due) {}
                 uint64_t before = now_ns();
-                call_once(side, is_launch);
+                make_call(side, is_launch);
                 samples[side][taken[side]++] = (double)(now_ns() - before);
                 due += PACE_NS;
             }
