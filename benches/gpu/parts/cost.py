@@ -3,9 +3,11 @@
 
 Per call: the driver's own function and the hooked one, in alternated blocks of one process (probes/launch_cost.c): not preloaded
 (the control), preloaded without a daemon, high-priority, best-effort inside its lease. Per program: PyTorch inference and
-training, without Pillion and in each class, in alternated rounds, by the time of a request or step.
+training, a process without Pillion and one in each class side by side, told in turn to work for a while, forwards and backwards;
+by the time of a request or step. In a full run with several such sets of processes.
 """
 
+import contextlib
 import os
 import sys
 
@@ -18,11 +20,18 @@ from suite.site import ROOT, attending
 
 HP_NS_MAX = 80.0
 HP_PCT_MAX, BE_PCT_MAX = 1.0, 3.0
-ROUNDS, ROUNDS_QUICK = 5, 2
+# Processes for each call and state; sets of three processes for each program, how often one is told to work, and for how long.
+PROCESSES, PROCESSES_QUICK = 5, 1
+SETS, SETS_QUICK = 3, 1
+ROUNDS, ROUNDS_QUICK, ROUND_S, ROUND_QUICK_S = 5, 3, 3.0, 1.0
+# What a program is taken to need of the device: where there is room, the processes of all programs start side by side.
+BYTES_MAX = 8 << 30
+READY_S, LATE_S = 90.0, 30.0
 # Share of the launches that may have waited at the gate: a median does not see so few.
 HELD_MAX = 0.05
 # Each state of a process: its class, and whether a best-effort job's leases are gated by a high-priority client.
 STATES = (("bare", None), ("unattached", None), ("high-priority", "high-priority"), ("best-effort in lease", "best-effort"))
+PROGRAM_STATES = {"bare": None, "high-priority": "high-priority", "best-effort": "best-effort"}
 
 
 def measure(part):
@@ -35,13 +44,22 @@ def measure(part):
     except Failed as error:
         part.skip("whole programs", error)
         return
-    for job in torch_jobs.pair_jobs(part):
-        end_to_end(part, job)
+    jobs, rounds_of = torch_jobs.pair_jobs(part), {}
+    part.judged_by(lambda: [judge_end_to_end(part, name, times) for name, times in rounds_of.items()])
+    has_room = part.site.gpu["memory_bytes"] >= 3 * BYTES_MAX * len(jobs)
+    for index in range(SETS_QUICK if part.quick else SETS):
+        for together in [jobs] if part.quick and has_room else [[job] for job in jobs]:
+            try:
+                end_to_end(part, together, index, rounds_of)
+            except Failed as error:
+                names = ", ".join(job["name"] for job in together)
+                part.bound(f"{names}: could be measured", 1, 0, "failed", of_hardware=False)
+                part.row(program=names, set=index, failed=str(error))
 
 
 def per_call(part, daemon, call, state, klass):
     """One row: the median process of some."""
-    rounds = [one_process(part, daemon, call, state, klass, index) for index in range(1 if part.quick else ROUNDS)]
+    rounds = [one_process(part, daemon, call, state, klass, index) for index in range(PROCESSES_QUICK if part.quick else PROCESSES)]
     ranked = sorted(rounds, key=lambda outcome: outcome["cost_ns"])
     outcome = ranked[(len(ranked) - 1) // 2]
     costs = [entry["cost_ns"] for entry in ranked]
@@ -88,28 +106,36 @@ def one_process(part, daemon, call, state, klass, index):
     return outcome
 
 
-def end_to_end(part, job):
-    """A program's time per request or step, without Pillion and in each class, alternated."""
-    site, seconds = part.site, max(1.0, min(part.seconds / 4, 5.0))
-    times = {"bare": [], "high-priority": [], "best-effort": []}
-    with site.daemon("timeslice") as daemon, attending(site, daemon):
+def end_to_end(part, jobs, index, rounds_of):
+    """The time per request or step of some programs, without Pillion and in each class, in turn: a row for each round of three."""
+    seconds = min(part.seconds, ROUND_QUICK_S if part.quick else ROUND_S)
+    # The high-priority process, idle while the best-effort one works, is what that one needs leases for.
+    with part.site.daemon("timeslice") as daemon, contextlib.ExitStack() as stack:
+        children = {(job["name"], state): stack.enter_context(torch_jobs.start(
+            part.site, job, "timeslice", daemon, klass, f"{job['name']}-{state}-{index}", seconds=seconds))
+            for job in jobs for state, klass in PROGRAM_STATES.items()}
+        for child in children.values():
+            child.wait_until_ready(part.patience_s(READY_S))
         for round_ in range(ROUNDS_QUICK if part.quick else ROUNDS):
-            for state in times if round_ % 2 == 0 else reversed(times):
-                if part.left_s < 2 * seconds + 20 and all(times.values()):
-                    break
-                name = f"{job['name']}-{state}-{round_}"
-                klass = None if state == "bare" else state
-                with torch_jobs.start(site, job, "timeslice", daemon, klass, name, seconds=seconds) as child:
-                    child.wait_until_ready()
+            for job in jobs:
+                found = {}
+                for state in PROGRAM_STATES if round_ % 2 == 0 else reversed(PROGRAM_STATES):
+                    child = children[job["name"], state]
                     child.begin()
-                    times[state].append(child.result(seconds + 60)["step_ms"])
+                    found[state] = child.result(seconds + part.patience_s(LATE_S))["step_ms"]
+                times = rounds_of.setdefault(job["name"], {state: [] for state in PROGRAM_STATES})
+                for state, step_ms in found.items():
+                    times[state].append(step_ms)
+                part.row(program=job["name"], set=index, round=round_, step_ms=found)
+
+
+def judge_end_to_end(part, name, times):
+    """On the medians of all rounds that there are; the spread is that of the rounds without Pillion."""
     bare = stats.median(times["bare"])
     spread_pct = 100 * stats.spread(times["bare"])
     for klass, limit in (("high-priority", HP_PCT_MAX), ("best-effort", BE_PCT_MAX)):
         cost_pct = 100 * (stats.median(times[klass]) / bare - 1)
-        part.row(program=job["name"], klass=klass, bare_ms=bare, cost_pct=cost_pct, spread_pct=spread_pct,
-                 steps_ms=times)
-        part.bound(f"{job['name']}: end to end, {klass}", cost_pct, limit, "%", spread=spread_pct)
+        part.bound(f"{name}: end to end, {klass}, {len(times[klass])} rounds", cost_pct, limit, "%", spread=spread_pct)
 
 
 if __name__ == "__main__":

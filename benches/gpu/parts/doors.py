@@ -70,7 +70,7 @@ def examine(part, daemon, table, name, what):
         if what is None:
             child.wait_until_ready()
             child.begin()
-        told = child.result(120)
+        told = child.result(part.patience_s(120.0))
         if "not_installed" in told:
             part.skip(name, told["not_installed"])
             return

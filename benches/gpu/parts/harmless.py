@@ -1,51 +1,59 @@
 #!/usr/bin/env python3
 """harmless: programs do the same with Pillion as without.
 
-Each program runs three times without Pillion (twice with --quick), then high-priority, best-effort, and once more
-high-priority with PyTorch's own profiler counting. Results must be equal to the bit, or, where the runs without Pillion differ
-among themselves, no farther outside what they gave than they lie apart. Launches must be those that the profiler counted, and
-no program may hang or end otherwise. Programs that are not installed are skipped.
+Each program runs twice without Pillion, high-priority with PyTorch's own profiler counting, and best-effort beside a high-priority
+client (in a full run three times without, and once more high-priority without the profiler). PyTorch is asked for algorithms
+that give the same to the bit. Results must then be equal to the bit; where they are not, or runs without Pillion differ among
+themselves, three more are made without, and a run must lie no farther from the nearest of them than twice what the farthest two
+of them lie apart. Launches, of graphs too, must be those that the profiler counted; the account of memory must have what PyTorch
+and NVML say; and no program may hang or end otherwise. Programs that are not installed are skipped.
 """
 
 import functools
+import json
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from suite import stats, torch_jobs
-from suite.part import main
-from suite.process import Failed, side_by_side
-from suite.site import ROOT, attending
+from suite.part import CUT_OFF, main
+from suite.process import Failed, run, side_by_side
+from suite.site import ROOT, SUITE, attending
 
-# (name, arguments of net.py or the program's file, environment); those with a star are run with --quick, too.
+# (name, arguments of net.py or the program's file, environment); those with a star are run with --quick, too. What takes longest
+# comes first: several run at a time, and so none is left over.
 PROGRAMS = (
+    ("*compiled", {"network": "mlp", "task": "infer", "variant": "compile"}, {}),
+    ("*jax", "jax_work.py", {}),
     ("*resnet50-inference", {"network": "resnet50", "task": "infer"}, {}),
+    ("*gpt-training-amp", {"network": "gpt", "task": "train", "variant": "amp"}, {}),
+    ("*cuda-graph", {"network": "bert", "task": "infer", "variant": "graph"}, {}),
+    ("*loader-workers", {"network": "mlp", "task": "train", "variant": "loader"}, {}),
+    ("*nccl", "nccl.py", {}),
+    ("*cupy", "cupy_work.py", {}),
     ("resnet50-training", {"network": "resnet50", "task": "train"}, {}),
     ("bert-inference", {"network": "bert", "task": "infer"}, {}),
     ("bert-training", {"network": "bert", "task": "train"}, {}),
-    ("*gpt-training-amp", {"network": "gpt", "task": "train", "variant": "amp"}, {}),
-    ("*compiled", {"network": "mlp", "task": "infer", "variant": "compile"}, {}),
-    ("*cuda-graph", {"network": "bert", "task": "infer", "variant": "graph"}, {}),
     ("streams", {"network": "resnet50", "task": "train", "variant": "streams"}, {}),
-    ("*loader-workers", {"network": "mlp", "task": "train", "variant": "loader"}, {}),
     ("expandable-segments", {"network": "gpt", "task": "train"}, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     ("cudaMallocAsync", {"network": "gpt", "task": "train"}, {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
-    ("*nccl", "nccl.py", {}),
     ("triton", "triton_add.py", {}),
-    ("*cupy", "cupy_work.py", {}),
-    ("*jax", "jax_work.py", {}),
 )
 STEPS, STEPS_QUICK = 20, 5
+BARE, BARE_QUICK, BARE_MORE = 3, 2, 3
 # A program that says nothing for so long hangs.
 HANGS_S = 120.0
 # Runs at a time, and what one is taken to need of the device.
-MOST_AT_ONCE, BYTES_MAX = 8, 4 << 30
+MOST_AT_ONCE, BYTES_MAX = 12, 4 << 30
+# What libraries take of the device past PyTorch's allocator (workspaces of cuBLAS and cuDNN), and what the driver takes for a
+# context and its modules, which NVML counts and no account of allocations does: at most, MiB.
+LIBRARIES_MIB_MAX, CONTEXT_MIB_MAX = 512, 1024
 
 
 def measure(part):
-    """First what never waits for others, then the best-effort runs, beside a high-priority client that is idle, so that their
-    launches need leases. Runs are made several at a time, as what is compared does not depend on time."""
+    """Runs are made several at a time, as what is compared does not depend on time, and program by program, so that what there
+    is when the time is up are whole programs."""
     try:
         part.site.torch()
     except Failed as error:
@@ -56,69 +64,127 @@ def measure(part):
     only = part.options.only_program
     wanted = {name.lstrip("*"): (what, env) for name, what, env in PROGRAMS
               if (name.lstrip("*") in only.split(",") if only else name.startswith("*") or not part.quick)}
-    runs = {}
-    with part.site.daemon("timeslice") as daemon:
-        first, last = [], []
-        for name, (what, _) in wanted.items():
-            first += [(name, None, index) for index in range(2 if part.quick else 3)] + [(name, "high-priority", 0)]
-            first += [(name, "counted", 0)] if isinstance(what, dict) and not part.site.is_software else []
-            last += [(name, "best-effort", 0)]
-        in_turn(part, daemon, first, wanted, runs)
-        with attending(part.site, daemon):
-            in_turn(part, daemon, last, wanted, runs)
-    for name in wanted:
-        add(part, name, {key[1:]: run for key, run in runs.items() if key[0] == name})
+    open_ = set(wanted)
+    part.judged_by(lambda: [part.bound(f"{name}: results that differ", None, 0, "runs", why="its runs were not over")
+                            for name in wanted if name in open_])
+
+    def add(name, told, is_last):
+        if try_add(part, name, told, is_last):
+            open_.discard(name)
+            part.write("ended", CUT_OFF)
+
+    # Best-effort runs need leases: an idle high-priority client is there, beside the high-priority runs of other programs.
+    with part.site.daemon("timeslice") as daemon, attending(part.site, daemon):
+        roles = {name: roles_of(part, what) for name, (what, _) in wanted.items()}
+        runs = {name: {} for name in wanted}
+        for name, told in in_turn(part, daemon, roles, wanted, runs):
+            add(name, told, False)
+        again = {name: [(None, BARE + index) for index in range(BARE_MORE)] for name in wanted if name in open_}
+        for name, told in in_turn(part, daemon, again, wanted, runs):
+            add(name, told, True)
 
 
-def in_turn(part, daemon, keys, wanted, runs):
-    """Makes some runs, as many at a time as there is room for; what came of each, or `Failed`."""
-    room = min(len(os.sched_getaffinity(0)) // 2, part.site.gpu["memory_bytes"] // BYTES_MAX)
-    calls = {key: functools.partial(once, part, daemon, key[0], *wanted[key[0]], *key[1:]) for key in keys}
-    runs.update(side_by_side(min(MOST_AT_ONCE, room), calls))
+def roles_of(part, what):
+    """The runs of a program: (role, number)."""
+    roles = [(None, index) for index in range(BARE_QUICK if part.quick else BARE)]
+    is_counted = isinstance(what, dict) and not part.site.is_software
+    roles += [("counted", 0)] if is_counted else []
+    roles += [] if is_counted and part.quick else [("high-priority", 0)]
+    return roles + [("best-effort", 0)]
 
 
-def add(part, name, runs):
-    """What came of a program."""
+def in_turn(part, daemon, roles, wanted, runs):
+    """Makes runs, as many at a time as there is room for. As the last of a program is over: its name, and what came of each
+    that was made of it, or `Failed`."""
+    room = min(len(os.sched_getaffinity(0)) * 3 // 4, part.site.gpu["memory_bytes"] // BYTES_MAX)
+    calls = {(name, *role): functools.partial(once, part, daemon, name, *wanted[name], *role)
+             for name, each in roles.items() for role in each}
+    missing = {name: len(each) for name, each in roles.items()}
+    for (name, *role), told in side_by_side(min(MOST_AT_ONCE, room), calls):
+        runs[name][tuple(role)] = told
+        missing[name] -= 1
+        if missing[name] == 0:
+            yield name, runs[name]
+
+
+def try_add(part, name, runs, is_last):
+    """What came of a program; not where more runs without Pillion are to say whether a difference is one."""
     failed = [run for run in runs.values() if isinstance(run, Failed)]
     absent = [run["not_installed"] for run in runs.values() if not isinstance(run, Failed) and "not_installed" in run]
     if absent:
         part.skip(name, absent[0])
-        return
+        return True
+    if not failed and not is_last and not is_equal(runs.values()):
+        part.row(program=name, bare_runs_equal=is_equal(bare_of(runs)), differs=None, told="three more runs are made without Pillion")
+        return False
     part.bound(f"{name}: runs that do not end as they should", len(failed), 0, "runs", of_hardware=False)
     if failed:
         part.row(program=name, failed=[str(error) for error in failed])
-        return
-    row = judged(part, runs)
-    part.row(program=name, **row)
+        return True
+    row = judged(runs)
     part.bound(f"{name}: results that differ", row["differs"], 0, "runs")
     if "launches_profiled" in row:
         part.bound(f"{name}: launches not as profiled", abs(row["launches_counted"] - row["launches_profiled"]), 0)
+        part.bound(f"{name}: graphs not as profiled", abs(row["graph_launches_counted"] - row["graph_launches_profiled"]), 0)
+    judge_memory(part, name, row)
+    part.row(program=name, **row)
+    return True
 
 
-def judged(part, runs):
+def is_equal(runs):
+    return len({run["digest"] for run in runs}) == 1
+
+
+def bare_of(runs):
+    return [run for (role, _), run in runs.items() if role is None]
+
+
+def judged(runs):
     """A program's runs, compared."""
-    bare = [run for (role, _), run in runs.items() if role is None]
-    hp, be = runs["high-priority", 0], runs["best-effort", 0]
-    is_equal = len({run["digest"] for run in bare}) == 1
-    differs = 0
-    for run in (hp, be):
-        if is_equal:
-            differs += run["digest"] != bare[0]["digest"]
-        else:
-            columns = zip(run["values"], *(other["values"] for other in bare))
-            differs += not all(stats.is_within_runs(value, others) for value, *others in columns)
-    row = {"bare_runs_equal": is_equal, "differs": differs, "reserved_bytes": hp.get("reserved_bytes")}
-    for name, run in (("hp", hp), ("be", be)):
+    bare = bare_of(runs)
+    others = {role: run for (role, _), run in runs.items() if role is not None}
+    values = [run["values"] for run in bare]
+    differs = 0 if is_equal(runs.values()) else sum(not stats.is_like_runs(run["values"], values) for run in others.values())
+    if is_equal(bare):  # To the bit: what values do not show a digest does.
+        differs = sum(run["digest"] != bare[0]["digest"] for run in others.values())
+    row = {"bare_runs": len(bare), "bare_runs_equal": is_equal(bare), "differs": differs,
+           "distances": {role: min(stats.distance(run["values"], other) for other in values) for role, run in others.items()}}
+    for name, run in (("hp", others.get("high-priority", others.get("counted"))), ("be", others["best-effort"])):
         for key in ("launches", "graph_launches", "allocated_bytes", "launches_held", "bypasses", "panics_caught"):
             row[f"{key}_{name}"] = run["totals"][key]
-        row[f"held_bytes_{name}"] = run["held_bytes"]
-    if ("counted", 0) in runs:
-        counted = runs["counted", 0]
-        row["launches_counted"] = counted["totals"]["launches"]
+        for key in ("held_bytes", "context_bytes", "reserved_bytes", "reserved_in_all_bytes", "nvml_bytes"):
+            row[f"{key}_{name}"] = run.get(key)
+    if "counted" in others:
+        counted = others["counted"]
+        totals = counted["totals"]
+        # The profiler counts the calls of a capture, too, which launch nothing.
+        row["launches_counted"] = totals["launches"] + totals["launches_captured"]
         row["launches_profiled"] = counted["launches_profiled"]
-        row["graph_launches_counted"] = counted["totals"]["graph_launches"]
+        row["graph_launches_counted"] = totals["graph_launches"]
         row["graph_launches_profiled"] = counted["graph_launches_profiled"]
     return row
+
+
+def judge_memory(part, name, row):
+    """The account's allocations against what PyTorch's allocator has, which is all of them but libraries' own; and against what
+    NVML says of the process, which is these and the context."""
+    for who in ("hp", "be"):
+        held, reserved, nvml = (row[f"{key}_{who}"] for key in ("held_bytes", "reserved_bytes", "nvml_bytes"))
+        if held is None:
+            part.bound(f"{name}, {who}: has an account of memory", 0, 1, at_least=True, of_hardware=False)
+            continue
+        own = held - row[f"context_bytes_{who}"]
+        mib = own / (1 << 20)
+        if reserved is not None:
+            part.bound(f"{name}, {who}: account, of PyTorch's {reserved >> 20} MiB", mib, reserved / (1 << 20), "MiB", at_least=True,
+                       of_hardware=False)
+            part.bound(f"{name}, {who}: account past PyTorch's", mib - reserved / (1 << 20), LIBRARIES_MIB_MAX, "MiB",
+                       of_hardware=False)
+        if nvml is None:
+            part.skip(f"{name}, {who}: memory by NVML", "NVML lists no process with its id: one of another PID namespace?")
+            continue
+        part.bound(f"{name}, {who}: account past NVML's", mib - nvml / (1 << 20), 0, "MiB")
+        part.bound(f"{name}, {who}: NVML past the account", nvml / (1 << 20) - mib, CONTEXT_MIB_MAX, "MiB")
 
 
 def once(part, daemon, name, what, env, role, index):
@@ -129,16 +195,25 @@ def once(part, daemon, name, what, env, role, index):
     fields = {}
     if argv is None:
         fields = {**what, "steps": STEPS_QUICK if part.quick else STEPS, "size": "tiny" if site.is_software else "small"}
-        fields["count"] = role == "counted" or None
+        fields["count"], fields["deterministic"] = role == "counted" or None, True
+    hangs_s = part.patience_s(HANGS_S)
     with torch_jobs.start(site, fields, "timeslice", daemon, klass, title, env=env, argv=argv) as child:
-        told = child.result(HANGS_S)
+        told = child.result(hangs_s)
         if klass and "not_installed" not in told:
             entry = daemon.job(child)
-            told["totals"], told["held_bytes"] = entry["totals"], entry["memory"]["held_bytes"]
-        status = child.let_end(HANGS_S)
+            told["totals"], memory = entry["totals"], entry["memory"] or {}
+            told["held_bytes"], told["context_bytes"] = memory.get("held_bytes"), memory.get("by_kind", {}).get("context", 0)
+            told["nvml_bytes"] = by_nvml(site, child.pid)
+        status = child.let_end(hangs_s)
         if status != 0:
             raise Failed(f"{title} ended with status {status}: {child.said()}")
     return told
+
+
+def by_nvml(site, pid):
+    """What NVML says that a process has of the device; None where it does not list it."""
+    _, said, _ = run([sys.executable, os.path.join(SUITE, "gpu.py"), "--processes", site.gpu["uuid"]], site.env("timeslice"), 30)
+    return json.loads(said).get(str(pid))
 
 
 def more(parser):

@@ -2,10 +2,11 @@
 """profile: what PyTorch's profiler and Nsight Compute write here, imported; and how well that explains what is measured.
 
 Each job of the pairs is recorded by PyTorch's profiler for some steps, the trace is imported (`pillion profile import`), and
-the sum of a step's kernels is set against the time of a step that was not recorded. Where ncu is installed, some kernels are
-measured by it, too, and both are compared. The profiles go beside the other results, and `share` and `model` use them.
+the sum of a step's kernels is set against the time of a step that was not recorded. The processes for it start side by side and
+work one after the other. Last, where ncu is installed and time is left, some kernels are measured by it, too, and both are compared. The profiles go beside the other results, and `share` and `model` use them.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -17,8 +18,11 @@ from suite import torch_jobs
 from suite.part import main
 from suite.process import Failed, run
 
-STEPS, NCU_LAUNCHES = 10, 60
-NCU_S = 120
+STEPS, TIMED_S = 10, 2.0
+# Kernels that ncu measures, with every metric or with those that say a class; what it may take, and the least that it needs.
+NCU, NCU_QUICK = (60, "full"), (10, "basic")
+NCU_S, NCU_LEAST_S = 150, 20
+READY_S = 120.0
 
 
 def measure(part):
@@ -34,28 +38,45 @@ def measure(part):
     if part.site.is_software:
         part.skip("PyTorch's traces", "CUPTI does not run on this device, which is a software GPU")
         return
-    for job in torch_jobs.pair_jobs(part):
-        try:
-            record(part, job)
-        except Failed as error:
-            part.row(job=job["name"], failed=str(error))
-            part.bound(f"{job['name']}: could be recorded", 1, 0, "failed", of_hardware=False)
+    jobs = torch_jobs.pair_jobs(part)
+    with contextlib.ExitStack() as stack:
+        children = {job["name"]: [stack.enter_context(child) for child in started(part, job)] for job in jobs}
+        for child in (child for both in children.values() for child in both):
+            with contextlib.suppress(Failed):  # Who is not ready says why when it is to begin.
+                child.wait_until_ready(part.patience_s(READY_S))
+        recorded = [job for job in jobs if is_recorded(part, job, *children[job["name"]])]
+    for job in recorded:
+        by_ncu(part, job)
 
 
-def record(part, job):
-    """A job's trace, its profile, and its steps without the profiler."""
-    site, path = part.site, part.site.path(f"{job['name']}.json")
-    with torch_jobs.start(site, job, "timeslice", None, None, f"{job['name']} recorded", steps=STEPS, trace=path) as child:
-        child.result(120)
-        child.let_end()
-    profile = imported(part, job["name"], [path], "--request-range", "pillion_step")
-    with torch_jobs.start(site, job, "timeslice", None, None, job["name"], seconds=min(3.0, part.seconds)) as child:
-        child.wait_until_ready()
-        child.begin()
-        step_ms = child.result(60)["step_ms"]
+def trace_of(part, job):
+    return part.site.path(f"{job['name']}.json")
+
+
+def started(part, job):
+    """The program that is recorded, and the one that is not."""
+    site = part.site
+    yield torch_jobs.start(site, job, "timeslice", None, None, f"{job['name']} recorded", steps=STEPS, trace=trace_of(part, job))
+    yield torch_jobs.start(site, job, "timeslice", None, None, job["name"], seconds=min(TIMED_S, part.seconds))
+
+
+def is_recorded(part, job, recorded, timed):
+    """A job's trace, its profile, and its steps without the profiler; whether there are."""
+    try:
+        recorded.begin()
+        recorded.result(part.patience_s(READY_S))
+        recorded.let_end()
+        timed.begin()
+        step_ms = timed.result(60)["step_ms"]
+        profile = imported(part, job["name"], [trace_of(part, job)], "--request-range", "pillion_step")
+    except Failed as error:
+        part.bound(f"{job['name']}: could be recorded", 1, 0, "failed", of_hardware=False)
+        part.row(job=job["name"], failed=str(error))
+        return False
+    part.bound(f"{job['name']}: could be recorded", 0, 0, "failed", of_hardware=False)
     kernels_ms = sum(kernel["duration_ns"]["sum"] for kernel in profile["kernels"]) / 1e6 / STEPS
     part.row(job=job["name"], step_ms=step_ms, kernels_ms=kernels_ms, explained=kernels_ms / step_ms)
-    by_ncu(part, job)
+    return True
 
 
 def imported(part, name, files, *options):
@@ -79,11 +100,15 @@ def by_ncu(part, job):
     if ncu is None:
         part.skip(f"{job['name']}: Nsight Compute", "ncu is not installed")
         return
+    if part.left_s < NCU_LEAST_S:
+        part.skip(f"{job['name']}: Nsight Compute", f"no time was left: {part.left_s:.0f} s")
+        return
+    launches, metrics = NCU_QUICK if part.quick else NCU
     report = part.site.path(f"{job['name']}-ncu")
-    argv = [ncu, "--set", "full", "--launch-skip", "200", "--launch-count", str(NCU_LAUNCHES), "--force-overwrite", "-o", report,
+    argv = [ncu, "--set", metrics, "--launch-skip", "200", "--launch-count", str(launches), "--force-overwrite", "-o", report,
             part.site.python, torch_jobs.NET, *torch_jobs.arguments(job, steps=3)]
     try:
-        run(argv, part.site.env("timeslice", wheel=True), min(NCU_S, max(10.0, part.left_s - 10)))
+        run(argv, part.site.env("timeslice", wheel=True), min(NCU_S, part.left_s - 5))
         imported(part, f"{job['name']}.ncu", [report + ".ncu-rep"])
         both = [os.path.join(part.folder, f"{job['name']}{end}.profile.toml") for end in ("", ".ncu")]
         _, text, _ = run([part.site.program("pillion"), "profile", "compare", *both, "--json"], part.site.env("timeslice"), 60)

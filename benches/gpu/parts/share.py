@@ -4,10 +4,14 @@
 The jobs of a pair: PyTorch inference, open loop, with training; without PyTorch, and always in a full run, synthetic kernels.
 With --quick one pair and one load.
 Modes: each alone, time slicing, MPS, MPS with CUDA_MPS_CLIENT_PRIORITY, Pillion without and with MPS; in a full run also the
-policies that it can be told to follow instead. The same arrivals in each. Loads are the share of the time that the high-priority job alone
-would be busy. Last the curve: the best-effort job's kernel length against the high-priority job's p99.
+policies that it can be told to follow instead, and itself with each of its parts switched off. The same arrivals in each. Loads are
+the share of the time that the high-priority job alone would be busy. Last the curve: the best-effort job's kernel length against the
+high-priority job's p99.
+
+PyTorch programs of a mode are started once and told what to do; what is judged is judged anew with each mode.
 """
 
+import contextlib
 import os
 import sys
 
@@ -21,12 +25,19 @@ LOADS, ARRIVALS = (0.2, 0.5), ("poisson", "bursts")
 SLOWDOWN_MPS_MAX = {0.2: 1.10, 0.5: 1.20}
 SLOWDOWN_TIMESLICE_MAX = {0.2: 1.25}
 BE_SHARE_MIN = 0.45
+# Other policies, and switches of `pillion`'s own: in a full run, at the first load.
 POLICIES = ("orion", "temporal", "launch-gate", "none")
-SOLO_RUNS = 3
-LENGTHS_US, LENGTHS_QUICK_US = (100, 300, 1_000, 3_000, 10_000, 30_000), (300, 3_000)
+SWITCHES = ("feedback", "beside", "kernel_pairs", "gap_prediction", "learnt_pace", "learnt_durations", "block_priority")
+SOLO_RUNS, SOLO_RUNS_QUICK = 3, 2
+# What is only to give a rate, or the time of a request, is measured for so long: it is a mean.
+ALONE_S = 5.0
+LENGTHS_US, LENGTHS_QUICK_US = (100, 300, 1_000, 3_000, 10_000, 30_000), (3_000, 300)
 # The synthetic pair: a request is ten kernels of 100 us, the best-effort job's kernels last 1 ms.
 SHORT_US, KERNELS, LONG_US = 100, 10, 1_000
 BLOCKS_PER_SM = 8
+# A program that is not ready after so long, or says nothing for so long after its time, hangs.
+READY_S, LATE_S = 90.0, 30.0
+CLASSES = {"hp": "high-priority", "be": "best-effort"}
 # Name, whether the jobs run under Pillion, lines of its policy, of the best-effort job's environment.
 BARE, CLIENT_PRIORITY, PILLION = ("", False, "", {}), ("+priority", False, "", {"CUDA_MPS_CLIENT_PRIORITY": "1"}), ("+pillion", True, "", {})
 
@@ -36,15 +47,16 @@ def measure(part):
     if no_mps:
         part.skip("under MPS", no_mps)
     found = []
+    part.judged_by(lambda: judge(part, found))
     for name, pair in pairs(part):
         for load in chosen(part.options.loads, LOADS, part.quick):
             for arrivals in chosen(part.options.arrivals, ARRIVALS, part.quick or name == "synthetic"):
+                about = {"pair": name, "load": load, "arrivals": arrivals}
                 try:
-                    found.append((load, compare(part, name, pair, sharings, load, arrivals)))
+                    compare(part, pair, sharings, about, found)
                 except Failed as error:
-                    part.row(pair=name, load=load, arrivals=arrivals, failed=str(error))
                     part.bound(f"{name}, load {load}: could be measured", 1, 0, "failed", of_hardware=False)
-    judge(part, found)
+                    part.row(**about, failed=str(error))
     if not part.options.no_curve:
         try:
             curve(part, sharings)
@@ -73,41 +85,45 @@ def chosen(asked, every, is_first_only):
 
 
 class Torch:
-    """A pair of PyTorch programs."""
+    """A pair of PyTorch programs. One that runs takes orders, as often as there are some."""
+
+    lasts = True
 
     def __init__(self, part, hp, be):
-        self.part, self.jobs, self.profiles, self.alone = part, {"hp": hp, "be": be}, {}, None
+        self.part, self.jobs, self.profiles = part, {"hp": hp, "be": be}, {}
         for role, job in self.jobs.items():
             path = os.path.join(part.options.beside or os.devnull, "profiles", f"{job['name']}.profile.toml")
             self.profiles[role] = path if os.path.exists(path) else None
 
-    def start(self, role, sharing, daemon, env, **more):
+    def start(self, role, sharing, daemon, env, seconds, **_):
         job = self.jobs[role]
-        klass = None if daemon is None else "high-priority" if role == "hp" else "best-effort"
-        more["seconds"] = self.part.seconds
-        return torch_jobs.start(self.part.site, job, sharing, daemon, klass, job["name"], env=env,
-                                profile=self.profiles[role] if klass else None, **more)
+        klass = None if daemon is None else CLASSES[role]
+        title = f"{job['name']}, {sharing}{', ' + klass if klass else ''}"
+        return torch_jobs.start(self.part.site, {**job, "name": title}, sharing, daemon, klass, title, env=env,
+                                profile=self.profiles[role] if klass else None, seconds=seconds)
 
 
 class Synthetic:
-    """A pair of probes. What they launch is known, so under Pillion each has its profile."""
+    """A pair of probes, which run once and start quickly. What they launch is known, so under Pillion each has its profile."""
+
+    lasts = False
 
     def __init__(self, part, long_us=LONG_US):
-        self.part, self.long_us, self.alone = part, long_us, None
+        self.part, self.long_us = part, long_us
 
-    def start(self, role, sharing, daemon, env, rate=None, seed=1, arrivals="poisson"):
-        site, seconds = self.part.site, self.part.seconds
+    def start(self, role, sharing, daemon, env, seconds, rate=None, seed=1, **_):
+        site = self.part.site
         if role == "hp":
             argv = site.probe("pulse", "--us", SHORT_US, "--kernels", KERNELS, "--rate", rate or 0, "--seed", seed,
                               "--seconds", seconds)
         else:
             argv = site.spinner("--us", self.long_us, "--seconds", seconds)
-        env = dict(env or {})
+        env = dict(env)
         if daemon:
             us = SHORT_US if role == "hp" else self.long_us
-            argv = site.pillion("high-priority" if role == "hp" else "best-effort", argv, profile=self.profile(us))
+            argv = site.pillion(CLASSES[role], argv, profile=self.profile(us))
             env["PILLION_SOCKET"] = daemon.socket
-        return Child(argv, site.env(sharing, **env), "synthetic " + role)
+        return Child(argv, site.env(sharing, **env), f"synthetic {role}, {sharing}")
 
     def profile(self, us):
         """As a trace: the probes' kernel with as many blocks as fill the device, lasting so long."""
@@ -125,76 +141,116 @@ def trace(sms, us, times=1, device="V100-SXM2-16GB"):
             f'bandwidth_demand=0.01 source="spin" name="pillion_compute$0"\nlaunch 0 x{times}\n')
 
 
-def together(part, pair, sharing, mode, **hp):
-    """Both jobs at once in a mode: the latencies, and the best-effort rate meanwhile."""
-    name, is_pillion, policy, env = mode
-    if is_pillion:
-        with part.site.daemon(sharing, policy) as daemon:
-            return beside(pair, sharing, daemon, env, hp)
-    return beside(pair, sharing, None, env, hp)
+class Runner:
+    """A job of a pair in a mode, which runs whenever it is told to: a process that lasts, or one for each time. A context manager."""
+
+    def __init__(self, pair, role, sharing, daemon=None, env=None):
+        self.pair, self.role, self.sharing, self.daemon, self.env = pair, role, sharing, daemon, env or {}
+        self.child, self.how, self.is_ready = None, None, False
+        if pair.lasts:  # They start side by side.
+            self.child = pair.start(role, sharing, daemon, self.env, ALONE_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.child:
+            self.child.end()
+
+    def prepare(self, seconds, **how):
+        """Has it ready to run so."""
+        self.how = {"seconds": seconds, **how}
+        if not self.pair.lasts:
+            if self.child:
+                self.child.end()
+            self.child = self.pair.start(self.role, self.sharing, self.daemon, self.env, **self.how)
+            self.is_ready = False
+        if not self.is_ready:
+            self.child.wait_until_ready(self.pair.part.patience_s(READY_S))
+            self.is_ready = True
+
+    def begin(self):
+        self.child.begin(torch_jobs.order(**self.how))
+
+    def result(self):
+        told = self.child.result(self.how["seconds"] + self.pair.part.patience_s(LATE_S))
+        if told.get("latencies_ms") == []:  # At a low rate and in a short time nothing may be due.
+            raise Failed("no request was due in so short a time")
+        return told
+
+    def alone(self, seconds, **how):
+        self.prepare(seconds, **how)
+        self.begin()
+        return self.result()
 
 
-def beside(pair, sharing, daemon, env, hp):
-    with pair.start("be", sharing, daemon, env) as be, pair.start("hp", sharing, daemon, {}, **hp) as child:
-        be.wait_until_ready()
-        child.wait_until_ready()
-        be.begin()
-        child.begin()
-        told = answered(child.result(pair.part.seconds + 90))
-        rate = be.result(pair.part.seconds + 90)["per_s"]
-        held = daemon and daemon.job(be)["totals"]
+def beside(hp, be, seconds, **how):
+    """Both jobs at once: the latencies, the best-effort rate meanwhile, and what Pillion counted of the best-effort job."""
+    be.prepare(seconds)
+    hp.prepare(seconds, **how)
+    be.begin()
+    hp.begin()
+    told, rate = hp.result(), be.result()["per_s"]
+    held = be.daemon and be.daemon.job(be.child)["totals"]
     return told["latencies_ms"], rate, held and {key: held[key] for key in (
         "launches", "launches_held", "launches_beside_hp", "launches_forced", "launches_unknown", "slips")}
 
 
-def answered(told):
-    """What a job told, if it was asked for anything: at a low rate and in a short time nothing may be due."""
-    if told.get("latencies_ms") == []:
-        raise Failed("no request was due in so short a time")
-    return told
-
-
-def alone(pair, role, **more):
-    with pair.start(role, "timeslice", None, {}, **more) as child:
-        child.wait_until_ready()
-        child.begin()
-        return answered(child.result(pair.part.seconds + 90))
-
-
-def of_each_alone(pair):
-    """The time of a request, one after the other, and the best-effort job's rate. Measured once for each pair."""
-    if pair.alone is None:
-        told = alone(pair, "hp")
+def compare(part, pair, sharings, about, found):
+    """Both alone, then each mode; rows and what is judged as they come. The programs that have no Pillion and no MPS do all that is
+    without these, so that --quick has time for it."""
+    with Runner(pair, "hp", "timeslice") as hp, Runner(pair, "be", "timeslice") as be:
+        alone_s, runs = min(ALONE_S, part.seconds), SOLO_RUNS_QUICK if part.quick else SOLO_RUNS
+        told = hp.alone(alone_s)
         # PyTorch's says it; of the probes it is the latency.
-        pair.alone = told.get("step_ms") or stats.median(told["latencies_ms"]), alone(pair, "be")["per_s"]
-    return pair.alone
+        service_ms = told.get("step_ms") or stats.median(told["latencies_ms"])
+        be_alone = be.alone(alone_s)["per_s"]
+        how = {"rate": about["load"] * 1e3 / service_ms, "seed": 1, "arrivals": about["arrivals"]}
+        solos = [stats.latencies(hp.alone(part.seconds, **how)["latencies_ms"]) for _ in range(runs)]
+        p99, spread = stats.median([solo["p99_ms"] for solo in solos]), stats.spread([solo["p99_ms"] for solo in solos])
+        part.row(**about, mode="alone", service_ms=service_ms, per_s_be=be_alone, spread=spread, solos=solos, rate=how["rate"],
+                 **solos[0])
+        mine = {"name": f"{about['pair']}, {about['arrivals']}", "spread": spread}
+        found.append((about["load"], mine))
 
+        def measured(mode, hp, be):
+            try:
+                latencies, rate, totals = beside(hp, be, part.seconds, **how)
+            except Failed as error:
+                part.skip(f"{about['pair']}, load {about['load']}, {mode}", error)
+                return
+            run = stats.latencies(latencies)
+            mine[mode] = {"slowdown": run["p99_ms"] / p99, "share": rate / be_alone}
+            part.row(**about, mode=mode, **mine[mode], **run, totals=totals, latencies_ms=latencies)
 
-def compare(part, name, pair, sharings, load, arrivals):
-    """A pair at a load: a row for each mode; what the bounds need of it."""
-    service_ms, be_alone = of_each_alone(pair)
-    hp = {"rate": load * 1e3 / service_ms, "seed": 1, "arrivals": arrivals}
-    solos = [stats.latencies(alone(pair, "hp", **hp)["latencies_ms"]) for _ in range(2 if part.quick else SOLO_RUNS)]
-    p99 = stats.median([solo["p99_ms"] for solo in solos])
-    spread = stats.spread([solo["p99_ms"] for solo in solos])
-    about = {"pair": name, "load": load, "arrivals": arrivals}
-    part.row(**about, mode="alone", service_ms=service_ms, per_s_be=be_alone, spread=spread, solos=solos, rate=hp["rate"],
-             **solos[0])
-    found = {"name": f"{name}, {arrivals}", "spread": spread}
-    modes = [(sharing, mode) for mode in (PILLION, BARE) for sharing in sharings]
-    modes += [("mps", CLIENT_PRIORITY)] if "mps" in sharings else []
-    if not part.quick and (load, arrivals) == (LOADS[0], ARRIVALS[0]):
-        modes += [(sharing, (f"+{policy}", True, f'name = "{policy}"', {})) for sharing in sharings for policy in POLICIES]
-    for sharing, mode in modes:
+        measured("timeslice", hp, be)
+    for sharing, modes in stages(part, sharings, about):
         try:
-            latencies, rate, totals = together(part, pair, sharing, mode, **hp)
+            stage(part, pair, sharing, modes, measured)
         except Failed as error:
-            part.skip(f"{name}, {sharing}{mode[0]}", error)
-            continue
-        run = stats.latencies(latencies)
-        found[sharing + mode[0]] = {"slowdown": run["p99_ms"] / p99, "share": rate / be_alone}
-        part.row(**about, mode=sharing + mode[0], **found[sharing + mode[0]], **run, totals=totals, latencies_ms=latencies)
-    return found
+            part.skip(f"{about['pair']}, load {about['load']}, {sharing}{modes[0][0]}", error)
+
+
+def stages(part, sharings, about):
+    """What is measured after time slicing, most wanted first: a way of sharing, and the modes whose high-priority job is the same
+    process."""
+    every = [("mps", [PILLION]), ("mps", [CLIENT_PRIORITY, BARE]), ("timeslice", [PILLION])]
+    if not part.quick and (about["load"], about["arrivals"]) == (LOADS[0], ARRIVALS[0]):
+        lines = [(f"+{policy}", f'name = "{policy}"') for policy in POLICIES]
+        lines += [(f"+pillion-no-{switch}", f"{switch} = false") for switch in SWITCHES]
+        every += [(sharing, [(name, True, line, {})]) for name, line in lines for sharing in ("mps", "timeslice")]
+    return [(sharing, modes) for sharing, modes in every if sharing in sharings]
+
+
+def stage(part, pair, sharing, modes, measured):
+    """The high-priority job beside the best-effort one of each mode in turn."""
+    with contextlib.ExitStack() as stack:
+        _, is_pillion, policy, _ = modes[0]
+        daemon = stack.enter_context(part.site.daemon(sharing, policy)) if is_pillion else None
+        runners = [stack.enter_context(Runner(pair, "be", sharing, daemon, mode[3])) for mode in modes]
+        hp = stack.enter_context(Runner(pair, "hp", sharing, daemon))
+        for mode, be in zip(modes, runners):
+            measured(sharing + mode[0], hp, be)
 
 
 def judge(part, found):
@@ -207,9 +263,9 @@ def judge(part, found):
                 continue
             mean = lambda what: sum(run[f"{sharing}+pillion"][what] for run in mine) / len(mine)  # noqa: E731
             spread = sum(run["spread"] for run in mine) / len(mine)
-            part.bound(f"{sharing}, load {load}: HP p99, mean of pairs", mean("slowdown"), limits[load], "x", spread=spread)
+            part.bound(f"{sharing}, load {load}: HP p99, mean of {len(mine)}", mean("slowdown"), limits[load], "x", spread=spread)
             if sharing == "mps":
-                part.bound(f"{sharing}, load {load}: BE share, mean of pairs", mean("share"), BE_SHARE_MIN, "", at_least=True)
+                part.bound(f"{sharing}, load {load}: BE share, mean of {len(mine)}", mean("share"), BE_SHARE_MIN, "", at_least=True)
             other = "mps+priority" if sharing == "mps" else "timeslice"
             for run in mine:
                 if other in run:
@@ -224,25 +280,25 @@ def curve_seconds(seconds):
 
 def curve(part, sharings):
     """The best-effort kernel length against p99, with and without Pillion: what protection is possible at all."""
-    seconds, part.seconds = part.seconds, curve_seconds(part.seconds)
-    try:
-        told = alone(Synthetic(part), "hp", rate=0)
-        hp = {"rate": 0.2 * 1e3 / stats.median(told["latencies_ms"])}
-        solo = stats.latencies(alone(Synthetic(part), "hp", **hp)["latencies_ms"])
-        part.row(curve="alone", rate=hp["rate"], **solo)
-        for long_us in LENGTHS_QUICK_US if part.quick else LENGTHS_US:
-            for sharing in sharings:
-                for mode in (BARE, PILLION):
-                    try:
-                        latencies, rate, totals = together(part, Synthetic(part, long_us), sharing, mode, **hp)
-                    except Failed as error:
-                        part.skip(f"curve, {long_us} us, {sharing}{mode[0]}", error)
-                        continue
-                    run = stats.latencies(latencies)
-                    part.row(curve=sharing + mode[0], kernel_us=long_us, slowdown=run["p99_ms"] / solo["p99_ms"],
-                             be_busy=rate * long_us / 1e6, **run, totals=totals)
-    finally:
-        part.seconds = seconds
+    seconds = curve_seconds(part.seconds)
+    with Runner(Synthetic(part), "hp", "timeslice") as hp:
+        how = {"rate": LOADS[0] * 1e3 / stats.median(hp.alone(seconds)["latencies_ms"])}
+        solo = stats.latencies(hp.alone(seconds, **how)["latencies_ms"])
+    part.row(curve="alone", rate=how["rate"], **solo)
+
+    def measured(mode, hp, be):
+        latencies, rate, totals = beside(hp, be, seconds, **how)
+        run, long_us = stats.latencies(latencies), be.pair.long_us
+        part.row(curve=mode, kernel_us=long_us, slowdown=run["p99_ms"] / solo["p99_ms"], be_busy=rate * long_us / 1e6, **run,
+                 totals=totals)
+
+    for long_us in LENGTHS_QUICK_US if part.quick else LENGTHS_US:
+        for sharing in reversed(sharings):
+            for mode in (PILLION, BARE):
+                try:
+                    stage(part, Synthetic(part, long_us), sharing, [mode], measured)
+                except Failed as error:
+                    part.skip(f"curve, {long_us} us, {sharing}{mode[0]}", error)
 
 
 def more(parser):

@@ -2,13 +2,15 @@
 
     net.py --network resnet50|bert|gpt|mlp --task infer|train [--variant ...] [--size tiny|small|full]
            --steps N       does N steps and says a digest of what came out, and losses or sums
-           --seconds S     says "ready", begins at a line of its standard input, and says how long steps took;
-                           with --rate R requests come at random times (--arrivals poisson|bursts, --seed N) and latencies
-                           run from when each was due
+           --seconds S     says "ready", and for each line of its standard input does steps for so long and says how long they
+                           took; with --rate R requests come at random times (--arrivals poisson|bursts, --seed N) and
+                           latencies run from when each was due. A line of JSON says otherwise for that time:
+                           {"seconds": 5, "rate": 20}
+           --deterministic asks for algorithms whose results are equal to the bit from run to run
            --count         counts launches by PyTorch's own profiler (CUPTI)
-           --trace FILE    writes the profiler's trace of the steps there
+           --trace FILE    writes the profiler's trace of the steps there; says "ready" and waits for a line before them
 
-One line of JSON, then it stays until its standard input ends.
+One line of JSON for each, until its standard input ends.
 """
 
 import argparse
@@ -180,13 +182,22 @@ def has_numpy():
     return True
 
 
-def timed(work, options):
-    """Steps for a while, from a line of the standard input on."""
-    for _ in range(options.warm_up):
+def warm(work, steps):
+    """Makes it ready to be timed, and says so."""
+    for _ in range(steps):
         work.step()
     torch.cuda.synchronize()
     print("ready", flush=True)
-    sys.stdin.readline()
+
+
+def ordered(options, line):
+    """The options with what a line of the standard input says otherwise."""
+    order = json.loads(line) if line.startswith("{") else {}
+    return argparse.Namespace(**{**vars(options), **order})
+
+
+def timed(work, options):
+    """Steps for a while."""
     begin = time.perf_counter()
     if options.rate is None:
         steps, ends = 0, begin + options.seconds
@@ -222,6 +233,7 @@ def parsed():
     parser.add_argument("--rate", type=float)
     parser.add_argument("--arrivals", choices=("poisson", "bursts"), default="poisson")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--count", action="store_true")
     parser.add_argument("--trace", metavar="FILE")
     return parser.parse_args()
@@ -236,14 +248,39 @@ def profiled(options):
     return torch.profiler.profile(activities=activities, record_shapes=bool(options.trace))
 
 
+def make_deterministic():
+    """Before anything of CUDA is used: cuBLAS reads its variable when it makes a handle."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+
+
+def tell(told):
+    """A line of JSON, with what PyTorch's allocator has of the device, now and in all that it ever took."""
+    memory = torch.cuda.memory_stats()
+    told["reserved_bytes"] = memory.get("reserved_bytes.all.current", 0)
+    told["reserved_in_all_bytes"] = memory.get("reserved_bytes.all.allocated", 0)
+    print(json.dumps(told), flush=True)
+
+
 def main():
     options = parsed()
-    torch.use_deterministic_algorithms(False)
+    if options.deterministic:
+        make_deterministic()
     if str(getattr(torch.cuda.get_device_properties(0), "uuid", "")).endswith(SOFTWARE):
         torch.backends.cudnn.enabled = False  # NVIDIA's refuses drivers that are not NVIDIA's.
+    if not options.steps:
+        work = Work(options)
+        warm(work, options.warm_up)
+        for line in sys.stdin:
+            tell(timed(work, ordered(options, line)))
+        return
     with profiled(options) as profiler:
         work = Work(options)
-        told = fixed(work, options.steps) if options.steps else timed(work, options)
+        if options.trace:
+            warm(work, 0)
+            sys.stdin.readline()
+        told = fixed(work, options.steps)
         torch.cuda.synchronize()
     if options.count:
         names = [event.name() for event in profiler.profiler.kineto_results.events()]
@@ -251,9 +288,7 @@ def main():
         told["graph_launches_profiled"] = names.count("cudaGraphLaunch")
     if options.trace:
         profiler.export_chrome_trace(options.trace)
-    memory = torch.cuda.memory_stats()
-    told["reserved_bytes"] = memory.get("reserved_bytes.all.allocated", 0)
-    print(json.dumps(told), flush=True)
+    tell(told)
     sys.stdin.read()
 
 

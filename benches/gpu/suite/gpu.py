@@ -1,4 +1,5 @@
-"""The GPU as its driver and NVML tell of it. Asked in a process of its own: `python3 gpu.py` prints one line of JSON.
+"""The GPU as its driver and NVML tell of it. Asked in a process of its own: `python3 gpu.py` prints one line of JSON, and
+`python3 gpu.py --processes UUID` one of how many bytes each process has of it, by its id.
 
 Whether it is a software GPU is decided here and nowhere else, by its identity, which ends in `sw-gpu`.
 """
@@ -10,10 +11,24 @@ import sys
 NAME_BYTES = 256
 SMS, MAJOR, MINOR = 16, 75, 76
 SOFTWARE = b"sw-gpu"
+PROCESSES_MAX, NOT_SAID = 256, (1 << 64) - 1
+
+
+class ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_t of its versions 2 and 3."""
+
+    _fields_ = [("pid", ctypes.c_uint), ("used_bytes", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
+                ("compute_instance", ctypes.c_uint)]
 
 
 def main():
     """Says what there is, or why there is nothing, in `error`."""
+    if sys.argv[1:2] == ["--processes"]:
+        try:
+            print(json.dumps(processes(sys.argv[2])))
+        except (OSError, AttributeError, RuntimeError):
+            print("{}")
+        return
     try:
         told = asked_of_the_driver()
     except (OSError, AttributeError, RuntimeError) as error:
@@ -59,11 +74,9 @@ def asked_of_the_driver():
     }
 
 
-def asked_of_nvml(uuid):
-    """The driver's version, and what of its state matters to a measurement."""
+def opened():
+    """NVML, and a function that calls one of its own or raises."""
     nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    device, value, other = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
-    text = ctypes.create_string_buffer(NAME_BYTES)
 
     def call(function, *arguments):
         result = getattr(nvml, function)(*arguments)
@@ -71,6 +84,14 @@ def asked_of_nvml(uuid):
             raise RuntimeError(f"{function} failed with nvmlReturn {result}")
 
     call("nvmlInit_v2")
+    return nvml, call
+
+
+def asked_of_nvml(uuid):
+    """The driver's version, and what of its state matters to a measurement."""
+    nvml, call = opened()
+    device, value, other = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_uint()
+    text = ctypes.create_string_buffer(NAME_BYTES)
     call("nvmlSystemGetDriverVersion", text, NAME_BYTES)
     told = {"driver": text.value.decode()}
     call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(device))
@@ -82,6 +103,15 @@ def asked_of_nvml(uuid):
     if nvml.nvmlDeviceGetClockInfo(device, 1, ctypes.byref(value)) == 0:
         told["sm_clock_mhz"] = value.value
     return told
+
+
+def processes(uuid):
+    """What each process has of the device, bytes, of those that NVML lists and knows it of."""
+    _, call = opened()
+    device, count, infos = ctypes.c_void_p(), ctypes.c_uint(PROCESSES_MAX), (ProcessInfo * PROCESSES_MAX)()
+    call("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(device))
+    call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(count), infos)
+    return {info.pid: info.used_bytes for info in infos[: count.value] if info.used_bytes != NOT_SAID}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """The frame of a part: its options, its budget, its document and its line.
 
-A part measures in a function that gets a `Part`; it adds rows and bounds as it goes, so that what was measured stays when it
-is ended early. Whatever goes wrong in it becomes the document's `status` and `why`, never the end of the suite.
+A part measures in a function that gets a `Part`; it adds rows and bounds as it goes, and with each the document is written anew,
+so that what was measured stays whoever ends it and however. What is judged over several rows is judged whenever it is written
+(`judged_by`). Whatever goes wrong in it becomes the document's `status` and `why`, never the end of the suite.
 """
 
 import argparse
@@ -13,27 +14,30 @@ import time
 import traceback
 
 from . import stats
-from .process import Failed, adopt_orphans, end_descendants
+from .process import Failed, adopt_orphans, end_descendants, living
 from .site import Site, Unusable
 
 SCHEMA_VERSION = 1
-# Seconds that each part may take, as published in README.md: (full, quick).
+# Seconds that each part may take, its start and its end included, as published in README.md: (full, quick).
 BUDGETS_S = {
-    "harmless": (600, 75),
-    "doors": (120, 20),
-    "cost": (300, 30),
-    "completion": (240, 35),
+    "harmless": (600, 60),
+    "doors": (120, 19),
+    "cost": (300, 50),
+    "completion": (240, 36),
     "profile": (300, 30),
-    "share": (7200, 230),
+    "share": (7200, 205),
     "quota": (120, 15),
-    "signals": (300, 25),
-    "model": (300, 20),
+    "signals": (300, 35),
+    "model": (300, 10),
 }
 SECONDS_PER_MODE = 20.0
+# Of its budget a part leaves so much for its children to end and its last word; at most a tenth of it.
+END_S = 4.0
+CUT_OFF = "it was cut off in the middle, without a last word"
 
 
 class Over(BaseException):
-    """The part's time is up, or somebody wants it to end."""
+    """The part's time is up, or somebody wants it to end. Its text says what was running."""
 
 
 class Part:
@@ -44,6 +48,7 @@ class Part:
         self.quick = options.quick
         self.seconds = options.seconds
         self.rows, self.bounds, self.skipped = [], [], []
+        self.judge, self.is_judging = None, False
         self.began = time.monotonic()
 
     @property
@@ -53,41 +58,70 @@ class Part:
 
     @property
     def left_s(self):
-        """Of these, what is left."""
-        return self.budget_s - (time.monotonic() - self.began)
+        """Of these, what is left to measure in."""
+        return self.budget_s - min(END_S, self.budget_s / 10) - (time.monotonic() - self.began)
+
+    def patience_s(self, seconds):
+        """How long a program may be silent until it is said to hang: never longer than half of the time that is left, so that it
+        can be said. On a software GPU, which shows nothing of times, ten times as long: the machine may be a busy one."""
+        return max(5.0, min(seconds * (10 if self.site.is_software else 1), self.left_s / 2))
+
+    def judged_by(self, judge):
+        """What is called whenever the document is written, to add the bounds that are over several rows."""
+        self.judge = judge
 
     def row(self, **fields):
         """Something that was measured."""
         self.rows.append(fields)
+        self.write("ended", CUT_OFF)
         print("  " + "  ".join(f"{key}={shown(value)}" for key, value in fields.items() if not is_long(value)), flush=True)
 
-    def bound(self, what, value, limit, unit="", at_least=False, spread=0.0, of_hardware=True):
-        """Something that must hold. `spread` is by how much runs of the same differ, in the value's own unit.
+    def bound(self, what, value, limit, unit="", at_least=False, spread=0.0, of_hardware=True, why=None):
+        """Something that must hold. `spread` is by how much runs of the same differ, in the value's own unit; `why` a value is
+        not there.
 
         What is `of_hardware`, timings and results of kernels, a software GPU shows nothing of: there it is written and not
         judged.
         """
-        why = None
         held = stats.holds(value, limit, spread, at_least)
         if of_hardware and self.site.is_software:
             held, why = None, "the device is a software GPU, which shows nothing of this"
         self.bounds.append({"what": what, "value": value, "limit": limit, "unit": unit, "at_least": at_least,
                             "spread": spread, "held": held, "why": why})
+        if not self.is_judging:
+            self.write("ended", CUT_OFF)
 
     def skip(self, what, why):
         """Something that cannot be measured here, and why."""
         self.skipped.append({"what": what, "why": str(why)})
+        self.write("ended", CUT_OFF)
         print(f"  skipped: {what}: {why}", flush=True)
 
     def document(self, status, why):
-        """All of it."""
+        """All of it, with what is judged over several rows."""
+        own, self.bounds, self.is_judging = self.bounds, list(self.bounds), True
+        try:
+            if self.judge:
+                self.judge()
+            bounds = self.bounds
+        finally:
+            self.bounds, self.is_judging = own, False
         return {
             "schema_version": SCHEMA_VERSION, "part": self.name, "status": status, "why": why,
             "software_gpu": self.site.is_software, "gpu": self.site.gpu, "quick": self.quick,
             "seconds_per_mode": self.seconds, "budget_s": self.budget_s,
             "took_s": round(time.monotonic() - self.began, 1), "command": sys.argv,
-            "bounds": self.bounds, "skipped": self.skipped, "rows": self.rows,
+            "bounds": bounds, "skipped": self.skipped, "rows": self.rows,
         }
+
+    def write(self, status, why):
+        """The document as it stands into its file, whole at any moment; the document."""
+        document = self.document(status, why)
+        if self.options.json:
+            with open(self.options.json + ".partial", "w") as file:
+                json.dump(document, file, indent=1)
+            os.replace(self.options.json + ".partial", self.options.json)
+        return document
 
 
 def is_long(value):
@@ -123,11 +157,13 @@ def common_options(parser):
                         help="start a software GPU and run there, to try the suite out: shows nothing about hardware")
 
 
-def handle_end(*_):
+def handle_end(number, _):
     """Of SIGTERM, SIGINT and SIGALRM. Once: what cleans up after it is not interrupted."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)
-    raise Over()
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(each, signal.SIG_IGN)
+    running = living()
+    raise Over(("over its budget" if number == signal.SIGALRM else "asked to end")
+               + (f" while these ran: {', '.join(running)}" if running else ""))
 
 
 def main(name, about, measure, more=None):
@@ -136,41 +172,46 @@ def main(name, about, measure, more=None):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, handle_end)
     adopt_orphans()
-    part, status, why = None, "failed", None
+    site = Site(os.path.abspath(options.programs), options.python, options.software_gpu)
+    part = Part(name, options, site)
     try:
-        with Site(os.path.abspath(options.programs), options.python, options.software_gpu) as site:
-            part = Part(name, options, site)
-            site.known_torch = told_by_the_suite(options.beside)
-            signal.setitimer(signal.ITIMER_REAL, max(1.0, part.budget_s))
-            try:
-                measure(part)
-                status = "done" if part.rows else "skipped"
-                why = None if part.rows else "; ".join(entry["why"] for entry in part.skipped)
-            except Failed as error:
-                why = str(error)
-            except Over:
-                status, why = "ended", f"over its budget of {part.budget_s:.0f} s, or asked to end"
-            except Exception as error:  # A fault of the part's own is a result like others; where it was is worth knowing.
-                traceback.print_exc()
-                why = f"{type(error).__name__}: {error}"
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                document = part.document(status, why)
+        status, why = watched(part, measure)
     except Unusable as error:
         print(f"{name}: {error}", file=sys.stderr)
+        part.write("failed", str(error))
         return 2
-    except Over:
-        return 1
     finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         end_descendants()
-    if options.json:
-        with open(options.json + ".partial", "w") as file:
-            json.dump(document, file, indent=1)
-        os.replace(options.json + ".partial", options.json)
-    else:
+    document = part.write(status, why)
+    if not options.json:
         print(json.dumps(document, indent=1))
     print(line_of(document), flush=True)
     return 0 if status in ("done", "skipped") else 1
+
+
+def watched(part, measure):
+    """Measures until it is done or its time is up: the document's status, and why."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(0.5, part.left_s))
+        with part.site as site:
+            site.known_torch = told_by_the_suite(part.options.beside)
+            try:
+                measure(part)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        why = None if part.rows else "; ".join(entry["why"] for entry in part.skipped)
+        return "done" if part.rows else "skipped", why
+    except Failed as error:
+        return "failed", str(error)
+    except Over as error:
+        return "ended", f"budget of {part.budget_s:.0f} s: {error}"
+    except Unusable:
+        raise
+    except Exception as error:  # A fault of the part's own is a result like others; where it was is worth knowing.
+        traceback.print_exc()
+        return "failed", f"{type(error).__name__}: {error}"
 
 
 def told_by_the_suite(folder):

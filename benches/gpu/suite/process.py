@@ -8,11 +8,15 @@ import selectors
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
 # What a child that is asked to end (SIGTERM) is given before it is killed.
 GRACE_S = 3.0
+# Those that live, by when they were started; and whether no more may be: threads that wait for children do not see that their
+# part is over.
+_living, _is_over = {}, threading.Event()
 
 
 class Failed(Exception):
@@ -24,6 +28,8 @@ class Child:
 
     def __init__(self, argv, env, name=None):
         self.name = name or os.path.basename(argv[0])
+        if _is_over.is_set():
+            raise Failed(f"{self.name} was not started: the part is over")
         self.errors = tempfile.TemporaryFile()
         try:
             self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
@@ -31,6 +37,7 @@ class Child:
         except OSError as error:
             raise Failed(f"{self.name}: {error}") from error
         self.buffer = b""
+        _living[self] = time.monotonic()
 
     def __enter__(self):
         return self
@@ -67,20 +74,24 @@ class Child:
                 raise Failed(f"{self.name}: {line[:300]}")
             line = self.line(timeout_s)
 
-    def begin(self):
-        """Lets it begin."""
+    def begin(self, order="go"):
+        """Lets it begin, or do what a line says."""
         try:
-            self.process.stdin.write(b"go\n")
+            self.process.stdin.write(order.encode() + b"\n")
             self.process.stdin.flush()
         except OSError as error:
             raise Failed(f"{self.name} ended before it began: {self.said()}") from error
 
     def result(self, timeout_s):
-        """Its next line of JSON."""
-        line = self.line(timeout_s)
-        while not line.startswith("{"):
+        """Its next line of JSON; what else it or its libraries write is passed over."""
+        while True:
             line = self.line(timeout_s)
-        return json.loads(line)
+            try:
+                told = json.loads(line) if line.startswith("{") else None
+            except ValueError:
+                continue
+            if told is not None:
+                return told
 
     def let_end(self, timeout_s=20):
         """Closes its standard input, at which it ends; the exit status."""
@@ -110,16 +121,8 @@ class Child:
 
     def end(self):
         """Asks its group to end, then makes it."""
-        for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, GRACE_S)):
-            if self.process.poll() is None or number == signal.SIGKILL:
-                try:
-                    os.killpg(self.process.pid, number)
-                except ProcessLookupError:
-                    break
-                try:
-                    self.process.wait(wait_s)
-                except subprocess.TimeoutExpired:
-                    pass
+        _living.pop(self, None)
+        end_group(self.process)
         for pipe in (self.process.stdin, self.process.stdout):
             try:
                 pipe.close()
@@ -127,10 +130,30 @@ class Child:
                 pass
 
 
+def end_group(process):
+    """Asks a process and all of its group to end, then makes them: what a program started does not outlive it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None or number == signal.SIGKILL:
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def living():
+    """The children that live, in words: each with how long it has."""
+    now = time.monotonic()
+    return [f"{child.name} ({now - began:.0f} s)" for child, began in list(_living.items())]
+
+
 def side_by_side(at_once, calls):
     """Makes calls ({key: function}) some at a time; as each returns, (key, what it returned or why it `Failed`).
 
-    Whoever stops in between leaves the rest to end with their children.
+    A fault of our own in one of them is told as a failure, too: it must not take what the others found along. Whoever stops in between leaves the rest to end with their children.
     """
     pool = concurrent.futures.ThreadPoolExecutor(max(1, at_once))
     try:
@@ -140,22 +163,33 @@ def side_by_side(at_once, calls):
                 yield futures[future], future.result()
             except Failed as error:
                 yield futures[future], error
+            except Exception as error:
+                yield futures[future], Failed(f"{type(error).__name__}: {error}")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def run(argv, env, timeout_s, check=True):
-    """Runs a command to its end; (status, standard output, standard error)."""
+    """Runs a command to its end; (status, standard output, standard error). Who takes too long is ended with all that it
+    started: ncu, left alone, would leave its program on the GPU."""
+    name = os.path.basename(argv[0])
     try:
-        done = subprocess.run(argv, env=env, timeout=timeout_s, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"{os.path.basename(argv[0])} did not end within {timeout_s:.0f} s") from error
+        process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, errors="replace", start_new_session=True)
     except OSError as error:
-        raise Failed(f"{os.path.basename(argv[0])}: {error}") from error
-    if check and done.returncode != 0:
-        last = done.stderr.strip().split("\n")[-1]
-        raise Failed(f"{os.path.basename(argv[0])} ended with {done.returncode}: {last[-300:]}")
-    return done.returncode, done.stdout, done.stderr
+        raise Failed(f"{name}: {error}") from error
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{name} did not end within {timeout_s:.0f} s: hangs?") from error
+    finally:
+        end_group(process)
+        process.stdout.close()
+        process.stderr.close()
+    if check and process.returncode != 0:
+        last = errors.strip().split("\n")[-1]
+        raise Failed(f"{name} ended with {process.returncode}: {last[-300:]}")
+    return process.returncode, output, errors
 
 
 def adopt_orphans():
@@ -182,7 +216,8 @@ def descendants():
 
 
 def end_descendants(grace_s=GRACE_S):
-    """Ends whatever lives below this process; how many had to be."""
+    """Ends whatever lives below this process, for good: no child is started after it. How many had to be."""
+    _is_over.set()
     left = descendants()
     count = len(left)
     for number in (signal.SIGTERM, signal.SIGKILL):

@@ -60,8 +60,8 @@ class Site:
 
     @property
     def is_software(self):
-        """As the device itself says."""
-        return self.gpu["software_gpu"]
+        """As the device itself says; before it was asked, as it was asked for."""
+        return self.gpu["software_gpu"] if self.gpu else self.model is not None
 
     def program(self, name):
         """Where one of the built programs or libraries lies."""
@@ -162,7 +162,10 @@ class Site:
 
     @staticmethod
     def ask_mps(control, env, words):
-        done = subprocess.run([control], input=words + "\n", env=env, timeout=START_S, capture_output=True, text=True)
+        try:
+            done = subprocess.run([control], input=words + "\n", env=env, timeout=START_S, capture_output=True, text=True)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Failed(f"nvidia-cuda-mps-control, {words}: {error}") from error
         return done.stdout
 
     def stop_mps(self, control, env):

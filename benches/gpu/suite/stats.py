@@ -37,10 +37,18 @@ def holds(value, limit, margin=0.0, at_least=False):
     return value >= limit - margin if at_least else value <= limit + margin
 
 
-def is_within_runs(value, runs):
-    """Whether a value lies no farther outside what runs of the same gave than these lie apart."""
-    width = max(runs) - min(runs)
-    return min(runs) - width <= value <= max(runs) + width
+def distance(left, right):
+    """How far two runs of the same lie apart: the root mean square of how far their values do, each over its own size. One
+    number for a run, however many values it has: of many values judged one by one some always stick out."""
+    sizes = [max(abs(a), abs(b)) or 1.0 for a, b in zip(left, right)]
+    squares = [((a - b) / size) ** 2 for a, b, size in zip(left, right, sizes)]
+    return math.inf if len(left) != len(right) else math.sqrt(sum(squares) / max(1, len(squares)))
+
+
+def is_like_runs(values, runs):
+    """Whether a run lies no farther from the nearest of others than twice what the farthest two of these lie apart."""
+    apart = max((distance(a, b) for index, a in enumerate(runs) for b in runs[:index]), default=0.0)
+    return min(distance(values, run) for run in runs) <= 2 * apart
 
 
 def poisson(rate, seconds, seed):

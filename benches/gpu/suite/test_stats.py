@@ -1,5 +1,6 @@
 """What the suite computes. `python3 -m unittest discover benches/gpu/suite -t benches/gpu` runs it."""
 
+import random
 import unittest
 
 from suite import stats
@@ -24,10 +25,26 @@ class Stats(unittest.TestCase):
         self.assertFalse(stats.holds(0.42, 0.45, margin=0.01, at_least=True))
         self.assertIsNone(stats.holds(None, 1))
 
-    def test_a_run_may_lie_outside_others_by_what_they_lie_apart(self):
-        self.assertTrue(stats.is_within_runs(12.0, [10.0, 11.0]))
-        self.assertFalse(stats.is_within_runs(12.1, [10.0, 11.0]))
-        self.assertFalse(stats.is_within_runs(10.1, [10.0, 10.0]))
+    def test_runs_of_the_same_that_differ_are_alike(self):
+        """What `harmless` judges of a program that is not the same to the bit, with as many runs as it then makes. One false
+        alarm in a hundred runs at most, however many values a run has; one of a hundred times the noise is found."""
+        draw, trials = random.Random(7), 1000
+        for values, runs in ((1, 5), (1, 6), (6, 5), (21, 6)):
+            def run(width=1e-6):
+                error, told = 0.0, []
+                for _ in range(values):  # Of a training: it goes on from what it has.
+                    error += draw.gauss(0, width)
+                    told.append(5.0 + error)
+                return told
+            alarms = sum(not stats.is_like_runs(run(), [run() for _ in range(runs)]) for _ in range(trials))
+            found = sum(not stats.is_like_runs(run(1e-4), [run() for _ in range(runs)]) for _ in range(trials))
+            self.assertLess(alarms, trials / 100, f"{values} values, {runs} runs")
+            self.assertGreater(found, trials * 0.9, f"{values} values, {runs} runs")
+
+    def test_a_bit_is_a_difference_where_runs_are_equal(self):
+        self.assertTrue(stats.is_like_runs([10.0, 0.0], [[10.0, 0.0]] * 2))
+        self.assertFalse(stats.is_like_runs([10.000001, 0.0], [[10.0, 0.0]] * 2))
+        self.assertFalse(stats.is_like_runs([10.0], [[10.0, 0.0]] * 2))
 
     def test_arrivals_have_their_rate_and_their_seed(self):
         for draw in (stats.poisson, stats.bursts):

@@ -1,5 +1,6 @@
 """PyTorch programs as jobs: which there are, and how one is started without Pillion or in a class."""
 
+import json
 import os
 
 from .process import Child
@@ -36,6 +37,11 @@ def sized(part, job):
     if part.site.is_software:
         return {**job, "size": "tiny", "batch": 2, "network": "mlp" if job["network"] == "resnet50" else job["network"]}
     return {**job, "size": "full"}
+
+
+def order(seconds, **more):
+    """The line that has a program of these work for so long, its options otherwise as it was started."""
+    return json.dumps({"seconds": seconds, **{name: value for name, value in more.items() if value is not None}})
 
 
 def arguments(job, **more):

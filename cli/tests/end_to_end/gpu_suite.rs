@@ -1,7 +1,8 @@
 //! The GPU suite (`benches/gpu`) packs, runs on a software GPU, and ends as it says whatever happens to it.
 //!
-//! It is for machines with a GPU and is run there by hand; here it is kept from rotting. Its parts that need PyTorch are not
-//! run, as an interpreter without it is given: they must say so.
+//! It is for machines with a GPU and is run there by hand; here it is kept from rotting. Most of it is run with an interpreter
+//! without PyTorch, and parts that need it must say so; one test, where PyTorch is, has small programs of it in every state that
+//! whole programs are in: what they compute is nothing there and not judged, what Pillion counts of them is.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +12,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{
-    Ended, Process, cargo_folder, clean_command, collect, tools, try_until, workspace, write_script,
+    Cuda, Ended, Process, cargo_folder, clean_command, collect, tools, try_until, workspace,
+    write_script,
 };
+use crate::torch;
 
 /// Every part, in the order in which they are run.
 const PARTS: [&str; 9] = [
@@ -56,16 +59,19 @@ impl Packed {
         self.folder.path().join(name)
     }
 
-    /// `run` with these arguments, on a software GPU of its own.
+    /// `run` with these arguments, on a software GPU of its own, with an interpreter without PyTorch, whatever there is.
     fn run(&self, arguments: &[&str]) -> Command {
+        self.run_with(&self.without_torch(), arguments)
+    }
+
+    fn run_with(&self, interpreter: &Path, arguments: &[&str]) -> Command {
         // A shell starts what runs behind it with SIGINT ignored, which is not what is tested.
         let mut command = clean_command("env");
         command.arg("--default-signal=INT").arg(&self.python);
         command.arg(suite().join("run")).arg("--programs");
         command.arg(self.path("built"));
         command.args(["--software-gpu", DEVICE, "--quick", "--seconds", "0.5"]);
-        // An interpreter without PyTorch, whatever there is on this machine.
-        command.arg("--python").arg(self.without_torch());
+        command.arg("--python").arg(interpreter);
         command.args(arguments);
         command.env("TMPDIR", self.folder.path());
         command
@@ -80,9 +86,34 @@ impl Packed {
 
     /// Runs some parts to their end, into a folder of this name.
     fn finished(&self, parts: &str, out: &str, more: &[&str]) -> Ended {
-        let mut command = self.run(&["--only", parts, "--out"]);
+        self.finished_with(&self.without_torch(), parts, out, more)
+    }
+
+    fn finished_with(&self, interpreter: &Path, parts: &str, out: &str, more: &[&str]) -> Ended {
+        let mut command = self.run_with(interpreter, &["--only", parts, "--out"]);
         command.arg(self.path(out)).args(more);
         Process::start("gpu suite", command).finish_whenever()
+    }
+
+    /// An interpreter whose programs attach, tell what programs of the suite tell, and hang where they are of GPT, with a child.
+    fn with_programs_that_hang(&self) -> PathBuf {
+        let path = self.path("no-torch");
+        let script = format!(
+            "#!{}\n\
+             import ctypes, json, subprocess, sys\n\
+             if sys.argv[1] == '-c':\n    print('0.0')\n    sys.exit()\n\
+             if 'gpt' in sys.argv:\n    \
+             child = subprocess.Popen(['sleep', '1000'])\n    \
+             open('{}', 'a').write(f'{{child.pid}} ')\n    child.wait()\n\
+             cuda, context = ctypes.CDLL('libcuda.so.1'), ctypes.c_void_p()\n\
+             assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0\n\
+             print(json.dumps({{'digest': 'same', 'values': [1.0], 'reserved_bytes': 0}}), flush=True)\n\
+             sys.stdin.read()\n",
+            self.python.display(),
+            self.path("built/children").display()
+        );
+        write_script(&path, &script);
+        path
     }
 
     fn document(&self, out: &str, name: &str) -> Value {
@@ -180,6 +211,123 @@ fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
     let why = cost["why"].as_str().expect("a reason");
     assert!(why.contains("budget of 1 s"), "{why}");
     assert!(packed.path("out").join("doors.json").is_file());
+}
+
+#[test]
+fn a_program_that_hangs_is_named_and_costs_no_other_its_result() {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    // A program hangs if it says nothing for half of the time that is left.
+    let more = [
+        "--budget",
+        "30",
+        "--with",
+        "harmless=--only-program resnet50-inference,gpt-training-amp",
+    ];
+    let interpreter = packed.with_programs_that_hang();
+    let ended = packed.finished_with(&interpreter, "harmless", "out", &more);
+    let document = packed.document("out", "harmless");
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let row = |program: &str| rows.iter().find(|row| row["program"] == program);
+    let right = row("resnet50-inference").unwrap_or_else(|| panic!("{document:#} {ended:#?}"));
+    assert_eq!(right["differs"], 0, "{document:#}");
+    // Whether all of its runs are over or the part is first: it says which program it waits for.
+    let hangs = row("gpt-training-amp").map_or(&document["why"], |row| &row["failed"]);
+    assert!(
+        hangs.to_string().contains("gpt-training-amp"),
+        "{document:#} {ended:#?}"
+    );
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    let children = std::fs::read_to_string(packed.path("built/children")).expect("it was started");
+    for child in children.split_whitespace() {
+        let folder = PathBuf::from("/proc").join(child);
+        assert!(!folder.exists(), "{child} lives on: {ended:#?}");
+    }
+}
+
+#[test]
+fn what_no_time_is_left_for_is_said_and_the_tar_is_where_it_was_asked_for() {
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    let copy = packed.path("elsewhere/mine.tar.gz");
+    let copy = copy.to_str().expect("a temporary folder's name is text");
+    let more = ["--deadline", "0.5", "--tar", copy];
+    let ended = packed.finished("doors,quota", "out", &more);
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    assert!(ended.output.contains("not run: doors, quota"), "{ended:#?}");
+    let mut list = Command::new("tar");
+    list.args(["-tzf", copy]);
+    let ended = collect(list).expect_success();
+    for name in ["machine.json", "summary.txt"] {
+        assert!(ended.output.contains(name), "{ended:#?}");
+    }
+}
+
+#[test]
+fn whole_programs_of_pytorch_are_compared_shared_and_timed() {
+    let Some(torch) = torch::python(Cuda::V13) else {
+        return;
+    };
+    let Some(packed) = Packed::new() else {
+        return;
+    };
+    let more = [
+        "--budget",
+        "1800",
+        "--with",
+        "harmless=--only-program gpt-training-amp",
+        "--with",
+        "share=--no-curve",
+        // So long that a request is due, however slow the machine is at answering one.
+        "--seconds",
+        "3",
+    ];
+    let ended = packed.finished_with(&torch, "harmless,share,cost", "out", &more);
+    let ended = ended.expect_success();
+    for part in ["harmless", "share", "cost"] {
+        let document = packed.document("out", part);
+        assert_eq!(document["status"], "done", "{document:#} {ended:#?}");
+    }
+    let harmless = packed.document("out", "harmless");
+    let row = &harmless["rows"][0];
+    for counter in ["launches_hp", "launches_be", "reserved_bytes_hp"] {
+        assert!(row[counter].as_u64() > Some(0), "{counter}: {harmless:#}");
+    }
+    assert_eq!(row["launches_hp"], row["launches_be"], "{harmless:#}");
+    // That programs end and what the account has is of Pillion, whatever kernels compute.
+    assert!(
+        held(&harmless)
+            .iter()
+            .filter(|held| **held == Some(true))
+            .count()
+            >= 5,
+        "{harmless:#}"
+    );
+    let share = packed.document("out", "share");
+    let rows = share["rows"].as_array().expect("a list of rows");
+    let modes: Vec<_> = rows.iter().filter_map(|row| row["mode"].as_str()).collect();
+    let all = [
+        "alone",
+        "timeslice",
+        "mps+pillion",
+        "mps+priority",
+        "mps",
+        "timeslice+pillion",
+    ];
+    assert_eq!(modes, all, "{share:#} {ended:#?}");
+    let cost = packed.document("out", "cost");
+    let rows = cost["rows"].as_array().expect("a list of rows");
+    let timed = rows.iter().filter(|row| row["step_ms"].is_object());
+    assert_eq!(timed.count(), 2 * 3, "{cost:#}");
+    let bounds = cost["bounds"].as_array().expect("a list of bounds");
+    let ends = bounds.iter().filter(|bound| {
+        bound["what"]
+            .as_str()
+            .is_some_and(|what| what.contains("end to end"))
+    });
+    assert_eq!(ends.count(), 2 * 2, "{cost:#}");
 }
 
 #[test]
