@@ -6,7 +6,7 @@
 //! waits at the gate. *High-priority*: only while the daemon asks (`probe`), because the application
 //! has been quiet for long and best-effort work waits; otherwise it sleeps and costs nothing.
 //!
-//! It never synchronises while the process lives, so it is never in the driver for long; when the process dies of a signal or exits it does. While a stream of the process is in
+//! It never synchronises while the process lives, so it is never in the driver for long; when the process dies of a signal it does. While a stream of the process is in
 //! capture it records nothing and only asks for what was recorded before, or by the application's
 //! threads behind what they launch beside the capture. It has every signal blocked and its own calls are not
 //! hooked. It cannot see another thread's default stream; that thread records there itself, and the
@@ -47,7 +47,7 @@ const READY_NS: u64 = 50_000_000;
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The process is about to exit: helpers wait for what is in flight.
+/// The process is about to exit: helpers look at all that is in flight.
 static LEAVING: AtomicBool = AtomicBool::new(false);
 /// The process exits: helpers must stay out of the driver.
 static STOPPING: AtomicBool = AtomicBool::new(false);
@@ -65,8 +65,6 @@ pub(crate) struct Words {
     is_learning: Line<AtomicBool>,
     /// It has what it needs to drain the process.
     is_ready: AtomicBool,
-    /// It has waited for what was in flight when the process was about to exit.
-    has_finished: AtomicBool,
 }
 
 impl Words {
@@ -76,7 +74,6 @@ impl Words {
             in_driver: Line(AtomicBool::new(false)),
             is_learning: Line(AtomicBool::new(false)),
             is_ready: AtomicBool::new(false),
-            has_finished: AtomicBool::new(false),
         }
     }
 
@@ -132,14 +129,16 @@ pub(crate) fn wake_all() {
     lifecycle::clients().for_each(wake);
 }
 
-/// Has the helpers wait for what is in flight, and waits for them, for so long at most, ms. Whether nothing is any more.
+/// Waits until the helpers have seen that nothing is in flight any more, for so long at most, ms; whether nothing is. They look, and do not
+/// synchronise: what never ends keeps none of them in the driver.
 pub(crate) fn finish_all(limit_ms: u32) -> bool {
     LEAVING.store(true, Ordering::SeqCst);
     lifecycle::clients().for_each(wake_surely);
     let is_finished = |client: &'static Client| {
-        let mut streams = STREAMS.used_by(client.index);
-        client.helper.has_finished.load(Ordering::SeqCst)
-            || !streams.any(|(_, slot)| slot.is_in_flight())
+        let is_capturing = STREAMS.is_capturing();
+        STREAMS
+            .used_by(client.index)
+            .all(|(_, slot)| !slot.is_in_flight() || !can_progress(slot, is_capturing))
     };
     // One clock for all of them.
     lifecycle::clients().next().is_none_or(|client| {
@@ -194,8 +193,9 @@ fn run(client: &'static Client) {
     door::guarded(usize::MAX, || helper.get_ready());
     client.helper.is_ready.store(true, Ordering::Relaxed);
     while !STOPPING.load(Ordering::SeqCst) {
-        // Of one that is dying the daemon is of no interest, and to look may take locks.
+        // Of one that is dying the daemon is of no interest, and to look may take locks, or seconds.
         if !signals::is_dying()
+            && !LEAVING.load(Ordering::SeqCst)
             && let Some(client) = door::guarded(usize::MAX, || watch.poll())
         {
             helper.client = client;
@@ -212,10 +212,6 @@ fn run(client: &'static Client) {
             let deadline_ns = client.clock.now_ns() + POLL_NS;
             client.clock.sleep_until(deadline_ns);
             continue;
-        }
-        if LEAVING.load(Ordering::SeqCst) && !client.helper.has_finished.load(Ordering::SeqCst) {
-            let is_done = door::guarded(usize::MAX, || helper.finish_all()).unwrap_or(true);
-            client.helper.has_finished.store(is_done, Ordering::SeqCst);
         }
         // A panic of ours costs one look, not the thread.
         let is_busy = door::guarded(usize::MAX, || helper.poll()).unwrap_or(false);
@@ -310,23 +306,18 @@ impl Helper {
     /// The process is dying: waits for what is in flight on the client's device, and says so. `false` if that has to be
     /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`signals`]).
     fn try_drain(&mut self) -> bool {
-        let is_done = self.finish_all();
-        if is_done {
-            reattach::carry_over(self.client.index);
-            signals::handle_drained(lifecycle::clients().count() as u32);
-        }
-        is_done
-    }
-
-    /// Waits for what is in flight on the client's device, unless helpers are kept out of the driver; whether it did.
-    fn finish_all(&mut self) -> bool {
-        self.in_driver(|helper| {
+        let is_done = self.in_driver(|helper| {
             for context in CONTEXTS.on(helper.client.device) {
                 if helper.enter(context) {
                     helper.finish(context);
                 }
             }
-        })
+        });
+        if is_done {
+            reattach::carry_over(self.client.index);
+            signals::handle_drained(lifecycle::clients().count() as u32);
+        }
+        is_done
     }
 
     /// Does that in the driver, unless helpers are kept out of it; whether it did.
@@ -366,10 +357,11 @@ impl Helper {
             .any(|(_, slot)| self.is_wanted(slot) && can_progress(slot, is_capturing))
     }
 
-    /// Whether anybody wants to know: of a high-priority client the daemon, when it asks, or whoever
-    /// needs a slot next.
+    /// Whether anybody wants to know: of a high-priority client the daemon, when it asks, whoever
+    /// needs a slot next, or who is about to exit.
     fn is_wanted(&self, slot: &Slot) -> bool {
         !self.client.is_high_priority()
+            || LEAVING.load(Ordering::SeqCst)
             || self.client.page.probe.load(Ordering::SeqCst) != 0
             || slot.state() == State::Draining
     }

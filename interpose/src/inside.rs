@@ -5,7 +5,8 @@
 //! loaded libraries with thread locals of their own, that call brings the thread's table up to date, for which it calls `malloc`: a
 //! signal handler that looks at such a word while its thread is inside `malloc` waits for itself. This one is in the block that
 //! the dynamic linker gives every thread of a process that is started with us, and costs a load and an addition. (The shim, which is
-//! loaded later and handles no signal, keeps the compiler's model: there may be no room left in that block.)
+//! loaded later and handles no signal, keeps the compiler's model: there may be no room left in that block, in which all thread locals of a
+//! library are (some 300 bytes) that has one of this kind.)
 
 use core::cell::Cell;
 

@@ -75,8 +75,10 @@ static DYING_OF: AtomicI32 = AtomicI32::new(0);
 static TOLD_NS: AtomicU64 = AtomicU64::new(0);
 /// Longest wait for what is in flight, ms.
 static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
-/// The thread that was last to send one of [`OURS`] by a function of libc's which is exported from here; 0 if none did.
+/// The thread that was last to send one of [`OURS`] to its own process by a function of libc's which is exported from here; 0 if none did.
 static SENDER: AtomicI32 = AtomicI32::new(0);
+/// The one that does so this moment; 0 if none does.
+static SENDING: AtomicI32 = AtomicI32::new(0);
 /// Clients whose work is waited for.
 static DRAINED: AtomicU32 = AtomicU32::new(0);
 /// The flags (`sa_flags`) that the application's default has, for each of [`OURS`].
@@ -269,8 +271,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
     let info = unsafe { &*info };
     if !is_first {
         handle_again(signal, info);
-    } else if is_own(info) && SENDER.load(Ordering::Relaxed) != thread_id() {
-        // Its thread goes on, as it sent it by system call, or lets it in later than this one.
+    } else if goes_on(info) {
         die(signal);
     } else {
         begin(signal, Clock::monotonic().now_ns());
@@ -280,6 +281,15 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
         stop_in_handler();
     }
     errno.write(found);
+}
+
+/// Whether a thread that has sent the signal to its own process would go on while the process drains: one that sent it by system call, that lets it
+/// in later than this one, or that is this one and inside a call of CUDA, or stopped, below the handler that sends it.
+fn goes_on(info: &libc::siginfo_t) -> bool {
+    let thread = thread_id();
+    let is_senders = SENDER.load(Ordering::Relaxed) == thread;
+    let is_sending = SENDING.load(Ordering::Relaxed) == thread;
+    is_own(info) && !is_senders || is_sending && !door::is_outside()
 }
 
 /// Whether this process has sent it.
@@ -297,7 +307,7 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     if is_timer && is_seen_to && tell_overdue(signal) {
         return;
     }
-    let is_last = is_timer || is_own(info);
+    let is_last = is_timer || goes_on(info);
     if is_last || !(is_seen_to || is_same_request(now_ns)) {
         die(signal);
     }
@@ -407,12 +417,19 @@ fn handle_own(signal: c_int) {
     stop();
 }
 
-/// The calling thread is about to send the signal to whoever that is, its own process perhaps. Where [`handle`] then runs in this thread, as it does
+/// The calling thread sends the signal to its own process, by `send`. Where [`handle`] then runs in this thread, as it does
 /// once a handler of the application's that has set the default again and sends it returns, nothing of the application's goes on here.
-fn handle_sending(signal: c_int) {
-    if was_owned(signal) {
-        SENDER.store(thread_id(), Ordering::Relaxed);
+fn handle_sending(signal: c_int, send: impl FnOnce() -> c_int) -> c_int {
+    if !was_owned(signal) {
+        return send();
     }
+    let thread = thread_id();
+    SENDER.store(thread, Ordering::Relaxed);
+    SENDING.store(thread, Ordering::Relaxed);
+    let result = send();
+    // Unless another thread sends one too.
+    let _ = SENDING.compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
+    result
 }
 
 /// Whether [`handle`] stands for the signal's default, and this thread lets the signal in.
@@ -517,6 +534,12 @@ fn die(signal: c_int) -> ! {
 fn process_id() -> c_int {
     // SAFETY: the call has no precondition.
     unsafe { libc::syscall(libc::SYS_getpid) as c_int }
+}
+
+/// This process's group.
+fn own_group() -> c_int {
+    // SAFETY: the call has no precondition.
+    unsafe { libc::getpgrp() }
 }
 
 /// The calling thread's id, asked of the kernel: what is known of it otherwise may be a parent's after `vfork`.

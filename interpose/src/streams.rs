@@ -45,6 +45,10 @@ const KEYS: usize = 2 * SLOTS;
 /// Attempts at the lock. It is held for about 100 ns by whoever makes or ends a stream.
 const LOCK_ATTEMPTS_MAX: u32 = 10_000;
 
+/// How long who is not launching waits for the lock, ns, before a stream is ended without it. Its holder may have lost its processor, which it
+/// has again within milliseconds; one that was jumped out of holds it for good.
+const LOCK_PATIENCE_NS: u64 = 20_000_000;
+
 /// Which stream an entry point means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
@@ -483,7 +487,7 @@ impl Streams {
     /// For those who are not launching: waits for whoever holds the lock, who may have lost its processor, and gives it up in the end.
     fn lock_patiently(&self) -> Option<Locked<'_>> {
         let mut locked = None;
-        patience::wait_until(&Clock::process(), || {
+        patience::wait_for(&Clock::process(), LOCK_PATIENCE_NS, || {
             locked = self.try_lock();
             locked.is_some()
         });

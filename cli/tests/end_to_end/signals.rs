@@ -169,7 +169,30 @@ fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
     }
 }
 
-/// It says so, and takes no longer than it may.
+/// The thread that sends it waits for the GPU below its handler, so it cannot be stopped: it dies, and does not go on.
+#[test]
+fn a_handler_inside_a_call_of_cuda_does_not_outlive_the_signal_that_it_sends() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for how in ["kill-inside", "raise-inside"] {
+        let job = |label: &str| {
+            let job = gpu.job(label, Program::Linked("clean_up")).args(&[how]);
+            job.env("PILLION_LOG", "error")
+        };
+        let alone = signalled(job("alone"), Signal::TERM);
+        assert_eq!(alone.status.signal(), Some(15), "{how}: {alone:#?}");
+        for class in CLASSES {
+            let ended = signalled(
+                job(class.name()).under(daemon.socket(), class),
+                Signal::TERM,
+            );
+            let found = (ended.status, &ended.output, &ended.errors);
+            assert_eq!(found, (alone.status, &alone.output, &alone.errors), "{how}");
+        }
+    }
+}
+
+/// It says so.
 #[test]
 fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
     let gpu = Gpu::start("mps");

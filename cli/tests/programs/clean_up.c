@@ -1,5 +1,6 @@
-/* clean_up kill | killpg | raise | return [BLOCK_NS]: leaves work in flight, and on SIGTERM cleans up in a handler and ends: by the same signal, for which it
- * sets the default again and which it sends to itself or to its group, or by returning from main. */
+/* clean_up kill | killpg | raise | kill-inside | raise-inside | return [BLOCK_NS]: leaves work in flight, and on SIGTERM cleans up in a handler and ends: by the same signal, for which it
+ * sets the default again and which it sends to itself or to its group, or by returning from main. "inside": the signal may
+ * come again while it is handled, and meets a thread that waits for the GPU. */
 #include "cuda_min.h"
 #include <poll.h>
 
@@ -11,9 +12,10 @@ static void handle(int signal_number) {
     is_told = 1;
     if (!strcmp(how, "return")) return;
     signal(signal_number, SIG_DFL);
-    if (!strcmp(how, "kill")) kill(getpid(), signal_number);
+    if (!strcmp(how, "kill") || !strcmp(how, "kill-inside")) kill(getpid(), signal_number);
     if (!strcmp(how, "killpg")) killpg(0, signal_number);
-    if (!strcmp(how, "raise")) raise(signal_number);
+    if (!strncmp(how, "raise", 5)) raise(signal_number);
+    if (strstr(how, "inside")) _exit(42);
     if (write(1, "handled\n", 8) < 0) _exit(3);
 }
 
@@ -23,7 +25,8 @@ int main(int argc, char **argv) {
     char image[256];
     if (argc != 2 && argc != 3) return 2;
     how = argv[1];
-    if (signal(SIGTERM, handle) == SIG_ERR) return 4;
+    struct sigaction action = {.sa_handler = handle, .sa_flags = strstr(how, "inside") ? SA_NODEFER : 0};
+    if (sigaction(SIGTERM, &action, NULL)) return 4;
     open_door("linked");
     snprintf(image, sizeof image, "softgpu-module 1\nkernel lasting block_ns=%s regs=32 shared=0 compute=0.01 bandwidth=0.01\n",
              argc == 3 ? argv[2] : "300000000");
@@ -31,6 +34,7 @@ int main(int argc, char **argv) {
     CHECK(cu.ModuleGetFunction(&lasting, work.module, "lasting"));
     for (int i = 0; i < 2; i++) launch(lasting, 1, NULL, NULL);
     say("ready");
+    if (strstr(how, "inside")) cu.CtxSynchronize();
     while (!is_told) poll(NULL, 0, 1000);
     return 7;
 }

@@ -12,8 +12,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{
-    handle_own, handle_sending, is_owner, own_handler, process_id, restore_view, stand_in,
-    was_owned,
+    handle_own, handle_sending, is_owner, own_group, own_handler, process_id, restore_view,
+    stand_in, was_owned,
 };
 use crate::elf;
 use crate::sys::Errno;
@@ -25,6 +25,8 @@ type Signal = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandle
 
 /// The C type of `kill` and `killpg`.
 type Kill = unsafe extern "C" fn(libc::pid_t, c_int) -> c_int;
+/// The C type of `raise`.
+type Raise = unsafe extern "C" fn(c_int) -> c_int;
 
 /// The function behind one of ours: the next library's that has it, looked for once.
 struct Next {
@@ -116,8 +118,9 @@ pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_i
         handle_own(signal);
     }
     let next = NEXT.address(kill as *const c_void);
+    let is_own = [process_id(), 0, -1, -own_group()].contains(&process);
     // SAFETY: null, or a function of that name, with the caller's arguments.
-    unsafe { send(next, process, signal) }
+    unsafe { send(next, process, signal, is_own) }
 }
 
 /// libc's `killpg`. The group may be the process's own.
@@ -128,22 +131,45 @@ pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_i
 pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
     static NEXT: Next = Next::new(c"killpg");
     let next = NEXT.address(killpg as *const c_void);
+    let is_own = [0, own_group()].contains(&group);
     // SAFETY: null, or a function of that name, with the caller's arguments.
-    unsafe { send(next, group, signal) }
+    unsafe { send(next, group, signal, is_own) }
 }
 
-/// Sends the signal by a function of libc's.
+/// libc's `raise`.
 ///
 /// # Safety
-/// `next` is null or such a function; else as that.
-unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int) -> c_int {
+/// As `raise`.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
+    static NEXT: Next = Next::new(c"raise");
+    let next = NEXT.address(raise as *const c_void);
     if next.is_null() {
         Errno::of_thread().write(libc::ENOSYS);
         return -1;
     }
-    handle_sending(signal);
+    // SAFETY: that function has that type (C11), and the argument is the caller's.
+    handle_sending(signal, || unsafe {
+        mem::transmute::<*mut c_void, Raise>(next)(signal)
+    })
+}
+
+/// Sends the signal by a function of libc's; `is_own` where this process is among those that it is sent to.
+///
+/// # Safety
+/// `next` is null or such a function; else as that.
+unsafe fn send(next: *mut c_void, whom: libc::pid_t, signal: c_int, is_own: bool) -> c_int {
+    if next.is_null() {
+        Errno::of_thread().write(libc::ENOSYS);
+        return -1;
+    }
     // SAFETY: both functions have that type (POSIX), and the arguments are the caller's.
-    unsafe { mem::transmute::<*mut c_void, Kill>(next)(whom, signal) }
+    let send = || unsafe { mem::transmute::<*mut c_void, Kill>(next)(whom, signal) };
+    if is_own {
+        handle_sending(signal, send)
+    } else {
+        send()
+    }
 }
 
 /// What `signal` and its like answer, from what the function behind them did.
@@ -199,6 +225,7 @@ mod tests {
         unsafe {
             assert_eq!(kill(process_id(), 0), 0);
             assert_eq!(killpg(libc::getpgrp(), 0), 0);
+            assert_eq!(raise(0), 0);
             assert_eq!(kill(process_id(), 1000), -1);
         }
         assert_eq!(Errno::of_thread().read(), libc::EINVAL);
