@@ -22,7 +22,7 @@ HP_NS_MAX = 80.0
 HP_PCT_MAX, BE_PCT_MAX = 1.0, 3.0
 # Processes for each call and state; sets of three processes for each program, how often one is told to work, and for how long.
 PROCESSES, PROCESSES_QUICK = 5, 1
-SETS, SETS_QUICK = 3, 1
+SETS, SETS_QUICK = 2, 1
 ROUNDS, ROUNDS_QUICK, ROUND_S, ROUND_QUICK_S = 5, 3, 3.0, 1.0
 # What a program is taken to need of the device: where there is room, the processes of all programs start side by side.
 BYTES_MAX = 8 << 30

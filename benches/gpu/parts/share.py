@@ -25,7 +25,7 @@ LOADS, ARRIVALS = (0.2, 0.5), ("poisson", "bursts")
 SLOWDOWN_MPS_MAX = {0.2: 1.10, 0.5: 1.20}
 SLOWDOWN_TIMESLICE_MAX = {0.2: 1.25}
 BE_SHARE_MIN = 0.45
-# Other policies, and switches of `pillion`'s own: in a full run, at the first load.
+# Other policies, and switches of `pillion`'s own (with MPS, if it is there): in a full run, at the first load.
 POLICIES = ("orion", "temporal", "launch-gate", "none")
 SWITCHES = ("feedback", "beside", "kernel_pairs", "gap_prediction", "learnt_pace", "learnt_durations", "block_priority")
 SOLO_RUNS, SOLO_RUNS_QUICK = 3, 2
@@ -236,9 +236,9 @@ def stages(part, sharings, about):
     process."""
     every = [("mps", [PILLION]), ("mps", [CLIENT_PRIORITY, BARE]), ("timeslice", [PILLION])]
     if not part.quick and (about["load"], about["arrivals"]) == (LOADS[0], ARRIVALS[0]):
-        lines = [(f"+{policy}", f'name = "{policy}"') for policy in POLICIES]
-        lines += [(f"+pillion-no-{switch}", f"{switch} = false") for switch in SWITCHES]
-        every += [(sharing, [(name, True, line, {})]) for name, line in lines for sharing in ("mps", "timeslice")]
+        every += [(sharing, [(f"+{policy}", True, f'name = "{policy}"', {})]) for policy in POLICIES for sharing in sharings]
+        # Where Pillion is meant to be used, if that is there.
+        every += [(sharings[-1], [(f"+pillion-no-{switch}", True, f"{switch} = false", {})]) for switch in SWITCHES]
     return [(sharing, modes) for sharing, modes in every if sharing in sharings]
 
 

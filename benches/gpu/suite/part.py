@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 BUDGETS_S = {
     "harmless": (600, 60),
     "doors": (120, 19),
-    "cost": (300, 50),
+    "cost": (540, 50),
     "completion": (240, 36),
     "profile": (300, 30),
     "share": (7200, 205),
