@@ -401,8 +401,16 @@ impl Helper {
         let Some(stream) = stream else {
             return;
         };
-        if !self.enter(slot.context()) || marks::try_record(slot, stream) == Recorded::Never {
-            self.give_up_on(index, slot);
+        if !self.enter(slot.context()) {
+            return self.give_up_on(index, slot);
+        }
+        match marks::try_record(slot, stream) {
+            Recorded::Pending => {
+                let now_ns = self.client.clock.now_ns();
+                self.learner.handle_recorded(index, now_ns);
+            }
+            Recorded::Later => {}
+            Recorded::Never => self.give_up_on(index, slot),
         }
     }
 

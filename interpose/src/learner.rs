@@ -8,7 +8,8 @@
 //! ```text
 //! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
 //! helper      every 20 µs: was the event reached? then everything to its mark is complete, by now at the latest
-//!                          not reached? then what follows it was not complete when it was asked
+//!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
+//!                          says where a launch went while it was recorded: then nothing is known
 //!             application's waiting: complete by now at the latest
 //!             the launches between two marks are a batch; what their kernels take goes into the tables that launches read
 //! ```
@@ -109,6 +110,13 @@ impl Learner {
     pub(crate) fn handle_not_yet(&mut self, slot: u32, mark: u64, asked_ns: u64) {
         if let Some(stream) = self.streams.get_mut(slot as usize) {
             stream.not_yet = (mark, asked_ns);
+        }
+    }
+
+    /// The event of a slot was recorded, by `now_ns` at the latest.
+    pub(crate) fn handle_recorded(&mut self, slot: u32, now_ns: u64) {
+        if let Some(stream) = self.streams.get_mut(slot as usize) {
+            stream.recorded_ns = now_ns;
         }
     }
 
@@ -313,6 +321,9 @@ struct Stream {
     epoch: u64,
     /// The last mark that was asked for and not reached, and when it was asked, ns; 0 and 0 before.
     not_yet: (u64, u64),
+    /// When the helper had recorded its event, ns. What was admitted before that may be before the event and not in its mark:
+    /// the mark is read first, and a launch counts when the driver has taken it.
+    recorded_ns: u64,
     /// Buffer of a look.
     launches: Vec<Launch>,
 }
@@ -381,8 +392,10 @@ impl Stream {
         }
         self.done = done;
         let (mark, asked_ns) = self.not_yet;
+        let behind_ns = self.in_flight.launched_behind(done);
+        let is_whole = mark <= done && behind_ns.is_none_or(|at_ns| at_ns > self.recorded_ns);
         let completed = Completed {
-            after_ns: if mark <= done { asked_ns } else { 0 },
+            after_ns: if is_whole { asked_ns } else { 0 },
             by_ns: now_ns,
         };
         self.in_flight
@@ -509,6 +522,27 @@ mod tests {
         let mark = rig.launch(7_000 * US, 7);
         rig.look(7_040 * US, mark, true);
         assert!((40..100).contains(&rig.learnt_us()), "{}", rig.learnt_us());
+    }
+
+    #[test]
+    fn an_event_that_another_launch_came_before_is_no_sight_of_what_its_mark_says() {
+        for (admitted_us, learnt_us) in [(1_005, 0..=0), (1_015, 4_900..=5_010)] {
+            let mut rig = Rig::new();
+            let mark = rig.launch(1_000 * US, 7);
+            rig.look(1_002 * US, 0, true);
+            // The helper has read the mark and is recording; the next kernel, of 5 ms, may come before the event.
+            let behind = rig.launch(admitted_us * US, 7);
+            rig.stream.recorded_ns = 1_010 * US;
+            rig.stream.not_yet = (mark, 5_990 * US);
+            rig.look(6_010 * US, mark, true);
+            let learnt = rig.learnt_us();
+            assert!(learnt_us.contains(&learnt), "{admitted_us}: {learnt}");
+            if learnt == 0 {
+                // Nor was the other one begun when the event was reached.
+                rig.look(6_050 * US, behind, true);
+                assert_eq!(rig.learnt_us(), 0);
+            }
+        }
     }
 
     #[test]

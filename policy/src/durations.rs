@@ -220,6 +220,13 @@ impl InFlight {
         }
     }
 
+    /// When the first launch behind `mark` went, ns; `None` if none is remembered.
+    #[must_use]
+    pub fn launched_behind(&self, mark: u64) -> Option<u64> {
+        let behind = self.launches.iter().find(|(at, ..)| *at > mark);
+        behind.map(|&(_, _, at_ns)| at_ns)
+    }
+
     /// The mark of the first launch that is in flight.
     #[must_use]
     pub fn first(&self) -> Option<u64> {
