@@ -147,7 +147,8 @@ impl Gate {
         }
     }
 
-    /// The gain of `pillion`: how many slacks the bound of idle time is; `None` for another policy.
+    /// The gain of `pillion`: how many slacks the bound of idle time is, as far as that has no floor ([`Bounds::floor`]);
+    /// `None` for another policy.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
         match &self.policy {

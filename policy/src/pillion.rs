@@ -15,7 +15,7 @@
 //!
 //! | | bound | at gain 1 | at gain 16 |
 //! |---|---|---|---|
-//! | HP idle | gain × slack | 1 slack | 16 slacks |
+//! | HP idle | gain × slack, and no less than the *floor* below | 1 slack | 16 slacks |
 //! | HP busy | ⅛ slack (gain × ⅛ below gain 1), and (gain ÷ 4 − 1) × slack where that is more | ⅛ slack | 3 slacks |
 //!
 //! ## The gain: what requests were seen to afford
@@ -30,14 +30,27 @@
 //!
 //! A request's beginning and end are as exact as the looks that found them: where either look came more
 //! than twice the daemon's pause and 100 µs after the one before (200 µs; it looks seldom while no BE work is there)
-//! nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that ran under
-//! the least gain. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of
+//! nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met no more
+//! than the least gain allows, while the gain is at its least. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of
 //! it, what goes beside HP must suit it, and the gain is 1.
 //! Each request is held against its own *kind*, requests of the same client and about as many launches; the slack is
 //! that of the quickest client's main kind.
 //!
 //! A job that trains has a share of its rate alone as its target ([`Slo::Throughput`]): then the mean of what its requests
 //! take counts, and not their tail. One that is never idle has no requests; it is measured in pieces ([`crate::timeline`]).
+//!
+//! ## The floor
+//!
+//! Where requests are over their target the gain falls, to a sixteenth at the least. Beside requests of a few ms that is a bound of
+//! some 10 µs, which costs BE work several per cent of its rate and was seen to spare HP as good as nothing: what it meets is single kernels.
+//! So while HP is idle as much may be in flight as [`orion`] lets, 2.5 % of a request, but half a slack at most: for the default target
+//! that is the same. The gain itself falls on, and with it the bound beside HP, where a narrower one does spare it, and quiet times.
+//! There is no floor
+//!
+//! - in time slices and where `block_priority` is said not to work: what is in flight is then waited for whole;
+//! - for a job that trains, and while what requests of a client take alone is not known;
+//! - for one request in four while the gain is at its least. What runs under the floor is not alone, and beside BE jobs that always want
+//!   no other request would be: so these say what requests take that have come to take longer by themselves.
 //!
 //! ## Beside HP
 //!
@@ -48,7 +61,7 @@
 //!
 //! ## Long kernels
 //!
-//! While HP is idle the last kernel may pass the end of the bound: with the least bound, one kernel at a
+//! While HP is idle the last kernel may pass the end of the bound: with the least bound and no floor, one kernel at a
 //! time. With priorities between blocks a request then waits for a wave of blocks and not for the kernel.
 //! Where `block_priority` is said not to work, and requests are hurt by single kernels ([`feedback`]), a
 //! kernel must fit; one that is longer than the bound goes then in a quiet time, or when its wait at the gate
@@ -97,7 +110,7 @@ pub mod pace;
 pub mod quiet;
 pub mod solo;
 
-use feedback::{GAIN_MAX, Gain};
+use feedback::{GAIN_MAX, GAIN_MIN, Gain};
 use pace::Pace;
 use quiet::Quiet;
 use solo::Solo;
@@ -184,6 +197,8 @@ pub struct PillionParams {
     pub beside: bool,
     /// Below gain 1 it must suit what HP executes.
     pub kernel_pairs: bool,
+    /// While HP is idle as much may be in flight as [`orion`] lets, however little the gain is.
+    pub idle_floor: bool,
     /// Quiet times are predicted.
     pub gap_prediction: bool,
     /// The bounds follow how fast expected durations pass.
@@ -223,6 +238,7 @@ impl Default for PillionParams {
             feedback: true,
             beside: true,
             kernel_pairs: true,
+            idle_floor: true,
             gap_prediction: true,
             learnt_pace: true,
             learnt_durations: true,
@@ -247,6 +263,8 @@ pub struct Bounds {
     pub whole: bool,
     /// What goes beside HP must suit it.
     pub pairs: bool,
+    /// `idle_ns` is the floor: by the gain it would be less.
+    pub floor: bool,
 }
 
 /// What has been learnt of HP's requests and pauses, and the bounds that follow.
@@ -270,6 +288,8 @@ pub(crate) struct Learnt {
     wanted_ns: Option<u64>,
     /// Since when no more than the least has been in flight.
     calm_since_ns: Option<u64>,
+    /// Requests that have ended.
+    requests: u64,
 }
 
 impl Learnt {
@@ -278,7 +298,7 @@ impl Learnt {
         self.bounds
     }
 
-    /// The gain in force.
+    /// The gain; the bound of idle time may have its floor in place of what follows from it.
     pub(crate) fn gain(&self) -> f64 {
         self.gain.value()
     }
@@ -302,6 +322,7 @@ impl Learnt {
         client: u64,
         request: &Request,
     ) {
+        self.requests = self.requests.wrapping_add(1);
         if !self.looks.is_exact(request, params.look_ns_max) {
             return;
         }
@@ -365,9 +386,12 @@ impl Learnt {
         }
         self.bounds = self.next_bounds(params, snapshot, is_behind);
         self.predict(params, snapshot, in_flight_ns);
-        // What takes less than a quarter of the slack from a request leaves it as good as alone.
-        let little_ns = params.residual_ns_unknown.min(self.slack_ns(params) / 4);
-        let calm_ns = self.bounds.idle_ns.max(little_ns);
+        // What takes less than a quarter of the slack from a request leaves it as good as alone; and what the least gain
+        // allows nobody can do without. What the floor or a quiet time allows beyond that is neither.
+        let slack_ns = self.slack_ns(params);
+        let little_ns = params.residual_ns_unknown.min(slack_ns / 4);
+        let least_ns = scaled(scaled(slack_ns, GAIN_MIN), self.pace.value());
+        let calm_ns = little_ns.max(least_ns);
         let is_calm =
             self.is_learning(params, snapshot) || (self.gain.is_least() && in_flight_ns <= calm_ns);
         if is_calm {
@@ -402,6 +426,43 @@ impl Learnt {
     }
 
     fn next_bounds(
+        &self,
+        params: &PillionParams,
+        snapshot: &Snapshot<'_>,
+        is_behind: bool,
+    ) -> Bounds {
+        let bounds = self.bounds_by_gain(params, snapshot, is_behind);
+        let floor_ns = scaled(self.floor_ns(params, snapshot), self.pace.value());
+        Bounds {
+            idle_ns: bounds.idle_ns.max(floor_ns),
+            floor: bounds.idle_ns < floor_ns,
+            ..bounds
+        }
+    }
+
+    /// What may be in flight while HP is idle however little the gain is; 0 where there is no floor.
+    fn floor_ns(&self, params: &PillionParams, snapshot: &Snapshot<'_>) -> u64 {
+        let is_meant = params.idle_floor
+            && params.block_priority
+            && snapshot.sharing == Sharing::Mps
+            && !matches!(params.slo, Slo::Throughput(_));
+        if !is_meant || self.is_learning(params, snapshot) || self.is_bare() {
+            return 0;
+        }
+        self.solo_ns(params).map_or(0, |solo_ns| {
+            let orion_ns = scaled(solo_ns, orion::DUR_THRESHOLD_PCT / 100.0);
+            orion_ns.min(scaled(self.slack_ns(params), FLOOR_MAX))
+        })
+    }
+
+    /// Whether the request that comes next meets no more than the gain allows, to say what it takes alone: one in four while
+    /// the gain is at its least. By the golden ratio, so that of requests that alternate each kind has its share.
+    fn is_bare(&self) -> bool {
+        self.gain.is_least() && self.requests.wrapping_mul(GOLDEN) >> 62 == 0
+    }
+
+    /// The bounds without the floor.
+    fn bounds_by_gain(
         &self,
         params: &PillionParams,
         snapshot: &Snapshot<'_>,
@@ -451,6 +512,7 @@ impl Learnt {
             },
             whole: !params.block_priority && self.gain.is_hurt(),
             pairs: params.kernel_pairs && (gain < GAIN_PAIRS || is_learning),
+            floor: false,
         }
     }
 }
@@ -639,3 +701,9 @@ const BESIDE_LEAST: f64 = 0.125;
 
 /// Below this gain what goes beside HP must suit it.
 const GAIN_PAIRS: f64 = 1.0;
+
+/// The floor in slacks at most: what it is for the default target.
+const FLOOR_MAX: f64 = 0.5;
+
+/// The golden ratio's part after the point, in 2^64.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

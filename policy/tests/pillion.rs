@@ -7,6 +7,8 @@ use policy::{
     Request, Sharing, Slo, Snapshot, admits,
 };
 
+mod floor;
+
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);
 const IDLE: HpView = HpView::IDLE;
 const BUSY: HpView = HpView {
@@ -371,7 +373,8 @@ fn requests_over_their_target_narrow_them_and_then_a_kernel_must_suit_and_fit() 
     assert!(!admits(&beside, 0, &kernel(Class::Compute, 79, 20 * US)));
     requests(&mut gate, 30, SOLO_NS + 2 * SLACK_NS);
     let idle = lease(&mut gate, &at(MS, IDLE, &be));
-    assert_eq!(idle.budget_ns, SLACK_NS / 16 + 1);
+    // A fortieth of a request: the floor.
+    assert_eq!(idle.budget_ns, SLACK_NS / 2 + 1);
     assert!(!idle.whole);
 }
 

@@ -38,7 +38,7 @@ fn launch_gate() -> Policy {
 /// Each mechanism is on in half of the daemons.
 fn any_pillion() -> impl Strategy<Value = Policy> {
     let solo = prop::option::of(prop_oneof![Just(0), Just(u64::MAX), 1..20_000_000_u64]);
-    (any::<[bool; 8]>(), solo).prop_map(|(switches, solo_ns)| {
+    (any::<[bool; 9]>(), solo).prop_map(|(switches, solo_ns)| {
         Policy::Pillion(PillionParams {
             solo_ns,
             block_priority: switches[0],
@@ -49,6 +49,7 @@ fn any_pillion() -> impl Strategy<Value = Policy> {
             gap_prediction: switches[5],
             learnt_pace: switches[6],
             completion_prediction: switches[7],
+            idle_floor: switches[8],
             ..PillionParams::default()
         })
     })

@@ -162,8 +162,10 @@ pub struct BoundsStatus {
     pub idle_ns: u64,
     /// The same while they are busy.
     pub beside_ns: u64,
-    /// How many times what a request can afford the first is; below 1 where requests are being hurt.
+    /// How many times what a request can afford the first is by what requests took; below 1 where they are being hurt.
     pub gain: f64,
+    /// The first is not what follows from the gain but more: what Orion lets be in flight.
+    pub floor: bool,
     /// While they are idle, too, a kernel must fit into what is left of the bound.
     pub whole: bool,
     /// What goes beside them must use another resource and fewer SMs than there are.
@@ -371,6 +373,7 @@ fn bounds_status(state: &State) -> Option<BoundsStatus> {
         idle_ns: bounds.idle_ns,
         beside_ns: bounds.beside_ns,
         gain,
+        floor: bounds.floor,
         whole: bounds.whole,
         pairs: bounds.pairs,
     })

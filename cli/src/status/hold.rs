@@ -23,6 +23,11 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
             format!("a high-priority request takes {alone} alone and can afford {affordable} more")
         },
     );
+    let floor = if bounds["floor"] == true {
+        "; while they are idle no less than 2.5 % of a request, or half of what it can afford"
+    } else {
+        ""
+    };
     let hurt = if gain < 1.0 {
         "; requests take longer than their target, so best-effort work is held back"
     } else {
@@ -30,7 +35,7 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     };
     Some(format!(
         "{known}; best-effort work in flight: up to {} while high-priority jobs are idle, {} beside them (gain \
-         {gain:.2}{hurt})",
+         {gain:.2}{hurt}{floor})",
         time(bounds["idle_ns"].as_u64()?),
         time(bounds["beside_ns"].as_u64()?),
     ))
@@ -241,5 +246,16 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("held back"), "{said}");
+        // What is said of the bound is the bound, and not the gain times what a request can afford.
+        policy["bounds"]["floor"] = json!(true);
+        policy["bounds"]["idle_ns"] = json!(170_000);
+        let said = bounds(&policy).unwrap();
+        for part in [
+            "up to 170 us while",
+            "gain 0.25;",
+            "held back; while they are idle no less than 2.5 % of a request",
+        ] {
+            assert!(said.contains(part), "no {part} in {said}");
+        }
     }
 }

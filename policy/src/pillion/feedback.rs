@@ -90,8 +90,8 @@ const DOWN: f64 = 2.0;
 const SPENT_MAX: f64 = 8.0;
 
 /// The least gain: of the default target 0.3 % of a request, an eighth of Orion's threshold. As good as one
-/// kernel at a time.
-const GAIN_MIN: f64 = 0.0625;
+/// kernel at a time, where the bound of idle time has no floor ([`super`]).
+pub(crate) const GAIN_MIN: f64 = 0.0625;
 
 /// The greatest gain: of the default target 80 % of a request.
 pub(crate) const GAIN_MAX: f64 = 16.0;

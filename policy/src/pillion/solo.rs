@@ -1,7 +1,7 @@
 //! How long HP's requests take alone.
 //!
-//! Only requests count that met no BE work, or the least that the policy allows, or that were shorter
-//! than what is believed by more than 3 %, which is proof that alone they are. So what BE work does to
+//! Only requests count that met no BE work, or while the gain is at its least no more than that allows (not what the floor
+//! does), or that were shorter than what is believed by more than 3 %, which is proof that alone they are. So what BE work does to
 //! requests never raises what they are held against: else the bounds would widen as the harm grows.
 //! Of the last [`KEPT`] such requests the lower quartile is the latency, once [`REQUESTS_MIN`] were seen:
 //! what disturbs a request only lengthens it.

@@ -43,7 +43,7 @@ const POLICY_KEYS: [&str; 5] = [
     "on_daemon_loss",
 ];
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 16] = [
+const OWN_KEYS: [(&str, &[&str]); 17] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
@@ -54,6 +54,7 @@ const OWN_KEYS: [(&str, &[&str]); 16] = [
     ("feedback", &["pillion"]),
     ("beside", &["pillion"]),
     ("kernel_pairs", &["pillion"]),
+    ("idle_floor", &["pillion"]),
     ("gap_prediction", &["pillion"]),
     ("learnt_pace", &["pillion"]),
     ("learnt_durations", &["pillion"]),
@@ -306,6 +307,7 @@ impl Parser<'_> {
         let feedback = flag("feedback", defaults.feedback);
         let beside = flag("beside", defaults.beside);
         let kernel_pairs = flag("kernel_pairs", defaults.kernel_pairs);
+        let idle_floor = flag("idle_floor", defaults.idle_floor);
         let gap_prediction = flag("gap_prediction", defaults.gap_prediction);
         let learnt_pace = flag("learnt_pace", defaults.learnt_pace);
         let learnt_durations = flag("learnt_durations", defaults.learnt_durations);
@@ -319,6 +321,7 @@ impl Parser<'_> {
             feedback: feedback?,
             beside: beside?,
             kernel_pairs: kernel_pairs?,
+            idle_floor: idle_floor?,
             gap_prediction: gap_prediction?,
             learnt_pace: learnt_pace?,
             learnt_durations: learnt_durations?,

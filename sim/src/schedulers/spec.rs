@@ -194,7 +194,7 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
-const PILLION: [Param; 16] = [
+const PILLION: [Param; 17] = [
     param(
         "slo_p99",
         "what a high-priority request may take: so many times as long as alone",
@@ -221,6 +221,10 @@ const PILLION: [Param; 16] = [
         "1: best-effort work goes beside high-priority work",
     ),
     switch("kernel_pairs", "1: below gain 1 it must suit what executes"),
+    switch(
+        "idle_floor",
+        "1: while high-priority jobs are idle no less may be in flight than orion lets",
+    ),
     switch("gap_prediction", "1: quiet times are predicted"),
     switch(
         "learnt_pace",
@@ -458,6 +462,7 @@ impl PillionSpec {
             "feedback" => params.feedback = is_on,
             "beside" => params.beside = is_on,
             "kernel_pairs" => params.kernel_pairs = is_on,
+            "idle_floor" => params.idle_floor = is_on,
             "gap_prediction" => params.gap_prediction = is_on,
             "learnt_pace" => params.learnt_pace = is_on,
             "learnt_durations" => params.learnt_durations = is_on,
@@ -485,6 +490,7 @@ impl PillionSpec {
             ("feedback", _) => flag(params.feedback),
             ("beside", _) => flag(params.beside),
             ("kernel_pairs", _) => flag(params.kernel_pairs),
+            ("idle_floor", _) => flag(params.idle_floor),
             ("gap_prediction", _) => flag(params.gap_prediction),
             ("learnt_pace", _) => flag(params.learnt_pace),
             ("learnt_durations", _) => flag(params.learnt_durations),
