@@ -148,8 +148,10 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         ))?;
     }
     for process in status["turned_away"].as_array().unwrap_or(&none) {
+        let times = process["times"].as_u64().filter(|&times| times > 1);
+        let times = times.map_or_else(String::new, |times| format!(" (asked {times} times)"));
         out::line(format_args!(
-            "  pid {} {} is not attached: {}",
+            "  pid {} {} is not attached: {}{times}",
             process["pid"],
             process["name"].as_str().unwrap_or(""),
             process["reason"].as_str().unwrap_or("N/A")

@@ -13,6 +13,7 @@
 //! in a bounded queue, descriptors that come with a packet are closed elsewhere, who talks without end is hung up on, and a status
 //! goes out on a thread of its own, of which each user has few and for a bounded time.
 
+mod away;
 mod ending;
 
 use std::collections::VecDeque;
@@ -44,8 +45,10 @@ use crate::pages::{GpuFds, client_page, lease_page};
 use crate::peer;
 use crate::rules::Owner;
 use crate::socket::Seat;
-use crate::state::{JobKey, NewPages, Peer, TurnedAway, job_key};
+use crate::state::{JobKey, NewPages, Peer, job_key};
 use crate::status::{Identity, Status, Viewer};
+
+use away::refuse;
 
 /// Connections that have not said yet what they want. One of who has most of them is dropped for another.
 pub(crate) const UNHEARD_MAX: usize = 64;
@@ -360,38 +363,6 @@ impl Control {
         access.is_none_or(|access| access.allows(owner))
     }
 
-    /// Refuses a process that did not come to say who it is.
-    fn turn_away_unknown(&self, socket: &OwnedFd, reason: String) {
-        match peer::of(socket) {
-            Ok((peer, _)) => self.turn_away(socket, peer, Default::default(), reason),
-            Err(_) => refuse(socket, reason),
-        }
-    }
-
-    /// Refuses a process, and remembers it for the status.
-    fn turn_away(
-        &self,
-        socket: &OwnedFd,
-        peer: Peer,
-        (name, job): (String, String),
-        reason: String,
-    ) {
-        let who = if name.is_empty() { "a process" } else { &name };
-        let text = format!("turned away: {who}, job {job:?}: {reason}");
-        let draft = Draft::new(Kind::TurnedAway, text);
-        self.shared.tell(draft.of(&job, peer.uid).pid(peer.pid));
-        self.shared.state().handle_turned_away(TurnedAway {
-            pid: peer.pid,
-            uid: peer.uid,
-            name,
-            job,
-            attached: false,
-            reason: reason.clone(),
-            at_ns: self.shared.clock().now_ns(),
-        });
-        refuse(socket, reason);
-    }
-
     /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says
     /// welcome.
     fn try_attach(
@@ -413,6 +384,9 @@ impl Control {
         let asked = attach.class;
         let class = self.class_for(applicant, &attach)?;
         attach.class = class;
+        let key = job_key(&attach.job, class, applicant.peer);
+        let room = self.shared.state().check_comer(&key);
+        room.map_err(|refused| refused.to_string())?;
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
         let (client_fd, client) = client_page(clock).map_err(no_memory)?;
@@ -421,7 +395,6 @@ impl Control {
         let opened = self.open_account(applicant, &attach, brought)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages { client, lease };
-        let key = job_key(&attach.job, class, applicant.peer);
         let now_ns = clock.now_ns();
         let attached = self
             .shared
@@ -774,9 +747,4 @@ fn send_within(socket: &OwnedFd, document: &str, within_ns: u64) -> io::Result<(
         send(socket, packet, &[])?;
     }
     Ok(())
-}
-
-/// Tells why not. Whether it is heard is the other side's affair.
-fn refuse(socket: &OwnedFd, reason: String) {
-    let _ = send(socket, &Reply::Refused { reason }.encode(), &[]);
 }

@@ -27,6 +27,7 @@
 //! Every `poll_us` while best-effort work waits or runs, every millisecond while there are clients,
 //! not at all without ([`Look`]).
 
+mod away;
 mod faulty;
 mod feed;
 mod lessee;
@@ -46,12 +47,13 @@ use protocol::lease::announce_live;
 use protocol::pages::{Bell, ClientPage, Counter, LeasePage};
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
-use serde::Serialize;
 
 use crate::access::{HpAccess, Limits, place_to_give_up};
 use crate::config::{Config, JobRule};
 use crate::pages::GpuPages;
 
+pub(crate) use away::Away;
+pub use away::{Listed, TurnedAway};
 use faulty::Holds;
 pub(crate) use faulty::{HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Sticky, Whose};
 pub use feed::Faults;
@@ -119,28 +121,6 @@ pub struct Attached {
     pub lease: Option<Arc<OwnedFd>>,
     /// Why the GPU is drained, if it is and this is a new high-priority job.
     pub draining: Option<String>,
-}
-
-/// Processes turned away that are remembered.
-const TURNED_AWAY_MAX: usize = 32;
-
-/// A process that wanted to be a client and is none: it runs unmanaged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TurnedAway {
-    /// Process id; 0 if it cannot be seen from the daemon's PID namespace.
-    pub pid: u32,
-    /// User id.
-    pub uid: u32,
-    /// Program; empty if it did not come to say.
-    pub name: String,
-    /// Id of its job; empty if it did not come to say.
-    pub job: String,
-    /// Always false, as opposed to clients.
-    pub attached: bool,
-    /// Why not, as it was told.
-    pub reason: String,
-    /// When, on the daemon's clock.
-    pub at_ns: u64,
 }
 
 /// What makes a job: clients that say the same of these are one.
@@ -267,8 +247,7 @@ pub struct State {
     /// Of clients that are gone, until somebody asks.
     stickies: Vec<Sticky>,
     pub(crate) holds: Holds,
-    /// Processes that wanted to be clients and are none, the oldest first.
-    pub(crate) turned_away: VecDeque<TurnedAway>,
+    pub(crate) away: Away,
     /// Why the last reading of the configuration changed nothing.
     pub(crate) config_error: Option<String>,
 }
@@ -299,7 +278,7 @@ impl State {
             is_closed: false,
             stickies: Vec::new(),
             holds: Holds::default(),
-            turned_away: VecDeque::new(),
+            away: Away::default(),
             config_error: None,
         }
     }
@@ -358,9 +337,7 @@ impl State {
         pages: NewPages,
     ) -> Result<Attached, Refused> {
         let key = job_key(&attach.job, attach.class, peer);
-        let job = self.jobs.iter().position(|job| job.key == key);
-        self.check_room(&key, job)?;
-        self.check_share(&key, job)?;
+        let job = self.check_comer(&key)?;
         // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
         let is_new_hp = key.class == JobClass::HighPriority && job.is_none();
         let draining = self.holds.draining().filter(|_| is_new_hp);
@@ -402,16 +379,6 @@ impl State {
         if let Some(client) = clients.find(|known| known.id == client) {
             client.denied = Some(asked);
         }
-    }
-
-    /// A process that wanted to be a client is none. An older one of who has most of them is forgotten for it.
-    pub fn handle_turned_away(&mut self, process: TurnedAway) {
-        if self.turned_away.len() >= TURNED_AWAY_MAX {
-            let uids = self.turned_away.iter().map(|known| known.uid);
-            let place = place_to_give_up(uids);
-            self.turned_away.remove(place.unwrap_or(0));
-        }
-        self.turned_away.push_back(process);
     }
 
     fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {

@@ -20,7 +20,7 @@ use crate::config::sharing_name;
 use crate::events::EventsStatus;
 use crate::gpu::Gpu;
 use crate::ledgers::{Ledgers, MemoryStatus};
-use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, State, Totals, TurnedAway};
+use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals};
 
 pub use hold::{ProgressStatus, TooLong};
 
@@ -47,7 +47,7 @@ pub struct Status {
     /// Jobs with clients that who asks may not see.
     pub others: OthersStatus,
     /// Processes that wanted to be clients and are not, the oldest first; the last 32.
-    pub turned_away: Vec<TurnedAway>,
+    pub turned_away: Vec<Listed>,
     /// How many events there were, by kind; `pillion events` shows them.
     pub events: EventsStatus,
 }
@@ -304,7 +304,6 @@ impl Status {
         let live = live.map(|job| job_status(state, ledgers, now_ns, job));
         let ended = state.ended.iter().filter(|job| viewer.sees(job.key.uid));
         let ended = ended.map(|job| ended_status(ledgers, job));
-        let turned_away = state.turned_away.iter();
         Self {
             schema_version: SCHEMA_VERSION,
             daemon: DaemonStatus {
@@ -335,8 +334,8 @@ impl Status {
             },
             jobs: live.chain(ended).collect(),
             others: OthersStatus::of(state, viewer),
-            turned_away: turned_away
-                .filter(|process| viewer.sees(process.uid))
+            turned_away: (state.away.listed())
+                .filter(|listed| viewer.sees(listed.process.uid))
                 .cloned()
                 .collect(),
             events,

@@ -315,6 +315,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
 fn turned_away(peer: Peer, at_ns: u64) -> TurnedAway {
     TurnedAway {
         pid: peer.pid,
+        started_ticks: 1,
         uid: peer.uid,
         name: String::new(),
         job: String::new(),

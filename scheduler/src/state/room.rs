@@ -37,8 +37,16 @@ pub enum Refused {
 }
 
 impl State {
+    /// Whether a process of that job may be a client, for who wants to know before its pages are made; the job's place if it is there.
+    pub(crate) fn check_comer(&self, key: &JobKey) -> Result<Option<usize>, Refused> {
+        let job = self.jobs.iter().position(|job| job.key == *key);
+        self.check_room(key, job)?;
+        self.check_share(key, job)?;
+        Ok(job)
+    }
+
     /// Whether there is room for one more; `job` is its place if there is that job already.
-    pub(super) fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
+    fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
         if self.is_closed {
             return Err(Refused::Closing);
         }
@@ -60,7 +68,7 @@ impl State {
     }
 
     /// Whether the user may have one more.
-    pub(super) fn check_share(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
+    fn check_share(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
         let limits = self.limits;
         let of_user = || self.jobs.iter().filter(|job| job.key.uid == key.uid);
         let clients: usize = of_user().map(|job| job.clients.len()).sum();

@@ -242,6 +242,19 @@ fn a_process_on_another_gpu_is_turned_away_and_one_whose_driver_does_not_tell_is
 }
 
 #[test]
+fn a_process_that_is_turned_away_again_and_again_is_one_event_and_counted() {
+    let running = Running::new();
+    let other = "GPU-ffffffff-0000-0000-0000-000000000000";
+    for times in 1..=50 {
+        assert!(reason_not_to_serve(&running, other).is_some());
+        let status = running.status();
+        assert_eq!(status["events"]["counts"]["turned-away"], 1, "{status:#}");
+        let listed = status["turned_away"].as_array().unwrap();
+        assert_eq!((listed.len(), &listed[0]["times"]), (1, &times.into()));
+    }
+}
+
+#[test]
 fn a_packet_that_is_none_of_ours_is_refused_and_silent_connections_block_nobody() {
     let running = Running::new();
     let silent: Vec<OwnedFd> = (0..200)

@@ -1,5 +1,6 @@
 //! Several users of one GPU: what each may take, and what each is told.
 
+use super::super::away::LISTED_MAX;
 use super::*;
 
 fn limited(clients_per_user: usize, jobs_per_user: usize) -> Rig {
@@ -63,6 +64,7 @@ fn nobody_pushes_others_out_of_the_lists_of_what_was() {
     let mut rig = Rig::new("");
     let turned_away = |uid, job: String| TurnedAway {
         pid: 1,
+        started_ticks: 0,
         uid,
         name: String::new(),
         job,
@@ -83,9 +85,9 @@ fn nobody_pushes_others_out_of_the_lists_of_what_was() {
             .handle_turned_away(turned_away(1000, n.to_string()));
     }
     assert_eq!(rig.state.ended[0].key.id, "mine");
-    assert_eq!(rig.state.turned_away[0].job, "mine");
+    assert_eq!(rig.state.away.listed().next().unwrap().process.job, "mine");
     assert_eq!(rig.state.ended.len(), ENDED_MAX);
-    assert_eq!(rig.state.turned_away.len(), TURNED_AWAY_MAX);
+    assert_eq!(rig.state.away.listed().count(), LISTED_MAX);
     let youngest = rig.state.ended.back().unwrap();
     assert_eq!(youngest.key.id, (2 * ENDED_MAX - 1).to_string());
 }
@@ -101,6 +103,7 @@ fn a_user_is_told_of_its_own_jobs_only_and_of_others_how_many() {
     let _be = rig.be("secret-train");
     rig.state.handle_turned_away(TurnedAway {
         pid: 1,
+        started_ticks: 0,
         uid: 1001,
         name: "secret-program".to_owned(),
         job: "secret-away".to_owned(),
