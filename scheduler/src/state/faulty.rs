@@ -1,7 +1,7 @@
 //! Clients that said that the GPU serves them no more, what moves, and what is held for a fault.
 
 use core::sync::atomic::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use abi::types::CUresult;
 use protocol::pages::Counter;
@@ -29,6 +29,8 @@ pub(crate) struct Holds {
     users: Vec<(u32, String)>,
     /// These are. At most [`HELD_JOBS_PER_USER`] of a user.
     jobs: Vec<(JobKey, String)>,
+    /// Users who should be, and of whom that there is no room was said; at most [`HELD_USERS_MAX`], the oldest first.
+    pub(super) refused: VecDeque<u32>,
     /// New high-priority jobs are not meant to come.
     draining: Option<String>,
 }
@@ -59,7 +61,7 @@ pub(crate) enum NewlyHeld {
     User(u32),
     /// All best-effort jobs.
     All,
-    /// That user's jobs should be, but so are those of [`HELD_USERS_MAX`] others: nobody is held.
+    /// That user's jobs should be, but so are those of [`HELD_USERS_MAX`] others: nobody is held. Once, until there is room.
     Nobody(u32),
 }
 
@@ -121,10 +123,22 @@ impl Holds {
         }
         if self.users.len() >= HELD_USERS_MAX {
             // Whoever has many user ids holds itself at most.
-            return Some(NewlyHeld::Nobody(uid));
+            return self.note_refused(uid).then_some(NewlyHeld::Nobody(uid));
         }
         self.users.push((uid, why.to_owned()));
         Some(NewlyHeld::User(uid))
+    }
+
+    /// Whether that is new.
+    fn note_refused(&mut self, uid: u32) -> bool {
+        if self.refused.contains(&uid) {
+            return false;
+        }
+        if self.refused.len() >= HELD_USERS_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back(uid);
+        true
     }
 }
 
@@ -209,7 +223,8 @@ impl State {
         }
     }
 
-    /// Holds best-effort jobs until [`State::release`]. None if that was so already. The caller rings the bell.
+    /// Holds best-effort jobs until [`State::release`]. None if that was so already, or cannot be and was said. The caller rings the
+    /// bell.
     pub(crate) fn hold(&mut self, whose: Whose<'_>, why: &str) -> Option<NewlyHeld> {
         let newly = match whose {
             Whose::Job(key) => self.holds.hold_job(key, why),

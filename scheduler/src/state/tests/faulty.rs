@@ -183,11 +183,12 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
                 .hold(Whose::Job(&JobKey { id, uid, class }), "why");
         }
     }
-    // That it is not is told.
-    assert_eq!(
-        rig.state.hold(Whose::User(2_100), "why"),
-        Some(NewlyHeld::Nobody(2_100))
-    );
+    // That it is not is told, once.
+    for user in [2_100, 2_101] {
+        let mut hold = || rig.state.hold(Whose::User(user), "why");
+        let told = [hold(), hold(), hold()];
+        assert_eq!(told, [Some(NewlyHeld::Nobody(user)), None, None]);
+    }
     rig.poll();
     assert!(!be.lease.as_ref().unwrap().is_held());
     let released = rig.state.release(None);
@@ -195,6 +196,16 @@ fn more_users_than_are_held_hold_nobody_else_and_no_more_is_remembered() {
         (released.jobs.len(), released.others),
         (100 * HELD_JOBS_PER_USER, 64)
     );
+    // There is room now, and when there is none again it is told again.
+    for uid in 3_000..3_064 {
+        let newly = rig.state.hold(Whose::User(uid), "why");
+        assert_eq!(newly, Some(NewlyHeld::User(uid)));
+    }
+    for uid in 2_100..2_300 {
+        let newly = rig.state.hold(Whose::User(uid), "why");
+        assert_eq!(newly, Some(NewlyHeld::Nobody(uid)));
+    }
+    assert_eq!(rig.state.holds.refused.len(), HELD_USERS_MAX);
 }
 
 /// A thread of a job that is held waits for an operator, and costs others nothing meanwhile.
