@@ -102,7 +102,7 @@ struct Over {
     looks_asked: Option<u32>,
     /// It is not to be signalled.
     is_out_of_reach: bool,
-    /// There was no room, or no descriptor, to have it ended.
+    /// There was no room, or no descriptor, to have it ended, and that was said.
     is_put_off: bool,
 }
 
@@ -291,6 +291,13 @@ impl Excesses {
         !std::mem::replace(&mut over.is_put_off, true)
     }
 
+    /// A process was asked to end, or is being ended: what puts it off from now on is another matter.
+    pub(crate) fn handle_begun(&mut self, pid: u32) {
+        if let Some(over) = self.over.get_mut(&pid) {
+            over.is_put_off = false;
+        }
+    }
+
     /// Who is to end now: of each job that is past its quota, one.
     pub(crate) fn poll_evictions(&mut self, balances: &[Balance]) -> Vec<(JobKey, Eviction)> {
         let mut evictions = Vec::new();
@@ -307,6 +314,8 @@ impl Excesses {
         let sum = |sum: u64, over: &&mut Over| sum.saturating_add(over.excess.bytes);
         let has_bytes = its.iter().fold(balance.held_bytes, sum);
         if has_bytes <= balance.quota_bytes? {
+            // None of them is to end any more.
+            its.iter_mut().for_each(|over| over.is_put_off = false);
             return None;
         }
         its.retain(|over| !over.is_out_of_reach);
@@ -615,14 +624,22 @@ mod tests {
             let evictions = excesses.poll_evictions(&balance(300, Some(1000)));
             for (_, Eviction { pid, is_kill }) in evictions {
                 acts.push((at, is_kill));
-                if [4, 10, 11].contains(&at) {
+                if [4, 5, 11, 12].contains(&at) {
                     news.push(excesses.handle_put_off(pid, is_kill));
+                } else {
+                    excesses.handle_begun(pid);
                 }
             }
         }
-        let expected = [(4, false), (5, false), (10, true), (11, true), (12, true)];
-        assert_eq!(acts, expected);
-        assert_eq!(news, [true, false, false]);
+        let asked = [4, 5, 6].map(|at| (at, false));
+        let killed = [11, 12, 13].map(|at| (at, true));
+        assert_eq!(acts, [asked, killed].concat());
+        // Once until it has come to it, each time.
+        assert_eq!(news, [true, false, true, false]);
+        // Within its quota for a while it is nobody who is to end.
+        assert!(excesses.handle_put_off(8, true));
+        assert_eq!(excesses.poll_evictions(&balance(300, Some(2000))), []);
+        assert!(excesses.handle_put_off(8, true));
         assert!(!excesses.handle_put_off(9, true), "it is over nothing");
     }
 

@@ -516,6 +516,11 @@ impl Ledgers {
         self.excesses.handle_put_off(pid, is_kill)
     }
 
+    /// A process was asked to end, or is being ended.
+    pub(crate) fn handle_begun(&mut self, pid: u32) {
+        self.excesses.handle_begun(pid);
+    }
+
     /// What a job may hold and holds; of one that is not known yet, what it would be given if it asked so.
     ///
     /// # Errors

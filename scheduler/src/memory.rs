@@ -203,6 +203,7 @@ impl Watch {
             // Whoever ends it says so.
             Ok(()) if is_kill => return,
             Ok(()) => {
+                self.shared.ledgers().handle_begun(pid);
                 format!("process {pid} is asked to end; its job has more memory than its quota")
             }
             // It has ended.

@@ -498,6 +498,7 @@ impl FaultWatch {
                 return;
             }
         };
+        self.shared.ledgers().handle_begun(pid);
         let text = format!(
             "process {pid} {how}: it was asked to end and did not; its job has more memory than its quota"
         );
