@@ -1,56 +1,81 @@
-//! The device's gauges, asked with patience ([`crate::nvml::Asked`]): where NVML hangs, the device is in trouble, and the thread that
-//! looks for faults has more to do than before.
+//! The device's gauges, asked by a thread of its own ([`crate::nvml::Asked`]) and waited for by nobody: where NVML hangs the device is
+//! in trouble, and the thread that looks for faults has more to do than before.
 
 use std::os::fd::BorrowedFd;
 
-use crate::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE, Silence};
+use crate::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
 
 /// What is asked.
-#[derive(Clone, Copy, Debug)]
-enum Gauge {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gauge {
+    /// Errors in memory so far.
     Ecc,
+    /// How much of the last sample period the device was busy.
     Use,
 }
 
 /// What it said.
-#[derive(Debug)]
-enum Reading {
-    Missing(NvmlError),
+#[derive(Debug, PartialEq)]
+pub(super) enum Reading {
+    /// There are no gauges.
+    Missing(String),
     Ecc(Ecc),
+    /// Percent; none if it cannot be told.
     Use(Option<u32>),
 }
 
 /// See the module's text.
 pub(super) struct Meter {
     asked: Option<Asked<Gauge, Reading>>,
+    /// What is to be asked next, each once.
+    wanted: Vec<Gauge>,
+    current: Option<Current>,
     is_silent: bool,
     /// What is to be said of it.
     news: Option<String>,
 }
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    gauge: Gauge,
+    /// From then on an answer is waited for no more.
+    late_ns: u64,
+    /// It was: what comes now is too old to be believed.
+    is_late: bool,
+}
+
+/// How long an answer is waited for, ns.
+const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 
 impl Meter {
     /// Of the device with this UUID. Nothing is asked yet.
     pub(super) fn new(uuid: &str) -> Self {
         let uuid = uuid.to_owned();
         let mut gauges = None;
-        let answer = move |gauge| {
+        Self::of(move |gauge| {
             if gauges.is_none() {
                 gauges = match Gauges::open(&uuid) {
                     Ok(open) => Some(open),
-                    Err(error) => return Reading::Missing(error),
+                    Err(error) => return Reading::Missing(error.to_string()),
                 };
             }
             match (&gauges, gauge) {
                 (Some(gauges), Gauge::Ecc) => Reading::Ecc(gauges.ecc()),
                 (gauges, _) => Reading::Use(gauges.as_ref().and_then(Gauges::busy_pct)),
             }
-        };
+        })
+    }
+
+    fn of(answer: impl FnMut(Gauge) -> Reading + Send + 'static) -> Self {
         let asked = Asked::start("pillion-gauges", answer);
         let news = asked.as_ref().err().map(|error| {
             format!("no thread to ask NVML: {error}; errors in memory and a stuck GPU are not seen")
         });
         Self {
             asked: asked.ok(),
+            wanted: Vec::new(),
+            current: None,
             is_silent: false,
             news,
         }
@@ -61,20 +86,37 @@ impl Meter {
         self.asked.is_some()
     }
 
-    /// Errors in memory so far; none if they cannot be told.
-    pub(super) fn ecc(&mut self, stop: BorrowedFd<'_>) -> Option<Ecc> {
-        match self.ask(Gauge::Ecc, stop)? {
-            Reading::Ecc(ecc) => Some(ecc),
-            _ => None,
+    /// Readable when there may be an answer; none while nothing is asked.
+    pub(super) fn answered(&self) -> Option<BorrowedFd<'_>> {
+        let asked = self.asked.as_ref().filter(|_| self.current.is_some());
+        asked.map(Asked::answered)
+    }
+
+    /// Whether an answer is waited for.
+    pub(super) fn is_asking(&self) -> bool {
+        self.current.is_some_and(|current| !current.is_late)
+    }
+
+    /// Whether it is asked about this, and the answer waited for.
+    pub(super) fn asks(&self, gauge: Gauge) -> bool {
+        let is_asked = |current: Current| current.gauge == gauge && !current.is_late;
+        self.current.is_some_and(is_asked)
+    }
+
+    /// Asks, as soon as what was asked before is answered.
+    pub(super) fn want(&mut self, gauge: Gauge) {
+        if !self.wanted.contains(&gauge) {
+            self.wanted.push(gauge);
         }
     }
 
-    /// How much of the last sample period the device was busy, percent.
-    pub(super) fn busy_pct(&mut self, stop: BorrowedFd<'_>) -> Option<u32> {
-        match self.ask(Gauge::Use, stop)? {
-            Reading::Use(busy_pct) => busy_pct,
-            _ => None,
+    /// What has been answered, if anything; then asks what is wanted next.
+    pub(super) fn poll(&mut self, now_ns: u64) -> Option<Reading> {
+        let reading = self.poll_answer(now_ns);
+        if self.current.is_none() {
+            self.poll_question(now_ns);
         }
+        reading
     }
 
     /// What is to be said, once.
@@ -82,28 +124,153 @@ impl Meter {
         self.news.take()
     }
 
-    fn ask(&mut self, gauge: Gauge, stop: BorrowedFd<'_>) -> Option<Reading> {
-        match self.asked.as_mut()?.ask(gauge, stop, &PATIENCE) {
-            Ok(Reading::Missing(error)) => {
-                // The thread that waits for reports says it to everybody.
-                tracing::debug!("{error}; there are no gauges");
-                self.asked = None;
+    fn poll_answer(&mut self, now_ns: u64) -> Option<Reading> {
+        let (asked, current) = (self.asked.as_mut()?, self.current.as_mut()?);
+        match asked.try_answer() {
+            Err(Silence::Late) => {
+                if now_ns >= current.late_ns && !std::mem::replace(&mut current.is_late, true) {
+                    self.note_silence();
+                }
+                None
+            }
+            Err(_) => {
+                self.current = None;
+                self.note_silence();
                 None
             }
             Ok(reading) => {
-                if std::mem::take(&mut self.is_silent) {
-                    tracing::info!("NVML answers again: errors in memory and use are looked at");
-                }
-                Some(reading)
-            }
-            Err(Silence::Stopping) => None,
-            Err(Silence::Late | Silence::Ended) => {
-                if !std::mem::replace(&mut self.is_silent, true) {
-                    let what = "until it does errors in memory and a stuck GPU are not seen";
-                    self.news = Some(format!("{}; {what}", NvmlError::Silent));
-                }
-                None
+                let is_late = current.is_late;
+                self.current = None;
+                self.taken(reading).filter(|_| !is_late)
             }
         }
+    }
+
+    fn taken(&mut self, reading: Reading) -> Option<Reading> {
+        if let Reading::Missing(error) = reading {
+            // The thread that waits for reports says it to everybody.
+            tracing::debug!("{error}; there are no gauges");
+            self.asked = None;
+            return None;
+        }
+        if std::mem::take(&mut self.is_silent) {
+            tracing::info!("NVML answers again: errors in memory and use are looked at");
+        }
+        Some(reading)
+    }
+
+    fn poll_question(&mut self, now_ns: u64) {
+        let Some(asked) = self.asked.as_mut().filter(|_| !self.wanted.is_empty()) else {
+            return;
+        };
+        let gauge = self.wanted.remove(0);
+        match asked.try_ask(gauge) {
+            Ok(()) => {
+                self.current = Some(Current {
+                    gauge,
+                    late_ns: now_ns.saturating_add(PATIENCE_NS),
+                    is_late: false,
+                });
+            }
+            Err(_) => self.note_silence(),
+        }
+    }
+
+    fn note_silence(&mut self) {
+        if !std::mem::replace(&mut self.is_silent, true) {
+            let what = "until it does errors in memory and a stuck GPU are not seen";
+            self.news = Some(format!("{}; {what}", NvmlError::Silent));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    /// The next answer, which is waited for here.
+    fn answer(meter: &mut Meter, now_ns: u64) -> Option<Reading> {
+        let minute = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        let answered = meter.answered().expect("something is asked");
+        let mut fds = [PollFd::from_borrowed_fd(answered, PollFlags::IN)];
+        assert_eq!(poll(&mut fds, Some(&minute)), Ok(1));
+        meter.poll(now_ns)
+    }
+
+    #[test]
+    fn nvml_that_hangs_keeps_nobody_and_is_said_once_and_what_it_says_at_last_is_too_old() {
+        let (go_on, stuck) = channel::<u32>();
+        let mut meter = Meter::of(move |gauge| match (gauge, stuck.recv()) {
+            (Gauge::Use, Ok(busy_pct)) => Reading::Use(Some(busy_pct)),
+            _ => Reading::Ecc(Ecc::default()),
+        });
+        assert_eq!((meter.poll(0), meter.answered().is_some()), (None, false));
+        meter.want(Gauge::Use);
+        for now_ns in [0, 1, PATIENCE_NS - 1] {
+            assert_eq!((meter.poll(now_ns), meter.poll_news()), (None, None));
+            assert!(meter.is_asking() && meter.asks(Gauge::Use));
+        }
+        assert_eq!(meter.poll(PATIENCE_NS), None);
+        let news = meter.poll_news().expect("that it is silent");
+        assert!(news.contains("has not answered for 5 s"), "{news}");
+        assert!(!meter.is_asking() && !meter.asks(Gauge::Use));
+        // What is wanted meanwhile is asked when it has come back, once each.
+        for gauge in [Gauge::Use, Gauge::Ecc, Gauge::Use] {
+            meter.want(gauge);
+        }
+        assert_eq!(meter.poll(2 * PATIENCE_NS), None);
+        go_on.send(1).unwrap();
+        assert_eq!(answer(&mut meter, 3 * PATIENCE_NS), None, "too old");
+        assert!(meter.is_asking());
+        go_on.send(2).unwrap();
+        go_on.send(3).unwrap();
+        let mut told = Vec::new();
+        while told.len() < 2 {
+            // The bell may be that of the answer before.
+            told.extend(answer(&mut meter, 4 * PATIENCE_NS - 1));
+        }
+        assert_eq!(
+            told,
+            [Reading::Use(Some(2)), Reading::Ecc(Ecc::default())],
+            "in the order in which they were wanted"
+        );
+        assert_eq!(
+            (meter.poll_news(), meter.answered().is_some()),
+            (None, false)
+        );
+        // And the next time that it hangs is said again.
+        meter.want(Gauge::Ecc);
+        assert_eq!(meter.poll(0), None);
+        assert_eq!(meter.poll(PATIENCE_NS), None);
+        assert!(meter.poll_news().is_some());
+    }
+
+    #[test]
+    fn where_there_are_no_gauges_nothing_more_is_asked_and_a_thread_that_failed_is_said() {
+        let mut meter = Meter::of(|_| Reading::Missing(String::new()));
+        meter.want(Gauge::Ecc);
+        assert_eq!(meter.poll(0), None);
+        assert_eq!(answer(&mut meter, 0), None);
+        assert!(!meter.is_there());
+        meter.want(Gauge::Ecc);
+        assert_eq!((meter.poll(0), meter.poll_news()), (None, None));
+        let mut meter = Meter::of(|_| panic!("on purpose"));
+        meter.want(Gauge::Ecc);
+        assert_eq!(meter.poll(0), None);
+        assert_eq!(answer(&mut meter, 0), None);
+        assert!(meter.poll_news().is_some());
+        meter.want(Gauge::Ecc);
+        assert_eq!(
+            (meter.poll(0), meter.poll_news()),
+            (None, None),
+            "said once"
+        );
     }
 }

@@ -1,12 +1,11 @@
 //! The threads that look for faults. One waits for what NVML reports of the device, because that call cannot be interrupted; it
 //! wakes the other, which looks at everything else, asks the rules and sees to what follows. A third reads the device's gauges
-//! for that one, because these calls may hang ([`Meter`]).
+//! for that one, which does not wait for it, because these calls may hang ([`Meter`]).
 //!
 //! Both live in real time: what they ask is of it. NVML's is asked for [`REPORT_MS`] at most, so it ends soon after the daemon,
 //! which does not wait for it.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread;
 
@@ -20,7 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::act::{About, Doings, ENDINGS_MAX, Step};
 use super::ending::{Begun, Evicted};
-use super::meter::Meter;
+use super::meter::{Gauge, Meter, Reading};
 use super::mps::Follower;
 use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
 use super::stuck::{News, Stuck};
@@ -28,7 +27,7 @@ use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
 use crate::nvml::{Ecc, NvmlError, Report, Reports};
-use crate::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Whose};
+use crate::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Progress, Whose};
 
 /// Between two looks while there are clients, or while something is being done.
 const LOOK_NS: u64 = 100_000_000;
@@ -89,6 +88,8 @@ pub(crate) struct FaultWatch {
     /// None on the virtual clock.
     meter: Option<Meter>,
     ecc: Option<Ecc>,
+    /// How the clients stood, and when, before it was asked how busy the device is.
+    progress: Option<(u64, Progress)>,
     /// Real time.
     clock: Clock,
     looked: Looked,
@@ -116,6 +117,7 @@ impl FaultWatch {
             doings,
             meter: None,
             ecc: None,
+            progress: None,
             clock: Clock::monotonic(),
             looked: Looked::default(),
         };
@@ -131,12 +133,11 @@ impl FaultWatch {
     /// Looks until the daemon stops.
     pub(crate) fn run(mut self) {
         if self.is_real() {
-            self.meter = Some(Meter::new(&self.uuid));
-            let mut faults = Vec::new();
-            self.look_at_memory(&mut faults);
-            for fault in faults {
-                self.handle_fault(&fault);
-            }
+            let mut meter = Meter::new(&self.uuid);
+            self.looked.ecc_ns = self.clock.now_ns();
+            meter.want(Gauge::Ecc);
+            let _ = meter.poll(self.looked.ecc_ns);
+            self.meter = Some(meter);
             let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
             let waiting = thread::Builder::new().name("pillion-nvml".to_owned());
             if let Err(error) = waiting.spawn(move || wait_for_reports(&shared, &uuid)) {
@@ -185,6 +186,7 @@ impl FaultWatch {
         let look_ns = match () {
             () if has_clients || !self.doings.is_idle() => Some(LOOK_NS),
             () if !self.followers.is_empty() => Some(SLOW_LOOK_NS),
+            () if self.meter.as_ref().is_some_and(Meter::is_asking) => Some(SLOW_LOOK_NS),
             () if self.meter.as_ref().is_some_and(Meter::is_there) => Some(ECC_NS),
             () => None,
         };
@@ -197,8 +199,9 @@ impl FaultWatch {
             PollFd::from_borrowed_fd(stop, PollFlags::IN),
             PollFd::from_borrowed_fd(alarm, PollFlags::IN),
         ];
-        let doings = self.doings.descriptors();
-        fds.extend(doings.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let answered = self.meter.as_ref().and_then(Meter::answered);
+        let others = self.doings.descriptors().chain(answered);
+        fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // Interrupted or not, the next look is none too many.
         let _ = poll(&mut fds, look.as_ref());
         let is_stopped = !fds[0].revents().is_empty();
@@ -231,7 +234,41 @@ impl FaultWatch {
             self.look_at_use(now_ns, faults);
         }
         if is_due(&mut self.looked.ecc_ns, ECC_NS - LOOK_NS / 2) {
-            self.look_at_memory(faults);
+            self.want(Gauge::Ecc);
+        }
+        self.poll_meter(now_ns, faults);
+    }
+
+    fn want(&mut self, gauge: Gauge) {
+        if let Some(meter) = &mut self.meter {
+            meter.want(gauge);
+        }
+    }
+
+    /// What the gauges say, as soon as they do.
+    fn poll_meter(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let Some(meter) = &mut self.meter else {
+            return;
+        };
+        let reading = meter.poll(now_ns);
+        if let Some(text) = meter.poll_news() {
+            self.shared.tell(Draft::new(Kind::NvmlSilent, text));
+        }
+        match reading {
+            Some(Reading::Ecc(ecc)) => {
+                // Of counts before ours nothing is known; what waits for a reset is told also if it did so before this daemon came.
+                let before = self.ecc.replace(ecc).unwrap_or_default();
+                faults.extend(news_of_memory(&before, &ecc));
+            }
+            Some(Reading::Use(busy_pct)) => {
+                let asked = self.progress.take();
+                if let Some((at_ns, progress)) = asked
+                    && let Some(busy_pct) = busy_pct
+                {
+                    self.handle_use(at_ns, busy_pct, progress, faults);
+                }
+            }
+            Some(Reading::Missing(_)) | None => {}
         }
     }
 
@@ -251,37 +288,35 @@ impl FaultWatch {
 
     fn look_at_use(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
         let meter = self.meter.as_ref().filter(|meter| meter.is_there());
-        let Some((limit_ns, _)) = self.rules.stuck_ns.zip(meter) else {
+        let Some(meter) = meter.filter(|_| self.rules.stuck_ns.is_some()) else {
+            self.progress = None;
             return self.stuck.forget();
         };
+        let is_asked = meter.asks(Gauge::Use);
         let progress = self.shared.state().progress();
-        // NVML costs the driver time; where nobody waits it is not asked.
-        let busy_pct = if progress.is_waiting {
-            self.read_meter(|meter, stop| meter.busy_pct(stop))
-        } else {
-            Some(0)
-        };
-        let Some(busy_pct) = busy_pct else {
+        if !progress.is_waiting {
+            // NVML costs the driver time; where nobody waits it is not asked, nor believed if it was.
+            self.progress = None;
+            return self.handle_use(now_ns, 0, progress, faults);
+        }
+        if !is_asked {
+            self.progress = Some((now_ns, progress));
+            self.want(Gauge::Use);
+        }
+    }
+
+    fn handle_use(
+        &mut self,
+        now_ns: u64,
+        busy_pct: u32,
+        progress: Progress,
+        faults: &mut Vec<Fault>,
+    ) {
+        let Some(limit_ns) = self.rules.stuck_ns else {
             return;
         };
         let news = self.stuck.handle_look(now_ns, busy_pct, progress, limit_ns);
         self.tell_of_progress(news, faults);
-    }
-
-    fn read_ecc(&mut self) -> Option<Ecc> {
-        self.read_meter(|meter, stop| meter.ecc(stop))
-    }
-
-    fn read_meter<T>(
-        &mut self,
-        read: impl FnOnce(&mut Meter, BorrowedFd<'_>) -> Option<T>,
-    ) -> Option<T> {
-        let meter = self.meter.as_mut()?;
-        let reading = read(meter, self.shared.stop_fd());
-        if let Some(text) = meter.poll_news() {
-            self.shared.tell(Draft::new(Kind::NvmlSilent, text));
-        }
-        reading
     }
 
     fn tell_of_progress(&self, news: Option<News>, faults: &mut Vec<Fault>) {
@@ -299,15 +334,6 @@ impl FaultWatch {
             }
             None => {}
         }
-    }
-
-    fn look_at_memory(&mut self, faults: &mut Vec<Fault>) {
-        let Some(ecc) = self.read_ecc() else {
-            return;
-        };
-        // Of counts before ours nothing is known; what waits for a reset is told also if it did so before this daemon came.
-        let before = self.ecc.replace(ecc).unwrap_or_default();
-        faults.extend(news_of_memory(&before, &ecc));
     }
 
     fn handle_fault(&mut self, fault: &Fault) {
