@@ -128,14 +128,43 @@ fn who_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
         Some(Signal::KILL.as_raw()),
         "{ended:#?}"
     );
-    let terminated = format!("terminate_client 4242 {pid}, alive");
-    assert!(control.asked().contains(&terminated));
+    control.expect_terminated(pid, &daemon);
     daemon.job_when("job", "no excess", |job| excess(job).is_empty());
     client.finish().expect_success();
     daemon.signal(Signal::TERM);
     daemon.finish().expect_errors(&[
         "asked to end",
         "is to be killed: it was asked to end and did not",
+        &pid.to_string(),
+    ]);
+}
+
+/// A client's own library could let it end when nothing is in flight; here something always is.
+#[test]
+fn a_client_that_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
+    let gpu = Gpu::start("mps");
+    let control = Control::new(&gpu);
+    let sections = "[memory]\nexcess = \"evict\"\ncontext = \"0\"";
+    let daemon = gpu.daemon_beside(&control, sections, "");
+    let job = gpu.job("job", Program::Linked("past")).args(&["2048"]);
+    let job = job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB");
+    let mut past = job.start();
+    past.wait_for("ready", 1);
+    let pid = past.pid();
+    control.knows(&[pid]);
+    let is_past = |job: &Value| match excess(job)[..] {
+        [(of, bytes, is_client)] => is_client && of == u64::from(pid) && bytes >= 2 * GIB,
+        _ => false,
+    };
+    daemon.job_when("job", "its excess", is_past);
+    until("its end", || (!past.is_running()).then_some(()));
+    assert_eq!(past.finish().status.signal(), Some(9));
+    control.expect_terminated(pid, &daemon);
+    daemon.wait_for_clients("job", 0);
+    daemon.signal(Signal::TERM);
+    daemon.finish().expect_errors(&[
+        "asked to end",
+        "is to be drained and killed: it was asked to end and did not",
         &pid.to_string(),
     ]);
 }

@@ -349,8 +349,7 @@ fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
     broken.write("\n");
     let done = event_when(&gpu, &daemon, "action-done", |_| true);
     assert_eq!(done["text"], "job \"job\": its 2 processes have ended");
-    let terminated = format!("terminate_client 4242 {pid}, alive");
-    assert!(control.asked().contains(&terminated));
+    control.expect_terminated(pid, &daemon);
     assert_eq!(hung.finish().status.signal(), Some(9));
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Gpu, write_script};
+use super::{Daemon, Gpu, until, write_script};
 
 /// A program in the place of `nvidia-cuda-mps-control`, which writes down what it is asked, and of a client whether it lives.
 pub(crate) struct Control {
@@ -47,6 +47,29 @@ impl Control {
     pub(crate) fn knows(&self, pids: &[u32]) {
         let pids: String = pids.iter().map(|pid| format!("{pid}\n")).collect();
         fs::write(self.folder.join("clients"), format!("1\n{pids}")).unwrap();
+    }
+
+    /// It was asked to end the work of this process, before that was killed: or, on a machine so busy that there was no time for it,
+    /// the daemon says so.
+    pub(crate) fn expect_terminated(&self, pid: u32, daemon: &Daemon) {
+        if self
+            .asked()
+            .contains(&format!("terminate_client 4242 {pid}, alive"))
+        {
+            return;
+        }
+        let is_late = |line: &str| {
+            let is_told = line.contains("MPS did not end the work of");
+            is_told
+                && [" in time", "others took the time"]
+                    .iter()
+                    .any(|late| line.contains(late))
+        };
+        // Told once the process is killed.
+        until("the reason why MPS did not end its work in time", || {
+            daemon.log().lines().any(is_late).then_some(())
+        });
+        println!("not shown: there was no time to ask MPS");
     }
 
     /// The commands so far.
