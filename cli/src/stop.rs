@@ -1,5 +1,8 @@
 //! `pillion stop`: ends a running job, so that nobody beside it is hurt.
 //!
+//! The job is its clients and those ancestors of them that have its id in their environment: whoever starts anew what has ended
+//! ([`job`]). Who comes meanwhile is asked as well, and the job has ended once nobody is there.
+//!
 //! First its daemons are told, who tell each process that somebody sees to its end: one that drains by itself then does not die with work
 //! in flight (`protocol::pages::STOP_OVERDUE`), and MPS is asked for it at once, within its grace.
 //!
@@ -8,7 +11,6 @@
 //! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
 //! MPS not before that was asked to end what is in flight ([`Control::terminate`]).
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use protocol::ending::{DRAIN_NS, KILL_NS, SEEN_TO_NS, TERMINATE_NS};
 use protocol::hello::{Ending, Reply, Request, Stop, ask_once};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Signal, pidfd_send_signal};
 use scheduler::mps::{CONTROL, Control, Doomed};
 use serde_json::{Value, json};
 
@@ -28,19 +30,26 @@ use crate::daemons::PATIENCE;
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
-use crate::status;
+
+use job::{Job, Looked};
+
+mod job;
 
 /// Ends a running job: asks it to, and makes it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion stop 4711-1c0ffee --grace 30s\n\n\
-                  Each process of the job that uses the GPU gets SIGTERM. What has not ended after the grace launches nothing \
+                  Each process of the job that uses the GPU gets SIGTERM, and so does what has started it, where that is of the job too \
+                  (PILLION_JOB in its environment), and what comes meanwhile. What has not ended after the grace launches nothing \
                   more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
                   nvidia-cuda-mps-control was asked to end its work: at once where a process handles no SIGTERM and has \
-                  work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. Exit 0 when all have ended.")]
+                  work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. Exit 0 when all have ended and none has come.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
     job: String,
+    /// Number of the user whose job it is, where several users have one of that id: root may end any user's.
+    #[arg(long, value_name = "UID")]
+    user: Option<u32>,
     /// How long it may take to end by itself: such as 500ms, 30s or 2m.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = grace_of)]
     grace: u64,
@@ -80,6 +89,8 @@ struct Process {
     name: String,
     /// Whose it was when it attached.
     uid: u32,
+    /// Whether it is a daemon's client; if not, it has started one.
+    is_client: bool,
     /// Stands for this process and no other that may get its number.
     fd: Arc<OwnedFd>,
     /// Whether it is on a GPU that MPS shares, as its daemon was told.
@@ -92,6 +103,8 @@ struct Process {
     ended: Option<(&'static str, u64)>,
 }
 
+/// How a process ends that was asked to.
+const ASKED: &str = "on SIGTERM";
 /// How a process ends that is killed.
 const KILLED: &str = "killed";
 
@@ -107,28 +120,19 @@ impl Process {
     }
 }
 
-/// A client of the job, as a daemon tells.
-struct Told {
-    name: String,
-    /// Whose it is.
-    uid: u32,
-    is_on_mps: bool,
-    /// Its time to drain is over, and it waits for who sees to its end.
-    is_overdue: bool,
-}
-
 /// Exit 69 if no daemon answers, 1 if none has the job or a part of it is still there.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let clock = Clock::monotonic();
-    let sockets = sockets();
-    let mut processes = processes_of(&options.job, &sockets)?;
+    let mut job = Job::new(&options.job, options.user, sockets());
+    let mut processes = job.processes()?;
     let mut stopping = Stopping {
         options,
         begun_ns: clock.now_ns(),
         clock,
-        sockets,
+        job,
         control: Control::default(),
         is_said: false,
+        is_frozen: false,
     };
     stopping.see_to(options.grace.saturating_add(SEEN_TO_NS));
     let is_ended = stopping.end(&mut processes);
@@ -142,10 +146,12 @@ struct Stopping<'a> {
     options: &'a Options,
     clock: Clock,
     begun_ns: u64,
-    sockets: Vec<PathBuf>,
+    job: Job<'a>,
     control: Control,
     /// That it takes a while was said.
     is_said: bool,
+    /// Its clients are asked to launch nothing more.
+    is_frozen: bool,
 }
 
 impl Stopping<'_> {
@@ -153,56 +159,77 @@ impl Stopping<'_> {
     fn see_to(&self, within_ns: u64) {
         let ending = Request::Ending(Ending {
             job: self.options.job.clone(),
+            user: self.job.user,
             within_ns,
         });
-        for socket in &self.sockets {
+        for socket in self.job.sockets() {
             let _ = ask_once(socket, &ending, PATIENCE);
         }
     }
 
+    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot leaves it to the kill.
+    fn freeze(&mut self) -> bool {
+        self.is_frozen = true;
+        let stop = Request::Stop(Stop {
+            job: self.options.job.clone(),
+            user: self.job.user,
+        });
+        let is_asked =
+            |socket: &&PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
+        // Each is asked: a job may use several GPUs.
+        self.job.sockets().iter().filter(is_asked).count() > 0
+    }
+
     /// Asks its processes to end, and makes them.
-    fn end(&mut self, processes: &mut [Process]) -> Result<(), Failure> {
+    fn end(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
         send(processes, Signal::TERM)?;
         self.wait(processes, self.options.grace)?;
         if left(processes).next().is_none() {
             return Ok(());
         }
-        let stop = Request::Stop(Stop {
-            job: self.options.job.clone(),
-        });
-        // A daemon that cannot leaves it to the kill.
-        let is_asked =
-            |socket: &&PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
-        // Each is asked: a job may use several GPUs.
-        if self.sockets.iter().filter(is_asked).count() > 0 {
+        if self.freeze() {
             left(processes).for_each(|process| process.how = "drained");
             self.wait(processes, DRAIN_NS)?;
         }
         let all: Vec<i32> = left(processes).map(|process| process.pid).collect();
         self.kill(processes, &all)?;
-        self.wait_for_end(processes, KILL_NS)
+        self.wait_for_end(processes, KILL_NS)?;
+        // Who has come since is there still.
+        self.look(processes).map(drop)
     }
 
-    /// Waits so long at most; those whose own time to drain is over meanwhile are killed.
-    fn wait(&mut self, processes: &mut [Process], longest_ns: u64) -> Result<(), Failure> {
+    /// Waits so long at most, until nobody is there any more, new ones included; those whose own time to drain is over meanwhile are
+    /// killed.
+    fn wait(&mut self, processes: &mut Vec<Process>, longest_ns: u64) -> Result<(), Failure> {
         let end_ns = self.clock.now_ns().saturating_add(longest_ns);
         loop {
+            let overdue = self.look(processes)?;
+            self.kill(processes, &overdue)?;
             let left_ns = end_ns.saturating_sub(self.clock.now_ns());
             if left_ns == 0 || left(processes).next().is_none() {
                 return Ok(());
             }
             self.wait_for_end(processes, left_ns.min(LOOK_NS))?;
-            // A daemon that does not answer says nothing of anybody.
-            let told = clients_of(&self.options.job, &self.sockets);
-            let told = told.map_or_else(|_| BTreeMap::new(), |(told, _)| told);
-            let is_overdue = |process: &&mut Process| {
-                let told = told.get(&process.pid);
-                process.how != KILLED && told.is_some_and(|told| told.is_overdue)
-            };
-            let overdue = left(processes).filter(is_overdue);
-            let overdue: Vec<i32> = overdue.map(|process| process.pid).collect();
-            self.kill(processes, &overdue)?;
         }
+    }
+
+    /// Asks those that have come to the job to end, too. Returns who is overdue.
+    fn look(&mut self, processes: &mut Vec<Process>) -> Result<Vec<i32>, Failure> {
+        let Looked { new, overdue } = self.job.look(processes)?;
+        if !new.is_empty() {
+            // Told to all: those who know it already have as long as before, or a little longer.
+            let spent_ns = self.clock.now_ns() - self.begun_ns;
+            self.see_to(self.options.grace.saturating_sub(spent_ns) + SEEN_TO_NS);
+            send(&new, Signal::TERM)?;
+            if self.is_frozen {
+                self.freeze();
+            }
+            processes.extend(new);
+        }
+        let is_alive = |process: &Process| process.ended.is_none() && process.how != KILLED;
+        let its = processes.iter().filter(|process| is_alive(process));
+        let its = its.map(|process| process.pid);
+        Ok(its.filter(|pid| overdue.contains(pid)).collect())
     }
 
     /// Kills those of these that are there; MPS is asked to end their work before.
@@ -245,88 +272,6 @@ fn left(processes: &mut [Process]) -> impl Iterator<Item = &mut Process> {
 fn sockets() -> Vec<PathBuf> {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
     named.map_or_else(every_socket, |path| vec![path])
-}
-
-/// The processes that are clients of a daemon in that job.
-fn processes_of(job: &str, sockets: &[PathBuf]) -> Result<Vec<Process>, Failure> {
-    let (found, jobs) = clients_of(job, sockets)?;
-    let mut processes = Vec::new();
-    for (pid, told) in found {
-        let Some(id) = Pid::from_raw(pid) else {
-            continue;
-        };
-        match pidfd_open(id, PidfdFlags::empty()) {
-            Ok(fd) => processes.push(Process {
-                pid,
-                name: told.name,
-                uid: told.uid,
-                fd: Arc::new(fd),
-                is_on_mps: told.is_on_mps,
-                terminated: None,
-                how: "on SIGTERM",
-                ended: None,
-            }),
-            Err(Errno::SRCH) => {}
-            Err(error) => return Err(anyhow!("process {pid}: {error}").into()),
-        }
-    }
-    // Seen again: a number that was free in between would be another process's.
-    let (still, _) = clients_of(job, sockets)?;
-    processes.retain(|process| still.contains_key(&process.pid));
-    if processes.is_empty() {
-        let known = match jobs.as_slice() {
-            [] => "no job runs".to_owned(),
-            jobs => format!("jobs are {}", jobs.join(", ")),
-        };
-        return Err(anyhow!("no process of a job {job:?} uses a GPU: {known}").into());
-    }
-    Ok(processes)
-}
-
-/// Its clients by process id; and the jobs that have clients.
-fn clients_of(
-    job: &str,
-    sockets: &[PathBuf],
-) -> Result<(BTreeMap<i32, Told>, Vec<String>), Failure> {
-    let statuses: Vec<Value> = sockets
-        .iter()
-        .filter_map(|socket| status::ask(socket).ok())
-        .collect();
-    if statuses.is_empty() {
-        return Err(Failure::unavailable(anyhow!("no daemon answers")));
-    }
-    let (mut found, mut jobs) = (BTreeMap::<i32, Told>::new(), Vec::new());
-    let all = |value: &Value, name: &str| value[name].as_array().cloned().unwrap_or_default();
-    let of = |status: &Value| {
-        let is_on_mps = status["gpu"]["sharing"] == "mps";
-        all(status, "jobs")
-            .into_iter()
-            .map(move |job| (job, is_on_mps))
-    };
-    for (known, is_on_mps) in statuses.iter().flat_map(of) {
-        let clients = all(&known, "clients");
-        let id = known["job"].as_str().unwrap_or_default();
-        if !clients.is_empty() && !jobs.iter().any(|job| job == id) {
-            jobs.push(id.to_owned());
-        }
-        for client in clients.iter().filter(|_| id == job) {
-            if let Some(pid) = client["pid"].as_i64().and_then(|pid| pid.try_into().ok()) {
-                let name = client["name"].as_str().unwrap_or_default().to_owned();
-                // One that uses several GPUs is there several times.
-                let uid = client["uid"].as_u64().and_then(|uid| uid.try_into().ok());
-                let told = found.entry(pid).or_insert(Told {
-                    name,
-                    // Of nobody's where it is not said.
-                    uid: uid.unwrap_or(u32::MAX),
-                    is_on_mps,
-                    is_overdue: false,
-                });
-                told.is_on_mps |= is_on_mps;
-                told.is_overdue |= client["overdue"] == true;
-            }
-        }
-    }
-    Ok((found, jobs))
 }
 
 /// Sends a signal to those that are there.
@@ -407,7 +352,7 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
                     Err(why) => why,
                 });
                 json!({
-                    "pid": process.pid, "name": process.name, "ended": how, "after_ms": after_ms, "mps": mps,
+                    "pid": process.pid, "name": process.name, "client": process.is_client, "ended": how, "after_ms": after_ms, "mps": mps,
                 })
             })
             .collect();

@@ -115,6 +115,8 @@ pub struct Set {
 pub struct Stop {
     /// Id of the job.
     pub job: String,
+    /// Whose it is, where several users have one of that id. Where it is missing it is everybody's that who asks may end.
+    pub user: Option<u32>,
 }
 
 /// A job that is about to be ended. Who asks must be of the job's user, or root.
@@ -122,6 +124,8 @@ pub struct Stop {
 pub struct Ending {
     /// Id of the job.
     pub job: String,
+    /// As in [`Stop`].
+    pub user: Option<u32>,
     /// How long that takes at most, ns; 0: nobody ends it any more.
     pub within_ns: u64,
 }
@@ -240,6 +244,8 @@ const KIND_RESUME: u8 = 11;
 const KIND_ENDING: u8 = 12;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
+/// In place of a user: none is named. It is the kernel's number of nobody's, too (chown(2)).
+const NO_USER: u32 = u32::MAX;
 
 impl Request {
     /// The packet.
@@ -260,6 +266,7 @@ impl Request {
             Self::Stop(stop) => {
                 let mut writer = Writer::new(KIND_STOP);
                 writer.text(&stop.job);
+                writer.user(stop.user);
                 writer.finish()
             }
             Self::Ending(ending) => {
@@ -268,6 +275,7 @@ impl Request {
                 writer
                     .bytes
                     .extend_from_slice(&ending.within_ns.to_le_bytes());
+                writer.user(ending.user);
                 writer.finish()
             }
             Self::Resume { job } => {
@@ -333,10 +341,12 @@ impl Request {
             })),
             KIND_STOP => Ok(Self::Stop(Stop {
                 job: reader.text()?,
+                user: reader.later_user()?,
             })),
             KIND_ENDING => Ok(Self::Ending(Ending {
                 job: reader.text()?,
                 within_ns: u64::from_le_bytes(reader.array()?),
+                user: reader.later_user()?,
             })),
             KIND_RESUME => Ok(Self::Resume {
                 job: reader.text()?,
@@ -643,6 +653,11 @@ impl Writer {
         self.bytes.extend_from_slice(&slot.to_le_bytes());
     }
 
+    fn user(&mut self, user: Option<u32>) {
+        let user = user.unwrap_or(NO_USER);
+        self.bytes.extend_from_slice(&user.to_le_bytes());
+    }
+
     /// Appends a text, cut at a character boundary if it is too long.
     fn text(&mut self, text: &str) {
         let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
@@ -719,6 +734,14 @@ impl<'a> Reader<'a> {
         match self.rest {
             [] => Ok(None),
             _ => Ok(Some(u16::from_le_bytes(self.array()?)).filter(|&slot| slot != NO_SLOT)),
+        }
+    }
+
+    /// The same of a user.
+    fn later_user(&mut self) -> Result<Option<u32>, HelloError> {
+        match self.rest {
+            [] => Ok(None),
+            _ => Ok(Some(u32::from_le_bytes(self.array()?)).filter(|&user| user != NO_USER)),
         }
     }
 }

@@ -83,7 +83,7 @@ pub mod state;
 #[forbid(unsafe_code)]
 pub mod status;
 #[forbid(unsafe_code)]
-mod strays;
+pub mod strays;
 
 pub use config::{Config, ConfigError};
 pub use daemon::{Daemon, DaemonError};

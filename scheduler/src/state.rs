@@ -64,6 +64,7 @@ use lessee::Need;
 use record::Record;
 pub use record::{Entry, Grant};
 pub use room::Refused;
+pub use stop::Stopped;
 pub(crate) use totals::Totals;
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and

@@ -10,7 +10,7 @@ use crate::excess::Holding;
 use crate::state::JobKey;
 
 /// Most generations that are looked back.
-const GENERATIONS_MAX: usize = 64;
+pub const GENERATIONS_MAX: usize = 64;
 const VARIABLE: &[u8] = b"PILLION_JOB=";
 
 /// The job of a process that has memory and no account, if it is one of those that have clients.
@@ -24,19 +24,28 @@ pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
         let found = holdings.find(|holding| holding.job.id == id && holding.job.uid == uid);
         return found.map(|found| found.job.clone());
     }
-    let by_descent = || {
-        let mut ancestor = pid;
-        for _ in 0..GENERATIONS_MAX {
-            ancestor = parent(&fs::read_to_string(format!("/proc/{ancestor}/stat")).ok()?)?;
-            let mut holdings = holdings.iter();
-            if let Some(found) = holdings.find(|holding| holding.pid == ancestor) {
-                return Some(found);
-            }
-        }
-        None
-    };
-    let found = by_descent().filter(|found| found.job.uid == uid);
+    let client = |ancestor| holdings.iter().find(|holding| holding.pid == ancestor);
+    let by_descent = ancestors(pid).find_map(client);
+    let found = by_descent.filter(|found| found.job.uid == uid);
     found.map(|found| found.job.clone())
+}
+
+/// Those from whom a process of a job descends and that are of the job themselves, by their environment and their user: what has started
+/// it, and may start it anew. The nearest first.
+#[must_use]
+pub fn supervisors(pid: u32, job: &str, uid: u32) -> Vec<u32> {
+    let is_its = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok();
+        let id = environment.as_deref().and_then(job_id);
+        id.as_deref() == Some(job) && real_uid(*pid) == Some(uid)
+    };
+    ancestors(pid).filter(is_its).collect()
+}
+
+/// The parent of a process, its parent, and so on, without the first process; at most [`GENERATIONS_MAX`].
+pub fn ancestors(pid: u32) -> impl Iterator<Item = u32> {
+    let parent_of = |pid: &u32| parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    std::iter::successors(parent_of(&pid), parent_of).take(GENERATIONS_MAX)
 }
 
 /// Who started a process (proc_pid_status(5)).

@@ -104,9 +104,13 @@ fn packets() -> Vec<Vec<u8>> {
             job: job(),
             memory: "8GiB".to_owned(),
         }),
-        Request::Stop(Stop { job: job() }),
+        Request::Stop(Stop {
+            job: job(),
+            user: Some(1000),
+        }),
         Request::Ending(Ending {
             job: job(),
+            user: None,
             within_ns: 30_000_000_000,
         }),
         Request::Resume { job: job() },

@@ -31,9 +31,11 @@ fn requests_and_replies_survive_the_journey() {
     };
     let stop = Stop {
         job: "job-1".into(),
+        user: Some(1000),
     };
     let ending = Ending {
         job: "job-1".into(),
+        user: None,
         within_ns: u64::MAX,
     };
     let resume = Request::Resume {

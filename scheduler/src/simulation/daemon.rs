@@ -23,7 +23,7 @@ use crate::ledgers::{Comer, Image, Ledgers, Opened};
 use crate::nvml;
 use crate::pages::{GpuPages, client_page, lease_page};
 use crate::rules::Owner;
-use crate::state::{JobKey, NewPages, Peer, State, TurnedAway, job_key};
+use crate::state::{JobKey, NewPages, Peer, State, Stopped, TurnedAway, job_key};
 use crate::status::{Identity, Status, Viewer};
 
 /// Everybody's.
@@ -272,7 +272,14 @@ impl Daemon {
                 ledgers.set_quota(&job, Some(UID), quota).unwrap();
             }
             2 => {
-                let _ = state.stop(&job, UID + 1, &Clock::monotonic());
+                let _ = state.stop(
+                    &Stopped {
+                        job: &job,
+                        user: None,
+                    },
+                    UID + 1,
+                    &Clock::monotonic(),
+                );
             }
             _ => {
                 let config = world.plan.config.clone();

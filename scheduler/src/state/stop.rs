@@ -1,6 +1,7 @@
 //! A job that is asked to end, and who sees to that.
 
 use core::sync::atomic::Ordering;
+use std::collections::BTreeSet;
 
 use policy::Sharing;
 use protocol::clock::Clock;
@@ -8,6 +9,15 @@ use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
 
 use super::{Client, JobKey, State};
+
+/// A job that is to end, as who asks names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopped<'a> {
+    /// Its id.
+    pub job: &'a str,
+    /// Whose it is; has to be said where several users have one.
+    pub user: Option<u32>,
+}
 
 impl Client {
     /// Asks it to launch nothing more and to end.
@@ -24,27 +34,27 @@ impl Client {
 }
 
 impl State {
-    /// Asks the clients of the jobs of that id to end, if `uid` may: it is theirs, or root's. How many were asked.
+    /// Asks the clients of a job to end, if `uid` may: it is its, or root's. How many were asked.
     ///
     /// # Errors
-    /// No client has such a job, or it is another user's, which is not told; in words for who asked.
-    pub fn stop(&self, job: &str, uid: u32, clock: &Clock) -> Result<usize, String> {
-        self.of_stopped(job, uid, |client| client.ask_to_end(clock))
+    /// No client has such a job, or it is another user's, which is not told, or several users have one; in words for who asked.
+    pub fn stop(&self, stopped: &Stopped<'_>, uid: u32, clock: &Clock) -> Result<usize, String> {
+        self.of_stopped(stopped, uid, |client| client.ask_to_end(clock))
     }
 
-    /// Tells the clients of the jobs of that id, if `uid` may, that somebody ends them and needs so long, real time being `now_ns`; 0:
+    /// Tells the clients of a job, if `uid` may, that somebody ends them and needs so long, real time being `now_ns`; 0:
     /// nobody does any more. How many were told.
     ///
     /// # Errors
     /// As [`State::stop`].
     pub fn see_to(
         &self,
-        job: &str,
+        stopped: &Stopped<'_>,
         uid: u32,
         now_ns: u64,
         within_ns: u64,
     ) -> Result<usize, String> {
-        self.of_stopped(job, uid, |client| {
+        self.of_stopped(stopped, uid, |client| {
             self.tell_seen_to(client, now_ns, within_ns)
         })
     }
@@ -67,21 +77,32 @@ impl State {
         }
     }
 
-    fn of_stopped(&self, job: &str, uid: u32, act: impl Fn(&Client)) -> Result<usize, String> {
-        let of_job = self.jobs.iter().filter(|known| known.key.id == job);
-        let clients = of_job
-            .filter(|known| uid == 0 || known.key.uid == uid)
-            .flat_map(|known| &known.clients);
-        let mut count = 0;
-        for client in clients {
-            act(client);
-            count += 1;
+    fn of_stopped(
+        &self,
+        stopped: &Stopped<'_>,
+        uid: u32,
+        act: impl Fn(&Client),
+    ) -> Result<usize, String> {
+        let Stopped { job, user } = *stopped;
+        let may_be_meant = |key: &JobKey| {
+            key.id == job && (uid == 0 || key.uid == uid) && user.is_none_or(|user| key.uid == user)
+        };
+        let jobs = self.jobs.iter().filter(|known| may_be_meant(&known.key));
+        let users: BTreeSet<u32> = jobs.clone().map(|known| known.key.uid).collect();
+        if users.len() > 1 {
+            let users: Vec<String> = users.iter().map(u32::to_string).collect();
+            return Err(format!(
+                "a job {job:?} is of each of the users {}",
+                users.join(", ")
+            ));
         }
-        match count {
+        let clients: Vec<&Client> = jobs.flat_map(|known| &known.clients).collect();
+        clients.iter().for_each(|client| act(client));
+        match clients.len() {
             // What another user's jobs are called is not told, not even by the reason.
             0 if uid != 0 => Err(format!("no job {job:?} of your user uses this GPU")),
             0 => Err(format!("no job {job:?} uses this GPU")),
-            _ => Ok(count),
+            count => Ok(count),
         }
     }
 

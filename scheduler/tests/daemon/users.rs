@@ -192,7 +192,7 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
         let memory = "1GiB".to_owned();
         Request::Set(Set { job, memory })
     };
-    let stop = |job| Request::Stop(Stop { job });
+    let stop = |job| Request::Stop(Stop { job, user: None });
     // The same words for a job that there is and for one that there is not.
     assert_eq!(refusal("secret-train", set), refusal("none-such", set));
     assert_eq!(refusal("secret-train", stop), refusal("none-such", stop));
@@ -205,6 +205,34 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     }
     let packet = set("secret-train".to_owned()).encode();
     assert_eq!(as_user(ANNE, &[], || ask(&socket, &packet).0), Reply::Done);
+}
+
+/// A job is its id and its user's.
+#[test]
+fn root_says_whose_job_it_ends_where_several_users_have_one_of_that_name() {
+    if !can_be_others() {
+        return;
+    }
+    let running = Running::open_to_all("");
+    let socket = running.socket();
+    let attach = || attach(&socket, BestEffort, "train");
+    let annes = as_user(ANNE, &[], attach);
+    let bobs = as_user(BOB, &[], attach);
+    let is_asked = |client: &Client| client.page.stop.load(Ordering::Relaxed) != 0;
+    let stop = |user| {
+        let job = "train".to_owned();
+        ask(&socket, &Request::Stop(Stop { job, user }).encode()).0
+    };
+    let Reply::Refused { reason } = stop(None) else {
+        panic!("it is not clear whose is meant")
+    };
+    assert!(
+        reason.contains(&ANNE.to_string()) && reason.contains(&BOB.to_string()),
+        "{reason}"
+    );
+    assert_eq!((is_asked(&annes), is_asked(&bobs)), (false, false));
+    assert_eq!(stop(Some(BOB)), Reply::Done);
+    assert_eq!((is_asked(&annes), is_asked(&bobs)), (false, true));
 }
 
 /// What a job says of its own context costs nobody else.

@@ -1,0 +1,263 @@
+//! Who is in a job that is to end: its clients, as the daemons tell, and those that started them and are of it too.
+//!
+//! A job is an id and a user. By an ancestor with the job's id in its environment (`PILLION_JOB`) and of its user it is seen who would
+//! start anew what has ended; whom we descend from ourselves is left in peace. Siblings without a client among their descendants are
+//! not looked for: what a job starts for itself (workers that load data) is its own to end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use scheduler::strays::{ancestors, supervisors};
+use serde_json::Value;
+
+use super::Process;
+use crate::failure::Failure;
+use crate::status;
+
+/// A job that is to end.
+pub(super) struct Job<'a> {
+    id: &'a str,
+    /// Whose it is, if that was said.
+    pub(super) user: Option<u32>,
+    sockets: Vec<PathBuf>,
+    /// The clients that were seen: the daemon's place and their number there.
+    known: BTreeSet<(usize, u64)>,
+}
+
+/// What a look at it has found.
+#[derive(Default)]
+pub(super) struct Looked {
+    /// Processes that were not there before.
+    pub(super) new: Vec<Process>,
+    /// Those that are overdue.
+    pub(super) overdue: BTreeSet<i32>,
+}
+
+/// A client of it, as the daemons tell.
+struct Client {
+    name: String,
+    uid: u32,
+    is_on_mps: bool,
+    /// Its time to drain is over, and it waits for who sees to its end.
+    is_overdue: bool,
+    /// One that uses several GPUs is several clients.
+    numbers: Vec<(usize, u64)>,
+}
+
+/// What the daemons tell.
+struct Told {
+    /// Its clients by process id.
+    clients: BTreeMap<i32, Client>,
+    /// All jobs that have clients.
+    jobs: Vec<String>,
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn new(id: &'a str, user: Option<u32>, sockets: Vec<PathBuf>) -> Self {
+        Self {
+            id,
+            user,
+            sockets,
+            known: BTreeSet::new(),
+        }
+    }
+
+    /// Where its daemons may listen.
+    pub(super) fn sockets(&self) -> &[PathBuf] {
+        &self.sockets
+    }
+
+    /// Its processes, of which there must be some, of one user.
+    pub(super) fn processes(&mut self) -> Result<Vec<Process>, Failure> {
+        let told = self.told()?;
+        let (id, users) = (self.id, told.users());
+        if users.len() > 1 {
+            let users: Vec<String> = users.iter().map(u32::to_string).collect();
+            let users = users.join(", ");
+            return Err(anyhow!(
+                "a job {id:?} is of each of the users {users}: say whose by --user"
+            )
+            .into());
+        }
+        // From here on it is that user's, whoever else may have one of that id.
+        self.user = users.first().copied().or(self.user);
+        let known = match told.jobs.as_slice() {
+            [] => "no job runs".to_owned(),
+            jobs => format!("jobs are {}", jobs.join(", ")),
+        };
+        let processes = self.take_new(&told, &[])?;
+        if processes.is_empty() {
+            return Err(anyhow!("no process of a job {id:?} uses a GPU: {known}").into());
+        }
+        Ok(processes)
+    }
+
+    /// Who has come, and who is overdue; nobody if no daemon answers.
+    pub(super) fn look(&mut self, processes: &[Process]) -> Result<Looked, Failure> {
+        let Ok(told) = self.told() else {
+            return Ok(Looked::default());
+        };
+        let clients = told.clients.iter();
+        let overdue = clients.filter(|(_, client)| client.is_overdue);
+        Ok(Looked {
+            overdue: overdue.map(|(pid, _)| *pid).collect(),
+            new: self.take_new(&told, processes)?,
+        })
+    }
+
+    /// Those told clients that were not seen before, and their supervisors, none of whom is among the processes that are there.
+    fn take_new(&mut self, told: &Told, there: &[Process]) -> Result<Vec<Process>, Failure> {
+        let is_there = |pid: i32, found: &[Process]| {
+            let mut all = there.iter().chain(found);
+            all.any(|process| process.pid == pid && process.ended.is_none())
+        };
+        let mut new = Vec::new();
+        for (&pid, client) in &told.clients {
+            let is_seen = client
+                .numbers
+                .iter()
+                .all(|number| self.known.contains(number));
+            self.known.extend(&client.numbers);
+            if !is_seen && !is_there(pid, &new) {
+                let process = open(pid)?.map(|fd| process(pid, client, fd));
+                new.extend(process);
+            }
+        }
+        if new.is_empty() {
+            return Ok(new);
+        }
+        // Seen again: a number that was free in between would be another process's.
+        let still = self.told()?;
+        new.retain(|process| still.clients.contains_key(&process.pid));
+        let own: BTreeSet<u32> = [std::process::id()]
+            .into_iter()
+            .chain(ancestors(std::process::id()))
+            .collect();
+        for place in 0..new.len() {
+            let (client, uid) = (new[place].pid.cast_unsigned(), new[place].uid);
+            for supervisor in supervisors(client, self.id, uid) {
+                let pid = supervisor.cast_signed();
+                if own.contains(&supervisor) || is_there(pid, &new) {
+                    continue;
+                }
+                let Some(fd) = open(pid)? else { continue };
+                // For the same reason.
+                if supervisors(client, self.id, uid).contains(&supervisor) {
+                    new.push(supervising(pid, uid, fd));
+                }
+            }
+        }
+        Ok(new)
+    }
+
+    fn told(&self) -> Result<Told, Failure> {
+        let statuses: Vec<(usize, Value)> = self
+            .sockets
+            .iter()
+            .enumerate()
+            .filter_map(|(place, socket)| Some((place, status::ask(socket).ok()?)))
+            .collect();
+        if statuses.is_empty() {
+            return Err(Failure::unavailable(anyhow!("no daemon answers")));
+        }
+        let mut told = Told {
+            clients: BTreeMap::new(),
+            jobs: Vec::new(),
+        };
+        for (place, status) in &statuses {
+            for job in all(status, "jobs") {
+                let clients = all(job, "clients");
+                let id = job["job"].as_str().unwrap_or_default();
+                if !clients.is_empty() && !told.jobs.iter().any(|job| job == id) {
+                    told.jobs.push(id.to_owned());
+                }
+                if id == self.id {
+                    let is_on_mps = status["gpu"]["sharing"] == "mps";
+                    let clients = clients.iter();
+                    clients.for_each(|client| self.add(&mut told, *place, client, is_on_mps));
+                }
+            }
+        }
+        Ok(told)
+    }
+
+    fn add(&self, told: &mut Told, place: usize, client: &Value, is_on_mps: bool) {
+        let pid = client["pid"].as_i64().and_then(|pid| pid.try_into().ok());
+        let uid = client["uid"].as_u64().and_then(|uid| uid.try_into().ok());
+        // Of nobody's where it is not said.
+        let uid = uid.unwrap_or(u32::MAX);
+        // 0 is a process that cannot be seen from the daemon.
+        let Some(pid) = pid.filter(|&pid| pid > 0 && self.user.is_none_or(|user| user == uid))
+        else {
+            return;
+        };
+        let known = told.clients.entry(pid).or_insert_with(|| Client {
+            name: client["name"].as_str().unwrap_or_default().to_owned(),
+            uid,
+            is_on_mps: false,
+            is_overdue: false,
+            numbers: Vec::new(),
+        });
+        known.is_on_mps |= is_on_mps;
+        known.is_overdue |= client["overdue"] == true;
+        let number = client["client"].as_u64();
+        known.numbers.extend(number.map(|number| (place, number)));
+    }
+}
+
+impl Told {
+    fn users(&self) -> Vec<u32> {
+        let users: BTreeSet<u32> = self.clients.values().map(|client| client.uid).collect();
+        users.into_iter().collect()
+    }
+}
+
+fn all<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// What stands for the process of that number now, if there is one.
+fn open(pid: i32) -> Result<Option<OwnedFd>, Failure> {
+    let Some(id) = Pid::from_raw(pid) else {
+        return Ok(None);
+    };
+    match pidfd_open(id, PidfdFlags::empty()) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(Errno::SRCH) => Ok(None),
+        Err(error) => Err(anyhow!("process {pid}: {error}").into()),
+    }
+}
+
+fn process(pid: i32, client: &Client, fd: OwnedFd) -> Process {
+    Process {
+        pid,
+        name: client.name.clone(),
+        uid: client.uid,
+        is_client: true,
+        fd: Arc::new(fd),
+        is_on_mps: client.is_on_mps,
+        terminated: None,
+        how: super::ASKED,
+        ended: None,
+    }
+}
+
+fn supervising(pid: i32, uid: u32, fd: OwnedFd) -> Process {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Process {
+        pid,
+        name: name.trim_end().to_owned(),
+        uid,
+        is_client: false,
+        fd: Arc::new(fd),
+        is_on_mps: false,
+        terminated: None,
+        how: super::ASKED,
+        ended: None,
+    }
+}
