@@ -434,7 +434,7 @@ fn options_that_cannot_be_meant_are_refused_with_the_mend() {
         (&["--part", "front"], "--suite"),
         (
             &["--suite", "ablation", "--part", "fromt"],
-            "inf-train, busy, no-block-priority, copies, copies-three; did you mean `front`?",
+            "inf-train, periodic, busy, no-block-priority, copies, copies-three; did you mean `front`?",
         ),
         (&["--scenario", "none.toml"], "none.toml: cannot be read"),
         (

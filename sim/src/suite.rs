@@ -313,7 +313,7 @@ static BUSY: [Part; 2] = [
     ),
 ];
 
-static ABLATION: [Part; 7] = [
+static ABLATION: [Part; 8] = [
     part(
         "front",
         "Every policy, inference beside training",
@@ -330,6 +330,12 @@ static ABLATION: [Part; 7] = [
         "inf-train",
         "Inference beside training, Poisson arrivals",
         include_str!("suite/ablation/inf-train.toml"),
+        true,
+    ),
+    part(
+        "periodic",
+        "Inference beside training, requests at equal intervals",
+        include_str!("suite/ablation/periodic.toml"),
         true,
     ),
     part(
