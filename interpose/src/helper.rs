@@ -40,8 +40,8 @@ use crate::{announce, completion, door, driver, lifecycle, patience, reattach, s
 /// learnt late twice, once before the event is recorded and once after.
 const POLL_NS: u64 = 20_000;
 
-/// How long the start of a helper is waited for at most, ns. It takes some ten microseconds, unless who starts it holds what it needs: a
-/// library that makes its context while it is being loaded.
+/// How long the start of a helper is waited for at most, ns. It took up to three milliseconds beside ten busy processes, and takes
+/// all of this where who starts it holds what it needs: a library that makes its context while it is being loaded.
 const READY_NS: u64 = 50_000_000;
 
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
