@@ -52,7 +52,8 @@ pub(crate) struct Options {
     #[arg(long)]
     require_daemon: bool,
     /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
-    /// libraries with `RTLD_DEEPBIND` or `dlmopen`, which pass by a preloaded one.
+    /// libraries with `RTLD_DEEPBIND` or `dlmopen`, which pass by a preloaded one. Such a process is not made to finish what
+    /// the GPU has begun when SIGTERM or SIGINT ends it.
     #[arg(long)]
     shim: bool,
     /// The command and its arguments.

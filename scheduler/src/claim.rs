@@ -5,16 +5,18 @@
 //! jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)): the kernel
 //! gives it to one process of a network namespace, says which, and takes it back however that process
 //! ends. No file, so no folder that every user must be able to write. Daemons in different network
-//! namespaces do not see each other's claim.
+//! namespaces do not see each other's name: for these there is a lock on the GPU's device node ([`node`]).
 //!
-//! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it is root's or our own user's,
+//! Any user may take any abstract name, and lock a node, so having it makes nobody a daemon. Who has it is one if it is root's or our own user's,
 //! or another user's and a `pilliond` as far as the system shows (`/proc/PID/comm`, or nothing at all of that process): two
 //! daemons on one GPU would be worse than one that an operator has to end. Anybody else is passed over, and named in the log.
 
-use std::fs;
+mod node;
+
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -28,6 +30,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, test_kill_process};
 
+use crate::gpu::Gpu;
 use crate::socket::SocketError;
 
 /// The right to schedule a GPU; given up when dropped.
@@ -37,6 +40,8 @@ pub struct Claim {
     /// Lets everybody through, who learns from the kernel who listens: were they left to wait, there would soon be no room for
     /// more, and who cannot ask takes us for no daemon. None where the name is another's.
     porter: Option<JoinHandle<()>>,
+    /// The locked device node, where there is one and the lock is ours.
+    node: Option<File>,
 }
 
 impl Drop for Claim {
@@ -46,17 +51,30 @@ impl Drop for Claim {
         if let Some(porter) = self.porter.take() {
             let _ = porter.join();
         }
+        drop(self.node.take());
     }
 }
 
 impl Claim {
-    /// Claims GPU `uuid` for this process.
+    /// Claims a GPU for this process.
     ///
     /// # Errors
     ///
     /// [`SocketError::Claimed`] if another daemon has it, [`SocketError::Claim`] if the system
     /// refuses a step.
-    pub fn take(uuid: &str) -> Result<Self, SocketError> {
+    pub fn take(gpu: &Gpu) -> Result<Self, SocketError> {
+        Self::take_with(&gpu.uuid, node::path(gpu.pci).as_deref())
+    }
+
+    fn take_with(uuid: &str, node: Option<&Path>) -> Result<Self, SocketError> {
+        let mut claim = Self::take_name(uuid)?;
+        if let Some(node) = node {
+            claim.node = lock(node, uuid)?;
+        }
+        Ok(claim)
+    }
+
+    fn take_name(uuid: &str) -> Result<Self, SocketError> {
         let claim = |source: Errno| SocketError::Claim {
             uuid: uuid.to_owned(),
             source: source.into(),
@@ -70,7 +88,12 @@ impl Claim {
                 Ok(()) => {
                     listen(&*socket, BACKLOG).map_err(claim)?;
                     let porter = start_porter(&socket);
-                    return Ok(Self { socket, porter });
+                    let node = None;
+                    return Ok(Self {
+                        socket,
+                        porter,
+                        node,
+                    });
                 }
                 Err(Errno::ADDRINUSE) => {}
                 Err(error) => return Err(claim(error)),
@@ -96,9 +119,38 @@ impl Claim {
             uuid,
             "{stranger} has the name that daemons of this GPU claim, and is none"
         );
-        let porter = None;
-        Self { socket, porter }
+        Self {
+            socket,
+            porter: None,
+            node: None,
+        }
     }
+}
+
+/// Locks a GPU's device node. What keeps it from that, other than a daemon, is said: a GPU without its lock is better than one without
+/// a daemon.
+fn lock(node: &Path, uuid: &str) -> Result<Option<File>, SocketError> {
+    let at = node.display();
+    match node::lock(node, uuid) {
+        Ok(node::Lock::Ours(file)) => return Ok(Some(file)),
+        Ok(node::Lock::Held(holder)) if holder.is_daemon() => {
+            let (uuid, holder) = (uuid.to_owned(), holder.words());
+            let holder = format!("{holder}, which has locked {at} (in another network namespace)");
+            return Err(SocketError::Claimed { uuid, holder });
+        }
+        Ok(node::Lock::Held(stranger)) => {
+            let stranger = stranger.words();
+            tracing::warn!(
+                uuid,
+                "{stranger} has locked {at} as daemons do, and is none"
+            );
+        }
+        Err(error) => tracing::warn!(
+            uuid,
+            "{at} cannot be locked, so a daemon in another network namespace would not be seen: {error}"
+        ),
+    }
+    Ok(None)
 }
 
 /// So often the name is asked for before a holder that cannot be found is taken to be there.
@@ -156,7 +208,8 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// A process that has the name, as far as it can be seen.
+/// A process that has the name, or the lock, as far as it can be seen.
+#[derive(Debug)]
 struct Holder {
     pid: Option<u32>,
     uid: Option<u32>,
@@ -263,22 +316,61 @@ mod tests {
 
     use super::*;
 
+    fn take(uuid: &str) -> Result<Claim, SocketError> {
+        Claim::take_with(uuid, None)
+    }
+
     #[test]
     fn a_gpu_is_claimed_once_and_again_when_it_was_given_up() {
         // Of this process alone, so that a second run of the tests is not in the way.
         let uuid = format!("GPU-claim-{}", std::process::id());
-        let claim = Claim::take(&uuid).unwrap();
-        let error = Claim::take(&uuid).unwrap_err().to_string();
+        let claim = take(&uuid).unwrap();
+        let error = take(&uuid).unwrap_err().to_string();
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
         // A service manager tries again and again: each attempt is answered.
         for _ in 0..4 * BACKLOG {
-            let error = Claim::take(&uuid).unwrap_err().to_string();
+            let error = take(&uuid).unwrap_err().to_string();
             assert!(error.starts_with(&expected), "{error}");
         }
-        Claim::take(&format!("{uuid}-other")).unwrap();
+        take(&format!("{uuid}-other")).unwrap();
         drop(claim);
-        Claim::take(&uuid).unwrap();
+        take(&uuid).unwrap();
+    }
+
+    #[test]
+    fn a_daemon_in_another_network_namespace_is_seen_by_the_device_node() {
+        let uuid = format!("GPU-claim-net-{}", std::process::id());
+        let node = tempfile::NamedTempFile::new().unwrap();
+        let node = Some(node.path());
+        let first = Claim::take_with(&uuid, node).unwrap();
+        let elsewhere = |node| {
+            thread::scope(|scope| {
+                let elsewhere = scope.spawn(|| {
+                    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
+                    Some(Claim::take_with(&uuid, node).map(drop))
+                });
+                elsewhere.join().unwrap()
+            })
+        };
+        let Some(by_name_alone) = elsewhere(None) else {
+            eprintln!("not shown: only root can make network namespaces");
+            return;
+        };
+        by_name_alone.unwrap();
+        let error = elsewhere(node).unwrap().unwrap_err().to_string();
+        let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
+        assert!(error.starts_with(&expected), "{error}");
+        assert!(error.contains("which has locked"), "{error}");
+        drop(first);
+        elsewhere(node).unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_locked_keeps_no_daemon_from_its_gpu() {
+        let uuid = format!("GPU-claim-node-{}", std::process::id());
+        let claim = Claim::take_with(&uuid, Some(Path::new("/nonexistent/nvidia0"))).unwrap();
+        assert!(claim.node.is_none());
     }
 
     /// A porter at a name of this process's own to whom `accept` says what the system says.
@@ -358,7 +450,7 @@ mod tests {
         let socket = new_socket().unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes());
         bind(&socket, &name.unwrap()).unwrap();
-        let error = Claim::take(&uuid).unwrap_err();
+        let error = take(&uuid).unwrap_err();
         assert!(matches!(error, SocketError::Claimed { .. }), "{error}");
     }
 
@@ -371,7 +463,7 @@ mod tests {
         for listens in [false, true] {
             let uuid = format!("GPU-claim-{listens}-{}", std::process::id());
             let mut stranger = stranger(&uuid, listens, "squatter");
-            Claim::take(&uuid).unwrap();
+            take(&uuid).unwrap();
             drop(stranger.stdin.take());
             assert!(stranger.wait().unwrap().success());
         }
@@ -386,12 +478,12 @@ mod tests {
         for listens in [false, true] {
             let uuid = format!("GPU-claim-user-{listens}-{}", std::process::id());
             let mut daemon = stranger(&uuid, listens, "pilliond");
-            let error = Claim::take(&uuid).unwrap_err().to_string();
+            let error = take(&uuid).unwrap_err().to_string();
             let holder = format!("is held by pilliond pid {} of user 61003", daemon.id());
             assert!(error.contains(&holder), "{error}");
             drop(daemon.stdin.take());
             assert!(daemon.wait().unwrap().success());
-            Claim::take(&uuid).unwrap();
+            take(&uuid).unwrap();
         }
     }
 }

@@ -120,7 +120,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("{}", arguments.config.display()))?;
     let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
     let uuid = gpu.uuid.clone();
-    let _claim = Claim::take(&uuid)?;
+    let _claim = Claim::take(&gpu)?;
     let mut daemon = Daemon::start(&config, gpu, &path, clock)?;
     if let Some(path) = std::env::var_os("PILLION_RECORD") {
         let file = File::create(&path).with_context(|| format!("{}", path.display()))?;
