@@ -157,7 +157,7 @@ fn cut(
         result = make(offset, length);
         count += 1;
         if let Some(piece) = piece {
-            client = piece.payer().client;
+            client = piece.client();
             let is_done = waits && result == CUresult::SUCCESS;
             door::aside(index, || end_piece(piece, result, is_done));
         }
@@ -173,7 +173,7 @@ fn cut(
 fn begin_piece(stream: Stream, bytes: u64, patience: &mut Patience) -> Option<Piece> {
     signals::stop_if_dying();
     // Each time anew: daemons come and go.
-    Some(Payer::of(stream)?.begin_piece(bytes, patience))
+    Payer::of(stream)?.begin_piece(bytes, patience)
 }
 
 /// `is_done`: the driver's call has waited for the piece.

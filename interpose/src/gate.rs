@@ -5,7 +5,8 @@
 //! `max_hold` is over, because the thread may hold a lock that others need (not where an operator or a rule holds the job for
 //! a fault); on a signal, because
 //! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
-//! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone. A piece of a copy
+//! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone.
+//! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when it did. A piece of a copy
 //! ([`crate::cutting`]) waits as a launch does, and goes also when another thread of the process comes. What goes without a lease is
 //! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
 
@@ -16,7 +17,8 @@ use protocol::clock::Wake;
 use protocol::lease::{self, Refusal, Terms};
 use protocol::pages::{Counter, HEARTBEAT_STALE_NS, LeasePage, ON_LOSS_HOLD};
 
-use crate::client::Client;
+use crate::client::{Client, Side};
+use crate::clients::CLIENTS;
 use crate::recent::Launch;
 use crate::signals;
 
@@ -62,22 +64,37 @@ const HELD_STALE_NS: u64 = 1_000_000_000;
 /// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
 const HOLD_NS_MAX: u64 = 10_000_000_000;
 
+/// A launch that may go, and who it is charged to: where the daemon has changed while it waited, the client as of then.
+pub(crate) struct Admitted {
+    pub(crate) client: &'static Client,
+    pub(crate) lease: &'static LeasePage,
+    pub(crate) grant: Grant,
+}
+
 /// Waits until the launch may go. `before_sleep` runs once if it has to wait.
+///
+/// # Errors
+///
+/// The next daemon says that the process is high-priority: then it is this client's launch, which waits for nobody.
 #[inline]
 pub(crate) fn admit(
-    client: &Client,
-    lease: &LeasePage,
+    client: &'static Client,
+    lease: &'static LeasePage,
     known: &Kernel,
     unknown: u64,
     before_sleep: impl FnOnce(),
-) -> Grant {
+) -> Result<Admitted, &'static Client> {
     let kernel = judged(client, known, unknown);
     match try_admit(client, lease, &kernel, client.clock.now_ns()) {
-        Ok(grant) => grant,
+        Ok(grant) => Ok(Admitted {
+            client,
+            lease,
+            grant,
+        }),
         Err(_) => {
             before_sleep();
-            let hold = Hold::begin(client, hold_ns_max(client));
-            wait(hold, lease, &kernel, &|| false).0
+            let hold = Hold::begin(client, lease, hold_ns_max(client));
+            wait(hold, &kernel, &|| false).map(|(admitted, _)| admitted)
         }
     }
 }
@@ -102,35 +119,44 @@ impl Patience {
 
 /// A piece of a copy that may go.
 pub(crate) struct Pass {
-    pub(crate) grant: Grant,
+    pub(crate) admitted: Admitted,
     /// The rest goes with it: there is nobody to protect, or no patience left, or no daemon.
     pub(crate) takes_rest: bool,
 }
 
 /// As [`admit`], for a piece of a copy; `piece` is what is known of it.
 pub(crate) fn admit_piece(
-    client: &Client,
-    lease: &LeasePage,
+    client: &'static Client,
+    lease: &'static LeasePage,
     piece: &Kernel,
     patience: &mut Patience,
     before_sleep: impl FnOnce(),
-) -> Pass {
+) -> Result<Pass, &'static Client> {
     if let Ok(grant) = try_admit(client, lease, piece, client.clock.now_ns()) {
         let takes_rest = (patience.is_over)() || grant.is_ungated();
-        return Pass { grant, takes_rest };
+        let admitted = Admitted {
+            client,
+            lease,
+            grant,
+        };
+        return Ok(Pass {
+            admitted,
+            takes_rest,
+        });
     }
     before_sleep();
-    let hold = Hold::begin(client, patience.left_ns);
+    let hold = Hold::begin(client, lease, patience.left_ns);
     let begun_ns = hold.begun_ns;
-    let (grant, is_interrupted) = wait(hold, lease, piece, &patience.is_over);
+    let (admitted, is_interrupted) = wait(hold, piece, &patience.is_over)?;
     let waited_ns = client.clock.now_ns().saturating_sub(begun_ns);
     patience.left_ns = patience.left_ns.saturating_sub(waited_ns);
+    let grant = &admitted.grant;
     // What a signal lets go is one piece, as it would be one launch: else a program with a timer would be gated little.
     let goes_alone = is_interrupted || grant.terms.is_some() && !grant.is_ungated();
-    Pass {
-        grant,
+    Ok(Pass {
+        admitted,
         takes_rest: (patience.is_over)() || !goes_alone,
-    }
+    })
 }
 
 /// Longest that a launch of the client waits, ns.
@@ -227,29 +253,38 @@ enum Step {
 }
 
 /// What goes in the end, and whether a signal let it. `is_over`: it does not wait any more.
+///
+/// # Errors
+///
+/// As [`admit`].
 #[cold]
 fn wait(
-    hold: Hold<'_>,
-    lease: &LeasePage,
+    mut hold: Hold,
     kernel: &Kernel,
     is_over: &dyn Fn() -> bool,
-) -> (Grant, bool) {
-    let client = hold.client;
+) -> Result<(Admitted, bool), &'static Client> {
     loop {
+        hold.follow()?;
+        let Hold { client, lease, .. } = hold;
+        let admitted = |grant| Admitted {
+            client,
+            lease,
+            grant,
+        };
         // Read before the lease is looked at, so that no change in between is slept through.
         let seen = lease.bell.read();
         if is_over() {
             client.page.count(Counter::Interrupted, 1);
-            return (charged(client, lease, kernel), false);
+            return Ok((admitted(charged(client, lease, kernel)), false));
         }
-        match hold.poll(lease, kernel) {
-            Step::Go(grant) => return (grant, false),
+        match hold.poll(kernel) {
+            Step::Go(grant) => return Ok((admitted(grant), false)),
             Step::SleepUntil(deadline_ns) => {
                 let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
                 signals::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
-                    return (charged(client, lease, kernel), true);
+                    return Ok((admitted(charged(client, lease, kernel)), true));
                 }
             }
         }
@@ -258,30 +293,65 @@ fn wait(
 
 /// A thread that waits at the gate. Counted in the client's page from beginning to end, whichever
 /// way it ends.
-struct Hold<'a> {
-    client: &'a Client,
+struct Hold {
+    client: &'static Client,
+    lease: &'static LeasePage,
     begun_ns: u64,
     end_ns: u64,
+    /// When that client's daemon was told.
+    told_ns: u64,
 }
 
-impl<'a> Hold<'a> {
+impl Hold {
     /// It lasts for so many ns at most.
-    fn begin(client: &'a Client, hold_ns: u64) -> Self {
+    fn begin(client: &'static Client, lease: &'static LeasePage, hold_ns: u64) -> Self {
         let begun_ns = client.clock.now_ns();
         client.page.count(Counter::Held, 1);
-        // Before the bell: whoever is woken by it sees that somebody waits.
-        client.page.waiting.fetch_add(1, Ordering::SeqCst);
-        client.bell.bell.ring(&client.clock);
-        Self {
+        let hold = Self {
             client,
+            lease,
             begun_ns,
             end_ns: begun_ns.saturating_add(hold_ns),
-        }
+            told_ns: begun_ns,
+        };
+        hold.tell();
+        hold
+    }
+
+    /// Says that a thread waits.
+    fn tell(&self) {
+        // Before the bell: whoever is woken by it sees that somebody waits.
+        self.client.page.waiting.fetch_add(1, Ordering::SeqCst);
+        self.client.bell.bell.ring(&self.client.clock);
+    }
+
+    /// Where the client has a successor, the wait is one at its daemon from here on, and ends when it would have ended, or earlier if
+    /// that daemon says so. Nothing wakes for it: it is noticed at the next look, as that a daemon is gone is.
+    ///
+    /// # Errors
+    ///
+    /// The successor, if it is high-priority.
+    fn follow(&mut self) -> Result<(), &'static Client> {
+        let now = CLIENTS.at(self.client.index);
+        let Some(successor) = now.filter(|now| now.generation != self.client.generation) else {
+            return Ok(());
+        };
+        let Side::BestEffort(lease) = successor.side else {
+            return Err(successor);
+        };
+        let before = self.client.page;
+        let hold_ns = hold_ns_max(successor);
+        self.end_ns = self.end_ns.min(self.begun_ns.saturating_add(hold_ns));
+        (self.client, self.lease) = (successor, lease);
+        self.told_ns = successor.clock.now_ns();
+        self.tell();
+        before.waiting.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
     }
 
     /// What now.
-    fn poll(&self, lease: &LeasePage, kernel: &Kernel) -> Step {
-        let client = self.client;
+    fn poll(&self, kernel: &Kernel) -> Step {
+        let (client, lease) = (self.client, self.lease);
         let now_ns = client.clock.now_ns();
         if let Ok(grant) = try_admit(client, lease, kernel, now_ns) {
             return Step::Go(grant);
@@ -333,14 +403,14 @@ impl<'a> Hold<'a> {
         let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
         if is_asleep {
-            heartbeat_ns.max(self.begun_ns)
+            heartbeat_ns.max(self.told_ns)
         } else {
             heartbeat_ns
         }
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for Hold {
     fn drop(&mut self) {
         let page = self.client.page;
         page.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -358,7 +428,12 @@ fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
 }
 
 /// So much more goes with what was granted, without asking; it is paid for where that was.
-pub(crate) fn extend(client: &Client, lease: &LeasePage, grant: &mut Grant, more: &Kernel) {
+pub(crate) fn extend(admitted: &mut Admitted, more: &Kernel) {
+    let Admitted {
+        client,
+        lease,
+        grant,
+    } = admitted;
     if grant.cost_ns != 0 {
         lease.charge(&client.page.charged_ns, more.expected_ns);
         grant.cost_ns = grant.cost_ns.saturating_add(more.expected_ns);

@@ -8,7 +8,7 @@ use protocol::pages::{Counter, LeasePage};
 
 use crate::client::{Client, Side};
 use crate::completion::Mark;
-use crate::gate::{self, Grant, Pass, Patience};
+use crate::gate::{self, Admitted, Grant, Pass, Patience};
 use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Known, Number, Shape};
 #[cfg(not(shim))]
@@ -94,35 +94,45 @@ fn begin_known(
         return Begun::Unmanaged;
     };
     let (known, unknown) = look(client);
-    match client.side {
-        Side::HighPriority => {
-            let index = match place {
-                Place::Slot(index) => index,
-                _ => STREAMS.overflow_of(client.index),
-            };
-            let Some(slot) = STREAMS.slot(index) else {
-                return Begun::Unmanaged;
-            };
-            Begun::Announced {
-                client,
-                slot: index,
-                seq: announce::submit(client, index, slot, &known),
-                stream,
-            }
-        }
+    let lease = match client.side {
+        Side::HighPriority => return announced(client, place, stream, &known),
         // The driver refuses it, and should do so at once.
-        Side::BestEffort(_) if is_refused() => Begun::Unmanaged,
-        Side::BestEffort(lease) => {
-            let slot = slot_at(place);
-            let mark_own = || mark_own_stream(client, slot);
-            Begun::Admitted {
-                client,
-                lease,
-                slot,
-                grant: gate::admit(client, lease, &known.kernel, unknown, mark_own),
-                number: known.number,
-            }
-        }
+        Side::BestEffort(_) if is_refused() => return Begun::Unmanaged,
+        Side::BestEffort(lease) => lease,
+    };
+    let slot = slot_at(place);
+    let mark_own = || mark_own_stream(client, slot);
+    match gate::admit(client, lease, &known.kernel, unknown, mark_own) {
+        Ok(Admitted {
+            client,
+            lease,
+            grant,
+        }) => Begun::Admitted {
+            client,
+            lease,
+            slot,
+            grant,
+            number: known.number,
+        },
+        Err(successor) => announced(successor, place, stream, &known),
+    }
+}
+
+/// A high-priority launch.
+#[inline]
+fn announced(client: &'static Client, place: Place, stream: Stream, known: &Known) -> Begun {
+    let index = match place {
+        Place::Slot(index) => index,
+        _ => STREAMS.overflow_of(client.index),
+    };
+    let Some(slot) = STREAMS.slot(index) else {
+        return Begun::Unmanaged;
+    };
+    Begun::Announced {
+        client,
+        slot: index,
+        seq: announce::submit(client, index, slot, known),
+        stream,
     }
 }
 
@@ -227,15 +237,17 @@ impl Payer {
         }
     }
 
-    /// What comes before so many bytes of a copy; it may wait here, as long as `patience` lasts.
-    pub(crate) fn begin_piece(self, bytes: u64, patience: &mut Patience) -> Piece {
+    /// What comes before so many bytes of a copy; it may wait here, as long as `patience` lasts. `None`: nobody is to pay for them
+    /// any more, as the process is high-priority by now.
+    pub(crate) fn begin_piece(self, bytes: u64, patience: &mut Patience) -> Option<Piece> {
         let mark_own = || mark_own_stream(self.client, self.slot);
         let kernel = kernel_of_piece(bytes);
-        Piece {
-            payer: self,
-            pass: gate::admit_piece(self.client, self.lease, &kernel, patience, mark_own),
+        let pass = gate::admit_piece(self.client, self.lease, &kernel, patience, mark_own).ok()?;
+        Some(Piece {
+            slot: self.slot,
+            pass,
             is_settled: false,
-        }
+        })
     }
 }
 
@@ -259,15 +271,15 @@ fn slot_at(place: Place) -> Option<u32> {
 /// A piece of a copy between [`Payer::begin_piece`] and [`Piece::end`]. Dropped in between, because its thread is cancelled in the
 /// driver's call, it counts as taken.
 pub(crate) struct Piece {
-    payer: Payer,
+    slot: Option<u32>,
     pass: Pass,
     is_settled: bool,
 }
 
 impl Piece {
     /// Who pays for it.
-    pub(crate) fn payer(&self) -> &Payer {
-        &self.payer
+    pub(crate) fn client(&self) -> &'static Client {
+        self.pass.admitted.client
     }
 
     /// Whether the rest of its copy goes with it.
@@ -277,9 +289,7 @@ impl Piece {
 
     /// So much more goes with it, without asking.
     pub(crate) fn extend(&mut self, bytes: u64) {
-        let Payer { client, lease, .. } = self.payer;
-        let more = kernel_of_piece(bytes);
-        gate::extend(client, lease, &mut self.pass.grant, &more);
+        gate::extend(&mut self.pass.admitted, &kernel_of_piece(bytes));
     }
 
     /// What comes after it; another result than success takes it back. The mark behind it, if it has one.
@@ -289,18 +299,17 @@ impl Piece {
 
     fn settle(&mut self, accepted: bool) -> Option<Mark> {
         self.is_settled = true;
-        let Payer {
+        let Admitted {
             client,
             lease,
-            slot,
-        } = self.payer;
-        let grant = &self.pass.grant;
+            grant,
+        } = &self.pass.admitted;
         gate::handle_launched(client, lease, grant, accepted);
         if !accepted {
             return None;
         }
         // It has no number: what it takes is not learnt, and kernels that are seen complete with it are told from it.
-        handle_admitted(client, slot, grant, Number::default())
+        handle_admitted(client, self.slot, grant, Number::default())
     }
 }
 
@@ -315,9 +324,9 @@ impl Drop for Piece {
 impl Piece {
     /// Its thread is cancelled in the driver's call, and may hold the driver's locks: it counts as taken, and the driver is not called.
     fn give_up(&self) {
-        let Payer { client, slot, .. } = self.payer;
-        let cost_ns = self.pass.grant.cost_ns;
-        match slot.and_then(|index| STREAMS.slot(index)) {
+        let Admitted { client, grant, .. } = &self.pass.admitted;
+        let cost_ns = grant.cost_ns;
+        match self.slot.and_then(|index| STREAMS.slot(index)) {
             Some(slot) => {
                 slot.add_issued(cost_ns);
                 helper::wake(client);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use protocol::hello::JobClass;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program};
 
@@ -218,6 +219,33 @@ fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &second);
     }
+}
+
+/// It would wait for a daemon that is gone until `max_hold` is over, which the library takes for ten seconds at most.
+#[test]
+fn a_launch_that_waits_for_a_daemons_return_goes_on_waiting_at_the_next_one_and_goes_when_that_allows_it()
+ {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 10000\non_daemon_loss = \"hold\"";
+    // A machine on which all this takes ten seconds shows nothing.
+    let is_shown = (0..3).any(|_| {
+        let (gpu, first, hp, mut be) = held_beside_a_hung_one(policy);
+        let second = replaced(&gpu, first, policy);
+        second.wait_for_clients("hp", 1);
+        second.wait_for_clients("be", 1);
+        second.wait_until_held("be");
+        let forced = |job: &Value| job["totals"]["launches_forced"].as_u64().unwrap();
+        let was_forced = forced(&second.job("be")) > 0;
+        hp.signal(Signal::KILL);
+        be.wait_for_new("round", 5);
+        let seen = second.job_when("be", "no thread at the gate", |job| job["waiting"] == false);
+        let ended = be.finish().expect_success();
+        gpu.expect_equal_counts("be", &ended, &second);
+        assert_eq!(second.total("be", "launches_unmanaged"), 0);
+        let held = second.total("be", "launches_held");
+        assert!(held >= 1 && second.total("be", "held_ns") > 0, "{seen:#}");
+        !was_forced && second.total("be", "launches_forced") == 0
+    });
+    assert!(is_shown, "it went by force each time");
 }
 
 #[test]
