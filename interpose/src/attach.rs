@@ -94,6 +94,15 @@ impl Unmanaged {
         matches!(self, Self::NoDaemon { .. })
     }
 
+    /// Whether a daemon is there and does not serve this process, which is so until it, or its configuration, is another.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Pages { .. } => true,
+            Self::Hello { error, .. } => !is_hang_up(error) && !matches!(error, HelloError::Io(_)),
+            Self::NoUuid(_) | Self::NoDaemon { .. } => false,
+        }
+    }
+
     /// Whether the daemon has hung up without an answer.
     fn is_hang_up(&self) -> bool {
         matches!(self, Self::Hello { error, .. } if is_hang_up(error))
@@ -688,12 +697,30 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_that_hangs_up_or_says_nothing_has_not_refused() {
+        let of = |error| Unmanaged::Hello {
+            socket: "/s".into(),
+            error,
+        };
+        let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionReset];
+        for error in kinds.map(|kind| HelloError::Io(kind.into())) {
+            assert!(!of(error).is_refusal());
+        }
+        assert!(!of(HelloError::Closed).is_refusal());
+        assert!(of(HelloError::Malformed("a packet")).is_refusal());
+        let reason = "no room".to_owned();
+        let socket = "/s".into();
+        assert!(Unmanaged::Refused { socket, reason }.is_refusal());
+    }
+
+    #[test]
     fn another_version_is_said_with_ours() {
         let peer = protocol::Version { major: 9, minor: 1 };
         let error = Unmanaged::Hello {
             socket: "/s".into(),
             error: HelloError::Version { peer },
         };
+        assert!(error.is_refusal());
         let ours = protocol::VERSION.to_string();
         let text = error.to_string();
         assert!(text.contains("9.1") && text.contains(&ours), "{text}");

@@ -48,6 +48,8 @@ mod bypass;
 #[forbid(unsafe_code)]
 mod captures;
 #[forbid(unsafe_code)]
+mod carried;
+#[forbid(unsafe_code)]
 mod client;
 #[forbid(unsafe_code)]
 mod clients;

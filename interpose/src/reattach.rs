@@ -3,12 +3,15 @@
 //! The helper thread looks every [`LOOK_NS`] whether the daemon has ended the connection. Until then a daemon that says nothing is
 //! slow, or stopped, and this process is still its client. Afterwards the helper asks for a new one where the old one listened:
 //! at once, then ever more seldom, at moments that differ from process to process, for as long as the process lives. Meanwhile
-//! jobs go on as `on_daemon_loss` says ([`crate::gate`]).
+//! jobs go on as `on_daemon_loss` says ([`crate::gate`]). A daemon that refuses (its limits, another version) will do so again: that
+//! one is asked after a second and then ever more seldom, every minute in the end. Whether another daemon listens in its place is
+//! looked for meanwhile without asking.
 //!
 //! **A client and its successor.** A new daemon brings new pages, so a new client takes the place of the old one. Threads that are in a
 //! call have the old one in hand and end the call with it; its pages stay mapped. What they write there is *carried over* at every
-//! look, and when the process ends ([`carry_over`]): sums and counters only grow by additions, so what was added since the last look is added to the successor's. So the new daemon
-//! counts everything from the beginning of the process, and what is in flight from the daemon before weighs at the gate.
+//! look, and when the process ends ([`crate::carried`]). So the new daemon
+//! counts everything from the beginning of the process, and what is in flight from the daemons before weighs at the gate. Who waits at the
+//! gate goes on waiting for the successor's lease.
 //!
 //! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new daemon's, and it goes on as if nothing had
 //! been. Where the job has another there by then (a process that began meanwhile came first), what this one holds is booked in that,
@@ -21,13 +24,16 @@
 //! On virtual time nothing of this happens: there the moment would be left to chance.
 
 use core::sync::atomic::Ordering;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use protocol::lease;
-use protocol::pages::{ClientPage, Counter};
+use protocol::pages::Counter;
 use protocol::record::{Launch, Record};
 
 use crate::attach::{self, Unmanaged};
+use crate::carried::{Account, Line};
 use crate::client::{Client, Side};
 use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::log::{self, Level};
@@ -41,29 +47,26 @@ const BACKOFF_NS_MIN: u64 = 50_000_000;
 /// Never longer than this, so that a job is a client again well within a second of the daemon's return.
 const BACKOFF_NS_MAX: u64 = 500_000_000;
 
+/// After a daemon has refused for the first time.
+const REFUSED_NS_MIN: u64 = 1_000_000_000;
+/// Never longer than this: so late it is noticed that a daemon's configuration now allows what it refused.
+const REFUSED_NS_MAX: u64 = 60_000_000_000;
+
 /// The class of kernels that no profile knows, in a record.
 const UNKNOWN_CLASS: u8 = 4;
 
-/// A client, the one before it, and what of that one's page was carried over.
-struct Succession {
-    before: &'static Client,
-    client: &'static Client,
-    carried: Carried,
+/// The clients that followed each other on each device. Locked by who carries over, for as long as that takes.
+static LINES: [Mutex<Line>; DEVICES_MAX] = [const { Mutex::new(Line::new()) }; DEVICES_MAX];
+
+/// Carries over what threads have counted for the clients before on that device since the last time.
+pub(crate) fn carry_over(index: u32) {
+    with_line(index, Line::carry_over);
 }
 
-/// The last succession on each device. Locked by who carries over, for as long as that takes: a client's helper, and whoever ends
-/// the process.
-static LAST: [Mutex<Option<Succession>>; DEVICES_MAX] = [const { Mutex::new(None) }; DEVICES_MAX];
-
-/// Carries over what threads have counted for the client before on that device since the last time.
-pub(crate) fn carry_over(index: u32) {
-    let Some(last) = LAST.get(index as usize) else {
-        return;
-    };
-    // Whoever panicked in here has added a part, and noted which.
-    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(last) = &mut *last {
-        last.carried.carry(last.before, last.client);
+fn with_line(index: u32, body: impl FnOnce(&mut Line)) {
+    if let Some(line) = LINES.get(index as usize) {
+        // Whoever panicked in here has added a part, and noted which.
+        body(&mut line.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -72,7 +75,56 @@ pub(crate) struct Watch {
     client: &'static Client,
     /// Attempts since the daemon went; `None` while it is there.
     attempts: Option<u32>,
+    /// That of the daemon that listens there now.
+    refusal: Option<Refusal>,
+    /// Whether the log has why this process is not attached.
+    is_said: bool,
     next_ns: u64,
+}
+
+/// A daemon does not want this client.
+struct Refusal {
+    by: Option<Listener>,
+    times: u32,
+    /// When to ask it again.
+    next_ns: u64,
+}
+
+impl Refusal {
+    /// Now, by the daemon that listens there; `before` is the last one.
+    fn new(before: Option<Self>, by: Option<Listener>, now_ns: u64) -> Self {
+        let before = before.filter(|before| before.by == by);
+        let times = before.map_or(0, |before| before.times).saturating_add(1);
+        let wait_ns = doubled(REFUSED_NS_MIN, times, REFUSED_NS_MAX);
+        Self {
+            by,
+            times,
+            next_ns: now_ns.saturating_add(jittered(wait_ns, now_ns)),
+        }
+    }
+
+    /// Whether the one that listens there now is to be left alone.
+    fn holds(&self, listener: Option<&Listener>, now_ns: u64) -> bool {
+        self.by.as_ref() == listener && now_ns < self.next_ns
+    }
+}
+
+/// What tells a daemon's socket from the next one's in its place: device and number of its file, and when that was made.
+#[derive(PartialEq, Eq)]
+struct Listener {
+    file: (u64, u64),
+    changed: (i64, i64),
+}
+
+impl Listener {
+    /// The one that listens there, if one does.
+    fn at(socket: &Path) -> Option<Self> {
+        let file = socket.symlink_metadata().ok()?;
+        Some(Self {
+            file: (file.dev(), file.ino()),
+            changed: (file.ctime(), file.ctime_nsec()),
+        })
+    }
 }
 
 impl Watch {
@@ -80,6 +132,8 @@ impl Watch {
         Self {
             client,
             attempts: None,
+            refusal: None,
+            is_said: false,
             next_ns: client.clock.now_ns() + LOOK_NS,
         }
     }
@@ -94,7 +148,8 @@ impl Watch {
         let now_ns = self.client.clock.now_ns();
         if self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
             self.look();
-            let wait_ns = self.attempts.map_or(LOOK_NS, backoff_ns);
+            let asks = self.attempts.filter(|_| self.refusal.is_none());
+            let wait_ns = asks.map_or(LOOK_NS, backoff_ns);
             self.next_ns = self.client.clock.now_ns() + jittered(wait_ns, now_ns);
         }
         self.client
@@ -111,9 +166,16 @@ impl Watch {
             let socket = self.client.socket.display();
             log::say(Level::Info, format_args!("the daemon at {socket} is gone"));
         }
+        // Before it is asked: the next one that listens there is asked in any case.
+        let listener = Listener::at(&self.client.socket);
+        let now_ns = self.client.clock.now_ns();
+        let refusal = self.refusal.as_ref();
+        if refusal.is_some_and(|refusal| refusal.holds(listener.as_ref(), now_ns)) {
+            return;
+        }
         match self.try_again() {
             Ok(successor) => self.handle_successor(successor),
-            Err(reason) => self.handle_failure(&reason),
+            Err(reason) => self.handle_failure(&reason, listener),
         }
     }
 
@@ -123,12 +185,19 @@ impl Watch {
         attach::attach_again(config, self.client)
     }
 
-    fn handle_failure(&mut self, reason: &Unmanaged) {
+    fn handle_failure(&mut self, reason: &Unmanaged, by: Option<Listener>) {
         let attempts = self.attempts.unwrap_or(0);
-        // That nobody is there is what was expected; anything else is said, once.
-        if attempts == 0 && !reason.is_absence() {
+        // That nobody is there, or is about to be, is what was expected; anything else is said, once.
+        let is_worth_saying = reason.is_refusal() || attempts == 0 && !reason.is_absence();
+        if is_worth_saying && !self.is_said {
             log::say(Level::Warn, format_args!("not attached again: {reason}"));
+            self.is_said = true;
         }
+        let now_ns = self.client.clock.now_ns();
+        self.refusal = match reason.is_refusal() {
+            true => Some(Refusal::new(self.refusal.take(), by, now_ns)),
+            false => None,
+        };
         self.attempts = Some(attempts.saturating_add(1));
     }
 
@@ -159,16 +228,13 @@ impl Watch {
                 before.descriptor.close();
             }
         }
-        if let Some(last) = LAST.get(successor.index as usize) {
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Succession {
-                before: self.client,
-                client: successor,
-                carried: Carried::default(),
-            });
-        }
-        carry_over(successor.index);
+        let before = self.client.page;
+        with_line(successor.index, |line| {
+            line.succeed(before, account(successor));
+            line.carry_over();
+        });
         self.client = successor;
-        self.attempts = None;
+        (self.attempts, self.refusal, self.is_said) = (None, None, false);
         log::say(Level::Info, format_args!("{successor}, again"));
     }
 }
@@ -193,64 +259,25 @@ fn announce_in_flight(successor: &Client) {
     }
 }
 
-/// What of a page was carried over to its successor's.
-struct Carried {
-    counters: [u64; Counter::ALL.len()],
-    charged_ns: u64,
-    completed_ns: u64,
-}
-
-impl Default for Carried {
-    fn default() -> Self {
-        Self {
-            counters: [0; Counter::ALL.len()],
-            charged_ns: 0,
-            completed_ns: 0,
-        }
+fn account(client: &Client) -> Account {
+    Account {
+        page: client.page,
+        lease: match client.side {
+            Side::BestEffort(lease) => Some(lease),
+            Side::HighPriority => None,
+        },
     }
 }
 
-impl Carried {
-    /// Carries over what was added since the last time. All sums wrap: a refund takes from them.
-    fn carry(&mut self, from: &Client, to: &Client) {
-        self.carry_counters(from.page, to.page);
-        to.page.told.longest.note_all(&from.page.told.longest);
-        let Side::BestEffort(lease) = to.side else {
-            return;
-        };
-        // In this order, so that what is in flight is never less than nothing.
-        let completed_ns = from.page.completed_ns.load(Ordering::Acquire);
-        let charged_ns = from.page.charged_ns.load(Ordering::Acquire);
-        let by_completed_ns = completed_ns.wrapping_sub(self.completed_ns);
-        let by_charged_ns = charged_ns.wrapping_sub(self.charged_ns);
-        // What is complete is no part of what the new daemon grants; it is in the client's own sums alone.
-        let in_flight_ns = by_charged_ns.wrapping_sub(by_completed_ns);
-        to.page
-            .charged_ns
-            .fetch_add(by_completed_ns, Ordering::AcqRel);
-        lease.charge(&to.page.charged_ns, in_flight_ns);
-        to.page
-            .completed_ns
-            .fetch_add(by_completed_ns, Ordering::AcqRel);
-        (self.completed_ns, self.charged_ns) = (completed_ns, charged_ns);
-    }
-
-    fn carry_counters(&mut self, from: &ClientPage, to: &ClientPage) {
-        for (counter, carried) in Counter::ALL.iter().zip(&mut self.counters) {
-            let counted = from.counted(*counter);
-            let by = counted.wrapping_sub(*carried);
-            if by != 0 {
-                to.count(*counter, by);
-                *carried = counted;
-            }
-        }
-    }
-}
-
-/// How long to wait after so many attempts: twice as long each time, up to a bound.
+/// How long to wait after so many attempts.
 fn backoff_ns(attempts: u32) -> u64 {
-    let doublings = attempts.saturating_sub(1).min(8);
-    (BACKOFF_NS_MIN << doublings).min(BACKOFF_NS_MAX)
+    doubled(BACKOFF_NS_MIN, attempts, BACKOFF_NS_MAX)
+}
+
+/// Twice as long each time, up to a bound.
+fn doubled(first_ns: u64, times: u32, most_ns: u64) -> u64 {
+    let doublings = times.saturating_sub(1).min(8);
+    (first_ns << doublings).min(most_ns)
 }
 
 /// A wait between three quarters and the whole of `wait_ns`, which differs from process to process and from time to time: the jobs
@@ -262,10 +289,11 @@ pub(crate) fn jittered(wait_ns: u64, now_ns: u64) -> u64 {
     wait_ns - wait_ns / 4 * share / 1024
 }
 
+/// What a daemon counts is what a process has asked for within a second of its return, and of the end of a call that began before.
+const _: () = assert!(LOOK_NS <= 500_000_000 && BACKOFF_NS_MAX <= 500_000_000);
+
 #[cfg(test)]
 mod tests {
-    use protocol::segment::Mapping;
-
     use super::*;
 
     #[test]
@@ -282,19 +310,35 @@ mod tests {
     }
 
     #[test]
-    fn each_count_is_carried_over_once_whenever_it_was_made() {
-        let (_fd, from) = Mapping::<ClientPage>::create("pillion-test").unwrap();
-        let (_fd, to) = Mapping::<ClientPage>::create("pillion-test").unwrap();
-        let mut carried = Carried::default();
-        from.count(Counter::Held, 3);
-        from.count_launch_of_ring(1);
-        carried.carry_counters(&from, &to);
-        to.count(Counter::Held, 10);
-        carried.carry_counters(&from, &to);
-        from.count(Counter::Held, 4);
-        from.count(Counter::Launches, 1);
-        carried.carry_counters(&from, &to);
-        assert_eq!(to.counted(Counter::Held), 17);
-        assert_eq!(to.counted(Counter::Launches), 2);
+    fn who_is_refused_asks_that_daemon_ever_more_seldom_and_the_next_one_at_once() {
+        let folder = std::env::temp_dir().join(format!("pillion-reattach-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let socket = folder.join("s.sock");
+        let listener = || Listener::at(&socket);
+        std::fs::write(&socket, "").unwrap();
+        let (mut refusal, mut now_ns) = (None, 0);
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            let next = Refusal::new(refusal.take(), listener(), now_ns);
+            assert!(next.holds(listener().as_ref(), next.next_ns - 1));
+            assert!(!next.holds(listener().as_ref(), next.next_ns));
+            waits.push(next.next_ns - now_ns);
+            now_ns = next.next_ns;
+            refusal = Some(next);
+        }
+        for (wait_ns, seconds) in waits.iter().zip([1, 2, 4, 8, 16, 32, 60, 60, 60]) {
+            let whole_ns = seconds * 1_000_000_000;
+            assert!((whole_ns / 4 * 3..=whole_ns).contains(wait_ns), "{waits:?}");
+        }
+        // Another file in that place, as a daemon makes it, and none.
+        let refusal = refusal.unwrap();
+        assert!(refusal.holds(listener().as_ref(), now_ns - 1));
+        let next = folder.join("next.sock");
+        std::fs::write(&next, "").unwrap();
+        std::fs::rename(next, &socket).unwrap();
+        assert!(!refusal.holds(listener().as_ref(), now_ns - 1));
+        assert_eq!(Refusal::new(Some(refusal), listener(), now_ns).times, 1);
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(listener().is_none());
     }
 }

@@ -3,11 +3,13 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use protocol::clock::Clock;
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program};
+use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program, until};
+use crate::events::events;
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
@@ -218,6 +220,185 @@ fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process
     for (label, job) in jobs {
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &second);
+    }
+}
+
+/// It is refused for as long as that daemon is there; nobody is served by a process that asks all the time.
+#[test]
+fn who_the_next_daemon_refuses_asks_ever_more_seldom_is_told_once_and_attaches_to_the_one_after_it()
+{
+    let gpu = Gpu::start("mps");
+    let first = gpu.daemon("");
+    let mut jobs = ["a", "b"].map(|label| {
+        let job = gpu.job(label, Program::Linked("steady"));
+        (label, job.best_effort(&first).start())
+    });
+    for (_, job) in &mut jobs {
+        job.wait_for("round", 1);
+    }
+    let second = replaced(&gpu, first, "\n[limits]\nclients_per_user = 1\n");
+    let turned_away = until("the third time", || {
+        let listed = second.status()["turned_away"][0].clone();
+        (listed["times"].as_u64() >= Some(3)).then_some(listed)
+    });
+    let told = events(&gpu, &second, &[]);
+    let told = told.iter().filter(|event| event["kind"] == "turned-away");
+    let told: Vec<_> = told.collect();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["pid"], turned_away["pid"]);
+    // Three quarters of one second, and of two.
+    let at_ns = |value: &Value| value["at_ns"].as_u64().unwrap();
+    let between_ns = at_ns(&turned_away) - at_ns(told[0]);
+    assert!(between_ns >= 2_250_000_000, "{turned_away:#}");
+    assert_eq!(second.log().matches("turned away").count(), 1);
+    let third = replaced(&gpu, second, "");
+    let mut said = 0;
+    for (label, mut job) in jobs {
+        third.wait_for_clients(label, 1);
+        job.wait_for_new("round", 2);
+        let ended = job.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &third);
+        said += ended.errors.matches("refuses").count();
+    }
+    assert_eq!(said, 1);
+}
+
+/// Replaces a daemon so often, each time when the last one has both jobs.
+fn replaced_often(
+    gpu: &Gpu,
+    mut daemon: Daemon,
+    policy: &str,
+    times: usize,
+    labels: [&str; 2],
+) -> Daemon {
+    for _ in 0..times {
+        daemon = replaced(gpu, daemon, policy);
+        for label in labels {
+            daemon.wait_for_clients(label, 1);
+        }
+    }
+    daemon
+}
+
+/// Waits until a daemon's totals of a job that runs are what the job says that it asked for.
+fn wait_for_totals(daemon: &Daemon, label: &str, said: &str) {
+    daemon.job_when(label, said, |job| {
+        said.split_ascii_whitespace().all(|counted| {
+            let (name, count) = counted.split_once('=').unwrap();
+            job["totals"][name] == count.parse::<u64>().unwrap()
+        })
+    });
+}
+
+#[test]
+fn a_call_that_lasts_over_several_daemons_is_counted_by_the_last_one() {
+    for restarts in [2, 3] {
+        let gpu = Gpu::start("mps");
+        let first = gpu.daemon("");
+        let start = |label| gpu.job(label, Program::Linked("outlast")).args(&["copy"]);
+        let mut jobs = [
+            ("hp", start("hp").high_priority(&first).start()),
+            ("be", start("be").best_effort(&first).start()),
+        ];
+        for (_, job) in &mut jobs {
+            job.wait_for("waits", 1);
+        }
+        let last = replaced_often(&gpu, first, "", restarts, ["hp", "be"]);
+        for (label, mut job) in jobs {
+            job.write("\n");
+            job.wait_for("over", 1);
+            wait_for_totals(&last, label, &job.next_line());
+            let ended = job.finish().expect_success();
+            gpu.expect_equal_counts(label, &ended, &last);
+        }
+    }
+}
+
+/// A piece of a copy is charged before the driver's call for it, and the driver refuses it under a later daemon, or takes it there.
+#[test]
+fn what_a_call_was_charged_over_several_daemons_is_taken_back_or_complete() {
+    let policy =
+        "name = \"pillion\"\ngated_copies = true\non_daemon_loss = \"hold\"\nmax_hold_ms = 10000";
+    let gpu = Gpu::start("mps");
+    let number = |job: &Value, name: &str| job[name].as_u64().unwrap();
+    for (way, restarts) in [("fails", 2), ("long", 2), ("fails", 3)] {
+        let label = format!("{way}-{restarts}");
+        let first = gpu.daemon(policy);
+        let hp = gpu.job("hp", Program::Linked("hang")).args(&["1000", "1"]);
+        let mut hp = hp.high_priority(&first).start();
+        hp.wait_for("launched", 1);
+        let job = gpu.job(&label, Program::Linked("outlast")).args(&[way]);
+        let mut job = job.best_effort(&first).start();
+        job.wait_for("waits", 1);
+        let seen = first.job_when(&label, "a piece in flight", |job| {
+            number(job, "in_flight_ns") > 0
+        });
+        let piece_ns = number(&seen, "in_flight_ns");
+        let before_ns = number(&seen, "charged_ns") - piece_ns;
+        let last = replaced_often(&gpu, first, policy, restarts, ["hp", &label]);
+        last.job_when(&label, "the piece in flight", |job| {
+            number(job, "in_flight_ns") == piece_ns
+                && number(job, "charged_ns") == before_ns + piece_ns
+        });
+        if way == "fails" {
+            gpu.inject(&format!("sticky 700 {label}"));
+            job.write("\n");
+            job.wait_for("result 700", 1);
+            job.wait_for("over", 1);
+            last.job_when(&label, "its charge back", |job| {
+                number(job, "in_flight_ns") == 0 && number(job, "charged_ns") == before_ns
+            });
+            job.signal(Signal::KILL);
+        } else {
+            job.write("\n");
+            job.wait_for("over", 1);
+            wait_for_totals(&last, &label, &job.next_line());
+            let seen = last.job_when(&label, "nothing in flight", |job| {
+                number(job, "in_flight_ns") == 0
+            });
+            assert!(number(&seen, "charged_ns") > before_ns + piece_ns);
+            assert_eq!(seen["totals"]["copies_cut"], 1, "{seen:#}");
+            job.finish().expect_success();
+        }
+        hp.finish().expect_success();
+    }
+}
+
+/// The bound is a second; here it is that of the tests, and what it took is said. That no wait of the library's between two looks is
+/// longer is asserted there.
+#[test]
+fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again() {
+    let gpu = Gpu::start("mps");
+    let first = gpu.daemon("");
+    let clock = Clock::monotonic();
+    let start = |label| gpu.job(label, Program::Linked("outlast")).args(&["copy"]);
+    let mut jobs = [
+        ("hp", start("hp").high_priority(&first).start()),
+        ("be", start("be").best_effort(&first).start()),
+    ];
+    let mut said = Vec::new();
+    for (_, job) in &mut jobs {
+        job.wait_for("waits", 1);
+        job.write("\n");
+        job.wait_for("over", 1);
+        said.push(job.next_line());
+    }
+    // Nothing is launched any more, and nothing ends.
+    let mut daemon = first;
+    for _ in 0..5 {
+        daemon = replaced(&gpu, daemon, "");
+        for ((label, _), said) in jobs.iter().zip(&said) {
+            let seen = daemon.wait_for_clients(label, 1);
+            wait_for_totals(&daemon, label, said);
+            let exact_ns = clock.now_ns();
+            let attached_ns = seen["clients"][0]["attached_ns"].as_u64().unwrap();
+            let after_ms = exact_ns.saturating_sub(attached_ns) / 1_000_000;
+            println!("{label}: exact at most {after_ms} ms after it attached");
+        }
+    }
+    for (label, job) in jobs {
+        let ended = job.finish().expect_success();
+        gpu.expect_equal_counts(label, &ended, &daemon);
     }
 }
 
