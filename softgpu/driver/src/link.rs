@@ -74,6 +74,8 @@ impl Live {
             return Err(io::Error::other(error));
         }
         let clock = Clock::process();
+        // The first reading looks up where the kernel's clock is, under the dynamic linker's lock. Later a thread may be stopped with that.
+        let _ = clock.now_ns();
         if clock.is_virtual() && paths.len() > 1 {
             // Each server would be the one that lets time pass.
             return Err(io::Error::other("several devices have no virtual clock"));
