@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use arena::HostArena;
 pub use command::{Command, StreamKind, Until};
-pub use injection::{Injection, NoFault};
+pub use injection::{Injection, MpsFault, NoFault};
 pub use memory::{MEMORY_WORDS, MemoryRequest, SharedEvent};
 pub use message::{Reply, Request};
 pub use monitor::{

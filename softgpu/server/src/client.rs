@@ -150,6 +150,24 @@ pub(crate) enum Effect {
     HostCall { call: u64 },
 }
 
+impl Effect {
+    /// Whether the device is busy with it while it lasts, and does not merely wait.
+    fn is_work(&self) -> bool {
+        match self {
+            Self::Copy { .. }
+            | Self::Set { .. }
+            | Self::CopyBox { .. }
+            | Self::SetBox { .. }
+            | Self::Kernel { .. } => true,
+            Self::None
+            | Self::Free { .. }
+            | Self::WriteValue { .. }
+            | Self::Event { .. }
+            | Self::HostCall { .. } => false,
+        }
+    }
+}
+
 impl Client {
     /// A client that has just connected.
     pub(crate) fn new(
@@ -190,6 +208,17 @@ impl Client {
         };
         add(&mut counters.not_supported, &self.page.not_supported);
         add(&mut counters.launches_captured, &self.page.captured);
+    }
+
+    /// Whether the device has work of this client that is not complete. Of a context that has an error nothing is worked on any more.
+    pub(crate) fn has_work_in_flight(&self) -> bool {
+        let is_served = |context: u32| {
+            let error = &self.page.errors.0[context as usize];
+            error.load(Ordering::Relaxed) == 0
+        };
+        let streams = self.streams.iter().flatten();
+        let mut streams = streams.filter(|stream| is_served(stream.context));
+        streams.any(|stream| stream.pending.iter().any(|op| op.effect.is_work()))
     }
 
     /// Notes a context's error; the first one stays.

@@ -29,7 +29,7 @@ use softgpu::{Config, Device, Gpu, Sharing};
 use crate::recorder::Recorder;
 use crate::socket::Socket;
 use crate::time_source::{RealTime, TimeSource};
-use crate::world::World;
+use crate::world::{MpsKill, World};
 
 #[forbid(unsafe_code)]
 mod client;
@@ -93,11 +93,19 @@ struct Args {
     /// Write what runs on the device to FILE, line by line; the file has no bound.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// With --sharing mps, what becomes of the others when a process ends with work in flight: nothing (contained), or all their
+    /// contexts are lost (contagious). NVIDIA calls it undefined.
+    #[arg(long, value_enum, default_value = "contained")]
+    mps_kill: MpsKill,
     /// Write to FILE what MPS would to its control log.
     #[arg(long, value_name = "FILE")]
     mps_log: Option<PathBuf>,
+    /// Write to FILE what MPS would to its server log.
+    #[arg(long, value_name = "FILE")]
+    mps_server_log: Option<PathBuf>,
     /// Make the server that listens at the socket have a fault, and end: `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`,
-    /// `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, `mps-fault`. A label is a process's SOFTGPU_LABEL.
+    /// `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, `mps-fault [server|start|gpu]`. A label is a process's SOFTGPU_LABEL.
+    /// `terminate-client PID` is no fault: MPS ends the work of that process, as it does when asked to.
     #[arg(long, value_name = "FAULT")]
     inject: Option<Injection>,
 }
@@ -134,6 +142,9 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         block_priority: args.block_priority == Switch::On,
         ..Config::new(sharing, &device)
     };
+    if sharing == Sharing::TimeSlice && args.mps_kill == MpsKill::Contagious {
+        anyhow::bail!("--mps-kill contagious is of --sharing mps: in turns nobody is taken along");
+    }
     if let Some(fault) = &args.inject {
         return inject(&args.socket, fault);
     }
@@ -152,9 +163,8 @@ fn serve(args: &Args) -> anyhow::Result<()> {
         let recorder = Recorder::create(path).with_context(|| format!("{}", path.display()))?;
         world.record_to(recorder);
     }
-    if let Some(path) = &args.mps_log {
-        world.log_mps_to(path);
-    }
+    world.log_mps_to(args.mps_log.as_deref(), args.mps_server_log.as_deref());
+    world.set_mps_kill(args.mps_kill);
     let world = Arc::new(Mutex::new(world));
     let socket = Socket::open(&args.socket)?;
     let (shared, json_stats) = (Arc::clone(&world), args.json_stats);

@@ -18,6 +18,7 @@ use serde::Serialize;
 use softgpu::{Completion, Fault, Gpu, Memory as _, OpKind, Sharing, StreamId};
 
 use self::faults::Broken;
+pub(crate) use self::faults::MpsKill;
 use self::memory::Export;
 pub(crate) use self::memory::Holdings;
 use self::monitor::History;
@@ -161,7 +162,13 @@ impl World {
     /// that its driver has put, also since somebody last looked.
     pub(crate) fn remove_client(&mut self, id: ClientId) {
         self.take_commands(id);
+        self.let_complete();
+        let client = self.clients.get(&id);
+        let is_in_flight = client.is_some_and(Client::has_work_in_flight);
         self.forget_client(id);
+        if is_in_flight {
+            self.handle_death_in_flight();
+        }
     }
 
     /// Nothing of this client is heard any more.

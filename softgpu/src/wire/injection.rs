@@ -1,7 +1,8 @@
 //! Faults that a software GPU is made to have: how they are asked for.
 //!
-//! A text, so that people can write it: `sticky 700`, `xid 31 train`, `ecc 5 1`, `stuck`, `unstuck`, `mps-fault`. What each does is
-//! the server's affair; a *label* is that of a process in its statistics, and where it is missing every process is meant.
+//! A text, so that people can write it: `sticky 700`, `xid 31 train`, `ecc 5 1`, `stuck`, `unstuck`, `mps-fault`, `mps-fault gpu`,
+//! `terminate-client 4711`. What each does is the server's affair; a *label* is that of a process in its statistics, and where it is
+//! missing every process is meant.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,15 +33,37 @@ pub enum Injection {
     },
     /// Nothing completes any more, and the device is busy; or it goes on.
     Stuck(bool),
-    /// The MPS server fails.
-    MpsFault,
+    /// MPS fails.
+    MpsFault(MpsFault),
+    /// MPS is asked to end the work of this process, as by `terminate_client`: no fault, but what is done before a kill.
+    TerminateClient(u32),
+}
+
+/// What of MPS fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MpsFault {
+    /// The server dies.
+    Server,
+    /// A server does not start.
+    Start,
+    /// The server tells of a client's fatal fault.
+    Gpu,
+}
+
+impl MpsFault {
+    /// By the word that follows `mps-fault`.
+    const WORDS: [(Self, &str); 3] = [
+        (Self::Server, "server"),
+        (Self::Start, "start"),
+        (Self::Gpu, "gpu"),
+    ];
 }
 
 /// What of a text is no fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no such fault; faults are `sticky CODE [LABEL]`, `xid NUMBER [LABEL]`, `ecc CORRECTED UNCORRECTED`, `stuck`, `unstuck`, \
-     `mps-fault`"
+     `mps-fault [server|start|gpu]`, and beside them `terminate-client PID`"
 )]
 pub struct NoFault;
 
@@ -66,7 +89,18 @@ impl FromStr for Injection {
             }),
             ["stuck"] => Ok(Self::Stuck(true)),
             ["unstuck"] => Ok(Self::Stuck(false)),
-            ["mps-fault"] => Ok(Self::MpsFault),
+            ["mps-fault"] => Ok(Self::MpsFault(MpsFault::Server)),
+            ["mps-fault", what] => {
+                let mut words = MpsFault::WORDS.iter();
+                let found = words.find(|(_, word)| word == what);
+                found
+                    .map(|(fault, _)| Self::MpsFault(*fault))
+                    .ok_or(NoFault)
+            }
+            ["terminate-client", pid] => {
+                let pid = pid.parse().ok().filter(|&pid| pid != 0);
+                pid.map(Self::TerminateClient).ok_or(NoFault)
+            }
             _ => Err(NoFault),
         }
     }
@@ -88,7 +122,12 @@ impl fmt::Display for Injection {
             } => write!(f, "ecc {corrected} {uncorrected}"),
             Self::Stuck(true) => f.write_str("stuck"),
             Self::Stuck(false) => f.write_str("unstuck"),
-            Self::MpsFault => f.write_str("mps-fault"),
+            Self::MpsFault(fault) => {
+                let mut words = MpsFault::WORDS.iter();
+                let word = words.find_map(|(known, word)| (known == fault).then_some(*word));
+                write!(f, "mps-fault {}", word.unwrap_or_default())
+            }
+            Self::TerminateClient(pid) => write!(f, "terminate-client {pid}"),
         }
     }
 }
@@ -107,10 +146,15 @@ mod tests {
             "ecc 5 1",
             "stuck",
             "unstuck",
-            "mps-fault",
+            "mps-fault server",
+            "mps-fault start",
+            "mps-fault gpu",
+            "terminate-client 4711",
         ] {
             assert_eq!(text.parse::<Injection>().unwrap().to_string(), text);
         }
+        let shorter = "mps-fault".parse();
+        assert_eq!(shorter, Ok(Injection::MpsFault(MpsFault::Server)));
         for text in [
             "",
             "sticky",
@@ -120,6 +164,9 @@ mod tests {
             "ecc 1",
             "stuck now",
             "mps fault",
+            "mps-fault client",
+            "terminate-client",
+            "terminate-client 0",
         ] {
             assert_eq!(text.parse::<Injection>(), Err(NoFault), "{text}");
         }

@@ -12,20 +12,30 @@
 //! | any other Xid | - | the Xid |
 //! | errors in memory | - | the counters, and a report |
 //! | stuck | nothing completes | busy all the time |
-//! | a fault of the MPS server | of everybody: the call to the server failed; no new ones until those are gone | - |
+//! | the MPS server dies | of everybody: the call to the server failed; no new ones until those are gone | - |
+//! | an MPS server does not start | - | - |
+//! | the MPS server tells of a fatal fault | of everybody: launch failed; no new ones until those are gone | - |
+//! | MPS is asked to end a client's work | of that process: the client was terminated | - |
 //!
 //! Meanings are those of NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors) and of its text on MPS and errors: a fatal
-//! fault of one client is everybody's.
+//! fault of one client is everybody's. What MPS writes about it into its logs is in `write_control_log` and `write_server_log`.
+//!
+//! **A process that ends with work in flight**, however it ends, harms nobody, unless the server is told to model what MPS may do
+//! ([`MpsKill::Contagious`]): then it is as a fatal fault of that process, of which nothing is written to a log. Not so where MPS was asked
+//! before to end that work, or its context had an error already: the device works at none of it. NVIDIA calls what happens undefined
+//! (MPS, "Client Early Termination"); that neighbours are taken along is what MuxFlow (section 5) saw, who do not say by which error, and
+//! we have not seen it: it is the one of a fatal fault here.
 
 use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use softgpu::wire::{Health, HealthReport, Injection, REPORTS_MAX};
+use softgpu::wire::{Health, HealthReport, Injection, MpsFault, REPORTS_MAX};
 use softgpu::{Completion, Sharing};
 
 use super::World;
+use crate::client::Client;
 
 /// CUDA_ERROR_ECC_UNCORRECTABLE.
 const ECC_UNCORRECTABLE: u32 = 214;
@@ -35,6 +45,8 @@ const CONTAINED: u32 = 226;
 const LAUNCH_FAILED: u32 = 719;
 /// CUDA_ERROR_MPS_RPC_FAILURE.
 const MPS_RPC_FAILURE: u32 = 806;
+/// CUDA_ERROR_MPS_CLIENT_TERMINATED.
+const MPS_CLIENT_TERMINATED: u32 = 810;
 /// CUDA_ERROR_MPS_SERVER_NOT_READY.
 const MPS_SERVER_NOT_READY: u32 = 807;
 /// CUDA_ERROR_UNKNOWN.
@@ -43,6 +55,16 @@ const UNKNOWN: u32 = 999;
 const SINGLE_BIT: u64 = 1;
 const DOUBLE_BIT: u64 = 2;
 const XID: u64 = 8;
+
+/// What becomes of the other clients of MPS when one ends with work in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum MpsKill {
+    /// Nothing.
+    #[default]
+    Contained,
+    /// Their contexts are lost, as by a fatal fault.
+    Contagious,
+}
 
 /// What is broken.
 #[derive(Debug, Default)]
@@ -57,7 +79,11 @@ pub(super) struct Broken {
     withheld: VecDeque<Completion>,
     /// The MPS server failed, and clients of that time are still there.
     is_mps_failed: bool,
-    mps_log: Option<PathBuf>,
+    mps_kill: MpsKill,
+    /// Of MPS's control daemon.
+    control_log: Option<PathBuf>,
+    /// Of MPS's server.
+    server_log: Option<PathBuf>,
 }
 
 impl Broken {
@@ -93,14 +119,24 @@ impl Broken {
         reports.push(HealthReport { seq, kind, data });
     }
 
-    /// As MPS's control daemon does it. A file that cannot be written is left.
-    fn write_mps_log(&self, lines: &[&str]) {
-        let Some(path) = &self.mps_log else { return };
-        let file = OpenOptions::new().append(true).create(true).open(path);
-        if let Ok(mut file) = file {
-            for line in lines {
-                let _ = writeln!(file, "[software GPU Control     1] {line}");
-            }
+    /// As MPS's control daemon does it.
+    fn write_control_log(&self, lines: &[&str]) {
+        write_log(self.control_log.as_deref(), "Control     1", lines);
+    }
+
+    /// As MPS's server does it.
+    fn write_server_log(&self, lines: &[&str]) {
+        write_log(self.server_log.as_deref(), "Server     2", lines);
+    }
+}
+
+/// A file that cannot be written is left.
+fn write_log(path: Option<&Path>, who: &str, lines: &[&str]) {
+    let Some(path) = path else { return };
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    if let Ok(mut file) = file {
+        for line in lines {
+            let _ = writeln!(file, "[software GPU {who}] {line}");
         }
     }
 }
@@ -129,11 +165,26 @@ fn consequence(xid: u32) -> (u32, Whom) {
 }
 
 impl World {
-    /// Says what MPS would into this file.
-    pub(crate) fn log_mps_to(&mut self, path: &Path) {
-        self.broken.mps_log = Some(path.to_owned());
-        self.broken
-            .write_mps_log(&["Starting control daemon using socket (none)"]);
+    /// Says into these files what MPS's control daemon and its server would.
+    pub(crate) fn log_mps_to(&mut self, control: Option<&Path>, server: Option<&Path>) {
+        let broken = &mut self.broken;
+        broken.control_log = control.map(Path::to_owned);
+        broken.server_log = server.map(Path::to_owned);
+        broken.write_control_log(&["Starting control daemon using socket (none)"]);
+        broken.write_server_log(&["Waiting for new client(s)"]);
+    }
+
+    /// What becomes of a process's neighbours, under MPS, if it ends with work in flight.
+    pub(crate) fn set_mps_kill(&mut self, kill: MpsKill) {
+        self.broken.mps_kill = kill;
+    }
+
+    /// A process has ended with work in flight.
+    pub(super) fn handle_death_in_flight(&mut self) {
+        let is_on_mps = self.gpu.config().sharing == Sharing::Mps;
+        if is_on_mps && self.broken.mps_kill == MpsKill::Contagious {
+            self.fail_mps(LAUNCH_FAILED);
+        }
     }
 
     /// Has a fault from now on.
@@ -153,13 +204,11 @@ impl World {
                 self.broken.stuck_since.get_or_insert(now);
             }
             Injection::Stuck(false) => self.go_on(),
-            Injection::MpsFault => {
-                self.broken.is_mps_failed = true;
-                self.fail(MPS_RPC_FAILURE, Whom::Everybody, None);
-                self.broken.write_mps_log(&[
-                    "Server encountered a fatal exception. Shutting down",
-                    "Server 2 exited with status 1",
-                ]);
+            Injection::MpsFault(fault) => self.have_mps_fault(*fault),
+            Injection::TerminateClient(pid) => {
+                let client = |client: &&Client| client.pid == Some(*pid);
+                let clients = self.clients.values().filter(client);
+                clients.for_each(|client| fail_contexts(client, MPS_CLIENT_TERMINATED));
             }
         }
         self.ring_doorbell();
@@ -176,6 +225,35 @@ impl World {
         let mut contexts = self.clients.values().flat_map(|client| &client.contexts);
         self.broken.is_mps_failed = contexts.any(Option::is_some);
         self.broken.is_mps_failed.then_some(MPS_SERVER_NOT_READY)
+    }
+
+    fn have_mps_fault(&mut self, fault: MpsFault) {
+        match fault {
+            MpsFault::Server => {
+                self.fail_mps(MPS_RPC_FAILURE);
+                self.broken.write_control_log(&[
+                    "Server encountered a fatal exception. Shutting down",
+                    "Server 2 exited with status 1",
+                ]);
+            }
+            MpsFault::Start => {
+                let broken = &self.broken;
+                broken.write_control_log(&["Failed to start : invalid argument"]);
+                broken.write_server_log(&["MPS server failed to start"]);
+            }
+            MpsFault::Gpu => {
+                self.fail_mps(LAUNCH_FAILED);
+                self.broken.write_server_log(&[
+                    "Fatal GPU error of a client. Waiting for all clients to end",
+                ]);
+            }
+        }
+    }
+
+    /// All clients are lost, and until they are gone there are no new ones.
+    fn fail_mps(&mut self, code: u32) {
+        self.broken.is_mps_failed = true;
+        self.fail(code, Whom::Everybody, None);
     }
 
     fn have_xid(&mut self, xid: u32, label: Option<&str>) {
@@ -216,10 +294,7 @@ impl World {
         };
         for client in self.clients.values() {
             if is_everybody || label.is_none_or(|label| label == client.label) {
-                let contexts = (0_u32..).zip(&client.contexts);
-                for (slot, _) in contexts.filter(|(_, context)| context.is_some()) {
-                    client.fail_context(slot, code);
-                }
+                fail_contexts(client, code);
             }
         }
     }
@@ -234,5 +309,12 @@ impl World {
             self.handle_completion(completion);
         }
         self.let_complete();
+    }
+}
+
+fn fail_contexts(client: &Client, code: u32) {
+    let contexts = (0_u32..).zip(&client.contexts);
+    for (slot, _) in contexts.filter(|(_, context)| context.is_some()) {
+        client.fail_context(slot, code);
     }
 }

@@ -12,8 +12,12 @@ use crate::time_source::RealTime;
 const STREAM: u32 = 3;
 
 fn world() -> World {
+    shared_by(Sharing::Mps)
+}
+
+fn shared_by(sharing: Sharing) -> World {
     let device = Device::by_name("V100-SXM2-16GB").unwrap();
-    let config = Config::new(Sharing::Mps, &device);
+    let config = Config::new(sharing, &device);
     let time = TimeSource::Real(RealTime::start(1.0));
     World::new(Gpu::new(device, config), [0; 16], time).unwrap()
 }
@@ -38,12 +42,16 @@ fn client_with_stream(world: &mut World) -> (ClientId, UnixStream) {
 }
 
 fn launch_on(stream: u32, seq: u64) -> Command {
+    launch_lasting(100, stream, seq)
+}
+
+fn launch_lasting(block_ns: u64, stream: u32, seq: u64) -> Command {
     let shape = KernelShape {
         grid_blocks: 1,
         threads_per_block: 256,
         registers_per_thread: 32,
         shared_bytes_per_block: 0,
-        block_ns: 100,
+        block_ns,
         compute_demand: 0.01,
         bandwidth_demand: 0.01,
     };
@@ -87,4 +95,80 @@ fn a_process_that_ended_with_nonsense_is_gone_once_and_what_came_before_is_count
     let counts = counts(&mut world);
     assert_eq!(counts["launches"], 1, "{counts:#}");
     assert_eq!(counts["connected"], 0, "{counts:#}");
+}
+
+/// Longer than any test.
+const FOR_EVER_NS: u64 = 3_600_000_000_000;
+const LAUNCH_FAILED: u32 = 719;
+
+/// The error of the client's only context.
+fn error(world: &World, id: ClientId) -> u32 {
+    world.clients[&id].page.errors.0[0].load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// What becomes of a neighbour, and of one that comes later, when a process with a kernel of so long ends, before whose end `before`
+/// happens.
+fn after_a_death(
+    (sharing, kill): (Sharing, MpsKill),
+    block_ns: u64,
+    before: impl Fn(&mut World, ClientId),
+) -> (u32, bool) {
+    let mut world = shared_by(sharing);
+    world.set_mps_kill(kill);
+    let (neighbour, _far) = client_with_stream(&mut world);
+    let (dying, _far_too) = client_with_stream(&mut world);
+    let launch = launch_lasting(block_ns, STREAM, 1);
+    assert!(world.clients[&dying].page.try_put(&launch));
+    before(&mut world, dying);
+    world.remove_client(dying);
+    let (near, _far) = UnixStream::pair().unwrap();
+    let socket = OwnedFd::from(near).into();
+    let (late, _, _) = world.add_client("late", None, socket, None).unwrap();
+    let reply = world.handle_request(late, &Request::CreateContext);
+    let is_taken = matches!(reply, Some(Reply::Context { .. }));
+    (error(&world, neighbour), is_taken)
+}
+
+const CONTAGIOUS: (Sharing, MpsKill) = (Sharing::Mps, MpsKill::Contagious);
+
+#[test]
+fn a_process_that_ends_with_work_in_flight_takes_others_along_where_it_is_told_to() {
+    let dies = |how| after_a_death(how, FOR_EVER_NS, |_, _| ());
+    assert_eq!(dies(CONTAGIOUS), (LAUNCH_FAILED, false));
+    assert_eq!(dies((Sharing::Mps, MpsKill::Contained)), (0, true));
+    assert_eq!(dies((Sharing::TimeSlice, MpsKill::Contained)), (0, true));
+}
+
+#[test]
+fn a_process_that_has_drained_or_was_terminated_harms_nobody() {
+    let drained = after_a_death(CONTAGIOUS, 100, |world, dying| {
+        while world.clients[&dying].has_work_in_flight() || counts(world)["launches"] == 0 {
+            world.step();
+        }
+    });
+    assert_eq!(drained, (0, true));
+    let terminated = after_a_death(CONTAGIOUS, FOR_EVER_NS, |world, dying| {
+        world.clients.get_mut(&dying).unwrap().pid = Some(4711);
+        world.inject(&"terminate-client 4711".parse().unwrap());
+        assert_eq!(error(world, dying), 810);
+    });
+    assert_eq!(terminated, (0, true));
+}
+
+#[test]
+fn once_all_that_were_taken_along_are_gone_others_are_served_again() {
+    let mut world = world();
+    world.set_mps_kill(MpsKill::Contagious);
+    let (neighbour, _far) = client_with_stream(&mut world);
+    let (dying, _far_too) = client_with_stream(&mut world);
+    for id in [neighbour, dying] {
+        let launch = launch_lasting(FOR_EVER_NS, STREAM, 1);
+        assert!(world.clients[&id].page.try_put(&launch));
+    }
+    world.remove_client(dying);
+    assert_eq!(error(&world, neighbour), LAUNCH_FAILED);
+    // Nothing is worked on for it any more.
+    world.remove_client(neighbour);
+    let (late, _far) = client_with_stream(&mut world);
+    assert_eq!(error(&world, late), 0);
 }
