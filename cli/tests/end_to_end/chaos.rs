@@ -4,7 +4,8 @@
 //! The members are real processes (`chaos.c`); who gets which signal when follows from a seed (`PILLION_TEST_SEED`), what that
 //! meets does not: a failure comes again often, not always. Times of requests are the device's own, from when it has all of a
 //! request until that is done, so that a busy machine is not taken for a busy device. With `PILLION_TEST_LONG=1` each run
-//! takes two minutes. What best-effort jobs do without a daemon (`on_daemon_loss`) follows from the seed too: of two seeds in a row, and
+//! takes two minutes. Where the device takes everybody along with a process that ends with work in flight (as MPS may), no job gets
+//! a signal of which nothing can save the others: SIGKILL, and SIGUSR1, which ends them as well. What best-effort jobs do without a daemon (`on_daemon_loss`) follows from the seed too: of two seeds in a row, and
 //! of the two tests of one seed, one holds them and the other lets them run.
 
 use std::os::unix::process::ExitStatusExt;
@@ -23,15 +24,27 @@ const MS_NS: u64 = 1_000_000;
 
 #[test]
 fn random_signals_harm_nobody_but_whom_they_kill_in_time_slices() {
-    run("timeslice");
+    run("timeslice", Kills::Contained);
 }
 
 #[test]
 fn random_signals_harm_nobody_but_whom_they_kill_under_mps() {
-    run("mps");
+    run("mps", Kills::Contained);
 }
 
-fn run(sharing: &'static str) {
+#[test]
+fn random_requests_to_end_harm_nobody_else_under_mps_that_contains_nothing() {
+    run("mps", Kills::Contagious);
+}
+
+/// What becomes of the other processes on the device when one ends with work in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kills {
+    Contained,
+    Contagious,
+}
+
+fn run(sharing: &'static str, kills: Kills) {
     let is_long = std::env::var_os("PILLION_TEST_LONG").is_some_and(|value| value == "1");
     let [quiet_ns, chaos_ns] = match is_long {
         true => [60_000 * MS_NS, 120_000 * MS_NS],
@@ -39,17 +52,20 @@ fn run(sharing: &'static str) {
     };
     let seed = std::env::var("PILLION_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
     let policy = policy(seed, sharing);
-    println!("{sharing}, {policy}, PILLION_TEST_SEED={seed}");
-    let gpu = Gpu::start(sharing);
+    println!("{sharing}, kills {kills:?}, {policy}, PILLION_TEST_SEED={seed}");
+    let gpu = match kills {
+        Kills::Contained => Gpu::start(sharing),
+        Kills::Contagious => Gpu::start_contagious(),
+    };
 
-    let mut cast = Cast::new(&gpu, policy);
+    let mut cast = Cast::new(&gpu, kills, policy);
     until_ns(cast.clock.now_ns() + quiet_ns, || cast.check());
     let (quiet, daemon) = cast.finish();
     let before = Left::when_nothing_runs(&gpu, &daemon);
     daemon.signal(Signal::TERM);
     daemon.finish().expect_success();
 
-    let mut cast = Cast::new(&gpu, policy);
+    let mut cast = Cast::new(&gpu, kills, policy);
     let mut random = Random(seed);
     let end_ns = cast.clock.now_ns() + chaos_ns;
     while cast.clock.now_ns() < end_ns {
@@ -60,7 +76,7 @@ fn run(sharing: &'static str) {
     let (chaos, daemon) = cast.finish();
     println!("quiet: {quiet}\nchaos: {chaos}");
     before.expect_no_more(&gpu, &daemon);
-    expect_gate_to_work(&gpu, &daemon);
+    expect_gate_to_work(&gpu, kills, &daemon);
     assert!(chaos.rounds > 0 && chaos.killed > 0, "{chaos}");
     let slower = chaos.p99_ns() as f64 / quiet.p99_ns() as f64;
     println!("the slowest hundredth takes {slower:.2} times as long as in the quiet run");
@@ -92,6 +108,7 @@ fn until_ns(at_ns: u64, mut look: impl FnMut()) {
 /// The members, and what became of those before.
 struct Cast<'g> {
     gpu: &'g Gpu,
+    kills: Kills,
     policy: &'static str,
     clock: Clock,
     /// Never none but while one takes the place of another.
@@ -152,15 +169,16 @@ impl std::fmt::Display for Outcome {
 }
 
 impl<'g> Cast<'g> {
-    fn new(gpu: &'g Gpu, policy: &'static str) -> Self {
+    fn new(gpu: &'g Gpu, kills: Kills, policy: &'static str) -> Self {
         let daemon = gpu.daemon(policy);
-        let jobs = (0..=BEST_EFFORT).map(|place| member(gpu, place));
+        let jobs = (0..=BEST_EFFORT).map(|place| member(gpu, kills, place));
         let jobs: Vec<Member> = jobs.collect();
         for job in &jobs {
             daemon.wait_for_clients(&job.label, 1);
         }
         Self {
             gpu,
+            kills,
             policy,
             clock: Clock::monotonic(),
             daemon: Some(daemon),
@@ -212,11 +230,11 @@ impl<'g> Cast<'g> {
             return self.hit_daemon(kind, pause_ns);
         };
         let job = &mut self.jobs[place];
-        let signal = match kind {
-            0..=3 => Signal::KILL,
-            4 | 5 => Signal::TERM,
-            6 => Signal::INT,
-            7 => Signal::USR1,
+        let signal = match (kind, self.kills) {
+            (0..=3, Kills::Contained) => Signal::KILL,
+            (7, Kills::Contained) => Signal::USR1,
+            (0..=5, _) => Signal::TERM,
+            (6 | 7, _) => Signal::INT,
             _ => Signal::STOP,
         };
         // One that is stopped dies of nothing else, and one that is in a shell's background may ignore this.
@@ -224,15 +242,26 @@ impl<'g> Cast<'g> {
         if is_stopped || (signal == Signal::INT && ignores_interrupts()) {
             return;
         }
+        // Who comes while there is no daemon to answer runs without it, and is not drained.
+        if self.kills == Kills::Contagious && self.daemon_goes_on_ns.is_some() {
+            return;
+        }
         job.process.signal(signal);
         if signal == Signal::STOP {
             job.goes_on_ns = Some(pause_ns);
             return;
         }
-        let successor = member(self.gpu, place);
+        let successor = member(self.gpu, self.kills, place);
+        let (label, pid) = (successor.label.clone(), successor.process.pid());
         let dead = std::mem::replace(&mut self.jobs[place], successor);
         self.fallen.push((dead, signal));
         self.outcome.killed += 1;
+        if self.kills == Kills::Contagious {
+            self.daemon().job_when(&label, "its new client", |job| {
+                let mut clients = job["clients"].as_array().into_iter().flatten();
+                clients.any(|client| client["pid"] == pid)
+            });
+        }
     }
 
     fn hit_daemon(&mut self, kind: u64, pause_ns: u64) {
@@ -308,7 +337,7 @@ impl Outcome {
     }
 }
 
-fn member(gpu: &Gpu, place: usize) -> Member {
+fn member(gpu: &Gpu, kills: Kills, place: usize) -> Member {
     let socket = gpu.path("pillion.sock");
     let program = Program::Linked("chaos");
     let (label, job) = match place {
@@ -323,6 +352,11 @@ fn member(gpu: &Gpu, place: usize) -> Member {
             let job = job.under(&socket, protocol::hello::JobClass::BestEffort);
             (label, job.env("PILLION_MEMORY", "256MiB"))
         }
+    };
+    let job = match kills {
+        Kills::Contained => job,
+        // As long as a busy machine takes.
+        Kills::Contagious => job.env("PILLION_DRAIN_MS", "60000"),
     };
     Member {
         label,
@@ -441,7 +475,7 @@ fn count(folder: &str) -> usize {
 }
 
 /// Best-effort work waits for a high-priority job's, and goes on once that is gone; nothing was let go because it had waited for too long.
-fn expect_gate_to_work(gpu: &Gpu, daemon: &Daemon) {
+fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
     let path = gpu.config(daemon.socket(), "name = \"temporal\"\nmax_hold_ms = 60000");
     assert!(path.exists());
     daemon.signal(Signal::HUP);
@@ -457,6 +491,9 @@ fn expect_gate_to_work(gpu: &Gpu, daemon: &Daemon) {
     let be = gpu.job("last-be", Program::Linked("steady"));
     let mut be = be.best_effort(daemon).start();
     daemon.wait_until_held("last-be");
+    if kills == Kills::Contagious {
+        gpu.inject(&format!("terminate-client {}", hp.pid()));
+    }
     hp.signal(Signal::KILL);
     be.wait_for("round", 5);
     be.finish().expect_success();

@@ -401,6 +401,43 @@ fn a_fault_of_mps_is_read_in_its_log_and_mps_is_restarted_by_its_own_command() {
 }
 
 #[test]
+fn what_each_log_of_mps_says_is_told_with_its_file_and_what_is_said_in_the_course_of_things_is_not()
+{
+    let gpu = Gpu::start_logging_mps("mps");
+    let logs = ["control.log", "server.log"].map(|name| gpu.path(name));
+    let daemon = daemon(&gpu, &format!("mps_logs = {logs:?}\n"));
+    let [control, server] = logs;
+    let mut process = start(&gpu, &daemon, "job");
+    let expect_told = |log: &std::path::Path, line: &str| {
+        event_when(&gpu, &daemon, "mps-fault", |event| {
+            let text = event["text"].as_str().unwrap();
+            text.starts_with(&format!("MPS ({}): ", log.display())) && text.ends_with(line)
+        });
+    };
+    // One that does not start has no clients.
+    gpu.inject("mps-fault start");
+    expect_told(&control, "Failed to start : invalid argument");
+    expect_told(&server, "MPS server failed to start");
+    assert_eq!(ask(&mut process), WELL);
+    gpu.inject("mps-fault gpu");
+    expect_told(
+        &server,
+        "Fatal GPU error of a client. Waiting for all clients to end",
+    );
+    assert_eq!(ask(&mut process), "launch 719 wait 719");
+    process.finish().expect_success();
+    gpu.inject("mps-fault server");
+    expect_told(
+        &control,
+        "Server encountered a fatal exception. Shutting down",
+    );
+    expect_told(&control, "Server 2 exited with status 1");
+    let all = events(&gpu, &daemon, &[]);
+    let told = all.iter().filter(|event| event["kind"] == "mps-fault");
+    assert_eq!(told.count(), 5, "{all:#?}");
+}
+
+#[test]
 fn a_command_is_run_with_the_fault_in_its_environment_and_one_that_fails_is_said() {
     let gpu = Gpu::start("timeslice");
     let out = gpu.path("out");

@@ -20,6 +20,8 @@ mod charges;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod contagion;
+#[cfg(test)]
 mod copies;
 #[cfg(test)]
 mod daemon_loss;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Daemon, Gpu, until, write_script};
+use super::{Daemon, Gpu, cargo_folder, until, write_script};
 
 /// A program in the place of `nvidia-cuda-mps-control`, which writes down what it is asked, and of a client whether it lives.
 pub(crate) struct Control {
@@ -11,7 +11,20 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// One that ends no work, whatever it says: the device does not know of MPS.
     pub(crate) fn new(gpu: &Gpu) -> Self {
+        Self::that(gpu, "")
+    }
+
+    /// One by which the device ends the work of a client that is terminated.
+    pub(crate) fn that_obeys(gpu: &Gpu) -> Self {
+        let server = cargo_folder().join("softgpu-server");
+        let server = format!("{} --socket {}", server.display(), gpu.socket().display());
+        Self::that(gpu, &format!("{server} --inject \"terminate-client $3\";"))
+    }
+
+    /// One that does so when it is to terminate a client.
+    fn that(gpu: &Gpu, terminate: &str) -> Self {
         let folder = gpu.path("mps");
         fs::create_dir_all(&folder).unwrap();
         let control = Self { folder };
@@ -24,7 +37,7 @@ impl Control {
              case $1 in\n\
              get_server_list) echo 4242 ;;\n\
              get_client_list) while read -r pid; do echo $pid; done <clients ;;\n\
-             terminate_client) kill -0 $3 && command=\"$command, alive\"; echo CUDA_SUCCESS ;;\n\
+             terminate_client) kill -0 $3 && command=\"$command, alive\"; {terminate} echo CUDA_SUCCESS ;;\n\
              esac\n\
              echo $command >> asked\n",
             control.folder.display()

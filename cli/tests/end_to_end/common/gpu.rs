@@ -66,10 +66,19 @@ impl Gpu {
         Self::start_with(device, sharing, |_, _| ())
     }
 
-    /// One that writes what MPS would, to `control.log` in its folder.
+    /// One that writes what MPS would, to `control.log` and `server.log` in its folder.
     pub(crate) fn start_logging_mps(sharing: &'static str) -> Self {
         Self::start_with("V100-SXM2-16GB", sharing, |command, folder| {
             command.arg("--mps-log").arg(folder.join("control.log"));
+            let server_log = folder.join("server.log");
+            command.arg("--mps-server-log").arg(server_log);
+        })
+    }
+
+    /// One under MPS on which a process that ends with work in flight takes all others along.
+    pub(crate) fn start_contagious() -> Self {
+        Self::start_with("V100-SXM2-16GB", "mps", |command, _| {
+            command.args(["--mps-kill", "contagious"]);
         })
     }
 
