@@ -42,6 +42,8 @@ mod excess;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod first_process;
+#[cfg(test)]
 mod forks;
 #[cfg(test)]
 mod gate;

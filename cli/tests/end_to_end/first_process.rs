@@ -1,0 +1,209 @@
+//! The first process of a PID namespace, as a container's main process is, and its children.
+//!
+//! The kernel gives it no signal of which it would die by default, whether its own namespace or the one around it sends it. So with
+//! SIGTERM's default it is not asked to end at all, with us neither; with a handler of its own it is asked as any process is. Its children
+//! are asked as any process is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use protocol::hello::JobClass;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{
+    Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, tools, workspace,
+};
+
+const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
+const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
+/// Starts a program as the first process of a namespace, which dies with who is asked to start it.
+const FIRST: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+/// How long each of the first kernels lasts that are in flight when the signal comes, ns.
+const LASTING_NS: &str = "100000000";
+/// As long as anything is waited for here.
+const PATIENT_MS: &str = "60000";
+/// What passes signals on to its one child and ends as that does: what `tini` and `docker run --init` are. What a shell starts
+/// beside it has no standard input of its own.
+const LAUNCHER: &str = "exec 3<&0\n\
+    trap 'kill -TERM $child' TERM\n\
+    trap 'kill -INT $child' INT\n\
+    \"$0\" \"$@\" <&3 & child=$!\n\
+    while kill -0 $child 2> /dev/null; do wait $child; status=$?; done\n\
+    echo the job ended with $status\n\
+    exit $status";
+
+/// A GPU with a daemon, and what makes namespaces.
+struct Stage {
+    gpu: Gpu,
+    daemon: Daemon,
+    unshare: PathBuf,
+}
+
+impl Stage {
+    /// None where namespaces cannot be made.
+    fn new() -> Option<Self> {
+        let unshare = tools::that_runs(&FIRST)?;
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon("");
+        Some(Self {
+            gpu,
+            daemon,
+            unshare,
+        })
+    }
+
+    /// These words as a namespace's first process.
+    fn job(&self, label: &str, words: &[&str]) -> Job {
+        let job = self.gpu.job_of(label, &self.unshare).args(&FIRST[1..]);
+        job.args(words)
+            .env("LASTING_NS", LASTING_NS)
+            .env("PILLION_LOG", "error")
+            .env("PILLION_DRAIN_MS", PATIENT_MS)
+    }
+
+    /// Runs it alone and in both classes: it says the same, ends in the same way, and all that it launched is complete. What it does
+    /// alone. `case` is its jobs' name.
+    fn expect_same(&self, case: &str, words: &[&str], run: impl Fn(Job) -> Ended) -> Ended {
+        let alone = run(self.job("alone", words));
+        for class in CLASSES {
+            let label = format!("{case}, {}", class.name());
+            let ours = run(self.job(&label, words).under(self.daemon.socket(), class));
+            let found = (&ours.output, ours.status, last_line(&ours));
+            let expected = (&alone.output, alone.status, last_line(&alone));
+            assert_eq!(found, expected, "{label}: {ours:#?}");
+            self.expect_drained(&label);
+        }
+        alone
+    }
+
+    fn expect_drained(&self, label: &str) {
+        self.daemon.wait_for_clients(label, 0);
+        let counts = self.gpu.counts(label);
+        assert!(counts["launches"].as_u64() > Some(0), "{counts:#}");
+        assert_eq!(counts["launches_completed"], counts["launches"], "{label}");
+    }
+}
+
+/// Of what it wrote to standard error: before that, Python says which line was interrupted.
+fn last_line(ended: &Ended) -> Option<&str> {
+    ended.errors.lines().last()
+}
+
+/// The first process of the namespace, as it is known here.
+fn first(process: &Process) -> Pid {
+    let pid = process.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let child = children
+        .split_whitespace()
+        .next()
+        .and_then(|pid| pid.parse().ok());
+    child.and_then(Pid::from_raw).expect("it has one child")
+}
+
+/// It is sent the signal from outside once it is ready. Unless it goes on, that ends it.
+fn signalled(job: Job, signal: Signal, goes_on: bool) -> Ended {
+    let mut process = job.start();
+    process.wait_for("ready", 1);
+    kill_process(first(&process), signal).unwrap();
+    match goes_on {
+        true => process.finish(),
+        false => process.finish_untold(),
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of these tests are text")
+}
+
+// census: G2, J12
+#[test]
+fn the_first_process_of_a_namespace_does_not_die_of_a_default_and_its_handlers_are_called() {
+    let Some(stage) = Stage::new() else { return };
+    let program = Program::Linked("asked_to_end").path();
+    for how in [
+        "default", "ignored", "handler", "siginfo", "signalfd", "sigwait",
+    ] {
+        let goes_on = matches!(how, "default" | "ignored");
+        for signal in SIGNALS {
+            let words = [text(&program), how, "launching"];
+            let case = format!("{how} {signal:?}");
+            let alone = stage.expect_same(&case, &words, |job| signalled(job, signal, goes_on));
+            assert_eq!(alone.code(), if goes_on { 0 } else { 7 }, "{alone:#?}");
+        }
+    }
+}
+
+/// It asks the kernel to kill it, too, after what Python does about SIGINT, and is let off.
+#[test]
+fn a_python_program_that_is_the_first_process_of_a_namespace_ends_as_without_us() {
+    let (Some(stage), Some(python)) = (Stage::new(), tools::python(&[])) else {
+        return;
+    };
+    let script = workspace().join("cli/tests/programs/asked_to_end.py");
+    for (how, signal, code) in [
+        ("default", Signal::TERM, 0),
+        ("default", Signal::INT, 130),
+        ("caught", Signal::INT, 0),
+        ("handler", Signal::TERM, 0),
+        ("handler", Signal::INT, 0),
+    ] {
+        let words = [text(&python), text(&script), how, "launching"];
+        let case = format!("{how} {signal:?}");
+        let goes_on = (how, signal) == ("default", Signal::TERM);
+        let alone = stage.expect_same(&case, &words, |job| signalled(job, signal, goes_on));
+        assert_eq!(alone.code(), code, "{case}: {alone:#?}");
+    }
+}
+
+/// `kill` comes back, and it goes on.
+#[test]
+fn the_first_process_of_a_namespace_that_sends_itself_a_signal_goes_on() {
+    let Some(stage) = Stage::new() else { return };
+    let program = Program::Linked("end_itself").path();
+    let alone = stage.job("alone", &[text(&program)]).run();
+    assert_eq!((alone.code(), &*alone.output), (9, "went on\n"));
+    for class in CLASSES {
+        let job = stage.job(class.name(), &[text(&program)]);
+        let ours = job.under(stage.daemon.socket(), class).run();
+        let found = (ours.status, &ours.output, &ours.errors);
+        assert_eq!(found, (alone.status, &alone.output, &alone.errors));
+    }
+}
+
+/// As in most containers: what is started there is a shell or an `init`, and the job a child of that.
+// census: G7
+#[test]
+fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_is_passed_on() {
+    let Some(stage) = Stage::new() else { return };
+    let program = Program::Linked("asked_to_end").path();
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        for place in ["launching", "synchronising"] {
+            let words = ["/bin/sh", "-c", LAUNCHER, text(&program), "default", place];
+            let case = format!("{place} {signal:?}");
+            let alone = stage.expect_same(&case, &words, |job| signalled(job, signal, false));
+            assert_eq!(alone.code(), code, "{alone:#?}");
+            let said = format!("ready\nthe job ended with {code}\n");
+            assert_eq!(alone.output, said);
+        }
+    }
+}
+
+/// SIGTERM does nothing about it; frozen and drained it ends, by an exit status, as it cannot kill itself.
+#[test]
+fn the_first_process_of_a_namespace_is_stopped_with_nothing_in_flight() {
+    let Some(stage) = Stage::new() else { return };
+    let program = Program::Linked("asked_to_end").path();
+    for class in CLASSES {
+        let label = class.name();
+        let job = stage.job(label, &[text(&program), "default", "launching"]);
+        let mut process = job.under(stage.daemon.socket(), class).start();
+        process.wait_for("ready", 1);
+        let mut stop = stage.gpu.command(pillion());
+        stop.env("PILLION_SOCKET", stage.daemon.socket());
+        stop.args(["stop", label, "--grace", "10ms", "--json"]);
+        let stopped = collect(stop).expect_success();
+        assert!(stopped.output.contains("\"drained\""), "{stopped:#?}");
+        assert_eq!(process.finish_untold().code(), 137);
+        stage.expect_drained(label);
+    }
+}
