@@ -51,6 +51,8 @@ mod gate;
 mod gpu_suite;
 #[cfg(test)]
 mod graphs;
+#[cfg(test)]
+mod handlers;
 mod help;
 #[cfg(test)]
 mod identity;
