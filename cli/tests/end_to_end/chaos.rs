@@ -50,7 +50,7 @@ fn run(sharing: &'static str, kills: Kills) {
         true => [60_000 * MS_NS, 120_000 * MS_NS],
         false => [3_000 * MS_NS, 6_000 * MS_NS],
     };
-    let seed = std::env::var("PILLION_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let seed = seed();
     let policy = policy(seed, sharing);
     println!("{sharing}, kills {kills:?}, {policy}, PILLION_TEST_SEED={seed}");
     let gpu = match kills {
@@ -85,6 +85,11 @@ fn run(sharing: &'static str, kills: Kills) {
         !is_long || slower <= SLOWER_MAX,
         "p99 {slower:.2} times: {quiet}; {chaos}"
     );
+}
+
+/// What chance follows from.
+pub(crate) fn seed() -> u64 {
+    std::env::var("PILLION_TEST_SEED").map_or(1, |seed| seed.parse().unwrap())
 }
 
 /// Held, a launch that waits for a dead daemon's word goes after `max_hold`.
@@ -501,10 +506,10 @@ fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
 }
 
 /// Numbers that look like chance and follow from a seed (splitmix64, Steele and others 2014).
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

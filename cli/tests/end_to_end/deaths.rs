@@ -1,8 +1,9 @@
-//! Deaths, many in a row: best-effort processes that are killed while they hold all that a process can hold, and daemons that are
-//! killed under load. Nobody else meets a failed call, the gate works again each time, and how long it takes until all is back is
+//! Deaths, many in a row: processes that are killed while they hold all that a process can hold, and do one thing or another with it, and
+//! daemons that are killed under load. Nobody else meets a failed call, the gate works again each time, and how long it takes until all is back is
 //! printed beside a control: the same of processes that have nothing to do with Pillion, and of ones that come for the first time.
 //!
-//! Times are real ones and nothing is asserted of them. With `PILLION_TEST_LONG=1` 200 processes and 50 daemons die.
+//! Times are real ones and nothing is asserted of them. What a process does when it is killed, and how long it has done that, follows from
+//! a seed (`PILLION_TEST_SEED`). With `PILLION_TEST_LONG=1` 200 processes and 50 daemons die.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::Value;
 
-use crate::chaos::Left;
+use crate::chaos::{Left, Random, seed};
 use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program, until};
 
 /// Where it matters who let a launch go.
@@ -20,6 +21,20 @@ const HOLD: &str = "on_daemon_loss = \"hold\"";
 /// What a victim may hold, and in how many pieces of 16 MiB it takes it at most.
 const QUOTA: &str = "512MiB";
 const PIECES: &str = "31";
+
+/// What processes do when they are killed (`chaos.c`). Only a high-priority one's launches go through rings.
+const VICTIMS: [(&str, JobClass); 7] = [
+    ("nothing", JobClass::BestEffort),
+    (AT_THE_GATE, JobClass::BestEffort),
+    ("memory", JobClass::BestEffort),
+    ("storm", JobClass::HighPriority),
+    ("copy", JobClass::BestEffort),
+    ("capture", JobClass::BestEffort),
+    ("storm", JobClass::BestEffort),
+];
+const AT_THE_GATE: &str = "launch";
+/// They do it for so long at most.
+const BUSY_NS_MAX: u64 = 20_000_000;
 
 /// After a daemon's return what it counts is exact.
 const EXACT_AFTER_NS: u64 = 1_000_000_000;
@@ -44,7 +59,7 @@ fn start_be(gpu: &Gpu, label: &str) -> Process {
 }
 
 #[test]
-fn best_effort_processes_killed_while_they_hold_everything_leave_nothing_behind() {
+fn processes_killed_while_they_hold_everything_leave_nothing_behind() {
     let gpu = Gpu::start("timeslice");
     let daemon = gpu.daemon(HOLD);
     let mut times = [const { Vec::new() }; 5];
@@ -56,12 +71,14 @@ fn best_effort_processes_killed_while_they_hold_everything_leave_nothing_behind(
     hp.next_new_line();
     let hp_bytes = gpu.held_by(&[hp.pid()]);
     let mut seen = 0;
-    for _ in 0..count(200, 8) {
-        let mut victim = job(&gpu, "victim", &["hold", PIECES], JobClass::BestEffort);
+    let mut random = Random(seed());
+    println!("PILLION_TEST_SEED={}", seed());
+    let first = random.below(VICTIMS.len() as u64) as usize;
+    for number in 0..count(200, 8) {
+        let (what, class) = VICTIMS[(first + number) % VICTIMS.len()];
+        let mut victim = job(&gpu, "victim", &["hold", PIECES, what], class);
         victim.wait_for("holding", 1);
-        daemon.job_when("victim", "work in flight", |job| {
-            job["in_flight_ns"].as_u64().is_some_and(|ns| ns > 0)
-        });
+        wait_until_busy(&daemon, what, class, random.below(BUSY_NS_MAX));
         let killed_ns = kill(&victim, ended);
         let event = event_after(&daemon, &mut seen, "detached", victim.pid());
         forgotten.push(event.saturating_sub(killed_ns));
@@ -77,7 +94,7 @@ fn best_effort_processes_killed_while_they_hold_everything_leave_nothing_behind(
         hp.next_new_line();
 
         let plain = gpu.job("plain", Program::Linked("chaos"));
-        let mut plain = plain.args(&["hold", PIECES]).start();
+        let mut plain = plain.args(&["hold", PIECES, what]).start();
         plain.wait_for("holding", 1);
         let killed_ns = kill(&plain, plain_ended);
         until("the plain process's memory", || {
@@ -167,6 +184,22 @@ fn daemons_killed_under_load_are_succeeded_and_the_gate_works_again() {
     ] {
         print(what, times);
     }
+}
+
+/// Waits until the victim does what it is to do, and has for so long; at the gate, until a thread of it waits there.
+fn wait_until_busy(daemon: &Daemon, what: &str, class: JobClass, busy_ns: u64) {
+    if class == JobClass::BestEffort {
+        daemon.job_when("victim", "work in flight", |job| {
+            job["in_flight_ns"].as_u64().is_some_and(|ns| ns > 0)
+        });
+    }
+    if what == AT_THE_GATE {
+        daemon.wait_until_held("victim");
+        return;
+    }
+    let clock = Clock::monotonic();
+    let at_ns = clock.now_ns() + busy_ns;
+    until("its moment", || (clock.now_ns() >= at_ns).then_some(()));
 }
 
 /// What is left when one job of each class has come and gone.

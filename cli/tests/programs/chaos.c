@@ -4,8 +4,10 @@
  *   hp    one request after the other with a pause between them: a graph whose first and last node record events, so that
  *         "request NS" is its time on the device from when that had it, whatever the host was kept by
  *   be    rounds of allocations, launches on two streams, a graph, an event that is waited for; captured anew every eighth
- *   hold PIECES  takes so many pieces of 16 MiB or what its quota leaves, has a graph, a capture that is not ended, and work in
- *         flight, says "holding" and waits
+ *   hold PIECES WHAT  takes so many pieces of 16 MiB or what its quota leaves, has a graph, a capture that is not ended, and work in
+ *         flight, says "holding", and does this until it is ended:
+ *         nothing | launch (one kernel after the other, each of which may have to wait) | storm (many before it waits) | memory (takes and
+ *         gives back, and asks for more than it gets) | capture (graphs, one after the other) | copy (both ways)
  */
 #include "graph_min.h"
 
@@ -105,14 +107,67 @@ static void train(struct work *work) {
     }
 }
 
-static void hold(struct work *work, unsigned long pieces) {
+#define COPY_BYTES (4 * MIB)
+#define STORM 64
+
+/* What a process does that has everything. */
+struct busy {
+    struct work *work;
+    const char *what;
+    CUdeviceptr buffer;
+};
+
+static void storm(struct work *work, CUstream *streams) {
+    for (int i = 0; i < STORM; i++) work_launch(work, streams[i % 2]);
+    for (int i = 0; i < 2; i++) CHECK(cu.StreamSynchronize(streams[i]));
+}
+
+/* In the order of the stream: to give back at once would wait for all work. */
+static void take_and_give_back(CUstream stream) {
+    CUdeviceptr taken[3], none;
+    for (int i = 0; i < 3; i++) CHECK(cuMemAllocAsync(&taken[i], 2 * MIB, stream));
+    if (cu.MemAlloc(&none, (size_t)1 << 50) != OUT_OF_MEMORY) exit(CUDA_FAILED);
+    for (int i = 0; i < 3; i++) CHECK(cuMemFreeAsync(taken[i], stream));
+    CHECK(cu.StreamSynchronize(stream));
+}
+
+static void *stay_busy(void *argument) {
+    const struct busy *busy = argument;
+    CUstream streams[2];
+    char *host = calloc(1, COPY_BYTES);
+    CHECK(cu.CtxSetCurrent(busy->work->context));
+    for (int i = 0; i < 2; i++) CHECK(cu.StreamCreate(&streams[i], 1));
+    say("holding");
+    while (1) {
+        if (!strcmp(busy->what, "launch")) {
+            launch(chew, BLOCKS, streams[0], NULL);
+            CHECK(cu.StreamSynchronize(streams[0]));
+        } else if (!strcmp(busy->what, "storm")) {
+            storm(busy->work, streams);
+        } else if (!strcmp(busy->what, "memory")) {
+            take_and_give_back(streams[0]);
+        } else if (!strcmp(busy->what, "capture")) {
+            CHECK(cuGraphExecDestroy(graph_of(busy->work, streams[0], chew, 3, NULL)));
+        } else if (!strcmp(busy->what, "copy")) {
+            to_device(busy->buffer, host, COPY_BYTES);
+            to_host(host, busy->buffer, COPY_BYTES);
+        } else {
+            poll(NULL, 0, -1);
+        }
+    }
+}
+
+static void hold(struct work *work, unsigned long pieces, const char *what) {
     CUstream a, b;
     CUdeviceptr taken;
     CUresult result = 0;
     unsigned long blocks = 0;
+    struct busy busy = {.work = work, .what = what};
+    pthread_t thread;
     CHECK(cu.StreamCreate(&a, 1));
     CHECK(cu.StreamCreate(&b, 1));
     CUgraphExec exec = graph_of(work, a, chew, 3, NULL);
+    CHECK(cu.MemAlloc(&busy.buffer, COPY_BYTES));
     while (blocks < pieces && (result = cu.MemAlloc(&taken, 16 * MIB)) == 0) blocks++;
     if (result != 0 && result != OUT_OF_MEMORY) exit(CUDA_FAILED);
     launch_once(work, exec, a);
@@ -121,7 +176,7 @@ static void hold(struct work *work, unsigned long pieces) {
     CHECK(cuStreamBeginCapture_v2(b, THREAD_LOCAL));
     record_launch(work, b);
     printf("blocks=%lu\n", blocks);
-    say("holding");
+    if (pthread_create(&thread, NULL, stay_busy, &busy)) exit(3);
     wait_until_told_to_end();
     _exit(0);
 }
@@ -132,7 +187,7 @@ int main(int argc, char **argv) {
     open_all(&work);
     if (!strcmp(argv[1], "hp")) serve(&work);
     else if (!strcmp(argv[1], "be")) train(&work);
-    else hold(&work, strtoul(argv[2], NULL, 10));
+    else if (argc == 4) hold(&work, strtoul(argv[2], NULL, 10), argv[3]);
     work_check(&work);
     say_asked_graphs();
     return 0;
