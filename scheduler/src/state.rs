@@ -309,6 +309,8 @@ impl State {
         // What a job was promised and is promised no more must not stay.
         if *self.gate.policy() != config.policy || self.rules != config.jobs {
             self.gate = Gate::new(config.policy);
+            let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
+            lessees.for_each(Lessee::handle_new_gate);
         }
         self.poll_ns = config.poll_ns;
         self.unknown_ns = config.unknown_kernel_ns;

@@ -218,6 +218,11 @@ impl Lessee {
         self.is_counted.then(|| self.view_for_policy())
     }
 
+    /// The policy knows nothing of what was charged before: none of it can be taken back from what it will add.
+    pub(crate) fn handle_new_gate(&mut self) {
+        self.is_counted = false;
+    }
+
     /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.
     pub(crate) fn handle_lease(
         &mut self,

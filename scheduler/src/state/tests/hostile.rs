@@ -127,6 +127,28 @@ fn a_job_that_never_drains_is_left_out_until_it_does() {
     assert!(!rig.state.jobs[1].lessee.as_ref().unwrap().is_stalled());
 }
 
+/// The policy's new memory has counted none of what the liar charged before, so none of it may be taken from what it counts.
+#[test]
+fn a_liar_takes_nothing_back_from_a_policy_that_has_just_begun() {
+    let mut rig = Rig::new("residual_us = 100");
+    let honest = rig.be("honest");
+    let liar = rig.be("liar");
+    let _hp = rig.hp("serve");
+    rig.poll();
+    rig.try_launch(&honest, &kernel(Class::Compute, 200 * US))
+        .unwrap();
+    let total_ns = &liar.lease.as_ref().unwrap().charges.total_ns;
+    total_ns.store(900 * US, Ordering::Relaxed);
+    rig.poll_after(50 * US);
+    rig.state
+        .reconfigure(&config("name = \"orion\"\nresidual_us = 110"));
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&honest, &COMPUTE).is_err(), "over the bound");
+    total_ns.store(0, Ordering::Relaxed);
+    rig.poll_after(50 * US);
+    assert!(rig.try_launch(&honest, &COMPUTE).is_err(), "as before");
+}
+
 /// What happens between two polls.
 #[derive(Clone, Debug)]
 enum Event {
