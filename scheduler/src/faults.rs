@@ -25,9 +25,10 @@ pub(crate) mod watch;
 use std::fmt;
 
 use abi::types::CUresult;
+use protocol::hello::JobClass;
 
 use crate::events::{Draft, Kind};
-use crate::state::{JobKey, Sticky};
+use crate::state::{JobKey, Sticky, Whose};
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,6 +138,16 @@ impl Fault {
         Self::of_gpu(FaultKind::Xid, Some(xid), text)
     }
 
+    /// Whose best-effort jobs are held where a rule says so. Of a best-effort job's own fault that job; of a high-priority job's its user's
+    /// best-effort jobs, because a job says by itself that it has a fault, and may say so to nobody else's cost; of the GPU's all.
+    pub(crate) fn whose(&self) -> Whose<'_> {
+        match &self.job {
+            Some(key) if key.class == JobClass::BestEffort => Whose::Job(key),
+            Some(key) => Whose::User(key.uid),
+            None => Whose::Everybody,
+        }
+    }
+
     /// What happened, for everybody: without the name of a job, which only its user may know.
     pub(crate) fn text_for_all(&self) -> String {
         match (&self.job, self.code) {
@@ -190,7 +201,7 @@ mod tests {
         let key = JobKey {
             id: "secret".to_owned(),
             uid: 1000,
-            class: protocol::hello::JobClass::HighPriority,
+            class: JobClass::HighPriority,
         };
         let fault = Fault::of_sticky(Sticky {
             key,

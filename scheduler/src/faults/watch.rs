@@ -12,7 +12,6 @@ use std::thread;
 use policy::Sharing;
 use protocol::clock::Clock;
 use protocol::ending::SEEN_TO_NS;
-use protocol::hello::JobClass;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -416,14 +415,8 @@ impl FaultWatch {
         }
     }
 
-    /// Of a best-effort job's own fault that job; of a high-priority job's its user's best-effort jobs, because a job says by itself
-    /// that it has a fault, and may say so to nobody else's cost; of the GPU's all.
     fn hold(&self, fault: &Fault) {
-        let whose = match &fault.job {
-            Some(key) if key.class == JobClass::BestEffort => Whose::Job(key),
-            Some(key) => Whose::User(key.uid),
-            None => Whose::Everybody,
-        };
+        let whose = fault.whose();
         let why = fault.text_for_all();
         let newly = self.shared.state().hold(whose, &why);
         self.shared.ring();

@@ -11,10 +11,12 @@ use protocol::pages::Counter;
 use protocol::sync::Ordering;
 
 use super::daemon::{Daemon, key_of};
+use super::plan;
 use super::process::{Process, Seat};
 use super::world::{Actor, MS, US, World};
+use crate::config::Config;
 use crate::rules::Owner;
-use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Look, State};
+use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Look, Refused, State};
 
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
 /// the announcement, an exchange, a count, and the same of a drop.
@@ -24,6 +26,9 @@ const ANNOUNCED_MAX: usize = 64;
 /// Looks, 50 µs apart, within which everybody who waits is to be granted something once nothing goes wrong: two and a half
 /// seconds, as a job that lied is left out of the decision after two.
 const LOOKS_MAX: u64 = 50_000;
+
+/// Looks, 9 ms apart, within which nobody is to be granted anything on a drained GPU: longer than a launch is held without a fault.
+const DRAINED_LOOKS: u64 = 4;
 
 /// What is remembered for the checks.
 #[derive(Default)]
@@ -39,6 +44,10 @@ pub(super) struct Facts {
     pub(super) may_be_over: RefCell<Vec<JobKey>>,
     /// Largest bound on best-effort work in flight that was in force, ns.
     bound_ns: Cell<u64>,
+    /// From which moment on leases are of a policy that gates; none: they need not be.
+    gating_since: Cell<Option<u64>>,
+    /// A policy without a plain bound was in force.
+    was_unbounded: Cell<bool>,
     announced: RefCell<Vec<Announced>>,
 }
 
@@ -50,6 +59,16 @@ struct Announced {
 }
 
 impl Facts {
+    /// That configuration is in force from the next poll on.
+    pub(super) fn handle_config(&self, config: &Config) {
+        if !plan::is_gating(config) {
+            self.gating_since.set(None);
+        }
+        let is_unbounded = !plan::has_plain_bound(config);
+        self.was_unbounded
+            .set(self.was_unbounded.get() | is_unbounded);
+    }
+
     pub(super) fn handle_announced(&self, seat: &Seat, begun: u64, ended: u64) {
         let mut announced = self.announced.borrow_mut();
         if announced.len() >= ANNOUNCED_MAX {
@@ -68,11 +87,14 @@ pub(super) struct Asked {
     at: u64,
     polls: u64,
     hp_comings: u64,
+    /// What was in flight of the job, ns.
+    in_flight_ns: u64,
 }
 
 impl Asked {
-    pub(super) fn now(world: &World) -> Self {
+    pub(super) fn now(world: &World, seat: &Seat) -> Self {
         Self {
+            in_flight_ns: in_flight_ns(&clients(world, seat.daemon), seat),
             at: world.tick(),
             polls: world.facts.polls.get(),
             hp_comings: world.facts.hp_comings.get(),
@@ -113,15 +135,31 @@ fn is_hp_honest(world: &World) -> bool {
     !world.plan.has_lying_hp
 }
 
+/// What is in flight of the job of `seat`, as far as its daemon can know, ns.
+fn in_flight_ns(clients: &[(Rc<Process>, Rc<Seat>)], seat: &Seat) -> u64 {
+    let is_known =
+        |(_, other): &&(Rc<Process>, Rc<Seat>)| other.key == seat.key && other.is_booked.get();
+    let of_job = clients.iter().filter(is_known);
+    of_job
+        .map(|(other, _)| other.in_flight.borrow().iter().sum::<u64>())
+        .sum()
+}
+
 /// A lease has granted a launch of `process`, which is not in flight yet.
 pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Terms, asked: &Asked) {
+    assert!(
+        !is_held(world, process, seat, asked),
+        "process {} is held because of a fault, and granted something",
+        process.pid
+    );
     let is_served = process.seat_at(seat.daemon).is_some() && is_daemon(world, seat.daemon);
-    if process.is_liar || !is_served || !is_hp_honest(world) || !world.plan.is_gating() {
+    if process.is_liar || !is_served || !is_hp_honest(world) || !is_gated(world, asked) {
         return;
     }
     let others = clients(world, seat.daemon);
     let mut hp = others.iter().filter(|(other, _)| other.is_hp());
     if terms.ungated() {
+        is_nobody_expected(world, process);
         let protected = hp.find(|(_, seat)| seat.since < asked.at);
         let protected = protected.map(|(other, _)| other.pid);
         assert_eq!(
@@ -145,20 +183,95 @@ pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Ter
             process.pid
         );
     }
-    if world.plan.has_plain_bound {
-        let is_known = |(other, seat): &&(Rc<Process>, Rc<Seat>)| {
-            !other.is_hp() && other.job == process.job && seat.is_booked.get()
-        };
-        let of_job = others.iter().filter(is_known);
-        let in_flight_ns: u64 = of_job
-            .map(|(other, _)| other.in_flight.borrow().iter().sum::<u64>())
-            .sum();
+    if !world.facts.was_unbounded.get() {
+        // What others were granted meanwhile may be behind this one's charge.
+        let in_flight_ns = in_flight_ns(&others, seat).min(asked.in_flight_ns);
         let bound_ns = world.facts.bound_ns.get();
         assert!(
             in_flight_ns <= bound_ns,
             "{in_flight_ns} ns of the job in flight, {bound_ns} ns allowed"
         );
     }
+}
+
+/// Whether the leases that it found were made under a policy that gates.
+fn is_gated(world: &World, asked: &Asked) -> bool {
+    let since = world.facts.gating_since.get();
+    since.is_some_and(|since| since < asked.at)
+}
+
+/// A lease is as if there was nobody to protect: then no client of a daemon before is waited for.
+fn is_nobody_expected(world: &World, process: &Process) {
+    let daemon = world.daemon.borrow();
+    let until_ns = daemon
+        .as_ref()
+        .map_or(0, |daemon| daemon.returning_until_ns);
+    assert!(
+        world.now_ns.get() >= until_ns,
+        "granted to process {} as if nobody was to come back",
+        process.pid
+    );
+}
+
+/// How many clients a user has, and how many best-effort jobs.
+fn share_of(state: &State, uid: u32) -> (usize, usize) {
+    let jobs = || state.jobs.iter().filter(|job| job.key.uid == uid);
+    let best_effort = jobs().filter(|job| job.key.class == JobClass::BestEffort);
+    let clients = jobs().map(|job| job.clients.len()).sum();
+    (clients, best_effort.count())
+}
+
+/// A process has become a client, the first of its job if `is_new`: its user has no more of them than it may.
+pub(super) fn let_in(state: &State, config: &Config, key: &JobKey, is_new: bool) {
+    let (clients, jobs) = share_of(state, key.uid);
+    let limits = &config.limits;
+    let is_new_be = is_new && key.class == JobClass::BestEffort;
+    assert!(clients <= limits.clients_per_user, "{clients} clients");
+    assert!(!is_new_be || jobs <= limits.jobs_per_user, "{jobs} jobs");
+}
+
+/// A process may not be a client: its user has as many as it may.
+pub(super) fn turned_away(state: &State, config: &Config, key: &JobKey, refused: &Refused) {
+    let (clients, jobs) = share_of(state, key.uid);
+    let limits = &config.limits;
+    let best_effort = state
+        .jobs
+        .iter()
+        .filter(|job| job.key.uid == key.uid && job.key.class == JobClass::BestEffort);
+    let of_best_effort: usize = best_effort.map(|job| job.clients.len()).sum();
+    let is_right = match refused {
+        Refused::UserClients(most) => clients >= *most && *most == limits.clients_per_user,
+        Refused::UserHpRoom(most) => {
+            key.class == JobClass::BestEffort && of_best_effort >= *most && *most > 0
+        }
+        Refused::UserJobs(most) => jobs >= *most && *most == limits.jobs_per_user,
+        _ => false,
+    };
+    assert!(is_right, "{refused}: of {clients} clients and {jobs} jobs");
+}
+
+/// Since before a best-effort launch came to the gate its job is held because of a fault, by a daemon that serves it.
+fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool {
+    let daemon = world.daemon.borrow().clone();
+    let daemon = daemon.filter(|daemon| daemon.number == seat.daemon && !daemon.is_dead.get());
+    let is_served = process.seat_at(seat.daemon).is_some() && !process.is_liar;
+    let since = daemon.and_then(|daemon| daemon.watch.held.borrow().since(&seat.key));
+    is_served && since.is_some_and(|since| since < asked.at)
+}
+
+/// A thread that waits at the gate has looked whether its job is held because of a fault.
+pub(super) fn looked_held(
+    world: &World,
+    process: &Process,
+    seat: &Seat,
+    asked: &Asked,
+    is_found: bool,
+) {
+    assert!(
+        is_found || !is_held(world, process, seat, asked),
+        "process {} is held and finds that it is not",
+        process.pid
+    );
 }
 
 /// A thread whose launch was granted has looked whether high-priority work came meanwhile. What was announced whole between
@@ -217,7 +330,7 @@ pub(super) fn launched_without_waiting(world: &World) {
 }
 
 /// After each poll: tables are bounded; what bounds are in force.
-pub(super) fn polled(world: &World, state: &State) {
+pub(super) fn polled(world: &World, state: &State, config: &Config) {
     let clients = state
         .jobs
         .iter()
@@ -237,6 +350,9 @@ pub(super) fn polled(world: &World, state: &State) {
         .facts
         .bound_ns
         .set(world.facts.bound_ns.get().max(bound_ns));
+    if plan::is_gating(config) && world.facts.gating_since.get().is_none() {
+        world.facts.gating_since.set(Some(world.tick()));
+    }
     assert!(state.hp.is_valid());
 }
 
@@ -246,6 +362,9 @@ pub(super) fn quiet(world: &Rc<World>) {
         return;
     };
     daemon.poll(world);
+    if world.one_in(4) {
+        daemon.catch_up_with_faults(world);
+    }
     let state = daemon.state.borrow();
     let page = &daemon.pages.daemon;
     assert_eq!(
@@ -283,6 +402,13 @@ pub(super) fn quiet(world: &Rc<World>) {
             truth_ns,
             "in flight of job {:?}",
             job.key.id
+        );
+        let held = daemon.watch.held.borrow().since(&job.key);
+        assert_eq!(
+            (state.holds.is_held(&job.key), lessee.page().is_held()),
+            (held.is_some(), held.is_some()),
+            "holds of {:?}",
+            job.key
         );
         let is_waiting = of_job().any(|(process, _)| process.waiting.get().is_some());
         assert_eq!(lessee.view().waiting, is_waiting, "job {:?}", job.key.id);
@@ -365,17 +491,47 @@ fn check_ledgers(world: &World, daemon: &Daemon) {
     }
 }
 
+fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {
+    for (process, seat) in clients {
+        match process.is_hp() {
+            true => process.complete_all(seat),
+            false => {
+                while !process.in_flight.borrow().is_empty() {
+                    process.complete_be(world, seat);
+                }
+            }
+        }
+    }
+}
+
+/// The GPU is drained: what is in flight ends, and nothing more is let go, however long it has waited.
+fn nobody_is_served(world: &Rc<World>, daemon: &Rc<Daemon>, clients: &[(Rc<Process>, Rc<Seat>)]) {
+    daemon.drain(world);
+    complete_all(world, clients);
+    for _ in 0..DRAINED_LOOKS {
+        for (process, seat) in clients.iter().filter(|(process, _)| !process.is_hp()) {
+            process.launch_be(world, seat);
+            let is_idle = process.in_flight.borrow().is_empty();
+            assert!(is_idle, "process {} launches on a drained GPU", process.pid);
+        }
+        world.now_ns.set(world.now_ns.get() + 9 * MS);
+        daemon.poll(world);
+    }
+    quiet(world);
+}
+
 /// Nothing goes wrong any more: everybody who waits at the gate is granted something.
 pub(super) fn all_are_served(world: &Rc<World>) {
     Daemon::begin(world);
     let Some(daemon) = world.daemon.borrow().clone() else {
         return;
     };
+    let goes = |process: &&Rc<Process>| process.is_liar || process.sticky.get() != 0;
     let liars: Vec<_> = world
         .processes
         .borrow()
         .iter()
-        .filter(|process| process.is_liar)
+        .filter(goes)
         .cloned()
         .collect();
     liars
@@ -391,6 +547,8 @@ pub(super) fn all_are_served(world: &Rc<World>) {
     }
     quiet(world);
     let clients = clients(world, daemon.number);
+    nobody_is_served(world, &daemon, &clients);
+    daemon.resume_all(world);
     let mut hungry: Vec<_> = clients
         .iter()
         .filter(|(process, _)| !process.is_hp())
@@ -399,16 +557,7 @@ pub(super) fn all_are_served(world: &Rc<World>) {
         process.granted.set(0);
     }
     for _ in 0..LOOKS_MAX {
-        for (process, seat) in &clients {
-            match process.is_hp() {
-                true => process.complete_all(seat),
-                false => {
-                    while !process.in_flight.borrow().is_empty() {
-                        process.complete_be(world, seat);
-                    }
-                }
-            }
-        }
+        complete_all(world, &clients);
         hungry.retain(|(process, _)| process.granted.get() == 0);
         if hungry.is_empty() {
             break;

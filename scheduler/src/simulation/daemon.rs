@@ -15,19 +15,22 @@ use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping};
 
 use super::check;
+use super::faults::Watch;
+use super::plan::CONFIGS;
 use super::process::{Process, Seat};
 use super::world::{Actor, HONEST_JOBS, MS, World};
 use crate::Gpu;
+use crate::config::Config;
 use crate::events::Events;
 use crate::ledgers::{Comer, Image, Ledgers, Opened};
 use crate::nvml;
 use crate::pages::{GpuPages, client_page, lease_page};
 use crate::rules::Owner;
-use crate::state::{JobKey, NewPages, Peer, State, Stopped, TurnedAway, job_key};
+use crate::state::{JobKey, NewPages, Peer, RETURN_NS, State, Stopped, TurnedAway, job_key};
 use crate::status::{Identity, Status, Viewer};
 
-/// Everybody's.
-pub(super) const UID: u32 = 1000;
+/// Most processes are of the first of these users, and some jobs of the other have the same name.
+pub(super) const USERS: [u32; 2] = [1000, 1001];
 /// Bytes of the device.
 const DEVICE_BYTES: u64 = 16 << 30;
 const SMS: u32 = 80;
@@ -40,6 +43,13 @@ pub(super) struct Daemon {
     pub(super) ledgers: RefCell<Ledgers>,
     pub(super) pages: Arc<GpuPages>,
     pub(super) is_dead: Cell<bool>,
+    /// In force.
+    pub(super) config: RefCell<Config>,
+    pub(super) watch: Watch,
+    /// Until then clients of the daemon before are waited for.
+    pub(super) returning_until_ns: u64,
+    /// Processes that were turned away.
+    away: RefCell<Vec<u32>>,
 }
 
 /// What a job is called.
@@ -48,11 +58,21 @@ pub(super) fn name_of(class: JobClass, job: usize) -> String {
 }
 
 pub(super) fn key_of(process: &Process) -> JobKey {
-    let peer = Peer {
+    job_key(
+        &name_of(process.class, process.job),
+        process.class,
+        peer_of(process),
+    )
+}
+
+/// A user without any job.
+const NOBODY: u32 = 65_534;
+
+fn peer_of(process: &Process) -> Peer {
+    Peer {
         pid: process.pid,
-        uid: UID,
-    };
-    job_key(&name_of(process.class, process.job), process.class, peer)
+        uid: process.uid,
+    }
 }
 
 impl Daemon {
@@ -61,22 +81,33 @@ impl Daemon {
         if world.daemon.borrow().is_some() {
             return;
         }
-        let config = &world.plan.config;
+        let config = &world.plan.configs[world.config.get()];
         let make = || GpuPages::create(config, &Clock::monotonic()).unwrap();
         let (pages, _descriptors) = world.aside(make);
+        let mut state = State::new(config, SMS, Arc::clone(&pages));
+        let now_ns = world.now_ns.get();
+        let is_first = world.daemons_ever.get() == 0;
+        if !is_first {
+            state.expect_returning(now_ns);
+        }
         world.daemons_ever.set(world.daemons_ever.get() + 1);
+        world.facts.handle_config(config);
         let daemon = Self {
             number: world.daemons_ever.get(),
-            state: RefCell::new(State::new(config, SMS, Arc::clone(&pages))),
+            state: RefCell::new(state),
+            returning_until_ns: if is_first { 0 } else { now_ns + RETURN_NS },
             ledgers: RefCell::new(Ledgers::new(config.memory.clone(), DEVICE_BYTES)),
             pages,
             is_dead: Cell::new(false),
+            config: RefCell::new(config.clone()),
+            watch: Watch::new(&config.faults),
+            away: RefCell::default(),
         };
         world.say(|| format!("daemon {} begins", daemon.number));
         *world.daemon.borrow_mut() = Some(Rc::new(daemon));
     }
 
-    fn run(self: &Rc<Self>, world: &Rc<World>, what: &str, op: impl FnOnce()) -> bool {
+    pub(super) fn run(self: &Rc<Self>, world: &Rc<World>, what: &str, op: impl FnOnce()) -> bool {
         world.run(Actor::Daemon(Rc::clone(self)), what, op)
     }
 
@@ -93,7 +124,7 @@ impl Daemon {
         });
         world.facts.polls.set(world.facts.polls.get() + 1);
         if !self.is_dead.get() {
-            check::polled(world, &state);
+            check::polled(world, &state, &self.config.borrow());
         }
     }
 
@@ -135,13 +166,10 @@ impl Daemon {
         ledgers: &mut Ledgers,
         process: &Rc<Process>,
     ) -> Option<Seat> {
-        let peer = Peer {
-            pid: process.pid,
-            uid: UID,
-        };
+        let peer = peer_of(process);
         let now_ns = world.now_ns.get();
         let Some(attach) = heard(world, process) else {
-            state.handle_turned_away(turned_away(peer, now_ns));
+            self.turn_away(world, state, process, "garbled");
             return None;
         };
         let (page_fd, client) = client_page(&Clock::monotonic()).unwrap();
@@ -155,10 +183,24 @@ impl Daemon {
         let class = attach.class;
         let pages = NewPages { client, lease };
         let slot = opened.as_ref().map(|opened| opened.slot);
-        let Ok(attached) = state.handle_attach(now_ns, peer, attach, pages) else {
-            slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
-            return None;
+        let is_new = state.pids_of(&key).is_empty();
+        let attached = match state.handle_attach(now_ns, peer, attach, pages) {
+            Ok(attached) => attached,
+            Err(refused) => {
+                check::turned_away(state, &self.config.borrow(), &key, &refused);
+                slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
+                self.turn_away(world, state, process, &refused.to_string());
+                return None;
+            }
         };
+        check::let_in(state, &self.config.borrow(), &key, is_new);
+        let is_new_hp = class == JobClass::HighPriority && is_new;
+        let is_warned = is_new_hp && self.watch.held.borrow().is_draining;
+        assert_eq!(
+            attached.draining.is_some(),
+            is_warned,
+            "a high-priority job comes all the same"
+        );
         if !world.is_faulty.get() || !world.one_in(20) {
             let lease = attached
                 .lease
@@ -188,6 +230,23 @@ impl Daemon {
         state.handle_detach(now_ns, attached.client);
         slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
         None
+    }
+
+    /// It is told so, and that is news once.
+    fn turn_away(&self, world: &World, state: &mut State, process: &Process, reason: &str) {
+        let is_news = state.handle_turned_away(TurnedAway {
+            pid: process.pid,
+            started_ticks: u64::from(process.pid),
+            uid: process.uid,
+            name: String::new(),
+            job: String::new(),
+            attached: false,
+            reason: reason.to_owned(),
+            at_ns: world.now_ns.get(),
+        });
+        let mut away = self.away.borrow_mut();
+        assert_eq!(is_news, !away.contains(&process.pid), "{reason}");
+        away.push(process.pid);
     }
 
     /// The control thread notices that a connection has ended, one of those that have.
@@ -222,6 +281,17 @@ impl Daemon {
         );
     }
 
+    /// The operator has another file, and gives it to the daemon that runs.
+    fn reconfigure(&self, world: &World, state: &mut State) {
+        world.config.set(world.below(CONFIGS as u64) as usize);
+        let config = &world.plan.configs[world.config.get()];
+        let before = self.config.replace(config.clone());
+        assert_eq!(before.fixed_difference(config), None);
+        world.facts.handle_config(config);
+        self.watch.handle_rules(&before.faults, &config.faults);
+        state.reconfigure(config);
+    }
+
     /// The thread that watches memory looks at what NVML lists, which may be late, wrong, or nothing.
     pub(super) fn watch_memory(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut ledgers) = self.ledgers.try_borrow_mut() else {
@@ -239,7 +309,7 @@ impl Daemon {
         });
     }
 
-    /// Somebody asks for a status, another quota, a stop, or the operator gives the configuration anew.
+    /// Somebody asks for a status, another quota, a stop, what is held goes on, or the operator gives another configuration.
     pub(super) fn answer(self: &Rc<Self>, world: &Rc<World>) {
         let Ok(mut state) = self.state.try_borrow_mut() else {
             return;
@@ -252,7 +322,8 @@ impl Daemon {
             JobClass::BestEffort,
             world.below(HONEST_JOBS as u64) as usize,
         );
-        self.run(world, "a request", || match world.below(4) {
+        let uid = USERS[world.below(2) as usize];
+        self.run(world, "a request", || match world.below(5) {
             0 => {
                 let text = Status::of(
                     &state,
@@ -267,9 +338,9 @@ impl Daemon {
             }
             1 => {
                 let quota = Quota::Bytes((1 + world.below(2048)) << 20);
-                let key = job_key(&job, JobClass::BestEffort, Peer { pid: 0, uid: UID });
+                let key = job_key(&job, JobClass::BestEffort, Peer { pid: 0, uid });
                 world.facts.may_be_over.borrow_mut().push(key);
-                ledgers.set_quota(&job, Some(UID), quota).unwrap();
+                ledgers.set_quota(&job, Some(uid), quota).unwrap();
             }
             2 => {
                 let _ = state.stop(
@@ -277,13 +348,13 @@ impl Daemon {
                         job: &job,
                         user: None,
                     },
-                    UID + 1,
+                    NOBODY,
                     &Clock::monotonic(),
                 );
             }
+            3 => self.resume(world, &mut state, world.one_in(2)),
             _ => {
-                let config = world.plan.config.clone();
-                state.reconfigure(&config);
+                self.reconfigure(world, &mut state);
             }
         });
     }
@@ -319,19 +390,6 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
     }
 }
 
-fn turned_away(peer: Peer, at_ns: u64) -> TurnedAway {
-    TurnedAway {
-        pid: peer.pid,
-        started_ticks: 1,
-        uid: peer.uid,
-        name: String::new(),
-        job: String::new(),
-        attached: false,
-        reason: "garbled".to_owned(),
-        at_ns,
-    }
-}
-
 fn open_account(
     world: &World,
     ledgers: &mut Ledgers,
@@ -339,22 +397,18 @@ fn open_account(
     process: &Process,
     asked: &str,
 ) -> Option<Opened> {
-    let peer = Peer {
-        pid: process.pid,
-        uid: UID,
-    };
     let descriptor = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     world
         .by_descriptor
         .borrow_mut()
         .insert(descriptor.as_raw_fd(), process.pid);
     let owner = Owner {
-        uid: UID,
+        uid: process.uid,
         ..Owner::default()
     };
     // These processes bring no page to another daemon: each books there what it holds.
     let comer = Comer {
-        peer,
+        peer: peer_of(process),
         image: Image::default(),
         process: Some(descriptor),
         owner: &owner,

@@ -27,6 +27,8 @@ use crate::state::JobKey;
 
 /// Streams that a high-priority process uses.
 const STREAMS: usize = 3;
+/// Silence after which a daemon counts as gone for what it holds because of a fault (`interpose::gate`).
+const HELD_STALE_NS: u64 = 1_000 * MS;
 /// The ring of a process's only thread.
 const RING: usize = 5;
 
@@ -59,11 +61,20 @@ pub(super) struct Launched {
     pub(super) is_stored: bool,
 }
 
+/// Which job a process is of.
+#[derive(Clone, Copy)]
+pub(super) struct Of {
+    pub(super) class: JobClass,
+    pub(super) job: usize,
+    pub(super) uid: u32,
+}
+
 /// See the module's text.
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) class: JobClass,
     pub(super) job: usize,
+    pub(super) uid: u32,
     pub(super) is_liar: bool,
     pub(super) is_alive: Cell<bool>,
     pub(super) seat: RefCell<Option<Rc<Seat>>>,
@@ -81,6 +92,8 @@ pub(super) struct Process {
     pub(super) waiting: Cell<Option<(Kernel, u64)>>,
     /// Launches that a lease has granted.
     pub(super) granted: Cell<u64>,
+    /// The CUDA result after which its context is lost; 0: it is not.
+    pub(super) sticky: Cell<u32>,
     /// What it holds of the memory, and what that would be if a change that it is making is made.
     pub(super) held_bytes: Cell<u64>,
     pub(super) next_bytes: Cell<u64>,
@@ -89,13 +102,15 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(pid: u32, class: JobClass, job: usize, has_lying_hp: bool) -> Self {
+    pub(super) fn new(pid: u32, of: Of, has_lying_hp: bool) -> Self {
+        let Of { class, job, uid } = of;
         let is_hp = class == JobClass::HighPriority;
         Self {
             pid,
             class,
             job,
-            is_liar: job == HONEST_JOBS && (!is_hp || has_lying_hp),
+            uid,
+            is_liar: job >= HONEST_JOBS && (!is_hp || has_lying_hp),
             is_alive: Cell::new(true),
             seat: RefCell::new(None),
             launched: RefCell::default(),
@@ -106,6 +121,7 @@ impl Process {
             completed_ns: Cell::new(0),
             waiting: Cell::new(None),
             granted: Cell::new(0),
+            sticky: Cell::new(0),
             held_bytes: Cell::new(0),
             next_bytes: Cell::new(0),
             free_ns: Cell::new(u64::MAX),
@@ -195,6 +211,9 @@ impl Process {
                 self.waiting.set(None);
             }
             seat.is_booked.set(true);
+            if self.sticky.get() != 0 {
+                self.say_sticky(world, &seat);
+            }
             if let Some((page, _, slot)) = &seat.ledger
                 && let Some(mut account) = Account::resume(page, *slot)
             {
@@ -243,7 +262,15 @@ impl Process {
             run("writes what it wants", &|| self.lie(world, &seat));
             return;
         }
+        if self.sticky.get() != 0 {
+            // What it asks for fails, and sooner or later it ends.
+            if world.one_in(6) {
+                self.die(world);
+            }
+            return;
+        }
         match (self.is_hp(), world.below(10)) {
+            _ if world.one_in(60) => run("loses its context", &|| self.lose_context(world, &seat)),
             (_, 0..2) => run("changes its memory", &|| self.change_memory(world, &seat)),
             (true, 2..7) => self.launch_hp(world, &seat),
             (true, 7) if world.one_in(4) => {
@@ -354,12 +381,12 @@ impl Process {
         let Some((lease, _)) = &seat.lease else {
             return;
         };
+        let asked = check::Asked::now(world, seat);
         let kernel = self
             .waiting
             .get()
             .map_or_else(|| world.kernel(), |(kernel, _)| kernel);
         let cost_ns = kernel.expected_ns;
-        let asked = check::Asked::now(world);
         let now_ns = world.now_ns.get();
         let charged = lease.try_charge(
             &seat.page.charged_ns,
@@ -369,7 +396,7 @@ impl Process {
             |terms, left_ns| admits(&granted(terms, left_ns), 0, &kernel),
         );
         let Ok(terms) = charged else {
-            return self.hold(world, seat, lease, kernel);
+            return self.hold(world, seat, &asked, kernel);
         };
         let answered = world.tick();
         self.charged_ns.set(self.charged_ns.get() + cost_ns);
@@ -390,7 +417,10 @@ impl Process {
     }
 
     /// It may not go: it begins to wait, goes on waiting, or has waited for long enough.
-    fn hold(&self, world: &World, seat: &Seat, lease: &LeasePage, kernel: Kernel) {
+    fn hold(&self, world: &World, seat: &Seat, asked: &check::Asked, kernel: Kernel) {
+        let Some((lease, _)) = &seat.lease else {
+            return;
+        };
         let now_ns = world.now_ns.get();
         let Some((_, since_ns)) = self.waiting.get() else {
             seat.page.waiting.fetch_add(1, Ordering::SeqCst);
@@ -405,13 +435,20 @@ impl Process {
         } else {
             heartbeat_ns
         };
-        let is_gone = now_ns.saturating_sub(heard_ns) > HEARTBEAT_STALE_NS
+        let is_held = lease.is_held();
+        check::looked_held(world, self, seat, asked, is_held);
+        let stale_ns = match is_held {
+            true => HELD_STALE_NS,
+            false => HEARTBEAT_STALE_NS,
+        };
+        let is_gone = now_ns.saturating_sub(heard_ns) > stale_ns
             || seat.page.detached.load(Ordering::Acquire) != 0;
         let holds = daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             return self.stop_waiting(seat);
         }
-        if now_ns >= since_ns + daemon.max_hold_ns.load(Ordering::Relaxed) {
+        let is_for_good = is_held && !is_gone;
+        if !is_for_good && now_ns >= since_ns + daemon.max_hold_ns.load(Ordering::Relaxed) {
             lease.charge(&seat.page.charged_ns, kernel.expected_ns);
             self.charged_ns
                 .set(self.charged_ns.get() + kernel.expected_ns);

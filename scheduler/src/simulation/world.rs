@@ -8,18 +8,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
 use std::rc::Rc;
 
-use policy::{Class, Kernel, Policy};
+use policy::{Class, Kernel};
 use protocol::hello::JobClass;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::check;
-use super::daemon::Daemon;
-use super::process::{Process, Seat};
-use crate::config::Config;
+use super::daemon::{Daemon, USERS};
+use super::plan::Plan;
+use super::process::{Of, Process, Seat};
 
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
@@ -33,8 +32,9 @@ const PROCESSES_MAX: usize = 24;
 /// Longest kernel, ns.
 pub(super) const KERNEL_NS_MAX: u64 = 150 * US;
 
-/// Best-effort jobs that keep to the rules; the next one's processes lie.
+/// Names of jobs that keep to the rules; the processes of those after them lie.
 pub(super) const HONEST_JOBS: usize = 3;
+const LYING_JOBS: usize = 2;
 
 /// What unwinds who is killed.
 pub(super) struct Killed;
@@ -57,56 +57,12 @@ impl Actor {
     }
 }
 
-/// What is the same throughout a seed.
-pub(super) struct Plan {
-    pub(super) config: Config,
-    /// Bound on best-effort work in flight, where the policy has a plain one.
-    pub(super) has_plain_bound: bool,
-    /// A high-priority process may write anything into epoch and rings.
-    pub(super) has_lying_hp: bool,
-    /// One in so many steps kills who makes it.
-    kill_one_in: u64,
-    /// One in so many accesses is a step.
-    #[cfg_attr(
-        not(stepped),
-        expect(dead_code, reason = "accesses are steps with `--cfg stepped` only")
-    )]
-    gap: u32,
-}
-
-impl Plan {
-    fn of(rng: &mut Pcg64Mcg) -> Self {
-        let policies = ["orion", "temporal", "launch-gate", "pillion", "none"];
-        let name = policies[rng.random_range(0..policies.len())];
-        let sharing = ["mps", "timeslice"][rng.random_range(0..2)];
-        let residual = match name {
-            "orion" | "temporal" => "residual_us = 200\n",
-            _ => "",
-        };
-        let loss = ["run", "hold"][rng.random_range(0..2)];
-        let excess = ["ignore", "report", "evict"][rng.random_range(0..3)];
-        let text = format!(
-            "[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\nname = \"{name}\"\n{residual}max_hold_ms = 20\n\
-             on_daemon_loss = \"{loss}\"\n[memory]\nexcess = \"{excess}\"\nbest_effort = \"1GiB\"\n"
-        );
-        Self {
-            config: Config::check(Path::new("seed.toml"), &text).unwrap(),
-            has_plain_bound: matches!(name, "orion" | "temporal" | "launch-gate"),
-            has_lying_hp: rng.random_range(0..4) == 0,
-            kill_one_in: [30, 100, 1000][rng.random_range(0..3)],
-            gap: [6, 40, 400][rng.random_range(0..3)],
-        }
-    }
-
-    pub(super) fn is_gating(&self) -> bool {
-        self.config.policy != Policy::None
-    }
-}
-
 /// See the module's text.
 pub(super) struct World {
     rng: RefCell<Pcg64Mcg>,
     pub(super) plan: Plan,
+    /// Which of the plan's configurations is in the file.
+    pub(super) config: Cell<usize>,
     pub(super) now_ns: Cell<u64>,
     /// Grows with everything that happens: what came before what.
     moment: Cell<u64>,
@@ -144,6 +100,7 @@ impl World {
         let world = Rc::new(Self {
             rng: RefCell::new(rng),
             plan,
+            config: Cell::new(0),
             now_ns: Cell::new(MS),
             moment: Cell::new(1),
             daemon: RefCell::new(None),
@@ -366,14 +323,19 @@ impl World {
             (92, Some(process), _) => process.lose_connection(self),
             (93, _, Some(daemon)) => self.kill(&Actor::Daemon(daemon)),
             (94..97, _, None) => Daemon::begin(self),
-            (97..100, _, Some(daemon)) => daemon.answer(self),
+            (97..99, _, Some(daemon)) => daemon.answer(self),
+            (99, _, Some(daemon)) => match self.below(2) {
+                0 => daemon.handle_xid(self),
+                _ => daemon.look_for_faults(self),
+            },
             _ => {}
         }
     }
 
     /// Mostly some microseconds, now and then a pause of the whole machine.
     fn pass_time(&self) {
-        let passed_ns = match self.below(20) {
+        let passed_ns = match self.below(24) {
+            23 => 40 * 60_000 * MS,
             0 => 3_000 * MS,
             1 => 15 * MS,
             2..6 => self.below(3 * MS),
@@ -397,18 +359,19 @@ impl World {
             return None;
         }
         let is_hp = self.one_in(3);
-        let job = self.below(HONEST_JOBS as u64 + 1) as usize;
+        let job = self.below((HONEST_JOBS + LYING_JOBS) as u64) as usize;
         let class = if is_hp {
             JobClass::HighPriority
         } else {
             JobClass::BestEffort
         };
-        let process = Rc::new(Process::new(
-            processes.len() as u32 + 1,
+        let of = Of {
             class,
             job,
-            self.plan.has_lying_hp,
-        ));
+            uid: USERS[usize::from(self.one_in(4))],
+        };
+        let pid = processes.len() as u32 + 1;
+        let process = Rc::new(Process::new(pid, of, self.plan.has_lying_hp));
         processes.push(Rc::clone(&process));
         Some(process)
     }

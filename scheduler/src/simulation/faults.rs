@@ -1,0 +1,371 @@
+//! Faults and what follows from them: clients whose context is lost, Xids, the rules, holds, `pillion resume`.
+//!
+//! Beside the daemon's own word stands what it is to be, kept in the plainest way: who is held and since when ([`Held`]), what was done by
+//! which rule and when ([`Done`]), who has said that his context is lost and of whom that was told ([`Lost`]).
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use protocol::hello::JobClass;
+use protocol::sync::Ordering;
+
+use super::daemon::{Daemon, USERS, key_of, name_of};
+use super::process::{Process, Seat};
+use super::world::{HONEST_JOBS, World};
+use crate::config::Config;
+use crate::faults::Fault;
+use crate::faults::rules::{Action, Book, Decision, FaultRule, FaultRules};
+use crate::state::{JobKey, NewlyHeld, State, Sticky, Whose};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+/// CUDA results after which a context is lost.
+const STICKY: [u32; 2] = [700, 719];
+/// Xids: of a program's own mistakes, for which the file may have a rule; of another, for which it has none; of a broken GPU.
+const XIDS: [u64; 3] = [13, 31, 79];
+
+/// What one daemon's thread that looks for faults has, and what is known of it.
+pub(super) struct Watch {
+    /// The thread's own, while it is not at work.
+    book: RefCell<Book>,
+    /// Faults that it has not come to.
+    waiting: RefCell<VecDeque<Fault>>,
+    pub(super) held: RefCell<Held>,
+    done: RefCell<Vec<Done>>,
+    lost: RefCell<Vec<Lost>>,
+}
+
+/// Who is held, each with the moment from which on he is.
+#[derive(Default)]
+pub(super) struct Held {
+    all: Option<u64>,
+    users: Vec<(u32, u64)>,
+    jobs: Vec<(JobKey, u64)>,
+    pub(super) is_draining: bool,
+}
+
+/// An action whose number in an hour is bounded.
+struct Done {
+    at_ns: u64,
+    whose: (&'static str, Option<u32>, Option<String>),
+}
+
+/// A client that has said that its context is lost, or is about to.
+struct Lost {
+    pid: u32,
+    /// It was a client when it had said so.
+    is_due: bool,
+    is_told: bool,
+}
+
+impl Held {
+    /// Since when best-effort jobs of that name and user are held.
+    pub(super) fn since(&self, key: &JobKey) -> Option<u64> {
+        let users = self.users.iter().filter(|(uid, _)| *uid == key.uid);
+        let jobs = self.jobs.iter().filter(|(held, _)| held == key);
+        let named = users.map(|(_, at)| at).chain(jobs.map(|(_, at)| at));
+        named.copied().chain(self.all).min()
+    }
+
+    /// A hold was made; what that is to be called.
+    fn hold(&mut self, whose: Whose<'_>, at: u64) -> Option<NewlyHeld> {
+        match whose {
+            Whose::Everybody => {
+                let was_held = self.all.is_some();
+                self.all = self.all.or(Some(at));
+                (!was_held).then_some(NewlyHeld::All)
+            }
+            Whose::Job(key) if self.since(key).is_none() => {
+                self.jobs.push((key.clone(), at));
+                Some(NewlyHeld::Job)
+            }
+            Whose::User(uid)
+                if self.all.is_none() && self.users.iter().all(|(held, _)| *held != uid) =>
+            {
+                self.users.push((uid, at));
+                Some(NewlyHeld::User(uid))
+            }
+            Whose::Job(_) | Whose::User(_) => None,
+        }
+    }
+}
+
+/// Rules of a seed's configuration, drawn.
+pub(super) fn rules(mut below: impl FnMut(u64) -> u64) -> String {
+    let mut text = String::new();
+    let mut rule = |fault: &str, action: &str| {
+        text += &format!("[[faults.rules]]\nfault = \"{fault}\"\n{action}\n");
+    };
+    let [first, second] = [1 + below(3), 1 + below(3)];
+    if below(2) == 0 {
+        let restart = format!("action = \"restart-job\"\ngrace_s = 1\nper_hour = {first}");
+        rule("sticky-error", &restart);
+    }
+    if below(2) == 0 {
+        rule("sticky-error", "action = \"hold-be\"");
+    }
+    if below(2) == 0 {
+        let run = format!("action = \"run\"\ncommand = [\"/bin/true\"]\nper_hour = {second}");
+        rule("xid", &format!("codes = [{}]\n{run}", XIDS[0]));
+    }
+    text
+}
+
+impl Watch {
+    pub(super) fn new(rules: &FaultRules) -> Self {
+        Self {
+            book: RefCell::new(Book::new(rules)),
+            waiting: RefCell::default(),
+            held: RefCell::default(),
+            done: RefCell::default(),
+            lost: RefCell::default(),
+        }
+    }
+
+    /// Other rules are in force, or the same again.
+    pub(super) fn handle_rules(&self, before: &FaultRules, rules: &FaultRules) {
+        if before != rules {
+            *self.book.borrow_mut() = Book::new(rules);
+            self.done.borrow_mut().clear();
+        }
+    }
+
+    /// A client is told of: once at most, and not if it has said nothing.
+    fn handle_told(&self, world: &World, sticky: &Sticky) {
+        let mut lost = self.lost.borrow_mut();
+        let processes = world.processes.borrow();
+        let process = processes.iter().find(|other| other.pid == sticky.pid);
+        let is_liar = process.is_some_and(|process| process.is_liar);
+        let known = lost.iter_mut().find(|known| known.pid == sticky.pid);
+        let was_told = known.map(|known| std::mem::replace(&mut known.is_told, true));
+        match was_told {
+            None if is_liar => lost.push(Lost {
+                pid: sticky.pid,
+                is_due: false,
+                is_told: true,
+            }),
+            _ => assert_eq!(was_told, Some(false), "{sticky:?}: was it said, and told?"),
+        }
+        let key = process.map(|process| key_of(process));
+        assert_eq!(key.as_ref(), Some(&sticky.key), "of its own job");
+    }
+
+    /// Everybody who has said it as a client was told of, if the thread has just looked.
+    pub(super) fn check_all_told(&self) {
+        for lost in self.lost.borrow().iter() {
+            let is_told = lost.is_told || !lost.is_due;
+            assert!(is_told, "process {} said its context is lost", lost.pid);
+        }
+    }
+
+    /// What the rules say is what they are to say: nothing more often than in an hour it may be, and nothing more seldom.
+    fn check_decisions(&self, config: &Config, now_ns: u64, fault: &Fault, found: &[Decision]) {
+        let rules = config.faults.rules.iter();
+        let is_for = |rule: &&FaultRule| {
+            let codes = &rule.codes;
+            rule.fault == fault.kind
+                && (codes.is_empty() || fault.code.is_some_and(|code| codes.contains(&code)))
+        };
+        let (uid, id) = fault
+            .job
+            .as_ref()
+            .map(|key| (key.uid, key.id.clone()))
+            .unzip();
+        for rule in rules.filter(is_for) {
+            let name = rule.action.name();
+            let whose = match rule.action {
+                Action::RestartJob { .. } => (name, uid, id.clone()),
+                Action::Run { .. } => (name, uid, None),
+                _ => continue,
+            };
+            let mut done = self.done.borrow_mut();
+            let is_recent = |done: &&Done| done.whose == whose && now_ns - done.at_ns < HOUR_NS;
+            let recent = done.iter().filter(is_recent).count();
+            let is_done = found.contains(&Decision::Act(rule.action.clone()));
+            let may_be = recent < rule.per_hour as usize;
+            assert_eq!(is_done, may_be, "{name} for {fault:?}, done {recent} times");
+            if is_done {
+                done.push(Done {
+                    at_ns: now_ns,
+                    whose,
+                });
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Its context is lost, and its library says so. From then on it gets nothing done.
+    pub(super) fn lose_context(&self, world: &World, seat: &Seat) {
+        self.sticky.set(STICKY[world.below(2) as usize]);
+        self.say_sticky(world, seat);
+    }
+
+    /// Into the page (`interpose::sticky`), for a daemon that has not heard of it; the first one stays.
+    pub(super) fn say_sticky(&self, world: &World, seat: &Seat) {
+        let daemon = world.daemon.borrow().clone();
+        let daemon = daemon.filter(|daemon| daemon.number == seat.daemon);
+        // From here on it may be known.
+        if let Some(daemon) = &daemon {
+            daemon.watch.lost.borrow_mut().push(Lost {
+                pid: self.pid,
+                is_due: false,
+                is_told: false,
+            });
+        }
+        let (word, relaxed) = (&seat.page.sticky, Ordering::Relaxed);
+        let _ = word.compare_exchange(0, self.sticky.get(), relaxed, relaxed);
+        let is_client = !seat.is_over.get() && daemon.is_some() && !self.is_liar;
+        for daemon in daemon.into_iter().filter(|_| is_client) {
+            let mut lost = daemon.watch.lost.borrow_mut();
+            let mine = lost.iter_mut().filter(|lost| lost.pid == self.pid);
+            mine.for_each(|lost| lost.is_due = true);
+        }
+    }
+}
+
+impl Daemon {
+    /// The thread that looks for faults goes on: with one that waits, or it looks.
+    pub(super) fn look_for_faults(self: &Rc<Self>, world: &Rc<World>) {
+        let Ok(mut book) = self.watch.book.try_borrow_mut() else {
+            return;
+        };
+        let Ok(mut state) = self.state.try_borrow_mut() else {
+            return;
+        };
+        let fault = self.watch.waiting.borrow_mut().pop_front();
+        if let Some(fault) = fault {
+            return self.handle_fault(world, &mut state, &mut book, &fault);
+        }
+        let mut found = Vec::new();
+        self.run(world, "a look for faults", || {
+            found = state.take_stickies();
+        });
+        if self.is_dead.get() {
+            return;
+        }
+        let mut waiting = self.watch.waiting.borrow_mut();
+        for sticky in found {
+            self.watch.handle_told(world, &sticky);
+            waiting.push_back(Fault::of_sticky(sticky));
+        }
+    }
+
+    /// The same, until it has come to all that there is; then everybody is told of.
+    pub(super) fn catch_up_with_faults(self: &Rc<Self>, world: &Rc<World>) {
+        while !self.watch.waiting.borrow().is_empty() {
+            self.look_for_faults(world);
+        }
+        self.look_for_faults(world);
+        self.watch.check_all_told();
+    }
+
+    /// The driver reports an Xid.
+    pub(super) fn handle_xid(&self, world: &World) {
+        let xid = XIDS[world.below(XIDS.len() as u64) as usize];
+        // A GPU breaks more seldom.
+        if xid != XIDS[2] || world.one_in(4) {
+            let mut waiting = self.watch.waiting.borrow_mut();
+            waiting.push_back(Fault::of_xid(xid));
+        }
+    }
+
+    /// As `faults::watch`.
+    fn handle_fault(
+        self: &Rc<Self>,
+        world: &Rc<World>,
+        state: &mut State,
+        book: &mut Book,
+        fault: &Fault,
+    ) {
+        let now_ns = world.now_ns.get();
+        let decisions = book.handle_fault(now_ns, fault);
+        self.watch
+            .check_decisions(&self.config.borrow(), now_ns, fault, &decisions);
+        for decision in decisions {
+            match decision {
+                Decision::Act(Action::HoldBe) => self.hold(world, state, fault.whose(), false),
+                Decision::Act(Action::DrainGpu) => {
+                    self.hold(world, state, Whose::Everybody, true);
+                }
+                Decision::Act(_) | Decision::TooOften(..) => {}
+            }
+        }
+    }
+
+    fn hold(
+        self: &Rc<Self>,
+        world: &Rc<World>,
+        state: &mut State,
+        whose: Whose<'_>,
+        is_drain: bool,
+    ) {
+        let mut newly = None;
+        let mut is_new_drain = false;
+        let is_done = self.run(world, &format!("a hold of {whose:?}"), || {
+            match is_drain {
+                true => is_new_drain = state.drain_gpu("a fault"),
+                false => newly = state.hold(whose, "a fault"),
+            };
+        });
+        if !is_done {
+            return;
+        }
+        let mut held = self.watch.held.borrow_mut();
+        let expected = held.hold(whose, world.tick());
+        let was_draining = held.is_draining;
+        held.is_draining |= is_drain;
+        match is_drain {
+            true => assert_eq!(is_new_drain, !was_draining),
+            false => assert_eq!(newly, expected, "{whose:?}"),
+        }
+    }
+
+    /// A fault that is the GPU's, of which nothing is left but to drain it.
+    pub(super) fn drain(self: &Rc<Self>, world: &Rc<World>) {
+        let mut state = self.state.borrow_mut();
+        self.hold(world, &mut state, Whose::Everybody, true);
+    }
+
+    /// `pillion resume`.
+    pub(super) fn resume_all(self: &Rc<Self>, world: &Rc<World>) {
+        self.resume(world, &mut self.state.borrow_mut(), true);
+    }
+
+    /// `pillion resume`, of one job's name or of everything.
+    pub(super) fn resume(self: &Rc<Self>, world: &Rc<World>, state: &mut State, is_all: bool) {
+        let name = name_of(
+            JobClass::BestEffort,
+            world.below(HONEST_JOBS as u64) as usize,
+        );
+        let named = (!is_all).then_some(name.as_str());
+        let mut before = self.watch.held.take();
+        let (gone, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut before.jobs)
+            .into_iter()
+            .partition(|(key, _)| is_all || key.id == name);
+        let others = before.users.len()
+            + usize::from(before.all.is_some())
+            + usize::from(before.is_draining);
+        // From the first instruction on they may go.
+        *self.watch.held.borrow_mut() = match is_all {
+            true => Held::default(),
+            false => Held {
+                jobs: stay,
+                ..before
+            },
+        };
+        let released = state.release(named);
+        let gone: Vec<JobKey> = gone.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(released.jobs, gone, "named {named:?}");
+        assert_eq!(released.others, if is_all { others } else { 0 });
+        for uid in USERS {
+            let key = JobKey {
+                id: name.clone(),
+                uid,
+                class: JobClass::BestEffort,
+            };
+            let is_held = self.watch.held.borrow().since(&key).is_some();
+            assert_eq!(state.holds.is_held(&key), is_held, "{key:?}");
+        }
+    }
+}

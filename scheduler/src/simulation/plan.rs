@@ -1,0 +1,100 @@
+//! What is drawn for a whole seed: the configurations that the operator has, and how often what goes wrong.
+
+use std::path::Path;
+
+use policy::Policy;
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
+
+use super::daemon::name_of;
+use super::faults;
+use super::world::HONEST_JOBS;
+use crate::config::Config;
+use protocol::hello::JobClass;
+
+/// Configurations that a running daemon may be given one after the other.
+pub(super) const CONFIGS: usize = 3;
+
+/// What is the same throughout a seed.
+pub(super) struct Plan {
+    /// They differ in what a running daemon takes over.
+    pub(super) configs: Vec<Config>,
+    /// A high-priority process may write anything into epoch and rings.
+    pub(super) has_lying_hp: bool,
+    /// One in so many steps kills who makes it.
+    pub(super) kill_one_in: u64,
+    /// One in so many accesses is a step.
+    #[cfg_attr(
+        not(stepped),
+        expect(dead_code, reason = "accesses are steps with `--cfg stepped` only")
+    )]
+    pub(super) gap: u32,
+}
+
+impl Plan {
+    pub(super) fn of(rng: &mut Pcg64Mcg) -> Self {
+        let sharing = ["mps", "timeslice"][rng.random_range(0..2)];
+        let excess = ["ignore", "report", "evict"][rng.random_range(0..3)];
+        let fixed = format!(
+            "[gpu]\nindex = 0\nsharing = \"{sharing}\"\n\
+             [memory]\nexcess = \"{excess}\"\nbest_effort = \"1GiB\"\n"
+        );
+        // In half of the seeds one policy is in force throughout.
+        let first = rng.random_range(0..POLICIES.len());
+        let is_one_policy = rng.random_range(0..2) == 0;
+        let mut config = || {
+            let policy = match is_one_policy {
+                true => first,
+                false => rng.random_range(0..POLICIES.len()),
+            };
+            let text = format!("{fixed}{}", changing(rng, POLICIES[policy]));
+            Config::check(Path::new("seed.toml"), &text).unwrap()
+        };
+        Self {
+            configs: (0..CONFIGS).map(|_| config()).collect(),
+            has_lying_hp: rng.random_range(0..4) == 0,
+            kill_one_in: [30, 100, 1000][rng.random_range(0..3)],
+            gap: [6, 40, 400][rng.random_range(0..3)],
+        }
+    }
+}
+
+const POLICIES: [&str; 5] = ["orion", "temporal", "launch-gate", "pillion", "none"];
+
+/// What a running daemon takes over.
+fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
+    let residual = match policy {
+        "orion" | "temporal" => "residual_us = 200\n",
+        _ => "",
+    };
+    let loss = ["run", "hold"][rng.random_range(0..2)];
+    let hold_ms = [20, 5][rng.random_range(0..2)];
+    // Small enough that some are turned away, and mostly none.
+    let clients = [4, 8, 192][rng.random_range(0..3)];
+    let jobs = [2, 48][rng.random_range(0..2)];
+    let promise = match (policy, rng.random_range(0..3)) {
+        ("pillion", 0) => {
+            let name = name_of(JobClass::BestEffort, rng.random_range(0..HONEST_JOBS));
+            format!("[jobs.{name}]\nweight = 3\nmin_progress = 0.2\n")
+        }
+        _ => String::new(),
+    };
+    let rules = faults::rules(|bound| rng.random_range(0..bound));
+    format!(
+        "[policy]\nname = \"{policy}\"\n{residual}max_hold_ms = {hold_ms}\non_daemon_loss = \"{loss}\"\n\
+         [limits]\nclients_per_user = {clients}\njobs_per_user = {jobs}\n{promise}{rules}"
+    )
+}
+
+/// Whether best-effort launches wait for anything.
+pub(super) fn is_gating(config: &Config) -> bool {
+    config.policy != Policy::None
+}
+
+/// Whether there is a plain bound on best-effort work in flight.
+pub(super) fn has_plain_bound(config: &Config) -> bool {
+    matches!(
+        config.policy,
+        Policy::Orion(_) | Policy::Temporal(_) | Policy::LaunchGate(_)
+    )
+}
