@@ -61,6 +61,16 @@ named_values! {
 }
 
 named_values! {
+    /// Options of `cuLibraryLoadData`.
+    CUlibraryOption(u32), "CU_LIBRARY_" {
+        /// A table of the host's functions and data.
+        HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE = 0,
+        /// The image stays where it is while the library is loaded.
+        BINARY_IS_PRESERVED = 1,
+    }
+}
+
+named_values! {
     /// Whether a function's code is on the device.
     CUfunctionLoadingState(u32), "CU_FUNCTION_LOADING_STATE_" {
         /// Not yet.

@@ -30,8 +30,8 @@ pub use array::{
     CUarrayMapInfo,
 };
 pub use code::{
-    CUDA_LAUNCH_PARAMS, CUfunc_cache, CUfunctionLoadingState, CUjitInputType, CUlinkState,
-    CUoccupancyB2DSize, CUsharedconfig,
+    CUDA_LAUNCH_PARAMS, CUfunc_cache, CUfunctionLoadingState, CUjitInputType, CUlibraryOption,
+    CUlinkState, CUoccupancyB2DSize, CUsharedconfig,
 };
 pub use copy::{
     CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER,

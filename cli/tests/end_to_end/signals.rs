@@ -98,6 +98,33 @@ fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
     }
 }
 
+/// A thread inside the driver ends its call first: it may hold what the driver needs to wait for what is in flight. That is so of calls
+/// of which the library learns nothing, and which can last.
+#[test]
+fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for class in CLASSES {
+        let job = gpu.job(class.name(), Program::Linked("loading"));
+        let job = job.under(daemon.socket(), class);
+        let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start();
+        job.wait_for("ready", 1);
+        // It is in the call once it has read something, and comes back from it at the end of its input alone.
+        job.write("softgpu-");
+        until("it to read", || (job.unread_bytes() == 0).then_some(()));
+        job.signal(Signal::TERM);
+        until("the signal to be taken", || {
+            (!job.has_pending_signals()).then_some(())
+        });
+        job.write("module 1\n");
+        until("it to read on", || (job.unread_bytes() == 0).then_some(()));
+        job.signal(Signal::KILL);
+        let ended = job.finish();
+        assert_eq!(ended.status.signal(), Some(9));
+        assert_eq!(ended.output, "ready\n", "it stops behind its call");
+    }
+}
+
 /// It is stopped in the middle of whatever it did: a helper needs no lock of the process to wait for the device. One that learns how long
 /// kernels take needs `malloc` before.
 #[test]

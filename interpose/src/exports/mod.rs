@@ -16,6 +16,7 @@ mod copy;
 mod copy_shape;
 mod entry;
 mod graph;
+mod lasting;
 mod launch;
 mod legacy;
 mod memory;
@@ -174,6 +175,7 @@ mod all {
     pub(super) use super::copy_shape::*;
     pub(super) use super::entry::*;
     pub(super) use super::graph::*;
+    pub(super) use super::lasting::*;
     pub(super) use super::launch::*;
     pub(super) use super::legacy::*;
     pub(super) use super::memory::*;

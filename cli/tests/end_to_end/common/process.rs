@@ -158,6 +158,25 @@ impl Process {
         let _ = stdin.write_all(text.as_bytes());
     }
 
+    /// What was written to its standard input and not read yet.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let stdin = self.child.stdin.as_ref().expect("it is still open");
+        rustix::io::ioctl_fionread(stdin).unwrap()
+    }
+
+    /// Whether a signal is waiting for any of its threads to take it (proc_pid_status(5)).
+    pub(crate) fn has_pending_signals(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let pending = |line: &str| {
+            let (name, set) = line.split_once(":\t")?;
+            matches!(name, "SigPnd" | "ShdPnd").then(|| u64::from_str_radix(set, 16) != Ok(0))
+        };
+        status
+            .lines()
+            .filter_map(pending)
+            .any(|is_pending| is_pending)
+    }
+
     /// Closes its standard input, which is how the programs are told to end.
     pub(crate) fn tell_to_end(&mut self) {
         drop(self.child.stdin.take());
