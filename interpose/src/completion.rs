@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering;
 
 use abi::types::{CUcontext, CUevent};
+use protocol::record::Record;
 
 use crate::announce;
 use crate::client::{Client, Handle, Side};
@@ -88,6 +89,23 @@ pub(crate) fn complete(index: u32, mark: u64) {
         // Also if nothing moved: a completion that found its ring full is said again.
         Side::HighPriority => announce::tell(client, index, slot),
         Side::BestEffort(_) => count(client, by),
+    }
+}
+
+/// The same in a process that is dying: without anything that a thread has of its own, and without waking anybody.
+pub(crate) fn complete_at_end(client: &Client, index: u32, slot: &Slot, mark: u64) {
+    let by = slot.advance(mark);
+    match client.side {
+        // Which records of this stream are read first does not matter to the daemon.
+        Side::HighPriority => {
+            let seq = slot.completed();
+            let record = Record::Complete { stream: index, seq };
+            let _ = client.page.shared_ring.push(&record.encode());
+        }
+        Side::BestEffort(_) => {
+            let completed_ns = &client.page.completed_ns;
+            completed_ns.fetch_add(by, Ordering::Release);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use std::io;
 use std::thread::Builder;
 
 use abi::types::{CUresult, CUstream};
+use protocol::pages::{STOP_ASKED, STOP_GAVE_UP};
 use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
@@ -43,6 +44,9 @@ const POLL_NS: u64 = 20_000;
 /// How long the start of a helper is waited for at most, ns. It took up to three milliseconds beside ten busy processes, and takes
 /// all of this where who starts it holds what it needs: a library that makes its context while it is being loaded.
 const READY_NS: u64 = 50_000_000;
+
+/// So often a process that is dying is waited for if threads that were in a call launch meanwhile: each ends one call.
+const DRAINS_MAX: u32 = 4;
 
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
@@ -141,12 +145,33 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
             .all(|(_, slot)| !slot.is_in_flight() || !can_progress(slot, is_capturing))
     };
     // One clock for all of them.
-    lifecycle::clients().next().is_none_or(|client| {
+    let is_over = lifecycle::clients().next().is_none_or(|client| {
         let limit_ns = u64::from(limit_ms) * 1_000_000;
         patience::wait_for(&client.clock, limit_ns, || {
             lifecycle::clients().all(is_finished)
         })
-    })
+    });
+    if is_over {
+        lifecycle::clients().for_each(give_up_unseen);
+    }
+    is_over
+}
+
+/// What nothing will tell of any more, because its thread alone could, is not to look as if it were in flight when the process is gone.
+fn give_up_unseen(client: &'static Client) {
+    let is_capturing = STREAMS.is_capturing();
+    for (index, slot) in STREAMS.used_by(client.index) {
+        if slot.is_in_flight() && !can_progress(slot, is_capturing) {
+            completion::give_up(index, slot, slot.issued());
+        }
+    }
+}
+
+/// The time to wait is over, and this process ends with work in flight: the daemon is to know why. A signal handler may do it.
+pub(crate) fn tell_gave_up() {
+    for client in lifecycle::clients() {
+        client.page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
+    }
 }
 
 /// Keeps the helpers out of the driver from now on; waits until this client's is out.
@@ -202,7 +227,8 @@ fn run(client: &'static Client) {
         }
         let client = helper.client;
         let seen = client.page.helper_bell.read();
-        if client.page.stop.load(Ordering::SeqCst) != 0 {
+        // The other words are its own process's.
+        if client.page.stop.load(Ordering::SeqCst) == STOP_ASKED {
             signals::handle_stop();
         }
         if signals::is_dying() {
@@ -307,9 +333,16 @@ impl Helper {
     /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`signals`]).
     fn try_drain(&mut self) -> bool {
         let is_done = self.in_driver(|helper| {
-            for context in CONTEXTS.on(helper.client.device) {
-                if helper.enter(context) {
-                    helper.finish(context);
+            for _ in 0..DRAINS_MAX {
+                let before = helper.issued();
+                for context in CONTEXTS.on(helper.client.device) {
+                    if helper.enter(context) {
+                        helper.finish(context);
+                    }
+                }
+                // Else a thread that was in a call has launched meanwhile.
+                if helper.issued() == before {
+                    return helper.handle_drained();
                 }
             }
         });
@@ -318,6 +351,23 @@ impl Helper {
             signals::handle_drained(lifecycle::clients().count() as u32);
         }
         is_done
+    }
+
+    /// What was launched on all streams together, ever, as a number that is another one once there is more.
+    fn issued(&self) -> u64 {
+        let issued = self.streams().map(|(_, slot)| slot.issued());
+        issued.fold(0, u64::wrapping_add)
+    }
+
+    /// All that was launched is complete, and who asks after the process's end is to know that. Where something is captured, what is has
+    /// been noted stream by stream.
+    fn handle_drained(&self) {
+        if STREAMS.is_capturing() {
+            return;
+        }
+        for (index, slot) in self.streams().filter(|(_, slot)| slot.is_in_flight()) {
+            completion::complete_at_end(self.client, index, slot, slot.issued());
+        }
     }
 
     /// Does that in the driver, unless helpers are kept out of it; whether it did.
@@ -340,12 +390,14 @@ impl Helper {
         }
         // A context with a capture in it cannot be waited for, the streams outside can (CUDA driver API,
         // `cuStreamBeginCapture`).
-        for (_, slot) in self.streams() {
+        for (index, slot) in self.streams() {
             let here = || slot.context() == context;
+            let mark = slot.issued();
             if let Some(stream) = slot.stream_here().filter(|_| here())
                 && !driver::is_still_capturing(stream)
             {
                 let _ = driver::ending::synchronize_stream(stream);
+                completion::complete_at_end(self.client, index, slot, mark);
             }
         }
     }

@@ -398,6 +398,7 @@ extern "C" fn handle_exit() {
             Level::Warn,
             format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),
         );
+        helper::tell_gave_up();
     }
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in clients() {

@@ -307,6 +307,9 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     if is_timer && is_seen_to && tell_overdue(signal) {
         return;
     }
+    if is_timer {
+        helper::tell_gave_up();
+    }
     let is_last = is_timer || goes_on(info);
     if is_last || !(is_seen_to || is_same_request(now_ns)) {
         die(signal);

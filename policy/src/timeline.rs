@@ -295,6 +295,16 @@ impl HpTimeline {
         self.busy_since_ns.is_some()
     }
 
+    /// What is known to be in flight: launches, of which some may stand for several, and their expected ns. What was lost is not among them.
+    #[must_use]
+    pub fn in_flight(&self) -> (u64, u64) {
+        let streams = self.busy_streams.iter();
+        let entries = streams.flat_map(|&index| &self.streams[index as usize].entries);
+        entries.fold((0, 0), |(launches, ns), entry| {
+            (launches + 1, ns.saturating_add(entry.expected_ns))
+        })
+    }
+
     /// How long a request takes undisturbed; `None` until [`REQUESTS_MIN`] were
     /// seen.
     #[must_use]

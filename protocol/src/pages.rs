@@ -111,7 +111,7 @@ pub struct ClientPage {
     /// Non-zero once the daemon has detached this client: nothing in these pages is served any more.
     pub detached: AtomicU32,
     /// Non-zero once this process is to launch nothing more, wait for what is in flight and end: [`STOP_ASKED`] by the daemon,
-    /// [`STOP_OVERDUE`] by the client. A library that does not know the word does not look at it; who asked kills it then. Since 2.1.
+    /// [`STOP_OVERDUE`] and [`STOP_GAVE_UP`] by the client. A library that does not know the word does not look at it; who asked kills it then. Since 2.1.
     pub stop: AtomicU32,
     /// The first CUDA result of the client after which it gets nothing more done; 0: none. Since 2.1.
     pub sticky: AtomicU32,
@@ -140,6 +140,9 @@ pub const STOP_ASKED: u32 = 1;
 /// In [`ClientPage::stop`]: a signal has asked, what is in flight was waited for as long as the process does, and it is not complete. Only
 /// where somebody sees to its end ([`ClientPage::seen_to_until_s`]). Since 2.2.
 pub const STOP_OVERDUE: u32 = 2;
+/// In [`ClientPage::stop`]: what is in flight was waited for as long as the process does, it is not complete, and the process ends now. Since
+/// 2.2.
+pub const STOP_GAVE_UP: u32 = 3;
 
 /// What a client tells people; nothing is decided by it.
 #[derive(Debug)]

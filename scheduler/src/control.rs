@@ -30,7 +30,7 @@ use protocol::hello::{
     send,
 };
 use protocol::quota::Quota;
-use protocol::{VERSION, Version, WELCOME_SAYS_CLASS};
+use protocol::{COMPLETES_AT_END, VERSION, Version, WELCOME_SAYS_CLASS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -103,6 +103,18 @@ struct Connection {
     process: Option<OwnedFd>,
     /// Packets that it has sent since.
     said: u32,
+    pid: u32,
+    /// Of its library.
+    version: Version,
+}
+
+/// What of a client has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Its process, or, where that cannot be seen from here, what may be that.
+    Death,
+    /// Only its connection.
+    OfConnection,
 }
 
 /// What an attached client has.
@@ -173,7 +185,9 @@ impl Control {
                     Ready::Listener => self.accept(),
                     Ready::Unheard(place) => self.hear(place),
                     Ready::ClientSocket(place) => self.hear_client(place),
-                    Ready::ClientProcess(place) => self.end_client(place, "its process ended"),
+                    Ready::ClientProcess(place) => {
+                        self.end_client(place, Ending::Death, "its process ended");
+                    }
                 }
             }
         }
@@ -328,6 +342,8 @@ impl Control {
                     socket,
                     process: applicant.process,
                     said: 0,
+                    pid: peer.pid,
+                    version,
                 });
             }
             Err(reason) => {
@@ -530,14 +546,29 @@ impl Control {
         };
         connection.said += 1;
         if is_end {
-            self.end_client(place, "its connection ended");
+            // Of a process that ends the connection often does so first.
+            let pid = connection.pid;
+            let is_death = connection.process.is_none() || Image::is_ending(pid);
+            let ending = if is_death {
+                Ending::Death
+            } else {
+                Ending::OfConnection
+            };
+            self.end_client(place, ending, "its connection ended");
         } else if connection.said > TALK_MAX {
-            self.end_client(place, "it talks where there is nothing to say");
+            let why = "it talks where there is nothing to say";
+            self.end_client(place, Ending::OfConnection, why);
         }
     }
 
-    fn end_client(&mut self, place: usize, why: &str) {
+    fn end_client(&mut self, place: usize, ending: Ending, why: &str) {
         let connection = self.clients.remove(place);
+        if ending == Ending::Death && connection.version.has(COMPLETES_AT_END) {
+            let now_ns = self.shared.clock().now_ns();
+            let real_ns = Clock::monotonic().now_ns();
+            let mut state = self.shared.state();
+            state.handle_death(now_ns, real_ns, connection.client);
+        }
         self.detach(connection.client, why);
         self.close_account(connection.account.as_ref());
     }

@@ -54,7 +54,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// How much it matters.
+            /// How much it matters, if nothing else is said of one.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$kind => Severity::$severity,)* }
@@ -92,6 +92,8 @@ kinds! {
     Evicted = "evicted", Warning;
     /// A client's context is lost: the CUDA result is its code.
     StickyError = "sticky-error", Error;
+    /// A client's process ended with work in flight, so many ns (its code). An error where MPS may take others along with it.
+    DiedInFlight = "died-in-flight", Warning;
     /// The driver reports an Xid, which is its code.
     Xid = "xid", Error;
     /// Memory of the GPU was wrong and could not be corrected (how often is its code), or waits to be replaced.
@@ -132,6 +134,7 @@ pub(crate) struct Draft {
     job: Option<(String, u32)>,
     pid: Option<u32>,
     code: Option<u64>,
+    severity: Severity,
 }
 
 impl Draft {
@@ -143,7 +146,14 @@ impl Draft {
             job: None,
             pid: None,
             code: None,
+            severity: kind.severity(),
         }
+    }
+
+    /// It matters more or less than others of its kind.
+    pub(crate) fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
     }
 
     /// It is about this job, and seen by its user.
@@ -260,7 +270,7 @@ impl Events {
             at_ns,
             at_unix_ms,
             kind: draft.kind.name(),
-            severity: draft.kind.severity(),
+            severity: draft.severity,
             job,
             uid,
             pid: draft.pid,

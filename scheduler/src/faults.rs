@@ -3,6 +3,7 @@
 //! | fault | how it is seen |
 //! |---|---|
 //! | `sticky-error` | a client's word in its page: a CUDA result after which its context is lost ([`crate::state`]) |
+//! | `died-in-flight` | a client's process is gone, and its page tells of work that is not complete ([`crate::state`]) |
 //! | `xid` | NVML's events of the device |
 //! | `ecc`, `ecc-corrected` | NVML's counters, and rows or pages that wait to be replaced |
 //! | `mps-fault` | lines in the logs of MPS ([`mps`]) |
@@ -25,16 +26,19 @@ pub(crate) mod watch;
 use std::fmt;
 
 use abi::types::CUresult;
+use policy::Sharing;
 use protocol::hello::JobClass;
 
-use crate::events::{Draft, Kind};
-use crate::state::{JobKey, Sticky, Whose};
+use crate::events::{Draft, Kind, Severity};
+use crate::state::{Death, How, JobKey, Sticky, Whose};
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
     /// A client's context is lost.
     StickyError,
+    /// A client's process ended with work in flight.
+    DiedInFlight,
     /// The driver reports an Xid.
     Xid,
     /// Memory of the GPU was wrong and could not be corrected, or waits to be replaced.
@@ -49,8 +53,9 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// The words of the file, in the order of [`FaultKind::ALL`].
-    pub const NAMES: [&'static str; 6] = [
+    pub const NAMES: [&'static str; 7] = [
         "sticky-error",
+        "died-in-flight",
         "xid",
         "ecc",
         "ecc-corrected",
@@ -58,8 +63,9 @@ impl FaultKind {
         "stuck",
     ];
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::StickyError,
+        Self::DiedInFlight,
         Self::Xid,
         Self::Ecc,
         Self::EccCorrected,
@@ -73,9 +79,15 @@ impl FaultKind {
         Self::NAMES[self as usize]
     }
 
+    /// Whether it is some job's, and not the GPU's.
+    pub(crate) const fn is_of_job(self) -> bool {
+        matches!(self, Self::StickyError | Self::DiedInFlight)
+    }
+
     const fn event(self) -> Kind {
         match self {
             Self::StickyError => Kind::StickyError,
+            Self::DiedInFlight => Kind::DiedInFlight,
             Self::Xid => Kind::Xid,
             Self::Ecc => Kind::Ecc,
             Self::EccCorrected => Kind::EccCorrected,
@@ -95,12 +107,14 @@ impl fmt::Display for FaultKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
-    /// A CUDA result, an Xid, a number of errors; none for the rest.
+    /// A CUDA result, an Xid, a number of errors, ns of work; none for the rest.
     pub(crate) code: Option<u64>,
     /// The job that it is about; none: the GPU.
     pub(crate) job: Option<JobKey>,
     pub(crate) pid: Option<u32>,
     pub(crate) text: String,
+    /// If it is not that of others of its kind.
+    pub(crate) severity: Option<Severity>,
 }
 
 impl Fault {
@@ -111,6 +125,7 @@ impl Fault {
             job: None,
             pid: None,
             text,
+            severity: None,
         }
     }
 
@@ -127,6 +142,45 @@ impl Fault {
             job: Some(sticky.key),
             pid: Some(sticky.pid),
             text,
+            severity: None,
+        }
+    }
+
+    /// Where MPS shares the GPU, others may have been taken along, unless who ended the process asked MPS before.
+    pub(crate) fn of_death(death: Death, sharing: Sharing) -> Self {
+        let (how, is_seen_to) = match death.how {
+            How::GaveUp => ("deadline: it was waited for during PILLION_DRAIN_MS", false),
+            How::SeenTo => ("it was being ended by `pillion stop` or by a rule", true),
+            How::Unasked => ("it was killed, crashed or left without a word", false),
+        };
+        let (severity, what) = match (sharing, is_seen_to) {
+            (Sharing::TimeSlice, _) => (Severity::Warning, "others are not harmed by that"),
+            (Sharing::Mps, true) => (
+                Severity::Warning,
+                "MPS was asked before to end that work, or why not is said where it was asked",
+            ),
+            (Sharing::Mps, false) => (
+                Severity::Error,
+                "under MPS others may have been taken along, and may have to be restarted",
+            ),
+        };
+        let launches = match death.launches {
+            None => String::new(),
+            Some(count) => format!(" ({count} launches)"),
+        };
+        let text = format!(
+            "job {:?}: process {} died with {:.3} ms of work in flight{launches}, as far as it had told; {how}; {what}",
+            death.key.id,
+            death.pid,
+            death.in_flight_ns as f64 / 1e6
+        );
+        Self {
+            kind: FaultKind::DiedInFlight,
+            code: Some(death.in_flight_ns),
+            job: Some(death.key),
+            pid: Some(death.pid),
+            text,
+            severity: Some(severity),
         }
     }
 
@@ -152,6 +206,9 @@ impl Fault {
     pub(crate) fn text_for_all(&self) -> String {
         match (&self.job, self.code) {
             (None, _) => self.text.clone(),
+            (Some(key), _) if self.kind == FaultKind::DiedInFlight => {
+                format!("{} of a {} job", self.kind, key.class.name())
+            }
             (Some(key), Some(code)) => {
                 format!("{} {code} of a {} job", self.kind, key.class.name())
             }
@@ -162,6 +219,10 @@ impl Fault {
     pub(crate) fn draft(&self) -> Draft {
         let draft = Draft::new(self.kind.event(), self.text.clone());
         let draft = draft.code(self.code).pid(self.pid.unwrap_or(0));
+        let draft = match self.severity {
+            Some(severity) => draft.severity(severity),
+            None => draft,
+        };
         match &self.job {
             Some(key) => draft.of_job(key),
             None => draft,

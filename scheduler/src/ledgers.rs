@@ -120,6 +120,19 @@ impl Image {
         }
     }
 
+    /// Whether that process is on its way out, or gone (proc_pid_stat(5), field 9, of which the bit is `PF_EXITING` of
+    /// `include/linux/sched.h`): it closes its descriptors before it can be waited for.
+    pub(crate) fn is_ending(pid: u32) -> bool {
+        const PF_EXITING: u64 = 4;
+        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            return true;
+        };
+        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let flags = after_name.split_ascii_whitespace().nth(9 - 3);
+        let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
+        flags.is_none_or(|flags| flags & PF_EXITING != 0)
+    }
+
     /// Whether `next`, of the same number, has taken this one's place by execve(2). No if that cannot be told.
     fn is_replaced_by(self, next: Self) -> bool {
         let are_seen = self.started_ticks > 0 && self.stack > 1 && next.stack > 1;

@@ -28,6 +28,7 @@
 //! not at all without ([`Look`]).
 
 mod away;
+mod death;
 mod faulty;
 mod feed;
 mod lessee;
@@ -54,6 +55,7 @@ use crate::pages::GpuPages;
 
 pub(crate) use away::Away;
 pub use away::{Listed, TurnedAway};
+pub(crate) use death::{Death, How};
 use faulty::Holds;
 pub(crate) use faulty::{HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Sticky, Whose};
 pub use feed::Faults;
@@ -247,6 +249,8 @@ pub struct State {
     is_closed: bool,
     /// Of clients that are gone, until somebody asks.
     stickies: Vec<Sticky>,
+    /// The same of processes that ended with work in flight.
+    deaths: Vec<Death>,
     pub(crate) holds: Holds,
     pub(crate) away: Away,
     /// Why the last reading of the configuration changed nothing.
@@ -278,6 +282,7 @@ impl State {
             returning_until_ns: 0,
             is_closed: false,
             stickies: Vec::new(),
+            deaths: Vec::new(),
             holds: Holds::default(),
             away: Away::default(),
             config_error: None,

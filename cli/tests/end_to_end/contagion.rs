@@ -1,13 +1,17 @@
 //! Under MPS a process that ends with work in flight may take the others along (MuxFlow, section 5): the software GPU is told that it
-//! does. A job that is asked to end harms nobody under Pillion, and does without it.
+//! does. A job that is asked to end harms nobody under Pillion, and does without it. Where a death with work in flight cannot be
+//! prevented it is an event, whatever shares the GPU.
 
 use std::os::unix::process::ExitStatusExt;
 
 use protocol::hello::JobClass;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::common::{Control, Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, until};
+use crate::events::event_when;
 
+const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
 const FOR_EVER_NS: &str = "3600000000000";
 /// What a kernel takes of a job that always has one in flight, but for the moment between two.
@@ -120,6 +124,8 @@ fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
         let neighbours = Neighbours::of(&gpu, &daemon);
         end_by(working(&gpu).best_effort(&daemon), signal);
         neighbours.expect_well();
+        daemon.wait_for_clients("working", 0);
+        assert_eq!(deaths(&daemon), 0);
     }
 }
 
@@ -151,12 +157,133 @@ fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_serv
     let neighbours = Neighbours::of(&gpu, &daemon);
     let job = hanging(&gpu, &daemon);
     job.signal(Signal::KILL);
+    let pid = job.pid();
     assert_eq!(job.finish_untold().status.signal(), Some(9));
     neighbours.expect_lost();
+    let event = death_of(&gpu, &daemon, pid);
+    assert_eq!(
+        (&event["job"], &event["severity"]),
+        (&"hang".into(), &"error".into())
+    );
+    assert!(
+        text(&event).contains("others may have been taken along"),
+        "{event}"
+    );
+    for label in ["steady", "faulty"] {
+        event_when(&gpu, &daemon, "sticky-error", |event| event["job"] == label);
+    }
     until("the device to be rid of them", || {
         let labels = gpu.stats()["labels"].clone();
         let connected = |label: &str| labels[label]["connected"] == 0;
         (connected("steady") && connected("faulty")).then_some(())
     });
     Neighbours::of(&gpu, &daemon).expect_well();
+}
+
+/// How many deaths with work in flight were told.
+fn deaths(daemon: &Daemon) -> u64 {
+    let counts = &daemon.status()["events"]["counts"];
+    counts["died-in-flight"]
+        .as_u64()
+        .expect("every kind is told")
+}
+
+fn death_of(gpu: &Gpu, daemon: &Daemon, pid: u32) -> Value {
+    event_when(gpu, daemon, "died-in-flight", |event| event["pid"] == pid)
+}
+
+fn text(event: &Value) -> &str {
+    event["text"].as_str().expect("every event has one")
+}
+
+/// The job's only process, in whichever class, with a kernel that never ends.
+fn hanging_in(gpu: &Gpu, daemon: &Daemon, class: JobClass, drain_ms: &str) -> Process {
+    let job = gpu.job(class.name(), Program::Linked("hang"));
+    let job = job.args(&[FOR_EVER_NS, "2"]).under(daemon.socket(), class);
+    let mut job = job.env("PILLION_DRAIN_MS", drain_ms).start();
+    job.wait_for("launched", 1);
+    job
+}
+
+#[test]
+fn a_death_with_work_in_flight_is_told_with_how_much_it_was_and_why() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = gpu.daemon("");
+    for (drain_ms, signal, why) in [
+        (
+            "0",
+            Signal::TERM,
+            "it was killed, crashed or left without a word",
+        ),
+        ("50", Signal::TERM, "deadline: "),
+        (PATIENT_MS, Signal::KILL, "it was killed"),
+    ] {
+        for class in CLASSES {
+            let job = hanging_in(&gpu, &daemon, class, drain_ms);
+            job.signal(signal);
+            let pid = job.pid();
+            let status = job.finish_untold().status;
+            assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");
+            let event = death_of(&gpu, &daemon, pid);
+            assert_eq!(
+                (&event["job"], &event["severity"]),
+                (&class.name().into(), &"warning".into())
+            );
+            assert!(text(&event).contains(why), "{event}");
+            assert!(event["code"].as_u64() > Some(0), "{event}");
+            let is_counted = text(&event).contains("(2 launches)");
+            assert_eq!(is_counted, class == JobClass::HighPriority, "{event}");
+        }
+    }
+    assert_eq!(deaths(&daemon), 6);
+}
+
+#[test]
+fn a_rule_holds_the_job_of_a_process_that_died_with_work_in_flight() {
+    let gpu = Gpu::start("timeslice");
+    let rule = "[[faults.rules]]\nfault = \"died-in-flight\"\naction = \"hold-be\"\n";
+    let daemon = gpu.daemon(&format!("[faults]\n{rule}"));
+    let job = hanging(&gpu, &daemon);
+    job.signal(Signal::KILL);
+    let pid = job.pid();
+    drop(job);
+    death_of(&gpu, &daemon, pid);
+    let held = event_when(&gpu, &daemon, "held", |event| event["job"] == "hang");
+    let why =
+        "job \"hang\" is held until `pillion resume hang`: died-in-flight of a best-effort job";
+    assert_eq!(text(&held), why);
+}
+
+#[test]
+fn a_process_that_was_drained_or_had_nothing_in_flight_gives_no_alarm() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    for class in CLASSES {
+        let label = class.name();
+        for place in ["idle", "launching", "synchronising", "capturing"] {
+            let job = gpu.job(label, Program::Linked("asked_to_end"));
+            let job = job
+                .args(&["default", place])
+                .env("PILLION_DRAIN_MS", PATIENT_MS);
+            end_by(job.under(daemon.socket(), class), Signal::TERM);
+        }
+        let job = gpu.job(label, Program::Linked("steady"));
+        let mut steady = job.under(daemon.socket(), class).start();
+        steady.wait_for("round", 3);
+        steady.finish().expect_success();
+        let job = gpu.job(label, Program::Linked("faulty"));
+        let mut waited = job.under(daemon.socket(), class).start();
+        waited.wait_for("ready", 1);
+        assert_eq!(ask(&mut waited), WELL);
+        // It waited for its work, so nothing is in flight: its helper may have looked for that, or will have in a moment.
+        daemon.job_when(label, "nothing in flight", |job| job["in_flight_ns"] == 0);
+        waited.signal(Signal::KILL);
+        assert_eq!(waited.finish_untold().status.signal(), Some(9));
+        daemon.wait_for_clients(label, 0);
+    }
+    // Deaths are told in their order: those before this one have been.
+    let job = hanging(&gpu, &daemon);
+    job.signal(Signal::KILL);
+    death_of(&gpu, &daemon, job.pid());
+    assert_eq!(deaths(&daemon), 1, "{}", daemon.log());
 }

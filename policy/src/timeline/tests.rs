@@ -148,6 +148,22 @@ fn after_a_lost_record_nothing_known_executes_until_the_next_completion() {
 }
 
 #[test]
+fn what_is_in_flight_is_what_was_launched_and_is_not_complete() {
+    let mut timeline = three();
+    timeline.handle_launch(&launch(4, 9, Class::Memory, 1_000), 0);
+    assert_eq!(timeline.in_flight(), (4, 1_350));
+    timeline.handle_complete(0, 2, 20);
+    assert_eq!(timeline.in_flight(), (2, 1_200));
+    // Of what was lost nothing is known.
+    timeline.handle_dropped(30);
+    timeline.handle_complete(4, 9, 40);
+    timeline.handle_dropped(50);
+    timeline.handle_complete(0, 3, 60);
+    timeline.handle_dropped(70);
+    assert_eq!((timeline.in_flight(), timeline.is_busy()), ((0, 0), true));
+}
+
+#[test]
 fn what_is_known_stays_in_flight_beside_what_was_lost() {
     let mut timeline = three();
     timeline.handle_dropped(5);

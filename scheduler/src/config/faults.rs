@@ -210,7 +210,7 @@ fn rule(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<FaultRule>
             timeout_ns: timeout_s? * SECOND_NS,
         },
     };
-    if matches!(action, Action::RestartJob { .. }) && fault != FaultKind::StickyError {
+    if matches!(action, Action::RestartJob { .. }) && !fault.is_of_job() {
         let what = format!("restart-job is for faults of a job, and {fault} is the GPU's");
         reader.fault(
             section.offset,

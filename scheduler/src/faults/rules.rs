@@ -323,6 +323,7 @@ mod tests {
             }),
             pid: None,
             text: String::new(),
+            severity: None,
         }
     }
 

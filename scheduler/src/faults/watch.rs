@@ -212,8 +212,13 @@ impl FaultWatch {
     }
 
     fn look(&mut self, faults: &mut Vec<Fault>) {
-        let stickies = self.shared.state().take_stickies();
+        let (stickies, deaths, sharing) = {
+            let mut state = self.shared.state();
+            (state.take_stickies(), state.take_deaths(), state.sharing)
+        };
         faults.extend(stickies.into_iter().map(Fault::of_sticky));
+        let of_death = |death| Fault::of_death(death, sharing);
+        faults.extend(deaths.into_iter().map(of_death));
         if !self.is_real() {
             return;
         }

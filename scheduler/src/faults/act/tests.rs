@@ -31,6 +31,7 @@ fn fault() -> Fault {
         }),
         pid: Some(7),
         text: "what\0 happened".to_owned(),
+        severity: None,
     }
 }
 

@@ -1,0 +1,99 @@
+//! Processes that ended with work in flight, as far as they had told what is complete: a client that drains says so before it ends.
+
+use core::sync::atomic::Ordering;
+
+use abi::types::CUresult;
+use protocol::pages::{STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
+use protocol::record::EXPECTED_NS_MAX;
+
+use super::{Client, Job, JobKey, State};
+
+/// Deaths that nobody has asked for yet: more than clients there can be.
+const DEATHS_MAX: usize = super::CLIENTS_MAX;
+
+/// A process that ended with work in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Death {
+    pub(crate) key: JobKey,
+    pub(crate) pid: u32,
+    /// Expected, ns.
+    pub(crate) in_flight_ns: u64,
+    /// How many launches that is; best-effort clients do not say.
+    pub(crate) launches: Option<u64>,
+    pub(crate) how: How,
+}
+
+/// What was known of the end before it came. It is the process's word, which is believed for the text of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It waited for as long as it does.
+    GaveUp,
+    /// Somebody saw to its end, who asks MPS before a kill.
+    SeenTo,
+    /// Nothing.
+    Unasked,
+}
+
+impl Client {
+    /// What it has in flight, ns, and of a high-priority one how many launches, as far as it has told by `now_ns`.
+    fn in_flight(&mut self, now_ns: u64, unknown_ns: u64) -> (u64, Option<u64>) {
+        if let Some(feed) = &mut self.feed {
+            feed.drain(&self.page, now_ns, unknown_ns);
+            let (launches, ns) = feed.timeline().in_flight();
+            return (ns, Some(launches));
+        }
+        // Acquire keeps the load of what is charged behind the load of what is complete: never less than nothing is in flight.
+        let completed_ns = self.page.completed_ns.load(Ordering::Acquire);
+        let charged_ns = self.page.charged_ns.load(Ordering::Acquire);
+        let ns = charged_ns.saturating_sub(completed_ns);
+        (ns.min(EXPECTED_NS_MAX), None)
+    }
+
+    fn how(&self, now_ns: u64) -> How {
+        let until_s = self.page.seen_to_until_s.load(Ordering::SeqCst);
+        match self.page.stop.load(Ordering::SeqCst) {
+            STOP_GAVE_UP => How::GaveUp,
+            STOP_ASKED | STOP_OVERDUE => How::SeenTo,
+            _ if u64::from(until_s) > now_ns / 1_000_000_000 => How::SeenTo,
+            _ => How::Unasked,
+        }
+    }
+}
+
+impl State {
+    /// The process of a client has ended by `now_ns`, real time being `real_ns`, and tells what of its work is complete before it ends.
+    /// Call it before [`State::handle_detach`].
+    pub(crate) fn handle_death(&mut self, now_ns: u64, real_ns: u64, client: u64) {
+        let (unknown_ns, has_room) = (self.unknown_ns, self.deaths.len() < DEATHS_MAX);
+        let jobs = self.jobs.iter_mut();
+        let mut clients = jobs.flat_map(|Job { key, clients, .. }| {
+            let key = &*key;
+            clients.iter_mut().map(move |client| (key, client))
+        });
+        let Some((key, client)) = clients.find(|(_, known)| known.id == client) else {
+            return;
+        };
+        // The GPU works at nothing of a context that is lost.
+        let sticky = client.page.sticky.load(Ordering::Relaxed);
+        if CUresult(sticky).is_sticky() || !has_room {
+            return;
+        }
+        let (in_flight_ns, launches) = client.in_flight(now_ns, unknown_ns);
+        if in_flight_ns == 0 && launches.is_none_or(|count| count == 0) {
+            return;
+        }
+        let death = Death {
+            key: key.clone(),
+            pid: client.peer.pid,
+            in_flight_ns,
+            launches,
+            how: client.how(real_ns),
+        };
+        self.deaths.push(death);
+    }
+
+    /// Processes that ended with work in flight since this was last asked.
+    pub(crate) fn take_deaths(&mut self) -> Vec<Death> {
+        std::mem::take(&mut self.deaths)
+    }
+}
