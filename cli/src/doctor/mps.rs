@@ -1,4 +1,4 @@
-//! MPS: whether its control daemon runs, and whether our daemons were told so.
+//! MPS: whether its control daemon runs, whether our daemons were told so, and what that means for jobs that are killed.
 
 use serde_json::Value;
 
@@ -28,4 +28,28 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
         ),
         _ => Finding::ok(SUBJECT, state),
     });
+    if told.contains(&"mps") {
+        findings.push(of_kills(std::env::var("PILLION_DRAIN_MS").ok().as_deref()));
+    }
+}
+
+/// What a job that is killed does to its neighbours, `PILLION_DRAIN_MS` of the environment being this.
+fn of_kills(drain_ms: Option<&str>) -> Finding {
+    const SUBJECT: &str = "killed jobs";
+    const HARM: &str =
+        "under MPS a process that dies with work on the GPU may take all others there along";
+    if drain_ms.is_some_and(|ms| ms.trim() == "0") {
+        return Finding::warning(
+            SUBJECT,
+            format!("{HARM}, and PILLION_DRAIN_MS=0 lets a job that gets SIGTERM do so"),
+            "unset PILLION_DRAIN_MS, so that a job that is asked to end waits for its work",
+        );
+    }
+    Finding::ok(
+        SUBJECT,
+        format!(
+            "{HARM}; nothing can be done about SIGKILL: end jobs with `pillion stop`, or by SIGTERM and a grace \
+             (terminationGracePeriodSeconds, TimeoutStopSec) that is longer than PILLION_DRAIN_MS (2 s)"
+        ),
+    )
 }

@@ -107,6 +107,35 @@ fn a_gpu_without_a_daemon_is_a_warning_and_a_dead_daemons_socket_an_error() {
 }
 
 #[test]
+fn where_mps_shares_the_gpu_it_is_said_what_a_killed_job_does_and_how_to_end_one() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let socket = daemon.socket().display().to_string();
+    let (_, document) = doctor(Some(&gpu), &[], &[("PILLION_SOCKET", &socket)]);
+    let (verdict, found, _) = check(&document, "killed jobs");
+    assert_eq!(verdict, "ok", "{found}");
+    for part in [
+        "may take all others",
+        "`pillion stop`",
+        "PILLION_DRAIN_MS",
+        "terminationGracePeriodSeconds",
+    ] {
+        assert!(found.contains(part), "no {part} in {found}");
+    }
+    let environment = [("PILLION_SOCKET", &*socket), ("PILLION_DRAIN_MS", "0")];
+    let (_, document) = doctor(Some(&gpu), &[], &environment);
+    let (verdict, _, mend) = check(&document, "killed jobs");
+    assert_eq!(verdict, "warning");
+    assert!(mend.contains("unset PILLION_DRAIN_MS"), "{mend}");
+    let gpu = Gpu::start("timeslice");
+    let daemon = gpu.daemon("");
+    let socket = daemon.socket().display().to_string();
+    let (_, document) = doctor(Some(&gpu), &[], &[("PILLION_SOCKET", &socket)]);
+    let checks = document["checks"].as_array().unwrap();
+    assert!(checks.iter().all(|check| check["check"] != "killed jobs"));
+}
+
+#[test]
 fn mps_and_the_daemon_must_agree() {
     let gpu = Gpu::start("timeslice");
     let daemon = gpu.daemon("");
