@@ -23,12 +23,13 @@ const LASTING_NS: &str = "100000000";
 /// As long as anything is waited for here.
 const PATIENT_MS: &str = "60000";
 /// What passes signals on to its one child and ends as that does: what `tini` and `docker run --init` are. What a shell starts
-/// beside it has no standard input of its own.
-const LAUNCHER: &str = "exec 3<&0\n\
-    trap 'kill -TERM $child' TERM\n\
-    trap 'kill -INT $child' INT\n\
-    \"$0\" \"$@\" <&3 & child=$!\n\
-    while kill -0 $child 2> /dev/null; do wait $child; status=$?; done\n\
+/// beside it has no standard input of its own. It does not say how that ended to standard error, as some shells do at times;
+/// nor does it have to be told its child's id first, as that may be ready before.
+const LAUNCHER: &str = "exec 3<&0 4>&2 2> /dev/null\n\
+    trap 'kill -TERM $!' TERM\n\
+    trap 'kill -INT $!' INT\n\
+    \"$0\" \"$@\" <&3 2>&4 & child=$!\n\
+    while kill -0 $child; do wait $child; status=$?; done\n\
     echo the job ended with $status\n\
     exit $status";
 

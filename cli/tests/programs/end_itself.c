@@ -1,8 +1,13 @@
 /* end_itself: a second thread sends SIGTERM to the process with work in flight; if it comes back, it says so. */
 #include "cuda_min.h"
 
+static atomic_int is_created;
+
+/* Not while pthread_create has all signals blocked in the first thread: the kernel then lets even the first process of a PID
+ * namespace die of it. */
 static void *end(void *unused) {
     (void)unused;
+    while (!atomic_load(&is_created)) usleep(1000);
     kill(getpid(), SIGTERM);
     say("went on");
     _exit(9);
@@ -15,6 +20,7 @@ int main(void) {
     work_open(&work, PLAIN_IMAGE);
     for (int i = 0; i < 100; i++) work_launch(&work, NULL);
     pthread_create(&thread, NULL, end, NULL);
+    atomic_store(&is_created, 1);
     pthread_join(thread, NULL);
     return 0;
 }
