@@ -34,6 +34,8 @@ use protocol::sync::Ordering;
 use serde::Serialize;
 
 pub(crate) use brought::Brought;
+#[cfg(test)]
+pub(crate) use brought::Found;
 
 use crate::access::place_to_give_up;
 use crate::config::{Context, MemoryRules, OnExcess};
@@ -133,12 +135,25 @@ impl Image {
         flags.is_none_or(|flags| flags & PF_EXITING != 0)
     }
 
+    /// Of a process that is played.
+    #[cfg(test)]
+    pub(crate) fn begun(started_ticks: u64) -> Self {
+        Self {
+            started_ticks,
+            stack: 0,
+        }
+    }
+
     /// Whether `next`, of the same number, has taken this one's place by execve(2). No if that cannot be told.
     fn is_replaced_by(self, next: Self) -> bool {
         let are_seen = self.started_ticks > 0 && self.stack > 1 && next.stack > 1;
         are_seen && self.started_ticks == next.started_ticks && self.stack != next.stack
     }
 }
+
+/// Slots of a page, and the numbers of the processes that have them.
+#[cfg(test)]
+pub(crate) type Slots = Vec<(usize, u32)>;
 
 /// A process that wants an account.
 #[derive(Debug)]
@@ -559,6 +574,14 @@ impl Ledgers {
             held_bytes: 0,
             pids: Vec::new(),
         })
+    }
+
+    /// A job's page, and slot and number of the processes in it, those too that have ended.
+    #[cfg(test)]
+    pub(crate) fn page_of(&self, key: &JobKey) -> Option<(Arc<OwnedFd>, Slots)> {
+        let job = self.jobs.iter().find(|job| job.key == *key)?;
+        let slots = job.holders.iter().map(|holder| (holder.slot, holder.pid));
+        Some((Arc::clone(&job.fd), slots.collect()))
     }
 
     /// What a job holds.

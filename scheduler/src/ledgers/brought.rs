@@ -32,6 +32,8 @@ pub(crate) struct Brought {
     pub(super) fd: OwnedFd,
     /// The slot of who brings it.
     pub(super) slot: usize,
+    /// What is asked of the processes in it.
+    find: fn(u32, u64) -> io::Result<Found>,
 }
 
 impl Brought {
@@ -44,7 +46,19 @@ impl Brought {
             && pid != 0
             && owner.pid.load(Ordering::Relaxed) == pid
             && owner.started_ticks.load(Ordering::Relaxed) == image.started_ticks;
-        is_ours.then_some(Self { page, fd, slot })
+        let find = Found::of;
+        is_ours.then_some(Self {
+            page,
+            fd,
+            slot,
+            find,
+        })
+    }
+
+    /// The same among processes that are played.
+    #[cfg(test)]
+    pub(crate) fn among(self, find: fn(u32, u64) -> io::Result<Found>) -> Self {
+        Self { find, ..self }
     }
 
     /// Whether it is the file of that descriptor.
@@ -73,7 +87,7 @@ impl Brought {
             if holders.len() >= places {
                 return Err(Unusable::Places(places));
             }
-            let process = Found::of(pid, started_ticks)?;
+            let process = (self.find)(pid, started_ticks)?;
             // Whose the process is that brings it is known by its connection.
             let (pid, image, process) = match process {
                 Found::There { owner, .. } if place != self.slot && owner != Some(uid) => {
@@ -111,13 +125,18 @@ pub(super) enum Unusable {
 }
 
 /// What has become of the process that had a slot.
-enum Found {
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// It is.
     There {
+        /// What it runs.
         image: Image,
         /// Its real user, if that can be seen.
         owner: Option<u32>,
+        /// A descriptor of it.
         process: OwnedFd,
     },
+    /// It has ended.
     Ended,
     /// So long ago that its number is another's. What NVML says of that number is not about it.
     Replaced,

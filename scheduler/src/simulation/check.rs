@@ -10,12 +10,12 @@ use protocol::lease::Terms;
 use protocol::pages::Counter;
 use protocol::sync::Ordering;
 
+use super::accounts;
 use super::daemon::{Daemon, key_of};
 use super::plan;
 use super::process::{Process, Seat};
 use super::world::{Actor, MS, US, World};
 use crate::config::Config;
-use crate::rules::Owner;
 use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Look, Refused, State};
 
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
@@ -416,7 +416,7 @@ pub(super) fn quiet(world: &Rc<World>) {
     if is_hp_honest(world) {
         check_hp(&clients, &state);
     }
-    check_ledgers(world, &daemon);
+    accounts::check(world, &daemon);
 }
 
 fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
@@ -448,47 +448,6 @@ fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
         is_truly_busy || has_dropped || !state.hp.busy,
         "no high-priority work is in flight"
     );
-}
-
-/// A job's sum is what its processes hold, also those that are dead and whose memory is not back: of one that was killed in the
-/// middle of a change with the change or without it.
-fn check_ledgers(world: &World, daemon: &Daemon) {
-    let ledgers = daemon.ledgers.borrow();
-    let processes = world.processes.borrow();
-    for process in processes.iter().filter(|process| !process.is_liar) {
-        let key = key_of(process);
-        let Some(status) = ledgers.status_of(&key) else {
-            continue;
-        };
-        let pids = ledgers.memory_of(&key, &Owner::default(), "").unwrap().pids;
-        let holders: Vec<_> = pids
-            .iter()
-            .filter_map(|pid| processes.iter().find(|other| other.pid == *pid))
-            .collect();
-        let [least, most] = [u64::min, u64::max].map(|either: fn(u64, u64) -> u64| -> u64 {
-            holders
-                .iter()
-                .map(|holder| either(holder.held_bytes.get(), holder.next_bytes.get()))
-                .sum()
-        });
-        let held_bytes = status.held_bytes;
-        assert!(
-            (least..=most).contains(&held_bytes),
-            "{key:?} holds {held_bytes} of {least} to {most}"
-        );
-        let is_within = status.quota_bytes.is_none_or(|quota| held_bytes <= quota);
-        let mut may_be_over = world.facts.may_be_over.borrow_mut();
-        assert!(
-            is_within || may_be_over.contains(&key),
-            "{key:?} is over its quota: {status:?}"
-        );
-        // Who is at work may have looked at the quota of before.
-        let is_at_rest = (holders.iter())
-            .all(|it| !it.is_alive.get() || it.held_bytes.get() == it.next_bytes.get());
-        if is_within && is_at_rest {
-            may_be_over.retain(|other| *other != key);
-        }
-    }
 }
 
 fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {

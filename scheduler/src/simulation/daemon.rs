@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass, Request};
-use protocol::ledger::LedgerPage;
 use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping};
 
+use super::accounts::{Place, brought, cancel_account, open_account};
 use super::check;
 use super::faults::Watch;
 use super::plan::CONFIGS;
@@ -22,10 +22,9 @@ use super::world::{Actor, HONEST_JOBS, MS, World};
 use crate::Gpu;
 use crate::config::Config;
 use crate::events::Events;
-use crate::ledgers::{Comer, Image, Ledgers, Opened};
+use crate::ledgers::Ledgers;
 use crate::nvml;
 use crate::pages::{GpuPages, client_page, lease_page};
-use crate::rules::Owner;
 use crate::state::{JobKey, NewPages, Peer, RETURN_NS, State, Stopped, TurnedAway, job_key};
 use crate::status::{Identity, Status, Viewer};
 
@@ -68,7 +67,7 @@ pub(super) fn key_of(process: &Process) -> JobKey {
 /// A user without any job.
 const NOBODY: u32 = 65_534;
 
-fn peer_of(process: &Process) -> Peer {
+pub(super) fn peer_of(process: &Process) -> Peer {
     Peer {
         pid: process.pid,
         uid: process.uid,
@@ -151,7 +150,6 @@ impl Daemon {
         };
         if !process.is_alive.get() {
             // It ended before it heard of it: the control thread finds its connection closed.
-            process.next_bytes.set(0);
             world.ended.borrow_mut().push((process, Rc::new(seat)));
             return;
         }
@@ -177,18 +175,20 @@ impl Daemon {
         let lease = lease_page(&Clock::monotonic()).unwrap();
         let key = job_key(&attach.job, attach.class, peer);
         let opened = match &attach.memory {
-            Some(asked) => Some(open_account(world, ledgers, &key, process, asked)?),
+            Some(asked) => {
+                let brought = brought(world, process);
+                Some(open_account(world, ledgers, &key, process, asked, brought)?)
+            }
             None => None,
         };
         let class = attach.class;
         let pages = NewPages { client, lease };
-        let slot = opened.as_ref().map(|opened| opened.slot);
         let is_new = state.pids_of(&key).is_empty();
         let attached = match state.handle_attach(now_ns, peer, attach, pages) {
             Ok(attached) => attached,
             Err(refused) => {
                 check::turned_away(state, &self.config.borrow(), &key, &refused);
-                slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
+                cancel_account(ledgers, &key, opened.as_ref());
                 self.turn_away(world, state, process, &refused.to_string());
                 return None;
             }
@@ -205,10 +205,7 @@ impl Daemon {
             let lease = attached
                 .lease
                 .map(|fd| (Mapping::open(&*fd, Access::ReadWrite).unwrap(), fd));
-            let ledger = opened.map(|opened| {
-                let page = Mapping::<LedgerPage>::open(&*opened.fd, Access::ReadWrite).unwrap();
-                (page, opened.fd, usize::from(opened.slot))
-            });
+            let ledger = opened.map(Place::of);
             if class == JobClass::HighPriority {
                 world.facts.hp_comings.set(world.facts.hp_comings.get() + 1);
             }
@@ -228,7 +225,7 @@ impl Daemon {
         }
         world.say(|| "  the welcome is lost".to_owned());
         state.handle_detach(now_ns, attached.client);
-        slot.inspect(|&slot| ledgers.handle_turned_away(&key, slot));
+        cancel_account(ledgers, &key, opened.as_ref());
         None
     }
 
@@ -274,8 +271,8 @@ impl Daemon {
             || {
                 seat.is_over.set(true);
                 state.handle_detach(world.now_ns.get(), seat.client);
-                if let Some((_, _, slot)) = &seat.ledger {
-                    ledgers.handle_detach(&seat.key, *slot as u16);
+                if let Some(place) = &seat.ledger {
+                    ledgers.handle_detach(&seat.key, place.slot as u16);
                 }
             },
         );
@@ -388,34 +385,6 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         },
         _ => None,
     }
-}
-
-fn open_account(
-    world: &World,
-    ledgers: &mut Ledgers,
-    key: &JobKey,
-    process: &Process,
-    asked: &str,
-) -> Option<Opened> {
-    let descriptor = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
-    world
-        .by_descriptor
-        .borrow_mut()
-        .insert(descriptor.as_raw_fd(), process.pid);
-    let owner = Owner {
-        uid: process.uid,
-        ..Owner::default()
-    };
-    // These processes bring no page to another daemon: each books there what it holds.
-    let comer = Comer {
-        peer: peer_of(process),
-        image: Image::default(),
-        process: Some(descriptor),
-        owner: &owner,
-        asked,
-        brought: None,
-    };
-    ledgers.handle_attach(key, comer).ok()
 }
 
 /// What the watching thread does once a second.

@@ -9,8 +9,9 @@
 //! **What happens** is drawn at each step ([`world`]): launches, completions, allocations; processes come and are killed; a
 //! connection ends although its process lives; the daemon is killed and another one comes; ends are noticed late and out
 //! of order; packets are garbled and welcomes lost; rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids
-//! reported, and rules hold jobs or drain the GPU ([`faults`]); the operator gives another configuration ([`plan`]); liars of several
-//! jobs and users write anything into what they may write. Whoever is at work may be interrupted by the others, and killed, between any two
+//! reported, and rules hold jobs or drain the GPU ([`faults`]); accounts of memory go from daemon to daemon ([`accounts`]); the operator
+//! gives another configuration ([`plan`]); liars of several jobs and users write anything into what they may write, and bring any page.
+//! Whoever is at work may be interrupted by the others, and killed, between any two
 //! steps: in this build between the calls that it makes, and with `--cfg stepped` between any two accesses of shared
 //! memory (`protocol::sync`), inside the shipped code, on both sides.
 //!
@@ -22,6 +23,7 @@
 //! RUSTFLAGS="--cfg stepped" cargo test … --target-dir target/stepped                between any two accesses
 //! ```
 
+mod accounts;
 mod check;
 mod daemon;
 mod faults;
@@ -45,7 +47,7 @@ const STORY_LINES: usize = 80;
 /// any two accesses, with the fault put back.
 const FOUND: [(u64, &str); 2] = [
     (
-        2,
+        19,
         "a high-priority process that had launched nothing counted a lost record when it attached again: busy for good",
     ),
     (

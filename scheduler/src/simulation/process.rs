@@ -12,7 +12,7 @@ use std::sync::Arc;
 use policy::{ClassSet, Kernel, Lease, admits};
 use protocol::hello::JobClass;
 use protocol::lease::{Terms, announce, slipped};
-use protocol::ledger::{Account, Kind, LedgerPage, rounded_bytes};
+use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, Slot, rounded_bytes};
 use protocol::pages::{
     ClientPage, Counter, HEARTBEAT_STALE_NS, HpPage, LeasePage, ON_LOSS_HOLD, RING_RECORDS,
 };
@@ -20,6 +20,7 @@ use protocol::record::{Launch, Record};
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
+use super::accounts::{Booked, Place};
 use super::check;
 use super::world::{Actor, HONEST_JOBS, MS, US, World};
 use crate::pages::GpuPages;
@@ -41,7 +42,7 @@ pub(super) struct Seat {
     pub(super) page_fd: OwnedFd,
     pub(super) gpu: Arc<GpuPages>,
     pub(super) lease: Option<(Mapping<LeasePage>, Arc<OwnedFd>)>,
-    pub(super) ledger: Option<(Mapping<LedgerPage>, Arc<OwnedFd>, usize)>,
+    pub(super) ledger: Option<Place>,
     /// The moment of the welcome.
     pub(super) since: u64,
     /// What it has in flight from the daemon before is booked with this one.
@@ -97,6 +98,7 @@ pub(super) struct Process {
     /// What it holds of the memory, and what that would be if a change that it is making is made.
     pub(super) held_bytes: Cell<u64>,
     pub(super) next_bytes: Cell<u64>,
+    pub(super) booked: Cell<Booked>,
     /// When the device shows a dead process's memory free.
     pub(super) free_ns: Cell<u64>,
 }
@@ -124,6 +126,7 @@ impl Process {
             sticky: Cell::new(0),
             held_bytes: Cell::new(0),
             next_bytes: Cell::new(0),
+            booked: Cell::default(),
             free_ns: Cell::new(u64::MAX),
         }
     }
@@ -188,8 +191,7 @@ impl Process {
         let before = self.seat();
         // What is in flight is nothing to this daemon before it is announced to it.
         let launched = self.launched.take();
-        // Killed until it is done, it has brought a part of what it has.
-        self.next_bytes.set(0);
+        self.begin_to_move(&seat);
         *self.seat.borrow_mut() = Some(Rc::new(seat));
         let Some(seat) = self.seat() else { return };
         world.run(Actor::Process(Rc::clone(self)), "it takes its seat", || {
@@ -214,15 +216,7 @@ impl Process {
             if self.sticky.get() != 0 {
                 self.say_sticky(world, &seat);
             }
-            if let Some((page, _, slot)) = &seat.ledger
-                && let Some(mut account) = Account::resume(page, *slot)
-            {
-                if self.held_bytes.get() > 0 {
-                    world.facts.may_be_over.borrow_mut().push(seat.key.clone());
-                }
-                account.take(Kind::Plain, self.held_bytes.get());
-                self.next_bytes.set(self.held_bytes.get());
-            }
+            self.go_on(world, before.as_deref(), &seat);
         });
     }
 
@@ -474,10 +468,10 @@ impl Process {
 
     /// Allocates or frees.
     fn change_memory(&self, world: &Rc<World>, seat: &Seat) {
-        let Some((page, _, slot)) = &seat.ledger else {
+        let Some(place) = &seat.ledger else {
             return;
         };
-        let Some(mut account) = Account::resume(page, *slot) else {
+        let Some(mut account) = Account::resume(&*place.page, place.slot) else {
             return;
         };
         let held_bytes = self.held_bytes.get();
@@ -522,7 +516,13 @@ impl Process {
             ),
             (2, Some((_, fd)), _) => write(fd, offset_of!(LeasePage, charges), world.word()),
             (3, Some((_, fd)), _) => write(fd, anywhere(size_of::<LeasePage>()), world.word()),
-            (4, _, Some((_, fd, _))) => write(fd, anywhere(4096), world.word()),
+            (4, _, Some(place)) if world.one_in(3) => {
+                // Somebody has a slot, or had one long ago.
+                let slot = size_of::<LedgerPage>() - LEDGER_SLOTS * size_of::<Slot>();
+                let at = slot + world.below(8) as usize * size_of::<Slot>();
+                write(&place.fd, at, world.below(30));
+            }
+            (4, _, Some(place)) => write(&place.fd, anywhere(4096), world.word()),
             _ if self.is_hp() => self.lie_of_epochs(world, &seat.gpu.hp),
             _ => {}
         }

@@ -85,6 +85,12 @@ thread_local! {
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
 }
 
+/// Whatever is played in this thread is asked.
+pub(super) fn with_world<T>(op: impl FnOnce(&World) -> Option<T>) -> Option<T> {
+    let world = WORLD.with_borrow(Clone::clone);
+    world.and_then(|world| op(&world))
+}
+
 /// Accesses of shared memory that this thread has made; 0 where they are not counted.
 fn accesses() -> u64 {
     #[cfg(stepped)]

@@ -1,0 +1,250 @@
+//! Accounts of memory from one daemon to the next: what processes bring along, what the kernel says of those in it, and what must be
+//! in it.
+//!
+//! Each process knows in which page it is booked ([`Booked`]): the one that it has used since it had its seat, or, killed on its way
+//! from one to another, possibly both.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+
+use protocol::ledger::{Account, Kind, LedgerPage};
+use protocol::segment::{Mapping, identity};
+
+use super::daemon::{Daemon, key_of, peer_of};
+use super::process::{Process, Seat};
+use super::world::World;
+use crate::ledgers::{Brought, Comer, Found, Image, Ledgers, Opened};
+use crate::rules::Owner;
+use crate::state::JobKey;
+
+/// A process's place in its job's ledger.
+pub(super) struct Place {
+    pub(super) page: Mapping<LedgerPage>,
+    pub(super) fd: std::sync::Arc<OwnedFd>,
+    pub(super) slot: usize,
+    /// It is the one that it had at the daemon before.
+    pub(super) is_kept: bool,
+    file: (u64, u64),
+}
+
+/// Where what a process holds is booked.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Booked {
+    /// The page's file, and the slot.
+    at: Option<((u64, u64), usize)>,
+    /// It is on its way there: a part may be elsewhere.
+    is_moving: bool,
+}
+
+impl Place {
+    pub(super) fn of(opened: Opened) -> Self {
+        let page = Mapping::open(&*opened.fd, protocol::segment::Access::ReadWrite).unwrap();
+        Self {
+            page,
+            slot: usize::from(opened.slot),
+            is_kept: opened.is_kept,
+            file: identity(&*opened.fd).unwrap(),
+            fd: opened.fd,
+        }
+    }
+}
+
+fn descriptor(world: &World, pid: u32) -> OwnedFd {
+    let descriptor = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+    let mut by_descriptor = world.by_descriptor.borrow_mut();
+    by_descriptor.insert(descriptor.as_raw_fd(), pid);
+    descriptor
+}
+
+fn image(process: &Process) -> Image {
+    Image::begun(process.started_ticks())
+}
+
+/// What the kernel says of a process that has a slot in a page which another brings.
+fn found(number: u32, started_ticks: u64) -> io::Result<Found> {
+    let process = super::world::with_world(|world| {
+        let processes = world.processes.borrow();
+        let process = processes.iter().find(|process| process.pid == number);
+        process.map(|process| (Rc::clone(process), descriptor(world, number)))
+    });
+    Ok(match process {
+        Some((process, _)) if process.started_ticks() != started_ticks => Found::Replaced,
+        Some((process, descriptor)) if process.is_alive.get() => Found::There {
+            image: image(&process),
+            owner: Some(process.uid),
+            process: descriptor,
+        },
+        _ => Found::Ended,
+    })
+}
+
+/// What it brings from the daemon before, and says of it.
+pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)> {
+    let seat = process.seat()?;
+    let place = seat.ledger.as_ref()?;
+    let (fd, slot) = match world.below(6) {
+        0 if process.is_liar => (seat.page_fd.try_clone(), place.slot),
+        1 if process.is_liar => (place.fd.try_clone(), world.below(8) as usize),
+        // One that does not.
+        2 => return None,
+        _ => (place.fd.try_clone(), place.slot),
+    };
+    Some((fd.unwrap(), slot as u16))
+}
+
+pub(super) fn open_account(
+    world: &World,
+    ledgers: &mut Ledgers,
+    key: &JobKey,
+    process: &Process,
+    asked: &str,
+    brought: Option<(OwnedFd, u16)>,
+) -> Option<Opened> {
+    let image = image(process);
+    let brought = brought.and_then(|(fd, slot)| Brought::open(fd, slot, process.pid, image));
+    let owner = Owner {
+        uid: process.uid,
+        ..Owner::default()
+    };
+    let comer = Comer {
+        peer: peer_of(process),
+        image,
+        process: Some(descriptor(world, process.pid)),
+        owner: &owner,
+        asked,
+        brought: brought.map(|brought| brought.among(found)),
+    };
+    let own = process.seat().filter(|_| comer.brought.is_some());
+    let own = own.and_then(|seat| Some(seat.ledger.as_ref()?.file));
+    let there = ledgers.page_of(key).filter(|(_, slots)| !slots.is_empty());
+    let there = there.map(|(fd, _)| identity(&*fd).unwrap());
+    let opened = ledgers.handle_attach(key, comer).ok()?;
+    // The job's page is that of who comes first, with all that is in it.
+    let is_to_go_on = own.is_some() && there.is_none_or(|there| Some(there) == own);
+    assert!(
+        opened.is_kept || !is_to_go_on || process.is_liar || !process.is_alive.get(),
+        "process {} does not go on in the account that it brought",
+        process.pid
+    );
+    Some(opened)
+}
+
+/// As `control::Control::cancel_account`.
+pub(super) fn cancel_account(ledgers: &mut Ledgers, key: &JobKey, opened: Option<&Opened>) {
+    match opened {
+        Some(opened) if opened.is_kept => ledgers.handle_detach(key, opened.slot),
+        Some(opened) => ledgers.handle_turned_away(key, opened.slot),
+        None => {}
+    }
+}
+
+impl Process {
+    /// The same for all that this process will ever be.
+    pub(super) fn started_ticks(&self) -> u64 {
+        10 * u64::from(self.pid)
+    }
+
+    /// It has a seat, and is about to go on in its account, or in another.
+    pub(super) fn begin_to_move(&self, seat: &Seat) {
+        let Some(place) = &seat.ledger else { return };
+        let is_moving = !place.is_kept && self.held_bytes.get() > 0;
+        self.booked.set(Booked {
+            at: Some((place.file, place.slot)),
+            is_moving,
+        });
+    }
+
+    /// As `interpose::quota::go_on`.
+    pub(super) fn go_on(&self, world: &World, before: Option<&Seat>, seat: &Seat) {
+        let Some(place) = &seat.ledger else { return };
+        let held_bytes = self.held_bytes.get();
+        if place.is_kept {
+            return;
+        }
+        let Some(mut account) = Account::resume(&*place.page, place.slot) else {
+            return;
+        };
+        if held_bytes > 0 {
+            world.facts.may_be_over.borrow_mut().push(seat.key.clone());
+        }
+        account.take(Kind::Plain, held_bytes);
+        let before = before.and_then(|before| before.ledger.as_ref());
+        if let Some(before) = before
+            && let Some(mut account) = Account::resume(&*before.page, before.slot)
+        {
+            account.release(Kind::Plain, held_bytes);
+        }
+        self.booked.set(Booked {
+            at: Some((place.file, place.slot)),
+            is_moving: false,
+        });
+    }
+
+    /// What it has in that slot of that page, at least and at most, bytes.
+    fn has_at(&self, file: (u64, u64), slot: usize, now_ns: u64) -> (u64, u64) {
+        let (held, next) = (self.held_bytes.get(), self.next_bytes.get());
+        // A daemon before may have been killed while it took it back.
+        let is_free = !self.is_alive.get() && now_ns >= self.free_ns.get();
+        let Booked { at, is_moving } = self.booked.get();
+        match at == Some((file, slot)) {
+            // In both for a moment.
+            true if is_free => (0, held.max(next)),
+            _ if is_moving => (0, held.max(next)),
+            true => (held.min(next), held.max(next)),
+            // What has ended, or has come with nothing in hand, has one slot more.
+            false => (0, 0),
+        }
+    }
+}
+
+/// A job's sum is what its processes hold, also those that are dead and whose memory is not back: of one that was killed in the
+/// middle of a change with the change or without it, of one on its way from one page to the next what has come.
+pub(super) fn check(world: &World, daemon: &Daemon) {
+    let ledgers = daemon.ledgers.borrow();
+    let processes = world.processes.borrow();
+    // Whoever is known to be in an account is of its user, whatever liars have written there.
+    for holding in ledgers.holdings() {
+        let holder = processes.iter().find(|other| other.pid == holding.pid);
+        let uid = holder
+            .filter(|holder| holder.is_alive.get())
+            .map(|holder| holder.uid);
+        assert!(uid.is_none_or(|uid| uid == holding.job.uid), "{holding:?}");
+    }
+    for process in processes.iter().filter(|process| !process.is_liar) {
+        let key = key_of(process);
+        let Some((fd, slots)) = ledgers.page_of(&key) else {
+            continue;
+        };
+        let file = identity(&*fd).unwrap();
+        let Some(status) = ledgers.status_of(&key) else {
+            continue;
+        };
+        let find = |(slot, pid): &(usize, u32)| {
+            let process = processes.iter().find(|other| other.pid == *pid);
+            process.map(|process| (process, *slot))
+        };
+        let holders: Vec<_> = slots.iter().filter_map(find).collect();
+        let ranges = holders
+            .iter()
+            .map(|(holder, slot)| holder.has_at(file, *slot, world.now_ns.get()));
+        let (least, most) = ranges.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let held_bytes = status.held_bytes;
+        assert!(
+            (least..=most).contains(&held_bytes),
+            "{key:?} holds {held_bytes} of {least} to {most}"
+        );
+        let is_within = status.quota_bytes.is_none_or(|quota| held_bytes <= quota);
+        let mut may_be_over = world.facts.may_be_over.borrow_mut();
+        assert!(
+            is_within || may_be_over.contains(&key),
+            "{key:?} is over its quota: {status:?}"
+        );
+        // Who is at work may have looked at the quota of before.
+        let is_at_rest = (holders.iter())
+            .all(|(it, _)| !it.is_alive.get() || it.held_bytes.get() == it.next_bytes.get());
+        if is_within && is_at_rest {
+            may_be_over.retain(|other| *other != key);
+        }
+    }
+}
