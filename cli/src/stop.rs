@@ -1,7 +1,8 @@
 //! `pillion stop`: ends a running job, so that nobody beside it is hurt.
 //!
 //! The job is its clients and those ancestors of them that have its id in their environment: whoever starts anew what has ended
-//! ([`job`]). Who comes meanwhile is asked as well, and the job has ended once nobody is there.
+//! ([`job`]). Who comes meanwhile is asked as well, and the job has ended once nobody is there. Its daemons know of it from beginning to
+//! end, so that who comes between two looks is told before it launches anything, and who was started meanwhile and comes after.
 //!
 //! First its daemons are told, who tell each process that somebody sees to its end: one that drains by itself then does not die with work
 //! in flight (`protocol::pages::STOP_OVERDUE`), and MPS is asked for it at once, within its grace.
@@ -42,7 +43,8 @@ mod job;
                   (PILLION_JOB in its environment), and what comes meanwhile. What has not ended after the grace launches nothing \
                   more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
                   nvidia-cuda-mps-control was asked to end its work: at once where a process handles no SIGTERM and has \
-                  work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. Exit 0 when all have ended and none has come.")]
+                  work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. What is started meanwhile is ended, too, if it comes to the \
+                  GPU within a minute. Exit 0 when all have ended and none has come.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
@@ -134,8 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         is_said: false,
         is_frozen: false,
     };
-    stopping.see_to(options.grace.saturating_add(SEEN_TO_NS));
-    let is_ended = stopping.end(&mut processes);
+    let is_ended = stopping.end_all(&mut processes);
     stopping.see_to(0);
     is_ended?;
     report(options, &processes)
@@ -167,7 +168,8 @@ impl Stopping<'_> {
         }
     }
 
-    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot leaves it to the kill.
+    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot leaves it to the kill, and so does
+    /// one that would ask another user's, too.
     fn freeze(&mut self) -> bool {
         self.is_frozen = true;
         let stop = Request::Stop(Stop {
@@ -177,13 +179,37 @@ impl Stopping<'_> {
         let is_asked =
             |socket: &&PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
         // Each is asked: a job may use several GPUs.
-        self.job.sockets().iter().filter(is_asked).count() > 0
+        self.job.sockets_to_stop().filter(is_asked).count() > 0
     }
 
-    /// Asks its processes to end, and makes them.
-    fn end(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
+    /// How much of the grace is left, ns.
+    fn grace_left_ns(&self) -> u64 {
+        let spent_ns = self.clock.now_ns() - self.begun_ns;
+        self.options.grace.saturating_sub(spent_ns)
+    }
+
+    /// Asks its processes to end, and makes them; those too that have come to it while the daemons were told that it is over. After the grace
+    /// such are there still.
+    fn end_all(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
+        self.see_to(self.options.grace.saturating_add(SEEN_TO_NS));
         send(processes, Signal::TERM)?;
-        self.wait(processes, self.options.grace)?;
+        loop {
+            self.end(processes)?;
+            if left(processes).next().is_some() {
+                return Ok(());
+            }
+            // Whom this look does not show comes later: if it was started before, the daemons see to it.
+            self.see_to(0);
+            self.look(processes)?;
+            if left(processes).next().is_none() || self.grace_left_ns() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for those that were asked to end, and makes them.
+    fn end(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
+        self.wait(processes, self.grace_left_ns())?;
         if left(processes).next().is_none() {
             return Ok(());
         }
@@ -215,11 +241,14 @@ impl Stopping<'_> {
 
     /// Asks those that have come to the job to end, too. Returns who is overdue.
     fn look(&mut self, processes: &mut Vec<Process>) -> Result<Vec<i32>, Failure> {
-        let Looked { new, overdue } = self.job.look(processes)?;
-        if !new.is_empty() {
+        let Looked {
+            new,
+            overdue,
+            are_anew,
+        } = self.job.look(processes)?;
+        if are_anew || !new.is_empty() {
             // Told to all: those who know it already have as long as before, or a little longer.
-            let spent_ns = self.clock.now_ns() - self.begun_ns;
-            self.see_to(self.options.grace.saturating_sub(spent_ns) + SEEN_TO_NS);
+            self.see_to(self.grace_left_ns() + SEEN_TO_NS);
             send(&new, Signal::TERM)?;
             if self.is_frozen {
                 self.freeze();

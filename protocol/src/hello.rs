@@ -115,11 +115,11 @@ pub struct Set {
 pub struct Stop {
     /// Id of the job.
     pub job: String,
-    /// Whose it is, where several users have one of that id. Where it is missing it is everybody's that who asks may end.
+    /// Whose it is, where several users have one of that id. A daemon that does not know the word (before 2.2) takes it for all of theirs.
     pub user: Option<u32>,
 }
 
-/// A job that is about to be ended. Who asks must be of the job's user, or root.
+/// A job that is about to be ended, with who comes to it meanwhile. Who asks must be of the job's user, or root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Id of the job.

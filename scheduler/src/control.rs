@@ -411,11 +411,8 @@ impl Control {
         let opened = self.open_account(applicant, &attach, brought)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages { client, lease };
-        let now_ns = clock.now_ns();
         let attached = self
-            .shared
-            .state()
-            .handle_attach(now_ns, applicant.peer, attach, pages)
+            .enter(applicant.peer, attach, pages)
             .map_err(|refused| {
                 self.cancel_account(opened.as_ref());
                 refused.to_string()

@@ -76,7 +76,8 @@ pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> 
     }
 }
 
-fn has_ended(process: &OwnedFd) -> bool {
+/// Whether a process has ended.
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec::default();
     !matches!(poll(&mut fds, Some(&at_once)), Ok(0))

@@ -35,6 +35,7 @@ mod lessee;
 mod record;
 mod room;
 mod stop;
+mod stopping;
 mod totals;
 
 use std::collections::VecDeque;
@@ -67,6 +68,8 @@ use record::Record;
 pub use record::{Entry, Grant};
 pub use room::Refused;
 pub use stop::Stopped;
+pub use stopping::Moment;
+use stopping::Stopping;
 pub(crate) use totals::Totals;
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
@@ -253,6 +256,7 @@ pub struct State {
     deaths: Vec<Death>,
     pub(crate) holds: Holds,
     pub(crate) away: Away,
+    stopping: Stopping,
     /// Why the last reading of the configuration changed nothing.
     pub(crate) config_error: Option<String>,
 }
@@ -285,6 +289,7 @@ impl State {
             deaths: Vec::new(),
             holds: Holds::default(),
             away: Away::default(),
+            stopping: Stopping::default(),
             config_error: None,
         }
     }

@@ -27,6 +27,8 @@ pub(super) struct Job<'a> {
     sockets: Vec<PathBuf>,
     /// The clients that were seen: the daemon's place and their number there.
     known: BTreeSet<(usize, u64)>,
+    /// The daemons' places that would stop another user's job of that id with it.
+    confused: BTreeSet<usize>,
 }
 
 /// What a look at it has found.
@@ -36,6 +38,8 @@ pub(super) struct Looked {
     pub(super) new: Vec<Process>,
     /// Those that are overdue.
     pub(super) overdue: BTreeSet<i32>,
+    /// Some are clients of a daemon that they were not clients of before: one that has come in another's place knows of nothing.
+    pub(super) are_anew: bool,
 }
 
 /// A client of it, as the daemons tell.
@@ -64,12 +68,20 @@ impl<'a> Job<'a> {
             user,
             sockets,
             known: BTreeSet::new(),
+            confused: BTreeSet::new(),
         }
     }
 
     /// Where its daemons may listen.
     pub(super) fn sockets(&self) -> &[PathBuf] {
         &self.sockets
+    }
+
+    /// Where those listen that stop the clients of this user's job and nobody else's.
+    pub(super) fn sockets_to_stop(&self) -> impl Iterator<Item = &PathBuf> {
+        let places = self.sockets.iter().enumerate();
+        let is_clear = |(place, _): &(usize, _)| !self.confused.contains(place);
+        places.filter(is_clear).map(|(_, socket)| socket)
     }
 
     /// Its processes, of which there must be some, of one user.
@@ -104,8 +116,10 @@ impl<'a> Job<'a> {
         };
         let clients = told.clients.iter();
         let overdue = clients.filter(|(_, client)| client.is_overdue);
+        let mut numbers = told.clients.values().flat_map(|client| &client.numbers);
         Ok(Looked {
             overdue: overdue.map(|(pid, _)| *pid).collect(),
+            are_anew: numbers.any(|number| !self.known.contains(number)),
             new: self.take_new(&told, processes)?,
         })
     }
@@ -155,7 +169,7 @@ impl<'a> Job<'a> {
         Ok(new)
     }
 
-    fn told(&self) -> Result<Told, Failure> {
+    fn told(&mut self) -> Result<Told, Failure> {
         let statuses: Vec<(usize, Value)> = self
             .sockets
             .iter()
@@ -170,6 +184,9 @@ impl<'a> Job<'a> {
             jobs: Vec::new(),
         };
         for (place, status) in &statuses {
+            if is_confused(status, self.id) {
+                self.confused.insert(*place);
+            }
             for job in all(status, "jobs") {
                 let clients = all(job, "clients");
                 let id = job["job"].as_str().unwrap_or_default();
@@ -217,6 +234,20 @@ impl Told {
     }
 }
 
+/// Whether a daemon that says this would stop several users' jobs of that id together: a protocol before 2.2 has no word for whose is
+/// meant.
+fn is_confused(status: &Value, id: &str) -> bool {
+    let protocol = status["daemon"]["protocol"].as_str().unwrap_or_default();
+    let protocol = protocol.split_once('.').and_then(|(major, minor)| {
+        let numbers = (major.parse().ok()?, minor.parse().ok()?);
+        Some::<(u16, u16)>(numbers)
+    });
+    let jobs = all(status, "jobs").iter().filter(|job| job["job"] == id);
+    let clients = jobs.flat_map(|job| all(job, "clients"));
+    let users: BTreeSet<Option<u64>> = clients.map(|client| client["uid"].as_u64()).collect();
+    users.len() > 1 && protocol.is_none_or(|protocol| protocol < (2, 2))
+}
+
 fn all<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
@@ -259,5 +290,36 @@ fn supervising(pid: i32, uid: u32, fd: OwnedFd) -> Process {
         terminated: None,
         how: super::ASKED,
         ended: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_knows_no_users_is_not_told_to_stop_a_job_that_several_have() {
+        let status = |protocol: &str, users: &[u32]| {
+            let clients: Vec<Value> = users.iter().map(|uid| json!({"uid": uid})).collect();
+            json!({
+                "daemon": {"protocol": protocol},
+                "jobs": [
+                    {"job": "other", "clients": [{"uid": 3}]},
+                    {"job": "train", "clients": clients},
+                ],
+            })
+        };
+        assert!(is_confused(&status("2.1", &[1, 2]), "train"));
+        assert!(is_confused(
+            &json!({"jobs": status("", &[1, 2])["jobs"]}),
+            "train"
+        ));
+        assert!(!is_confused(&status("2.1", &[1, 1]), "train"));
+        assert!(!is_confused(&status("2.1", &[1, 2]), "other"));
+        for protocol in ["2.2", "2.10", "3.0"] {
+            assert!(!is_confused(&status(protocol, &[1, 2]), "train"));
+        }
     }
 }

@@ -106,6 +106,8 @@ mod shim;
 #[cfg(test)]
 mod signals;
 #[cfg(test)]
+mod stopping;
+#[cfg(test)]
 mod stress;
 #[cfg(test)]
 mod switches;

@@ -619,28 +619,6 @@ fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_
     assert_eq!(job.finish().status.signal(), Some(9));
 }
 
-/// As one that an agent or a server of workers is: what has ended is started anew.
-#[test]
-fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job_of("again", "/bin/sh".as_ref());
-    let job = job.args(&["-c", "while :; do \"$0\" default idle; done"]);
-    let job = job.arg(Program::Linked("asked_to_end").path());
-    let job = job.under(daemon.socket(), JobClass::BestEffort);
-    let mut job = job.env("PILLION_LOG", "error").start();
-    job.wait_for("ready", 1);
-    daemon.wait_for_clients("again", 1);
-    let stopped = stop(&gpu, &daemon, &["again", "--json"]).expect_success();
-    assert_eq!(how(&stopped), ["on SIGTERM", "on SIGTERM"], "{stopped:#?}");
-    let said: serde_json::Value = serde_json::from_str(&stopped.output).unwrap();
-    let processes = said["processes"].as_array().unwrap();
-    let supervisor = processes.iter().find(|process| process["client"] == false);
-    assert_eq!(supervisor.unwrap()["pid"], job.pid(), "{stopped:#?}");
-    daemon.wait_for_clients("again", 0);
-    assert_eq!(job.finish_untold().status.signal(), Some(15));
-}
-
 #[test]
 fn a_job_that_is_not_there_is_said_with_those_that_are() {
     let gpu = Gpu::start("mps");

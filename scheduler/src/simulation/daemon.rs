@@ -346,6 +346,7 @@ impl Daemon {
                         user: None,
                     },
                     NOBODY,
+                    0,
                     &Clock::monotonic(),
                 );
             }

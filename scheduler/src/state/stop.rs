@@ -8,6 +8,7 @@ use protocol::clock::Clock;
 use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
 
+use super::stopping::{Moment, Word};
 use super::{Client, JobKey, State};
 
 /// A job that is to end, as who asks names it.
@@ -34,29 +35,85 @@ impl Client {
 }
 
 impl State {
-    /// Asks the clients of a job to end, if `uid` may: it is its, or root's. How many were asked.
+    /// Asks the clients of a job to end, if `uid` may: it is its, or root's; and who comes to it while somebody ends it. How many were
+    /// asked. `now_ns` is real time.
     ///
     /// # Errors
     /// No client has such a job, or it is another user's, which is not told, or several users have one; in words for who asked.
-    pub fn stop(&self, stopped: &Stopped<'_>, uid: u32, clock: &Clock) -> Result<usize, String> {
-        self.of_stopped(stopped, uid, |client| client.ask_to_end(clock))
+    pub fn stop(
+        &mut self,
+        stopped: &Stopped<'_>,
+        uid: u32,
+        now_ns: u64,
+        clock: &Clock,
+    ) -> Result<usize, String> {
+        let (owner, clients) = self.meant(stopped, uid)?;
+        clients.iter().for_each(|client| client.ask_to_end(clock));
+        let count = clients.len();
+        if let Some(owner) = owner {
+            self.stopping.freeze(stopped.job, owner, now_ns);
+        }
+        told(stopped.job, uid, count)
     }
 
-    /// Tells the clients of a job, if `uid` may, that somebody ends them and needs so long, real time being `now_ns`; 0:
-    /// nobody does any more. How many were told.
+    /// Tells the clients of a job, if `uid` may, and who comes to it, that somebody ends them from `at` on and needs so long; 0:
+    /// nobody does any more. `gone` are clients whose processes have ended. How many were told.
     ///
     /// # Errors
     /// As [`State::stop`].
     pub fn see_to(
-        &self,
+        &mut self,
         stopped: &Stopped<'_>,
         uid: u32,
-        now_ns: u64,
+        at: Moment,
         within_ns: u64,
+        gone: &[u64],
     ) -> Result<usize, String> {
-        self.of_stopped(stopped, uid, |client| {
-            self.tell_seen_to(client, now_ns, within_ns)
-        })
+        let (owner, mut clients) = self.meant(stopped, uid)?;
+        clients.retain(|client| !gone.contains(&client.id));
+        for client in &clients {
+            self.tell_seen_to(client, at.now_ns, within_ns);
+        }
+        let count = clients.len();
+        match owner {
+            Some(owner) if within_ns == 0 => {
+                self.stopping.end(stopped.job, owner, at, count == 0);
+            }
+            Some(owner) => self.stopping.begin(stopped.job, owner, at, within_ns),
+            None => {}
+        }
+        told(stopped.job, uid, count)
+    }
+
+    /// A client that has just attached, whose process started at `started_ticks`, is told what those of its job were that are being ended,
+    /// if they are; whether it is to launch nothing more and to end. `now_ns` is real time.
+    pub fn tell_comer(
+        &mut self,
+        client: u64,
+        started_ticks: u64,
+        now_ns: u64,
+        clock: &Clock,
+    ) -> bool {
+        let mut jobs = self.jobs.iter();
+        let comer = jobs.find_map(|job| {
+            let mut clients = job.clients.iter();
+            let client = clients.find(|known| known.id == client)?;
+            Some((&job.key, client))
+        });
+        let Some((key, client)) = comer else {
+            return false;
+        };
+        match self.stopping.word(&key.id, key.uid, now_ns, started_ticks) {
+            Some(Word::Stop) => {
+                client.ask_to_end(clock);
+                true
+            }
+            Some(Word::SeenTo(within_ns)) => {
+                self.tell_seen_to(client, now_ns, within_ns);
+                false
+            }
+            None => false,
+        }
     }
 
     /// The same for these processes of a job.
@@ -77,12 +134,12 @@ impl State {
         }
     }
 
-    fn of_stopped(
+    /// Whose job is meant, if that is known, and its clients.
+    fn meant(
         &self,
         stopped: &Stopped<'_>,
         uid: u32,
-        act: impl Fn(&Client),
-    ) -> Result<usize, String> {
+    ) -> Result<(Option<u32>, Vec<&Client>), String> {
         let Stopped { job, user } = *stopped;
         let may_be_meant = |key: &JobKey| {
             key.id == job && (uid == 0 || key.uid == uid) && user.is_none_or(|user| key.uid == user)
@@ -96,14 +153,11 @@ impl State {
                 users.join(", ")
             ));
         }
-        let clients: Vec<&Client> = jobs.flat_map(|known| &known.clients).collect();
-        clients.iter().for_each(|client| act(client));
-        match clients.len() {
-            // What another user's jobs are called is not told, not even by the reason.
-            0 if uid != 0 => Err(format!("no job {job:?} of your user uses this GPU")),
-            0 => Err(format!("no job {job:?} uses this GPU")),
-            count => Ok(count),
-        }
+        // Of a job that has no client here yet it is whose it was said to be, or who asks's.
+        let said = user.or(Some(uid).filter(|uid| *uid != 0));
+        let owner = users.first().copied().or(said);
+        let owner = owner.filter(|owner| uid == 0 || *owner == uid);
+        Ok((owner, jobs.flat_map(|known| &known.clients).collect()))
     }
 
     /// Asks these processes of a job to launch nothing more and to end.
@@ -125,5 +179,15 @@ impl State {
         let clients = jobs.flat_map(|job| &job.clients);
         let overdue = clients.filter(|client| client.is_overdue());
         overdue.map(|client| client.peer.pid).collect()
+    }
+}
+
+/// How many clients of a job were told, for who asked.
+fn told(job: &str, uid: u32, count: usize) -> Result<usize, String> {
+    match count {
+        // What another user's jobs are called is not told, not even by the reason.
+        0 if uid != 0 => Err(format!("no job {job:?} of your user uses this GPU")),
+        0 => Err(format!("no job {job:?} uses this GPU")),
+        _ => Ok(count),
     }
 }

@@ -1,0 +1,151 @@
+//! `pillion stop` and who comes to a job while it is being stopped, or starts what does.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use protocol::ending::SEEN_TO_NS;
+use protocol::hello::{Ending, JobClass, Reply, Request, Stop, ask_once};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{
+    Control, Daemon, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
+};
+
+const FOR_EVER_NS: &str = "3600000000000";
+/// As long as anything is waited for here.
+const PATIENT_MS: &str = "60000";
+
+/// `pillion stop` with these arguments, where MPS's program is this one.
+fn stop(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Value {
+    let mut command = gpu.command(pillion());
+    command.env("PILLION_SOCKET", daemon.socket());
+    command.env("PATH", control.search_path());
+    command.arg("stop").args(arguments).arg("--json");
+    let stopped = collect(command).expect_success();
+    serde_json::from_str(&stopped.output).unwrap()
+}
+
+/// What `pillion stop` asks of a daemon before anything else, if that is to last; and what it says in the end.
+fn see_to(daemon: &Daemon, job: &str, within_ns: u64) -> Reply {
+    ask(
+        daemon,
+        &Request::Ending(Ending {
+            job: job.to_owned(),
+            // As the status says it: whose a job without clients is could not be told otherwise.
+            user: Some(rustix::process::getuid().as_raw()),
+            within_ns,
+        }),
+    )
+}
+
+fn ask(daemon: &Daemon, request: &Request) -> Reply {
+    ask_once(daemon.socket(), request, Duration::from_nanos(PATIENCE_NS)).unwrap()
+}
+
+/// It hangs with work in flight.
+fn hanging(gpu: &Gpu, label: &str) -> Job {
+    let job = gpu.job(label, Program::Linked("hang"));
+    job.args(&[FOR_EVER_NS, "1"])
+        .env("PILLION_DRAIN_MS", PATIENT_MS)
+}
+
+/// A program of a job that says that it was started, and uses the GPU once it is told to.
+fn started(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
+    let job = gpu.job_of(label, "/bin/sh".as_ref());
+    let job = job.args(&["-c", "echo started; read -r go; exec \"$0\" default idle"]);
+    let job = job.arg(Program::Linked("asked_to_end").path());
+    let job = job.under(daemon.socket(), JobClass::BestEffort);
+    let mut process = job.env("PILLION_LOG", "error").start();
+    process.wait_for("started", 1);
+    process
+}
+
+/// Returns once what is started is told from what was started before.
+fn let_time_go() {
+    // In hundredths of a second, the kernel's clock ticks.
+    let now = || fs::read_to_string("/proc/uptime").unwrap();
+    let before = now();
+    until("the next tick", || (now() != before).then_some(()));
+}
+
+fn expect_killed(mut process: Process) {
+    until("the end of who has come", || {
+        (!process.is_running()).then_some(())
+    });
+    assert_eq!(process.finish_untold().status.signal(), Some(9));
+}
+
+#[test]
+fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nobody_sees_it() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let mut job = hanging(&gpu, "coming").best_effort(&daemon).start();
+    job.wait_for("launched", 1);
+    assert!(matches!(see_to(&daemon, "coming", SEEN_TO_NS), Reply::Done));
+    let request = Request::Stop(Stop {
+        job: "coming".to_owned(),
+        user: None,
+    });
+    assert!(matches!(ask(&daemon, &request), Reply::Done));
+    let mut comer = started(&gpu, &daemon, "coming");
+    comer.write("go\n");
+    expect_killed(comer);
+    // It is given up, and goes on.
+    assert!(matches!(see_to(&daemon, "coming", 0), Reply::Done));
+    let mut comer = started(&gpu, &daemon, "coming");
+    comer.write("go\n");
+    comer.wait_for("ready", 1);
+    comer.finish().expect_success();
+    job.signal(Signal::KILL);
+    job.finish();
+}
+
+#[test]
+fn what_was_started_while_its_job_was_stopped_ends_when_it_comes_and_what_was_started_after_goes_on()
+ {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = gpu.job("over", Program::Linked("steady"));
+    let mut job = job.best_effort(&daemon).start();
+    job.wait_for("round", 1);
+    let before = started(&gpu, &daemon, "over");
+    let_time_go();
+    assert!(matches!(see_to(&daemon, "over", SEEN_TO_NS), Reply::Done));
+    let mut meanwhile = started(&gpu, &daemon, "over");
+    let_time_go();
+    job.finish().expect_success();
+    daemon.wait_for_clients("over", 0);
+    assert!(matches!(see_to(&daemon, "over", 0), Reply::Refused { .. }));
+    let after = started(&gpu, &daemon, "over");
+    meanwhile.write("go\n");
+    expect_killed(meanwhile);
+    for mut other in [before, after] {
+        other.write("go\n");
+        other.wait_for("ready", 1);
+        other.finish().expect_success();
+    }
+}
+
+/// As one that an agent or a server of workers is: what has ended is started anew.
+#[test]
+fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = gpu.job_of("again", "/bin/sh".as_ref());
+    let job = job.args(&["-c", "while :; do \"$0\" default idle; done"]);
+    let job = job.arg(Program::Linked("asked_to_end").path());
+    let job = job.under(daemon.socket(), JobClass::BestEffort);
+    let mut job = job.env("PILLION_LOG", "error").start();
+    job.wait_for("ready", 1);
+    daemon.wait_for_clients("again", 1);
+    let said = stop(&Control::new(&gpu), &gpu, &daemon, &["again"]);
+    let processes = said["processes"].as_array().unwrap();
+    let how: Vec<_> = processes.iter().map(|process| &process["ended"]).collect();
+    assert_eq!(how, ["on SIGTERM", "on SIGTERM"], "{said:#}");
+    let supervisor = processes.iter().find(|process| process["client"] == false);
+    assert_eq!(supervisor.unwrap()["pid"], job.pid(), "{said:#}");
+    daemon.wait_for_clients("again", 0);
+    assert_eq!(job.finish_untold().status.signal(), Some(15));
+}
