@@ -136,6 +136,8 @@ mod resolver;
 mod rings;
 #[forbid(unsafe_code)]
 mod seen;
+#[forbid(unsafe_code)]
+mod seen_to;
 #[cfg(not(shim))]
 mod signals;
 #[cfg(shim)]

@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering}
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
+use protocol::clock::Clock;
 use protocol::ledger::UNLIMITED;
 use rustix::net::Shutdown;
 
@@ -29,6 +30,7 @@ use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::config::{self, Config};
 use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
+use crate::seen_to::{self, FROZEN_MS};
 use crate::sys::SetOnce;
 use crate::{attach, door, driver, helper, quota, reattach, seen, sys};
 
@@ -385,6 +387,18 @@ pub(crate) fn step_aside() {
     enter(Phase::Inert);
 }
 
+/// Waits for what is in flight; whether it is complete. What is not then is MPS's to end, if somebody sees to the end of this process.
+fn finish(limit_ms: u32) -> bool {
+    if helper::finish_all(limit_ms) {
+        return true;
+    }
+    if !seen_to::is_seen_to(Clock::monotonic().now_ns()) {
+        return false;
+    }
+    seen_to::tell_overdue();
+    helper::finish_all(FROZEN_MS)
+}
+
 /// What is in flight when the process exits is waited for, as when it dies of a signal: an application that handles that signal itself
 /// mostly ends so. Others go on meanwhile, and launch what they like: an exit handler may wait for them.
 ///
@@ -393,7 +407,7 @@ pub(crate) fn step_aside() {
 /// first, and the daemon closes its side once it has.
 extern "C" fn handle_exit() {
     let limit_ms = DRAIN_MS.load(Ordering::Relaxed);
-    if limit_ms != 0 && !helper::finish_all(limit_ms) {
+    if limit_ms != 0 && !finish(limit_ms) {
         log::say(
             Level::Warn,
             format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),

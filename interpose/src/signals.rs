@@ -22,7 +22,7 @@
 //! CUDA. No context is destroyed by us.
 //!
 //! Where MPS shares the GPU and somebody sees to the end of the process (`pillion stop`, the daemon), it does not die by itself when that
-//! time is over and work is in flight: it says so ([`STOP_OVERDUE`]), so that MPS is asked to end the work before a kill, and dies
+//! time is over and work is in flight: it says so ([`seen_to`]), so that MPS is asked to end the work before a kill, and dies
 //! by itself only [`FROZEN_MS`] later. Signals of others end it no sooner meanwhile.
 //!
 //! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
@@ -52,11 +52,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use protocol::clock::Clock;
-use protocol::ending::FROZEN_NS;
-use protocol::pages::STOP_OVERDUE;
 
-use crate::client::Client;
 use crate::log::{self, Level};
+use crate::seen_to::{self, FROZEN_MS, is_seen_to};
 use crate::sys::Errno;
 use crate::{door, helper, lifecycle};
 
@@ -86,11 +84,6 @@ static FLAGS: [AtomicI32; OURS.len()] = [const { AtomicI32::new(0) }; OURS.len()
 
 /// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. In that of [`handle`] all are.
 static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len()];
-
-/// How long a process that the daemon has asked to end drains at most, and one lives whose time to drain is over while somebody sees to
-/// its end, ms: longer than those who asked for it wait, have MPS end
-/// what is in flight, and kill.
-const FROZEN_MS: u32 = (FROZEN_NS / 1_000_000) as u32;
 
 /// A second signal within this time belongs to the first, ns.
 const SAME_REQUEST_NS: u64 = 200_000_000;
@@ -316,12 +309,6 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     }
 }
 
-/// Whether somebody sees to the end of this process, as the daemon told one of its clients.
-fn is_seen_to(now_ns: u64) -> bool {
-    let until_s = |client: &Client| client.page.seen_to_until_s.load(Ordering::SeqCst);
-    lifecycle::clients().any(|client| u64::from(until_s(client)) > now_ns / 1_000_000_000)
-}
-
 /// The time to wait is over, and who sees to the end of this process is told: it lives for [`FROZEN_MS`] more. False if that was told
 /// before, or could not end.
 fn tell_overdue(signal: c_int) -> bool {
@@ -329,10 +316,7 @@ fn tell_overdue(signal: c_int) -> bool {
     if IS_TOLD.swap(true, Ordering::AcqRel) || !arm_timer(signal, FROZEN_MS) {
         return false;
     }
-    for client in lifecycle::clients() {
-        let stop = &client.page.stop;
-        let _ = stop.compare_exchange(0, STOP_OVERDUE, Ordering::SeqCst, Ordering::Relaxed);
-    }
+    seen_to::tell_overdue();
     true
 }
 

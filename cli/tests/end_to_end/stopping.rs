@@ -128,6 +128,30 @@ fn what_was_started_while_its_job_was_stopped_ends_when_it_comes_and_what_was_st
     }
 }
 
+/// All by default. The program would be gone two seconds after its handler has run, long before its grace is over.
+#[test]
+fn mps_is_asked_to_end_what_hangs_of_a_program_that_exits_in_its_own_way() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let control = Control::new(&gpu);
+    let job = gpu.job("hang", Program::Linked("hang"));
+    let job = job.args(&[FOR_EVER_NS, "1", "exits"]);
+    let mut job = job.high_priority(&daemon).start();
+    job.wait_for("launched", 1);
+    let pid = job.pid();
+    control.knows(&[pid]);
+    let said = stop(&control, &gpu, &daemon, &["hang"]);
+    assert_eq!(said["processes"][0]["mps"], "terminated", "{said:#}");
+    assert_eq!(said["processes"][0]["ended"], "killed", "{said:#}");
+    let terminated = format!("terminate_client 4242 {pid}, alive");
+    assert!(
+        control.asked().contains(&terminated),
+        "{:?}",
+        control.asked()
+    );
+    assert_eq!(job.finish().status.signal(), Some(9));
+}
+
 /// As one that an agent or a server of workers is: what has ended is started anew.
 #[test]
 fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {

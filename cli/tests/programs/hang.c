@@ -1,6 +1,7 @@
-/* hang BLOCK_NS LAUNCHES [late]: launches kernels of one block that last for BLOCK_NS and never synchronises. Its main thread has a
+/* hang BLOCK_NS LAUNCHES [late | exits]: launches kernels of one block that last for BLOCK_NS and never synchronises. Its main thread has a
  * small stack for signals with nothing behind it, as every thread of a Rust program has. late: it has none, and another thread sets a
- * handler for SIGTERM once the program is told to end, which says what it was given and ends with 7. */
+ * handler for SIGTERM once the program is told to end, which says what it was given and ends with 7. exits: it has a handler for SIGTERM,
+ * after which it returns 7 from main. */
 #include "cuda_min.h"
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -18,6 +19,10 @@ static void handle(int signal, siginfo_t *info, void *context) {
     _exit(write(1, text, strlen(text)) < 0 ? 3 : 7);
 }
 
+static volatile sig_atomic_t is_asked;
+
+static void ask(int signal) { is_asked = signal; }
+
 static void *set_handler_late(void *unused) {
     struct sigaction action = {.sa_flags = SA_SIGINFO};
     wait_until_told_to_end();
@@ -32,6 +37,8 @@ static void *set_handler_late(void *unused) {
 int main(int argc, char **argv) {
     pthread_t thread;
     if (argc != 3 && argc != 4) return 2;
+    int is_late = argc == 4 && !strcmp(argv[3], "late");
+    if (argc == 4 && !is_late) signal(SIGTERM, ask);
     if (argc == 3) have_small_signal_stack();
     char image[256];
     struct work work;
@@ -42,7 +49,7 @@ int main(int argc, char **argv) {
     work_open(&work, image);
     CHECK(cu.ModuleGetFunction(&hang, work.module, "hang"));
     for (int i = atoi(argv[2]); i > 0; i--) launch(hang, 1, NULL, NULL);
-    if (argc == 4) {
+    if (is_late) {
         /* The signal is the first thread's: the other one would not be there to set the handler. */
         sigset_t terminate;
         sigemptyset(&terminate);
@@ -52,6 +59,9 @@ int main(int argc, char **argv) {
         pthread_sigmask(SIG_UNBLOCK, &terminate, NULL);
     }
     say("launched");
+    while (argc == 4 && !is_late && !is_told_to_end_within(10)) {
+        if (is_asked) return 7;
+    }
     wait_until_told_to_end();
     _exit(0);
 }
