@@ -63,6 +63,7 @@ impl Daemon {
             device: String::new(),
             memory: None,
             slot: None,
+            falls_with_parent: false,
         };
         let pages = NewPages {
             client,

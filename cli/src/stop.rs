@@ -9,6 +9,8 @@
 //!
 //! Then in three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
 //! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
+//! What has started a client that the kernel sends a signal when it ends (`PR_SET_PDEATHSIG`) is asked once that client has ended.
+//!
 //! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
 //! MPS not before that was asked to end what is in flight ([`Control::terminate`]).
 
@@ -93,6 +95,10 @@ struct Process {
     uid: u32,
     /// Whether it is a daemon's client; if not, it has started one.
     is_client: bool,
+    /// It has got SIGTERM.
+    is_asked: bool,
+    /// Those at whose end the kernel may send it a signal.
+    falls_with: Vec<i32>,
     /// Stands for this process and no other that may get its number.
     fd: Arc<OwnedFd>,
     /// Whether it is on a GPU that MPS shares, as its daemon was told.
@@ -192,7 +198,7 @@ impl Stopping<'_> {
     /// such are there still.
     fn end_all(&mut self, processes: &mut Vec<Process>) -> Result<(), Failure> {
         self.see_to(self.options.grace.saturating_add(SEEN_TO_NS));
-        send(processes, Signal::TERM)?;
+        ask(processes)?;
         loop {
             self.end(processes)?;
             if left(processes).next().is_some() {
@@ -217,9 +223,17 @@ impl Stopping<'_> {
             left(processes).for_each(|process| process.how = "drained");
             self.wait(processes, DRAIN_NS)?;
         }
-        let all: Vec<i32> = left(processes).map(|process| process.pid).collect();
-        self.kill(processes, &all)?;
+        // Those who wait for others' end have not been asked.
+        let asked = left(processes).filter(|process| process.is_asked);
+        let asked: Vec<i32> = asked.map(|process| process.pid).collect();
+        self.kill(processes, &asked)?;
         self.wait_for_end(processes, KILL_NS)?;
+        let others = left(processes).filter(|process| process.how != KILLED);
+        let others: Vec<i32> = others.map(|process| process.pid).collect();
+        if !others.is_empty() {
+            self.kill(processes, &others)?;
+            self.wait_for_end(processes, KILL_NS)?;
+        }
         // Who has come since is there still.
         self.look(processes).map(drop)
     }
@@ -249,11 +263,11 @@ impl Stopping<'_> {
         if are_anew || !new.is_empty() {
             // Told to all: those who know it already have as long as before, or a little longer.
             self.see_to(self.grace_left_ns() + SEEN_TO_NS);
-            send(&new, Signal::TERM)?;
+            processes.extend(new);
+            ask(processes)?;
             if self.is_frozen {
                 self.freeze();
             }
-            processes.extend(new);
         }
         let is_alive = |process: &Process| process.ended.is_none() && process.how != KILLED;
         let its = processes.iter().filter(|process| is_alive(process));
@@ -303,6 +317,21 @@ fn sockets() -> Vec<PathBuf> {
     named.map_or_else(every_socket, |path| vec![path])
 }
 
+/// Sends SIGTERM to those that are there and have not got it; to what has started others that the kernel would kill with it, once they
+/// have ended.
+fn ask(processes: &mut [Process]) -> Result<(), Failure> {
+    let waited_for: Vec<i32> = left(processes)
+        .flat_map(|process| process.falls_with.clone())
+        .collect();
+    for process in left(processes).filter(|process| !process.is_asked) {
+        if !waited_for.contains(&process.pid) {
+            send(std::slice::from_ref(process), Signal::TERM)?;
+            process.is_asked = true;
+        }
+    }
+    Ok(())
+}
+
 /// Sends a signal to those that are there.
 fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     for process in processes.iter().filter(|process| process.ended.is_none()) {
@@ -322,7 +351,7 @@ fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until all have ended or the time is over; notes which did, and how.
+/// Waits until all have ended or the time is over; notes which did, and how, and asks those who waited for them to end.
 fn wait(
     clock: &Clock,
     begun_ns: u64,
@@ -333,6 +362,7 @@ fn wait(
 ) -> Result<(), Failure> {
     let end_ns = clock.now_ns().saturating_add(longest_ns);
     loop {
+        ask(processes)?;
         let now_ns = clock.now_ns();
         let mut waiting: Vec<&mut Process> = processes
             .iter_mut()

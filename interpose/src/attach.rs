@@ -15,6 +15,7 @@
 
 use core::fmt;
 use core::slice;
+use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,11 +38,14 @@ use crate::config::Config;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
 use crate::standard::Occupied;
-use crate::{driver, helper, kernels, reattach};
+use crate::{driver, helper, kernels, reattach, sys};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within
 /// 100 us; a second is a daemon that is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Whether a thread that has attached gets a signal from the kernel when what started it ends. The next time it is the helper that attaches.
+static FALLS_WITH_PARENT: AtomicBool = AtomicBool::new(false);
 
 /// So long a daemon that hangs up without an answer is asked again, ns.
 const ASK_AGAIN_NS: u64 = 2_000_000_000;
@@ -150,6 +154,9 @@ pub(crate) fn attach(
     index: u32,
 ) -> Result<Client, Unmanaged> {
     let _occupied = Occupied::new();
+    if sys::has_parent_death_signal() {
+        FALLS_WITH_PARENT.store(true, Ordering::Relaxed);
+    }
     let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
     let tried = candidates(config, uuid.as_deref().map_err(|result| *result))?;
     look_for(&tried)?;
@@ -449,6 +456,7 @@ fn ask(
         device: who.uuid.to_owned(),
         memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
         slot,
+        falls_with_parent: FALLS_WITH_PARENT.load(Ordering::Relaxed),
     });
     let packet = request.encode();
     let sent = who.before.and_then(|before| {

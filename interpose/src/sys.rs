@@ -238,6 +238,15 @@ pub(crate) fn use_exact_timers() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
+/// Whether the kernel sends a signal when what started this thread ends (`PR_SET_PDEATHSIG`): each thread has its own, and of the first
+/// one that is what started the process.
+pub(crate) fn has_parent_death_signal() -> bool {
+    let mut signal: c_int = 0;
+    // SAFETY: the option writes one number, for which there is room.
+    let result = unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut signal) };
+    result == 0 && signal != 0
+}
+
 /// Whether the environment has `name` with a value that is neither empty nor "0". Neither locks nor
 /// allocates, unlike `std::env`, so that `dlsym` may ask.
 pub(crate) fn is_switched_on(name: &CStr) -> bool {

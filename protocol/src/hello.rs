@@ -165,6 +165,9 @@ pub struct Attach {
     /// Its slot in the job's [`crate::ledger`] that it had from the daemon before, whose descriptor then comes with this packet. Where it
     /// is missing there is none.
     pub slot: Option<u16>,
+    /// Whether the kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), which who ends its job must know. No where it
+    /// is missing. Since 2.2.
+    pub falls_with_parent: bool,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -306,6 +309,7 @@ impl Request {
                 if let Some(memory) = &attach.memory {
                     writer.text(memory);
                     writer.slot(attach.slot);
+                    writer.bytes.push(u8::from(attach.falls_with_parent));
                 }
                 writer.finish()
             }
@@ -333,6 +337,7 @@ impl Request {
                     device: reader.later_text()?.unwrap_or_default(),
                     memory: reader.later_text()?,
                     slot: reader.later_slot()?,
+                    falls_with_parent: reader.later_flag()?,
                 }))
             }
             KIND_SET => Ok(Self::Set(Set {
@@ -734,6 +739,14 @@ impl<'a> Reader<'a> {
         match self.rest {
             [] => Ok(None),
             _ => Ok(Some(u16::from_le_bytes(self.array()?)).filter(|&slot| slot != NO_SLOT)),
+        }
+    }
+
+    /// The same of a flag.
+    fn later_flag(&mut self) -> Result<bool, HelloError> {
+        match self.rest {
+            [] => Ok(false),
+            _ => self.array::<1>().map(|[flag]| flag != 0),
         }
     }
 

@@ -174,6 +174,8 @@ pub(crate) struct Client {
     pub(crate) profile: String,
     pub(crate) profile_fit: String,
     pub(crate) attached_ns: u64,
+    /// The kernel sends it a signal when what started it ends.
+    pub(crate) falls_with_parent: bool,
     /// The class that it asked for and may not have.
     pub(crate) denied: Option<JobClass>,
     pub(crate) page: Mapping<ClientPage>,
@@ -363,6 +365,7 @@ impl State {
             profile: attach.profile,
             profile_fit: attach.profile_fit,
             attached_ns: now_ns,
+            falls_with_parent: attach.falls_with_parent,
             denied: None,
             page: pages.client,
             is_sticky_taken: false,

@@ -249,6 +249,8 @@ pub struct ClientStatus {
     pub denied: Option<&'static str>,
     /// When it attached.
     pub attached_ns: u64,
+    /// The kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), as far as its library knows.
+    pub falls_with_parent: bool,
     /// A signal has asked its process to end, which under MPS waits for who sees to its end, as work is still in flight after the time
     /// that it has for that (`PILLION_DRAIN_MS`).
     pub overdue: bool,
@@ -462,6 +464,7 @@ fn client_status(client: &Client) -> ClientStatus {
         attached: true,
         denied: client.denied.map(JobClass::name),
         attached_ns: client.attached_ns,
+        falls_with_parent: client.falls_with_parent,
         overdue: client.is_overdue(),
         counters: counters_by_name(&client.totals()),
         faults: client.faults(),

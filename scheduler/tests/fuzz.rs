@@ -85,6 +85,7 @@ fn packets() -> Vec<Vec<u8>> {
             device: device.to_owned(),
             memory: memory.map(str::to_owned),
             slot: memory.map(|_| 3),
+            falls_with_parent: memory.is_some(),
         })
     };
     let job = || "1234-train".to_owned();
@@ -274,6 +275,7 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
             device: UUID.to_owned(),
             memory,
             slot: None,
+            falls_with_parent: false,
         });
         send(&connection, &attach.encode(), &[]).expect("it reads");
         let (reply, pages) = receive(&connection).expect("it answers");

@@ -49,6 +49,8 @@ struct Client {
     is_on_mps: bool,
     /// Its time to drain is over, and it waits for who sees to its end.
     is_overdue: bool,
+    /// The kernel sends it a signal when what started it ends.
+    falls_with_parent: bool,
     /// One that uses several GPUs is several clients.
     numbers: Vec<(usize, u64)>,
 }
@@ -154,8 +156,13 @@ impl<'a> Job<'a> {
             .collect();
         for place in 0..new.len() {
             let (client, uid) = (new[place].pid.cast_unsigned(), new[place].uid);
+            let falls = still.clients.get(&new[place].pid);
+            let falls = falls.is_some_and(|client| client.falls_with_parent);
             for supervisor in supervisors(client, self.id, uid) {
                 let pid = supervisor.cast_signed();
+                if falls {
+                    new[place].falls_with.push(pid);
+                }
                 if own.contains(&supervisor) || is_there(pid, &new) {
                     continue;
                 }
@@ -218,10 +225,12 @@ impl<'a> Job<'a> {
             uid,
             is_on_mps: false,
             is_overdue: false,
+            falls_with_parent: false,
             numbers: Vec::new(),
         });
         known.is_on_mps |= is_on_mps;
         known.is_overdue |= client["overdue"] == true;
+        known.falls_with_parent |= client["falls_with_parent"] == true;
         let number = client["client"].as_u64();
         known.numbers.extend(number.map(|number| (place, number)));
     }
@@ -270,6 +279,8 @@ fn process(pid: i32, client: &Client, fd: OwnedFd) -> Process {
         name: client.name.clone(),
         uid: client.uid,
         is_client: true,
+        is_asked: false,
+        falls_with: Vec::new(),
         fd: Arc::new(fd),
         is_on_mps: client.is_on_mps,
         terminated: None,
@@ -285,6 +296,8 @@ fn supervising(pid: i32, uid: u32, fd: OwnedFd) -> Process {
         name: name.trim_end().to_owned(),
         uid,
         is_client: false,
+        is_asked: false,
+        falls_with: Vec::new(),
         fd: Arc::new(fd),
         is_on_mps: false,
         terminated: None,

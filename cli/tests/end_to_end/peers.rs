@@ -209,6 +209,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         device: String::new(),
         memory: None,
         slot: None,
+        falls_with_parent: false,
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();

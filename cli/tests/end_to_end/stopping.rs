@@ -173,3 +173,33 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
     daemon.wait_for_clients("again", 0);
     assert_eq!(job.finish_untold().status.signal(), Some(15));
 }
+
+/// A shell dies of SIGTERM at once, and the kernel kills with it what has asked for that.
+#[test]
+fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = gpu.job_of("parent", "/bin/sh".as_ref());
+    let job = job.args(&[
+        "-c",
+        "setpriv --pdeathsig KILL \"$0\" default launching & wait; exec sleep 1000",
+    ]);
+    let job = job.arg(Program::Linked("asked_to_end").path());
+    let job = job.env("LASTING_NS", "1000000000");
+    let job = job.env("PILLION_DRAIN_MS", PATIENT_MS);
+    let job = job.under(daemon.socket(), JobClass::HighPriority);
+    let mut job = job.env("PILLION_LOG", "error").start();
+    job.wait_for("ready", 1);
+    daemon.wait_for_clients("parent", 1);
+    let said = stop(&Control::new(&gpu), &gpu, &daemon, &["parent"]);
+    let processes = said["processes"].as_array().unwrap();
+    let how: Vec<_> = processes.iter().map(|process| &process["ended"]).collect();
+    assert_eq!(how, ["on SIGTERM", "on SIGTERM"], "{said:#}");
+    assert_eq!(job.finish_untold().status.signal(), Some(15));
+    daemon.wait_for_clients("parent", 0);
+    let counts = gpu.counts("parent");
+    assert_eq!(
+        counts["launches_completed"], counts["launches"],
+        "{counts:#}"
+    );
+}

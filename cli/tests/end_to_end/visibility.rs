@@ -94,6 +94,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
         device: String::new(),
         memory: None,
         slot: None,
+        falls_with_parent: false,
     })
     .encode();
     // The major version, after the magic.

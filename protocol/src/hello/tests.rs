@@ -14,6 +14,7 @@ fn attach() -> Request {
         device: "GPU-1".into(),
         memory: Some("40%".into()),
         slot: Some(3),
+        falls_with_parent: true,
     })
 }
 
@@ -105,9 +106,19 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         unreachable!("it is one")
     };
     let packet = attach().encode();
-    let without_slot = &packet[..packet.len() - 2];
+    let without_flag = &packet[..packet.len() - 1];
+    let expected = Attach {
+        falls_with_parent: false,
+        ..known.clone()
+    };
+    assert_eq!(
+        Request::decode(without_flag).unwrap(),
+        Request::Attach(expected)
+    );
+    let without_slot = &without_flag[..without_flag.len() - 2];
     let expected = Attach {
         slot: None,
+        falls_with_parent: false,
         ..known.clone()
     };
     assert_eq!(
@@ -119,10 +130,11 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         device: String::new(),
         memory: None,
         slot: None,
+        falls_with_parent: false,
         ..known
     });
     assert_eq!(Request::decode(older).unwrap(), expected);
-    assert!(Request::decode(&packet[..packet.len() - 1]).is_err());
+    assert!(Request::decode(&packet[..packet.len() - 2]).is_err());
 }
 
 #[test]
@@ -248,6 +260,7 @@ proptest! {
         let request = Request::Attach(Attach {
             class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
             profile_fit: String::new(), device: String::new(), memory: None, slot: None,
+            falls_with_parent: false,
         });
         prop_assert!(Request::decode(&request.encode()).is_ok());
     }

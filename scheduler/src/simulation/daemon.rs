@@ -369,6 +369,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         device: String::new(),
         memory: Some(String::new()),
         slot: None,
+        falls_with_parent: false,
     });
     let mut packet = attach.encode();
     if world.is_faulty.get() && world.one_in(10) {

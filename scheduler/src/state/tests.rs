@@ -95,6 +95,7 @@ impl Rig {
             device: String::new(),
             memory: None,
             slot: None,
+            falls_with_parent: false,
         };
         let peer = Peer {
             pid: 7,
@@ -566,6 +567,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
             device: String::new(),
             memory: None,
             slot: None,
+            falls_with_parent: false,
         };
         job_key(&attach.job, attach.class, Peer { pid: 7, uid })
     };

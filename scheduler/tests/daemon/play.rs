@@ -136,6 +136,7 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
         device: device.to_owned(),
         memory: Some(String::new()),
         slot: None,
+        falls_with_parent: false,
     })
 }
 

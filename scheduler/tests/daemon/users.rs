@@ -60,6 +60,7 @@ fn request(class: JobClass, job: &str) -> Request {
         device: UUID.to_owned(),
         memory: Some(String::new()),
         slot: None,
+        falls_with_parent: false,
     })
 }
 
@@ -332,8 +333,8 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
     let Request::Attach(whole) = request(BestEffort, "train") else {
         unreachable!("it is one")
     };
-    // Before the device nothing may be missing; behind it are the memory (nothing) and no slot.
-    let least = packet.len() - 2 - 2 - 2 - whole.device.len();
+    // Before the device nothing may be missing; behind it are the memory (nothing), no slot and a flag.
+    let least = packet.len() - 2 - 2 - 2 - 1 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);
         assert!(matches!(reply, Reply::Refused { .. }), "{bytes}: {reply:?}");
