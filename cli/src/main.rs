@@ -10,6 +10,7 @@
 mod artifacts;
 mod config_check;
 mod daemons;
+mod deferred;
 mod demo;
 mod doctor;
 mod events;

@@ -11,6 +11,8 @@
 //! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
 //! What has started a client that the kernel sends a signal when it ends (`PR_SET_PDEATHSIG`) is asked once that client has ended.
 //!
+//! A command that is itself ended (Ctrl-C) tells the daemons that nobody sees to the job any more, and then ends; who was asked stays asked.
+//!
 //! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
 //! MPS not before that was asked to end what is in flight ([`Control::terminate`]).
 
@@ -30,6 +32,7 @@ use scheduler::mps::{CONTROL, Control, Doomed};
 use serde_json::{Value, json};
 
 use crate::daemons::PATIENCE;
+use crate::deferred::Deferred;
 use crate::failure::Failure;
 use crate::out;
 use crate::run::every_socket;
@@ -133,17 +136,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let clock = Clock::monotonic();
     let mut job = Job::new(&options.job, options.user, sockets());
     let mut processes = job.processes()?;
+    let (control, deferred) = interruptible();
     let mut stopping = Stopping {
         options,
         begun_ns: clock.now_ns(),
         clock,
         job,
-        control: Control::default(),
+        control,
+        deferred,
         is_said: false,
         is_frozen: false,
     };
     let is_ended = stopping.end_all(&mut processes);
     stopping.see_to(0);
+    // Whoever has ended this command meanwhile has it end here.
+    drop(stopping);
     is_ended?;
     report(options, &processes)
 }
@@ -155,6 +162,8 @@ struct Stopping<'a> {
     begun_ns: u64,
     job: Job<'a>,
     control: Control,
+    /// What would end this command waits until it is dropped; none where that cannot be had.
+    deferred: Option<Deferred>,
     /// That it takes a while was said.
     is_said: bool,
     /// Its clients are asked to launch nothing more.
@@ -300,7 +309,9 @@ impl Stopping<'_> {
     fn wait_for_end(&mut self, processes: &mut [Process], ns: u64) -> Result<(), Failure> {
         let is_quiet = self.options.json;
         let (clock, begun_ns) = (&self.clock, self.begun_ns);
-        wait(clock, begun_ns, processes, ns, &mut self.is_said, is_quiet)
+        let has_come = self.deferred.as_ref().map(|deferred| &deferred.has_come);
+        let is_said = &mut self.is_said;
+        wait(clock, begun_ns, processes, ns, has_come, is_said, is_quiet)
     }
 }
 
@@ -309,6 +320,17 @@ fn left(processes: &mut [Process]) -> impl Iterator<Item = &mut Process> {
     processes
         .iter_mut()
         .filter(|process| process.ended.is_none())
+}
+
+/// One that asks until somebody ends this command, and what puts that off until the daemons know.
+fn interruptible() -> (Control, Option<Deferred>) {
+    let deferred = Deferred::begin().ok();
+    let has_come = deferred.as_ref();
+    let has_come = has_come.and_then(|deferred| deferred.has_come.try_clone().ok());
+    (
+        has_come.map_or_else(Control::default, Control::until),
+        deferred,
+    )
 }
 
 /// Where daemons listen.
@@ -351,12 +373,14 @@ fn send(processes: &[Process], signal: Signal) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until all have ended or the time is over; notes which did, and how, and asks those who waited for them to end.
+/// Waits until all have ended or the time is over; notes which did, and how, and asks those who waited for them to end. Fails once
+/// `has_come` can be read: this command is to end.
 fn wait(
     clock: &Clock,
     begun_ns: u64,
     processes: &mut [Process],
     longest_ns: u64,
+    has_come: Option<&OwnedFd>,
     is_said: &mut bool,
     is_quiet: bool,
 ) -> Result<(), Failure> {
@@ -368,7 +392,7 @@ fn wait(
             .iter_mut()
             .filter(|process| process.ended.is_none())
             .collect();
-        if waiting.is_empty() || now_ns >= end_ns {
+        if waiting.is_empty() {
             return Ok(());
         }
         if !*is_said && !is_quiet && now_ns - begun_ns >= SILENT_NS {
@@ -376,7 +400,7 @@ fn wait(
             let count = waiting.len();
             out::note(format_args!("waiting for {count} of its processes to end"));
         }
-        let left_ns = (end_ns - now_ns).min(SILENT_NS);
+        let left_ns = end_ns.saturating_sub(now_ns).min(SILENT_NS);
         let timeout = Timespec {
             tv_sec: (left_ns / 1_000_000_000) as i64,
             tv_nsec: (left_ns % 1_000_000_000) as i64,
@@ -385,14 +409,21 @@ fn wait(
             .iter()
             .map(|process| PollFd::new(&process.fd, PollFlags::IN))
             .collect();
+        fds.extend(has_come.map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(anyhow!("cannot wait for processes: {error}").into()),
         }
         let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ended.get(waiting.len()) == Some(&true) {
+            return Err(Failure::silent());
+        }
         let after_ns = clock.now_ns() - begun_ns;
         for (process, _) in waiting.iter_mut().zip(ended).filter(|(_, ended)| *ended) {
             process.ended = Some((process.how, after_ns));
+        }
+        if now_ns >= end_ns {
+            return Ok(());
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
@@ -48,9 +48,28 @@ pub struct Doomed {
 pub struct Control {
     /// A program that was killed and has not ended. Before it has, nothing more is asked.
     left: Option<Started>,
+    /// Once it can be read nothing is asked any more.
+    stop: Option<OwnedFd>,
+}
+
+/// How waiting for a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    Ended,
+    Late,
+    Stopped,
 }
 
 impl Control {
+    /// Asks until `stop` can be read. A program that runs then is ended, and what was asked comes to nothing.
+    #[must_use]
+    pub fn until(stop: OwnedFd) -> Self {
+        Self {
+            left: None,
+            stop: Some(stop),
+        }
+    }
+
     /// Has MPS end what a client of it has in flight and take it out of the server (`terminate_client`; NVIDIA's MPS guide), so that
     /// killing it afterwards takes no other client along. The process lives on. At `end_ns` on `clock` nothing is waited for any more.
     ///
@@ -61,7 +80,8 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// Why not, in words: no such program, no server has this client, it refuses or says what we do not know, it takes too long.
+    /// Why not, in words: no such program, no server has this client, it refuses or says what we do not know, it takes too long, or
+    /// nothing is to be asked any more.
     pub fn terminate(
         &mut self,
         command: &[String],
@@ -122,14 +142,18 @@ impl Control {
         let to_program = Output::To([to_output, to_errors]);
         let started = program::spawn(command, &format!("{words}\n"), &to_program, environment)?;
         drop(to_program);
-        if !has_ended_by(clock, &started, end_ns) {
+        let waited = wait_until_ended(clock, &started, end_ns, self.stop.as_ref());
+        if waited != Waited::Ended {
             started.kill();
             let killed_ns = clock.now_ns().saturating_add(KILLED_NS);
-            match has_ended_by(clock, &started, killed_ns) {
-                true => drop(waitpid(started.child, None)),
-                false => self.left = Some(started),
+            match wait_until_ended(clock, &started, killed_ns, None) {
+                Waited::Ended => drop(waitpid(started.child, None)),
+                _ => self.left = Some(started),
             }
-            return Err(format!("{name} does not answer {words:?} in time"));
+            return Err(match waited {
+                Waited::Stopped => failed(&"nothing is asked any more"),
+                _ => format!("{name} does not answer {words:?} in time"),
+            });
         }
         let status = waitpid(started.child, None).map_err(|error| failed(&error))?;
         let answer = Answer {
@@ -207,19 +231,26 @@ fn text_in(pipe: OwnedFd) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a program's end until `end_ns`.
-fn has_ended_by(clock: &Clock, started: &Started, end_ns: u64) -> bool {
+/// Waits for a program's end until `end_ns`, or until `stop` can be read.
+fn wait_until_ended(
+    clock: &Clock,
+    started: &Started,
+    end_ns: u64,
+    stop: Option<&OwnedFd>,
+) -> Waited {
     loop {
         let left_ns = end_ns.saturating_sub(clock.now_ns());
         let timeout = Timespec {
             tv_sec: (left_ns / 1_000_000_000) as i64,
             tv_nsec: (left_ns % 1_000_000_000) as i64,
         };
-        let process = started.process.as_fd();
-        let mut fds = [PollFd::from_borrowed_fd(process, PollFlags::IN)];
+        let watched = [Some(&started.process), stop].into_iter().flatten();
+        let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         match poll(&mut fds, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => {}
-            ready => return ready == Ok(1),
+            Ok(1..) if !fds[0].revents().is_empty() => return Waited::Ended,
+            Ok(1..) => return Waited::Stopped,
+            _ => return Waited::Late,
         }
     }
 }
@@ -332,6 +363,32 @@ mod tests {
             let mut fds = [PollFd::new(&held, PollFlags::IN)];
             assert_eq!(poll(&mut fds, Some(&minute)), Ok(1));
         }
+    }
+
+    #[test]
+    fn who_asks_no_more_waits_no_longer_and_nothing_of_the_program_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let (stop, to_stop) = rustix::pipe::pipe().unwrap();
+        let script = format!("exec 9>{}; echo >&9; sleep 1000 & wait", pipe.display());
+        // Stops it once the program is there.
+        let stopping = std::thread::spawn(move || {
+            let mut held = fs::File::open(pipe).unwrap();
+            held.read_exact(&mut [0; 1]).unwrap();
+            rustix::io::write(&to_stop, b"!").unwrap();
+            held
+        });
+        let command = ["/bin/sh".to_owned(), "-c".to_owned(), script];
+        let sleeper = Sleeper::start();
+        let doomed = sleeper.doomed(getuid().as_raw());
+        let mut control = Control::until(stop);
+        let clock = Clock::monotonic();
+        let why = control.terminate(&command, &doomed, &clock, u64::MAX);
+        assert_eq!(why.unwrap_err(), "/bin/sh: nothing is asked any more");
+        // Read to its end when nobody has the other one any more.
+        assert_eq!(stopping.join().unwrap().read(&mut [0; 1]).unwrap(), 0);
     }
 
     #[test]

@@ -59,6 +59,8 @@ mod identity;
 #[cfg(test)]
 mod interposers;
 #[cfg(test)]
+mod interrupted;
+#[cfg(test)]
 mod learnt;
 #[cfg(test)]
 mod leaving;

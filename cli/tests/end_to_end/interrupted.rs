@@ -1,0 +1,57 @@
+//! `pillion stop` that is itself told to end.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::common::{Control, Gpu, Process, Program, pillion, until, write_script};
+
+/// Long enough for any work that hangs to be still there.
+const FOR_EVER_NS: &str = "3600000000000";
+
+/// It is asked in a process group of its own, which a terminal's Ctrl-C does not reach.
+#[test]
+fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_killed() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let control = Control::new(&gpu);
+    let job = gpu.job("hang", Program::Linked("hang"));
+    let job = job.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon);
+    let mut job = job.env("PILLION_DRAIN_MS", "60000").start();
+    job.wait_for("launched", 1);
+    let asking = gpu.path("asking");
+    let script = format!(
+        "#!/bin/sh\ntrap '' TERM INT HUP\nsleep 1000 &\necho $$ $! >{0}.new\nmv {0}.new {0}\nwait\n",
+        asking.display()
+    );
+    write_script(&control.program(), &script);
+    let mut command = gpu.command(pillion());
+    command.env("PILLION_SOCKET", daemon.socket());
+    command.env("PATH", control.search_path());
+    command.args(["stop", "hang", "--grace", "0s", "--json"]);
+    let stop = Process::start("stop", command);
+    let ids = until("MPS to be asked", || fs::read_to_string(&asking).ok());
+    stop.signal(Signal::TERM);
+    let ended = stop.finish_untold();
+    // On a machine so busy that its time was over before the signal came it goes on, and that is shown by it.
+    if ended.status.code().is_some() {
+        assert!(ended.output.contains("in time"), "{ended:#?}");
+        println!("not shown: {}", ended.output);
+        return;
+    }
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&ended.status),
+        Some(15)
+    );
+    assert_eq!(ended.output, "");
+    for id in ids.split_whitespace() {
+        // One that nobody has waited for is dead too.
+        until("the end of what asks", || {
+            let stat = fs::read_to_string(format!("/proc/{id}/stat"));
+            stat.map_or(true, |stat| stat.contains(") Z "))
+                .then_some(())
+        });
+    }
+    job.signal(Signal::KILL);
+    job.finish();
+}
