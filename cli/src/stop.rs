@@ -9,7 +9,8 @@
 //!
 //! Then in three steps, each for whoever the one before did not end: SIGTERM, on which the job may save what it has, its launches open
 //! (`--grace`); then the daemon asks its processes to launch nothing more and to die once nothing is in flight; then SIGKILL.
-//! What has started a client that the kernel sends a signal when it ends (`PR_SET_PDEATHSIG`) is asked once that client has ended.
+//! What has started a client that the kernel sends a signal when it ends (`PR_SET_PDEATHSIG`) is asked once that client has ended, and has
+//! a grace of its own then.
 //!
 //! A command that is itself ended (Ctrl-C) tells the daemons that nobody sees to the job any more, and then ends; who was asked stays asked.
 //!
@@ -49,7 +50,7 @@ mod job;
                   more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
                   nvidia-cuda-mps-control was asked to end its work: at once where a process handles no SIGTERM and has \
                   work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. What is started meanwhile is ended, too, if it comes to the \
-                  GPU within a minute. Exit 0 when all have ended and none has come.")]
+                  GPU within a minute; what was started before and comes after goes on. Exit 0 when all have ended and none has come.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
     #[arg(value_name = "JOB")]
@@ -69,8 +70,10 @@ pub(crate) struct Options {
 const SILENT_NS: u64 = 1_000_000_000;
 /// Between two looks at what the daemons say of processes that are waited for, ns.
 const LOOK_NS: u64 = 250_000_000;
-/// Time for a process whose work MPS has ended to end by itself, ns.
+/// Time for a process to end by itself before it is killed, ns.
 const ENDING_NS: u64 = 1_000_000;
+/// The same where MPS has ended its work: one that exits does what is left of that.
+const ENDING_AFTER_MPS_NS: u64 = 1_000_000_000;
 
 /// Reads a time of the command line, ns.
 fn grace_of(text: &str) -> Result<u64, String> {
@@ -100,6 +103,8 @@ struct Process {
     is_client: bool,
     /// It has got SIGTERM.
     is_asked: bool,
+    /// It had to wait for that, so that it has a grace of its own.
+    has_waited: bool,
     /// Those at whose end the kernel may send it a signal.
     falls_with: Vec<i32>,
     /// Stands for this process and no other that may get its number.
@@ -148,7 +153,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         is_frozen: false,
     };
     let is_ended = stopping.end_all(&mut processes);
-    stopping.see_to(0);
+    stopping.leave(is_ended.is_ok() && left(&mut processes).next().is_none());
     // Whoever has ended this command meanwhile has it end here.
     drop(stopping);
     is_ended?;
@@ -173,10 +178,20 @@ struct Stopping<'a> {
 impl Stopping<'_> {
     /// Tells the daemons that its processes are being ended for so long. One that does not know of it leaves them to themselves.
     fn see_to(&self, within_ns: u64) {
+        self.tell(within_ns, false);
+    }
+
+    /// Tells them that it ends them no more: it is over, or given up.
+    fn leave(&self, is_over: bool) {
+        self.tell(0, is_over);
+    }
+
+    fn tell(&self, within_ns: u64, is_over: bool) {
         let ending = Request::Ending(Ending {
             job: self.options.job.clone(),
             user: self.job.user,
             within_ns,
+            is_over,
         });
         for socket in self.job.sockets() {
             let _ = ask_once(socket, &ending, PATIENCE);
@@ -214,7 +229,7 @@ impl Stopping<'_> {
                 return Ok(());
             }
             // Whom this look does not show comes later: if it was started before, the daemons see to it.
-            self.see_to(0);
+            self.leave(true);
             self.look(processes)?;
             if left(processes).next().is_none() || self.grace_left_ns() == 0 {
                 return Ok(());
@@ -229,17 +244,19 @@ impl Stopping<'_> {
             return Ok(());
         }
         if self.freeze() {
-            left(processes).for_each(|process| process.how = "drained");
+            let its = left(processes).filter(|process| process.is_client && process.is_asked);
+            its.for_each(|process| process.how = "drained");
             self.wait(processes, DRAIN_NS)?;
         }
-        // Those who wait for others' end have not been asked.
-        let asked = left(processes).filter(|process| process.is_asked);
+        // Those who wait for others' end have not been asked, or had no time since.
+        let asked = left(processes).filter(|process| process.is_asked && !process.has_waited);
         let asked: Vec<i32> = asked.map(|process| process.pid).collect();
         self.kill(processes, &asked)?;
         self.wait_for_end(processes, KILL_NS)?;
-        let others = left(processes).filter(|process| process.how != KILLED);
-        let others: Vec<i32> = others.map(|process| process.pid).collect();
-        if !others.is_empty() {
+        if left(processes).any(|process| process.how != KILLED) {
+            self.wait(processes, self.options.grace)?;
+            let others = left(processes).filter(|process| process.how != KILLED);
+            let others: Vec<i32> = others.map(|process| process.pid).collect();
             self.kill(processes, &others)?;
             self.wait_for_end(processes, KILL_NS)?;
         }
@@ -271,7 +288,7 @@ impl Stopping<'_> {
         } = self.job.look(processes)?;
         if are_anew || !new.is_empty() {
             // Told to all: those who know it already have as long as before, or a little longer.
-            self.see_to(self.grace_left_ns() + SEEN_TO_NS);
+            self.see_to(self.grace_left_ns().saturating_add(SEEN_TO_NS));
             processes.extend(new);
             ask(processes)?;
             if self.is_frozen {
@@ -297,8 +314,12 @@ impl Stopping<'_> {
                 process.terminated = Some(terminated);
             }
         }
+        let ending_ns = match left(processes).any(|process| process.terminated == Some(Ok(()))) {
+            true => ENDING_AFTER_MPS_NS,
+            false => ENDING_NS,
+        };
         // What ended meanwhile was not killed.
-        self.wait_for_end(processes, ENDING_NS)?;
+        self.wait_for_end(processes, ending_ns)?;
         for process in left(processes).filter(is_meant) {
             send(std::slice::from_ref(process), Signal::KILL)?;
             process.how = KILLED;
@@ -346,7 +367,9 @@ fn ask(processes: &mut [Process]) -> Result<(), Failure> {
         .flat_map(|process| process.falls_with.clone())
         .collect();
     for process in left(processes).filter(|process| !process.is_asked) {
-        if !waited_for.contains(&process.pid) {
+        if waited_for.contains(&process.pid) {
+            process.has_waited = true;
+        } else {
             send(std::slice::from_ref(process), Signal::TERM)?;
             process.is_asked = true;
         }

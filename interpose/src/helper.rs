@@ -228,7 +228,10 @@ fn run(client: &'static Client) {
         let client = helper.client;
         let seen = client.page.helper_bell.read();
         // The other words are its own process's.
-        if client.page.stop.load(Ordering::SeqCst) == STOP_ASKED {
+        // Before the client is one of the process's, what others have in flight would not be waited for.
+        if client.page.stop.load(Ordering::SeqCst) == STOP_ASKED
+            && lifecycle::clients().any(|known| known.index == client.index)
+        {
             signals::handle_stop();
         }
         if signals::is_dying() {

@@ -299,6 +299,9 @@ fn try_attach(
         }
     }
     CLIENTS.settle(index, Some(client));
+    if client.page.stop.load(Ordering::SeqCst) != 0 {
+        helper::wake_surely(client);
+    }
     DRAIN_MS.store(config.drain_ms, Ordering::Relaxed);
     IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
     enter(Phase::Attached);

@@ -126,8 +126,10 @@ pub struct Ending {
     pub job: String,
     /// As in [`Stop`].
     pub user: Option<u32>,
-    /// How long that takes at most, ns; 0: nobody ends it any more.
+    /// How long that takes at most, ns; 0: who asks ends it no more.
     pub within_ns: u64,
+    /// With `within_ns` 0: because nobody of it is left, and not because it was given up. No where it is missing.
+    pub is_over: bool,
 }
 
 /// Whose memory is asked about: as in [`Attach`].
@@ -279,6 +281,7 @@ impl Request {
                     .bytes
                     .extend_from_slice(&ending.within_ns.to_le_bytes());
                 writer.user(ending.user);
+                writer.bytes.push(u8::from(ending.is_over));
                 writer.finish()
             }
             Self::Resume { job } => {
@@ -352,6 +355,7 @@ impl Request {
                 job: reader.text()?,
                 within_ns: u64::from_le_bytes(reader.array()?),
                 user: reader.later_user()?,
+                is_over: reader.later_flag()?,
             })),
             KIND_RESUME => Ok(Self::Resume {
                 job: reader.text()?,

@@ -38,6 +38,7 @@ mod stop;
 mod stopping;
 mod totals;
 
+use core::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -174,6 +175,8 @@ pub(crate) struct Client {
     pub(crate) profile: String,
     pub(crate) profile_fit: String,
     pub(crate) attached_ns: u64,
+    /// Until when the daemon itself ends its process, ns of real time; 0: it does not.
+    ended_from_here_until_ns: Cell<u64>,
     /// The kernel sends it a signal when what started it ends.
     pub(crate) falls_with_parent: bool,
     /// The class that it asked for and may not have.
@@ -365,6 +368,7 @@ impl State {
             profile: attach.profile,
             profile_fit: attach.profile_fit,
             attached_ns: now_ns,
+            ended_from_here_until_ns: Cell::new(0),
             falls_with_parent: attach.falls_with_parent,
             denied: None,
             page: pages.client,

@@ -113,6 +113,7 @@ fn packets() -> Vec<Vec<u8>> {
             job: job(),
             user: None,
             within_ns: 30_000_000_000,
+            is_over: false,
         }),
         Request::Resume { job: job() },
         Request::Resume { job: String::new() },

@@ -157,7 +157,8 @@ impl<'a> Job<'a> {
         for place in 0..new.len() {
             let (client, uid) = (new[place].pid.cast_unsigned(), new[place].uid);
             let falls = still.clients.get(&new[place].pid);
-            let falls = falls.is_some_and(|client| client.falls_with_parent);
+            // Those who come later keep nobody: where one after another is started anew there would always be one.
+            let falls = there.is_empty() && falls.is_some_and(|client| client.falls_with_parent);
             for supervisor in supervisors(client, self.id, uid) {
                 let pid = supervisor.cast_signed();
                 if falls {
@@ -280,6 +281,7 @@ fn process(pid: i32, client: &Client, fd: OwnedFd) -> Process {
         uid: client.uid,
         is_client: true,
         is_asked: false,
+        has_waited: false,
         falls_with: Vec::new(),
         fd: Arc::new(fd),
         is_on_mps: client.is_on_mps,
@@ -297,6 +299,7 @@ fn supervising(pid: i32, uid: u32, fd: OwnedFd) -> Process {
         uid,
         is_client: false,
         is_asked: false,
+        has_waited: false,
         falls_with: Vec::new(),
         fd: Arc::new(fd),
         is_on_mps: false,

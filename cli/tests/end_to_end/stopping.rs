@@ -4,16 +4,17 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use protocol::ending::SEEN_TO_NS;
 use protocol::hello::{Ending, JobClass, Reply, Request, Stop, ask_once};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{
-    Control, Daemon, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
+    Control, Daemon, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, tools, until,
 };
 
 const FOR_EVER_NS: &str = "3600000000000";
+/// Longer than any test waits.
+const LONG_NS: u64 = 3_600_000_000_000;
 /// As long as anything is waited for here.
 const PATIENT_MS: &str = "60000";
 
@@ -36,6 +37,7 @@ fn see_to(daemon: &Daemon, job: &str, within_ns: u64) -> Reply {
             // As the status says it: whose a job without clients is could not be told otherwise.
             user: Some(rustix::process::getuid().as_raw()),
             within_ns,
+            is_over: within_ns == 0,
         }),
     )
 }
@@ -83,7 +85,7 @@ fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nob
     let daemon = gpu.daemon("");
     let mut job = hanging(&gpu, "coming").best_effort(&daemon).start();
     job.wait_for("launched", 1);
-    assert!(matches!(see_to(&daemon, "coming", SEEN_TO_NS), Reply::Done));
+    assert!(matches!(see_to(&daemon, "coming", LONG_NS), Reply::Done));
     let request = Request::Stop(Stop {
         job: "coming".to_owned(),
         user: None,
@@ -93,7 +95,13 @@ fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nob
     comer.write("go\n");
     expect_killed(comer);
     // It is given up, and goes on.
-    assert!(matches!(see_to(&daemon, "coming", 0), Reply::Done));
+    let given_up = Ending {
+        job: "coming".to_owned(),
+        user: Some(rustix::process::getuid().as_raw()),
+        within_ns: 0,
+        is_over: false,
+    };
+    ask(&daemon, &Request::Ending(given_up));
     let mut comer = started(&gpu, &daemon, "coming");
     comer.write("go\n");
     comer.wait_for("ready", 1);
@@ -112,7 +120,7 @@ fn what_was_started_while_its_job_was_stopped_ends_when_it_comes_and_what_was_st
     job.wait_for("round", 1);
     let before = started(&gpu, &daemon, "over");
     let_time_go();
-    assert!(matches!(see_to(&daemon, "over", SEEN_TO_NS), Reply::Done));
+    assert!(matches!(see_to(&daemon, "over", LONG_NS), Reply::Done));
     let mut meanwhile = started(&gpu, &daemon, "over");
     let_time_go();
     job.finish().expect_success();
@@ -177,6 +185,9 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
 /// A shell dies of SIGTERM at once, and the kernel kills with it what has asked for that.
 #[test]
 fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
+    if tools::that_runs(&["setpriv", "--pdeathsig", "KILL"]).is_none() {
+        return;
+    }
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
     let job = gpu.job_of("parent", "/bin/sh".as_ref());

@@ -38,6 +38,7 @@ fn requests_and_replies_survive_the_journey() {
         job: "job-1".into(),
         user: None,
         within_ns: u64::MAX,
+        is_over: true,
     };
     let resume = Request::Resume {
         job: "job-1".into(),

@@ -32,13 +32,17 @@ impl Control {
             .filter(|known| known.process.as_ref().is_some_and(peer::has_ended))
             .map(|known| known.client)
             .collect();
+        // Who ends jobs is told from others by its process.
+        let pid = peer::of(socket).map_or(0, |(peer, _)| peer.pid);
+        let by = Peer { pid, uid };
         let meant = stopped(&ending.job, ending.user);
         let at = Moment {
             now_ns: Clock::monotonic().now_ns(),
             boot_ticks: boot_ticks(),
         };
         let mut state = self.shared.state();
-        let told = state.see_to(&meant, uid, at, ending.within_ns, &gone);
+        let what = (ending.within_ns, ending.is_over);
+        let told = state.see_to(&meant, by, at, what, &gone);
         drop(state);
         answer(socket, told, |_| {});
     }

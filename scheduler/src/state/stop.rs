@@ -9,7 +9,7 @@ use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
 
 use super::stopping::{Moment, Word};
-use super::{Client, JobKey, State};
+use super::{Client, JobKey, Peer, State};
 
 /// A job that is to end, as who asks names it.
 #[derive(Clone, Copy, Debug)]
@@ -56,33 +56,39 @@ impl State {
         told(stopped.job, uid, count)
     }
 
-    /// Tells the clients of a job, if `uid` may, and who comes to it, that somebody ends them from `at` on and needs so long; 0:
-    /// nobody does any more. `gone` are clients whose processes have ended. How many were told.
+    /// Tells the clients of a job, if `by` may, and who comes to it, that `by` ends them from `at` on and needs so long; 0: it
+    /// does no more, because nobody is left if it `is_over`. `gone` are clients whose processes have ended. How many were told.
     ///
     /// # Errors
     /// As [`State::stop`].
     pub fn see_to(
         &mut self,
         stopped: &Stopped<'_>,
-        uid: u32,
+        by: Peer,
         at: Moment,
-        within_ns: u64,
+        (within_ns, is_over): (u64, bool),
         gone: &[u64],
     ) -> Result<usize, String> {
-        let (owner, mut clients) = self.meant(stopped, uid)?;
+        let job = stopped.job;
+        let (owner, mut clients) = self.meant(stopped, by.uid)?;
         clients.retain(|client| !gone.contains(&client.id));
-        for client in &clients {
-            self.tell_seen_to(client, at.now_ns, within_ns);
-        }
-        let count = clients.len();
-        match owner {
+        let (ids, count): (Vec<u64>, usize) = (
+            clients.iter().map(|client| client.id).collect(),
+            clients.len(),
+        );
+        let until_ns = match owner {
             Some(owner) if within_ns == 0 => {
-                self.stopping.end(stopped.job, owner, at, count == 0);
+                let is_over = is_over && count == 0;
+                self.stopping.end(job, owner, by.pid, at, is_over)
             }
-            Some(owner) => self.stopping.begin(stopped.job, owner, at, within_ns),
-            None => {}
+            Some(owner) => self.stopping.begin(job, owner, by.pid, at, within_ns),
+            None => 0,
+        };
+        let clients = self.jobs.iter().flat_map(|job| &job.clients);
+        for client in clients.filter(|client| ids.contains(&client.id)) {
+            self.tell_seen_to(client, at.now_ns, until_ns);
         }
-        told(stopped.job, uid, count)
+        told(job, by.uid, count)
     }
 
     /// A client that has just attached, whose process started at `started_ticks`, is told what those of its job were that are being ended,
@@ -108,8 +114,8 @@ impl State {
                 client.ask_to_end(clock);
                 true
             }
-            Some(Word::SeenTo(within_ns)) => {
-                self.tell_seen_to(client, now_ns, within_ns);
+            Some(Word::SeenTo(until_ns)) => {
+                self.tell_seen_to(client, now_ns, until_ns);
                 false
             }
             None => false,
@@ -118,17 +124,21 @@ impl State {
 
     /// The same for these processes of a job.
     pub(crate) fn see_to_processes(&self, key: &JobKey, pids: &[u32], now_ns: u64, within_ns: u64) {
+        let until_ns = now_ns.saturating_add(within_ns);
         for client in self.clients_among(key, pids) {
-            self.tell_seen_to(client, now_ns, within_ns);
+            let known_ns = client.ended_from_here_until_ns.get();
+            client.ended_from_here_until_ns.set(until_ns.max(known_ns));
+            self.tell_seen_to(client, now_ns, until_ns);
         }
     }
 
-    /// Only where MPS shares the GPU is there anything to be done before a kill.
-    fn tell_seen_to(&self, client: &Client, now_ns: u64, within_ns: u64) {
+    /// Somebody else does until then, ns. Only where MPS shares the GPU is there anything to be done before a kill.
+    fn tell_seen_to(&self, client: &Client, now_ns: u64, until_ns: u64) {
         if self.sharing == Sharing::Mps {
-            let until_s = match within_ns {
+            let own_ns = client.ended_from_here_until_ns.get();
+            let until_s = match until_ns.max(own_ns).saturating_sub(now_ns) {
                 0 => 0,
-                _ => seen_to_until_s(now_ns, within_ns),
+                within_ns => seen_to_until_s(now_ns, within_ns),
             };
             client.page.seen_to_until_s.store(until_s, Ordering::SeqCst);
         }

@@ -4,9 +4,10 @@
 //! the daemon, before its hello is answered: that somebody sees to its end, and once the job's processes are asked to launch nothing more,
 //! the same. A job is an id and a user.
 //!
-//! When nobody ends the job any more and no process of it is there, it is *over*. A process that was started while it was being
-//! ended (a supervisor has started anew what ended) and attaches only then is asked to end, too, for [`LATE_NS`]. One that was started
-//! before or after is not: `pillion stop job; exec pillion run job` starts a new one.
+//! Several may end it at once; it is being ended until the last of them has done so. When that one says that nobody of the job is left, it
+//! is *over*. A process that was started while it was being ended (a supervisor has started anew what ended) and attaches only then is
+//! asked to end, too, for [`LATE_NS`]. One that was started before or after is not, also if it is ended once more within that
+//! time: `pillion stop job; PILLION_JOB=job exec program` starts a new one. A job that was given up goes on, with all that it starts.
 //!
 //! The rule `restart-job` has no entry here: what attaches after it began is the job that has come back.
 
@@ -20,6 +21,9 @@ pub(super) const STOPPING_MAX: usize = 64;
 /// How long a process that was started while its job was being ended may take to attach, ns: it loads libraries and weights before.
 const LATE_NS: u64 = 60_000_000_000;
 
+/// Who may end a job at once, and how many times of which it is known that it was being ended; more are not told from the oldest.
+const ASKERS_MAX: usize = 8;
+
 /// When something is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
@@ -32,7 +36,7 @@ pub struct Moment {
 /// What a process that attaches is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    /// Somebody sees to its end, for so long, ns.
+    /// Somebody sees to its end, until then, ns.
     SeenTo(u64),
     /// To launch nothing more and to end.
     Stop,
@@ -42,14 +46,16 @@ pub(super) enum Word {
 struct Entry {
     id: String,
     uid: u32,
-    /// Before it, nothing was started anew.
+    /// From when to when it was ended, of the times that are over: what was started then was started anew.
+    over: VecDeque<(u64, u64)>,
+    /// When it began that it is being ended.
     begun_ticks: u64,
+    /// Who ends it, and for how long at most; nobody: it is over.
+    askers: Vec<(u32, u64)>,
     /// Then it is forgotten.
     until_ns: u64,
     /// Its processes are asked to launch nothing more.
     is_frozen: bool,
-    /// When it was over.
-    over_ticks: Option<u64>,
 }
 
 /// The jobs that are being stopped, the oldest first.
@@ -65,14 +71,30 @@ impl Stopping {
         entries.find(|entry| entry.uid == uid && entry.id == id)
     }
 
-    /// Somebody ends it from `at` on, for so long.
-    pub(super) fn begin(&mut self, id: &str, uid: u32, at: Moment, within_ns: u64) {
+    /// `asker` ends it from `at` on, for so long. Until when somebody does, ns.
+    pub(super) fn begin(
+        &mut self,
+        id: &str,
+        uid: u32,
+        asker: u32,
+        at: Moment,
+        within_ns: u64,
+    ) -> u64 {
         let until_ns = at.now_ns.saturating_add(within_ns);
         if let Some(entry) = self.find(id, uid, at.now_ns) {
-            entry.until_ns = until_ns;
-            // Nobody is left of those whom that was for.
-            entry.is_frozen &= entry.over_ticks.take().is_none();
-            return;
+            if entry.askers.is_empty() {
+                entry.begun_ticks = at.boot_ticks;
+                // Nobody is left of those whom that was for.
+                entry.is_frozen = false;
+            }
+            entry.askers.retain(|(known, _)| *known != asker);
+            if entry.askers.len() >= ASKERS_MAX {
+                entry.askers.remove(0);
+            }
+            entry.askers.push((asker, until_ns));
+            let untils = entry.askers.iter().map(|(_, until_ns)| *until_ns);
+            entry.until_ns = untils.max().unwrap_or(until_ns);
+            return entry.until_ns;
         }
         if self.entries.len() >= STOPPING_MAX {
             let place = place_to_give_up(self.entries.iter().map(|entry| entry.uid));
@@ -81,33 +103,46 @@ impl Stopping {
         self.entries.push_back(Entry {
             id: id.to_owned(),
             uid,
+            over: VecDeque::new(),
             begun_ticks: at.boot_ticks,
+            askers: vec![(asker, until_ns)],
             until_ns,
             is_frozen: false,
-            over_ticks: None,
         });
+        until_ns
     }
 
     /// Its processes are asked to launch nothing more, if it is known.
     pub(super) fn freeze(&mut self, id: &str, uid: u32, now_ns: u64) {
         if let Some(entry) = self.find(id, uid, now_ns) {
-            entry.is_frozen |= entry.over_ticks.is_none();
+            entry.is_frozen |= !entry.askers.is_empty();
         }
     }
 
-    /// Nobody ends it any more, if it is known; `is_over`: because nobody is there.
-    pub(super) fn end(&mut self, id: &str, uid: u32, at: Moment, is_over: bool) {
-        let late_ns = at.now_ns.saturating_add(LATE_NS);
+    /// `asker` ends it no more, if it is known; `is_over`: because nobody is there. Until when another does, ns; 0: nobody does.
+    pub(super) fn end(&mut self, id: &str, uid: u32, asker: u32, at: Moment, is_over: bool) -> u64 {
         let Some(entry) = self.find(id, uid, at.now_ns) else {
-            return;
+            return 0;
         };
-        if is_over {
-            entry.until_ns = late_ns;
-            entry.over_ticks.get_or_insert(at.boot_ticks);
-        } else {
+        let was_ended = !entry.askers.is_empty();
+        let goes_on = |(known, until_ns): &(u32, u64)| *known != asker && at.now_ns < *until_ns;
+        entry.askers.retain(goes_on);
+        let others = entry.askers.iter().map(|(_, until_ns)| *until_ns).max();
+        if let Some(until_ns) = others {
+            entry.until_ns = until_ns;
+            return until_ns;
+        }
+        if is_over && was_ended {
+            entry.until_ns = at.now_ns.saturating_add(LATE_NS);
+            entry.over.push_back((entry.begun_ticks, at.boot_ticks));
+            if entry.over.len() > ASKERS_MAX {
+                entry.over.pop_front();
+            }
+        } else if was_ended {
             self.entries
                 .retain(|entry| entry.uid != uid || entry.id != id);
         }
+        0
     }
 
     /// What a process of a job that attaches is told; `started_ticks` is 0 if it cannot be seen when it started.
@@ -119,14 +154,15 @@ impl Stopping {
         started_ticks: u64,
     ) -> Option<Word> {
         let entry = self.find(id, uid, now_ns)?;
-        match entry.over_ticks {
-            Some(over_ticks) => {
-                let is_its = (entry.begun_ticks..over_ticks).contains(&started_ticks);
-                (is_its && started_ticks != 0).then_some(Word::Stop)
-            }
-            None if entry.is_frozen => Some(Word::Stop),
-            None => Some(Word::SeenTo(entry.until_ns - now_ns)),
+        if entry.askers.is_empty() {
+            let is_within = |(begun, over): &(u64, u64)| (*begun..*over).contains(&started_ticks);
+            let is_its = started_ticks != 0 && entry.over.iter().any(is_within);
+            return is_its.then_some(Word::Stop);
         }
+        Some(match entry.is_frozen {
+            true => Word::Stop,
+            false => Word::SeenTo(entry.until_ns),
+        })
     }
 }
 
@@ -154,14 +190,14 @@ mod tests {
         assert_eq!(word(&mut stopping, 1, 10, 5), None);
         stopping.freeze("job", 1, 10 * S);
         assert_eq!(word(&mut stopping, 1, 10, 5), None);
-        stopping.begin("job", 1, at(10), 30 * S);
-        let seen_to = Some(Word::SeenTo(20 * S));
+        stopping.begin("job", 1, 7, at(10), 30 * S);
+        let seen_to = Some(Word::SeenTo(40 * S));
         assert_eq!(word(&mut stopping, 1, 20, 5), seen_to);
         assert_eq!(word(&mut stopping, 1, 20, 0), seen_to);
         // Another's of that name, and another of the user's.
         assert_eq!(word(&mut stopping, 2, 20, 5), None);
         assert_eq!(stopping.word("other", 1, 20 * S, 500), None);
-        stopping.begin("job", 1, at(20), 30 * S);
+        stopping.begin("job", 1, 7, at(20), 30 * S);
         stopping.freeze("job", 1, 21 * S);
         assert_eq!(word(&mut stopping, 1, 22, 5), Some(Word::Stop));
         // Whoever ended it has itself ended.
@@ -172,8 +208,8 @@ mod tests {
     #[test]
     fn of_who_comes_after_a_job_is_over_those_are_told_that_were_started_meanwhile() {
         let mut stopping = Stopping::default();
-        stopping.begin("job", 1, at(10), 30 * S);
-        stopping.end("job", 1, at(20), true);
+        stopping.begin("job", 1, 7, at(10), 30 * S);
+        stopping.end("job", 1, 7, at(20), true);
         for (started_s, told) in [
             (5, None),
             (10, Some(Word::Stop)),
@@ -187,30 +223,54 @@ mod tests {
         assert_eq!(word(&mut stopping, 1, 79, 19), Some(Word::Stop));
         assert_eq!(word(&mut stopping, 1, 80, 19), None);
         // One that was given up goes on, with all that it starts.
-        stopping.begin("job", 1, at(90), 30 * S);
+        stopping.begin("job", 1, 7, at(90), 30 * S);
         stopping.freeze("job", 1, 91 * S);
-        stopping.end("job", 1, at(95), false);
+        stopping.end("job", 1, 7, at(95), false);
         assert_eq!(word(&mut stopping, 1, 96, 92), None);
         // One that is ended again is ended as the first time.
-        stopping.begin("job", 1, at(100), 30 * S);
+        stopping.begin("job", 1, 7, at(100), 30 * S);
         stopping.freeze("job", 1, 101 * S);
-        stopping.end("job", 1, at(102), true);
-        stopping.begin("job", 1, at(110), 30 * S);
-        let seen_to = Some(Word::SeenTo(29 * S));
+        stopping.end("job", 1, 7, at(102), true);
+        stopping.begin("job", 1, 7, at(110), 30 * S);
+        let seen_to = Some(Word::SeenTo(140 * S));
         assert_eq!(word(&mut stopping, 1, 111, 105), seen_to);
-        stopping.end("job", 1, at(120), true);
-        assert_eq!(word(&mut stopping, 1, 121, 105), Some(Word::Stop));
+        stopping.end("job", 1, 7, at(120), true);
+        // What was started in between is a new job.
+        for (started_s, told) in [
+            (101, Some(Word::Stop)),
+            (105, None),
+            (115, Some(Word::Stop)),
+            (121, None),
+        ] {
+            assert_eq!(word(&mut stopping, 1, 122, started_s), told, "{started_s}");
+        }
+        // Said once more it is what it was.
+        stopping.end("job", 1, 7, at(122), false);
+        assert_eq!(word(&mut stopping, 1, 123, 115), Some(Word::Stop));
+    }
+
+    #[test]
+    fn a_job_that_two_end_is_ended_until_both_have_done_so() {
+        let mut stopping = Stopping::default();
+        assert_eq!(stopping.begin("job", 1, 7, at(10), 30 * S), 40 * S);
+        assert_eq!(stopping.begin("job", 1, 8, at(12), 10 * S), 40 * S);
+        assert_eq!(stopping.end("job", 1, 7, at(13), false), 22 * S);
+        let seen_to = Some(Word::SeenTo(22 * S));
+        assert_eq!(word(&mut stopping, 1, 14, 5), seen_to);
+        assert_eq!(stopping.end("job", 1, 8, at(15), true), 0);
+        assert_eq!(word(&mut stopping, 1, 16, 12), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 16, 15), None);
     }
 
     #[test]
     fn a_user_who_stops_many_jobs_forgets_its_own() {
         let mut stopping = Stopping::default();
-        stopping.begin("job", 2, at(1), 30 * S);
+        stopping.begin("job", 2, 7, at(1), 30 * S);
         for job in 0..2 * STOPPING_MAX {
-            stopping.begin(&job.to_string(), 1, at(2), 30 * S);
+            stopping.begin(&job.to_string(), 1, 7, at(2), 30 * S);
             assert!(stopping.entries.len() <= STOPPING_MAX);
         }
-        stopping.begin("job", 3, at(3), 30 * S);
+        stopping.begin("job", 3, 7, at(3), 30 * S);
         assert_eq!(stopping.entries.len(), STOPPING_MAX);
         for uid in [2, 3] {
             assert!(word(&mut stopping, uid, 4, 0).is_some(), "{uid}");
