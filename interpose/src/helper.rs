@@ -45,8 +45,9 @@ const POLL_NS: u64 = 20_000;
 /// all of this where who starts it holds what it needs: a library that makes its context while it is being loaded.
 const READY_NS: u64 = 50_000_000;
 
-/// So often a process that is dying is waited for if threads that were in a call launch meanwhile: each ends one call.
-const DRAINS_MAX: u32 = 4;
+/// So long nothing more has been launched when a dying process counts as drained, ns: a thread that the signal met inside a launch
+/// ends it first, and is seen to have launched only then.
+const SETTLE_NS: u64 = 1_000_000;
 
 /// The thread's stack, bytes. Its own part is small; the driver's calls need the rest.
 const STACK_BYTES: usize = 512 << 10;
@@ -212,6 +213,7 @@ fn run(client: &'static Client) {
         client,
         context: None,
         is_relaxed: false,
+        rested: None,
         learner: Learner::default(),
     };
     let mut watch = Watch::new(client);
@@ -268,6 +270,8 @@ struct Helper {
     context: Option<(Handle, u32)>,
     /// Whether this thread's capture mode was set.
     is_relaxed: bool,
+    /// In a dying process: what had been launched when the driver had nothing left for the first time, and when that was, ns.
+    rested: Option<(u64, u64)>,
     /// What best-effort kernels take.
     learner: Learner,
 }
@@ -335,25 +339,39 @@ impl Helper {
     /// The process is dying: waits for what is in flight on the client's device, and says so. `false` if that has to be
     /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`signals`]).
     fn try_drain(&mut self) -> bool {
-        let is_done = self.in_driver(|helper| {
-            for _ in 0..DRAINS_MAX {
-                let before = helper.issued();
-                for context in CONTEXTS.on(helper.client.device) {
-                    if helper.enter(context) {
-                        helper.finish(context);
-                    }
-                }
-                // Else a thread that was in a call has launched meanwhile.
-                if helper.issued() == before {
-                    return helper.handle_drained();
+        let before = self.issued();
+        let is_finished = self.in_driver(|helper| {
+            for context in CONTEXTS.on(helper.client.device) {
+                if helper.enter(context) {
+                    helper.finish(context);
                 }
             }
         });
+        let is_done = is_finished && self.has_settled(before);
         if is_done {
+            self.handle_drained();
             reattach::carry_over(self.client.index);
             signals::handle_drained(lifecycle::clients().count() as u32);
         }
         is_done
+    }
+
+    /// Whether what was launched up to `waited_for`, for which the driver has been waited, is all, and has been for [`SETTLE_NS`].
+    fn has_settled(&mut self, waited_for: u64) -> bool {
+        if self.issued() != waited_for {
+            self.rested = None;
+            return false;
+        }
+        let now_ns = self.client.clock.now_ns();
+        match self.rested {
+            Some((issued, since_ns)) if issued == waited_for => {
+                now_ns.saturating_sub(since_ns) >= SETTLE_NS
+            }
+            _ => {
+                self.rested = Some((waited_for, now_ns));
+                false
+            }
+        }
     }
 
     /// What was launched on all streams together, ever, as a number that is another one once there is more.
