@@ -56,11 +56,16 @@ impl<const N: usize> Keys<N> {
             let Some(word) = self.places.get(place) else {
                 return false;
             };
-            let seen = word.load(Ordering::Relaxed);
-            is_free(seen) && {
-                let swapped = word.compare_exchange(seen, key, Ordering::AcqRel, Ordering::Acquire);
-                swapped.is_ok() || swapped == Err(key)
-            }
+            // Acquire as in `find`.
+            let seen = word.load(Ordering::Acquire);
+            // Since it was looked for another thread may have put it there.
+            let is_there = |word: u64| word == key;
+            is_there(seen)
+                || is_free(seen) && {
+                    let swapped =
+                        word.compare_exchange(seen, key, Ordering::AcqRel, Ordering::Acquire);
+                    swapped.map_or_else(is_there, |_| true)
+                }
         })
     }
 
