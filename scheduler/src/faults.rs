@@ -115,6 +115,8 @@ pub(crate) struct Fault {
     pub(crate) text: String,
     /// If it is not that of others of its kind.
     pub(crate) severity: Option<Severity>,
+    /// Of a process that somebody was ending: nothing follows but the event.
+    pub(crate) is_seen_to: bool,
 }
 
 impl Fault {
@@ -126,6 +128,7 @@ impl Fault {
             pid: None,
             text,
             severity: None,
+            is_seen_to: false,
         }
     }
 
@@ -143,23 +146,30 @@ impl Fault {
             pid: Some(sticky.pid),
             text,
             severity: None,
+            is_seen_to: false,
         }
     }
 
-    /// Where MPS shares the GPU, others may have been taken along, unless who ended the process asked MPS before.
+    /// Where MPS shares the GPU, others may have been taken along, unless it ended the work when this daemon asked. What a process says of
+    /// its own end changes the text alone.
     pub(crate) fn of_death(death: Death, sharing: Sharing) -> Self {
-        let (how, is_seen_to) = match death.how {
-            How::GaveUp => ("deadline: it was waited for during PILLION_DRAIN_MS", false),
-            How::SeenTo => ("it was being ended by `pillion stop` or by a rule", true),
-            How::Unasked => ("it was killed, crashed or left without a word", false),
+        let how = match death.how {
+            How::Spared => "it was being ended from here",
+            How::GaveUp => "deadline: it was waited for during PILLION_DRAIN_MS",
+            How::SeenTo => "it was being ended by `pillion stop` or by a rule",
+            How::Unasked => "it was killed, crashed or left without a word",
         };
-        let (severity, what) = match (sharing, is_seen_to) {
+        let (severity, what) = match (sharing, death.how) {
             (Sharing::TimeSlice, _) => (Severity::Warning, "others are not harmed by that"),
-            (Sharing::Mps, true) => (
+            (Sharing::Mps, How::Spared) => (
                 Severity::Warning,
-                "MPS was asked before to end that work, or why not is said where it was asked",
+                "MPS was asked before, and has ended that work",
             ),
-            (Sharing::Mps, false) => (
+            (Sharing::Mps, How::SeenTo) => (
+                Severity::Error,
+                "whether MPS was asked before to end that work is not known here: if not, others may have been taken along, and may have to be restarted",
+            ),
+            (Sharing::Mps, How::GaveUp | How::Unasked) => (
                 Severity::Error,
                 "under MPS others may have been taken along, and may have to be restarted",
             ),
@@ -181,6 +191,7 @@ impl Fault {
             pid: Some(death.pid),
             text,
             severity: Some(severity),
+            is_seen_to: death.is_seen_to,
         }
     }
 

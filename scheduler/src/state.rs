@@ -57,6 +57,7 @@ use crate::pages::GpuPages;
 
 pub(crate) use away::Away;
 pub use away::{Listed, TurnedAway};
+use death::End;
 pub(crate) use death::{Death, How};
 use faulty::Holds;
 pub(crate) use faulty::{HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Sticky, Whose};
@@ -186,6 +187,7 @@ pub(crate) struct Client {
     is_sticky_taken: bool,
     /// Iff high-priority.
     pub(crate) feed: Option<Box<Feed>>,
+    end: End,
 }
 
 impl Client {
@@ -374,6 +376,7 @@ impl State {
             page: pages.client,
             is_sticky_taken: false,
             feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new())),
+            end: End::default(),
         };
         if key.class == JobClass::HighPriority {
             // Before its hello is answered: what was free for all is now gated.

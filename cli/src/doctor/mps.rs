@@ -33,7 +33,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     }
 }
 
-/// What a job that is killed does to its neighbours, `PILLION_DRAIN_MS` of the environment being this.
+/// What a job that is killed does to its neighbours, `PILLION_DRAIN_MS` of the environment being this. That is ours: a job may have another.
 fn of_kills(drain_ms: Option<&str>) -> Finding {
     const SUBJECT: &str = "killed jobs";
     const HARM: &str =
@@ -41,15 +41,18 @@ fn of_kills(drain_ms: Option<&str>) -> Finding {
     if drain_ms.is_some_and(|ms| ms.trim() == "0") {
         return Finding::warning(
             SUBJECT,
-            format!("{HARM}, and PILLION_DRAIN_MS=0 lets a job that gets SIGTERM do so"),
+            format!(
+                "{HARM}, and PILLION_DRAIN_MS=0, as it is here, lets a job that gets SIGTERM do so"
+            ),
             "unset PILLION_DRAIN_MS, so that a job that is asked to end waits for its work",
         );
     }
+    let ms = drain_ms.map_or("2000", str::trim);
     Finding::ok(
         SUBJECT,
         format!(
             "{HARM}; nothing can be done about SIGKILL: end jobs with `pillion stop`, or by SIGTERM and a grace \
-             (terminationGracePeriodSeconds, TimeoutStopSec) that is longer than PILLION_DRAIN_MS (2 s)"
+             (terminationGracePeriodSeconds, TimeoutStopSec) that is longer than the job's PILLION_DRAIN_MS ({ms} here)"
         ),
     )
 }

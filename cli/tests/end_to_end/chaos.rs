@@ -76,6 +76,9 @@ fn run(sharing: &'static str, kills: Kills) {
     let (chaos, daemon) = cast.finish();
     println!("quiet: {quiet}\nchaos: {chaos}");
     before.expect_no_more(&gpu, &daemon);
+    if kills == Kills::Contagious {
+        expect_no_deaths(&daemon.log());
+    }
     expect_gate_to_work(&gpu, kills, &daemon);
     assert!(chaos.rounds > 0 && chaos.killed > 0, "{chaos}");
     let slower = chaos.p99_ns() as f64 / quiet.p99_ns() as f64;
@@ -85,6 +88,14 @@ fn run(sharing: &'static str, kills: Kills) {
         !is_long || slower <= SLOWER_MAX,
         "p99 {slower:.2} times: {quiet}; {chaos}"
     );
+}
+
+/// Who was asked to end has drained, and said so: by a daemon's log nobody died with work in flight.
+fn expect_no_deaths(log: &str) {
+    let mut lines = log.lines();
+    let death =
+        lines.find(|line| line.contains("died-in-flight") || line.contains("of work in flight"));
+    assert_eq!(death, None, "{log}");
 }
 
 /// What chance follows from.
@@ -285,6 +296,9 @@ impl<'g> Cast<'g> {
             Signal::STOP => self.daemon_goes_on_ns = Some(pause_ns),
             _ => {
                 let ended = self.daemon.take().expect("there is one").finish();
+                if self.kills == Kills::Contagious {
+                    expect_no_deaths(&ended.errors);
+                }
                 match signal {
                     Signal::KILL => assert_eq!(ended.status.signal(), Some(9), "{ended:#?}"),
                     _ => drop(ended.expect_success()),

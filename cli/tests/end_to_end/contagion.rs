@@ -144,9 +144,14 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     let neighbours = Neighbours::of(&gpu, &daemon);
     let job = hanging(&gpu, &daemon);
     control.knows(&[]);
+    let pid = job.pid();
     stop(&gpu, &daemon, &control);
     assert_eq!(job.finish_untold().status.signal(), Some(9));
     neighbours.expect_lost();
+    // The daemon does not know what `pillion stop` has come to, and claims nothing.
+    let event = death_of(&gpu, &daemon, pid);
+    assert_eq!(event["severity"], "error");
+    assert!(text(&event).contains("is not known here"), "{event}");
 }
 
 /// What nobody can wait for.
@@ -252,6 +257,29 @@ fn a_rule_holds_the_job_of_a_process_that_died_with_work_in_flight() {
     let why =
         "job \"hang\" is held until `pillion resume hang`: died-in-flight of a best-effort job";
     assert_eq!(text(&held), why);
+}
+
+#[test]
+fn whose_stopped_process_dies_with_work_in_flight_is_not_held_by_a_rule_for_deaths() {
+    let rule = "[[faults.rules]]\nfault = \"died-in-flight\"\naction = \"hold-be\"\n";
+    for sharing in ["timeslice", "mps"] {
+        let gpu = Gpu::start(sharing);
+        let daemon = gpu.daemon(&format!("[faults]\n{rule}"));
+        let control = Control::new(&gpu);
+        let job = hanging(&gpu, &daemon);
+        let pid = job.pid();
+        control.knows(&[pid]);
+        stop(&gpu, &daemon, &control);
+        assert!(job.finish_untold().status.signal().is_some());
+        death_of(&gpu, &daemon, pid);
+        // What is held waits for ever; what comes of an event is done before the next one.
+        let killed = hanging_in(&gpu, &daemon, JobClass::HighPriority, PATIENT_MS);
+        killed.signal(Signal::KILL);
+        death_of(&gpu, &daemon, killed.pid());
+        let is_told = |event: &Value| event["job"] == JobClass::HighPriority.name();
+        let held = event_when(&gpu, &daemon, "held", |_| true);
+        assert!(held["job"] != "hang" && is_told(&held), "{held}");
+    }
 }
 
 #[test]

@@ -122,6 +122,13 @@ fn where_mps_shares_the_gpu_it_is_said_what_a_killed_job_does_and_how_to_end_one
     ] {
         assert!(found.contains(part), "no {part} in {found}");
     }
+    for (ms, told) in [(None, "(2000 here)"), (Some("60000"), "(60000 here)")] {
+        let mut environment = vec![("PILLION_SOCKET", &*socket)];
+        environment.extend(ms.map(|ms| ("PILLION_DRAIN_MS", ms)));
+        let (_, document) = doctor(Some(&gpu), &[], &environment);
+        let (_, found, _) = check(&document, "killed jobs");
+        assert!(found.contains(told), "no {told} in {found}");
+    }
     let environment = [("PILLION_SOCKET", &*socket), ("PILLION_DRAIN_MS", "0")];
     let (_, document) = doctor(Some(&gpu), &[], &environment);
     let (verdict, _, mend) = check(&document, "killed jobs");

@@ -351,6 +351,13 @@ fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
     assert_eq!(done["text"], "job \"job\": its 2 processes have ended");
     control.expect_terminated(pid, &daemon);
     assert_eq!(hung.finish().status.signal(), Some(9));
+    // The daemon says of MPS what it knows.
+    let death = event_when(&gpu, &daemon, "died-in-flight", |event| event["pid"] == pid);
+    let severity = match daemon.log().contains("MPS did not end the work of") {
+        true => "error",
+        false => "warning",
+    };
+    assert_eq!(death["severity"], severity, "{death}");
 }
 
 #[test]

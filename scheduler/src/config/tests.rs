@@ -96,6 +96,16 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
 }
 
 #[test]
+fn a_rule_for_deaths_takes_no_codes_which_would_be_ns_of_work() {
+    let rule = "[[faults.rules]]\nfault = \"died-in-flight\"\naction = \"report\"\n";
+    assert!(check(&format!("{LEAST}{rule}")).is_ok());
+    let errors = check(&format!("{LEAST}{rule}codes = [719]\n")).unwrap_err();
+    let text = format!("{errors}");
+    let part = "codes is set, but died-in-flight has none";
+    assert!(text.contains(part), "{text}");
+}
+
+#[test]
 fn quotas_are_read_or_refused_with_their_place() {
     let config = check(&format!(
         "{LEAST}[memory]\nbest_effort = \"unlimited\"\nhigh_priority = \"10GiB\"\n"

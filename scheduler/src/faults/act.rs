@@ -241,8 +241,14 @@ impl Doings {
         }
     }
 
-    /// Goes on with everything; what is done is in `outcomes`. Returns whose processes are to be asked to drain.
-    pub(crate) fn poll(&mut self, now_ns: u64, outcomes: &mut Vec<Outcome>) -> Vec<ToStop> {
+    /// Goes on with everything; what is done is in `outcomes`. `handle_spared` is called with a process whose work MPS has ended, before
+    /// that is killed. Returns whose processes are to be asked to drain.
+    pub(crate) fn poll(
+        &mut self,
+        now_ns: u64,
+        outcomes: &mut Vec<Outcome>,
+        handle_spared: impl FnOnce(u32),
+    ) -> Vec<ToStop> {
         self.commands = std::mem::take(&mut self.commands)
             .into_iter()
             .filter_map(|running| running.poll(now_ns, outcomes))
@@ -250,7 +256,10 @@ impl Doings {
         let mut to_stop = Vec::new();
         let is_on_mps = self.asker.is_some();
         if let Some(asker) = &mut self.asker {
-            asker.poll_answer(&mut self.endings);
+            let spared = asker.poll_answer(&mut self.endings);
+            if let Some(pid) = spared {
+                handle_spared(pid);
+            }
         }
         self.endings
             .retain_mut(|ending| ending.poll(now_ns, is_on_mps, outcomes, &mut to_stop));

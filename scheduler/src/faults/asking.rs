@@ -76,13 +76,13 @@ impl Asker {
         thread.map(Asked::answered)
     }
 
-    /// Hands on an answer, if there is one.
-    pub(super) fn poll_answer(&mut self, endings: &mut [Ending]) {
+    /// Hands on an answer, if there is one. Returns the process if MPS has ended its work.
+    pub(super) fn poll_answer(&mut self, endings: &mut [Ending]) -> Option<u32> {
         let (Some(pid), Some(thread)) = (self.current, &mut self.thread) else {
-            return;
+            return None;
         };
         let answer = match thread.try_answer() {
-            Err(Silence::Late) => return,
+            Err(Silence::Late) => return None,
             Ok(answer) => answer,
             Err(_) => {
                 self.thread = None;
@@ -91,6 +91,7 @@ impl Asker {
         };
         self.current = None;
         handle_answer(endings, pid, &answer);
+        answer.is_ok().then_some(pid)
     }
 
     /// Asks about the next process, if nothing is asked.

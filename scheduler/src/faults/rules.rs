@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::{Fault, FaultKind};
 use crate::access::place_to_give_up;
+use crate::events::Severity;
 
 /// `[faults]`: what is looked for, and the rules.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,6 +137,12 @@ impl Action {
 }
 
 impl FaultRule {
+    /// What others feel is not done for what harms nobody else.
+    fn is_too_much_for(&self, fault: &Fault) -> bool {
+        let is_felt = matches!(self.action, Action::RestartMps | Action::DrainGpu);
+        is_felt && fault.severity == Some(Severity::Warning)
+    }
+
     fn is_for(&self, fault: &Fault) -> bool {
         let is_code = |code| self.codes.contains(&code);
         self.fault == fault.kind && (self.codes.is_empty() || fault.code.is_some_and(is_code))
@@ -240,9 +247,10 @@ impl Book {
             let mut default = default.filter(|(_, rule)| rule.is_for(fault));
             found.extend(default.next().map(|(place, rule)| (place, rule.clone())));
         }
-        let decisions = found
-            .into_iter()
-            .filter(|(_, rule)| rule.action != Action::Report);
+        let has_consequences = |rule: &FaultRule| {
+            rule.action != Action::Report && !fault.is_seen_to && !rule.is_too_much_for(fault)
+        };
+        let decisions = found.into_iter().filter(|(_, rule)| has_consequences(rule));
         decisions
             .filter_map(|(place, rule)| self.decide(now_ns, place, rule, fault))
             .collect()
@@ -324,6 +332,7 @@ mod tests {
             pid: None,
             text: String::new(),
             severity: None,
+            is_seen_to: false,
         }
     }
 
@@ -375,6 +384,34 @@ mod tests {
         assert_eq!(book.handle_fault(0, &xid(79)), both);
         assert_eq!(book.handle_fault(0, &xid(48)), both[1..]);
         assert_eq!(book.handle_fault(0, &sticky("job")), []);
+    }
+
+    #[test]
+    fn a_death_that_was_seen_to_has_no_consequences_and_one_that_harms_no_others_none_for_them() {
+        let actions = [
+            Action::Report,
+            Action::HoldBe,
+            RESTART,
+            Action::RestartMps,
+            Action::DrainGpu,
+            RUN,
+        ];
+        let own = actions.map(|action| rule(FaultKind::DiedInFlight, &[], action, 9));
+        for (severity, is_seen_to, followed) in [
+            (Severity::Error, false, &[1, 2, 3, 4, 5][..]),
+            (Severity::Warning, false, &[1, 2, 5][..]),
+            (Severity::Error, true, &[][..]),
+            (Severity::Warning, true, &[][..]),
+        ] {
+            let mut fault = sticky("job");
+            fault.kind = FaultKind::DiedInFlight;
+            (fault.severity, fault.is_seen_to) = (Some(severity), is_seen_to);
+            let expected = followed
+                .iter()
+                .map(|&place: &usize| own[place].action.clone());
+            let expected: Vec<Decision> = expected.map(Decision::Act).collect();
+            assert_eq!(book(&own).handle_fault(0, &fault), expected);
+        }
     }
 
     #[test]

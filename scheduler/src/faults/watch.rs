@@ -557,7 +557,9 @@ impl FaultWatch {
             let overdue = self.shared.state().overdue();
             self.doings.handle_overdue(now_ns, &overdue);
         }
-        for (key, pids) in self.doings.poll(now_ns, &mut outcomes) {
+        let shared = &self.shared;
+        let handle_spared = |pid| shared.state().note_spared(pid);
+        for (key, pids) in self.doings.poll(now_ns, &mut outcomes, handle_spared) {
             let clock = self.shared.clock();
             self.shared.state().stop_processes(&key, &pids, clock);
         }

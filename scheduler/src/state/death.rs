@@ -1,5 +1,6 @@
 //! Processes that ended with work in flight, as far as they had told what is complete: a client that drains says so before it ends.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use abi::types::CUresult;
@@ -11,6 +12,15 @@ use super::{Client, Job, JobKey, State};
 /// Deaths that nobody has asked for yet: more than clients there can be.
 const DEATHS_MAX: usize = super::CLIENTS_MAX;
 
+/// What the daemon itself knows of a client's end.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// Somebody sees to it until then, ns of real time.
+    pub(super) seen_to_until_ns: Cell<u64>,
+    /// MPS, which this daemon has asked, has ended what it had in flight.
+    is_spared: bool,
+}
+
 /// A process that ended with work in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Death {
@@ -21,14 +31,18 @@ pub(crate) struct Death {
     /// How many launches that is; best-effort clients do not say.
     pub(crate) launches: Option<u64>,
     pub(crate) how: How,
+    /// Somebody was ending it, by the daemon's knowledge or the process's word: no rule is for that.
+    pub(crate) is_seen_to: bool,
 }
 
-/// What was known of the end before it came. It is the process's word, which is believed for the text of an event.
+/// What was known of the end before it came: but for [`How::Spared`] the process's word, which is believed for the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
+    /// MPS has ended its work, asked by this daemon.
+    Spared,
     /// It waited for as long as it does.
     GaveUp,
-    /// Somebody saw to its end, who asks MPS before a kill.
+    /// Somebody saw to its end. Whether MPS was asked before is not known.
     SeenTo,
     /// Nothing.
     Unasked,
@@ -51,6 +65,9 @@ impl Client {
 
     fn how(&self, now_ns: u64) -> How {
         let until_s = self.page.seen_to_until_s.load(Ordering::SeqCst);
+        if self.end.is_spared {
+            return How::Spared;
+        }
         match self.page.stop.load(Ordering::SeqCst) {
             STOP_GAVE_UP => How::GaveUp,
             STOP_ASKED | STOP_OVERDUE => How::SeenTo,
@@ -82,14 +99,25 @@ impl State {
         if in_flight_ns == 0 && launches.is_none_or(|count| count == 0) {
             return;
         }
+        let how = client.how(real_ns);
+        let is_seen_to = matches!(how, How::Spared | How::SeenTo);
         let death = Death {
             key: key.clone(),
             pid: client.peer.pid,
             in_flight_ns,
             launches,
-            how: client.how(real_ns),
+            how,
+            is_seen_to: is_seen_to || client.end.seen_to_until_ns.get() > real_ns,
         };
         self.deaths.push(death);
+    }
+
+    /// MPS has ended what this process had in flight: it was asked by this daemon.
+    pub(crate) fn note_spared(&mut self, pid: u32) {
+        let clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+        for client in clients.filter(|client| client.peer.pid == pid) {
+            client.end.is_spared = true;
+        }
     }
 
     /// Processes that ended with work in flight since this was last asked.

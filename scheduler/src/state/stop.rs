@@ -132,11 +132,12 @@ impl State {
         }
     }
 
-    /// Somebody else does until then, ns. Only where MPS shares the GPU is there anything to be done before a kill.
+    /// Somebody else does until then, ns. Only where MPS shares the GPU is there anything to be done before a kill, and told.
     fn tell_seen_to(&self, client: &Client, now_ns: u64, until_ns: u64) {
+        let until_ns = until_ns.max(client.ended_from_here_until_ns.get());
+        client.end.seen_to_until_ns.set(until_ns);
         if self.sharing == Sharing::Mps {
-            let own_ns = client.ended_from_here_until_ns.get();
-            let until_s = match until_ns.max(own_ns).saturating_sub(now_ns) {
+            let until_s = match until_ns.saturating_sub(now_ns) {
                 0 => 0,
                 within_ns => seen_to_until_s(now_ns, within_ns),
             };

@@ -32,6 +32,7 @@ fn fault() -> Fault {
         pid: Some(7),
         text: "what\0 happened".to_owned(),
         severity: None,
+        is_seen_to: false,
     }
 }
 
@@ -47,7 +48,7 @@ fn run(doings: &mut Doings, steps: Vec<Step>) -> Result<(), String> {
 fn outcomes(doings: &mut Doings, now_ns: u64) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     loop {
-        let _ = doings.poll(now_ns, &mut outcomes);
+        let _ = doings.poll(now_ns, &mut outcomes, |_| {});
         if doings.is_idle() {
             return outcomes;
         }
@@ -233,12 +234,12 @@ fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_and_not_cal
         let begun = doings.end_job(5, &job, vec![(pid, process)], 10).unwrap();
         assert_eq!((begun.count, begun.denied), (1, 1));
         let mut told = Vec::new();
-        assert_eq!(doings.poll(5, &mut told), [(job, vec![pid])]);
-        assert_eq!(doings.poll(5 + DRAIN_NS, &mut told), []);
+        assert_eq!(doings.poll(5, &mut told, |_| {}), [(job, vec![pid])]);
+        assert_eq!(doings.poll(5 + DRAIN_NS, &mut told, |_| {}), []);
         // Its library may end it still.
-        assert_eq!(doings.poll(5 + DRAIN_NS + KILL_NS, &mut told), []);
+        assert_eq!(doings.poll(5 + DRAIN_NS + KILL_NS, &mut told, |_| {}), []);
         assert_eq!(told, []);
-        assert_eq!(doings.poll(5 + DRAIN_NS + FROZEN_NS, &mut told), []);
+        assert_eq!(doings.poll(5 + DRAIN_NS + FROZEN_NS, &mut told, |_| {}), []);
         told
     };
     let told = std::thread::spawn(end).join().unwrap();
@@ -260,9 +261,12 @@ fn a_process_that_is_asked_and_does_not_end_is_drained_and_killed() {
     let again = doings.end_job(0, &job, vec![deaf.open()], 10);
     assert_eq!(again, Ok(Begun::default()));
     let mut told = Vec::new();
-    assert_eq!(doings.poll(9, &mut told), []);
-    assert_eq!(doings.poll(10, &mut told), [(job.clone(), vec![pid])]);
-    assert_eq!(doings.poll(10 + DRAIN_NS, &mut told), []);
+    assert_eq!(doings.poll(9, &mut told, |_| {}), []);
+    assert_eq!(
+        doings.poll(10, &mut told, |_| {}),
+        [(job.clone(), vec![pid])]
+    );
+    assert_eq!(doings.poll(10 + DRAIN_NS, &mut told, |_| {}), []);
     assert_eq!(told, []);
     deaf.0.wait().unwrap();
     let told = outcomes(&mut doings, 10 + DRAIN_NS);
@@ -283,9 +287,9 @@ fn a_process_that_is_evicted_while_its_job_is_being_ended_has_no_grace_any_more(
         .end_job(0, &job, vec![deaf.open()], grace_ns)
         .unwrap();
     let mut told = Vec::new();
-    assert_eq!(doings.poll(5, &mut told), []);
+    assert_eq!(doings.poll(5, &mut told, |_| {}), []);
     assert_eq!(doings.evict(5, deaf.evicted(7, pid)), Ok(false));
-    assert_eq!(doings.poll(5, &mut told), [(job, vec![pid])]);
+    assert_eq!(doings.poll(5, &mut told, |_| {}), [(job, vec![pid])]);
 }
 
 #[test]
@@ -333,7 +337,7 @@ fn one_users_jobs_leave_places_for_others_and_all_of_them_for_evictions() {
 /// Goes on, time at `now_ns`, until as many outcomes were told.
 fn wait_for_told(doings: &mut Doings, now_ns: u64, told: &mut Vec<Outcome>, count: usize) {
     loop {
-        assert_eq!(doings.poll(now_ns, told), []);
+        assert_eq!(doings.poll(now_ns, told, |_| {}), []);
         if told.len() >= count {
             return;
         }
@@ -357,8 +361,8 @@ fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
     assert_eq!(doings.evict(0, deaf.evicted(7, pid)), Ok(true));
     let mut told = Vec::new();
     let job = job_of(7, "evicted");
-    assert_eq!(doings.poll(0, &mut told), [(job, vec![pid])]);
-    assert_eq!(doings.poll(DRAIN_NS, &mut told), []);
+    assert_eq!(doings.poll(0, &mut told, |_| {}), [(job, vec![pid])]);
+    assert_eq!(doings.poll(DRAIN_NS, &mut told, |_| {}), []);
     assert!(deaf.0.try_wait().unwrap().is_none(), "MPS is asked first");
     wait_for_told(&mut doings, DRAIN_NS, &mut told, 2);
     assert!(deaf.0.wait().unwrap().code().is_none(), "it was killed");
@@ -411,12 +415,12 @@ fn who_is_overdue_within_the_grace_is_asked_for_and_killed_alone() {
     wait_for_told(&mut doings, 6, &mut told, 1);
     for deaf in &mut overdue {
         while deaf.0.try_wait().unwrap().is_none() {
-            assert_eq!(doings.poll(6, &mut told), []);
+            assert_eq!(doings.poll(6, &mut told, |_| {}), []);
             std::thread::yield_now();
         }
     }
     doings.handle_overdue(7, &pids[..2]);
-    assert_eq!(doings.poll(7, &mut told), []);
+    assert_eq!(doings.poll(7, &mut told, |_| {}), []);
     assert!(saving.0.try_wait().unwrap().is_none(), "it has its grace");
     let text = format!(
         "of process {}: no server of MPS has it as a client",
@@ -443,7 +447,7 @@ fn users_take_turns_in_asking_mps() {
     doings.end_job(0, &job_of(7, "many"), opened, 0).unwrap();
     doings.evict(0, one.evicted(8, one.0.id())).unwrap();
     let mut told = Vec::new();
-    assert_eq!(doings.poll(0, &mut told).len(), 2);
+    assert_eq!(doings.poll(0, &mut told, |_| {}).len(), 2);
     wait_for_told(&mut doings, DRAIN_NS, &mut told, 2);
     let order = std::fs::read_to_string(&asked).unwrap();
     let order: Vec<u32> = order.lines().map(|pid| pid.parse().unwrap()).collect();
@@ -468,9 +472,9 @@ fn who_is_not_asked_for_in_time_is_killed_all_the_same() {
         doings.evict(0, late.evicted(uid, late.0.id())).unwrap();
     }
     let mut told = Vec::new();
-    assert_eq!(doings.poll(0, &mut told).len(), 2);
-    assert_eq!(doings.poll(DRAIN_NS, &mut told), []);
-    assert_eq!(doings.poll(DRAIN_NS + TERMINATE_NS, &mut told), []);
+    assert_eq!(doings.poll(0, &mut told, |_| {}).len(), 2);
+    assert_eq!(doings.poll(DRAIN_NS, &mut told, |_| {}), []);
+    assert_eq!(doings.poll(DRAIN_NS + TERMINATE_NS, &mut told, |_| {}), []);
     let texts: Vec<&str> = told.iter().map(|told| told.text.as_str()).collect();
     let [late, unasked] = texts.as_slice() else {
         panic!("{texts:?}");

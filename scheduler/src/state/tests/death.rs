@@ -79,12 +79,16 @@ fn a_process_whose_context_was_lost_left_nothing_in_flight() {
 #[test]
 fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_along() {
     use Severity::{Error, Warning};
-    for (stop, seen_to_until_s, how, under_mps, part) in [
-        (0, 0, How::Unasked, Error, "it was killed, crashed"),
-        (STOP_GAVE_UP, 0, How::GaveUp, Error, "deadline: "),
-        (STOP_ASKED, 0, How::SeenTo, Warning, "`pillion stop`"),
-        (STOP_OVERDUE, 0, How::SeenTo, Warning, "`pillion stop`"),
-        (0, u32::MAX, How::SeenTo, Warning, "`pillion stop`"),
+    let (no, yes) = (false, true);
+    for (stop, seen_to_until_s, is_spared, how, under_mps, part) in [
+        (0, 0, no, How::Unasked, Error, "it was killed, crashed"),
+        (STOP_GAVE_UP, 0, no, How::GaveUp, Error, "deadline: "),
+        // Its own words, in its own page.
+        (STOP_ASKED, 0, no, How::SeenTo, Error, "`pillion stop`"),
+        (STOP_OVERDUE, 0, no, How::SeenTo, Error, "`pillion stop`"),
+        (0, u32::MAX, no, How::SeenTo, Error, "`pillion stop`"),
+        (STOP_ASKED, 0, yes, How::Spared, Warning, "from here"),
+        (STOP_GAVE_UP, 0, yes, How::Spared, Warning, "from here"),
     ] {
         let mut rig = Rig::new("");
         let be = rig.be("secret");
@@ -93,12 +97,18 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
         be.page.stop.store(stop, Ordering::Relaxed);
         let until_s = &be.page.seen_to_until_s;
         until_s.store(seen_to_until_s, Ordering::Relaxed);
+        if is_spared {
+            rig.state.note_spared(7);
+        }
         let death = end(&mut rig, &be).remove(0);
-        assert_eq!(death.how, how);
+        let is_seen_to = matches!(how, How::SeenTo | How::Spared);
+        assert_eq!((death.how, death.is_seen_to), (how, is_seen_to));
         for (sharing, severity) in [(Sharing::Mps, under_mps), (Sharing::TimeSlice, Warning)] {
             let fault = Fault::of_death(death.clone(), sharing);
             assert!(fault.text.contains(part), "{}", fault.text);
             assert!(fault.text.contains("0.060 ms of work in flight"));
+            let is_claimed = fault.text.contains("MPS was asked before, and");
+            assert_eq!(is_claimed, is_spared && sharing == Sharing::Mps);
             assert!(!fault.text_for_all().contains("secret"));
             let event = Events::default().push(1, 1, fault.draft());
             assert_eq!(
@@ -106,6 +116,28 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
                 (Kind::DiedInFlight.name(), severity)
             );
             assert_eq!((event.code, event.pid), (Some(60 * US), Some(7)));
+        }
+    }
+}
+
+#[test]
+fn whose_end_somebody_sees_to_is_known_whatever_its_page_says_and_for_so_long() {
+    const S: u64 = 1_000_000_000;
+    for (after_ns, is_seen_to) in [(0, true), (11 * S, false)] {
+        let mut rig = Rig::new("");
+        let (be, beside) = (rig.be("a"), rig.be("b"));
+        rig.poll();
+        let key = rig.state.jobs[0].key.clone();
+        assert_eq!(key.id, "a");
+        rig.state.see_to_processes(&key, &[7], rig.now_ns, 10 * S);
+        for (player, is_seen_to) in [(be, is_seen_to), (beside, false)] {
+            rig.try_launch(&player, &COMPUTE).unwrap();
+            player.page.stop.store(STOP_GAVE_UP, Ordering::Relaxed);
+            let real_ns = rig.now_ns + after_ns;
+            rig.state.handle_death(rig.now_ns, real_ns, player.client);
+            let death = rig.state.take_deaths().remove(0);
+            let known = (How::GaveUp, is_seen_to);
+            assert_eq!((death.how, death.is_seen_to), known, "{death:?}");
         }
     }
 }
