@@ -68,7 +68,7 @@ pub mod mps;
 pub mod nvml;
 #[forbid(unsafe_code)]
 pub mod pages;
-mod peer;
+pub mod peer;
 #[forbid(unsafe_code)]
 mod program;
 #[forbid(unsafe_code)]

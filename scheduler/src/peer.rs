@@ -31,6 +31,16 @@ pub(crate) fn uid_of(socket: &OwnedFd) -> io::Result<u32> {
     Ok(getsockopt(socket, PeerCredentials)?.uid())
 }
 
+/// The number of the process at the other end in this process's PID namespace, at a listening socket's that of who listens; `None` if it has
+/// none there, or cannot be asked for.
+#[must_use]
+pub fn number_of(socket: &OwnedFd) -> Option<u32> {
+    let credentials = getsockopt(socket, PeerCredentials).ok()?;
+    u32::try_from(credentials.pid())
+        .ok()
+        .filter(|&pid| pid != 0)
+}
+
 /// The process at the other end, and a descriptor of it.
 ///
 /// # Errors

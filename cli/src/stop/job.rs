@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use protocol::hello::connect_to;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use scheduler::peer;
 use scheduler::strays::{ancestors, supervisors};
 use serde_json::Value;
 
@@ -178,11 +180,9 @@ impl<'a> Job<'a> {
     }
 
     fn told(&mut self) -> Result<Told, Failure> {
-        let statuses: Vec<(usize, Value)> = self
-            .sockets
-            .iter()
-            .enumerate()
-            .filter_map(|(place, socket)| Some((place, status::ask(socket).ok()?)))
+        let sockets = self.sockets.iter().enumerate();
+        let statuses: Vec<(usize, &PathBuf, Value)> = sockets
+            .filter_map(|(place, socket)| Some((place, socket, status::ask(socket).ok()?)))
             .collect();
         if statuses.is_empty() {
             return Err(Failure::unavailable(anyhow!("no daemon answers")));
@@ -191,7 +191,7 @@ impl<'a> Job<'a> {
             clients: BTreeMap::new(),
             jobs: Vec::new(),
         };
-        for (place, status) in &statuses {
+        for (place, socket, status) in &statuses {
             if is_confused(status, self.id) {
                 self.confused.insert(*place);
             }
@@ -201,7 +201,14 @@ impl<'a> Job<'a> {
                 if !clients.is_empty() && !told.jobs.iter().any(|job| job == id) {
                     told.jobs.push(id.to_owned());
                 }
-                if id == self.id {
+                if id == self.id && !clients.is_empty() {
+                    let is_meant = |client: &&Value| {
+                        let user = self.user.map(u64::from);
+                        user.is_none() || client["uid"].as_u64() == user
+                    };
+                    let is_unseen = |client: &&Value| client["pid"] == 0;
+                    let unseen = clients.iter().filter(is_meant).filter(is_unseen).count();
+                    check_numbers(id, socket, status, unseen)?;
                     let is_on_mps = status["gpu"]["sharing"] == "mps";
                     let clients = clients.iter();
                     clients.for_each(|client| self.add(&mut told, *place, client, is_on_mps));
@@ -216,7 +223,7 @@ impl<'a> Job<'a> {
         let uid = client["uid"].as_u64().and_then(|uid| uid.try_into().ok());
         // Of nobody's where it is not said.
         let uid = uid.unwrap_or(u32::MAX);
-        // 0 is a process that cannot be seen from the daemon.
+        // 0 is a process that cannot be seen from the daemon, which was said.
         let Some(pid) = pid.filter(|&pid| pid > 0 && self.user.is_none_or(|user| user == uid))
         else {
             return;
@@ -260,6 +267,39 @@ fn is_confused(status: &Value, id: &str) -> bool {
 
 fn all<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The numbers that a daemon tells of processes are those of its PID namespace: in another one they are strangers'. `unseen` of the job's it
+/// cannot number.
+///
+/// # Errors
+///
+/// The daemon is not in this namespace, or does not see who its clients are.
+fn check_numbers(id: &str, socket: &Path, status: &Value, unseen: usize) -> Result<(), Failure> {
+    let of_daemon = |status: &Value| status["daemon"]["pid"].as_u64();
+    let is_ours = |status: &Value| {
+        let listener = connect_to(socket).ok();
+        let pid = listener.and_then(|socket| peer::number_of(&socket));
+        pid.is_some() && pid.map(u64::from) == of_daemon(status)
+    };
+    // Asked once more: another daemon may have come between status and number.
+    if !is_ours(status) && !status::ask(socket).is_ok_and(|status| is_ours(&status)) {
+        return Err(anyhow!(
+            "the daemon at {} is in another PID namespace (a container's, or this is one), where its process numbers are other processes: run \
+             `pillion stop` where the daemon runs",
+            socket.display()
+        )
+        .into());
+    }
+    if unseen > 0 {
+        return Err(anyhow!(
+            "{unseen} of the processes of {id:?} cannot be seen by the daemon at {}: they are in PID namespaces beside its own. End them there, \
+             or run the daemon where it sees them",
+            socket.display()
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// What stands for the process of that number now, if there is one.

@@ -214,3 +214,29 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
         "{counts:#}"
     );
 }
+
+/// Numbers of processes are a PID namespace's: those that the daemon tells are strangers' in another.
+#[test]
+fn who_stops_a_job_in_another_pid_namespace_than_the_daemons_is_told_so_and_hits_nobody() {
+    let first = ["unshare", "--pid", "--fork", "--mount-proc"];
+    let Some(unshare) = tools::that_runs(&first) else {
+        return;
+    };
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let job = gpu.job("train", Program::Linked("asked_to_end"));
+    let job = job.args(&["default", "idle"]).env("PILLION_LOG", "error");
+    let mut process = job.under(daemon.socket(), JobClass::BestEffort).start();
+    process.wait_for("ready", 1);
+    let mut stop = gpu.command(&unshare);
+    stop.args(&first[1..]).arg(pillion());
+    stop.args(["stop", "train"])
+        .env("PILLION_SOCKET", daemon.socket());
+    let stopped = collect(stop);
+    assert_eq!(stopped.code(), 1, "{stopped:#?}");
+    assert!(
+        stopped.errors.contains("another PID namespace"),
+        "{stopped:#?}"
+    );
+    process.finish().expect_success();
+}
