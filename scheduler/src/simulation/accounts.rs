@@ -243,7 +243,13 @@ pub(super) fn check(world: &World, daemon: &Daemon) {
         // Who is at work may have looked at the quota of before.
         let is_at_rest = (holders.iter())
             .all(|(it, _)| !it.is_alive.get() || it.held_bytes.get() == it.next_bytes.get());
-        if is_within && is_at_rest {
+        // Who is not here yet, or whose welcome was lost, may bring what it held before another quota was set.
+        let is_one_away = processes.iter().any(|other| {
+            let is_here = holders.iter().any(|(it, _)| it.pid == other.pid);
+            let holds = other.is_alive.get() && other.held_bytes.get() > 0;
+            holds && !is_here && key_of(other) == key
+        });
+        if is_within && is_at_rest && !is_one_away {
             may_be_over.retain(|other| *other != key);
         }
     }

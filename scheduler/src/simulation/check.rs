@@ -14,6 +14,7 @@ use super::accounts;
 use super::daemon::{Daemon, key_of};
 use super::plan;
 use super::process::{Process, Seat};
+use super::stopping;
 use super::world::{Actor, MS, US, World};
 use crate::config::Config;
 use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Look, Refused, State};
@@ -417,6 +418,7 @@ pub(super) fn quiet(world: &Rc<World>) {
         check_hp(&clients, &state);
     }
     accounts::check(world, &daemon);
+    stopping::check_words(world, &daemon);
 }
 
 fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
@@ -485,7 +487,15 @@ pub(super) fn all_are_served(world: &Rc<World>) {
     let Some(daemon) = world.daemon.borrow().clone() else {
         return;
     };
-    let goes = |process: &&Rc<Process>| process.is_liar || process.sticky.get() != 0;
+    let goes = |process: &&Rc<Process>| {
+        process.is_liar || process.sticky.get() != 0 || process.end.is_dying()
+    };
+    for process in world.free_processes() {
+        if process.is_to_come(world) {
+            daemon.meet(world, Some(process));
+        }
+    }
+    world.finish_stops(&daemon);
     let liars: Vec<_> = world
         .processes
         .borrow()
@@ -496,11 +506,6 @@ pub(super) fn all_are_served(world: &Rc<World>) {
     liars
         .into_iter()
         .for_each(|liar| world.kill(&Actor::Process(liar)));
-    for process in world.free_processes() {
-        if process.is_to_come(world) {
-            daemon.meet(world, Some(process));
-        }
-    }
     while !world.ended.borrow().is_empty() {
         daemon.notice_an_end(world);
     }
@@ -541,6 +546,7 @@ pub(super) fn all_comes_back(world: &Rc<World>) {
     let Some(daemon) = world.daemon.borrow().clone() else {
         return;
     };
+    daemon.all_is_forgotten(world);
     for process in world.free_processes() {
         world.kill(&Actor::Process(process));
     }

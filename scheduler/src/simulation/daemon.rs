@@ -18,6 +18,7 @@ use super::check;
 use super::faults::Watch;
 use super::plan::CONFIGS;
 use super::process::{Process, Seat};
+use super::stopping::Truth;
 use super::world::{Actor, HONEST_JOBS, MS, World};
 use crate::Gpu;
 use crate::config::Config;
@@ -25,7 +26,7 @@ use crate::events::Events;
 use crate::ledgers::Ledgers;
 use crate::nvml;
 use crate::pages::{GpuPages, client_page, lease_page};
-use crate::state::{JobKey, NewPages, Peer, RETURN_NS, State, Stopped, TurnedAway, job_key};
+use crate::state::{JobKey, NewPages, Peer, RETURN_NS, State, TurnedAway, job_key};
 use crate::status::{Identity, Status, Viewer};
 
 /// Most processes are of the first of these users, and some jobs of the other have the same name.
@@ -45,6 +46,8 @@ pub(super) struct Daemon {
     /// In force.
     pub(super) config: RefCell<Config>,
     pub(super) watch: Watch,
+    /// Who was to be told what of jobs that are stopped.
+    pub(super) truth: RefCell<Truth>,
     /// Until then clients of the daemon before are waited for.
     pub(super) returning_until_ns: u64,
     /// Processes that were turned away.
@@ -65,7 +68,7 @@ pub(super) fn key_of(process: &Process) -> JobKey {
 }
 
 /// A user without any job.
-const NOBODY: u32 = 65_534;
+pub(super) const NOBODY: u32 = 65_534;
 
 pub(super) fn peer_of(process: &Process) -> Peer {
     Peer {
@@ -100,6 +103,7 @@ impl Daemon {
             is_dead: Cell::new(false),
             config: RefCell::new(config.clone()),
             watch: Watch::new(&config.faults),
+            truth: RefCell::new(Truth::new(world.plan.is_mps())),
             away: RefCell::default(),
         };
         world.say(|| format!("daemon {} begins", daemon.number));
@@ -194,6 +198,7 @@ impl Daemon {
             }
         };
         check::let_in(state, &self.config.borrow(), &key, is_new);
+        let told = self.tell_comer(world, state, &page, process, (attached.client, now_ns));
         let is_new_hp = class == JobClass::HighPriority && is_new;
         let is_warned = is_new_hp && self.watch.held.borrow().is_draining;
         assert_eq!(
@@ -221,6 +226,7 @@ impl Daemon {
                 since: world.tick(),
                 is_booked: Cell::new(false),
                 is_over: Cell::new(false),
+                told: Cell::new(told),
             });
         }
         world.say(|| "  the welcome is lost".to_owned());
@@ -339,17 +345,7 @@ impl Daemon {
                 world.facts.may_be_over.borrow_mut().push(key);
                 ledgers.set_quota(&job, Some(uid), quota).unwrap();
             }
-            2 => {
-                let _ = state.stop(
-                    &Stopped {
-                        job: &job,
-                        user: None,
-                    },
-                    NOBODY,
-                    0,
-                    &Clock::monotonic(),
-                );
-            }
+            2 => self.refuse_stop(world, &mut state, &job, uid),
             3 => self.resume(world, &mut state, world.one_in(2)),
             _ => {
                 self.reconfigure(world, &mut state);

@@ -10,7 +10,7 @@
 //! connection ends although its process lives; the daemon is killed and another one comes; ends are noticed late and out
 //! of order; packets are garbled and welcomes lost; rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids
 //! reported, and rules hold jobs or drain the GPU ([`faults`]); accounts of memory go from daemon to daemon ([`accounts`]); the operator
-//! gives another configuration ([`plan`]); liars of several jobs and users write anything into what they may write, and bring any page.
+//! gives another configuration ([`plan`]); jobs are stopped ([`stopper`], [`stopping`]); liars of several jobs and users write anything into what they may write, and bring any page.
 //! Whoever is at work may be interrupted by the others, and killed, between any two
 //! steps: in this build between the calls that it makes, and with `--cfg stepped` between any two accesses of shared
 //! memory (`protocol::sync`), inside the shipped code, on both sides.
@@ -29,6 +29,8 @@ mod daemon;
 mod faults;
 mod plan;
 mod process;
+mod stopper;
+mod stopping;
 mod world;
 
 use std::any::Any;
@@ -47,12 +49,12 @@ const STORY_LINES: usize = 80;
 /// any two accesses, with the fault put back.
 const FOUND: [(u64, &str); 2] = [
     (
-        19,
+        270,
         "a high-priority process that had launched nothing counted a lost record when it attached again: busy for good",
     ),
     (
-        67,
-        "the same, beside seven best-effort processes that were granted nothing",
+        92,
+        "the same, beside five best-effort processes that were granted nothing",
     ),
 ];
 

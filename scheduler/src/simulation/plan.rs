@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::Policy;
+use policy::{Policy, Sharing};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) configs: Vec<Config>,
     /// A high-priority process may write anything into epoch and rings.
     pub(super) has_lying_hp: bool,
+    /// Jobs are stopped.
+    pub(super) has_stops: bool,
     /// One in so many steps kills who makes it.
     pub(super) kill_one_in: u64,
     /// One in so many accesses is a step.
@@ -53,6 +55,7 @@ impl Plan {
         Self {
             configs: (0..CONFIGS).map(|_| config()).collect(),
             has_lying_hp: rng.random_range(0..4) == 0,
+            has_stops: rng.random_range(0..2) == 0,
             kill_one_in: [30, 100, 1000][rng.random_range(0..3)],
             gap: [6, 40, 400][rng.random_range(0..3)],
         }
@@ -60,6 +63,13 @@ impl Plan {
 }
 
 const POLICIES: [&str; 5] = ["orion", "temporal", "launch-gate", "pillion", "none"];
+
+impl Plan {
+    /// Whether MPS shares the GPU, which a running daemon does not take over.
+    pub(super) fn is_mps(&self) -> bool {
+        self.configs[0].sharing == Sharing::Mps
+    }
+}
 
 /// What a running daemon takes over.
 fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {

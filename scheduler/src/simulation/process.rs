@@ -22,6 +22,7 @@ use protocol::sync::Ordering;
 
 use super::accounts::{Booked, Place};
 use super::check;
+use super::stopping::{End, Told};
 use super::world::{Actor, HONEST_JOBS, MS, US, World};
 use crate::pages::GpuPages;
 use crate::state::JobKey;
@@ -47,6 +48,8 @@ pub(super) struct Seat {
     pub(super) since: u64,
     /// What it has in flight from the daemon before is booked with this one.
     pub(super) is_booked: Cell<bool>,
+    /// What the daemon was to tell it of its end.
+    pub(super) told: Cell<Told>,
     /// The daemon has detached it.
     pub(super) is_over: Cell<bool>,
 }
@@ -78,6 +81,7 @@ pub(super) struct Process {
     pub(super) uid: u32,
     pub(super) is_liar: bool,
     pub(super) is_alive: Cell<bool>,
+    pub(super) end: End,
     pub(super) seat: RefCell<Option<Rc<Seat>>>,
     /// High-priority: what is in flight, and the last number of each stream.
     pub(super) launched: RefCell<Vec<Launched>>,
@@ -104,7 +108,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(pid: u32, of: Of, has_lying_hp: bool) -> Self {
+    pub(super) fn new(pid: u32, of: Of, has_lying_hp: bool, end: End) -> Self {
         let Of { class, job, uid } = of;
         let is_hp = class == JobClass::HighPriority;
         Self {
@@ -114,6 +118,7 @@ impl Process {
             uid,
             is_liar: job >= HONEST_JOBS && (!is_hp || has_lying_hp),
             is_alive: Cell::new(true),
+            end,
             seat: RefCell::new(None),
             launched: RefCell::default(),
             seqs: RefCell::default(),
@@ -148,7 +153,8 @@ impl Process {
     /// It has no daemon, or its daemon is gone.
     pub(super) fn is_to_come(&self, world: &World) -> bool {
         let number = world.daemon.borrow().as_ref().map(|daemon| daemon.number);
-        self.seat().is_none_or(|seat| Some(seat.daemon) != number)
+        // To one that is dying no daemon is of interest.
+        !self.end.is_dying() && self.seat().is_none_or(|seat| Some(seat.daemon) != number)
     }
 
     /// It is killed. The device takes its time to give back what it had.
@@ -254,6 +260,10 @@ impl Process {
         };
         if self.is_liar && world.one_in(2) {
             run("writes what it wants", &|| self.lie(world, &seat));
+            return;
+        }
+        if self.begins_to_end(world, &seat) {
+            run("is to end", &|| self.go_on_ending(world, &seat));
             return;
         }
         if self.sticky.get() != 0 {

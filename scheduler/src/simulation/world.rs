@@ -19,6 +19,8 @@ use super::check;
 use super::daemon::{Daemon, USERS};
 use super::plan::Plan;
 use super::process::{Of, Process, Seat};
+use super::stopper::Stopper;
+use super::stopping::End;
 
 pub(super) const US: u64 = 1_000;
 pub(super) const MS: u64 = 1_000_000;
@@ -73,6 +75,7 @@ pub(super) struct World {
     pub(super) by_descriptor: RefCell<HashMap<RawFd, u32>>,
     /// Connections that have ended and of which the control thread does not know yet.
     pub(super) ended: RefCell<Vec<(Rc<Process>, Rc<Seat>)>>,
+    pub(super) stoppers: RefCell<Vec<Rc<Stopper>>>,
     stack: RefCell<Vec<Actor>>,
     /// Accesses of those above, for each on the stack.
     accesses_above: RefCell<Vec<u64>>,
@@ -114,6 +117,7 @@ impl World {
             processes: RefCell::new(Vec::new()),
             by_descriptor: RefCell::new(HashMap::new()),
             ended: RefCell::new(Vec::new()),
+            stoppers: RefCell::default(),
             stack: RefCell::new(Vec::new()),
             accesses_above: RefCell::new(Vec::new()),
             is_faulty: Cell::new(false),
@@ -132,6 +136,7 @@ impl World {
         self.stack.borrow_mut().clear();
         self.ended.borrow_mut().clear();
         self.processes.borrow_mut().clear();
+        self.stoppers.borrow_mut().clear();
         *self.daemon.borrow_mut() = None;
     }
 
@@ -315,6 +320,9 @@ impl World {
 
     /// Somebody does something, or something happens.
     fn act(self: &Rc<Self>) {
+        if self.play_stop() {
+            return;
+        }
         let drawn = self.below(100);
         let process = self.any(&self.free_processes());
         let daemon = self.daemon.borrow().clone();
@@ -360,9 +368,11 @@ impl World {
         if !waiting.is_empty() && !self.one_in(3) {
             return self.any(&waiting);
         }
-        let mut processes = self.processes.borrow_mut();
-        if processes.len() >= PROCESSES_MAX {
+        if self.processes.borrow().len() >= PROCESSES_MAX {
             return None;
+        }
+        if let Some(of) = self.of_job_that_ends() {
+            return Some(self.start(of, End::drawn(self)));
         }
         let is_hp = self.one_in(3);
         let job = self.below((HONEST_JOBS + LYING_JOBS) as u64) as usize;
@@ -376,10 +386,16 @@ impl World {
             job,
             uid: USERS[usize::from(self.one_in(4))],
         };
+        Some(self.start(of, End::drawn(self)))
+    }
+
+    /// A process is started.
+    pub(super) fn start(&self, of: Of, end: End) -> Rc<Process> {
+        let mut processes = self.processes.borrow_mut();
         let pid = processes.len() as u32 + 1;
-        let process = Rc::new(Process::new(pid, of, self.plan.has_lying_hp));
+        let process = Rc::new(Process::new(pid, of, self.plan.has_lying_hp, end));
         processes.push(Rc::clone(&process));
-        Some(process)
+        process
     }
 }
 
