@@ -62,13 +62,16 @@ impl Control {
         fs::write(self.folder.join("clients"), format!("1\n{pids}")).unwrap();
     }
 
+    /// Whether it was asked to end the work of this process, which was alive then.
+    pub(crate) fn has_terminated(&self, pid: u32) -> bool {
+        let line = format!("terminate_client 4242 {pid}, alive");
+        self.asked().contains(&line)
+    }
+
     /// It was asked to end the work of this process, before that was killed: or, on a machine so busy that there was no time for it,
     /// the daemon says so.
     pub(crate) fn expect_terminated(&self, pid: u32, daemon: &Daemon) {
-        if self
-            .asked()
-            .contains(&format!("terminate_client 4242 {pid}, alive"))
-        {
+        if self.has_terminated(pid) {
             return;
         }
         let is_late = |line: &str| {
