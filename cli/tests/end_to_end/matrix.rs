@@ -219,12 +219,11 @@ impl Row {
                 .arg(program)
                 .arg(place),
             Self::Pipeline => {
-                // Job control gives the pipeline a group of its own, and leaves SIGINT as it is.
+                // Job control gives the pipeline a group of its own. In the foreground, as a shell that has not come to its
+                // `wait` yet forgets a job that ends in the background.
                 let text = format!(
                     "set -m -o pipefail\n\
-                     {} default {place} | (trap '' TERM INT; exec cat) &\n\
-                     echo pids $(jobs -p)\n\
-                     wait %1\n\
+                     {} default {place} | (trap '' TERM INT; echo pids $(cut -d' ' -f5 /proc/self/stat); exec cat)\n\
                      echo status $?",
                     program.display()
                 );
