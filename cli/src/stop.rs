@@ -13,6 +13,7 @@
 //! a grace of its own then.
 //!
 //! A command that is itself ended (Ctrl-C) tells the daemons that nobody sees to the job any more, and then ends; who was asked stays asked.
+//! Of one that is killed they see it by its process.
 //!
 //! A kill with work in flight can take other clients of MPS along, which is why it comes last, and where the GPU is shared by
 //! MPS not before that was asked to end what is in flight ([`Control::terminate`]).

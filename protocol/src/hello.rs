@@ -119,7 +119,8 @@ pub struct Stop {
     pub user: Option<u32>,
 }
 
-/// A job that is about to be ended, with who comes to it meanwhile. Who asks must be of the job's user, or root.
+/// A job that is about to be ended, with who comes to it meanwhile. Who asks must be of the job's user, or root, and ends it no more once its
+/// process has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// Id of the job.

@@ -49,6 +49,7 @@ use crate::state::{JobKey, NewPages, Peer, job_key};
 use crate::status::{Identity, Status, Viewer};
 
 use away::refuse;
+use ending::Asker;
 
 /// Connections that have not said yet what they want. One of who has most of them is dropped for another.
 pub(crate) const UNHEARD_MAX: usize = 64;
@@ -85,6 +86,8 @@ pub(crate) struct Control {
     is_shut: bool,
     /// Who is being sent a status or events.
     readers: Arc<Mutex<Vec<u32>>>,
+    /// Who ends jobs.
+    askers: Vec<Asker>,
 }
 
 /// A connection that has not said yet what it wants.
@@ -142,6 +145,7 @@ enum Ready {
     Unheard(usize),
     ClientSocket(usize),
     ClientProcess(usize),
+    Asker,
 }
 
 impl Control {
@@ -164,6 +168,7 @@ impl Control {
             disposal: Arc::new(Disposal::start()?),
             is_shut: false,
             readers: Arc::default(),
+            askers: Vec::new(),
         })
     }
 
@@ -188,12 +193,13 @@ impl Control {
                     Ready::ClientProcess(place) => {
                         self.end_client(place, Ending::Death, "its process ended");
                     }
+                    Ready::Asker => self.drop_dead_askers(),
                 }
             }
         }
     }
 
-    /// What is ready, each client once, clients last and in order.
+    /// What is ready, each client once, clients in order, and those who end jobs last.
     fn wait(&mut self) -> io::Result<Vec<Ready>> {
         let mut sources = vec![(Ready::Stop, self.shared.stop_fd())];
         let is_paused = std::mem::take(&mut self.is_accept_paused);
@@ -208,6 +214,9 @@ impl Control {
                 sources.push((Ready::ClientProcess(place), process.as_fd()));
             }
         }
+        // Last, and so dealt with before anybody is heard: who comes to what one ended who has died is told nothing of it.
+        let askers = self.askers.iter();
+        sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
         let mut fds: Vec<PollFd<'_>> = sources
             .iter()
             .map(|(_, fd)| PollFd::new(fd, PollFlags::IN))

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use rustix::process::Signal;
+use protocol::hello::JobClass;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Control, Gpu, Process, Program, pillion, until, write_script};
 
@@ -54,4 +55,44 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
     }
     job.signal(Signal::KILL);
     job.finish();
+}
+
+/// The job is to launch nothing more by then, and who comes to it is to end.
+#[test]
+fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let control = Control::new(&gpu);
+    let job = gpu.job("anew", Program::Linked("hang"));
+    let job = job.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon);
+    let mut job = job.env("PILLION_DRAIN_MS", "60000").start();
+    job.wait_for("launched", 1);
+    let asking = gpu.path("asking");
+    let script = format!(
+        "#!/bin/sh\necho $$ >{0}.new\nmv {0}.new {0}\nexec sleep 60\n",
+        asking.display()
+    );
+    write_script(&control.program(), &script);
+    let mut command = gpu.command(pillion());
+    command.env("PILLION_SOCKET", daemon.socket());
+    command.env("PATH", control.search_path());
+    command.args(["stop", "anew", "--grace", "0s", "--json"]);
+    let stop = Process::start("stop", command);
+    let asks = until("MPS to be asked", || fs::read_to_string(&asking).ok());
+    stop.signal(Signal::KILL);
+    let ended = stop.finish_untold();
+    if ended.status.code().is_some() {
+        println!("not shown: {}", ended.output);
+    }
+    // Nobody else ends what asks.
+    let pid = Pid::from_raw(asks.trim().parse().unwrap()).unwrap();
+    let _ = kill_process(pid, Signal::KILL);
+    job.signal(Signal::KILL);
+    job.finish();
+    daemon.wait_for_clients("anew", 0);
+    let job = gpu.job("anew", Program::Linked("asked_to_end"));
+    let job = job.args(&["default", "idle"]).env("PILLION_LOG", "error");
+    let mut anew = job.under(daemon.socket(), JobClass::HighPriority).start();
+    anew.wait_for("ready", 1);
+    anew.finish().expect_success();
 }

@@ -8,8 +8,20 @@ use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Control, peer, refuse};
+use crate::access::place_to_give_up;
 use crate::ledgers::Image;
 use crate::state::{Attached, Moment, NewPages, Peer, Refused, Stopped};
+
+/// Those who end jobs and are watched, so that what they said does not outlive them; of one more the oldest of who has most of them is not any
+/// longer, and its word stays for as long as it said.
+const ASKERS_MAX: usize = 64;
+
+/// Who ends jobs.
+pub(super) struct Asker {
+    pid: u32,
+    uid: u32,
+    pub(super) process: OwnedFd,
+}
 
 impl Control {
     /// Asks the clients of a job to end. Whether they do is for who asked to see.
@@ -25,26 +37,51 @@ impl Control {
     }
 
     /// Somebody is about to end a job's processes, and sees to it that MPS is asked first.
-    pub(super) fn see_to(&self, socket: &OwnedFd, uid: u32, ending: &Ending) {
+    pub(super) fn see_to(&mut self, socket: &OwnedFd, uid: u32, ending: &Ending) {
+        // Who ends jobs is told from others by its process, and does so no longer than that lives.
+        let asker = peer::of(socket).ok();
+        let has_ended = |process: &Option<OwnedFd>| process.as_ref().is_some_and(peer::has_ended);
+        let Some((Peer { pid, .. }, process)) = asker.filter(|asker| !has_ended(&asker.1)) else {
+            return refuse(socket, "who asks has ended".to_owned());
+        };
+        // One of these may have had its number.
+        self.drop_dead_askers();
         // Who asks may have seen them end before we have.
         let clients = self.clients.iter();
         let gone: Vec<u64> = clients
             .filter(|known| known.process.as_ref().is_some_and(peer::has_ended))
             .map(|known| known.client)
             .collect();
-        // Who ends jobs is told from others by its process.
-        let pid = peer::of(socket).map_or(0, |(peer, _)| peer.pid);
         let by = Peer { pid, uid };
         let meant = stopped(&ending.job, ending.user);
-        let at = Moment {
-            now_ns: Clock::monotonic().now_ns(),
-            boot_ticks: boot_ticks(),
-        };
+        let at = moment();
         let mut state = self.shared.state();
         let what = (ending.within_ns, ending.is_over);
         let told = state.see_to(&meant, by, at, what, &gone);
+        let is_asker = |asker: &Asker| state.is_asker(asker.pid, at.now_ns);
+        self.askers
+            .retain(|asker| asker.pid != pid && is_asker(asker));
+        let process = process.filter(|_| state.is_asker(pid, at.now_ns));
         drop(state);
+        self.askers
+            .extend(process.map(|process| Asker { pid, uid, process }));
+        if self.askers.len() > ASKERS_MAX {
+            let place = place_to_give_up(self.askers.iter().map(|asker| asker.uid));
+            place.map(|place| self.askers.remove(place));
+        }
         answer(socket, told, |_| {});
+    }
+
+    /// Those who ended jobs and have died end them no more.
+    pub(super) fn drop_dead_askers(&mut self) {
+        let askers = std::mem::take(&mut self.askers);
+        let is_dead = |asker: &Asker| peer::has_ended(&asker.process);
+        let (dead, alive): (Vec<_>, Vec<_>) = askers.into_iter().partition(is_dead);
+        self.askers = alive;
+        for Asker { pid, .. } in dead {
+            tracing::info!("process {pid}, which was ending a job, has ended");
+            self.shared.state().handle_asker_death(pid, moment());
+        }
     }
 
     /// A process becomes a client. If its job is being ended it is told before it launches anything.
@@ -69,6 +106,13 @@ impl Control {
             );
         }
         Ok(attached)
+    }
+}
+
+fn moment() -> Moment {
+    Moment {
+        now_ns: Clock::monotonic().now_ns(),
+        boot_ticks: boot_ticks(),
     }
 }
 

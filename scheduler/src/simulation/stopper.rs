@@ -1,6 +1,6 @@
 //! Who ends a job, step by step, as `cli::stop`: asks the daemon and the processes, waits, has MPS end what is in flight, and kills.
 //!
-//! Between two of its steps anything happens, and it may itself be killed or interrupted. What the daemon is asked is noted in
+//! Between two of its steps anything happens, and it may itself be killed, which the daemon notices later, or interrupted. What the daemon is asked is noted in
 //! [`Truth`](super::stopping::Truth).
 
 use std::cell::{Cell, RefCell};
@@ -73,6 +73,10 @@ impl World {
         if !self.plan.has_stops || !self.one_in(4) {
             return false;
         }
+        if !self.killed_stoppers.borrow().is_empty() && self.one_in(3) {
+            self.notice_killed_stopper();
+            return true;
+        }
         let all = self.stoppers.borrow().clone();
         let alive: Vec<_> = all.iter().filter(|one| one.is_alive.get()).collect();
         if !alive.is_empty() && !self.one_in(12) {
@@ -136,9 +140,25 @@ impl World {
         })
     }
 
+    /// The control thread notices that one of those who ended a job was killed. It may itself be, or be in the middle of something: then
+    /// later.
+    fn notice_killed_stopper(self: &Rc<Self>) {
+        let killed = self.killed_stoppers.borrow().last().cloned();
+        let daemon = self.daemon.borrow().clone();
+        if let Some(stopper) =
+            killed.filter(|stopper| daemon.is_none_or(|daemon| stopper.die_at(self, &daemon)))
+        {
+            let is_other = |other: &Rc<Stopper>| !Rc::ptr_eq(other, &stopper);
+            self.killed_stoppers.borrow_mut().retain(is_other);
+        }
+    }
+
     /// Those who end a job end it: nothing goes wrong any more.
     pub(super) fn finish_stops(self: &Rc<Self>, daemon: &Rc<Daemon>) {
         let stoppers = self.stoppers.borrow().clone();
+        while !self.killed_stoppers.borrow().is_empty() {
+            self.notice_killed_stopper();
+        }
         for _ in 0..LOOKS_MAX {
             let alive = || stoppers.iter().filter(|one| one.is_alive.get());
             if alive().next().is_none() {
@@ -204,7 +224,7 @@ impl Stopper {
         self.grace_ns.saturating_sub(spent_ns)
     }
 
-    fn step(&self, world: &Rc<World>) {
+    fn step(self: &Rc<Self>, world: &Rc<World>) {
         if !self.is_at_work.replace(true) {
             self.do_one(world);
             self.is_at_work.set(false);
@@ -212,11 +232,15 @@ impl Stopper {
     }
 
     /// One thing. It may be cut off before: killed, or interrupted, and then it says so.
-    fn do_one(&self, world: &Rc<World>) {
+    fn do_one(self: &Rc<Self>, world: &Rc<World>) {
         if world.is_faulty.get() && self.phase.get() != Phase::Begin && world.one_in(25) {
             world.say(|| format!("who ends {:?} is cut off", self.whose));
             let is_said = world.one_in(2);
             self.is_alive.set(is_said);
+            if !is_said {
+                let mut killed = world.killed_stoppers.borrow_mut();
+                killed.push(Rc::clone(self));
+            }
             self.phase.set(Phase::Done);
             *self.todo.borrow_mut() = is_said
                 .then_some(Todo::Leave { is_over: false })
@@ -436,19 +460,49 @@ impl Stopper {
             return true;
         }
         assert_eq!(told.and_then(Result::ok).unwrap_or(0), count, "{what}");
-        let mut truth = daemon.truth.borrow_mut();
         if within_ns != 0 {
+            let mut truth = daemon.truth.borrow_mut();
             truth.begin(&self.whose, self.pid, at, within_ns);
         }
-        let until_ns = truth.until_ns(&self.whose, at.now_ns);
-        let until_s = until_ns.map_or(0, |ns| seen_to_until_s(at.now_ns, ns - at.now_ns));
-        let is_mps = truth.is_mps;
-        drop(truth);
-        self.each_told(world, &daemon, |(is_asked, _)| {
-            (is_asked, if is_mps { until_s } else { 0 })
-        });
-        check_words(world, &daemon);
+        self.all_are_told(world, &daemon, at.now_ns);
         true
+    }
+
+    /// It was killed, and this daemon notices it: what it has said is taken back. False: not yet.
+    fn die_at(&self, world: &Rc<World>, daemon: &Rc<Daemon>) -> bool {
+        let Ok(mut state) = daemon.state.try_borrow_mut() else {
+            return false;
+        };
+        let at = Moment {
+            now_ns: world.now_ns.get(),
+            boot_ticks: world.tick(),
+        };
+        let mut truth = daemon.truth.borrow_mut();
+        let was_asker = truth.is_asker(&self.whose, self.pid, at.now_ns);
+        truth.end(&self.whose, self.pid, at, false);
+        drop(truth);
+        let what = format!("who ended {:?} has died", self.whose);
+        let is_done = daemon.run(world, &what, || state.handle_asker_death(self.pid, at));
+        let is_known = state.is_asker(self.pid, at.now_ns);
+        drop(state);
+        if is_done {
+            assert!(!is_known, "{what}, and is known still");
+        }
+        if is_done && was_asker {
+            self.all_are_told(world, daemon, at.now_ns);
+        }
+        is_done
+    }
+
+    /// Until when anybody ends the job, as it was at `now_ns`.
+    fn all_are_told(&self, world: &World, daemon: &Daemon, now_ns: u64) {
+        let truth = daemon.truth.borrow();
+        let until_ns = truth.until_ns(&self.whose, now_ns);
+        let until_ns = until_ns.filter(|_| truth.is_mps);
+        let until_s = until_ns.map_or(0, |ns| seen_to_until_s(now_ns, ns - now_ns));
+        drop(truth);
+        self.each_told(world, daemon, |(is_asked, _)| (is_asked, until_s));
+        check_words(world, daemon);
     }
 
     /// Asks the job's processes to launch nothing more. False: not yet.

@@ -182,6 +182,13 @@ impl Truth {
         until_ns.filter(|until_ns| now_ns < *until_ns)
     }
 
+    /// Whether `asker` is among those who end it, while anybody does.
+    pub(super) fn is_asker(&self, whose: &Whose, asker: u32, now_ns: u64) -> bool {
+        let mut asks = self.asks.iter();
+        let is_known = asks.any(|ask| ask.asker == asker && ask.whose == *whose);
+        is_known && self.until_ns(whose, now_ns).is_some()
+    }
+
     pub(super) fn begin(&mut self, whose: &Whose, asker: u32, at: Moment, within_ns: u64) {
         if self.until_ns(whose, at.now_ns).is_none() {
             self.forget(whose);

@@ -76,6 +76,8 @@ pub(super) struct World {
     /// Connections that have ended and of which the control thread does not know yet.
     pub(super) ended: RefCell<Vec<(Rc<Process>, Rc<Seat>)>>,
     pub(super) stoppers: RefCell<Vec<Rc<Stopper>>>,
+    /// Those of them that were killed and of which the control thread does not know yet.
+    pub(super) killed_stoppers: RefCell<Vec<Rc<Stopper>>>,
     stack: RefCell<Vec<Actor>>,
     /// Accesses of those above, for each on the stack.
     accesses_above: RefCell<Vec<u64>>,
@@ -118,6 +120,7 @@ impl World {
             by_descriptor: RefCell::new(HashMap::new()),
             ended: RefCell::new(Vec::new()),
             stoppers: RefCell::default(),
+            killed_stoppers: RefCell::default(),
             stack: RefCell::new(Vec::new()),
             accesses_above: RefCell::new(Vec::new()),
             is_faulty: Cell::new(false),
@@ -137,6 +140,7 @@ impl World {
         self.ended.borrow_mut().clear();
         self.processes.borrow_mut().clear();
         self.stoppers.borrow_mut().clear();
+        self.killed_stoppers.borrow_mut().clear();
         *self.daemon.borrow_mut() = None;
     }
 

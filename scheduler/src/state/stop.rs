@@ -9,7 +9,7 @@ use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
 
 use super::stopping::{Moment, Word};
-use super::{Client, JobKey, Peer, State};
+use super::{Client, Job, JobKey, Peer, State};
 
 /// A job that is to end, as who asks names it.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +89,20 @@ impl State {
             self.tell_seen_to(client, at.now_ns, until_ns);
         }
         told(job, by.uid, count)
+    }
+
+    /// Whether process `pid` sees to the end of any job. `now_ns` is real time.
+    pub(crate) fn is_asker(&self, pid: u32, now_ns: u64) -> bool {
+        self.stopping.is_asker(pid, now_ns)
+    }
+
+    /// Process `pid`, which may have ended jobs, has died: its word is taken back, as if it had given them up.
+    pub(crate) fn handle_asker_death(&mut self, pid: u32, at: Moment) {
+        for (id, uid, until_ns) in self.stopping.forget_asker(pid, at) {
+            let is_it = |job: &&Job| job.key.id == id && job.key.uid == uid;
+            let clients = self.jobs.iter().filter(is_it).flat_map(|job| &job.clients);
+            clients.for_each(|client| self.tell_seen_to(client, at.now_ns, until_ns));
+        }
     }
 
     /// A client that has just attached, whose process started at `started_ticks`, is told what those of its job were that are being ended,

@@ -7,7 +7,8 @@
 //! Several may end it at once; it is being ended until the last of them has done so. When that one says that nobody of the job is left, it
 //! is *over*. A process that was started while it was being ended (a supervisor has started anew what ended) and attaches only then is
 //! asked to end, too, for [`LATE_NS`]. One that was started before or after is not, also if it is ended once more within that
-//! time: `pillion stop job; PILLION_JOB=job exec program` starts a new one. A job that was given up goes on, with all that it starts.
+//! time: `pillion stop job; PILLION_JOB=job exec program` starts a new one. A job that was given up goes on, with all that it starts,
+//! and so does one whose last asker has died.
 //!
 //! The rule `restart-job` has no entry here: what attaches after it began is the job that has come back.
 
@@ -145,6 +146,27 @@ impl Stopping {
         0
     }
 
+    /// Whether it ends any job.
+    pub(super) fn is_asker(&self, asker: u32, now_ns: u64) -> bool {
+        let askers = self.entries.iter().flat_map(|entry| &entry.askers);
+        let mut until = askers.filter(|(known, _)| *known == asker);
+        until.any(|(_, until_ns)| now_ns < *until_ns)
+    }
+
+    /// `asker` has died: it gives up what it ended. Each job with its user, and until when another ends it, ns; 0: nobody does.
+    pub(super) fn forget_asker(&mut self, asker: u32, at: Moment) -> Vec<(String, u32, u64)> {
+        self.entries.retain(|entry| at.now_ns < entry.until_ns);
+        let is_its = |entry: &&Entry| entry.askers.iter().any(|(known, _)| *known == asker);
+        let its = self.entries.iter().filter(is_its);
+        let its: Vec<_> = its.map(|entry| (entry.id.clone(), entry.uid)).collect();
+        its.into_iter()
+            .map(|(id, uid)| {
+                let until_ns = self.end(&id, uid, asker, at, false);
+                (id, uid, until_ns)
+            })
+            .collect()
+    }
+
     /// What a process of a job that attaches is told; `started_ticks` is 0 if it cannot be seen when it started.
     pub(super) fn word(
         &mut self,
@@ -260,6 +282,30 @@ mod tests {
         assert_eq!(stopping.end("job", 1, 8, at(15), true), 0);
         assert_eq!(word(&mut stopping, 1, 16, 12), Some(Word::Stop));
         assert_eq!(word(&mut stopping, 1, 16, 15), None);
+    }
+
+    #[test]
+    fn what_somebody_ended_who_has_died_is_given_up_unless_another_ends_it() {
+        let mut stopping = Stopping::default();
+        stopping.begin("job", 1, 7, at(10), 30 * S);
+        stopping.freeze("job", 1, 10 * S);
+        stopping.begin("shared", 1, 7, at(10), 30 * S);
+        stopping.begin("shared", 1, 8, at(11), 20 * S);
+        stopping.begin("other", 1, 8, at(11), 20 * S);
+        assert!(stopping.is_asker(7, 12 * S));
+        let told = stopping.forget_asker(7, at(12));
+        let given_up = ("job".to_owned(), 1, 0);
+        assert_eq!(told, [given_up, ("shared".to_owned(), 1, 31 * S)]);
+        assert!(!stopping.is_asker(7, 12 * S));
+        assert!(stopping.is_asker(8, 12 * S));
+        assert!(!stopping.is_asker(8, 31 * S));
+        assert_eq!(word(&mut stopping, 1, 13, 11), None);
+        let seen_to = Some(Word::SeenTo(31 * S));
+        for job in ["shared", "other"] {
+            assert_eq!(stopping.word(job, 1, 13 * S, 1_100), seen_to, "{job}");
+        }
+        // Nothing of it is left.
+        assert_eq!(stopping.forget_asker(7, at(14)), []);
     }
 
     #[test]
