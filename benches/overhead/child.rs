@@ -82,6 +82,8 @@ pub(crate) enum Call {
     Product,
     /// `cuGraphExecKernelNodeSetParams` of one after the other of so many kernels of a graph.
     GraphChange(usize),
+    /// `cuFuncGetAttribute`, whose hook does nothing but keep a signal from stopping the thread inside of the driver.
+    Attribute,
 }
 
 /// What came of it.
@@ -155,6 +157,12 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
             &timer,
             Launcher::new(Door::Real, what)?,
             Launcher::new(door, what)?,
+        )?,
+        Call::Attribute => compare(
+            plan,
+            &timer,
+            Asker(Launcher::new(Door::Real, what)?),
+            Asker(Launcher::new(door, what)?),
         )?,
         Call::Product => compare(
             plan,
@@ -255,6 +263,24 @@ impl Side for Launcher {
 impl Tally for Launcher {
     fn tally(&self) -> Count {
         self.count
+    }
+}
+
+/// Asks about what a launcher launches.
+struct Asker(Launcher);
+
+impl Side for Asker {
+    #[inline]
+    fn call(&mut self) {
+        let answered = self.0.calls.get_attribute(&self.0.what);
+        self.0.count.calls += 1;
+        self.0.count.failures += u64::from(!answered);
+    }
+}
+
+impl Tally for Asker {
+    fn tally(&self) -> Count {
+        self.0.count
     }
 }
 

@@ -35,6 +35,7 @@ type AddKernelNode = unsafe extern "C" fn(
     *const KernelNode,
 ) -> Result32;
 type Instantiate = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, u64) -> Result32;
+type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, *mut c_void) -> Result32;
 type LaunchGraph = unsafe extern "C" fn(*mut c_void, *mut c_void) -> Result32;
 type SetNode = unsafe extern "C" fn(*mut c_void, *mut c_void, *const KernelNode) -> Result32;
 type Launch = unsafe extern "C" fn(
@@ -149,6 +150,7 @@ pub(crate) struct Calls {
     synchronize: Synchronize,
     launch_graph: LaunchGraph,
     set_node: SetNode,
+    get_attribute: GetAttribute,
 }
 
 /// CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h.
@@ -364,6 +366,7 @@ impl Calls {
             synchronize: function(door, c"cuCtxSynchronize")?,
             launch_graph: function(door, c"cuGraphLaunch")?,
             set_node: function(door, c"cuGraphExecKernelNodeSetParams_v2")?,
+            get_attribute: function(door, c"cuFuncGetAttribute")?,
         })
     }
 
@@ -413,6 +416,15 @@ impl Calls {
         };
         // SAFETY: executable and node are the driver's and alive; the parameters outlive the call.
         unsafe { (self.set_node)(graph.exec, node, &raw const graph.node) == 0 }
+    }
+
+    /// Asks how many threads a block of the kernel may have; whether the driver answered.
+    #[inline(always)]
+    pub(crate) fn get_attribute(&self, what: &Prepared) -> bool {
+        const MAX_THREADS_PER_BLOCK: c_int = 0;
+        let mut value = 0;
+        // SAFETY: the pointer is to a local, and the function is the driver's and alive.
+        unsafe { (self.get_attribute)(&raw mut value, MAX_THREADS_PER_BLOCK, what.function) == 0 }
     }
 
     /// Waits for everything launched; whether the driver agreed.
