@@ -49,8 +49,8 @@ mod job;
                   Each process of the job that uses the GPU gets SIGTERM, and so does what has started it, where that is of the job too \
                   (PILLION_JOB in its environment), and what comes meanwhile. What has not ended after the grace launches nothing \
                   more, and dies once the GPU has finished its work; what does not do that is killed, under MPS after \
-                  nvidia-cuda-mps-control was asked to end its work: at once where a process handles no SIGTERM and has \
-                  work on the GPU after PILLION_DRAIN_MS. Jobs are those of `pillion status`. What is started meanwhile is ended, too, if it comes to the \
+                  nvidia-cuda-mps-control was asked to end its work. A process that handles no SIGTERM and has work on the GPU after \
+                  PILLION_DRAIN_MS is killed within the grace if MPS ends that work; if it cannot, the work has the grace to end. Jobs are those of `pillion status`. What is started meanwhile is ended, too, if it comes to the \
                   GPU within a minute; what was started before and comes after goes on. Exit 0 when all have ended and none has come.")]
 pub(crate) struct Options {
     /// Id of the job, as `pillion status` shows it.
@@ -265,13 +265,13 @@ impl Stopping<'_> {
         self.look(processes).map(drop)
     }
 
-    /// Waits so long at most, until nobody is there any more, new ones included; those whose own time to drain is over meanwhile are
-    /// killed.
+    /// Waits so long at most, until nobody is there any more, new ones included; of those whose own time to drain is over meanwhile MPS is asked
+    /// to end the work.
     fn wait(&mut self, processes: &mut Vec<Process>, longest_ns: u64) -> Result<(), Failure> {
         let end_ns = self.clock.now_ns().saturating_add(longest_ns);
         loop {
             let overdue = self.look(processes)?;
-            self.kill(processes, &overdue)?;
+            self.end_work(processes, &overdue)?;
             let left_ns = end_ns.saturating_sub(self.clock.now_ns());
             if left_ns == 0 || left(processes).next().is_none() {
                 return Ok(());
@@ -302,19 +302,47 @@ impl Stopping<'_> {
         Ok(its.filter(|pid| overdue.contains(pid)).collect())
     }
 
+    /// Has MPS end the work of these, which have it in flight after their time to drain, and kills them. Where MPS refuses, that work may still
+    /// end within the grace, and harms nobody then.
+    fn end_work(&mut self, processes: &mut [Process], pids: &[i32]) -> Result<(), Failure> {
+        let is_new = |process: &&mut Process| {
+            pids.contains(&process.pid) && !matches!(process.terminated, Some(Err(_)))
+        };
+        let new: Vec<i32> = left(processes).filter(is_new).map(|new| new.pid).collect();
+        self.terminate(processes, &new);
+        let mut ended = Vec::new();
+        for process in left(processes).filter(|process| new.contains(&process.pid)) {
+            match &process.terminated {
+                Some(Err(why)) if !self.options.json => out::note(format_args!(
+                    "{} {}: its work is still on the GPU, and MPS does not end it: {why}; it has the rest of its grace",
+                    process.pid, process.name
+                )),
+                Some(Err(_)) => {}
+                _ => ended.push(process.pid),
+            }
+        }
+        self.kill(processes, &ended)
+    }
+
+    /// Asks MPS to end the work of those of these that are there, unless it has.
+    fn terminate(&mut self, processes: &mut [Process], pids: &[i32]) {
+        let is_meant = |process: &&mut Process| {
+            pids.contains(&process.pid) && process.is_on_mps && process.terminated != Some(Ok(()))
+        };
+        let end_ns = self.clock.now_ns().saturating_add(TERMINATE_NS);
+        for process in left(processes).filter(is_meant) {
+            let terminated = process.terminate(&mut self.control, &self.clock, end_ns);
+            process.terminated = Some(terminated);
+        }
+    }
+
     /// Kills those of these that are there; MPS is asked to end their work before.
     fn kill(&mut self, processes: &mut [Process], pids: &[i32]) -> Result<(), Failure> {
         if pids.is_empty() {
             return Ok(());
         }
+        self.terminate(processes, pids);
         let is_meant = |process: &&mut Process| pids.contains(&process.pid);
-        let end_ns = self.clock.now_ns().saturating_add(TERMINATE_NS);
-        for process in left(processes).filter(is_meant) {
-            if process.is_on_mps && process.terminated.is_none() {
-                let terminated = process.terminate(&mut self.control, &self.clock, end_ns);
-                process.terminated = Some(terminated);
-            }
-        }
         let ending_ns = match left(processes).any(|process| process.terminated == Some(Ok(()))) {
             true => ENDING_AFTER_MPS_NS,
             false => ENDING_NS,
@@ -477,7 +505,8 @@ fn report(options: &Options, processes: &[Process]) -> Result<(), Failure> {
     } else {
         for process in processes {
             let (pid, name) = (process.pid, &process.name);
-            if let Some(Err(why)) = &process.terminated {
+            if let (Some(Err(why)), Some((KILLED, _)) | None) = (&process.terminated, process.ended)
+            {
                 out::note(format_args!(
                     "{pid} {name}: MPS did not end its work before it was killed, which may take others along: {why}"
                 ));

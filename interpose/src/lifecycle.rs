@@ -390,16 +390,14 @@ pub(crate) fn step_aside() {
     enter(Phase::Inert);
 }
 
-/// Waits for what is in flight; whether it is complete. What is not then is MPS's to end, if somebody sees to the end of this process.
+/// Waits for what is in flight, and on while somebody sees to the end of this process, who has MPS end it; whether it is complete.
 fn finish(limit_ms: u32) -> bool {
-    if helper::finish_all(limit_ms) {
-        return true;
+    let mut is_complete = helper::finish_all(limit_ms);
+    while !is_complete && seen_to::is_seen_to(Clock::monotonic().now_ns()) {
+        seen_to::tell_overdue();
+        is_complete = helper::finish_all(FROZEN_MS);
     }
-    if !seen_to::is_seen_to(Clock::monotonic().now_ns()) {
-        return false;
-    }
-    seen_to::tell_overdue();
-    helper::finish_all(FROZEN_MS)
+    is_complete
 }
 
 /// What is in flight when the process exits is waited for, as when it dies of a signal: an application that handles that signal itself

@@ -2,7 +2,8 @@
 //!
 //! Where MPS shares the GPU a process that ends with work in flight can take others along. Whoever ends it (`pillion stop`, the daemon) says
 //! so before it sends a signal ([`protocol::pages::ClientPage::seen_to_until_s`]); the process says when its time to drain is over
-//! ([`STOP_OVERDUE`]) and lives for [`FROZEN_MS`] more, in which MPS is asked to end the work. In a signal handler these are atomics.
+//! ([`STOP_OVERDUE`]) and lives for [`FROZEN_MS`] more, in which MPS is asked to end the work, and for as long again while somebody sees to
+//! its end: where MPS cannot be asked, work that takes its time has all the grace that its job was given. In a signal handler these are atomics.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ use crate::client::Client;
 use crate::lifecycle;
 
 /// How long a process that the daemon has asked to end drains at most, and one lives whose time to drain is over while somebody sees to
-/// its end, ms: longer than those who asked for it wait, have MPS end
+/// its end, before it looks whether somebody still does, ms: longer than those who asked for it wait, have MPS end
 /// what is in flight, and kill.
 pub(crate) const FROZEN_MS: u32 = (FROZEN_NS / 1_000_000) as u32;
 

@@ -48,7 +48,7 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use protocol::clock::Clock;
@@ -309,11 +309,10 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
     }
 }
 
-/// The time to wait is over, and who sees to the end of this process is told: it lives for [`FROZEN_MS`] more. False if that was told
-/// before, or could not end.
+/// The time to wait is over, and who sees to the end of this process is told: it lives for [`FROZEN_MS`] more. False if it could not end
+/// then.
 fn tell_overdue(signal: c_int) -> bool {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if IS_TOLD.swap(true, Ordering::AcqRel) || !arm_timer(signal, FROZEN_MS) {
+    if !arm_timer(signal, FROZEN_MS) {
         return false;
     }
     seen_to::tell_overdue();

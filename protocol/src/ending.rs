@@ -9,7 +9,8 @@
 //!
 //! Before that it is asked by SIGTERM, and has a grace. A process that handles none drains by itself for as long as it was told to
 //! (`PILLION_DRAIN_MS`); if that is over and work is in flight it says so ([`crate::pages::STOP_OVERDUE`]), MPS is asked at once, and it
-//! dies by itself `FROZEN_NS` later.
+//! dies by itself `FROZEN_NS` later, or as often as that later while somebody still sees to its end: where MPS refuses, work that ends within the
+//! grace takes nobody along.
 //!
 //! The process must not die by itself before MPS has answered: it would take other clients along, which asking MPS is to spare them.
 

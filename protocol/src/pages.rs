@@ -116,8 +116,8 @@ pub struct ClientPage {
     /// The first CUDA result of the client after which it gets nothing more done; 0: none. Since 2.1.
     pub sticky: AtomicU32,
     /// Until when somebody sees to the end of this process, in whole seconds of `CLOCK_MONOTONIC`; 0: nobody does. Until then it does
-    /// not die by itself with work in flight when a signal asks it to end: it says [`STOP_OVERDUE`] and lives for [`FROZEN_NS`] more, in which
-    /// who sees to its end has MPS end what is in flight, and kills it. The daemon writes it, and only where MPS shares the GPU. Since 2.2.
+    /// not die by itself with work in flight when a signal asks it to end: it says [`STOP_OVERDUE`] and lives for [`FROZEN_NS`] more, and again,
+    /// in which who sees to its end has MPS end what is in flight, and kills it; where MPS refuses, once its grace is over. The daemon writes it, and only where MPS shares the GPU. Since 2.2.
     ///
     /// [`FROZEN_NS`]: crate::ending::FROZEN_NS
     pub seen_to_until_s: AtomicU32,

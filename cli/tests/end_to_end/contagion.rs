@@ -14,6 +14,8 @@ use crate::events::event_when;
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
 const FOR_EVER_NS: &str = "3600000000000";
+/// What a kernel takes in the first try, and in further ones.
+const LONG_NS: [&str; 3] = ["3000000000", "12000000000", "60000000000"];
 /// What a kernel takes of a job that always has one in flight, but for the moment between two.
 const LASTING_NS: &str = "300000000";
 /// It drains for as long as a busy machine takes.
@@ -98,11 +100,11 @@ fn hanging(gpu: &Gpu, daemon: &Daemon) -> Process {
     job
 }
 
-fn stop(gpu: &Gpu, daemon: &Daemon, control: &Control) -> Ended {
+fn stop(gpu: &Gpu, daemon: &Daemon, control: &Control, grace: &str) -> Ended {
     let mut command = gpu.command(pillion());
     command.env("PILLION_SOCKET", daemon.socket());
     command.env("PATH", control.search_path());
-    command.args(["stop", "hang"]);
+    command.args(["stop", "hang", "--grace", grace]);
     collect(command).expect_success()
 }
 
@@ -137,7 +139,7 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     let neighbours = Neighbours::of(&gpu, &daemon);
     let job = hanging(&gpu, &daemon);
     control.knows(&[job.pid()]);
-    stop(&gpu, &daemon, &control);
+    stop(&gpu, &daemon, &control, "60s");
     assert_eq!(job.finish_untold().status.signal(), Some(9));
     neighbours.expect_well();
     // Where MPS cannot be asked, it is not spared: that is what the asking is for.
@@ -145,13 +147,46 @@ fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_befor
     let job = hanging(&gpu, &daemon);
     control.knows(&[]);
     let pid = job.pid();
-    stop(&gpu, &daemon, &control);
+    stop(&gpu, &daemon, &control, "100ms");
     assert_eq!(job.finish_untold().status.signal(), Some(9));
     neighbours.expect_lost();
     // The daemon does not know what `pillion stop` has come to, and claims nothing.
     let event = death_of(&gpu, &daemon, pid);
     assert_eq!(event["severity"], "error");
     assert!(text(&event).contains("is not known here"), "{event}");
+}
+
+/// It ends by itself within the grace, though long after the time that a process has to drain by itself. How long it takes at least that MPS is
+/// asked, and refuses, depends on the machine.
+#[test]
+fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_end_it() {
+    for how in [&[][..], &["exits"]] {
+        let has_waited = LONG_NS.into_iter().any(|long_ns| {
+            let gpu = Gpu::start_contagious();
+            let daemon = gpu.daemon("");
+            let control = Control::that_obeys(&gpu);
+            let neighbours = Neighbours::of(&gpu, &daemon);
+            let job = gpu.job("hang", Program::Linked("hang"));
+            let job = job.args(&[long_ns, "1"]).args(how);
+            let mut job = job
+                .env("PILLION_DRAIN_MS", "50")
+                .best_effort(&daemon)
+                .start();
+            job.wait_for("launched", 1);
+            let stopped = stop(&gpu, &daemon, &control, "10m");
+            let status = job.finish_untold().status;
+            assert_eq!(
+                status.signal(),
+                how.is_empty().then_some(15),
+                "{stopped:#?}"
+            );
+            neighbours.expect_well();
+            assert_eq!(deaths(&daemon), 0);
+            assert!(stopped.output.contains("ended on SIGTERM"), "{stopped:#?}");
+            stopped.errors.contains("it has the rest of its grace")
+        });
+        assert!(has_waited, "its work was complete whenever it was to end");
+    }
 }
 
 /// What nobody can wait for.
@@ -269,7 +304,7 @@ fn whose_stopped_process_dies_with_work_in_flight_is_not_held_by_a_rule_for_deat
         let job = hanging(&gpu, &daemon);
         let pid = job.pid();
         control.knows(&[pid]);
-        stop(&gpu, &daemon, &control);
+        stop(&gpu, &daemon, &control, "60s");
         assert!(job.finish_untold().status.signal().is_some());
         death_of(&gpu, &daemon, pid);
         // What is held waits for ever; what comes of an event is done before the next one.

@@ -3,7 +3,7 @@
 //! **A job is ended** as `pillion stop` does it: SIGTERM, on which it may save what it has; after the grace its processes are
 //! asked to launch nothing more and to die once nothing is in flight; then SIGKILL, where MPS shares the GPU not before that was
 //! asked to end what is in flight ([`super::asking`]). One whose own time to drain is over before ([`Overdue`]) is asked for at once, and
-//! killed alone. Only those that were clients when it began: its supervisor may start new ones
+//! killed alone; if MPS refuses, it has the grace that the others have, as its work may still end by itself. Only those that were clients when it began: its supervisor may start new ones
 //! meanwhile. A process that is evicted for its memory, and did not end when it was asked, is ended in the same steps.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -54,7 +54,8 @@ struct Overdue {
     end_ns: u64,
     /// What it did, until that is looked at.
     answer: Option<Answer>,
-    is_killed: bool,
+    /// It was killed, or is left until the grace is over.
+    is_settled: bool,
 }
 
 /// A process that has more memory than its job may, and was asked to end in vain.
@@ -232,25 +233,26 @@ impl Ending {
                     pid: *pid,
                     end_ns: now_ns.saturating_add(TERMINATE_NS),
                     answer: None,
-                    is_killed: false,
+                    is_settled: false,
                 });
             }
         }
     }
 
-    /// Those about whom MPS has answered, or did not in time, are killed.
-    fn poll_overdue(&mut self, now_ns: u64, outcomes: &mut Vec<Outcome>) {
+    /// Those whose work MPS has ended are killed. Of whom it refused that, or did not answer in time, it is asked again after the grace.
+    fn poll_overdue(&mut self, now_ns: u64) {
         for place in 0..self.overdue.len() {
             let overdue = &mut self.overdue[place];
             let (pid, is_late) = (overdue.pid, now_ns >= overdue.end_ns);
             let answer = overdue.answer.take();
-            if overdue.is_killed || (answer.is_none() && !is_late) {
+            if overdue.is_settled || (answer.is_none() && !is_late) {
                 continue;
             }
-            overdue.is_killed = true;
+            overdue.is_settled = true;
             self.unasked.retain(|unasked| *unasked != pid);
-            if let Err(why) = answer.unwrap_or_else(|| Err(self.late(pid))) {
-                outcomes.push(self.refused(1, pid, &why));
+            self.current.take_if(|current| *current == pid);
+            if answer != Some(Ok(())) {
+                continue;
             }
             let process = self.processes.iter().find(|(known, _)| *known == pid);
             let killed = process.map(|(_, process)| pidfd_send_signal(process, Signal::KILL));
@@ -282,7 +284,7 @@ impl Ending {
         self.unasked.retain(is_there);
         self.refusals.retain(|(pid, _)| is_there(pid));
         self.overdue.retain(|overdue| is_there(&overdue.pid));
-        self.poll_overdue(now_ns, outcomes);
+        self.poll_overdue(now_ns);
         let left = self.processes.len();
         let is_given_up = now_ns >= self.next_ns && self.stage == Stage::Killed;
         if left == 0 || is_given_up {
@@ -342,6 +344,8 @@ impl Ending {
             }
             Stage::Draining if is_on_mps => {
                 self.stage = Stage::Terminating;
+                // From now on what is answered is about all.
+                self.overdue.clear();
                 self.unasked = self.processes.iter().map(|(pid, _)| *pid).collect();
                 TERMINATE_NS
             }

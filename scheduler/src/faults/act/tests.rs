@@ -397,41 +397,45 @@ fn control(asked: &std::path::Path, pids: &[u32]) -> [String; 3] {
 }
 
 #[test]
-fn who_is_overdue_within_the_grace_is_asked_for_and_killed_alone() {
+fn whose_work_mps_ends_within_the_grace_is_killed_alone_and_whose_it_does_not_has_its_grace() {
     let folder = tempfile::tempdir().unwrap();
     let asked = folder.path().join("asked");
-    let mut overdue = [Deaf::start(), Deaf::start()];
-    let mut saving = Deaf::start();
-    let pids = [&overdue[0], &overdue[1], &saving].map(|deaf| deaf.0.id());
+    let [mut ended, mut refused, mut saving] = [Deaf::start(), Deaf::start(), Deaf::start()];
+    let pids = [&ended, &refused, &saving].map(|deaf| deaf.0.id());
     // One of them is none that MPS knows.
     let mut doings = patient(&control(&asked, &[pids[0], pids[2]]));
-    let opened = [&overdue[0], &overdue[1], &saving].map(Deaf::open);
+    let opened = [&ended, &refused, &saving].map(Deaf::open);
     let job = job_of(7, "job");
     doings.end_job(0, &job, opened.into(), PATIENCE_NS).unwrap();
     let mut told = Vec::new();
     // It says so until it has ended.
     doings.handle_overdue(5, &[pids[0], pids[1], 1 << 30]);
     doings.handle_overdue(6, &[pids[0], pids[1]]);
-    wait_for_told(&mut doings, 6, &mut told, 1);
-    for deaf in &mut overdue {
-        while deaf.0.try_wait().unwrap().is_none() {
-            assert_eq!(doings.poll(6, &mut told, |_| {}), []);
-            std::thread::yield_now();
-        }
+    while doings.endings[0].unasked().is_some() || ended.0.try_wait().unwrap().is_none() {
+        assert_eq!(doings.poll(6, &mut told, |_| {}), []);
+        std::thread::yield_now();
     }
     doings.handle_overdue(7, &pids[..2]);
     assert_eq!(doings.poll(7, &mut told, |_| {}), []);
-    assert!(saving.0.try_wait().unwrap().is_none(), "it has its grace");
-    let text = format!(
-        "of process {}: no server of MPS has it as a client",
-        pids[1]
-    );
-    assert!(told.len() == 1 && told[0].text.ends_with(&text), "{told:?}");
+    for deaf in [&mut refused, &mut saving] {
+        assert!(deaf.0.try_wait().unwrap().is_none(), "it has its grace");
+    }
+    assert_eq!(told, [], "its work may end by itself");
     let of_one = std::fs::read_to_string(&asked).unwrap();
     assert_eq!(of_one, format!("{}\n", pids[0]));
     saving.0.kill().unwrap();
     saving.0.wait().unwrap();
-    wait_for_told(&mut doings, 7, &mut told, 2);
+    // After the grace it is asked to drain, MPS once more, and then it is killed.
+    let to_stop = doings.poll(PATIENCE_NS, &mut told, |_| {});
+    assert_eq!(to_stop, [(job, vec![pids[1]])]);
+    doings.handle_overdue(PATIENCE_NS, &pids[1..2]);
+    wait_for_told(&mut doings, PATIENCE_NS + DRAIN_NS, &mut told, 2);
+    let text = format!(
+        "of process {}: no server of MPS has it as a client",
+        pids[1]
+    );
+    assert!(told[0].text.ends_with(&text), "{told:?}");
+    assert!(refused.0.wait().unwrap().code().is_none(), "it was killed");
     assert_eq!(told[1].text, "job \"job\": its 3 processes have ended");
 }
 
