@@ -95,11 +95,15 @@ class Budgets(unittest.TestCase):
 
 class Children(unittest.TestCase):
     def test_who_takes_too_long_is_ended_with_what_it_started(self):
-        with tempfile.NamedTemporaryFile("r") as file:
-            script = f"sleep 1000 & echo $! > {file.name}; wait"
-            with self.assertRaisesRegex(process.Failed, "sh did not end within 3 s: hangs"):
-                process.run(["sh", "-c", script], dict(os.environ), 3)
-            child = int(file.read())
+        for limit_s in (3, 60):  # A busy machine may not come to the script's second word in three seconds.
+            with tempfile.NamedTemporaryFile("r") as file:
+                script = f"sleep 1000 & echo $! > {file.name}; wait"
+                with self.assertRaisesRegex(process.Failed, f"sh did not end within {limit_s} s: hangs"):
+                    process.run(["sh", "-c", script], dict(os.environ), limit_s)
+                said = file.read()
+            if said:
+                break
+        child = int(said)
         until = time.monotonic() + 60
         while is_alive(child) and time.monotonic() < until:
             time.sleep(0.01)

@@ -339,7 +339,7 @@ fn a_process_that_was_drained_or_had_nothing_in_flight_gives_no_alarm() {
         waited.wait_for("ready", 1);
         assert_eq!(ask(&mut waited), WELL);
         // It waited for its work, so nothing is in flight: its helper may have looked for that, or will have in a moment.
-        daemon.job_when(label, "nothing in flight", |job| job["in_flight_ns"] == 0);
+        daemon.wait_until_nothing_in_flight(label);
         waited.signal(Signal::KILL);
         assert_eq!(waited.finish_untold().status.signal(), Some(9));
         daemon.wait_for_clients(label, 0);

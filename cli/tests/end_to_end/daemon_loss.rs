@@ -162,6 +162,14 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     gpu.expect_equal_counts("job", &ended, &second);
 }
 
+/// Waits until a daemon has the job, and what the job counted before: these programs copy to the device at their beginning alone.
+fn wait_until_again(daemon: &Daemon, label: &str) -> Value {
+    daemon.wait_for_clients(label, 1);
+    daemon.job_when(label, "what it counted before", |job| {
+        job["totals"]["copied_h2d_bytes"].as_u64() > Some(0)
+    })
+}
+
 /// Kills a daemon, and starts the next one at the same place.
 fn replaced(gpu: &Gpu, daemon: Daemon, policy: &str) -> Daemon {
     daemon.signal(Signal::KILL);
@@ -184,7 +192,7 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
     }
     let second = replaced(&gpu, first, "");
     for (label, job) in &mut jobs {
-        second.wait_for_clients(label, 1);
+        wait_until_again(&second, label);
         job.wait_for_new("round", 5);
     }
     for (label, job) in jobs {
@@ -198,26 +206,20 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
 fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process_ends_with_it() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
-    let jobs = [
-        (
-            "hp",
-            gpu.job("hp", Program::Linked("outlive"))
-                .high_priority(&first),
-        ),
-        (
-            "be",
-            gpu.job("be", Program::Linked("outlive"))
-                .best_effort(&first),
-        ),
+    let start = |label| gpu.job(label, Program::Linked("outlast")).args(&["copy"]);
+    let mut jobs = [
+        ("hp", start("hp").high_priority(&first).start()),
+        ("be", start("be").best_effort(&first).start()),
     ];
-    // Long enough for a daemon to be replaced; where it is not, nothing is shown.
-    let jobs = jobs.map(|(label, job)| (label, job.args(&["4000000000"]).start()));
-    let jobs = jobs.map(|(label, mut job)| {
-        job.wait_for("launched", 1);
-        (label, job)
-    });
+    for (_, job) in &mut jobs {
+        job.wait_for("waits", 1);
+    }
     let second = replaced(&gpu, first, "");
+    for (label, _) in &jobs {
+        wait_until_again(&second, label);
+    }
     for (label, job) in jobs {
+        // The end of its input is the end of the call, and then its own.
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &second);
     }
@@ -254,7 +256,7 @@ fn who_the_next_daemon_refuses_asks_ever_more_seldom_is_told_once_and_attaches_t
     let third = replaced(&gpu, second, "");
     let mut said = 0;
     for (label, mut job) in jobs {
-        third.wait_for_clients(label, 1);
+        wait_until_again(&third, label);
         job.wait_for_new("round", 2);
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &third);
@@ -329,12 +331,16 @@ fn what_a_call_was_charged_over_several_daemons_is_taken_back_or_complete() {
         hp.wait_for("launched", 1);
         let job = gpu.job(&label, Program::Linked("outlast")).args(&[way]);
         let mut job = job.best_effort(&first).start();
+        job.wait_for("idle", 1);
+        // What is charged is of now, and what is in flight as of the daemon's last look.
+        let before_ns = number(&first.job(&label), "charged_ns");
+        job.write("\n");
         job.wait_for("waits", 1);
         let seen = first.job_when(&label, "a piece in flight", |job| {
-            number(job, "in_flight_ns") > 0
+            let piece_ns = number(job, "charged_ns") - before_ns;
+            piece_ns > 0 && number(job, "in_flight_ns") == piece_ns
         });
         let piece_ns = number(&seen, "in_flight_ns");
-        let before_ns = number(&seen, "charged_ns") - piece_ns;
         let last = replaced_often(&gpu, first, policy, restarts, ["hp", &label]);
         last.job_when(&label, "the piece in flight", |job| {
             number(job, "in_flight_ns") == piece_ns
@@ -412,7 +418,7 @@ fn a_launch_that_waits_for_a_daemons_return_goes_on_waiting_at_the_next_one_and_
         let (gpu, first, hp, mut be) = held_beside_a_hung_one(policy);
         let second = replaced(&gpu, first, policy);
         second.wait_for_clients("hp", 1);
-        second.wait_for_clients("be", 1);
+        wait_until_again(&second, "be");
         second.wait_until_held("be");
         let forced = |job: &Value| job["totals"]["launches_forced"].as_u64().unwrap();
         let was_forced = forced(&second.job("be")) > 0;
@@ -435,9 +441,9 @@ fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends
     let (gpu, first, hp, mut be) = held_beside_a_hung_one(policy);
     let second = replaced(&gpu, first, policy);
     second.wait_for_clients("hp", 1);
-    second.wait_for_clients("be", 1);
+    wait_until_again(&second, "be");
     second.wait_until_held("be");
-    assert_eq!(second.job("hp")["totals"]["launches"], 1);
+    wait_for_totals(&second, "hp", "launches=1");
     hp.signal(Signal::KILL);
     be.wait_for_new("round", 5);
     let ended = be.finish().expect_success();
@@ -459,7 +465,7 @@ fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
     be.wait_for("round", 5);
     let second = replaced(&gpu, first, policy);
     second.wait_for_clients("hp", 1);
-    second.wait_for_clients("be", 1);
+    wait_until_again(&second, "be");
     be.wait_for_new("round", 5);
     let ended = be.finish().expect_success();
     gpu.expect_equal_counts("be", &ended, &second);
@@ -488,7 +494,7 @@ fn a_daemon_killed_again_and_again_under_load_fails_no_call_and_loses_no_count()
         daemon = replaced(&gpu, daemon, "");
     }
     for (label, job) in jobs {
-        daemon.wait_for_clients(label, 1);
+        wait_until_again(&daemon, label);
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &daemon);
     }

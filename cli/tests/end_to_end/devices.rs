@@ -197,7 +197,7 @@ fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight()
         let mut job = job.under(daemon.socket(), class).start();
         job.wait_for("ended", 1);
         // The process lives on, so that nothing but its own account can tell.
-        daemon.job_when(&label, "nothing in flight", |job| job["in_flight_ns"] == 0);
+        daemon.wait_until_nothing_in_flight(&label);
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(&label, &ended, &daemon);
     }

@@ -3,15 +3,25 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, Program, collect, pillion, until};
+use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until};
+
+/// What `pillion events` ends with where no daemon has answered.
+const NO_DAEMON: i32 = 69;
 
 /// What `pillion events --json` says of the one daemon.
 pub(crate) fn events(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Vec<Value> {
+    told(&ask(gpu, daemon, arguments).expect_success())
+}
+
+fn ask(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
     let mut command = gpu.command(pillion());
     command.args(["events", "--json"]).args(arguments);
     command.env("PILLION_SOCKET", daemon.socket());
-    let told = collect(command).expect_success().output;
-    let told: Value = serde_json::from_str(&told).unwrap();
+    collect(command)
+}
+
+fn told(ended: &Ended) -> Vec<Value> {
+    let told: Value = serde_json::from_str(&ended.output).unwrap();
     assert_eq!(told["schema_version"], 1);
     let [daemon] = told["daemons"].as_array().unwrap().as_slice() else {
         panic!("one daemon: {told:#}")
@@ -28,7 +38,12 @@ pub(crate) fn event_when(
     is_it: impl Fn(&Value) -> bool,
 ) -> Value {
     until(&format!("an event {kind}"), || {
-        let found = events(gpu, daemon, &[]).into_iter();
+        let ended = ask(gpu, daemon, &[]);
+        // A daemon that has not answered within two seconds may yet.
+        if ended.code() == NO_DAEMON {
+            return None;
+        }
+        let found = told(&ended.expect_success()).into_iter();
         let mut found = found.filter(|event| event["kind"] == kind);
         found.find(&is_it)
     })
@@ -153,5 +168,5 @@ fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
         .arg("events")
         .env("PILLION_SOCKET", gpu.path("nobody.sock"));
     let ended = collect(command);
-    assert_eq!(ended.code(), 69, "{ended:#?}");
+    assert_eq!(ended.code(), NO_DAEMON, "{ended:#?}");
 }

@@ -170,7 +170,7 @@ fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks(
         let mut be = be.args(&["60"]).best_effort(&daemon).start();
         be.wait_for("launched", 1);
         // Whatever became of its captures, the helper looks again.
-        daemon.job_when("be", "nothing in flight", |job| job["in_flight_ns"] == 0);
+        daemon.wait_until_nothing_in_flight("be");
         let ended = be.finish().expect_success();
         expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
         let totals = daemon.totals("be");

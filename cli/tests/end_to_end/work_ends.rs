@@ -20,7 +20,7 @@ fn best_effort_work_that_ends_in_any_way_is_counted_complete() {
             (completed >= Some(KERNELS)).then_some(())
         });
         // The process lives on, so that nothing but its own account can tell.
-        daemon.job_when(how, "nothing in flight", |job| job["in_flight_ns"] == 0);
+        daemon.wait_until_nothing_in_flight(how);
         let ended = job.finish().expect_success();
         let totals = daemon.totals(how);
         assert_eq!(

@@ -2,7 +2,7 @@
  * before it. Then says what the call answered and what was asked for, and lasts until it is told to end.
  *
  *   copy    a copy of a few KiB to the host
- *   long    a copy of 8 MiB to the device
+ *   long    a copy of 8 MiB to the device; before it, with nothing in flight, it says "idle" and waits for a line
  *   fails   the same, which the driver will refuse; nothing of it is asked for */
 #include "cuda_min.h"
 
@@ -28,6 +28,10 @@ int main(int argc, char **argv) {
     CHECK(cu.MemAlloc(&device, LONG_BYTES));
     work_launch(&work, NULL);
     CHECK(cu.CtxSynchronize());
+    if (strcmp(argv[1], "copy")) {
+        say("idle");
+        wait_for_line(NULL);
+    }
     CHECK(cuLaunchHostFunc(NULL, wait_for_line, NULL));
     say("waits");
     if (!strcmp(argv[1], "copy")) to_host(few, work.y, sizeof few);

@@ -399,6 +399,17 @@ impl Daemon {
         self.job_when(label, "a thread at the gate", |job| job["waiting"] == true);
     }
 
+    /// Waits until the daemon finds nothing in flight of a job, at a look after this call: what it says is as of its last look, and it
+    /// takes a thousand a second.
+    pub(crate) fn wait_until_nothing_in_flight(&self, label: &str) {
+        let now_ns = || self.status()["daemon"]["now_ns"].as_u64().unwrap();
+        let begun_ns = now_ns();
+        until("a hundred looks", || {
+            (now_ns() - begun_ns > 100_000_000).then_some(())
+        });
+        self.job_when(label, "nothing in flight", |job| job["in_flight_ns"] == 0);
+    }
+
     /// What the clients of a job counted, after all of them have ended.
     pub(crate) fn totals(&self, label: &str) -> Value {
         self.job_when(label, "the end of its clients", |job| {

@@ -11,10 +11,12 @@ use std::process::Command;
 pub(crate) fn of_processes(silent: u32) -> String {
     let parents = parents();
     let mut text = String::new();
-    for &process in parents.keys() {
-        if process == silent || descends(process, silent, &parents) {
-            let _ = write!(text, "{}{}", places(process), stacks(process));
-        }
+    // It first: ids wrap, and then its children's are lower.
+    let started = parents
+        .keys()
+        .filter(|&&process| process != silent && descends(process, silent, &parents));
+    for &process in std::iter::once(&silent).chain(started) {
+        let _ = write!(text, "{}{}", places(process), stacks(process));
     }
     for &process in parents.keys() {
         let is_ours = descends(process, std::process::id(), &parents);
