@@ -260,7 +260,8 @@ fn nvml_wrapper_shows_the_software_gpu() {
     }
     let gpu = Gpu::start("timeslice");
     let resting = resting(&gpu);
-    let mut command = gpu.command(std::env::current_exe().unwrap());
+    // Not by its path, under which another one may have been built meanwhile.
+    let mut command = gpu.command("/proc/self/exe");
     command
         .args(["--exact", "nvml::nvml_wrapper_shows_the_software_gpu"])
         .arg("--nocapture")

@@ -169,8 +169,10 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
     daemon.wait_for_clients("again", 1);
     let said = stop(&Control::new(&gpu), &gpu, &daemon, &["again"]);
     let processes = said["processes"].as_array().unwrap();
-    let how: Vec<_> = processes.iter().map(|process| &process["ended"]).collect();
-    assert_eq!(how, ["on SIGTERM", "on SIGTERM"], "{said:#}");
+    // Between the two signals there is time for a third, which is asked as well.
+    assert!(processes.len() >= 2, "{said:#}");
+    let is_asked = |process: &Value| process["ended"] == "on SIGTERM";
+    assert!(processes.iter().all(is_asked), "{said:#}");
     let supervisor = processes.iter().find(|process| process["client"] == false);
     assert_eq!(supervisor.unwrap()["pid"], job.pid(), "{said:#}");
     daemon.wait_for_clients("again", 0);
@@ -188,7 +190,8 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     let job = gpu.job_of("parent", "/bin/sh".as_ref());
     let job = job.args(&[
         "-c",
-        "setpriv --pdeathsig KILL \"$0\" default launching & wait; exec sleep 1000",
+        // What a shell starts in its background has an empty standard input otherwise, at whose end the program is told to end.
+        "exec 3<&0; setpriv --pdeathsig KILL \"$0\" default launching <&3 & wait; exec sleep 1000",
     ]);
     let job = job.arg(Program::Linked("asked_to_end").path());
     let job = job.env("LASTING_NS", "1000000000");

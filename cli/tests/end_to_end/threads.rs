@@ -20,12 +20,27 @@ fn hung(policy: &str) -> (Gpu, Daemon, Process) {
     (gpu, daemon, hp)
 }
 
-/// `threads`, best-effort, at the gate.
-fn held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
+/// `threads`, best-effort.
+fn started_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
     let job = gpu.job("be", Program::Linked("threads")).args(arguments);
     let mut process = job.best_effort(daemon).start();
     process.wait_for("started", 1);
+    process
+}
+
+/// The same at the gate, which it does not leave by itself soon.
+fn held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
+    let process = started_threads(gpu, daemon, arguments);
     daemon.wait_until_held("be");
+    process
+}
+
+/// The same when it was at the gate, perhaps for a moment.
+fn once_held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
+    let process = started_threads(gpu, daemon, arguments);
+    daemon.job_when("be", "a held launch", |job| {
+        job["totals"]["launches_held"].as_u64() > Some(0)
+    });
     process
 }
 
@@ -51,7 +66,7 @@ fn more_threads_than_rings_launch_at_once_and_nothing_is_lost() {
 #[test]
 fn many_threads_at_the_gate_are_all_freed_by_max_hold() {
     let (gpu, daemon, hp) = hung("max_hold_ms = 5");
-    let process = held_threads(&gpu, &daemon, &["join", "100", "3"]);
+    let process = once_held_threads(&gpu, &daemon, &["join", "100", "3"]);
     let ended = process.finish().expect_success();
     gpu.expect_equal_counts("be", &ended, &daemon);
     assert!(daemon.total("be", "launches_forced") > 0);
@@ -73,7 +88,7 @@ fn a_process_exits_while_its_threads_wait_at_the_gate() {
 #[test]
 fn a_process_whose_main_thread_has_left_is_ended_by_its_last_thread() {
     let (gpu, daemon, hp) = hung("max_hold_ms = 2");
-    let process = held_threads(&gpu, &daemon, &["leave", "8", "25"]);
+    let process = once_held_threads(&gpu, &daemon, &["leave", "8", "25"]);
     assert_eq!(process.finish().code(), 8);
     assert_eq!(daemon.total("be", "launches"), 200);
     assert_eq!(gpu.counts("be")["launches"], 200);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Gpu, Program, library, pillion, tools};
+use crate::common::{Gpu, Program, copy_program, library, pillion, tools};
 
 use super::{preload, public_copy, public_folder, run, text};
 
@@ -80,7 +80,7 @@ fn pillion_run_refuses_a_path_that_the_dynamic_linker_would_take_apart() {
     for name in ["two words", "with:colon", "with;semicolon", "plain"] {
         let folder = gpu.path(name);
         fs::create_dir(&folder).unwrap();
-        let put = |file: &Path, name: &str| fs::copy(file, folder.join(name)).unwrap();
+        let put = |file: &Path, name: &str| copy_program(file, &folder.join(name));
         put(pillion(), "pillion");
         put(&library(), "libpillion.so");
         let mut command = gpu.command(folder.join("pillion"));

@@ -18,7 +18,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::common::{Daemon, Ended, Gpu, Process, library};
+use crate::common::{Daemon, Ended, Gpu, Process, copy_program, library};
 
 /// The environment of a best-effort job with this id, on top of `command`'s own.
 fn preload(command: &mut Command, library: &Path, daemon: &Daemon, label: &str) {
@@ -72,7 +72,7 @@ fn public_folder() -> (TempDir, PathBuf) {
 /// A copy of a file in such a folder.
 fn public_copy(folder: &TempDir, file: &Path, name: &str) -> PathBuf {
     let copy = folder.path().join(name);
-    fs::copy(file, &copy).unwrap();
+    copy_program(file, &copy);
     fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
     copy
 }
