@@ -6,7 +6,8 @@
 //! request until that is done, so that a busy machine is not taken for a busy device. With `PILLION_TEST_LONG=1` each run
 //! takes two minutes. Where the device takes everybody along with a process that ends with work in flight (as MPS may), no job gets
 //! a signal of which nothing can save the others: SIGKILL, and SIGUSR1, which ends them as well. What best-effort jobs do without a daemon (`on_daemon_loss`) follows from the seed too: of two seeds in a row, and
-//! of the two tests of one seed, one holds them and the other lets them run.
+//! of the two tests of one seed, one holds them and the other lets them run. How many requests met a time without a daemon, and what they
+//! and the others took, is printed.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -21,6 +22,8 @@ const BEST_EFFORT: usize = 4;
 /// How much longer than in the quiet run the slowest hundredth of the requests may take.
 const SLOWER_MAX: f64 = 1.5;
 const MS_NS: u64 = 1_000_000;
+/// After a daemon listens, how long requests are told apart from others.
+const BACK_NS: u64 = 100 * MS_NS;
 
 #[test]
 fn random_signals_harm_nobody_but_whom_they_kill_in_time_slices() {
@@ -75,6 +78,7 @@ fn run(sharing: &'static str, kills: Kills) {
     }
     let (chaos, daemon) = cast.finish();
     println!("quiet: {quiet}\nchaos: {chaos}");
+    chaos.print_unguarded();
     before.expect_no_more(&gpu, &daemon);
     if kills == Kills::Contagious {
         expect_no_deaths(&daemon.log());
@@ -149,6 +153,10 @@ struct Member {
 struct Outcome {
     /// Device time of each request, sorted at the end.
     requests_ns: Vec<u64>,
+    /// Of each request, when its end was seen, and its device time.
+    ended_ns: Vec<(u64, u64)>,
+    /// From when to when no daemon, or one that was stopped, could let anybody wait, and which of the two it was.
+    unguarded_ns: Vec<(u64, u64, Unguarded)>,
     rounds: usize,
     signals: usize,
     killed: usize,
@@ -164,6 +172,59 @@ impl Outcome {
     fn p99_ns(&self) -> u64 {
         self.part_ns(0.99)
     }
+}
+
+/// Why no daemon let anybody wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unguarded {
+    /// It had ended, and the next one did not listen yet.
+    Away,
+    /// The next one listened, and jobs became its clients.
+    Back,
+    /// It was stopped.
+    Stopped,
+}
+
+impl Outcome {
+    /// How long there was no daemon for best-effort jobs to ask, how many requests met that, and what the others took.
+    fn print_unguarded(&self) {
+        let mut left: Vec<(u64, u64)> = self.ended_ns.clone();
+        for why in [Unguarded::Away, Unguarded::Stopped, Unguarded::Back] {
+            let times = self.unguarded_ns.iter().filter(|(_, _, of)| *of == why);
+            let times: Vec<(u64, u64)> = times.map(|&(from, to, _)| (from, to)).collect();
+            let meets = |&(ended_ns, ns): &(u64, u64)| {
+                let mut times = times.iter();
+                times.any(|&(from, to)| ended_ns > from && ended_ns - ns < to)
+            };
+            let (met, others) = left.iter().partition(|request| meets(request));
+            left = others;
+            let whole_ns = times.iter().map(|(from, to)| to - from).sum::<u64>();
+            println!(
+                "{why:?}: {} times, {:.2} s in all, met by {}",
+                times.len(),
+                whole_ns as f64 / 1e9,
+                times_of(met)
+            );
+        }
+        println!("all others: {}", times_of(left));
+    }
+}
+
+/// How many requests, and what they took.
+fn times_of(requests: Vec<(u64, u64)>) -> String {
+    let mut times: Vec<u64> = requests.into_iter().map(|(_, ns)| ns).collect();
+    times.sort_unstable();
+    let part = |part: f64| {
+        let last = times.len().saturating_sub(1) as f64;
+        times
+            .get((last * part).ceil() as usize)
+            .copied()
+            .unwrap_or(0) as f64
+            / 1e6
+    };
+    let count = times.len();
+    let (median, p90, p99) = (part(0.5), part(0.9), part(0.99));
+    format!("{count} requests of {median:.2} ms (median), {p90:.2} (p90), {p99:.2} (p99)")
 }
 
 impl std::fmt::Display for Outcome {
@@ -290,10 +351,14 @@ impl<'g> Cast<'g> {
         if self.daemon_goes_on_ns.is_some() && signal != Signal::KILL {
             return;
         }
+        let hit_ns = self.clock.now_ns();
         self.daemon().signal(signal);
         match signal {
             Signal::HUP => {}
-            Signal::STOP => self.daemon_goes_on_ns = Some(pause_ns),
+            Signal::STOP => {
+                self.daemon_goes_on_ns = Some(pause_ns);
+                self.note_unguarded(hit_ns, pause_ns, Unguarded::Stopped);
+            }
             _ => {
                 let ended = self.daemon.take().expect("there is one").finish();
                 if self.kills == Kills::Contagious {
@@ -306,8 +371,15 @@ impl<'g> Cast<'g> {
                 self.daemon_goes_on_ns = None;
                 self.daemons_killed += 1;
                 self.daemon = Some(self.gpu.daemon(self.policy));
+                let listens_ns = self.clock.now_ns();
+                self.note_unguarded(hit_ns, listens_ns, Unguarded::Away);
+                self.note_unguarded(listens_ns, listens_ns + BACK_NS, Unguarded::Back);
             }
         }
+    }
+
+    fn note_unguarded(&mut self, from_ns: u64, to_ns: u64, why: Unguarded) {
+        self.outcome.unguarded_ns.push((from_ns, to_ns, why));
     }
 
     /// It died of what it was sent and of nothing else, and all that it had said was right.
@@ -348,8 +420,13 @@ impl<'g> Cast<'g> {
 impl Outcome {
     fn take(&mut self, output: &str) {
         for line in output.lines() {
-            if let Some(ns) = line.strip_prefix("request ") {
-                self.requests_ns.push(ns.parse().unwrap());
+            if let Some((ns, at_ns)) = line
+                .strip_prefix("request ")
+                .and_then(|request| request.split_once(" at "))
+            {
+                let (ns, at_ns) = (ns.parse().unwrap(), at_ns.parse().unwrap());
+                self.requests_ns.push(ns);
+                self.ended_ns.push((at_ns, ns));
             }
             self.rounds += usize::from(line == "round");
         }

@@ -2,7 +2,8 @@
  * wrong one ends it with 92, the first failed call with 90.
  *
  *   hp    one request after the other with a pause between them: a graph whose first and last node record events, so that
- *         "request NS" is its time on the device from when that had it, whatever the host was kept by
+ *         "request NS at NS" is its time on the device from when that had it, whatever the host was kept by, and when its
+ *         end was seen (CLOCK_MONOTONIC)
  *   be    rounds of allocations, launches on two streams, a graph, an event that is waited for; captured anew every eighth
  *   hold PIECES WHAT  takes so many pieces of 16 MiB or what its quota leaves, has a graph, a capture that is not ended, and work in
  *         flight, says "holding", and does this until it is ended:
@@ -74,7 +75,9 @@ static void serve(struct work *work) {
         launch_once(work, exec, stream);
         CHECK(cu.StreamSynchronize(stream));
         CHECK(cuEventElapsedTime(&ms, marks[0], marks[1]));
-        printf("request %.0f\n", (double)ms * 1e6);
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        printf("request %.0f at %lld\n", (double)ms * 1e6, now.tv_sec * 1000000000LL + now.tv_nsec);
         fflush(stdout);
         if (request % 16 == 0) work_launch(work, stream), work_check(work);
         pause_us = pause_us * 1103515245u + 12345u;
