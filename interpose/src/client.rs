@@ -1,7 +1,9 @@
 //! This process as a client of a daemon: the shared pages and what was settled when it attached.
 
 use core::fmt;
-use std::os::fd::OwnedFd;
+use core::time::Duration;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,10 +14,11 @@ use protocol::ledger::LedgerPage;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
 use protocol::segment::identity;
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-use crate::helper;
 use crate::priority::Priorities;
+use crate::{helper, sys};
 
 /// A client. There is at most one for each device in a process; its successor takes its place when its daemon has gone.
 pub(crate) struct Client {
@@ -153,6 +156,28 @@ impl Connection {
             .0
             .with(|descriptor| recv(descriptor, &mut [0; 1], flags).map(|(_, n)| n));
         matches!(peeked, Some(Ok(0) | Err(Errno::CONNRESET)))
+    }
+
+    /// Waits until there is something to read, or the other side has ended it, or the receive timeout is over; how many bytes of a packet
+    /// there are at least, none of which is taken. `None` if it is not open.
+    pub(crate) fn wait_to_read(&self) -> Option<Result<usize, io::ErrorKind>> {
+        // Not with the lock: a wait may last as long as the process.
+        let number = self.0.with(AsRawFd::as_raw_fd)?;
+        Some(sys::peek(number).map_err(|error| error.kind()))
+    }
+
+    /// How long one call waits for something to read.
+    pub(crate) fn set_receive_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let set = |socket: &OwnedFd| set_socket_timeout(socket, Timeout::Recv, Some(timeout));
+        let set = self.0.with(set);
+        Ok(set.unwrap_or(Err(Errno::BADF))?)
+    }
+
+    /// Puts another file under its number, as a program may do that closes descriptors which are not its own.
+    #[cfg(test)]
+    pub(crate) fn replace(&self, other: &OwnedFd) -> io::Result<()> {
+        let mut held = self.0.held.lock().unwrap();
+        Ok(rustix::io::dup2(other, held.as_mut().unwrap())?)
     }
 
     /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.

@@ -12,7 +12,7 @@
 //! hooked. It cannot see another thread's default stream; that thread records there itself, and the
 //! helper asks (see `launch`). Of a thread that has ended it learns from the legacy stream.
 //!
-//! It also looks whether the daemon is still there, and makes its client another one's ([`crate::reattach`]).
+//! It also is told that the daemon is gone, and makes its client another one's ([`crate::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
 //! says when it sleeps without a timeout. Launching threads store what they launched, then look
@@ -256,7 +256,10 @@ fn run(client: &'static Client) {
         client.helper.asleep.store(1, Ordering::SeqCst);
         if !helper.has_work() {
             let bell = &client.page.helper_bell;
-            let next_ns = [watch.next_ns(), helper.learner.next_ns()];
+            // Of one that is about to exit nobody looks, also where it would be time to.
+            let is_leaving = LEAVING.load(Ordering::SeqCst);
+            let look_ns = watch.next_ns().filter(|_| !is_leaving);
+            let next_ns = [look_ns, helper.learner.next_ns()];
             let next_ns = next_ns.into_iter().flatten().min();
             bell.wait(&client.clock, seen, next_ns);
         }

@@ -81,6 +81,8 @@ mod gate;
 #[forbid(unsafe_code)]
 mod graphs;
 #[forbid(unsafe_code)]
+mod hang_up;
+#[forbid(unsafe_code)]
 mod helper;
 mod imports;
 mod inside;

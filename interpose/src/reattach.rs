@@ -1,8 +1,10 @@
 //! What happens when a client's daemon goes, and when one is there again.
 //!
-//! The helper thread looks every [`LOOK_NS`] whether the daemon has ended the connection. Until then a daemon that says nothing is
-//! slow, or stopped, and this process is still its client. Afterwards the helper asks for a new one where the old one listened:
-//! at once, then ever more seldom, at moments that differ from process to process, for as long as the process lives. Meanwhile
+//! A daemon is gone when it has ended the connection, which a thread waits for that wakes the helper ([`crate::hang_up`]); where there is none
+//! the helper looks every [`LOOK_NS`]. Until then a daemon that says nothing is slow, or stopped, and this process is still its client.
+//! Afterwards the helper asks for a new one where the old one listened: after some milliseconds, then ever more seldom, at moments that
+//! differ from process to process, for as long as the process lives. It waits for an eighth of the time that there has been none
+//! ([`Away`]), so it finds the next one late by that, and asks some fifty times until it asks every half a second. Meanwhile
 //! jobs go on as `on_daemon_loss` says ([`crate::gate`]). A daemon that refuses (its limits, another version) will do so again: that
 //! one is asked after a second and then ever more seldom, every minute in the end. Whether another daemon listens in its place is
 //! looked for meanwhile without asking.
@@ -36,14 +38,18 @@ use crate::attach::{self, Unmanaged};
 use crate::carried::{Account, Line};
 use crate::client::{Client, Side};
 use crate::clients::{CLIENTS, DEVICES_MAX};
+use crate::hang_up::{HangUp, Said};
 use crate::log::{self, Level};
 use crate::streams::STREAMS;
 use crate::{lifecycle, quota, rings};
 
-/// Between two looks at the connection. An idle client wakes up for it: a look costs some microseconds.
+/// Between two looks at what nobody tells of: the connection, where no thread waits for its end; another daemon in the place of one that
+/// refuses; what calls count that began under the daemon before. An idle client wakes up for it: a look costs some microseconds.
 const LOOK_NS: u64 = 250_000_000;
-/// After the first attempt that met nobody.
-const BACKOFF_NS_MIN: u64 = 50_000_000;
+/// From a daemon's end to the first attempt, and between the first ones.
+const BACKOFF_NS_MIN: u64 = 5_000_000;
+/// Of the time without a daemon, what is waited until the next attempt: its eighth part.
+const BACKOFF_PART: u64 = 8;
 /// Never longer than this, so that a job is a client again well within a second of the daemon's return.
 const BACKOFF_NS_MAX: u64 = 500_000_000;
 
@@ -51,6 +57,9 @@ const BACKOFF_NS_MAX: u64 = 500_000_000;
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
 /// Never longer than this: so late it is noticed that a daemon's configuration now allows what it refused.
 const REFUSED_NS_MAX: u64 = 60_000_000_000;
+
+/// A daemon that is there and does not answer, or hangs up, is said after this time without one. Before, it is about to end, or has many to answer.
+const UNANSWERED_NS: u64 = 1_000_000_000;
 
 /// The class of kernels that no profile knows, in a record.
 const UNKNOWN_CLASS: u8 = 4;
@@ -73,13 +82,32 @@ fn with_line(index: u32, body: impl FnOnce(&mut Line)) {
 /// What one client's helper knows of its daemon.
 pub(crate) struct Watch {
     client: &'static Client,
-    /// Attempts since the daemon went; `None` while it is there.
-    attempts: Option<u32>,
+    /// Who tells when the daemon goes; `None` where nobody does.
+    hang_up: Option<HangUp>,
+    /// `None` while the daemon is there.
+    away: Option<Away>,
     /// That of the daemon that listens there now.
     refusal: Option<Refusal>,
     /// Whether the log has why this process is not attached.
     is_said: bool,
     next_ns: u64,
+}
+
+/// The daemon went, and no other one has taken this client.
+struct Away {
+    since_ns: u64,
+    /// How often in a row somebody was there who gave no answer.
+    unanswered: u32,
+}
+
+impl Away {
+    /// How long to wait for the next attempt.
+    fn backoff_ns(&self, now_ns: u64) -> u64 {
+        let away_ns = now_ns.saturating_sub(self.since_ns);
+        let by_time_ns = (away_ns / BACKOFF_PART).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
+        // Who hangs up has too much to do.
+        by_time_ns.max(doubled(BACKOFF_NS_MIN, self.unanswered, BACKOFF_NS_MAX))
+    }
 }
 
 /// A daemon does not want this client.
@@ -128,19 +156,30 @@ impl Listener {
 }
 
 impl Watch {
+    /// Called by the client's helper, which is woken when the daemon goes.
     pub(crate) fn new(client: &'static Client) -> Self {
         Self {
             client,
-            attempts: None,
+            hang_up: listen_for_end(client),
+            away: None,
             refusal: None,
             is_said: false,
             next_ns: client.clock.now_ns() + LOOK_NS,
         }
     }
 
-    /// When to look next; nothing on virtual time.
+    /// When to look next; nothing on virtual time, nor where there is nothing to see until somebody tells.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        (!self.client.clock.is_virtual()).then_some(self.next_ns)
+        if self.client.clock.is_virtual() {
+            return None;
+        }
+        let said = match &self.hang_up {
+            Some(hang_up) if self.away.is_none() => hang_up.said(),
+            _ => Said::Nothing,
+        };
+        // Of a client without a predecessor nothing is carried over.
+        let has_predecessor = self.client.generation != 0;
+        next_look_ns(said, has_predecessor, self.next_ns)
     }
 
     /// Looks if it is time to; the client as of now.
@@ -148,23 +187,23 @@ impl Watch {
         let now_ns = self.client.clock.now_ns();
         if self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
             self.look();
-            let asks = self.attempts.filter(|_| self.refusal.is_none());
-            let wait_ns = asks.map_or(LOOK_NS, backoff_ns);
-            self.next_ns = self.client.clock.now_ns() + jittered(wait_ns, now_ns);
+            let now_ns = self.client.clock.now_ns();
+            let asks = self.away.as_ref().filter(|_| self.refusal.is_none());
+            let wait_ns = asks.map_or(LOOK_NS, |away| away.backoff_ns(now_ns));
+            self.next_ns = now_ns + jittered(wait_ns, now_ns);
         }
         self.client
     }
 
     fn look(&mut self) {
         carry_over(self.client.index);
-        if self.attempts.is_none() {
-            if !self.client.connection.is_over() {
-                return;
+        if self.away.is_none() {
+            let said = self.hang_up.as_ref().map(HangUp::said);
+            if said == Some(Said::Over) || self.client.connection.is_over() {
+                self.handle_end();
             }
-            self.client.connection.close();
-            self.attempts = Some(0);
-            let socket = self.client.socket.display();
-            log::say(Level::Info, format_args!("the daemon at {socket} is gone"));
+            // A daemon that is only just gone has no successor yet, and its socket may outlive its connections for a moment.
+            return;
         }
         // Before it is asked: the next one that listens there is asked in any case.
         let listener = Listener::at(&self.client.socket);
@@ -179,6 +218,17 @@ impl Watch {
         }
     }
 
+    fn handle_end(&mut self) {
+        self.hang_up = None;
+        self.client.connection.close();
+        self.away = Some(Away {
+            since_ns: self.client.clock.now_ns(),
+            unanswered: 0,
+        });
+        let socket = self.client.socket.display();
+        log::say(Level::Info, format_args!("the daemon at {socket} is gone"));
+    }
+
     fn try_again(&self) -> Result<Client, Unmanaged> {
         // Never without one: it was read before the first client was made.
         let config = lifecycle::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS))?;
@@ -186,19 +236,25 @@ impl Watch {
     }
 
     fn handle_failure(&mut self, reason: &Unmanaged, by: Option<Listener>) {
-        let attempts = self.attempts.unwrap_or(0);
+        let now_ns = self.client.clock.now_ns();
+        let is_answered = reason.is_absence() || reason.is_refusal();
+        let mut is_long = false;
+        if let Some(away) = &mut self.away {
+            is_long = now_ns.saturating_sub(away.since_ns) >= UNANSWERED_NS;
+            away.unanswered = match is_answered {
+                true => 0,
+                false => away.unanswered.saturating_add(1),
+            };
+        }
         // That nobody is there, or is about to be, is what was expected; anything else is said, once.
-        let is_worth_saying = reason.is_refusal() || attempts == 0 && !reason.is_absence();
-        if is_worth_saying && !self.is_said {
+        if (reason.is_refusal() || is_long && !is_answered) && !self.is_said {
             log::say(Level::Warn, format_args!("not attached again: {reason}"));
             self.is_said = true;
         }
-        let now_ns = self.client.clock.now_ns();
         self.refusal = match reason.is_refusal() {
             true => Some(Refusal::new(self.refusal.take(), by, now_ns)),
             false => None,
         };
-        self.attempts = Some(attempts.saturating_add(1));
     }
 
     fn handle_successor(&mut self, successor: Client) {
@@ -234,9 +290,26 @@ impl Watch {
             line.carry_over();
         });
         self.client = successor;
-        (self.attempts, self.refusal, self.is_said) = (None, None, false);
+        self.hang_up = listen_for_end(successor);
+        (self.away, self.refusal, self.is_said) = (None, None, false);
         log::say(Level::Info, format_args!("{successor}, again"));
     }
+}
+
+/// Has the helper woken when the client's daemon goes, if that can be.
+fn listen_for_end(client: &'static Client) -> Option<HangUp> {
+    if client.clock.is_virtual() {
+        return None;
+    }
+    let hang_up = HangUp::watch(client);
+    if let Err(error) = &hang_up {
+        let every_ms = LOOK_NS / 1_000_000;
+        log::say(
+            Level::Info,
+            format_args!("that the daemon goes is looked for every {every_ms} ms: {error}"),
+        );
+    }
+    hang_up.ok()
 }
 
 /// Before anybody else writes to the successor's rings, so that numbers come in their order.
@@ -269,9 +342,13 @@ fn account(client: &Client) -> Account {
     }
 }
 
-/// How long to wait after so many attempts.
-fn backoff_ns(attempts: u32) -> u64 {
-    doubled(BACKOFF_NS_MIN, attempts, BACKOFF_NS_MAX)
+/// When to look, `clock_ns` being when it is time by the clock.
+fn next_look_ns(said: Said, has_predecessor: bool, clock_ns: u64) -> Option<u64> {
+    match said {
+        Said::Over => Some(0),
+        Said::WillTell if !has_predecessor => None,
+        Said::WillTell | Said::Nothing => Some(clock_ns),
+    }
 }
 
 /// Twice as long each time, up to a bound.
@@ -297,16 +374,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_a_bound_and_differ_a_little() {
-        let waits: Vec<u64> = (1..8).map(backoff_ns).collect();
-        assert_eq!(waits[..4], [50, 100, 200, 400].map(|ms| ms * 1_000_000));
-        assert!(waits[4..].iter().all(|&wait| wait == BACKOFF_NS_MAX));
-        assert_eq!(backoff_ns(u32::MAX), BACKOFF_NS_MAX);
+    fn who_will_be_told_does_not_look_by_the_clock_and_who_will_not_does() {
+        assert_eq!(next_look_ns(Said::WillTell, false, 9), None);
+        assert_eq!(next_look_ns(Said::Over, false, 9), Some(0));
+        assert_eq!(next_look_ns(Said::Nothing, false, 9), Some(9));
+        // What is counted under the daemon before nobody tells.
+        assert_eq!(next_look_ns(Said::WillTell, true, 9), Some(9));
+    }
+
+    #[test]
+    fn waits_grow_with_the_absence_to_a_bound_and_differ_a_little() {
+        let of = |away_ns: u64, unanswered| {
+            let away = Away {
+                since_ns: 7,
+                unanswered,
+            };
+            away.backoff_ns(7 + away_ns) / 1_000_000
+        };
+        let ms = 1_000_000;
+        assert_eq!(
+            [0, 40, 80, 800].map(|away| of(away * ms, 0)),
+            [5, 5, 10, 100]
+        );
+        assert_eq!([4_000, 1 << 40].map(|away| of(away * ms, 0)), [500, 500]);
+        // Somebody is there, and has too much to do.
+        assert_eq!([1, 2, 3, 4].map(|times| of(0, times)), [5, 10, 20, 40]);
+        assert_eq!(of(0, u32::MAX), 500);
         for now_ns in 0..10_000 {
             let wait_ns = jittered(BACKOFF_NS_MAX, now_ns);
             assert!((BACKOFF_NS_MAX / 4 * 3..=BACKOFF_NS_MAX).contains(&wait_ns));
         }
         assert_ne!(jittered(BACKOFF_NS_MAX, 1), jittered(BACKOFF_NS_MAX, 2));
+    }
+
+    /// What a daemon's absence costs a process.
+    #[test]
+    fn who_waits_for_the_next_daemon_asks_some_fifty_times_and_then_every_half_a_second() {
+        let away = Away {
+            since_ns: 0,
+            unanswered: 0,
+        };
+        let (mut asked, mut now_ns) = (0, 0);
+        while away.backoff_ns(now_ns) < BACKOFF_NS_MAX {
+            now_ns += jittered(away.backoff_ns(now_ns), now_ns);
+            asked += 1;
+        }
+        assert!((30..=70).contains(&asked), "{asked}");
     }
 
     #[test]

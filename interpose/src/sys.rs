@@ -5,7 +5,10 @@ use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
 
+use rustix::net::{RecvFlags, recv};
 use rustix::process::getpid;
 use rustix::thread::gettid;
 
@@ -109,6 +112,16 @@ pub(crate) fn thread_id() -> u32 {
     let id = gettid().as_raw_nonzero().get() as u32;
     THREAD_ID.set(id);
     id
+}
+
+/// Waits for a packet on a socket of that number, or its end, and leaves it there; how many bytes it has, 1 if there are more.
+/// The number may be closed or another file's by now.
+pub(crate) fn peek(number: RawFd) -> io::Result<usize> {
+    // SAFETY: the number goes to the kernel and nowhere else, which looks it up: what is closed, or no socket, is an error, and of
+    // another socket nothing is taken.
+    let socket = unsafe { BorrowedFd::borrow_raw(number) };
+    let (_, bytes) = recv(socket, &mut [0; 1], RecvFlags::PEEK)?;
+    Ok(bytes)
 }
 
 /// Whether this process has a thread of that id.

@@ -53,6 +53,8 @@ mod gpu_suite;
 mod graphs;
 #[cfg(test)]
 mod handlers;
+#[cfg(test)]
+mod hang_ups;
 mod help;
 #[cfg(test)]
 mod identity;
