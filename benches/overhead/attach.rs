@@ -96,6 +96,7 @@ fn start_ms(
         class: class.name(),
         job: JOB,
         is_disabled: false,
+        expects_daemon: true,
     };
     let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
     if is_preloaded {

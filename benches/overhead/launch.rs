@@ -56,8 +56,10 @@ const ATTEMPTS_MAX: usize = 10;
 /// Who else is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Company {
-    /// No daemon either.
+    /// No daemon either, and none that anybody expects.
     NoDaemon,
+    /// No daemon either, but one that may come.
+    NoDaemonYet,
     Nobody,
     /// A high-priority client that does nothing, so that best-effort launches are gated.
     IdleHp,
@@ -114,7 +116,7 @@ const GRAPH_KERNELS: usize = 10;
 /// hide what a change of a large one costs us; that this does not grow with the graph is counted in a test of `graphs`.
 const CHANGED_KERNELS: usize = 10;
 
-const STATES: [State; 20] = [
+const STATES: [State; 22] = [
     UNATTACHED,
     State {
         name: "launch, PILLION_DISABLE=1, by the export",
@@ -148,6 +150,16 @@ const STATES: [State; 20] = [
         name: "launch, BE ungated (no HP)",
         company: Company::Nobody,
         target_ns: None,
+        ..BE
+    },
+    State {
+        name: "launch, HP, no daemon yet",
+        company: Company::NoDaemonYet,
+        ..HP
+    },
+    State {
+        name: "launch, BE, no daemon yet",
+        company: Company::NoDaemonYet,
         ..BE
     },
     State {
@@ -275,7 +287,7 @@ fn round(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
 
 fn attempt(artifacts: &Artifacts, state: &State) -> anyhow::Result<Round> {
     let site = Site::new()?;
-    if state.company == Company::NoDaemon {
+    if matches!(state.company, Company::NoDaemon | Company::NoDaemonYet) {
         let outcome = measure_once(artifacts, &site, state)?.1;
         return Ok(Round {
             evidence: check_files(state, &outcome)?,
@@ -332,6 +344,7 @@ fn measure_once(
         class: state.class.name(),
         job: JOB,
         is_disabled: state.is_disabled,
+        expects_daemon: state.company != Company::NoDaemon,
     };
     let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
     let outcome = serde_json::from_value(child.measure()?)?;
@@ -348,7 +361,7 @@ fn neighbour(
         pause_ns: NEIGHBOUR_PAUSE_NS,
     };
     let (class, task) = match company {
-        Company::NoDaemon | Company::Nobody => return Ok(None),
+        Company::NoDaemon | Company::NoDaemonYet | Company::Nobody => return Ok(None),
         Company::IdleHp => {
             let kernel = HIGH_PRIORITY.name.to_owned();
             (JobClass::HighPriority, Task::Attend { kernel })
@@ -361,6 +374,7 @@ fn neighbour(
         class: class.name(),
         job: NEIGHBOUR,
         is_disabled: false,
+        expects_daemon: true,
     };
     Preloaded::start(artifacts, site, &preload, &task).map(Some)
 }

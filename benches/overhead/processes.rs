@@ -182,6 +182,8 @@ pub(crate) struct Preload<'a> {
     pub(crate) job: &'a str,
     /// For `PILLION_DISABLE`.
     pub(crate) is_disabled: bool,
+    /// Whether the environment says that somebody wants it to be managed: without, there is only the preload.
+    pub(crate) expects_daemon: bool,
 }
 
 impl Preloaded {
@@ -199,16 +201,19 @@ impl Preloaded {
             .env_clear()
             .env("LD_LIBRARY_PATH", artifacts.driver_folder())
             .env("SOFTGPU_NULL", "1")
-            .env("PILLION_SOCKET", site.socket())
             .env("PILLION_PROFILE", site.profile())
-            .env("PILLION_CLASS", preload.class)
             // Quieter than the default: without a daemon a job with an id warns, as it should.
             .env("PILLION_LOG", "error")
-            .env("PILLION_JOB", preload.job)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         if let Some(library) = preload.library {
             command.env("LD_PRELOAD", library);
+        }
+        if preload.expects_daemon {
+            command
+                .env("PILLION_SOCKET", site.socket())
+                .env("PILLION_CLASS", preload.class)
+                .env("PILLION_JOB", preload.job);
         }
         if preload.is_disabled {
             command.env("PILLION_DISABLE", "1");

@@ -14,7 +14,6 @@
 //! right place is better served than left unprotected because of its driver.
 
 use core::fmt;
-use core::slice;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
 use std::io;
@@ -157,11 +156,9 @@ pub(crate) fn attach(
     if sys::has_parent_death_signal() {
         FALLS_WITH_PARENT.store(true, Ordering::Relaxed);
     }
-    let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
-    let tried = candidates(config, uuid.as_deref().map_err(|result| *result))?;
+    let (uuid, tried) = places(config, device)?;
     look_for(&tried)?;
     let known = profile(config, device);
-    let uuid = uuid.unwrap_or_default();
     let who = Who {
         device,
         uuid: &uuid,
@@ -176,10 +173,7 @@ pub(crate) fn attach(
     if let Some(error) = Clock::open_error() {
         log::say(Level::Error, format_args!("{error}; using real time"));
     }
-    let priorities = driver::with_context(context, driver::priority_range)
-        .and_then(|range| range)
-        .ok()
-        .and_then(|(least, greatest)| Priorities::new(least, greatest));
+    let priorities = priorities(context);
     Ok(Client {
         index,
         default_priority: default_priority(&pages.side, priorities),
@@ -199,11 +193,29 @@ pub(crate) fn attach(
         helper: Box::leak(Box::new(helper::Words::new())),
         profile: known.map(|known| &known.index),
         priorities,
+        provisional: None,
     })
 }
 
+/// The device's identity, empty if the driver does not tell, and where its daemon may listen, the likeliest first.
+pub(crate) fn places(
+    config: &Config,
+    device: CUdevice,
+) -> Result<(String, Vec<PathBuf>), Unmanaged> {
+    let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
+    let places = candidates(config, uuid.as_deref().map_err(|result| *result))?;
+    Ok((uuid.unwrap_or_default(), places))
+}
+
+/// The stream priorities of a context's device, if there is a choice.
+pub(crate) fn priorities(context: CUcontext) -> Option<Priorities> {
+    let range = driver::with_context(context, driver::priority_range);
+    let (least, greatest) = range.and_then(|range| range).ok()?;
+    Priorities::new(least, greatest)
+}
+
 /// What launches on default streams are to carry.
-fn default_priority(side: &Side, priorities: Option<Priorities>) -> Option<i32> {
+pub(crate) fn default_priority(side: &Side, priorities: Option<Priorities>) -> Option<i32> {
     priorities
         .filter(|_| matches!(side, Side::HighPriority) && takes_priorities())
         .map(|range| range.for_high_priority(priority::DEFAULT))
@@ -226,10 +238,8 @@ fn say_class(config: &Config, side: &Side, socket: &Path) {
 /// What the daemon of a device lets this job hold of it, bytes, before the process is a client there; `None` if no daemon
 /// says so.
 pub(crate) fn ask_quota(config: &Config, device: CUdevice) -> Option<u64> {
-    let uuid = driver::device_uuid(device).map(|uuid| hello::format_uuid(uuid.bytes));
-    let tried = candidates(config, uuid.as_deref().map_err(|result| *result)).ok()?;
+    let (uuid, tried) = places(config, device).ok()?;
     let quota = config.quotas.of_device(device.0);
-    let uuid = uuid.unwrap_or_default();
     ask_memory_at(&tried, config, &uuid, quota).map(|is| is.quota_bytes)
 }
 
@@ -279,7 +289,7 @@ pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, U
         before: client.ledger.as_ref(),
     };
     // Who is hung up on asks again as who meets nobody does.
-    let (connection, socket) = connect(slice::from_ref(&client.socket))?;
+    let (connection, socket) = connect(client.sought())?;
     let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
     say_class(config, &pages.side, &socket);
     Ok(Client {
@@ -301,6 +311,7 @@ pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, U
         helper: client.helper,
         profile: client.profile,
         priorities: client.priorities,
+        provisional: None,
     })
 }
 
@@ -599,6 +610,11 @@ struct Known {
     index: ProfileIndex,
     /// How what was measured fits the device.
     fit: Fit,
+}
+
+/// What this process knows about kernels, if anything.
+pub(crate) fn profile_index(config: &Config, device: CUdevice) -> Option<&'static ProfileIndex> {
+    profile(config, device).map(|known| &known.index)
 }
 
 /// The profile of this process, loaded when it first attaches, for the device it attaches to then.

@@ -1,7 +1,7 @@
 //! This process as a client of a daemon: the shared pages and what was settled when it attached.
 
-use core::fmt;
 use core::time::Duration;
+use core::{fmt, slice};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
 use crate::priority::Priorities;
+use crate::provisional::Provisional;
 use crate::{helper, sys};
 
 /// A client. There is at most one for each device in a process; its successor takes its place when its daemon has gone.
@@ -30,7 +31,7 @@ pub(crate) struct Client {
     pub(crate) generation: u32,
     /// Its number at the daemon.
     pub(crate) number: u64,
-    /// Where the daemon listens.
+    /// Where the daemon listens; of one that has none, where it is looked for first.
     pub(crate) socket: PathBuf,
     /// The time that daemon and client share.
     pub(crate) clock: Clock,
@@ -58,6 +59,8 @@ pub(crate) struct Client {
     pub(crate) priorities: Option<Priorities>,
     /// What launches on default streams carry as an attribute, if this driver takes one.
     pub(crate) default_priority: Option<i32>,
+    /// Of one that no daemon has taken so far.
+    pub(crate) provisional: Option<Provisional>,
 }
 
 /// What its class makes of a client.
@@ -90,6 +93,12 @@ impl Client {
     /// Whether this is a high-priority client.
     pub(crate) fn is_high_priority(&self) -> bool {
         matches!(self.side, Side::HighPriority)
+    }
+
+    /// Where a daemon is looked for.
+    pub(crate) fn sought(&self) -> &[PathBuf] {
+        let sought = self.provisional.as_ref().map(|known| &known.sought[..]);
+        sought.unwrap_or(slice::from_ref(&self.socket))
     }
 }
 
@@ -147,6 +156,14 @@ pub(crate) struct Connection(Descriptor);
 impl Connection {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
         Self(Descriptor::new(descriptor))
+    }
+
+    /// That of one that never had any.
+    pub(crate) fn none() -> Self {
+        Self(Descriptor {
+            held: Mutex::new(None),
+            identity: None,
+        })
     }
 
     /// Whether the other side has ended it. Not if this side has.

@@ -48,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) socket: Option<PathBuf>,
     /// Id of the job, if one was given. Whoever set it expects a daemon.
     pub(crate) job: Option<String>,
+    /// Whether one of `PILLION_CLASS`, `PILLION_JOB` and `PILLION_SOCKET` is set: somebody wants this process to be managed.
+    pub(crate) expects_daemon: bool,
     /// What the job may hold of each device.
     pub(crate) quotas: Quotas,
     /// Longest wait for work in flight before the process dies of a signal, ms; see [`crate::signals`].
@@ -106,6 +108,9 @@ impl Config {
             drain_ms,
             profile: set("PILLION_PROFILE").map(PathBuf::from),
             socket: set("PILLION_SOCKET").map(PathBuf::from),
+            expects_daemon: ["PILLION_CLASS", "PILLION_JOB", "PILLION_SOCKET"]
+                .into_iter()
+                .any(|name| set(name).is_some()),
             job: set("PILLION_JOB").map(|value| value.to_string_lossy().into_owned()),
             log,
             panic_at,

@@ -118,6 +118,14 @@ pub(crate) fn wake(client: &Client) {
     }
 }
 
+/// Wakes a client's helper because a stream is to be given up, which that of a provisional client, who does not say that it sleeps, looks for as well.
+pub(crate) fn wake_for_end(client: &Client) {
+    match client.provisional {
+        Some(_) => wake_surely(client),
+        None => wake(client),
+    }
+}
+
 /// Wakes a client's helper whatever it has said of its sleep. A signal handler may do it.
 pub(crate) fn wake_surely(client: &Client) {
     client.page.helper_bell.ring_surely(&client.clock);
@@ -253,7 +261,12 @@ fn run(client: &'static Client) {
             client.clock.sleep_until(deadline_ns);
             continue;
         }
-        client.helper.asleep.store(1, Ordering::SeqCst);
+        // While there is no daemon to be told, launches do not wake it.
+        let is_rung = client.provisional.is_none();
+        client
+            .helper
+            .asleep
+            .store(u32::from(is_rung), Ordering::SeqCst);
         if !helper.has_work() {
             let bell = &client.page.helper_bell;
             // Of one that is about to exit nobody looks, also where it would be time to.
@@ -434,9 +447,10 @@ impl Helper {
     }
 
     /// Whether anybody wants to know: of a high-priority client the daemon, when it asks, whoever
-    /// needs a slot next, or who is about to exit.
+    /// needs a slot next, or who is about to exit. So it is of one that no daemon has taken so far.
     fn is_wanted(&self, slot: &Slot) -> bool {
-        !self.client.is_high_priority()
+        let has_daemon = self.client.provisional.is_none();
+        has_daemon && !self.client.is_high_priority()
             || LEAVING.load(Ordering::SeqCst)
             || self.client.page.probe.load(Ordering::SeqCst) != 0
             || slot.state() == State::Draining

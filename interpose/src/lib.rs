@@ -126,6 +126,8 @@ mod patience;
 #[forbid(unsafe_code)]
 mod priority;
 #[forbid(unsafe_code)]
+mod provisional;
+#[forbid(unsafe_code)]
 mod quota;
 mod real;
 #[forbid(unsafe_code)]

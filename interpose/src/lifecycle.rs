@@ -10,7 +10,8 @@
 //! *Attaching* happens once in the life of a process for each device, at the creation of its first
 //! context there, where a blocking word with the daemon costs least: creating a context takes a real
 //! driver 100 ms. A process whose first context was made behind our back attaches at its first
-//! launch. A device whose daemon is absent or refuses stays unmanaged; the others do not mind.
+//! launch. A device whose daemon is absent or refuses runs unmanaged until one takes the process: where one may come it has a
+//! client of nobody's until then ([`crate::provisional`]), which is attached as far as this module goes. The others do not mind.
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
@@ -32,7 +33,7 @@ use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
 use crate::seen_to::{self, FROZEN_MS};
 use crate::sys::SetOnce;
-use crate::{attach, door, driver, helper, quota, reattach, seen, sys};
+use crate::{attach, door, driver, helper, provisional, quota, reattach, seen, sys};
 
 /// Where this process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +43,7 @@ pub(crate) enum Phase {
     Unread,
     /// No context yet, or the first one's thread still talks to the daemon.
     Virgin,
-    /// A client of one daemon at least.
+    /// A client of one daemon at least, or of one to come.
     Attached,
     /// Not managed, but hooks still go through the door: this process keeps its quota of memory by itself, or a test
     /// wants one to panic.
@@ -224,20 +225,10 @@ fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
         CLIENTS.settle(index, None);
         return;
     };
-    if let Err((level, reason)) = try_attach(config, context, device, index) {
+    if let Err(reason) = try_attach(config, context, device, index) {
         let is_accounted = keep_account_alone(config, index, device);
         CLIENTS.settle(index, None);
-        if index == 0 {
-            log::say(level, format_args!("this process runs unmanaged: {reason}"));
-        } else {
-            log::say(
-                level,
-                format_args!(
-                    "device {} of this process runs unmanaged: {reason}",
-                    device.0
-                ),
-            );
-        }
+        say_unmanaged(&reason, device, index);
         leave(config, is_accounted);
     }
     if index as usize + 1 == DEVICES_MAX {
@@ -272,15 +263,22 @@ fn try_attach(
             format_args!("children made by clone and not by fork must not use CUDA"),
         );
     }
-    let client = attach::attach(config, context, device, index).map_err(|error| {
-        // A job started by `pillion run` expects a daemon; a bare preload may just be there.
-        let level = if config.job.is_some() || !error.is_absence() {
-            Level::Warn
-        } else {
-            Level::Info
-        };
-        (level, error.to_string())
-    })?;
+    let (client, unmanaged) = match attach::attach(config, context, device, index) {
+        Ok(client) => (client, None),
+        Err(error) => {
+            // A job started by `pillion run` expects a daemon; a bare preload may just be there.
+            let level = if config.job.is_some() || !error.is_absence() {
+                Level::Warn
+            } else {
+                Level::Info
+            };
+            let reason = (level, error.to_string());
+            match provisional::client(config, context, device, index, &error) {
+                Some(client) => (client, Some(reason)),
+                None => return Err(reason),
+            }
+        }
+    };
     // For good, like the pages that it refers to.
     let client: &'static Client = Box::leak(Box::new(client));
     #[cfg(shim)]
@@ -288,16 +286,10 @@ fn try_attach(
     if let Err(error) = helper::start(client) {
         // Without it what completes would never be learnt.
         client.connection.end(Shutdown::Both);
-        return Err((Level::Warn, format!("no helper thread: {error}")));
+        let reason = || (Level::Warn, format!("no helper thread: {error}"));
+        return Err(unmanaged.unwrap_or_else(reason));
     }
-    match &client.ledger {
-        Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
-            say_if_less_than_asked(config, device, ledger.page.quota());
-        }
-        _ => {
-            keep_account_alone(config, index, device);
-        }
-    }
+    open_account(config, client);
     CLIENTS.settle(index, Some(client));
     if client.page.stop.load(Ordering::SeqCst) != 0 {
         helper::wake_surely(client);
@@ -310,9 +302,49 @@ fn try_attach(
         crate::signals::handle_attached(config.drain_ms);
         crate::bypass::handle_attached(client);
     }
-    log::say(Level::Info, format_args!("{client}"));
+    match &unmanaged {
+        Some(reason) => say_unmanaged(reason, device, index),
+        None => log::say(Level::Info, format_args!("{client}")),
+    }
     seen::handle_attached();
     Ok(())
+}
+
+/// From here on what the process takes of the client's device is counted.
+fn open_account(config: &Config, client: &Client) {
+    let (index, device) = (client.index, client.device);
+    match &client.ledger {
+        Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
+            say_if_less_than_asked(config, device, ledger.page.quota());
+        }
+        _ => {
+            if keep_account_alone(config, index, device) {
+                return;
+            }
+            if let Some(provisional) = &client.provisional {
+                // For the ledger of the daemon that takes it. One that refuses says what it would allow all the same.
+                let refused = provisional.is_refused;
+                let told = refused.then(|| attach::ask_quota(config, device));
+                let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
+                quota::open_local(index, device, quota);
+            }
+        }
+    }
+}
+
+fn say_unmanaged((level, reason): &Reason, device: CUdevice, index: u32) {
+    if index == 0 {
+        log::say(
+            *level,
+            format_args!("this process runs unmanaged: {reason}"),
+        );
+    } else {
+        let device = device.0;
+        log::say(
+            *level,
+            format_args!("device {device} of this process runs unmanaged: {reason}"),
+        );
+    }
 }
 
 /// The operator's rules, or the job's other processes, allow less than this one asks for.

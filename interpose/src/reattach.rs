@@ -9,6 +9,8 @@
 //! one is asked after a second and then ever more seldom, every minute in the end. Whether another daemon listens in its place is
 //! looked for meanwhile without asking.
 //!
+//! A process that no daemon has taken yet asks in the same way from its beginning ([`crate::provisional`]): the first that takes it is the successor of a client that had none.
+//!
 //! **A client and its successor.** A new daemon brings new pages, so a new client takes the place of the old one. Threads that are in a
 //! call have the old one in hand and end the call with it; its pages stay mapped. What they write there is *carried over* at every
 //! look, and when the process ends ([`crate::carried`]). So the new daemon
@@ -27,7 +29,7 @@
 
 use core::sync::atomic::Ordering;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use protocol::lease;
@@ -38,6 +40,7 @@ use crate::attach::{self, Unmanaged};
 use crate::carried::{Account, Line};
 use crate::client::{Client, Side};
 use crate::clients::{CLIENTS, DEVICES_MAX};
+use crate::contexts::CONTEXTS;
 use crate::hang_up::{HangUp, Said};
 use crate::log::{self, Level};
 use crate::streams::STREAMS;
@@ -52,6 +55,11 @@ const BACKOFF_NS_MIN: u64 = 5_000_000;
 const BACKOFF_PART: u64 = 8;
 /// Never longer than this, so that a job is a client again well within a second of the daemon's return.
 const BACKOFF_NS_MAX: u64 = 500_000_000;
+
+/// A process that has had no daemon for so long since it began most probably is where there is none.
+const FIRST_AWAY_NS: u64 = 60_000_000_000;
+/// Between two attempts of that one.
+const FIRST_NS: u64 = 5_000_000_000;
 
 /// After a daemon has refused for the first time.
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
@@ -98,12 +106,17 @@ struct Away {
     since_ns: u64,
     /// How often in a row somebody was there who gave no answer.
     unanswered: u32,
+    /// There never was one.
+    is_first: bool,
 }
 
 impl Away {
     /// How long to wait for the next attempt.
     fn backoff_ns(&self, now_ns: u64) -> u64 {
         let away_ns = now_ns.saturating_sub(self.since_ns);
+        if self.is_first && away_ns >= FIRST_AWAY_NS {
+            return FIRST_NS;
+        }
         let by_time_ns = (away_ns / BACKOFF_PART).clamp(BACKOFF_NS_MIN, BACKOFF_NS_MAX);
         // Who hangs up has too much to do.
         by_time_ns.max(doubled(BACKOFF_NS_MIN, self.unanswered, BACKOFF_NS_MAX))
@@ -145,9 +158,11 @@ struct Listener {
 }
 
 impl Listener {
-    /// The one that listens there, if one does.
-    fn at(socket: &Path) -> Option<Self> {
-        let file = socket.symlink_metadata().ok()?;
+    /// The first that listens there, if one does.
+    fn at(sockets: &[PathBuf]) -> Option<Self> {
+        let file = sockets
+            .iter()
+            .find_map(|socket| socket.symlink_metadata().ok())?;
         Some(Self {
             file: (file.dev(), file.ino()),
             changed: (file.ctime(), file.ctime_nsec()),
@@ -158,13 +173,26 @@ impl Listener {
 impl Watch {
     /// Called by the client's helper, which is woken when the daemon goes.
     pub(crate) fn new(client: &'static Client) -> Self {
+        let now_ns = client.clock.now_ns();
+        let provisional = client.provisional.as_ref();
+        let refused = provisional.filter(|known| known.is_refused);
+        let listener = || Listener::at(client.sought());
+        let refusal = refused.map(|_| Refusal::new(None, listener(), now_ns));
+        let first_ns = provisional.map_or(LOOK_NS, |_| BACKOFF_NS_MIN);
         Self {
             client,
-            hang_up: listen_for_end(client),
-            away: None,
-            refusal: None,
-            is_said: false,
-            next_ns: client.clock.now_ns() + LOOK_NS,
+            hang_up: match provisional {
+                Some(_) => None,
+                None => listen_for_end(client),
+            },
+            away: provisional.map(|_| Away {
+                since_ns: now_ns,
+                unanswered: 0,
+                is_first: true,
+            }),
+            refusal,
+            is_said: provisional.is_some(),
+            next_ns: now_ns + jittered(first_ns, now_ns),
         }
     }
 
@@ -206,7 +234,7 @@ impl Watch {
             return;
         }
         // Before it is asked: the next one that listens there is asked in any case.
-        let listener = Listener::at(&self.client.socket);
+        let listener = Listener::at(self.client.sought());
         let now_ns = self.client.clock.now_ns();
         let refusal = self.refusal.as_ref();
         if refusal.is_some_and(|refusal| refusal.holds(listener.as_ref(), now_ns)) {
@@ -224,6 +252,7 @@ impl Watch {
         self.away = Some(Away {
             since_ns: self.client.clock.now_ns(),
             unanswered: 0,
+            is_first: false,
         });
         let socket = self.client.socket.display();
         log::say(Level::Info, format_args!("the daemon at {socket} is gone"));
@@ -285,6 +314,10 @@ impl Watch {
             }
         }
         let before = self.client.page;
+        let was_provisional = self.client.provisional.is_some();
+        if was_provisional {
+            self.handle_taken(successor);
+        }
         with_line(successor.index, |line| {
             line.succeed(before, account(successor));
             line.carry_over();
@@ -292,7 +325,21 @@ impl Watch {
         self.client = successor;
         self.hang_up = listen_for_end(successor);
         (self.away, self.refusal, self.is_said) = (None, None, false);
-        log::say(Level::Info, format_args!("{successor}, again"));
+        let again = if was_provisional { "" } else { ", again" };
+        log::say(Level::Info, format_args!("{successor}{again}"));
+    }
+
+    /// A daemon has taken a client that none had before.
+    fn handle_taken(&self, successor: &Client) {
+        let before = self.client;
+        if let Side::BestEffort(_) = before.side {
+            let launches = before.page.counted(Counter::Launches);
+            successor.page.count(Counter::Unmanaged, launches);
+        }
+        // What a context takes only a daemon says.
+        if CONTEXTS.count_on(before.device) > 0 {
+            quota::handle_context(before.device);
+        }
     }
 }
 
@@ -371,6 +418,8 @@ const _: () = assert!(LOOK_NS <= 500_000_000 && BACKOFF_NS_MAX <= 500_000_000);
 
 #[cfg(test)]
 mod tests {
+    use core::slice;
+
     use super::*;
 
     #[test]
@@ -388,6 +437,7 @@ mod tests {
             let away = Away {
                 since_ns: 7,
                 unanswered,
+                is_first: false,
             };
             away.backoff_ns(7 + away_ns) / 1_000_000
         };
@@ -400,6 +450,19 @@ mod tests {
         // Somebody is there, and has too much to do.
         assert_eq!([1, 2, 3, 4].map(|times| of(0, times)), [5, 10, 20, 40]);
         assert_eq!(of(0, u32::MAX), 500);
+        // Who never had one asks as often for a minute, and then hardly ever.
+        let of = |away_s: u64| {
+            let away = Away {
+                since_ns: 7,
+                unanswered: 0,
+                is_first: true,
+            };
+            away.backoff_ns(7 + away_s * 1_000 * ms)
+        };
+        assert_eq!(
+            [4, 59, 60, 1 << 20].map(of),
+            [BACKOFF_NS_MAX, BACKOFF_NS_MAX, FIRST_NS, FIRST_NS]
+        );
         for now_ns in 0..10_000 {
             let wait_ns = jittered(BACKOFF_NS_MAX, now_ns);
             assert!((BACKOFF_NS_MAX / 4 * 3..=BACKOFF_NS_MAX).contains(&wait_ns));
@@ -413,6 +476,7 @@ mod tests {
         let away = Away {
             since_ns: 0,
             unanswered: 0,
+            is_first: false,
         };
         let (mut asked, mut now_ns) = (0, 0);
         while away.backoff_ns(now_ns) < BACKOFF_NS_MAX {
@@ -427,7 +491,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("pillion-reattach-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let socket = folder.join("s.sock");
-        let listener = || Listener::at(&socket);
+        let listener = || Listener::at(slice::from_ref(&socket));
         std::fs::write(&socket, "").unwrap();
         let (mut refusal, mut now_ns) = (None, 0);
         let mut waits = Vec::new();

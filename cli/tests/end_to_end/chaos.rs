@@ -319,25 +319,28 @@ impl<'g> Cast<'g> {
         if is_stopped || (signal == Signal::INT && ignores_interrupts()) {
             return;
         }
-        // Who comes while there is no daemon to answer runs without it, and is not drained.
-        if self.kills == Kills::Contagious && self.daemon_goes_on_ns.is_some() {
-            return;
-        }
         job.process.signal(signal);
         if signal == Signal::STOP {
             job.goes_on_ns = Some(pause_ns);
             return;
         }
+        self.replace(place, signal);
+    }
+
+    /// The job of that place was sent a signal of which it dies, and another begins, whether there is a daemon to answer it or not.
+    fn replace(&mut self, place: usize, signal: Signal) {
         let successor = member(self.gpu, self.kills, place);
-        let (label, pid) = (successor.label.clone(), successor.process.pid());
         let dead = std::mem::replace(&mut self.jobs[place], successor);
         self.fallen.push((dead, signal));
         self.outcome.killed += 1;
-        if self.kills == Kills::Contagious {
-            self.daemon().job_when(&label, "its new client", |job| {
-                let mut clients = job["clients"].as_array().into_iter().flatten();
-                clients.any(|client| client["pid"] == pid)
-            });
+    }
+
+    /// One of the jobs that are not stopped is asked to end, while there is no daemon.
+    fn replace_one(&mut self, place: usize) {
+        let job = &self.jobs[place % self.jobs.len()];
+        if job.goes_on_ns.is_none() {
+            job.process.signal(Signal::TERM);
+            self.replace(place % self.jobs.len(), Signal::TERM);
         }
     }
 
@@ -370,6 +373,8 @@ impl<'g> Cast<'g> {
                 }
                 self.daemon_goes_on_ns = None;
                 self.daemons_killed += 1;
+                // The next daemon is there some milliseconds later, so one of those that begin meanwhile is kept from it.
+                self.replace_one(self.daemons_killed);
                 self.daemon = Some(self.gpu.daemon(self.policy));
                 let listens_ns = self.clock.now_ns();
                 self.note_unguarded(hit_ns, listens_ns, Unguarded::Away);

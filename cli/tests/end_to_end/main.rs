@@ -77,6 +77,8 @@ mod memory;
 #[cfg(test)]
 mod monitors;
 #[cfg(test)]
+mod newcomers;
+#[cfg(test)]
 mod nvml;
 #[cfg(test)]
 mod openers;

@@ -305,7 +305,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
     if marks::record_last(slot, stream) {
         slot.drain();
         if let Some(client) = STREAMS.client_of(index) {
-            helper::wake(client);
+            helper::wake_for_end(client);
         }
         return asked;
     }
