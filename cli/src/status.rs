@@ -5,6 +5,8 @@
 
 mod hold;
 
+pub(crate) use hold::for_faults;
+
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -114,6 +116,9 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         out::line(format_args!(
             "  the configuration on disk is not in force: {error}"
         ))?;
+    }
+    for line in for_faults(status) {
+        out::line(format_args!("  {line}"))?;
     }
     let policy = &status["policy"];
     if let Some(bounds) = hold::bounds(policy).filter(|_| status["hp"]["present"] == true) {

@@ -628,7 +628,7 @@ impl Control {
             return refuse(socket, why.to_owned());
         }
         let named = Some(job).filter(|job| !job.is_empty());
-        let released = self.shared.state().release(named);
+        let released = self.shared.release(named);
         self.shared.ring();
         if released.is_nothing() {
             let what = named.map_or_else(

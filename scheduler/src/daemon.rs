@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::{Config, ConfigError};
 use crate::control::Control;
+use crate::drained::{Found, Word};
 use crate::events::{self, Draft, Events, Kind};
 use crate::faults::watch::{FaultWatch, Inbox};
 use crate::gpu::Gpu;
@@ -26,7 +27,7 @@ use crate::ledgers::Ledgers;
 use crate::memory::Watch;
 use crate::pages::GpuPages;
 use crate::socket::{Seat, SocketError};
-use crate::state::{Entry, Look, State};
+use crate::state::{Entry, Look, Released, State};
 use crate::status::Identity;
 
 /// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     ledgers: Mutex<Ledgers>,
     events: Mutex<Events>,
     inbox: Mutex<Inbox>,
+    /// That the GPU is drained, for the next daemon. Whoever needs the state too locks this first.
+    word: Mutex<Word>,
     /// Readable when whoever looks for faults is to look.
     alarm: OwnedFd,
     pages: Arc<GpuPages>,
@@ -113,6 +116,61 @@ impl Shared {
             .push(self.clock.now_ns(), events::unix_ms(), draft);
         events::log(&event);
         event.seq
+    }
+
+    /// Drains the GPU until [`Shared::release`], also for the daemons that come after this one. False if it was drained already.
+    pub(crate) fn drain(&self, why: &str) -> bool {
+        let word = self.word.lock();
+        // First of all: a daemon that dies here has said it.
+        let kept = match self.state().holds.draining() == Some(why) {
+            true => Ok(()),
+            false => word.keep(why),
+        };
+        if let Err(error) = kept {
+            let path = word.path().display();
+            let text =
+                format!("a daemon that is started anew will not drain the GPU: {path}: {error}");
+            self.tell(Draft::new(Kind::ActionFailed, text));
+        }
+        self.state().drain_gpu(why)
+    }
+
+    /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the daemons that come after this one, too.
+    pub(crate) fn release(&self, job: Option<&str>) -> Released {
+        let word = self.word.lock();
+        let released = self.state().release(job);
+        if job.is_none()
+            && let Err(error) = word.remove()
+        {
+            let path = word.path().display();
+            let text =
+                format!("a daemon that is started anew will drain the GPU again: {path}: {error}");
+            self.tell(Draft::new(Kind::ActionFailed, text));
+        }
+        released
+    }
+
+    /// What the daemon before has left to say.
+    fn take_over(&self) {
+        let word = self.word.lock();
+        let (kind, text) = match word.read() {
+            Found::Nothing => return,
+            Found::Why(why) => {
+                self.state().drain_gpu(&why);
+                let text = format!(
+                    "still no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`, as under the daemon before: {why}"
+                );
+                (Kind::Draining, text)
+            }
+            Found::Foreign(uid) => {
+                let path = word.path().display();
+                let text = format!(
+                    "{path} is of user {uid}, who may not say that the GPU is drained: it is left aside"
+                );
+                (Kind::ActionFailed, text)
+            }
+        };
+        self.tell(Draft::new(kind, text));
     }
 
     /// Readable once there is somebody's memory to watch, or to watch closely.
@@ -254,6 +312,7 @@ impl Daemon {
             ledgers: Mutex::new(ledgers),
             events: Mutex::default(),
             inbox: Mutex::default(),
+            word: Mutex::new(Word::beside(socket, &identity.gpu.uuid)),
             alarm: alarm.map_err(system("making an eventfd"))?,
             pages,
             clock,
@@ -270,6 +329,7 @@ impl Daemon {
                 identity.socket
             ),
         ));
+        shared.take_over();
         let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let control = Control::new(Arc::clone(&shared), seat, fds, identity)

@@ -51,6 +51,8 @@ pub mod daemon;
 pub mod device;
 #[forbid(unsafe_code)]
 mod disposal;
+
+mod drained;
 #[forbid(unsafe_code)]
 pub mod events;
 #[forbid(unsafe_code)]

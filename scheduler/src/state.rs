@@ -60,7 +60,9 @@ pub use away::{Listed, TurnedAway};
 use death::End;
 pub(crate) use death::{Death, How};
 use faulty::Holds;
-pub(crate) use faulty::{HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Sticky, Whose};
+pub(crate) use faulty::{
+    HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Released, Sticky, Whose,
+};
 pub use feed::Faults;
 use feed::Feed;
 pub use lessee::DRAIN_NS_MAX;

@@ -20,7 +20,7 @@ use crate::config::sharing_name;
 use crate::events::EventsStatus;
 use crate::gpu::Gpu;
 use crate::ledgers::{Ledgers, MemoryStatus};
-use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals};
+use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals, Whose};
 
 pub use hold::{ProgressStatus, TooLong};
 
@@ -38,6 +38,8 @@ pub struct Status {
     pub gpu: GpuStatus,
     /// Why a rule drains the GPU: no new high-priority job should be started there. None: it does not.
     pub draining: Option<String>,
+    /// What rules hold because of a fault, whether such jobs are there or not; what who asks may see.
+    pub held: Vec<HeldStatus>,
     /// The rules, and what follows from them now.
     pub policy: PolicyStatus,
     /// The high-priority side.
@@ -75,6 +77,33 @@ impl Viewer {
 
     pub(crate) fn sees(self, owner: u32) -> bool {
         self == Self::Operator || self == Self::User(owner)
+    }
+}
+
+/// A hold because of a fault, which lasts until `pillion resume`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldStatus {
+    /// The one job that is held, by its id; none: all best-effort jobs are, or all of a user.
+    pub job: Option<String>,
+    /// Whose jobs are held; none: everybody's.
+    pub uid: Option<u32>,
+    /// What happened.
+    pub why: String,
+}
+
+impl HeldStatus {
+    /// None if it is none of the viewer's business.
+    fn of((whose, why): (Whose<'_>, &str), viewer: Viewer) -> Option<Self> {
+        let (job, uid) = match whose {
+            Whose::Job(key) => (Some(key.id.clone()), Some(key.uid)),
+            Whose::User(uid) => (None, Some(uid)),
+            Whose::Everybody => (None, None),
+        };
+        uid.is_none_or(|uid| viewer.sees(uid)).then(|| Self {
+            job,
+            uid,
+            why: why.to_owned(),
+        })
     }
 }
 
@@ -325,6 +354,9 @@ impl Status {
                 sharing: sharing_name(state.sharing),
             },
             draining: state.holds.draining().map(str::to_owned),
+            held: (state.holds.listed())
+                .filter_map(|hold| HeldStatus::of(hold, viewer))
+                .collect(),
             policy: policy_status(state, viewer),
             hp: HpStatus {
                 present: state.hp.present,

@@ -8,6 +8,7 @@ use scheduler::gpu::Gpu;
 use serde_json::Value;
 
 use super::Finding;
+use crate::status;
 
 /// What the daemons that answered say of themselves.
 pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
@@ -101,6 +102,11 @@ fn judge(subject: String, status: &Value) -> Finding {
         text("/gpu/sharing"),
         status["jobs"].as_array().map_or(0, Vec::len),
     );
+    if status["draining"].is_string() {
+        let why = status::for_faults(status).join("; ");
+        let mend = "see to the GPU as docs/faults.md says for that fault, then `pillion resume`; `pillion events` has more";
+        return Finding::error(subject, format!("{found}; {why}"), mend);
+    }
     if text("/daemon/version") != env!("CARGO_PKG_VERSION") {
         let mend = concat!(
             "this pillion is ",
@@ -108,6 +114,11 @@ fn judge(subject: String, status: &Value) -> Finding {
             ": restart the daemon after an update"
         );
         return Finding::warning(subject, found, mend);
+    }
+    let held = status::for_faults(status);
+    if !held.is_empty() {
+        let mend = "see what `pillion events` and docs/faults.md say of it, then `pillion resume`";
+        return Finding::warning(subject, format!("{found}; {}", held.join("; ")), mend);
     }
     Finding::ok(subject, found)
 }

@@ -41,6 +41,38 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     ))
 }
 
+/// What rules hold because of a fault, whether such jobs are there or not; a line each.
+pub(crate) fn for_faults(status: &Value) -> Vec<String> {
+    let draining = status["draining"].as_str().map(|why| {
+        format!(
+            "drained because of a fault: no new high-priority job should be started here, and best-effort jobs are held, until \
+             `pillion resume`: {why}"
+        )
+    });
+    let holds = status["held"].as_array().into_iter().flatten();
+    let holds = holds.filter_map(|hold| {
+        let why = hold["why"].as_str()?;
+        let (whose, what) = match (hold["job"].as_str(), hold["uid"].as_u64()) {
+            (Some(job), _) => (format!("job {job} is"), format!("`pillion resume {job}`")),
+            (None, Some(uid)) => (
+                format!("best-effort jobs of user {uid} are"),
+                "`pillion resume`".to_owned(),
+            ),
+            // Said already.
+            (None, None) if draining.is_some() => return None,
+            (None, None) => (
+                "best-effort jobs are".to_owned(),
+                "`pillion resume`".to_owned(),
+            ),
+        };
+        Some(format!(
+            "{whose} held because of a fault until {what}: {why}"
+        ))
+    });
+    let holds: Vec<String> = holds.collect();
+    draining.into_iter().chain(holds).collect()
+}
+
 /// A job's share for the table: per cent, with `<` where it is an upper bound.
 pub(super) fn share(job: &Value) -> String {
     let progress = &job["progress"];

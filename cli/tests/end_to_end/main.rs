@@ -35,6 +35,8 @@ mod doctor;
 #[cfg(test)]
 mod doors;
 #[cfg(test)]
+mod drained;
+#[cfg(test)]
 mod events;
 mod examples;
 #[cfg(test)]

@@ -383,7 +383,7 @@ impl FaultWatch {
             }
             Action::DrainGpu => {
                 let why = fault.text_for_all();
-                if self.shared.state().drain_gpu(&why) {
+                if self.shared.drain(&why) {
                     let text = format!(
                         "no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`: {why}"
                     );

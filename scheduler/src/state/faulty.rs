@@ -86,6 +86,16 @@ impl Holds {
         self.draining.as_deref()
     }
 
+    /// Every hold: whose jobs, and why.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = (Whose<'_>, &str)> {
+        let all = self.all.iter().map(|why| (Whose::Everybody, why.as_str()));
+        let users = self.users.iter();
+        let users = users.map(|(uid, why)| (Whose::User(*uid), why.as_str()));
+        let jobs = self.jobs.iter();
+        let jobs = jobs.map(|(key, why)| (Whose::Job(key), why.as_str()));
+        all.chain(users).chain(jobs)
+    }
+
     /// Why this job is held, if it is: for its own fault first.
     pub(crate) fn why(&self, key: &JobKey) -> Option<&str> {
         let job = self.jobs.iter().find(|(held, _)| held == key);

@@ -1,0 +1,140 @@
+//! A GPU that a rule drains: whoever looks is told, and the daemon that comes next drains it, too.
+
+use rustix::process::Signal;
+
+use crate::common::{Daemon, Ended, Gpu, collect, pillion, until};
+use crate::events::{event_when, events};
+
+const HOLD_BE: &str =
+    "[faults]\n[[faults.rules]]\nfault = \"xid\"\ncodes = [92]\naction = \"hold-be\"\n";
+
+/// Once it waits for what NVML reports.
+fn daemon(gpu: &Gpu) -> Daemon {
+    let daemon = gpu.daemon(HOLD_BE);
+    until("NVML's reports", || {
+        daemon.log().contains("NVML reports").then_some(())
+    });
+    daemon
+}
+
+fn tell(gpu: &Gpu, daemon: &Daemon, words: &[&str]) -> Ended {
+    let mut command = gpu.command(pillion());
+    command.args(words).env("PILLION_SOCKET", daemon.socket());
+    collect(command)
+}
+
+/// What `pillion status` prints is about every part, or nothing of it.
+fn expect_shown(gpu: &Gpu, daemon: &Daemon, parts: &[&str], is_shown: bool) {
+    let text = tell(gpu, daemon, &["status"]).expect_success().output;
+    for part in parts {
+        assert_eq!(text.contains(part), is_shown, "{part}: {text}");
+    }
+}
+
+/// What `pillion doctor` makes of the daemon.
+fn doctor(gpu: &Gpu, daemon: &Daemon) -> (String, String) {
+    let said = tell(gpu, daemon, &["doctor", "--json"]).output;
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let checks = said["checks"].as_array().unwrap().iter();
+    let mut of_daemon =
+        checks.filter(|check| check["check"].as_str().unwrap().starts_with("daemon at"));
+    let check = of_daemon.next().expect("the daemon is looked at").clone();
+    let word = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
+    (
+        word("verdict"),
+        format!("{} -> {}", word("found"), word("mend")),
+    )
+}
+
+/// Whether a high-priority job that asks before is started.
+fn starts(gpu: &Gpu, daemon: &Daemon) -> i32 {
+    let words = ["--class", "high-priority", "--require-daemon", "--", "true"];
+    gpu.pillion_run("hp", daemon.socket(), &words).run().code()
+}
+
+const DRAINED: [&str; 3] = ["drained because of a fault", "Xid 48", "`pillion resume`"];
+
+fn expect_drained(gpu: &Gpu, daemon: &Daemon) {
+    expect_shown(gpu, daemon, &DRAINED, true);
+    let (verdict, found) = doctor(gpu, daemon);
+    assert_eq!(verdict, "error", "{found}");
+    for part in DRAINED {
+        assert!(found.contains(part), "no {part} in {found}");
+    }
+    assert_eq!(starts(gpu, daemon), 69);
+}
+
+#[test]
+fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resumes_it() {
+    let gpu = Gpu::start("timeslice");
+    let before = daemon(&gpu);
+    expect_shown(&gpu, &before, &DRAINED, false);
+    assert_eq!(starts(&gpu, &before), 0);
+    gpu.inject("xid 48");
+    event_when(&gpu, &before, "draining", |_| true);
+    expect_drained(&gpu, &before);
+    // By the service manager's signal, and by one that nobody can answer.
+    before.signal(Signal::TERM);
+    before.finish().expect_success();
+    let second = daemon(&gpu);
+    expect_drained(&gpu, &second);
+    second.signal(Signal::KILL);
+    second.finish();
+    let third = daemon(&gpu);
+    expect_drained(&gpu, &third);
+    let told = event_when(&gpu, &third, "draining", |_| true);
+    let text = told["text"].as_str().unwrap();
+    assert!(
+        text.contains("as under the daemon before: Xid 48"),
+        "{told}"
+    );
+    tell(&gpu, &third, &["resume"]).expect_success();
+    expect_shown(&gpu, &third, &DRAINED, false);
+    assert_eq!(starts(&gpu, &third), 0);
+    third.signal(Signal::TERM);
+    third.finish().expect_success();
+    let fourth = daemon(&gpu);
+    assert_eq!(starts(&gpu, &fourth), 0);
+    let all = events(&gpu, &fourth, &[]);
+    assert!(
+        all.iter().all(|event| event["kind"] != "draining"),
+        "{all:#?}"
+    );
+}
+
+#[test]
+fn a_word_that_cannot_be_read_drains_all_the_same() {
+    let gpu = Gpu::start("timeslice");
+    let uuid = {
+        let before = daemon(&gpu);
+        let uuid = before.status()["gpu"]["uuid"].as_str().unwrap().to_owned();
+        before.signal(Signal::TERM);
+        before.finish().expect_success();
+        uuid
+    };
+    std::fs::write(gpu.path(&format!("{uuid}.drained")), [0xff, 0]).unwrap();
+    let daemon = daemon(&gpu);
+    expect_shown(&gpu, &daemon, &["for a reason that cannot be read"], true);
+    assert_eq!(starts(&gpu, &daemon), 69);
+    tell(&gpu, &daemon, &["resume"]).expect_success();
+    assert_eq!(starts(&gpu, &daemon), 0);
+    assert!(!gpu.path(&format!("{uuid}.drained")).exists());
+}
+
+#[test]
+fn best_effort_jobs_that_are_held_are_shown_as_held_also_while_there_are_none() {
+    let gpu = Gpu::start("timeslice");
+    let daemon = daemon(&gpu);
+    gpu.inject("xid 92");
+    event_when(&gpu, &daemon, "held", |_| true);
+    let parts = [
+        "best-effort jobs are held because of a fault until `pillion resume`: Xid 92",
+        "no jobs",
+    ];
+    expect_shown(&gpu, &daemon, &parts, true);
+    assert_eq!(doctor(&gpu, &daemon).0, "warning");
+    assert!(daemon.status()["held"][0]["uid"].is_null());
+    tell(&gpu, &daemon, &["resume"]).expect_success();
+    expect_shown(&gpu, &daemon, &parts[..1], false);
+    assert_eq!(doctor(&gpu, &daemon).0, "ok");
+}

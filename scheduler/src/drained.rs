@@ -1,0 +1,173 @@
+//! That a GPU is drained, for the daemon that comes next.
+//!
+//! A daemon is restarted by itself and for an upgrade, and a broken GPU is not mended by that. So why it is drained is kept in a file
+//! beside the socket (`<gpu uuid>.drained`), which the next daemon reads and `pillion resume` removes. The usual folders
+//! (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot, and the file goes with them.
+//!
+//! Only the daemon's user and root can write it (and the folder). What somebody else has put there is left aside and told: it would let
+//! any user drain the GPU. What is the daemon's own and cannot be read, or is no text, says that the GPU is drained, and not why: a
+//! person can end that with one command, and of a broken GPU taken for a good one nobody learns.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Nobody but the daemon's user needs it: everybody is told by `pillion status`.
+const MODE: u32 = 0o600;
+/// Of a reason; ours are shorter.
+const WHY_BYTES_MAX: u64 = 1_024;
+
+/// The file of one GPU.
+#[derive(Debug)]
+pub(crate) struct Word {
+    path: PathBuf,
+}
+
+/// What a daemon that starts finds there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing: the GPU is not drained.
+    Nothing,
+    /// Why the GPU is drained.
+    Why(String),
+    /// The file of another user, of this id.
+    Foreign(u32),
+}
+
+impl Word {
+    /// The one of GPU `uuid`, whose daemon listens at `socket`.
+    pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
+        // Parts of a GPU were once called with slashes (MIG).
+        let name = format!("{}.drained", uuid.replace('/', "_"));
+        Self {
+            path: socket.with_file_name(name),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is there.
+    pub(crate) fn read(&self) -> Found {
+        let owner = match fs::symlink_metadata(&self.path) {
+            Ok(found) => found.uid(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Found::Nothing,
+            Err(error) => return self.illegible(&error.to_string()),
+        };
+        if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+            return Found::Foreign(owner);
+        }
+        match self.text() {
+            Ok(text) => match text.trim_end() {
+                "" => self.illegible("it is empty"),
+                why if why.chars().any(char::is_control) => self.illegible("it is no text"),
+                why => Found::Why(why.to_owned()),
+            },
+            Err(error) => self.illegible(&error.to_string()),
+        }
+    }
+
+    fn illegible(&self, why: &str) -> Found {
+        let path = self.path.display();
+        Found::Why(format!(
+            "the daemon before has drained it, for a reason that cannot be read ({path}: {why})"
+        ))
+    }
+
+    fn text(&self) -> io::Result<String> {
+        // Neither a link nor a FIFO in its place is followed or waited for.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.cast_signed())
+            .open(&self.path)?;
+        let mut text = String::new();
+        file.take(WHY_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// The GPU is drained, for that reason.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written: the next daemon will not know.
+    pub(crate) fn keep(&self, why: &str) -> io::Result<()> {
+        self.remove()?;
+        // One that is interrupted here leaves an empty file: drained all the same.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&self.path)?;
+        writeln!(file, "{why}")
+    }
+
+    /// It is drained no more.
+    ///
+    /// # Errors
+    ///
+    /// The file is there and stays: the next daemon will drain the GPU again.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn word() -> (tempfile::TempDir, Word) {
+        let folder = tempfile::tempdir().unwrap();
+        let word = Word::beside(&folder.path().join("gpu0.sock"), "GPU-1");
+        (folder, word)
+    }
+
+    #[test]
+    fn what_was_kept_is_found_until_it_is_removed_and_nobody_else_can_write_it() {
+        let (folder, word) = word();
+        assert_eq!(word.read(), Found::Nothing);
+        word.keep("Xid 48: worse").unwrap();
+        word.keep("Xid 79: gone").unwrap();
+        let path = folder.path().join("GPU-1.drained");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(word.read(), Found::Why("Xid 79: gone".to_owned()));
+        for _ in 0..2 {
+            word.remove().unwrap();
+            assert_eq!(word.read(), Found::Nothing);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_that_it_is_drained_all_the_same() {
+        let (_folder, word) = word();
+        let expect_drained = |part: &str| match word.read() {
+            Found::Why(why) => assert!(why.contains(part), "{why}"),
+            other => panic!("{other:?} where {part} was to be said"),
+        };
+        for (bytes, part) in [
+            (b"".as_slice(), "it is empty"),
+            (b"\xff\xfe", "valid UTF-8"),
+            (b"a\x1b[2J", "it is no text"),
+        ] {
+            fs::write(word.path(), bytes).unwrap();
+            expect_drained(part);
+        }
+        word.remove().unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", word.path()).unwrap();
+        expect_drained("cannot be read");
+        word.remove().unwrap();
+        fs::create_dir(word.path()).unwrap();
+        expect_drained("cannot be read");
+        assert!(word.remove().is_err() && word.keep("Xid 48").is_err());
+    }
+}
