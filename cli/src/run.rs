@@ -15,7 +15,9 @@ use clap::Args;
 use profiler::Profile;
 use profiler::scale::{self, Fit};
 use protocol::clock::Clock;
-use protocol::hello::{JobClass, ask_status_within, connect_to, socket_folders, socket_paths};
+use protocol::hello::{
+    JobClass, TEXT_BYTES_MAX, ask_status_within, connect_to, socket_folders, socket_paths,
+};
 use protocol::quota::Quota;
 use scheduler::gpu::{self, Gpu, Select};
 use serde_json::Value;
@@ -31,7 +33,10 @@ use crate::set::quota_of;
 #[command(
     after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
                   Without a daemon the job runs as it would without Pillion, unless \
-                  --require-daemon is given."
+                  --require-daemon is given.\n\n\
+                  The job's id is PILLION_JOB where that is set, else a new one at each start. What is started anew after a fault \
+                  should have one (systemd: Environment=PILLION_JOB=train): rules count how often by it. Processes of one user and class \
+                  with the same id are one job. A job that is started within one whose id was made up gets one of its own."
 )]
 pub(crate) struct Options {
     /// high-priority: runs as if alone. best-effort: uses what the others leave (default, or
@@ -69,6 +74,7 @@ const NOT_FOUND: u8 = 127;
 /// Returns only if the job could not be started.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let class = class(options)?;
+    let job = job_id(std::env::var_os("PILLION_JOB")).map_err(Failure::usage)?;
     let library = artifacts::find(artifacts::LIBRARY)?;
     check_can_be_preloaded(&library)?;
     let gpu = options
@@ -87,7 +93,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         put_shim_first(&mut command)?;
     }
     command.env("PILLION_CLASS", class.name());
-    command.env("PILLION_JOB", job_id());
+    command.env("PILLION_JOB", job);
     if let Some(quota) = memory(options)? {
         command.env("PILLION_MEMORY", quota.to_string());
     }
@@ -198,9 +204,39 @@ fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The job's id: what the environment says, as far as a daemon takes that for an id, else a new one.
+fn job_id(set: Option<OsString>) -> anyhow::Result<String> {
+    let Some(set) = set.filter(|set| !set.is_empty()) else {
+        return Ok(new_job_id());
+    };
+    let id = set
+        .into_string()
+        .map_err(|set| anyhow!("PILLION_JOB={}: is not UTF-8", set.display()))?;
+    let bytes = id.len();
+    if bytes > TEXT_BYTES_MAX {
+        bail!("PILLION_JOB={id}: has {bytes} bytes, of which a daemon takes {TEXT_BYTES_MAX}");
+    }
+    Ok(match is_made_up(&id) {
+        true => new_job_id(),
+        false => id,
+    })
+}
+
 /// Unique on this machine: the process id, and the time because process ids come again.
-fn job_id() -> String {
+fn new_job_id() -> String {
     format!("{}-{:x}", std::process::id(), Clock::monotonic().now_ns())
+}
+
+/// Whether an id looks like one of [`new_job_id`]: that of the job within which this one is started, and nobody's choice. The time has at
+/// least nine digits from a minute after the machine's start on.
+fn is_made_up(id: &str) -> bool {
+    let is_number = |text: &str, radix| text.chars().all(|c| c.is_digit(radix));
+    id.split_once('-').is_some_and(|(pid, time)| {
+        !pid.is_empty()
+            && is_number(pid, 10)
+            && (9..=16).contains(&time.len())
+            && is_number(time, 16)
+    })
 }
 
 /// The GPU that `--gpu` names.
@@ -310,4 +346,30 @@ pub(crate) fn every_socket() -> Vec<PathBuf> {
         .collect();
     sockets.sort();
     sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    #[test]
+    fn an_id_that_is_set_is_the_jobs_and_one_that_an_outer_run_made_up_is_not() {
+        let id = |set: &str| job_id(Some(set.into())).unwrap();
+        for named in ["train", "7", "2026-11", "a b", "12-train", "-abcdef0123"] {
+            assert_eq!(id(named), named);
+        }
+        assert!(is_made_up(&job_id(None).unwrap()) && is_made_up(&id("")));
+        let outer = new_job_id();
+        assert_ne!(id(&outer), outer);
+    }
+
+    #[test]
+    fn an_id_that_no_daemon_takes_is_refused() {
+        let why = |set: OsString| job_id(Some(set)).unwrap_err().to_string();
+        let long = "x".repeat(TEXT_BYTES_MAX + 1);
+        assert!(why(long.into()).contains("257 bytes, of which a daemon takes 256"));
+        assert!(why(OsString::from_vec(vec![b'a', 0xff])).contains("is not UTF-8"));
+    }
 }

@@ -325,6 +325,38 @@ fn a_job_is_restarted_by_ending_its_processes_also_one_that_does_not_listen() {
     assert!(again.is_running());
 }
 
+/// What a supervisor does that starts its job anew, by a name of its own choice, whenever it has ended.
+#[test]
+fn a_job_that_its_supervisor_names_is_restarted_so_often_in_an_hour_and_no_more() {
+    let gpu = Gpu::start("timeslice");
+    let rule = "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\ngrace_s = 0\nper_hour = 2\n";
+    let daemon = daemon(&gpu, rule);
+    let program = Program::Linked("faulty").path();
+    let words = ["--", program.to_str().unwrap()];
+    let again = || {
+        let job = gpu.pillion_run("w", daemon.socket(), &words);
+        let mut process = job.env("PILLION_JOB", "worker").start();
+        process.wait_for("ready", 1);
+        gpu.inject("sticky 719 w");
+        process.write("\n");
+        process
+    };
+    for round in 1..=2 {
+        let mut process = again();
+        until("the end of the job", || {
+            (!process.is_running()).then_some(())
+        });
+        until("one more restart", || {
+            (daemon.status()["events"]["counts"]["action-done"] == round).then_some(())
+        });
+    }
+    let mut process = again();
+    event_when(&gpu, &daemon, "action-limited", |event| {
+        event["job"] == "worker"
+    });
+    assert!(process.is_running());
+}
+
 fn start_again(gpu: &Gpu, daemon: &Daemon) -> Process {
     let mut process = faulty(gpu, "job").best_effort(daemon).start();
     process.wait_for("ready", 1);

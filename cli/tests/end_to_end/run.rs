@@ -33,6 +33,23 @@ fn the_status_of_the_command_is_passed_on() {
 }
 
 #[test]
+fn a_job_that_was_given_an_id_keeps_it_and_what_no_daemon_takes_is_refused() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let steady = Program::Linked("steady").path();
+    let job = gpu.pillion_run("named", daemon.socket(), &["--", text(&steady)]);
+    let mut job = job.env("PILLION_JOB", "held").start();
+    job.wait_for("round", 2);
+    daemon.wait_for_clients("held", 1);
+    job.finish().expect_success();
+    let long = "x".repeat(257);
+    let job = gpu.pillion_run("long", daemon.socket(), &["--", "true"]);
+    let ended = job.env("PILLION_JOB", &long).run();
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    ended.expect_errors(&["PILLION_JOB=", "257 bytes"]);
+}
+
+#[test]
 fn the_processes_of_one_command_are_one_job() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
