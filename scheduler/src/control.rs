@@ -183,6 +183,8 @@ impl Control {
                     return;
                 }
             };
+            #[cfg(test)]
+            self.shared.panic_if_asked();
             // From the last to the first, so that removing one leaves the places of the rest.
             for ready in ready.into_iter().rev() {
                 match ready {

@@ -66,6 +66,11 @@ pub(crate) struct Shared {
     pages: Arc<GpuPages>,
     clock: Clock,
     is_stopping: AtomicBool,
+    /// A thread has panicked.
+    has_panicked: AtomicBool,
+    /// A test's: the thread of this name is to panic.
+    #[cfg(test)]
+    panics: Mutex<Option<&'static str>>,
     /// Readable when stopping.
     stop: OwnedFd,
     /// Readable when a process with memory has left.
@@ -197,6 +202,31 @@ impl Shared {
         self.pages.bell.bell.ring_surely(&self.clock);
     }
 
+    /// Runs `work` on a thread of that name. A panic there is a bug of ours, and a daemon without one of its threads would go on for
+    /// months blind: it ends, and whoever supervises it starts another.
+    pub(crate) fn start_thread(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let stopper = StopAtPanic(Arc::clone(self));
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || {
+            let _stopper = stopper;
+            work();
+        })
+    }
+
+    /// Panics if a test wants that of this thread.
+    #[cfg(test)]
+    pub(crate) fn panic_if_asked(&self) {
+        let asked = *self.panics.lock();
+        assert!(
+            asked.is_none() || asked != thread::current().name(),
+            "a test asked for it"
+        );
+    }
+
     fn stop(&self) {
         // Release pairs with the Acquire in `Daemon::run`; the ring that follows orders it as well.
         self.is_stopping.store(true, Ordering::Release);
@@ -317,6 +347,9 @@ impl Daemon {
             pages,
             clock,
             is_stopping: AtomicBool::new(false),
+            has_panicked: AtomicBool::new(false),
+            #[cfg(test)]
+            panics: Mutex::default(),
             stop: stop.map_err(system("making an eventfd"))?,
             leaving: leaving.map_err(system("making an eventfd"))?,
         });
@@ -335,20 +368,17 @@ impl Daemon {
         let control = Control::new(Arc::clone(&shared), seat, fds, identity)
             .map_err(system("preparing the socket"))?;
         let stopper = StopAtEnd(Arc::clone(&shared));
-        let control = thread::Builder::new()
-            .name("pillion-control".to_owned())
-            .spawn(move || {
+        let control = shared
+            .start_thread("pillion-control", move || {
                 let _stopper = stopper;
                 control.run();
             })
             .map_err(system("starting the control thread"))?;
-        let watch = thread::Builder::new()
-            .name("pillion-memory".to_owned())
-            .spawn(move || watch.run())
+        let watch = shared
+            .start_thread("pillion-memory", move || watch.run())
             .map_err(system("starting the memory thread"))?;
-        let faults = thread::Builder::new()
-            .name("pillion-faults".to_owned())
-            .spawn(move || faults.run())
+        let faults = shared
+            .start_thread("pillion-faults", move || faults.run())
             .map_err(system("starting the thread that looks for faults"))?;
         Ok(Self {
             shared,
@@ -399,7 +429,12 @@ impl Daemon {
         clock.leave();
         self.control.join().map_err(|_| DaemonError::Panicked)?;
         self.faults.join().map_err(|_| DaemonError::Panicked)?;
-        self.watch.join().map_err(|_| DaemonError::Panicked)
+        self.watch.join().map_err(|_| DaemonError::Panicked)?;
+        // Others are not waited for.
+        match self.shared.has_panicked.load(Ordering::Relaxed) {
+            true => Err(DaemonError::Panicked),
+            false => Ok(()),
+        }
     }
 
     fn poll_until_stopped(&mut self, clock: &Clock) {
@@ -456,9 +491,53 @@ impl Drop for StopAtEnd {
     }
 }
 
+/// Ends the daemon when a thread panics.
+struct StopAtPanic(Arc<Shared>);
+
+impl Drop for StopAtPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let name = thread::current().name().unwrap_or("").to_owned();
+            tracing::error!("thread {name} panicked, a bug of ours: the daemon ends");
+            // Relaxed: read after this thread was joined, or too early by a thread that nobody waits for.
+            self.0.has_panicked.store(true, Ordering::Relaxed);
+            self.0.stop();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One whose GPU is nobody's.
+    fn gpu() -> Gpu {
+        Gpu {
+            uuid: "GPU-0000".to_owned(),
+            name: "V100-SXM2-16GB".to_owned(),
+            pci: "0000:01:00.0".parse().unwrap(),
+            sms: 80,
+            memory_bytes: 16 << 30,
+        }
+    }
+
+    #[test]
+    fn a_panic_in_any_of_its_threads_ends_the_daemon() {
+        for name in ["pillion-control", "pillion-memory", "pillion-faults"] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("gpu0.toml");
+            std::fs::write(&path, "[gpu]\nindex = 0\nsharing = \"mps\"\n").unwrap();
+            let config = Config::load(&path).unwrap();
+            let socket = folder.path().join("gpu0.sock");
+            let daemon = Daemon::start(&config, gpu(), &socket, Clock::monotonic()).unwrap();
+            *daemon.shared.panics.lock() = Some(name);
+            daemon.shared.alarm();
+            daemon.shared.note_memory();
+            // The control thread looks when somebody connects.
+            let _connection = protocol::hello::connect_to(&socket);
+            assert!(matches!(daemon.run(), Err(DaemonError::Panicked)), "{name}");
+        }
+    }
 
     #[test]
     fn a_file_that_is_wrong_changes_nothing_and_the_next_right_one_is_in_force() {
@@ -472,15 +551,8 @@ mod tests {
         };
         write("mps", "orion");
         let config = Config::load(&path).unwrap();
-        let gpu = Gpu {
-            uuid: "GPU-0000".to_owned(),
-            name: "V100-SXM2-16GB".to_owned(),
-            pci: "0000:01:00.0".parse().unwrap(),
-            sms: 80,
-            memory_bytes: 16 << 30,
-        };
         let socket = folder.path().join("gpu0.sock");
-        let daemon = Daemon::start(&config, gpu, &socket, Clock::monotonic()).unwrap();
+        let daemon = Daemon::start(&config, gpu(), &socket, Clock::monotonic()).unwrap();
         let mut reloader = daemon.reloader(config);
         let shared = Arc::clone(&daemon.shared);
         let policy = || shared.state().gate.policy().name();

@@ -22,6 +22,7 @@
 //! | [`memory`] | the thread that watches that |
 //! | [`pages`] | shared pages, made and filled in |
 //! | [`socket`] | where clients find the daemon, and who may be it |
+//! | `drained` | that the GPU is drained, for the daemon that comes next |
 //! | [`claim`] | one daemon per GPU, wherever it listens |
 //! | [`control`] | the thread that talks with clients |
 //! | [`daemon`] | the thread that decides, and both together |

@@ -107,6 +107,8 @@ impl Watch {
     /// Watches until the daemon stops.
     pub(crate) fn run(mut self) {
         while self.wait() {
+            #[cfg(test)]
+            self.shared.panic_if_asked();
             let leaving = self.shared.ledgers().leaving(has_ended);
             if leaving.is_anybody_over {
                 self.look();

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread;
 
 use policy::Sharing;
 use protocol::clock::Clock;
@@ -138,12 +137,14 @@ impl FaultWatch {
             let _ = meter.poll(self.looked.ecc_ns);
             self.meter = Some(meter);
             let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
-            let waiting = thread::Builder::new().name("pillion-nvml".to_owned());
-            if let Err(error) = waiting.spawn(move || wait_for_reports(&shared, &uuid)) {
+            let waiting = move || wait_for_reports(&shared, &uuid);
+            if let Err(error) = self.shared.start_thread("pillion-nvml", waiting) {
                 tracing::warn!("no thread for what NVML reports: {error}");
             }
         }
         while self.wait() {
+            #[cfg(test)]
+            self.shared.panic_if_asked();
             let given = std::mem::take(&mut *self.shared.inbox());
             if given.is_memory_news {
                 self.looked.ecc_ns = 0;
