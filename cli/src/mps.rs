@@ -4,10 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use scheduler::mps;
 pub(crate) use scheduler::mps::PIPES_ENV;
 
-/// Where they are if the environment does not say.
-const PIPES: &str = "/tmp/nvidia-mps";
 /// The file in which the control daemon writes its process id.
 const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
 
@@ -23,9 +22,7 @@ pub(crate) struct Mps {
 impl Mps {
     /// Looks where this process's environment says.
     pub(crate) fn look() -> Self {
-        let folder = std::env::var_os(PIPES_ENV)
-            .filter(|value| !value.is_empty())
-            .map_or_else(|| PathBuf::from(PIPES), PathBuf::from);
+        let folder = mps::pipes();
         let pid = control_daemon(&folder);
         Self { folder, pid }
     }

@@ -41,6 +41,7 @@ use crate::daemon::Shared;
 use crate::disposal::{Disposal, Line};
 use crate::events::{self, Draft, Kind};
 use crate::ledgers::{Brought, Comer, Image, LedgerError, Opened};
+use crate::mps;
 use crate::pages::{GpuFds, client_page, lease_page};
 use crate::peer;
 use crate::rules::Owner;
@@ -690,12 +691,13 @@ impl Control {
             return refuse(&socket, "too many statuses are being read".to_owned());
         };
         let now_ns = self.shared.clock().now_ns();
-        let status = {
+        let mut status = {
             let state = self.shared.state();
             let ledgers = self.shared.ledgers();
             let events = self.shared.events().status();
             Status::of(&state, &ledgers, events, &self.identity, now_ns, viewer)
         };
+        status.note_unseen(mps::unseen_pipes());
         send_document(socket, reading, move || status.to_json());
     }
 

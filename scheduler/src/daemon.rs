@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pages: Arc<GpuPages>,
     clock: Clock,
     is_stopping: AtomicBool,
+    /// How often the poll thread has polled.
+    polls: AtomicU64,
     /// A thread has panicked.
     has_panicked: AtomicBool,
     /// A test's: the thread of this name is to panic.
@@ -262,6 +264,23 @@ impl Stopper {
     }
 }
 
+/// Says whether a daemon decides, from another thread.
+pub struct Pulse {
+    shared: Arc<Shared>,
+    seen: Option<u64>,
+}
+
+impl Pulse {
+    /// Whether the poll thread has polled since this was last asked, when it was rung; true at first. An idle one polls when it is rung,
+    /// and one that hangs, or waits for a lock that nobody gives back, does not.
+    pub fn is_beating(&mut self) -> bool {
+        let polls = self.shared.polls.load(Ordering::Relaxed);
+        let is_beating = self.seen.replace(polls) != Some(polls);
+        self.shared.ring();
+        is_beating
+    }
+}
+
 /// Gives a running daemon its configuration anew, from another thread.
 pub struct Reloader {
     shared: Arc<Shared>,
@@ -347,6 +366,7 @@ impl Daemon {
             pages,
             clock,
             is_stopping: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
             has_panicked: AtomicBool::new(false),
             #[cfg(test)]
             panics: Mutex::default(),
@@ -404,6 +424,13 @@ impl Daemon {
         Stopper(Arc::clone(&self.shared))
     }
 
+    /// A handle that says whether this daemon decides.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        let shared = Arc::clone(&self.shared);
+        Pulse { shared, seen: None }
+    }
+
     /// A handle that gives this daemon another configuration than `config`, which it has.
     #[must_use]
     pub fn reloader(&self, config: Config) -> Reloader {
@@ -454,6 +481,8 @@ impl Daemon {
                 false => Some(state.poll(now_ns)),
             };
             state.ring_bells(clock);
+            // Relaxed: who reads it only wants to see it grow.
+            shared.polls.fetch_add(1, Ordering::Relaxed);
             let entries = self.record.is_some().then(|| state.take_record());
             drop(state);
             self.write_record(&entries.unwrap_or_default());
@@ -521,15 +550,59 @@ mod tests {
         }
     }
 
+    fn start(folder: &Path) -> Daemon {
+        let path = folder.join("gpu0.toml");
+        std::fs::write(&path, "[gpu]\nindex = 0\nsharing = \"mps\"\n").unwrap();
+        let config = Config::load(&path).unwrap();
+        Daemon::start(
+            &config,
+            gpu(),
+            &folder.join("gpu0.sock"),
+            Clock::monotonic(),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_daemon_whose_poll_thread_waits_for_ever_has_no_pulse_and_one_that_is_only_idle_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let daemon = start(folder.path());
+        let (mut pulse, stopper) = (daemon.pulse(), daemon.stopper());
+        let shared = Arc::clone(&daemon.shared);
+        assert!(pulse.is_beating(), "at first");
+        assert!(!pulse.is_beating(), "nobody polls yet");
+        let clock = Clock::monotonic();
+        let mut wait_for_a_beat = || {
+            while !pulse.is_beating() {
+                clock.sleep_until(clock.now_ns() + 1_000_000);
+            }
+        };
+        thread::scope(|scope| {
+            let running = scope.spawn(move || daemon.run());
+            for _ in 0..10 {
+                wait_for_a_beat();
+            }
+            let state = shared.state();
+            // What it counts it counts with the state in hand.
+            let polls = shared.polls.load(Ordering::Relaxed);
+            for _ in 0..10 {
+                shared.ring();
+                clock.sleep_until(clock.now_ns() + 1_000_000);
+            }
+            assert_eq!(shared.polls.load(Ordering::Relaxed), polls);
+            drop(state);
+            wait_for_a_beat();
+            stopper.stop();
+            running.join().unwrap().unwrap();
+        });
+    }
+
     #[test]
     fn a_panic_in_any_of_its_threads_ends_the_daemon() {
         for name in ["pillion-control", "pillion-memory", "pillion-faults"] {
             let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("gpu0.toml");
-            std::fs::write(&path, "[gpu]\nindex = 0\nsharing = \"mps\"\n").unwrap();
-            let config = Config::load(&path).unwrap();
+            let daemon = start(folder.path());
             let socket = folder.path().join("gpu0.sock");
-            let daemon = Daemon::start(&config, gpu(), &socket, Clock::monotonic()).unwrap();
             *daemon.shared.panics.lock() = Some(name);
             daemon.shared.alarm();
             daemon.shared.note_memory();

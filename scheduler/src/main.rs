@@ -10,6 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -19,7 +20,7 @@ use rustix::event::{Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scheduler::claim::Claim;
 use scheduler::config::ConfigError;
-use scheduler::daemon::{Reloader, Stopper};
+use scheduler::daemon::{Pulse, Reloader, Stopper};
 use scheduler::{Config, Daemon, device, gpu, socket};
 use sd_notify::NotifyState;
 use tracing_subscriber::EnvFilter;
@@ -32,6 +33,9 @@ const END_TIMEOUT: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 500_000_000,
 };
+
+/// How often within its time the service manager's watchdog is told: one that is late is none that is missing.
+const WATCHDOG_BEATS: u32 = 4;
 
 /// Schedules one GPU: high-priority jobs go first, best-effort jobs use what they leave.
 #[derive(Parser)]
@@ -57,6 +61,7 @@ Environment:
   NOTIFY_SOCKET   where a service manager is told that the daemon is ready, that
                   it reads its configuration again, and that it is ending
                   (sd_notify)
+  WATCHDOG_USEC   how often at least it is told that the daemon works
 
 Signals: SIGHUP  read [policy], [jobs], [high_priority], [limits] and [faults] of the configuration again;
          a file that is wrong changes nothing
@@ -133,6 +138,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         reloader,
         arguments.config.clone(),
     )?;
+    if let Some(within) = sd_notify::watchdog_enabled().filter(|within| !within.is_zero()) {
+        keep_alive(daemon.pulse(), within / WATCHDOG_BEATS)?;
+    }
     tracing::info!("ready: {uuid} socket {}", path.display());
     tell_manager(&[NotifyState::Ready]);
     daemon.run()?;
@@ -167,6 +175,23 @@ fn obey(
         .name("pillion-signals".to_owned())
         .spawn(wait)
         .context("starting the signal thread")?;
+    Ok(())
+}
+
+/// Tells the service manager's watchdog, as long as it is so, that the daemon decides; looked for every so often.
+fn keep_alive(mut pulse: Pulse, every: Duration) -> anyhow::Result<()> {
+    let every = Timespec::try_from(every).context("WATCHDOG_USEC")?;
+    let beat = move || loop {
+        if pulse.is_beating() {
+            tell_manager(&[NotifyState::Watchdog]);
+        }
+        // Real time: so is the manager's.
+        let _ = poll(&mut [], Some(&every));
+    };
+    thread::Builder::new()
+        .name("pillion-watchdog".to_owned())
+        .spawn(beat)
+        .context("starting the watchdog's thread")?;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -200,6 +201,23 @@ impl Answer {
         let words: Vec<&str> = words.chain(self.errors.split_whitespace()).collect();
         words.join(" ").chars().take(TOLD_CHARS_MAX).collect()
     }
+}
+
+/// Where the pipes are if the environment does not say.
+const PIPES: &str = "/tmp/nvidia-mps";
+
+/// The folder of the pipes where this process's environment says, or NVIDIA's usual one.
+#[must_use]
+pub fn pipes() -> PathBuf {
+    std::env::var_os(PIPES_ENV)
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| PathBuf::from(PIPES), PathBuf::from)
+}
+
+/// That folder if it is not there for this process, which may be in a world of its own (`PrivateTmp`, a container).
+#[must_use]
+pub fn unseen_pipes() -> Option<PathBuf> {
+    Some(pipes()).filter(|folder| !folder.is_dir())
 }
 
 /// The folder of the pipes that a process was started with, where our own environment names none. Of our own user's alone: another

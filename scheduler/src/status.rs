@@ -7,6 +7,7 @@
 mod hold;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use policy::{Class, ClassSet, Policy, Sharing};
 use protocol::VERSION;
@@ -162,6 +163,9 @@ pub struct GpuStatus {
     pub memory_bytes: u64,
     /// `mps` or `timeslice`.
     pub sharing: &'static str,
+    /// The folder in which the daemon looks for MPS's pipes and which is not there for it; none: it is, or MPS does not share the GPU.
+    /// Without it MPS cannot be asked to end a job's work.
+    pub mps_unseen: Option<String>,
 }
 
 /// The policy in force.
@@ -352,6 +356,7 @@ impl Status {
                 sms: identity.gpu.sms,
                 memory_bytes: identity.gpu.memory_bytes,
                 sharing: sharing_name(state.sharing),
+                mps_unseen: None,
             },
             draining: state.holds.draining().map(str::to_owned),
             held: (state.holds.listed())
@@ -374,6 +379,13 @@ impl Status {
                 .collect(),
             events,
         }
+    }
+
+    /// The folder of MPS's pipes is not there for the daemon.
+    pub(crate) fn note_unseen(&mut self, pipes: Option<PathBuf>) {
+        let is_on_mps = self.gpu.sharing == sharing_name(Sharing::Mps);
+        let pipes = pipes.filter(|_| is_on_mps);
+        self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
     }
 
     /// The document.

@@ -28,9 +28,24 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
         ),
         _ => Finding::ok(SUBJECT, state),
     });
+    findings.extend(unseen(&mps, daemons));
     if told.contains(&"mps") {
         findings.push(of_kills(std::env::var("PILLION_DRAIN_MS").ok().as_deref()));
     }
+}
+
+/// That MPS runs, and a daemon does not see its pipes. Where it does not run that is said already.
+fn unseen(mps: &Mps, daemons: &[Value]) -> Option<Finding> {
+    let mut folders = daemons
+        .iter()
+        .filter_map(|status| status["gpu"]["mps_unseen"].as_str());
+    let folder = folders.next().filter(|_| mps.pid.is_some())?;
+    Some(Finding::warning(
+        "pipes of MPS",
+        format!("a daemon looks for them in {folder}, which is not there for it"),
+        "without them MPS is not asked to end a job's work before the job is killed, which may take others along: start the daemon with MPS's \
+         CUDA_MPS_PIPE_DIRECTORY, and without PrivateTmp, or in a container with that folder",
+    ))
 }
 
 /// What a job that is killed does to its neighbours, `PILLION_DRAIN_MS` of the environment being this. That is ours: a job may have another.

@@ -1,6 +1,7 @@
 //! A job ends right without a daemon, and when the daemon goes; when one is there again, the job is its client.
 
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::Duration;
 
 use protocol::clock::Clock;
@@ -142,6 +143,40 @@ fn a_service_manager_is_told_when_the_daemon_is_ready_reads_its_configuration_ag
     daemon.signal(Signal::TERM);
     daemon.finish().expect_success();
     assert_eq!(said(), "STOPPING=1");
+}
+
+#[test]
+fn a_service_manager_with_a_watchdog_is_told_that_the_daemon_works_as_long_as_it_does() {
+    let gpu = Gpu::start("mps");
+    let path = gpu.path("manager");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_nanos(PATIENCE_NS)))
+        .unwrap();
+    let beats = |count: usize| {
+        let mut seen = 0;
+        while seen < count {
+            let mut text = [0; 4096];
+            let bytes = manager.recv(&mut text).unwrap();
+            seen += usize::from(text[..bytes].starts_with(b"WATCHDOG=1"));
+        }
+    };
+    let environment = [
+        ("NOTIFY_SOCKET", path.as_path()),
+        ("WATCHDOG_USEC", Path::new("200000")),
+    ];
+    let daemon = gpu.daemon_in(&environment);
+    // With nobody there, and with a job.
+    beats(5);
+    let mut job = gpu
+        .job("be", Program::Linked("steady"))
+        .best_effort(&daemon)
+        .start();
+    job.wait_for("round", 3);
+    beats(5);
+    job.finish().expect_success();
+    daemon.signal(Signal::TERM);
+    daemon.finish().expect_success();
 }
 
 // census: E10

@@ -165,6 +165,44 @@ fn mps_and_the_daemon_must_agree() {
 }
 
 #[test]
+fn a_daemon_that_does_not_see_the_pipes_of_mps_is_a_warning_and_says_so_in_its_log() {
+    let gpu = Gpu::start("mps");
+    let pipes = tempfile::tempdir().unwrap();
+    let pid_file = pipes.path().join("nvidia-cuda-mps-control.pid");
+    fs::write(pid_file, std::process::id().to_string()).unwrap();
+    let shown = pipes.path().display().to_string();
+    for (folder, is_seen) in [
+        (Path::new("/nonexistent/pipes"), false),
+        (pipes.path(), true),
+    ] {
+        let daemon = gpu.daemon_with("CUDA_MPS_PIPE_DIRECTORY", folder);
+        let socket = daemon.socket().display().to_string();
+        let environment = [
+            ("PILLION_SOCKET", &*socket),
+            ("CUDA_MPS_PIPE_DIRECTORY", &*shown),
+        ];
+        let (_, document) = doctor(Some(&gpu), &[], &environment);
+        assert_eq!(check(&document, "MPS").0, "ok");
+        let log = "/nonexistent/pipes is not there for this daemon";
+        assert_eq!(daemon.log().contains(log), !is_seen, "{}", daemon.log());
+        match is_seen {
+            true => {
+                let checks = document["checks"].as_array().unwrap();
+                assert!(checks.iter().all(|check| check["check"] != "pipes of MPS"));
+            }
+            false => {
+                let (verdict, found, mend) = check(&document, "pipes of MPS");
+                assert_eq!(verdict, "warning", "{found}");
+                assert!(found.contains("/nonexistent/pipes"), "{found}");
+                assert!(mend.contains("PrivateTmp"), "{mend}");
+            }
+        }
+        daemon.signal(rustix::process::Signal::TERM);
+        daemon.finish().expect_success();
+    }
+}
+
+#[test]
 fn a_daemon_that_was_told_of_mps_where_there_is_none_is_a_warning() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");

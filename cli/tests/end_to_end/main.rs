@@ -126,6 +126,8 @@ mod threads;
 #[cfg(test)]
 mod torch;
 #[cfg(test)]
+mod unit;
+#[cfg(test)]
 mod upgrades;
 #[cfg(test)]
 mod visibility;

@@ -24,6 +24,7 @@ use super::stuck::{News, Stuck};
 use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
+use crate::mps;
 use crate::nvml::{Ecc, NvmlError, Report, Reports};
 use crate::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Progress, Whose};
 
@@ -120,6 +121,14 @@ impl FaultWatch {
             looked: Looked::default(),
         };
         watch.follow_logs();
+        if let Some(folder) = mps::unseen_pipes().filter(|_| is_on_mps && watch.is_real()) {
+            tracing::warn!(
+                "{} is not there for this daemon: as long as that is so MPS cannot be asked to end the work of jobs that are killed ({} names another folder; \
+                 a service with PrivateTmp does not see it)",
+                folder.display(),
+                mps::PIPES_ENV
+            );
+        }
         watch
     }
 

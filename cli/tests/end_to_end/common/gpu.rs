@@ -248,8 +248,13 @@ impl Gpu {
 
     /// A daemon with one more variable in its environment.
     pub(crate) fn daemon_with(&self, name: &str, value: &Path) -> Daemon {
+        self.daemon_in(&[(name, value)])
+    }
+
+    /// A daemon with these variables in its environment.
+    pub(crate) fn daemon_in(&self, environment: &[(&str, &Path)]) -> Daemon {
         self.daemon_by(self.path("pillion.sock"), "", |command| {
-            command.env(name, value)
+            command.envs(environment.iter().copied())
         })
     }
 

@@ -1,0 +1,80 @@
+//! The systemd unit that is shipped: that it says what the daemon is built for, and nothing that keeps it from its work.
+
+use std::process::Command;
+
+use crate::common::{cargo_folder, workspace};
+
+/// Its lines, without comments.
+fn lines() -> Vec<String> {
+    let path = workspace().join("examples/systemd/pilliond@.service");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+fn it_starts_another_daemon_for_every_end_but_that_of_a_file_that_cannot_be_used() {
+    let lines = lines();
+    for line in [
+        "Restart=always",
+        "RestartSec=500ms",
+        "RestartPreventExitStatus=2",
+        "StartLimitIntervalSec=0",
+        "WatchdogSec=30s",
+        "Type=notify-reload",
+        "RuntimeDirectory=pillion",
+        "RuntimeDirectoryPreserve=yes",
+        "CapabilityBoundingSet=",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "ReadWritePaths=/tmp",
+        "RestrictAddressFamilies=AF_UNIX",
+        "DeviceAllow=char-nvidia* rw",
+        "SystemCallFilter=~@cpu-emulation @module @mount @obsolete @raw-io @reboot @swap",
+        "SystemCallErrorNumber=EPERM",
+    ] {
+        assert!(lines.iter().any(|found| found == line), "no {line}");
+    }
+    // What the unit's comments say why not.
+    for name in [
+        "PrivateTmp",
+        "PrivateNetwork",
+        "ProtectProc",
+        "ProcSubset",
+        "MemoryDenyWriteExecute",
+        "PrivateDevices",
+        "PrivateUsers",
+    ] {
+        let is_set = |line: &String| line.starts_with(&format!("{name}="));
+        assert!(!lines.iter().any(is_set), "{name} is set");
+    }
+}
+
+/// Where systemd is installed, by its own judgement; running or not.
+#[test]
+fn systemd_understands_it_and_finds_little_that_is_open() {
+    let analyze = |arguments: &[&str]| Command::new("systemd-analyze").args(arguments).output();
+    if analyze(&["--version"]).is_err() {
+        eprintln!("skipped: no systemd-analyze");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pilliond@gpu0.service");
+    let program = cargo_folder().join("pilliond");
+    let text = lines().join("\n");
+    let text = text.replace("/usr/bin/pilliond", program.to_str().unwrap());
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    let verified = analyze(&["verify", "--man=no", path]).unwrap();
+    let said = String::from_utf8(verified.stderr).unwrap();
+    // Before systemd 253.
+    let is_old =
+        |line: &&str| line.ends_with("Failed to parse service type, ignoring: notify-reload");
+    let about_it = said.lines().filter(|line| line.contains("pilliond@gpu0"));
+    let complaints: Vec<&str> = about_it.filter(|line| !is_old(line)).collect();
+    assert!(verified.status.success() && complaints.is_empty(), "{said}");
+    // Of 10 it is 2.7 for systemd 252.
+    let judged = analyze(&["security", "--offline=true", "--threshold=40", path]).unwrap();
+    let table = String::from_utf8_lossy(&judged.stdout).into_owned();
+    assert!(judged.status.success(), "{table}");
+}
