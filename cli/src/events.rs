@@ -31,7 +31,7 @@ pub(crate) struct Options {
     /// Goes on with what happens from now on, until it is interrupted.
     #[arg(long)]
     follow: bool,
-    /// Only those after this number.
+    /// Only those after this number. Numbers begin anew with each daemon (JSON: `daemon_started_ns`).
     #[arg(long, value_name = "N", default_value_t = 0)]
     since: u64,
 }
@@ -70,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                     out::line(format_args!("{}:", text_of(&document["gpu"])))?;
                 }
                 say_lost(&document, options.since)?;
+                say_renumbered(&document, options.since);
                 for event in events_of(&document) {
                     print(&event, None)?;
                 }
@@ -160,6 +161,15 @@ fn say_lost(document: &Value, since: u64) -> Result<(), Failure> {
             "({lost} older events are in the daemon's log only)"
         )),
         _ => Ok(()),
+    }
+}
+
+/// Says that no event has that number yet: the daemon is another one than the number was of.
+fn say_renumbered(document: &Value, since: u64) {
+    if let Some(last) = document["last_seq"].as_u64().filter(|&last| last < since) {
+        out::note(format_args!(
+            "pillion: nothing after {since}: the last event of this daemon is number {last}; numbers begin anew with each daemon"
+        ));
     }
 }
 

@@ -34,6 +34,9 @@ use crate::set::quota_of;
     after_help = "Example: pillion run --class best-effort -- python train.py\n\n\
                   Without a daemon the job runs as it would without Pillion, unless \
                   --require-daemon is given.\n\n\
+                  A job that SIGTERM or SIGINT ends first lets the GPU finish what it has begun; one that dies of another signal (SIGHUP when \
+                  its terminal is closed, SIGQUIT) does not, which under MPS can take other jobs along: start it with nohup or setsid, or \
+                  end it by `pillion stop`.\n\n\
                   The job's id is PILLION_JOB where that is set, else a new one at each start. What is started anew after a fault \
                   should have one (systemd: Environment=PILLION_JOB=train): rules count how often by it. Processes of one user and class \
                   with the same id are one job. A job that is started within one whose id was made up gets one of its own."

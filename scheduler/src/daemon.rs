@@ -157,6 +157,25 @@ impl Shared {
         released
     }
 
+    fn tell_start(&self, identity: &Identity) {
+        self.tell(Draft::new(
+            Kind::DaemonStarted,
+            format!(
+                "pilliond {} listens for {} at {}",
+                env!("CARGO_PKG_VERSION"),
+                identity.gpu.uuid,
+                identity.socket
+            ),
+        ));
+    }
+
+    /// What of a configuration that is in force will not work.
+    fn tell_doubts(&self, config: &Config) {
+        for doubt in config.faults.missing_programs() {
+            self.tell(Draft::new(Kind::ConfigDoubtful, doubt));
+        }
+    }
+
     /// What the daemon before has left to say.
     fn take_over(&self) {
         let word = self.word.lock();
@@ -320,6 +339,9 @@ impl Reloader {
                 Draft::new(Kind::ConfigRefused, text)
             }
         });
+        if result.is_ok() {
+            self.shared.tell_doubts(&self.config);
+        }
         self.shared.ring();
         result
     }
@@ -373,16 +395,9 @@ impl Daemon {
             stop: stop.map_err(system("making an eventfd"))?,
             leaving: leaving.map_err(system("making an eventfd"))?,
         });
-        shared.tell(Draft::new(
-            Kind::DaemonStarted,
-            format!(
-                "pilliond {} listens for {} at {}",
-                env!("CARGO_PKG_VERSION"),
-                identity.gpu.uuid,
-                identity.socket
-            ),
-        ));
+        shared.tell_start(&identity);
         shared.take_over();
+        shared.tell_doubts(config);
         let faults = FaultWatch::new(Arc::clone(&shared), &identity.gpu.uuid, &config.faults);
         let watch = Watch::new(Arc::clone(&shared), &identity.gpu.uuid);
         let control = Control::new(Arc::clone(&shared), seat, fds, identity)

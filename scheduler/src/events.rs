@@ -76,6 +76,8 @@ kinds! {
     ConfigReloaded = "config-reloaded", Info;
     /// The configuration was read again and is wrong: all stays as it was.
     ConfigRefused = "config-refused", Error;
+    /// What is in force names a program that cannot be run.
+    ConfigDoubtful = "config-doubtful", Warning;
     /// A process is a client.
     Attached = "attached", Info;
     /// A new high-priority job is a client of a GPU that is drained.

@@ -167,7 +167,7 @@ impl Fault {
             ),
             (Sharing::Mps, How::SeenTo) => (
                 Severity::Error,
-                "whether MPS was asked before to end that work is not known here: if not, others may have been taken along, and may have to be restarted",
+                "that MPS has ended that work before is not known here (what became of asking says `pillion stop`, or an event action-failed): if not, others may have been taken along, and may have to be restarted",
             ),
             (Sharing::Mps, How::GaveUp | How::Unasked) => (
                 Severity::Error,
@@ -175,11 +175,12 @@ impl Fault {
             ),
         };
         let launches = match death.launches {
-            None => String::new(),
-            Some(count) => format!(" ({count} launches)"),
+            None => "work".to_owned(),
+            Some(1) => "1 launch".to_owned(),
+            Some(count) => format!("{count} launches"),
         };
         let text = format!(
-            "job {:?}: process {} died with {:.3} ms of work in flight{launches}, as far as it had told; {how}; {what}",
+            "job {:?}: process {} died with {launches} in flight, expected to take {:.3} ms (of a kernel that nobody knows [policy] unknown_kernel_us), as far as it had told; {how}; {what}",
             death.key.id,
             death.pid,
             death.in_flight_ns as f64 / 1e6

@@ -97,8 +97,9 @@ fn run(sharing: &'static str, kills: Kills) {
 /// Who was asked to end has drained, and said so: by a daemon's log nobody died with work in flight.
 fn expect_no_deaths(log: &str) {
     let mut lines = log.lines();
-    let death =
-        lines.find(|line| line.contains("died-in-flight") || line.contains("of work in flight"));
+    let death = lines.find(|line| {
+        line.contains("died-in-flight") || line.contains("in flight, expected to take")
+    });
     assert_eq!(death, None, "{log}");
 }
 

@@ -277,7 +277,7 @@ fn a_death_with_work_in_flight_is_told_with_how_much_it_was_and_why() {
             );
             assert!(text(&event).contains(why), "{event}");
             assert!(event["code"].as_u64() > Some(0), "{event}");
-            let is_counted = text(&event).contains("(2 launches)");
+            let is_counted = text(&event).contains("died with 2 launches in flight");
             assert_eq!(is_counted, class == JobClass::HighPriority, "{event}");
         }
     }

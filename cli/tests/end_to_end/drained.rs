@@ -122,6 +122,36 @@ fn a_word_that_cannot_be_read_drains_all_the_same() {
 }
 
 #[test]
+fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_there_is_told_before()
+{
+    let gpu = Gpu::start("timeslice");
+    let rule = "[faults]\nmps_logs = [\"/nonexistent/control.log\"]\n[[faults.rules]]\nfault = \"xid\"\naction = \"run\"\n\
+                command = [\"/nonexistent/page\"]\n";
+    let daemon = gpu.daemon(rule);
+    until("NVML's reports", || {
+        daemon.log().contains("NVML reports").then_some(())
+    });
+    let told = event_when(&gpu, &daemon, "config-doubtful", |_| true);
+    assert!(
+        told["text"].as_str().unwrap().contains("/nonexistent/page"),
+        "{told}"
+    );
+    gpu.inject("xid 79");
+    event_when(&gpu, &daemon, "draining", |_| true);
+    event_when(&gpu, &daemon, "action-failed", |_| true);
+    assert_eq!(starts(&gpu, &daemon), 69);
+    let file = gpu.path("gpu0.toml");
+    let mut check = gpu.command(pillion());
+    check.args(["config", "check"]).arg(&file);
+    let checked = collect(check).expect_success();
+    assert!(checked.output.ends_with("gpu0.toml: ok\n"), "{checked:#?}");
+    checked.expect_errors(&[
+        "warning: [faults] command: /nonexistent/page: ",
+        "warning: [faults] mps_logs: /nonexistent/control.log: is not there",
+    ]);
+}
+
+#[test]
 fn best_effort_jobs_that_are_held_are_shown_as_held_also_while_there_are_none() {
     let gpu = Gpu::start("timeslice");
     let daemon = daemon(&gpu);

@@ -163,6 +163,13 @@ fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
         told.contains("info     daemon-started   pilliond "),
         "{told}"
     );
+    // A number of the daemon before.
+    let mut command = gpu.command(pillion());
+    command.args(["events", "--since", "500"]);
+    command.env("PILLION_SOCKET", daemon.socket());
+    let told = collect(command).expect_success();
+    assert_eq!(told.output, "");
+    told.expect_errors(&["the last event of this daemon is number 1"]);
     let mut command = gpu.command(pillion());
     command
         .arg("events")

@@ -17,6 +17,9 @@ const LINE_BYTES_MAX: usize = 1024;
 /// Faults that one look finds; what is in further lines is the same trouble.
 const FOUND_MAX: usize = 16;
 
+/// So long may a log not be there before that is said, ns: MPS may be started after the daemon.
+pub const ABSENT_NS: u64 = 60_000_000_000;
+
 /// Parts of lines that say that MPS failed, in lower case. The first two are what the control daemon writes when a server dies,
 /// and the fourth what either does that cannot start (NVIDIA's MPS documentation, "Server Log": "MPS server failed to start";
 /// logs in github.com/NVIDIA/k8s-device-plugin issues 685 and 762). The third is how a server is told to word a client's fatal
@@ -47,6 +50,11 @@ pub struct Follower {
     /// Why what is there cannot be read, if that was so at the last look.
     trouble: Option<ErrorKind>,
     is_trouble_new: bool,
+    /// There was none at the last look.
+    is_absent: bool,
+    /// Since when [`Follower::take_absence`] has found that.
+    absent_since_ns: Option<u64>,
+    is_absence_said: bool,
 }
 
 #[derive(Debug)]
@@ -68,7 +76,22 @@ impl Follower {
             has_looked: false,
             trouble: None,
             is_trouble_new: false,
+            is_absent: false,
+            absent_since_ns: None,
+            is_absence_said: false,
         }
+    }
+
+    /// Whether there has been no file for [`ABSENT_NS`], once each time.
+    pub fn take_absence(&mut self, now_ns: u64) -> bool {
+        if !self.is_absent {
+            self.absent_since_ns = None;
+            self.is_absence_said = false;
+            return false;
+        }
+        let since_ns = *self.absent_since_ns.get_or_insert(now_ns);
+        let is_long = now_ns.saturating_sub(since_ns) >= ABSENT_NS;
+        is_long && !std::mem::replace(&mut self.is_absence_said, true)
     }
 
     /// Why the file cannot be read, once: that there is none is no trouble, it may come.
@@ -78,7 +101,8 @@ impl Follower {
     }
 
     fn note_trouble(&mut self, trouble: Option<ErrorKind>) {
-        let trouble = trouble.filter(|kind| *kind != ErrorKind::NotFound);
+        self.is_absent = trouble == Some(ErrorKind::NotFound);
+        let trouble = trouble.filter(|_| !self.is_absent);
         self.is_trouble_new |= trouble.is_some() && trouble != self.trouble;
         self.trouble = trouble;
     }
@@ -177,6 +201,26 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_log_that_never_comes_is_said_once_after_a_minute_and_again_when_it_has_gone_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.log");
+        let mut follower = Follower::new(&path);
+        let mut said = Vec::new();
+        for second in 0..400_u64 {
+            match second {
+                100 => fs::write(&path, "").unwrap(),
+                200 => fs::remove_file(&path).unwrap(),
+                _ => {}
+            }
+            follower.poll(&[]);
+            if follower.take_absence(second * 1_000_000_000) {
+                said.push(second);
+            }
+        }
+        assert_eq!(said, [60, 260]);
+    }
 
     const FATAL: &str = "[2024-04-29 11:22:10.441 Control    73] Server encountered a fatal exception. Shutting down";
 

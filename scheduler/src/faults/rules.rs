@@ -1,12 +1,14 @@
 //! Which fault has which consequence.
 //!
-//! Every rule of the file that is for a fault is followed, in the order of the file. Where none is, the first of the
-//! [`default_rules`] is. What has consequences outside the daemon (a job ended, MPS restarted, a command run) is done at most
+//! Every rule of the file that is for a fault is followed, in the order of the file, and the first of the [`default_rules`] that is for it
+//! after them, unless one of those names the code, or says `report`. What has consequences outside the daemon (a job ended, MPS restarted, a command run) is done at most
 //! `per_hour` times in an hour by one rule, so that a fault which comes back does not become a storm: a job is ended so often, and
 //! what others feel is done so often for the faults of all jobs of one user, who can call each job anything.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use super::{Fault, FaultKind};
 use crate::access::place_to_give_up;
@@ -48,6 +50,54 @@ impl Default for FaultRules {
             mps_terminate: vec![MPS_CONTROL.to_owned()],
             rules: Vec::new(),
         }
+    }
+}
+
+impl FaultRules {
+    /// Programs that rules would run and that cannot be run, a sentence each. What MPS needs by default is left out: it may not be installed.
+    #[must_use]
+    pub fn missing_programs(&self) -> Vec<String> {
+        let default = Self::default();
+        let is_restarting = |rule: &FaultRule| rule.action == Action::RestartMps;
+        let is_restarting = self.rules.iter().any(is_restarting);
+        let is_terminating = self.mps_terminate != default.mps_terminate;
+        let own = self.rules.iter().filter_map(|rule| match &rule.action {
+            Action::Run { command, .. } => Some(("command", command)),
+            _ => None,
+        });
+        let named = [
+            (is_restarting, "mps_control", &self.mps_control),
+            (is_restarting, "mps_start", &self.mps_start),
+            (is_terminating, "mps_terminate", &self.mps_terminate),
+        ];
+        let named = named.into_iter().filter(|(is_used, ..)| *is_used);
+        let named = named.map(|(_, key, command)| (key, command));
+        let doubts = own.chain(named).filter_map(|(key, command)| {
+            let program = Path::new(command.first()?);
+            let why = why_not_executable(program)?;
+            Some(format!("[faults] {key}: {}: {why}", program.display()))
+        });
+        doubts.collect()
+    }
+
+    /// `mps_logs` that are not there, a sentence each. They may come.
+    #[must_use]
+    pub fn missing_logs(&self) -> Vec<String> {
+        let missing = self.mps_logs.iter().filter(|path| !path.exists());
+        let sentence =
+            |path: &PathBuf| format!("[faults] mps_logs: {}: is not there", path.display());
+        missing.map(sentence).collect()
+    }
+}
+
+/// Why this process cannot run a program, if it cannot.
+fn why_not_executable(program: &Path) -> Option<String> {
+    match program.metadata() {
+        Err(error) => Some(error.to_string()),
+        Ok(found) if !found.is_file() => Some("is no file".to_owned()),
+        Ok(_) => access(program, Access::EXEC_OK)
+            .err()
+            .map(|error| error.to_string()),
     }
 }
 
@@ -241,7 +291,9 @@ impl Book {
             .filter(|(_, rule)| rule.is_for(fault));
         let mut found: Vec<(usize, FaultRule)> =
             own.map(|(place, rule)| (place, rule.clone())).collect();
-        if found.is_empty() {
+        // Whoever wants to be paged for an Xid has not said that a broken GPU may take more work.
+        let is_instead = |rule: &FaultRule| !rule.codes.is_empty() || rule.action == Action::Report;
+        if !found.iter().any(|(_, rule)| is_instead(rule)) {
             let first = self.own.len();
             let default = (first..).zip(&self.default);
             let mut default = default.filter(|(_, rule)| rule.is_for(fault));
@@ -384,6 +436,26 @@ mod tests {
         assert_eq!(book.handle_fault(0, &xid(79)), both);
         assert_eq!(book.handle_fault(0, &xid(48)), both[1..]);
         assert_eq!(book.handle_fault(0, &sticky("job")), []);
+    }
+
+    #[test]
+    fn a_default_stays_beside_a_rule_for_everything_and_goes_for_one_that_names_the_code_or_reports()
+     {
+        let drain = Decision::Act(Action::DrainGpu);
+        let run = Decision::Act(RUN);
+        for (codes, action, of_79) in [
+            (&[][..], RUN, &[run.clone(), drain][..]),
+            (&[79], RUN, std::slice::from_ref(&run)),
+            (&[], Action::Report, &[]),
+            (&[79], Action::Report, &[]),
+        ] {
+            let is_for_all = codes.is_empty() && action == RUN;
+            let mut book = book(&[rule(FaultKind::Xid, codes, action, 9)]);
+            assert_eq!(book.handle_fault(0, &xid(79)), of_79, "{codes:?}");
+            let of_13 = is_for_all.then(|| run.clone());
+            let of_13: Vec<Decision> = of_13.into_iter().collect();
+            assert_eq!(book.handle_fault(0, &xid(13)), of_13, "{codes:?}");
+        }
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl FaultWatch {
         };
         // Not quite the time between two looks: they come a little early or late.
         if is_due(&mut self.looked.logs_ns, LOOK_NS / 2) {
-            self.read_logs(faults);
+            self.read_logs(now_ns, faults);
         }
         if is_due(&mut self.looked.use_ns, SLOW_LOOK_NS - LOOK_NS / 2) {
             self.look_at_use(now_ns, faults);
@@ -286,15 +286,24 @@ impl FaultWatch {
         }
     }
 
-    fn read_logs(&mut self, faults: &mut Vec<Fault>) {
+    fn read_logs(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let is_on_mps = self.shared.state().sharing == Sharing::Mps;
         for follower in &mut self.followers {
             let lines = follower.poll(&self.rules.mps_patterns);
             let trouble = follower.take_trouble();
-            let path = follower.path().display();
             if let Some(kind) = trouble {
+                let path = follower.path().display();
                 let text = format!("{path}: {kind}; faults of MPS that it tells are not seen");
                 self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
             }
+            if follower.take_absence(now_ns) && is_on_mps {
+                let path = follower.path().display();
+                let text = format!(
+                    "{path}: has not been there for a minute; faults of MPS that it tells are not seen"
+                );
+                self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
+            }
+            let path = follower.path().display();
             let lines = lines.iter().map(|line| format!("MPS ({path}): {line}"));
             faults.extend(lines.map(|text| Fault::of_gpu(FaultKind::MpsFault, None, text)));
         }

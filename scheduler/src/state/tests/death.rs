@@ -106,7 +106,7 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
         for (sharing, severity) in [(Sharing::Mps, under_mps), (Sharing::TimeSlice, Warning)] {
             let fault = Fault::of_death(death.clone(), sharing);
             assert!(fault.text.contains(part), "{}", fault.text);
-            assert!(fault.text.contains("0.060 ms of work in flight"));
+            assert!(fault.text.contains("expected to take 0.060 ms"));
             let is_claimed = fault.text.contains("MPS was asked before, and");
             assert_eq!(is_claimed, is_spared && sharing == Sharing::Mps);
             assert!(!fault.text_for_all().contains("secret"));
