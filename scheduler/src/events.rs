@@ -108,6 +108,8 @@ kinds! {
     MpsLogSilent = "mps-log-silent", Warning;
     /// The GPU is busy and completes nothing.
     Stuck = "stuck", Error;
+    /// A best-effort job's work does not complete, while others' does.
+    JobStuck = "job-stuck", Warning;
     /// It does again.
     StuckEnded = "stuck-ended", Info;
     /// NVML does not answer: faults that it reports are not seen.

@@ -8,6 +8,7 @@
 //! | `ecc`, `ecc-corrected` | NVML's counters, and rows or pages that wait to be replaced |
 //! | `mps-fault` | lines in the logs of MPS ([`mps`]) |
 //! | `stuck` | the device is busy and nothing of any client moves ([`stuck`]) |
+//! | `job-stuck` | a best-effort job has work in flight and nothing of it moves, while others do ([`stuck`]) |
 //!
 //! Each is an event ([`crate::events`]); rules say what else is done ([`rules`]). [`watch`] is the thread that looks and does it;
 //! [`act`] what takes time: running commands, and ending a job's processes ([`ending`]). No decision about launches waits for any of this.
@@ -49,11 +50,13 @@ pub enum FaultKind {
     MpsFault,
     /// The GPU is busy and nothing completes.
     Stuck,
+    /// A best-effort job's work in flight does not complete, while others' does.
+    JobStuck,
 }
 
 impl FaultKind {
     /// The words of the file, in the order of [`FaultKind::ALL`].
-    pub const NAMES: [&'static str; 7] = [
+    pub const NAMES: [&'static str; 8] = [
         "sticky-error",
         "died-in-flight",
         "xid",
@@ -61,9 +64,10 @@ impl FaultKind {
         "ecc-corrected",
         "mps-fault",
         "stuck",
+        "job-stuck",
     ];
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::StickyError,
         Self::DiedInFlight,
         Self::Xid,
@@ -71,6 +75,7 @@ impl FaultKind {
         Self::EccCorrected,
         Self::MpsFault,
         Self::Stuck,
+        Self::JobStuck,
     ];
 
     /// The word in the file.
@@ -81,7 +86,10 @@ impl FaultKind {
 
     /// Whether it is some job's, and not the GPU's.
     pub(crate) const fn is_of_job(self) -> bool {
-        matches!(self, Self::StickyError | Self::DiedInFlight)
+        matches!(
+            self,
+            Self::StickyError | Self::DiedInFlight | Self::JobStuck
+        )
     }
 
     const fn event(self) -> Kind {
@@ -93,6 +101,7 @@ impl FaultKind {
             Self::EccCorrected => Kind::EccCorrected,
             Self::MpsFault => Kind::MpsFault,
             Self::Stuck => Kind::Stuck,
+            Self::JobStuck => Kind::JobStuck,
         }
     }
 }
@@ -193,6 +202,19 @@ impl Fault {
             text,
             severity: Some(severity),
             is_seen_to: death.is_seen_to,
+        }
+    }
+
+    /// Nothing of a best-effort job has moved for so long, ns.
+    pub(crate) fn of_stuck_job(key: JobKey, ns: u64) -> Self {
+        let seconds = ns / 1_000_000_000;
+        let text = format!(
+            "job {:?}: it has work in flight, of which nothing has completed for {seconds} s, while other jobs go on",
+            key.id
+        );
+        Self {
+            job: Some(key),
+            ..Self::of_gpu(FaultKind::JobStuck, None, text)
         }
     }
 

@@ -61,7 +61,7 @@ use death::End;
 pub(crate) use death::{Death, How};
 use faulty::Holds;
 pub(crate) use faulty::{
-    HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Released, Sticky, Whose,
+    HELD_JOBS_PER_USER, HELD_USERS_MAX, JobProgress, NewlyHeld, Progress, Released, Sticky, Whose,
 };
 pub use feed::Faults;
 use feed::Feed;

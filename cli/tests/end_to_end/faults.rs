@@ -272,6 +272,32 @@ fn a_gpu_that_is_busy_and_completes_nothing_is_told_and_so_is_that_it_goes_on() 
 }
 
 #[test]
+fn a_job_that_hangs_beside_others_that_go_on_is_told_and_ended_by_rule() {
+    let gpu = Gpu::start("mps");
+    let rule = "stuck_s = 2\n[[faults.rules]]\nfault = \"job-stuck\"\naction = \"restart-job\"\ngrace_s = 0\n";
+    let daemon = daemon(&gpu, rule);
+    let steady = gpu.job("steady", Program::Linked("steady"));
+    let mut steady = steady.best_effort(&daemon).start();
+    steady.wait_for("round", 1);
+    // Its kernel ends at once, it never waits for it, and does nothing more.
+    let rests = gpu.job("rests", Program::Linked("hang"));
+    let mut rests = rests.args(&["1000", "1"]).best_effort(&daemon).start();
+    rests.wait_for("launched", 1);
+    let hung = gpu.job("hung", Program::Linked("hang"));
+    let hung = hung.args(&["3600000000000", "1"]).best_effort(&daemon);
+    let mut hung = hung.env("PILLION_DRAIN_MS", "100").start();
+    hung.wait_for("launched", 1);
+    event_when(&gpu, &daemon, "job-stuck", |event| event["job"] == "hung");
+    event_when(&gpu, &daemon, "action-done", |event| event["job"] == "hung");
+    assert!(!hung.is_running());
+    steady.wait_for_new("round", 3);
+    steady.finish().expect_success();
+    rests.finish().expect_success();
+    assert_eq!(daemon.status()["events"]["counts"]["stuck"], 0);
+    assert_eq!(daemon.status()["events"]["counts"]["job-stuck"], 1);
+}
+
+#[test]
 fn a_job_that_is_held_for_its_own_fault_is_held_alone_and_resumed_by_name() {
     let gpu = Gpu::start("timeslice");
     let rule = "[[faults.rules]]\nfault = \"sticky-error\"\ncodes = [719]\naction = \"hold-be\"\n";

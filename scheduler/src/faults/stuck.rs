@@ -1,6 +1,6 @@
-//! A GPU that is busy and gets nothing done.
+//! A GPU that is busy and gets nothing done, and a job that gets nothing done while others do.
 
-use crate::state::Progress;
+use crate::state::{JobKey, JobProgress, Progress};
 
 /// A device that is busy for that much of the time is busy, percent: samples are rounded.
 const BUSY_PCT: u32 = 99;
@@ -52,9 +52,116 @@ impl Stuck {
     }
 }
 
+/// Looks for jobs that are, once for each look.
+#[derive(Debug, Default)]
+pub(crate) struct StuckJobs {
+    jobs: Vec<StillJob>,
+    /// How everybody stood at the last look.
+    last: Progress,
+    /// When something moved last, of whomever.
+    moved_ns: u64,
+}
+
+/// A best-effort job, and since when nothing of it has moved although it has work in flight.
+#[derive(Debug)]
+struct StillJob {
+    progress: JobProgress,
+    since_ns: u64,
+    is_said: bool,
+}
+
+impl StuckJobs {
+    /// At `now_ns` everybody stood so, and the best-effort jobs so. One is stuck of which nothing has moved for `limit_ns` while something
+    /// of others has: where nothing of anybody does it is the GPU ([`Stuck`]).
+    pub(crate) fn handle_look(
+        &mut self,
+        now_ns: u64,
+        all: Progress,
+        jobs: Vec<JobProgress>,
+        limit_ns: u64,
+    ) -> Vec<(JobKey, News)> {
+        if all != self.last {
+            self.moved_ns = now_ns;
+            self.last = all;
+        }
+        let do_others_move = now_ns.saturating_sub(self.moved_ns) < limit_ns / 2;
+        let mut before = std::mem::take(&mut self.jobs);
+        let mut news = Vec::new();
+        for progress in jobs {
+            let is_it = |job: &StillJob| job.progress.key == progress.key;
+            let known = before.iter().position(is_it);
+            let known = known.map(|place| before.swap_remove(place));
+            let was_said = known.as_ref().is_some_and(|job| job.is_said);
+            let still = known.filter(|job| progress.is_waiting && job.progress == progress);
+            if was_said && still.is_none() {
+                news.push((progress.key.clone(), News::Moves));
+            }
+            let mut job = still.unwrap_or(StillJob {
+                progress,
+                since_ns: now_ns,
+                is_said: false,
+            });
+            let still_ns = now_ns.saturating_sub(job.since_ns);
+            if still_ns >= limit_ns && do_others_move && !job.is_said {
+                job.is_said = true;
+                news.push((job.progress.key.clone(), News::Stuck(still_ns)));
+            }
+            self.jobs.push(job);
+        }
+        news
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use protocol::hello::JobClass;
+
     use super::*;
+
+    fn job(id: &str, completed_ns: u64, is_waiting: bool) -> JobProgress {
+        JobProgress {
+            key: JobKey {
+                id: id.to_owned(),
+                uid: 1000,
+                class: JobClass::BestEffort,
+            },
+            clients: vec![(1, [0, 0, 9, completed_ns, 0])],
+            is_waiting,
+        }
+    }
+
+    #[test]
+    fn a_job_that_gets_nothing_done_while_others_do_is_said_once_and_once_that_it_does_again() {
+        let mut stuck = StuckJobs::default();
+        let mut news = Vec::new();
+        for second in 0..30_u64 {
+            let hung = job("hung", if second < 20 { 7 } else { second }, true);
+            let jobs = vec![hung, job("moves", second, true), job("idle", 3, false)];
+            let all = at(second, true);
+            let found = stuck.handle_look(second * SECOND_NS, all, jobs, 5 * SECOND_NS);
+            news.extend(
+                found
+                    .into_iter()
+                    .map(|(key, found)| (second, key.id, found)),
+            );
+        }
+        let hung = || "hung".to_owned();
+        let expected = [
+            (5, hung(), News::Stuck(5 * SECOND_NS)),
+            (20, hung(), News::Moves),
+        ];
+        assert_eq!(news, expected);
+    }
+
+    #[test]
+    fn where_nothing_of_anybody_moves_it_is_no_jobs() {
+        let mut stuck = StuckJobs::default();
+        for second in 0..30 {
+            let jobs = vec![job("a", 7, true), job("b", 8, true)];
+            let found = stuck.handle_look(second * SECOND_NS, at(7, true), jobs, 5 * SECOND_NS);
+            assert_eq!(found, [], "{second}");
+        }
+    }
 
     const SECOND_NS: u64 = 1_000_000_000;
 

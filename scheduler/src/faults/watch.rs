@@ -20,7 +20,7 @@ use super::ending::{Begun, Evicted};
 use super::meter::{Gauge, Meter, Reading};
 use super::mps::Follower;
 use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
-use super::stuck::{News, Stuck};
+use super::stuck::{News, Stuck, StuckJobs};
 use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
@@ -83,6 +83,7 @@ pub(crate) struct FaultWatch {
     book: Book,
     followers: Vec<Follower>,
     stuck: Stuck,
+    stuck_jobs: StuckJobs,
     doings: Doings,
     /// None on the virtual clock.
     meter: Option<Meter>,
@@ -113,6 +114,7 @@ impl FaultWatch {
             book: Book::new(rules),
             followers: Vec::new(),
             stuck: Stuck::default(),
+            stuck_jobs: StuckJobs::default(),
             doings,
             meter: None,
             ecc: None,
@@ -245,6 +247,7 @@ impl FaultWatch {
             self.read_logs(now_ns, faults);
         }
         if is_due(&mut self.looked.use_ns, SLOW_LOOK_NS - LOOK_NS / 2) {
+            self.look_at_jobs(now_ns, faults);
             self.look_at_use(now_ns, faults);
         }
         if is_due(&mut self.looked.ecc_ns, ECC_NS - LOOK_NS / 2) {
@@ -306,6 +309,26 @@ impl FaultWatch {
             let path = follower.path().display();
             let lines = lines.iter().map(|line| format!("MPS ({path}): {line}"));
             faults.extend(lines.map(|text| Fault::of_gpu(FaultKind::MpsFault, None, text)));
+        }
+    }
+
+    fn look_at_jobs(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let Some(limit_ns) = self.rules.stuck_ns else {
+            self.stuck_jobs = StuckJobs::default();
+            return;
+        };
+        let (all, jobs) = {
+            let state = self.shared.state();
+            (state.progress(), state.job_progress())
+        };
+        for (key, news) in self.stuck_jobs.handle_look(now_ns, all, jobs, limit_ns) {
+            match news {
+                News::Stuck(ns) => faults.push(Fault::of_stuck_job(key, ns)),
+                News::Moves => {
+                    let text = format!("job {:?} is stuck no more", key.id);
+                    self.tell_of(Some(&key), Kind::StuckEnded, text);
+                }
+            }
         }
     }
 

@@ -172,6 +172,16 @@ impl Progress {
     }
 }
 
+/// What of a best-effort job moves. Two that are equal and [`JobProgress::is_waiting`]: nothing of it has completed in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobProgress {
+    pub(crate) key: JobKey,
+    /// As in [`Progress`].
+    pub(crate) clients: Vec<(u64, [u64; 5])>,
+    /// It has work in flight.
+    pub(crate) is_waiting: bool,
+}
+
 impl Client {
     /// The sticky error that this client says it had, if it has not been taken.
     pub(super) fn take_sticky(&mut self, key: &JobKey) -> Option<Sticky> {
@@ -231,6 +241,18 @@ impl State {
             clients: clients.map(Client::progress).collect(),
             is_waiting: self.hp.busy || self.lessees().any(is_undrained),
         }
+    }
+
+    /// What moves of each best-effort job, as of now. High-priority ones are left out: what one never waits for counts as in flight.
+    pub(crate) fn job_progress(&self) -> Vec<JobProgress> {
+        let jobs = self.jobs.iter();
+        let jobs = jobs.filter_map(|job| Some((job, job.lessee.as_ref()?)));
+        let progress = jobs.map(|(job, lessee)| JobProgress {
+            key: job.key.clone(),
+            clients: job.clients.iter().map(Client::progress).collect(),
+            is_waiting: !lessee.view().drained,
+        });
+        progress.collect()
     }
 
     /// Holds best-effort jobs until [`State::release`]. None if that was so already, or cannot be and was said. The caller rings the
