@@ -25,7 +25,7 @@ use crate::signals;
 /// A launch that may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    /// What was charged, ns; 0 if nobody is there to charge.
+    /// What was charged, ns.
     pub(crate) cost_ns: u64,
     /// The lease it goes under, if any.
     terms: Option<Terms>,
@@ -169,9 +169,7 @@ fn hold_ns_max(client: &Client) -> u64 {
 #[inline]
 pub(crate) fn handle_launched(client: &Client, lease: &LeasePage, grant: &Grant, accepted: bool) {
     if !accepted {
-        if grant.cost_ns != 0 {
-            lease.refund(&client.page.charged_ns, grant.cost_ns);
-        }
+        lease.refund(&client.page.charged_ns, grant.cost_ns);
         return;
     }
     let Some(terms) = &grant.terms else { return };
@@ -369,11 +367,8 @@ impl Hold {
         let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             client.page.count(Counter::Unmanaged, 1);
-            return Step::Go(Grant {
-                cost_ns: 0,
-                terms: None,
-                at_ns: now_ns,
-            });
+            // It is charged, as what is not cannot be told from nothing when the process ends and waits for what is in flight.
+            return Step::Go(charged(client, lease, kernel));
         }
         // What is held for a fault is held for good; but not by a daemon that is gone.
         let is_for_good = is_held && !is_gone;
@@ -434,10 +429,8 @@ pub(crate) fn extend(admitted: &mut Admitted, more: &Kernel) {
         lease,
         grant,
     } = admitted;
-    if grant.cost_ns != 0 {
-        lease.charge(&client.page.charged_ns, more.expected_ns);
-        grant.cost_ns = grant.cost_ns.saturating_add(more.expected_ns);
-    }
+    lease.charge(&client.page.charged_ns, more.expected_ns);
+    grant.cost_ns = grant.cost_ns.saturating_add(more.expected_ns);
 }
 
 /// A launch that goes without asking, but not without paying.

@@ -137,6 +137,29 @@ fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
     }
 }
 
+/// What it launched after its daemon was killed nobody has allowed: its end waits for that all the same.
+#[test]
+fn a_job_that_ends_without_its_daemon_has_no_work_in_flight() {
+    let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
+    for (how, code) in [(&[][..], None), (&["exits"], Some(7))] {
+        let gpu = Gpu::start("mps");
+        let daemon = gpu.daemon(policy);
+        let busy = hanging_in(&gpu, &daemon, JobClass::HighPriority, PATIENT_MS);
+        let job = gpu.job("late", Program::Linked("hang"));
+        let job = job.args(&[LONG_NS[0], "1"]).args(how);
+        let job = job.best_effort(&daemon).env("PILLION_DRAIN_MS", PATIENT_MS);
+        let mut job = job.start();
+        daemon.wait_until_held("late");
+        daemon.signal(Signal::KILL);
+        job.wait_for("launched", 1);
+        job.signal(Signal::TERM);
+        let status = job.finish_untold().status;
+        assert_eq!(status.code(), code, "{status:?}");
+        assert_eq!(gpu.counts("late")["launches_completed"], 1);
+        drop(busy);
+    }
+}
+
 #[test]
 fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_before() {
     let gpu = Gpu::start_contagious();
