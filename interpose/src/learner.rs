@@ -340,6 +340,12 @@ impl Stream {
         recent.read(&mut self.seen, |launch| self.launches.push(launch));
         self.launches.sort_unstable_by_key(|launch| launch.mark);
         for launch in &self.launches {
+            if launch.cost_ns == 0 {
+                // Nothing is charged for it (or, as only the lower bits are told, a multiple of 4.3 s): it seems to have the mark of the
+                // launch before it, and takes its time in that one's batch or in the next.
+                self.in_flight.handle_lost(launch.mark + 1);
+                continue;
+            }
             if launch.mark <= self.last {
                 continue;
             }
