@@ -19,10 +19,13 @@
 //! (time-slice mode), and blocks start. So a freed place goes to the best of all that wait at that
 //! instant, not to the first that looked.
 
+mod validity;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::compute::{Prepared, Run, RunId};
+use crate::connection::Connections;
 use crate::contention::{Contention, Demand};
 use crate::copy_engine::{BUS_GB_S, CopyEngine, CopyJob};
 use crate::engine::Engine;
@@ -172,6 +175,7 @@ pub struct Gpu {
 #[derive(Clone, Debug, Default)]
 struct Context {
     streams: BTreeSet<StreamId>,
+    connections: Connections,
     kernels_in_flight: u64,
     ops_in_flight: u64,
 }
@@ -268,11 +272,22 @@ impl Gpu {
         }
     }
 
-    /// A new context: a process that attached to the device.
+    /// A new context: a process that attached to the device. Each of its streams has a connection
+    /// of its own.
     pub fn create_context(&mut self) -> ContextId {
+        self.create_context_with(0)
+    }
+
+    /// A new context whose streams share so many connections (`crate::connection`); 0 is one for
+    /// each stream.
+    pub fn create_context_with(&mut self, connections: usize) -> ContextId {
         let id = ContextId(self.context_next);
         self.context_next += 1;
-        self.contexts.insert(id, Context::default());
+        let context = Context {
+            connections: Connections::new(connections),
+            ..Context::default()
+        };
+        self.contexts.insert(id, context);
         id
     }
 
@@ -315,7 +330,9 @@ impl Gpu {
         let id = StreamId(self.stream_next);
         self.stream_next += 1;
         owner.streams.insert(id);
-        self.streams.insert(id, Stream::new(context, priority));
+        let connection = owner.connections.assign();
+        let stream = Stream::new(context, priority, connection);
+        self.streams.insert(id, stream);
         Ok(id)
     }
 
@@ -355,13 +372,16 @@ impl Gpu {
         let is_kernel = op.kind() == OpKind::Kernel;
         let is_idle = state.head == Head::Idle;
         state.queue.push_back(op);
-        let (seq, context) = (state.submitted(), state.context);
+        let (seq, context, connection) = (state.submitted(), state.context, state.connection);
         let context = self
             .contexts
             .get_mut(&context)
             .expect("a stream's context exists");
         context.ops_in_flight += 1;
         context.kernels_in_flight += u64::from(is_kernel);
+        if let Some(connection) = connection {
+            context.connections.push(connection, stream);
+        }
         if is_idle {
             self.stirred.push_back(stream);
             self.settle();
@@ -378,6 +398,14 @@ impl Gpu {
             self.stirred.push_back(stream);
             self.settle();
         }
+    }
+
+    /// Whether operation `seq` of the stream is a hold that stops the stream now.
+    pub fn is_held(&self, stream: StreamId, seq: u64) -> bool {
+        self.streams.get(&stream).is_some_and(|stream| {
+            let is_hold = stream.queue.front() == Some(&Op::Hold);
+            is_hold && stream.head == Head::Waiting && stream.completed + 1 == seq
+        })
     }
 
     /// Goes to `now_ns` and returns what completed since the last call.
@@ -423,46 +451,6 @@ impl Gpu {
             return Some(self.now_ns);
         }
         self.next_change_ns()
-    }
-
-    /// Whether all invariants hold. Slow; for tests.
-    pub fn is_valid(&self) -> bool {
-        let mut with_engines = self.engine.streams();
-        with_engines.extend(self.to_device.streams());
-        with_engines.extend(self.to_host.streams());
-        with_engines.sort_unstable();
-        let running = self.streams.iter().filter(|(_, s)| s.head == Head::Running);
-        let heads_are_with_engines = running.map(|(&id, _)| id).eq(with_engines);
-        let counts_are_sums = self.contexts.values().all(|context| {
-            let streams = || context.streams.iter().filter_map(|id| self.streams.get(id));
-            let queues = || streams().map(|stream| &stream.queue);
-            let kernels = queues()
-                .flatten()
-                .filter(|op| op.kind() == OpKind::Kernel)
-                .count();
-            let ops: usize = queues().map(VecDeque::len).sum();
-            context.ops_in_flight == ops as u64 && context.kernels_in_flight == kernels as u64
-        });
-        let owned: usize = self
-            .contexts
-            .values()
-            .map(|context| context.streams.len())
-            .sum();
-        let nothing_stalls = self.streams.values().all(|s| {
-            s.queue.is_empty() == (s.head == Head::Idle) && !(s.closing && s.queue.is_empty())
-        });
-        let delayed = self.streams.iter().filter(|(_, s)| s.head == Head::Delayed);
-        let delayed: BTreeSet<_> = delayed.map(|(&id, s)| (s.ready_ns, id)).collect();
-        let delayed_are_listed = delayed.iter().eq(self.delayed.iter());
-        heads_are_with_engines
-            && delayed_are_listed
-            && counts_are_sums
-            && owned == self.streams.len()
-            && nothing_stalls
-            && self.engine.is_valid()
-            && self
-                .next_change_ns()
-                .is_none_or(|event_ns| event_ns > self.now_ns)
     }
 
     fn check(&self, op: &Op) -> Result<(), Error> {
@@ -597,6 +585,10 @@ impl Gpu {
             let Some(op) = stream.queue.front() else {
                 return self.remove_if_drained(id);
             };
+            if !self.may_start(id, stream) {
+                self.stream_mut(id).head = Head::Queued;
+                return;
+            }
             let head = match *op {
                 Op::Marker => Head::Idle,
                 Op::Wait { stream, seq } => self.wait(id, stream, seq),
@@ -617,12 +609,35 @@ impl Gpu {
                     self.launch(id, &kernel, priority)
                 }
             };
+            if matches!(head, Head::Idle | Head::Running) {
+                self.leave_connection(id);
+            }
             if head != Head::Idle {
                 self.stream_mut(id).head = head;
                 return;
             }
             self.complete_head(id, self.now_ns);
         }
+    }
+
+    /// Whether no operation is before the stream's head on its connection.
+    fn may_start(&self, id: StreamId, stream: &Stream) -> bool {
+        let Some(place) = stream.connection else {
+            return true;
+        };
+        let context = self.contexts.get(&stream.context);
+        context.is_some_and(|context| context.connections.is_next(place, id))
+    }
+
+    /// The stream's head has started: the next operation on the connection may start.
+    fn leave_connection(&mut self, id: StreamId) {
+        let stream = self.stream_mut(id);
+        let (context, Some(place)) = (stream.context, stream.connection) else {
+            return;
+        };
+        let context = self.contexts.get_mut(&context);
+        let next = context.and_then(|context| context.connections.start_next(place));
+        self.stirred.extend(next.filter(|&next| next != id));
     }
 
     /// A wait that is over takes no time. A stream never waits for itself: what is before the wait
@@ -721,6 +736,9 @@ impl Gpu {
         }
         if let Some(context) = self.contexts.get_mut(&stream.context) {
             context.streams.remove(&id);
+            if let Some(connection) = stream.connection {
+                context.connections.give_back(connection);
+            }
         }
         if let Some(stream) = self.streams.remove(&id) {
             self.stirred.extend(stream.into_waiters());

@@ -14,6 +14,7 @@
 //!   (`contention`), calibrated on published measurements (`docs/model.md`).
 //! - The distance between one kernel of a stream and the next ([`LAUNCH_GAP_NS`]).
 //! - One copy engine per direction between host and device, which takes its share of the bandwidth.
+//! - Connections from host to device, which streams of a context may share (`connection`).
 //! - Contexts that share the SMs (MPS) or take turns in slices ([`Sharing`]).
 //!
 //! # What is not
@@ -68,6 +69,7 @@ pub mod wire;
 
 mod builtin;
 mod compute;
+mod connection;
 mod contention;
 mod copy_engine;
 mod engine;

@@ -10,6 +10,8 @@ pub(crate) struct Stream {
     pub(crate) context: ContextId,
     /// As in CUDA: the lower number goes first.
     pub(crate) priority: i32,
+    /// Which of the context's connections it has, if they are limited.
+    pub(crate) connection: Option<usize>,
     /// Operations that are not complete. The first one is the head.
     pub(crate) queue: VecDeque<Op>,
     /// What the head does.
@@ -37,6 +39,8 @@ pub(crate) enum Head {
     Delayed,
     /// It is a wait that has been entered with the other stream, or a hold.
     Waiting,
+    /// Operations of other streams are before it on the connection.
+    Queued,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +50,11 @@ struct Waiter {
 }
 
 impl Stream {
-    pub(crate) fn new(context: ContextId, priority: i32) -> Self {
+    pub(crate) fn new(context: ContextId, priority: i32, connection: Option<usize>) -> Self {
         Self {
             context,
             priority,
+            connection,
             queue: VecDeque::new(),
             head: Head::Idle,
             completed: 0,

@@ -46,13 +46,18 @@ mod monitor;
 mod shape;
 
 /// Version of everything in this file; both sides must have the same.
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.
 pub const CONTEXTS: usize = 16;
 /// Streams of one client, over all of its contexts.
 pub const STREAMS: usize = 1024;
+/// Most connections from host to device that a context has (CUDA C++ Programming Guide, "CUDA
+/// Environment Variables", `CUDA_DEVICE_MAX_CONNECTIONS`).
+pub const CONNECTIONS_MAX: u32 = 32;
+/// Connections of a context whose process does not set the variable (the same page).
+pub const CONNECTIONS_DEFAULT: u32 = 8;
 /// Events of one client.
 pub const EVENTS: usize = 16_384;
 /// Graphs of one client that can be launched.

@@ -94,8 +94,9 @@ impl Meter {
 fn run(config: Config, script: &[Step], caller: Caller) -> Outcome {
     let mut gpu = Gpu::new(v100(), config);
     let mut streams = Vec::new();
-    for priority in [0, -1, -5] {
-        let context = gpu.create_context();
+    // Streams with connections of their own, and streams that share one.
+    for (priority, connections) in [(0, 0), (-1, 1), (-5, 2)] {
+        let context = gpu.create_context_with(connections);
         for _ in 0..2 {
             let stream = gpu
                 .create_stream(context, priority)

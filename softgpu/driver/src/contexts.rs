@@ -22,7 +22,9 @@ impl Driver {
 
     /// A new context on a device.
     pub(crate) fn create_context(&self, device: usize, flags: u32) -> Result<u64, CUresult> {
-        let reply = self.link.call_on(device, &Request::CreateContext)?;
+        let connections = self.connections;
+        let create = Request::CreateContext { connections };
+        let reply = self.link.call_on(device, &create)?;
         let slot = match (&self.link, reply) {
             (Link::Live(_), Reply::Context { context }) => context,
             (Link::Null, _) => 0,

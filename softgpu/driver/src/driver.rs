@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use abi::types::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use softgpu::Device;
-use softgpu::wire::{Command, DEVICES, STREAM_DEPTH_MAX};
+use softgpu::wire::{CONNECTIONS_DEFAULT, CONNECTIONS_MAX, Command, DEVICES, STREAM_DEPTH_MAX};
 
 use crate::fork_guard::{self, Mode, mode};
 use crate::host_calls::HostCalls;
@@ -30,6 +30,8 @@ pub(crate) struct Driver {
     /// Never held while a thread waits.
     pub(crate) tables: Mutex<Tables>,
     pub(crate) host_calls: HostCalls,
+    /// Connections from host to device of each context.
+    pub(crate) connections: u32,
 }
 
 /// A device that this process sees.
@@ -47,6 +49,16 @@ pub(crate) fn live() -> Option<&'static Driver> {
         Mode::Live | Mode::Null => DRIVER.get(),
         Mode::Uninitialised | Mode::Forked => None,
     }
+}
+
+/// What `CUDA_DEVICE_MAX_CONNECTIONS` asks for, when `cuInit` is called. What it is given out of
+/// range is not documented: here the nearest number, and of what is no number the default.
+fn connections() -> u32 {
+    let asked = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").ok();
+    let asked = asked.and_then(|asked| asked.trim().parse().ok());
+    asked.map_or(CONNECTIONS_DEFAULT, |asked: u32| {
+        asked.clamp(1, CONNECTIONS_MAX)
+    })
 }
 
 /// Connects, unless that has been done.
@@ -83,6 +95,7 @@ fn connect() -> Result<Driver, String> {
             link: Link::Null,
             tables: Mutex::new(Tables::new(1)),
             host_calls: HostCalls::default(),
+            connections: connections(),
         });
     }
     let sockets = std::env::var_os("SOFTGPU_SOCKET").ok_or("SOFTGPU_SOCKET is not set")?;
@@ -116,6 +129,7 @@ fn connect() -> Result<Driver, String> {
         link: Link::Live(Box::new(live)),
         tables: Mutex::new(Tables::new(seen.len())),
         host_calls: HostCalls::default(),
+        connections: connections(),
     })
 }
 

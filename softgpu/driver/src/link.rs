@@ -261,7 +261,7 @@ impl Link {
             Request::Free { address } => device_of_address(*address),
             Request::Hello { .. }
             | Request::MapHost { .. }
-            | Request::CreateContext
+            | Request::CreateContext { .. }
             | Request::MemoryInfo
             | Request::Memory(_)
             | Request::Monitor

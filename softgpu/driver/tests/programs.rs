@@ -121,6 +121,18 @@ fn streams_and_events_keep_their_order() {
 }
 
 #[test]
+fn streams_beyond_the_connections_of_a_context_wait_for_each_other() {
+    for (asked, connections) in [(None, "8"), (Some("1"), "1"), (Some("32"), "32")] {
+        let server = Server::start(&["--sharing", "mps"]);
+        let mut program = server.program("connections");
+        if let Some(asked) = asked {
+            program.env("CUDA_DEVICE_MAX_CONNECTIONS", asked);
+        }
+        run(program.arg(connections));
+    }
+}
+
+#[test]
 fn graphs_compute_what_their_nodes_say_and_change_as_told() {
     for args in [&["--sharing", "mps"], &["--sharing", "timeslice"]] {
         let server = Server::start(args);

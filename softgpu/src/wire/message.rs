@@ -1,8 +1,8 @@
 //! Messages: questions and answers over the socket.
 
 use super::{
-    CONTEXTS, Injection, MEMORY_WORDS, MemoryRequest, Monitor, TEXT_BYTES_MAX, WIRE_VERSION,
-    WireError, slot,
+    CONNECTIONS_MAX, CONTEXTS, Injection, MEMORY_WORDS, MemoryRequest, Monitor, TEXT_BYTES_MAX,
+    WIRE_VERSION, WireError, slot,
 };
 
 /// What a client or an operator's tool asks over the socket.
@@ -22,7 +22,10 @@ pub enum Request {
         device_base: u64,
     },
     /// A new context.
-    CreateContext,
+    CreateContext {
+        /// Connections that its streams share, 1 to [`super::CONNECTIONS_MAX`].
+        connections: u32,
+    },
     /// Its work is forgotten and its memory freed.
     DestroyContext {
         /// Slot of the context.
@@ -104,7 +107,7 @@ impl Request {
         match self {
             Self::Hello { label } => packet(1, &[], Some(label)),
             Self::MapHost { base, device_base } => packet(2, &[*base, *device_base], None),
-            Self::CreateContext => packet(3, &[], None),
+            Self::CreateContext { connections } => packet(3, &[(*connections).into()], None),
             Self::DestroyContext { context } => packet(4, &[(*context).into()], None),
             Self::Allocate { context, bytes } => packet(5, &[(*context).into(), *bytes], None),
             Self::Free { address } => packet(6, &[*address], None),
@@ -130,7 +133,9 @@ impl Request {
                 base: reader.number()?,
                 device_base: reader.number()?,
             },
-            3 => Self::CreateContext,
+            3 => Self::CreateContext {
+                connections: reader.connections()?,
+            },
             4 => Self::DestroyContext {
                 context: reader.context()?,
             },
@@ -268,6 +273,12 @@ impl<'a> Reader<'a> {
         slot(number, CONTEXTS, "context")
     }
 
+    fn connections(&mut self) -> Result<u32, WireError> {
+        let number = u32::try_from(self.number()?).ok();
+        let number = number.filter(|number| (1..=CONNECTIONS_MAX).contains(number));
+        number.ok_or(WireError::Unknown("number of connections"))
+    }
+
     pub(super) fn text(&mut self) -> Result<String, WireError> {
         if self.rest.len() > TEXT_BYTES_MAX {
             return Err(WireError::Text);
@@ -330,7 +341,7 @@ mod tests {
                 base: 7 << 40,
                 device_base: DEVICE_BASE,
             },
-            Request::CreateContext,
+            Request::CreateContext { connections: 8 },
             Request::DestroyContext { context: 3 },
             Request::Allocate {
                 context: 1,
@@ -387,7 +398,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 4") && text.contains("this build 3"),
+            text.contains("version 5") && text.contains("this build 4"),
             "{text}"
         );
     }

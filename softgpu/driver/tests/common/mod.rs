@@ -84,6 +84,7 @@ pub(crate) fn program(name: &str) -> Command {
         "SOFTGPU_LABEL",
         "SOFTGPU_NULL",
         "CUDA_VISIBLE_DEVICES",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
     ] {
         command.env_remove(name);
     }

@@ -79,7 +79,7 @@ impl World {
                 return None;
             }
             Request::MapHost { base, device_base } => self.map_host(id, base, device_base),
-            Request::CreateContext => self.create_context(id),
+            Request::CreateContext { connections } => self.create_context(id, connections),
             Request::DestroyContext { context } => self.destroy_context(id, context),
             Request::Allocate { context, bytes } => self.allocate(id, context, bytes, Window::High),
             Request::Free { address } => self.free(id, address),
@@ -111,14 +111,14 @@ impl World {
         Ok(Reply::Done)
     }
 
-    fn create_context(&mut self, id: ClientId) -> Result<Reply, u32> {
+    fn create_context(&mut self, id: ClientId, connections: u32) -> Result<Reply, u32> {
         if let Some(code) = self.refusal_of_contexts() {
             return Err(code);
         }
         let free = self.client(id).contexts.iter().position(Option::is_none);
         let slot = free.ok_or(OUT_OF_MEMORY)?;
         let context = Context {
-            id: self.gpu.create_context(),
+            id: self.gpu.create_context_with(connections as usize),
             legacy: None,
             blocking: Vec::new(),
         };

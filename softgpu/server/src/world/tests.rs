@@ -27,7 +27,7 @@ fn client_with_stream(world: &mut World) -> (ClientId, UnixStream) {
     let (near, far) = UnixStream::pair().unwrap();
     let socket = OwnedFd::from(near).into();
     let (id, _, _) = world.add_client("job", None, socket, None).unwrap();
-    let reply = world.handle_request(id, &Request::CreateContext);
+    let reply = world.handle_request(id, &Request::CreateContext { connections: 8 });
     let Some(Reply::Context { context }) = reply else {
         panic!("no context: {reply:?}");
     };
@@ -124,7 +124,7 @@ fn after_a_death(
     let (near, _far) = UnixStream::pair().unwrap();
     let socket = OwnedFd::from(near).into();
     let (late, _, _) = world.add_client("late", None, socket, None).unwrap();
-    let reply = world.handle_request(late, &Request::CreateContext);
+    let reply = world.handle_request(late, &Request::CreateContext { connections: 8 });
     let is_taken = matches!(reply, Some(Reply::Context { .. }));
     (error(&world, neighbour), is_taken)
 }

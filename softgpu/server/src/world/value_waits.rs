@@ -92,7 +92,7 @@ impl World {
     }
 
     fn is_due(&self, wait: &ValueWait) -> bool {
-        self.gpu.last_completed(wait.stream) == Some(wait.gpu_seq - 1)
+        self.gpu.is_held(wait.stream, wait.gpu_seq)
     }
 
     fn look(&self, wait: &ValueWait) -> Found {

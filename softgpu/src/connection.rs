@@ -1,0 +1,80 @@
+//! The connections of a context: the hardware queues through which its streams' operations reach
+//! the device.
+//!
+//! A context has a limited number of connections (`CUDA_DEVICE_MAX_CONNECTIONS`), and its streams
+//! share them. The device takes the operations of one connection in the order of their submission:
+//! an operation starts only when every operation before it on the same connection has started. So
+//! an operation that waits for its turn in its own stream also holds back operations of other
+//! streams behind it: a *false dependency* (NVIDIA's CUDA sample simpleHyperQ). A program whose head
+//! of a connection waits for a value that an operation behind it would write never ends. So it is
+//! on hardware; such a program is wrong, or needs more connections.
+//!
+//! | question | answer | source |
+//! |---|---|---|
+//! | how many connections | 1 to 32 for each context, 8 by default | CUDA C++ Programming Guide, "CUDA Environment Variables" |
+//! | which stream has which | the one with the fewest streams; so in turn, while no stream ends | assumed |
+//! | when a place is given back | when the stream is destroyed and empty | assumed |
+//! | which operations take part | all, copies too: there are no connections for copies alone | assumed; the guide names "compute and copy engine" connections |
+//! | when an operation starts | a kernel or copy: when its engine has it; anything else: when it completes | assumed |
+//!
+//! A context without a limit has a connection for each stream.
+
+use std::collections::VecDeque;
+
+use crate::op::StreamId;
+
+/// The connections of one context; none if each stream has its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Connections(Vec<Connection>);
+
+#[derive(Clone, Debug, Default)]
+struct Connection {
+    /// Streams that share it.
+    streams: usize,
+    /// The stream of each operation that has not started, in order of submission.
+    queue: VecDeque<StreamId>,
+}
+
+impl Connections {
+    pub(crate) fn new(count: usize) -> Self {
+        Self(vec![Connection::default(); count])
+    }
+
+    /// A place for a new stream, if connections are limited.
+    pub(crate) fn assign(&mut self) -> Option<usize> {
+        let places = self.0.iter_mut().enumerate();
+        let (place, connection) = places.min_by_key(|(_, connection)| connection.streams)?;
+        connection.streams += 1;
+        Some(place)
+    }
+
+    /// A stream of this connection is gone.
+    pub(crate) fn give_back(&mut self, place: usize) {
+        self.0[place].streams -= 1;
+    }
+
+    /// An operation of the stream was submitted.
+    pub(crate) fn push(&mut self, place: usize, stream: StreamId) {
+        self.0[place].queue.push_back(stream);
+    }
+
+    /// Whether the next operation to start is of this stream.
+    pub(crate) fn is_next(&self, place: usize, stream: StreamId) -> bool {
+        self.0[place].queue.front() == Some(&stream)
+    }
+
+    /// The next operation has started. The stream whose operation is next now.
+    pub(crate) fn start_next(&mut self, place: usize) -> Option<StreamId> {
+        let queue = &mut self.0[place].queue;
+        queue.pop_front();
+        queue.front().copied()
+    }
+
+    /// Operations that have not started, and streams, over all connections.
+    pub(crate) fn totals(&self) -> (usize, usize) {
+        let sum = |(ops, streams), connection: &Connection| {
+            (ops + connection.queue.len(), streams + connection.streams)
+        };
+        self.0.iter().fold((0, 0), sum)
+    }
+}
