@@ -68,8 +68,10 @@ pub const GRAPH_NODES_MAX: usize = 1 << 20;
 pub const HOST_CALLS: usize = STREAMS;
 /// Commands that the ring holds.
 pub const COMMANDS: usize = 1024;
-/// Commands of one stream that may be incomplete; the driver waits before it puts more. CUDA's
-/// drivers block at a depth of about a thousand launches.
+/// Commands of one stream that may be incomplete; the driver waits before it puts more. A launch, a
+/// copy, an event record, a wait, an operation on a value, a host function and a graph's launch are
+/// one command each. NVIDIA does not document a limit. With its drivers a launch blocks after about
+/// 1000 launches, counted for each stream (Stack Overflow, question 53970187, 2018).
 pub const STREAM_DEPTH_MAX: u64 = 1024;
 /// 64-bit words of a command.
 pub const COMMAND_WORDS: usize = 24;

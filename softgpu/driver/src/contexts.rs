@@ -42,6 +42,7 @@ impl Driver {
                     legacy: 0,
                     attached: 1,
                     green: None,
+                    is_locked: false,
                 },
             );
             handle
@@ -156,6 +157,7 @@ impl Driver {
     /// Waits for all that was put on a context's streams.
     pub(crate) fn synchronise_context(&self, handle: u64) -> Result<(), CUresult> {
         self.context(handle)?;
+        self.await_lock(handle);
         // Most contexts have few streams, and need no memory for them: a process may wait whose `malloc` nobody can use any more.
         let mut first = [(0, 0); STREAMS_USUAL];
         let mut count = 0;

@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 use abi::types::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use softgpu::Device;
-use softgpu::wire::{CONNECTIONS_DEFAULT, CONNECTIONS_MAX, Command, DEVICES, STREAM_DEPTH_MAX};
+use softgpu::wire::{
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, Command, DEVICES, STREAM_DEPTH_MAX, STREAMS,
+};
 
 use crate::fork_guard::{self, Mode, mode};
 use crate::host_calls::HostCalls;
@@ -169,18 +171,44 @@ impl Driver {
 
     /// Puts a command on a stream, after waiting for room. `make` is given its number. What can be
     /// recorded by a capture was, and did not come here.
+    ///
+    /// A thread that waits for room holds the context's lock: see the crate's text.
     pub(crate) fn submit(
         &self,
         stream: &Stream,
         make: impl Fn(u64) -> Command,
     ) -> Result<Point, CUresult> {
+        let mut holds_lock = false;
+        let point = self.submit_locking(stream, make, &mut holds_lock);
+        if holds_lock {
+            self.tables.lock().lock_context(stream.context, false);
+            if let Link::Live(live) = &self.link {
+                live.wake_waiters(stream.slot as usize / STREAMS);
+            }
+        }
+        point
+    }
+
+    fn submit_locking(
+        &self,
+        stream: &Stream,
+        make: impl Fn(u64) -> Command,
+        holds_lock: &mut bool,
+    ) -> Result<Point, CUresult> {
         loop {
             let seq = {
                 let mut tables = self.tables.lock();
+                if !*holds_lock && tables.locked(stream.context).is_some() {
+                    drop(tables);
+                    self.await_lock(stream.context);
+                    continue;
+                }
                 tables.captures.check_submit(stream)?;
                 let seq = tables.slots.submitted(stream.slot) + 1;
                 let oldest = seq.saturating_sub(STREAM_DEPTH_MAX);
                 if !self.link.is_complete(stream.slot, oldest) {
+                    *holds_lock = true;
+                    tables.lock_context(stream.context, true);
                     Err(oldest)
                 } else if self.link.try_put(&make(seq)) {
                     tables.slots.advance(stream.slot);
@@ -199,6 +227,21 @@ impl Driver {
                 }
                 Err(0) => self.link.pause(stream.slot)?,
                 Err(oldest) => self.link.wait(stream.slot, oldest)?,
+            }
+        }
+    }
+
+    /// Waits until no thread holds the context's lock. Calls on streams and events do so first.
+    pub(crate) fn await_lock(&self, context: u64) {
+        let Link::Live(live) = &self.link else {
+            return;
+        };
+        let locked = || self.tables.lock().locked(context);
+        while let Some(device) = locked() {
+            // The order matters: the thread that lets go rings after that.
+            let seen = live.read_progress(device);
+            if locked().is_some() {
+                live.wait_for_progress(device, seen);
             }
         }
     }

@@ -204,6 +204,7 @@ impl Driver {
 
     pub(crate) fn synchronise_event(&self, handle: u64) -> Result<(), CUresult> {
         let event = self.event(handle)?;
+        self.await_lock(event.context);
         self.check_event(handle)?;
         if let Some(words) = event.shared {
             self.synchronise_shared(&event, words)?;
@@ -216,6 +217,7 @@ impl Driver {
     pub(crate) fn query_event(&self, handle: u64) -> Result<(), CUresult> {
         self.link.spend_query();
         let event = self.event(handle)?;
+        self.await_lock(event.context);
         self.check_event(handle)?;
         self.check_context(event.context)?;
         match event.shared {

@@ -172,7 +172,14 @@ impl Driver {
                     primary,
                     sms,
                 });
-                tables.contexts.insert(context, Context { green, ..base });
+                tables.contexts.insert(
+                    context,
+                    Context {
+                        green,
+                        is_locked: false,
+                        ..base
+                    },
+                );
                 (handle, context)
             };
             let stream = self.create_stream(context, 0, 0, StreamKind::NonBlocking);

@@ -23,9 +23,21 @@
 //! looked up in [`tables`], never addresses that are followed. Work goes to the server through
 //! [`link`].
 //!
+//! # A stream that is full
+//!
+//! A submit to a stream with `STREAM_DEPTH_MAX` incomplete commands blocks the calling thread until
+//! there is room. Meanwhile the thread holds its context's *lock*: other calls of any thread on
+//! streams and events of that context (submits, queries, synchronisations, creation and destruction
+//! of streams) wait before they begin. A synchronisation waits for the device without the lock.
+//! Other contexts are not concerned.
+//!
+//! NVIDIA documents none of this. That launches of other threads into other streams wait as well
+//! was observed (NVIDIA developer forum, topic 220629, 2022). That queries and synchronisations
+//! wait like launches, that calls on memory do not, and that the lock is a context's, is assumed.
+//!
 //! # Rules inside
 //!
-//! No lock is held while a thread waits, as on the virtual clock only one thread runs at a time.
+//! No mutex is held while a thread waits, as on the virtual clock only one thread runs at a time.
 //! Pointers of the application are touched in [`raw`] only.
 //!
 //! On the virtual clock a call costs the calling thread time, as it does on hardware: see [`cost`].

@@ -35,6 +35,7 @@ impl Driver {
             Some(Green { primary, .. }) => (primary, Some(context)),
             None => (context, None),
         };
+        self.await_lock(context);
         let slot = self.tables.lock().slots.take(device, &self.link)?;
         let priority = priority.clamp(PRIORITY_GREATEST, PRIORITY_LEAST);
         let create = Command::CreateStream {
@@ -107,6 +108,7 @@ impl Driver {
             stream
         };
         let slot = stream.slot;
+        self.await_lock(stream.context);
         self.put(slot, &Command::DestroyStream { stream: slot })?;
         self.tables.lock().slots.release(stream.slot);
         self.handle_ended(ended)
@@ -137,6 +139,7 @@ impl Driver {
 
     /// Waits for all that was put on a stream.
     pub(crate) fn synchronise_stream(&self, stream: &Stream) -> Result<(), CUresult> {
+        self.await_lock(stream.context);
         self.check_submit(stream)?;
         let seq = self.tables.lock().slots.submitted(stream.slot);
         self.link.wait(stream.slot, seq)?;
@@ -146,6 +149,7 @@ impl Driver {
     /// Whether all that was put on a stream is complete.
     pub(crate) fn query_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.link.spend_query();
+        self.await_lock(stream.context);
         self.check_submit(stream)?;
         let seq = self.tables.lock().slots.submitted(stream.slot);
         if !self.link.is_complete(stream.slot, seq) {

@@ -80,6 +80,8 @@ pub(crate) struct Context {
     pub(crate) attached: u32,
     /// What makes it a green one.
     pub(crate) green: Option<Green>,
+    /// A thread waits for room in one of its streams.
+    pub(crate) is_locked: bool,
 }
 
 /// What a green context has besides its default stream: the rest is its primary context's.
@@ -235,6 +237,19 @@ fn reuses_handles() -> bool {
 }
 
 impl Tables {
+    /// The device of the context, if a thread waits for room in one of its streams.
+    pub(crate) fn locked(&self, context: u64) -> Option<usize> {
+        let context = self.contexts.get(&context)?;
+        context.is_locked.then_some(context.device)
+    }
+
+    /// A thread waits for room in a stream of the context from now on, or no longer.
+    pub(crate) fn lock_context(&mut self, context: u64, is_locked: bool) {
+        if let Some(context) = self.contexts.get_mut(&context) {
+            context.is_locked = is_locked;
+        }
+    }
+
     /// Nothing was made yet, on so many devices.
     pub(crate) fn new(devices: usize) -> Self {
         Self {

@@ -133,6 +133,14 @@ fn streams_beyond_the_connections_of_a_context_wait_for_each_other() {
 }
 
 #[test]
+fn a_submit_to_a_full_stream_blocks_and_so_do_other_calls_in_its_context() {
+    let server = Server::start(&["--sharing", "mps"]);
+    run(&mut server.program("full"));
+    let server = Server::start_virtual(1, &["--sharing", "mps"]);
+    run(&mut server.virtual_program("full", 1));
+}
+
+#[test]
 fn graphs_compute_what_their_nodes_say_and_change_as_told() {
     for args in [&["--sharing", "mps"], &["--sharing", "timeslice"]] {
         let server = Server::start(args);
