@@ -228,6 +228,10 @@ impl World {
         kind: StreamKind,
     ) -> Result<(), Violation> {
         let client = self.clients.get_mut(&id).ok_or(Violation)?;
+        // The slot's last stream may have been another context's.
+        for other in client.contexts.iter_mut().flatten() {
+            other.blocking.retain(|&blocking| blocking != slot);
+        }
         let owner = client.contexts[context as usize]
             .as_mut()
             .ok_or(Violation)?;
@@ -238,7 +242,6 @@ impl World {
         if kind == StreamKind::Legacy {
             owner.legacy = Some(slot);
         }
-        owner.blocking.retain(|&other| other != slot);
         if kind == StreamKind::Blocking {
             owner.blocking.push(slot);
         }

@@ -172,3 +172,38 @@ fn once_all_that_were_taken_along_are_gone_others_are_served_again() {
     let (late, _far) = client_with_stream(&mut world);
     assert_eq!(error(&world, late), 0);
 }
+
+#[test]
+fn a_stream_in_the_slot_of_another_contexts_is_not_ordered_with_that_contexts_legacy_stream() {
+    const LEGACY: u32 = STREAM + 1;
+    let mut world = world();
+    let (id, _far) = client_with_stream(&mut world);
+    let Some(Reply::Context { context: other }) =
+        world.handle_request(id, &Request::CreateContext { connections: 8 })
+    else {
+        panic!("no context");
+    };
+    let create = |stream, context, kind| Command::CreateStream {
+        stream,
+        context,
+        priority: 0,
+        kind,
+    };
+    let reused = STREAM + 2;
+    for command in [
+        create(LEGACY, 0, StreamKind::Legacy),
+        create(reused, 0, StreamKind::Blocking),
+        Command::DestroyStream { stream: reused },
+        create(reused, other, StreamKind::Blocking),
+        launch_lasting(FOR_EVER_NS, reused, 1),
+        launch_on(LEGACY, 1),
+    ] {
+        assert!(world.clients[&id].page.try_put(&command));
+    }
+    while counts(&mut world)["launches_completed"] == 0 {}
+    // Nor is it asked for when its context, and it with it, is gone.
+    world.handle_request(id, &Request::DestroyContext { context: other });
+    assert!(world.clients[&id].page.try_put(&launch_on(LEGACY, 2)));
+    while counts(&mut world)["launches_completed"] == 1 {}
+    assert_eq!(counts(&mut world)["connected"], 1);
+}
