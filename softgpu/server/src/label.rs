@@ -44,6 +44,10 @@ pub(crate) struct Counters {
     pub(crate) host_calls: u64,
     /// The same by launched graphs.
     pub(crate) graph_host_calls: u64,
+    /// Events that streams were told to record, those in graphs not among them.
+    pub(crate) events_recorded: u64,
+    /// Streams made, default streams among them.
+    pub(crate) streams_created: u64,
     /// Launches and copies that the device refused or that faulted.
     pub(crate) faults: u64,
     /// Copies taken, of any direction.

@@ -124,6 +124,7 @@ impl World {
             } => {
                 let effect = Effect::Event { event, record };
                 self.submit(id, stream, Some(seq), Op::Marker, effect)?;
+                self.counters(id).events_recorded += 1;
                 Ok(())
             }
             Command::Wait { .. } | Command::WriteValue { .. } | Command::WaitValue { .. } => {
@@ -258,6 +259,7 @@ impl World {
             self.streams.remove(&earlier.id);
         }
         self.streams.insert(gpu_stream, (id, slot));
+        self.counters(id).streams_created += 1;
         Ok(())
     }
 
