@@ -1,9 +1,15 @@
 //! What executable graphs cost: a launch of one is one launch with the sum of its kernels.
 //!
-//! The sum is made when a graph is instantiated, by asking the driver for its nodes, and found without
-//! a lock when it is launched. What each node costs is kept, and the sum in a form from which a node can
-//! be taken again ([`Totals`]): a change of one node of n takes log n steps, and of all nodes n log n. An executable that is not in the table, because the table is full or nobody saw
-//! how it was made, is launched as a kernel that nobody knows.
+//! The sum is made when a graph is instantiated, by asking the driver for its nodes, and found
+//! without a lock when it is launched. What each node costs is kept, and the sum in a form from
+//! which a node can be taken again ([`Totals`]): a change of one node of n takes log n steps, and
+//! of all nodes n log n. An executable that is not in the table, because it was replaced or nobody
+//! saw how it was made, is launched as a kernel that nobody knows.
+//!
+//! The table is bounded in executables ([`EXECS_MAX`]) and in nodes ([`ALL_NODES_MAX`]). A new
+//! executable that finds no room replaces others that were not launched lately, by CLOCK as
+//! [`crate::memo`] does. The driver cannot be asked what an executable consists of, so one that was
+//! replaced stays unknown.
 //!
 //! Of several kernels the need for SMs is the largest, the class the one that all have or else
 //! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon
@@ -14,7 +20,7 @@
 //! them, which is the order in which they were made. The sum is right whatever the pairs.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
@@ -99,8 +105,6 @@ impl Cost {
 pub(crate) struct Graphs {
     handles: Keys<EXECS_MAX>,
     sums: [Sum; EXECS_MAX],
-    /// See [`Graphs::changes`].
-    changes: AtomicU64,
     /// Held by whoever changes anything, never across a driver call.
     details: Mutex<Option<Details>>,
 }
@@ -113,8 +117,10 @@ struct Sum {
     need: AtomicU64,
     kernels: AtomicU64,
     unknown: AtomicU64,
-    /// What the executable was seen to take. Not of the words that are whole together.
-    taken: Taken,
+    /// What the executable was seen to take ([`Taken`]). Not of the words that are whole together.
+    taken: AtomicU64,
+    /// Whether the executable was launched since another one that looked for room passed it.
+    is_used: AtomicBool,
 }
 
 #[derive(Default)]
@@ -171,10 +177,10 @@ impl Graphs {
                     need: AtomicU64::new(0),
                     kernels: AtomicU64::new(0),
                     unknown: AtomicU64::new(0),
-                    taken: Taken::new(),
+                    taken: AtomicU64::new(0),
+                    is_used: AtomicBool::new(false),
                 }
             }; EXECS_MAX],
-            changes: AtomicU64::new(0),
             details: Mutex::new(None),
         }
     }
@@ -183,14 +189,24 @@ impl Graphs {
     /// of the sum.
     #[inline]
     pub(crate) fn launched(&self, exec: CUgraphExec) -> (Cost, Known) {
-        let place = self.handles.find(exec.0.addr() as u64);
+        let handle = exec.0.addr() as u64;
+        let place = self.handles.find(handle);
         let found = place.and_then(|place| Some((place, self.sums.get(place)?)));
         let Some((place, sum)) = found else {
             return (Cost::UNKNOWN, Cost::UNKNOWN.known());
         };
         let cost = sum.read().unwrap_or(Cost::UNKNOWN);
+        let (generation, learnt_ns) = sum.taken().read();
+        // Pairs with the Release stores in `Sum::write` and `Taken::begin_generation`: if anything
+        // of the above is another executable's, the place is seen to be that one's.
+        fence(Ordering::Acquire);
+        if !self.handles.is_at(place, handle) {
+            return (Cost::UNKNOWN, Cost::UNKNOWN.known());
+        }
+        if !sum.is_used.load(Ordering::Relaxed) {
+            sum.is_used.store(true, Ordering::Relaxed);
+        }
         let mut known = cost.known();
-        let (generation, learnt_ns) = sum.taken.read();
         known.number = Number {
             place: kernels::NUMBER_MAX + 1 + place as u16,
             generation: generation as u8,
@@ -214,23 +230,11 @@ impl Graphs {
         self.sums.get(usize::from(place))?.learnt()
     }
 
-    /// Changes when a number becomes another graph's, after what is learnt of it says so.
-    pub(crate) fn changes(&self) -> u64 {
-        // Acquire pairs with the Release in `begin_generation`: who sees the change sees the generation.
-        self.changes.load(Ordering::Acquire)
-    }
-
-    /// What is learnt of a place is another graph's from now on. Only with the details locked.
-    fn begin_generation(&self, sum: &Sum) {
-        sum.taken.begin_generation();
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
     /// What is known of every executable: its number, its kernels, the SMs it needs, and what is learnt.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u16, u64, u32, Learnt<'_>)> {
         let used = (0..)
             .zip(&self.sums)
-            .filter(|(place, _)| self.handles.is_used(*place));
+            .filter(|(place, _)| self.handles.key_at(*place).is_some());
         used.filter_map(|(place, sum)| {
             let cost = sum.read()?;
             let number = kernels::NUMBER_MAX + 1 + place as u16;
@@ -283,7 +287,7 @@ impl Graphs {
                 let Some(known) = known else { return };
                 is_done = known.try_exchange_child(node, new);
                 if is_done {
-                    self.publish(exec, Some(&known.totals.cost()));
+                    _ = self.publish(exec, Some(&known.totals.cost()));
                 }
             });
         }
@@ -332,7 +336,7 @@ impl Graphs {
                 }
                 None => {}
             }
-            self.publish(exec, Some(&known.totals.cost()));
+            _ = self.publish(exec, Some(&known.totals.cost()));
         });
     }
 
@@ -346,10 +350,12 @@ impl Graphs {
             let handle = exec.0.addr() as u64;
             let old = details.execs.remove(&handle).map(|known| known.parts);
             details.nodes -= old.as_ref().map_or(0, Vec::len);
-            let new = change(old).filter(|parts| details.nodes + parts.len() <= ALL_NODES_MAX);
+            let new = change(old).filter(|parts| self.make_room(details, parts.len(), handle));
             let totals = new.as_deref().map(Totals::of);
             let cost = totals.as_ref().map(Totals::cost);
-            self.publish(exec, cost.as_ref());
+            if let Some(replaced) = self.publish(exec, cost.as_ref()) {
+                details.forget(replaced);
+            }
             if let Some((parts, totals)) = new.zip(totals) {
                 details.nodes += parts.len();
                 let places = parts.iter().enumerate();
@@ -369,32 +375,79 @@ impl Graphs {
         change(details.get_or_insert_default());
     }
 
-    /// Makes a cost known, or unknown. Only with the details locked.
-    fn publish(&self, exec: CUgraphExec, cost: Option<&Cost>) {
+    /// Forgets executables that were not launched lately until there is room for so many nodes
+    /// more, of `handle`. Returns whether there is. The search may look at every place; an
+    /// application that makes so many nodes has waited longer for the driver.
+    fn make_room(&self, details: &mut Details, nodes: usize, handle: u64) -> bool {
+        if nodes > ALL_NODES_MAX {
+            return false;
+        }
+        // Executables that were launched lately may go in the second round.
+        for place in (0..EXECS_MAX).chain(0..EXECS_MAX) {
+            if details.nodes + nodes <= ALL_NODES_MAX {
+                break;
+            }
+            if let Some(other) = self.handles.key_at(place)
+                && other != handle
+                && !self.was_used(place)
+            {
+                _ = self.handles.remove(other);
+                details.forget(other);
+            }
+        }
+        details.nodes + nodes <= ALL_NODES_MAX
+    }
+
+    /// Whether the executable at a place was launched lately. From now on it was not.
+    fn was_used(&self, place: usize) -> bool {
+        let sum = self.sums.get(place);
+        sum.is_some_and(|sum| sum.is_used.swap(false, Ordering::Relaxed))
+    }
+
+    /// Makes a cost known, or unknown; the executable that it replaces. Only with the details
+    /// locked.
+    fn publish(&self, exec: CUgraphExec, cost: Option<&Cost>) -> Option<u64> {
         let handle = exec.0.addr() as u64;
         if handle == 0 {
-            return;
+            return None;
         }
         let Some(cost) = cost else {
             _ = self.handles.remove(handle);
-            return;
+            return None;
         };
-        let place = self.handles.find(handle).or_else(|| {
-            let place = self.handles.vacancy(handle)?;
-            let sum = self.sums.get(place)?;
-            sum.write(cost);
-            // What was learnt was another executable's.
-            self.begin_generation(sum);
-            self.handles.publish(place, handle);
-            Some(place)
-        });
-        if let Some(sum) = place.and_then(|place| self.sums.get(place)) {
+        if let Some(sum) = self.handles.find(handle).and_then(|at| self.sums.get(at)) {
             if sum.read().is_some_and(|before| before != *cost) {
                 // Another graph than what was seen to execute: it counts as what its nodes are told to take.
-                self.begin_generation(sum);
+                sum.taken().begin_generation();
             }
             sum.write(cost);
+            return None;
         }
+        let fill = |place: usize| {
+            if let Some(sum) = self.sums.get(place) {
+                sum.write(cost);
+                // What was learnt was another executable's.
+                sum.taken().begin_generation();
+                sum.is_used.store(false, Ordering::Relaxed);
+            }
+        };
+        if let Some(place) = self.handles.vacancy(handle) {
+            fill(place);
+            self.handles.publish(place, handle);
+            return None;
+        }
+        let was_used = |place: usize| self.was_used(place);
+        self.handles.replace(handle, was_used, fill)
+    }
+}
+
+impl Details {
+    fn forget(&mut self, handle: u64) {
+        let parts = self
+            .execs
+            .remove(&handle)
+            .map_or(0, |exec| exec.parts.len());
+        self.nodes -= parts;
     }
 }
 
@@ -415,12 +468,16 @@ impl Sum {
             .store((version | 1).wrapping_add(1), Ordering::Release);
     }
 
+    fn taken(&self) -> Taken<'_> {
+        Taken(&self.taken)
+    }
+
     fn learnt(&self) -> Option<Learnt<'_>> {
         let cost = self.read()?;
         Some(Learnt {
             told_ns: cost.kernel.expected_ns,
             unknown: cost.unknown,
-            taken: &self.taken,
+            taken: self.taken(),
         })
     }
 

@@ -19,11 +19,13 @@
 //! say nothing of when a batch that found its stream empty began, are slower to record, and the error of a look does not add up:
 //! the end of one batch is the beginning of the next. What is too long to go beside high-priority work is much longer than a look.
 //!
-//! Work beside the high-priority job's teaches only that it was not longer: a launch carries the epoch of its lease, and
-//! the epoch has moved on if anything of high priority came between. Without a high-priority job everything teaches.
-//! What was given up, because its stream or context ended, teaches nothing. Neither does a batch that is not known whole: where a
-//! launch was overwritten, was seen complete before it was written down, or went uncharged because no daemon was there; nor a
-//! launch of a graph whose number is another graph's by now.
+//! Work beside the high-priority job's teaches only that it was not longer: a launch carries the
+//! epoch of its lease, and the epoch has moved on if anything of high priority came between.
+//! Without a high-priority job everything teaches. What was given up, because its stream or context
+//! ended, teaches nothing. Neither does a batch that is not known whole: where a launch was
+//! overwritten, was seen complete before it was written down, or went uncharged because no daemon
+//! was there; nor a launch of a kernel or graph whose number is another's by now, nor the first
+//! launches of that other one.
 //!
 //! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time; it costs best-effort work
 //! something and high-priority work nothing.
@@ -40,7 +42,7 @@ use protocol::pages::{ClientPage, Counter};
 use crate::client::{Client, Side};
 use crate::gate::Grant;
 use crate::graphs::{GRAPHS, GraphName};
-use crate::kernels::{self, KERNELS, Learnt, Name, Number};
+use crate::kernels::{KERNELS, Learnt, Name, Number};
 use crate::recent::{LAUNCHES, Launch, Recent};
 use crate::streams::Slot;
 
@@ -230,47 +232,43 @@ fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
     }
 }
 
-/// Of which graph each number is that launches have taught of.
+/// Of which kernel or graph each number is that launches have taught of.
 #[derive(Default)]
 struct Generations {
     /// By where `policy::durations` has the number.
     of: HashMap<u32, u32>,
-    /// [`crate::graphs::Graphs::changes`] when they were last compared.
-    seen: u64,
+    /// Numbers that are another's by now, whose durations are to be forgotten.
+    stale: Vec<u32>,
 }
 
 impl Generations {
-    /// Forgets what numbers took that are another graph's now; their launches in flight teach nothing.
+    /// Forgets what numbers took that are another's now; their launches in flight teach nothing.
     fn poll(&mut self, durations: &mut Durations, streams: &mut [Stream]) {
-        let changes = GRAPHS.changes();
-        if std::mem::replace(&mut self.seen, changes) == changes {
-            return;
+        for index in self.stale.drain(..) {
+            self.of.remove(&index);
+            durations.forget(index);
+            let all = streams.iter_mut();
+            all.for_each(|stream| stream.in_flight.forget(index));
         }
-        self.of.retain(|&index, generation| {
-            let learnt = u16::try_from(index + 1).ok().and_then(learnt_of);
-            let is_its = learnt.is_some_and(|learnt| learnt.taken.read().0 == *generation);
-            if !is_its {
-                durations.forget(index);
-                let all = streams.iter_mut();
-                all.for_each(|stream| stream.in_flight.forget(index));
-            }
-            is_its
-        });
     }
 
-    /// A launch of this number was read. Whether it may teach: a graph's may not once the number is another graph's, nor
-    /// while what is known of the number is still the graph's before it.
+    /// A launch of this number was read. Returns whether the launch may teach. It may not if the
+    /// number is another's by now, nor while the durations of the number are still those of the one
+    /// before.
     fn note(&mut self, number: Number, learnt: &Learnt<'_>) -> bool {
-        if number.place <= kernels::NUMBER_MAX {
-            return true;
-        }
         let (generation, _) = learnt.taken.read();
+        if generation as u8 != number.generation {
+            return false;
+        }
         let index = index_of(number.place);
-        let is_its = generation as u8 == number.generation;
-        is_its && *self.of.entry(index).or_insert(generation) == generation
+        let is_its = *self.of.entry(index).or_insert(generation) == generation;
+        if !is_its {
+            self.stale.push(index);
+        }
+        is_its
     }
 
-    /// 0 of a kernel's number, which stays its own.
+    /// 0 of a number that nobody was taught of.
     fn generation(&self, index: u32) -> u32 {
         self.of.get(&index).copied().unwrap_or(0)
     }
@@ -436,6 +434,7 @@ fn publish(durations: &Durations, index: u32, generation: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels;
 
     const US: u64 = 1_000;
 
@@ -683,6 +682,75 @@ mod tests {
         assert!(!publish(&durations, index, graphs.generation(index)));
         assert!(!GRAPHS.launched(exec).1.is_learnt);
         GRAPHS.handle_ending(exec);
+    }
+
+    #[test]
+    fn a_kernel_is_not_taught_by_the_launches_of_the_one_that_had_its_number() {
+        use core::sync::atomic::AtomicU64;
+        // As the table of shapes writes it when it gives the place to another one.
+        let word = AtomicU64::new(kernels::Taken::fresh(0));
+        let taken = kernels::Taken(&word);
+        let learnt = Learnt {
+            told_ns: US,
+            unknown: 0,
+            taken,
+        };
+        let number = |generation| Number {
+            place: 7,
+            generation,
+        };
+        let index = index_of(7);
+        let launched = Launched {
+            kernel: index,
+            told_ns: US,
+        };
+        let completed = |by_us: u64| Completed {
+            after_ns: (by_us - 20) * US,
+            by_ns: by_us * US,
+        };
+        let mut noted = Generations::default();
+        let mut durations = Durations::default();
+        let mut streams = [(); 2].map(|()| Stream::default());
+        // The first one is learnt, and in flight on two streams.
+        assert!(noted.note(number(0), &learnt));
+        let [one, other] = &mut streams;
+        one.in_flight.handle_launch(1, launched, 0);
+        let all = &mut durations;
+        one.in_flight
+            .handle_complete(1, completed(1_000), true, all);
+        assert!(taken.set(noted.generation(index), durations.expected_ns(index, 0)));
+        one.in_flight.handle_launch(2, launched, 1_000 * US);
+        other.in_flight.handle_launch(1, launched, 1_000 * US);
+        // Another shape has the place, and is launched.
+        word.store(kernels::Taken::fresh(1), Ordering::Relaxed);
+        assert!(!noted.note(number(0), &learnt), "read late");
+        assert!(
+            !noted.note(number(1), &learnt),
+            "before the first is forgotten"
+        );
+        noted.poll(&mut durations, &mut streams);
+        assert_eq!(durations.learnt(), 0);
+        for stream in &mut streams {
+            let all = &mut durations;
+            stream
+                .in_flight
+                .handle_complete(2, completed(9_000), true, all);
+        }
+        assert_eq!(durations.learnt(), 0);
+        // What is learnt from now on is the second one's.
+        assert!(noted.note(number(1), &learnt));
+        assert_eq!(noted.generation(index), 1);
+        let [one, _] = &mut streams;
+        one.in_flight.handle_launch(3, launched, 9_000 * US);
+        let all = &mut durations;
+        one.in_flight
+            .handle_complete(3, completed(9_500), true, all);
+        assert!(taken.set(noted.generation(index), durations.expected_ns(index, 0)));
+        assert!(
+            (400 * US..=520 * US).contains(&taken.ns()),
+            "{}",
+            taken.ns()
+        );
     }
 
     #[test]

@@ -8,7 +8,8 @@ use abi::types::CUfunction;
 use crate::kernels::Shape;
 use crate::table::Keys;
 
-/// Most functions with a shape. Programs of that time had some tens.
+/// Most functions with a shape. Programs of that time had some tens. They are kept for good: a
+/// function that finds no room is launched as with the largest block.
 const FUNCTIONS_MAX: usize = 1 << 12;
 
 /// Threads of a block for whose shape there was no room: as many as there can be.

@@ -114,6 +114,8 @@ mod loader;
 mod log;
 #[forbid(unsafe_code)]
 mod marks;
+#[forbid(unsafe_code)]
+mod memo;
 mod names;
 #[forbid(unsafe_code)]
 mod newcomers;

@@ -2,10 +2,12 @@
 //!
 //! A key is a handle or another non-zero number. Its place is found by trying at most
 //! [`PROBES_MAX`] places from where it hashes to; if all are taken by others the table is full for
-//! that key, and its user treats the thing as unknown. What belongs to a key lies in arrays beside
-//! the set, at the key's place.
+//! that key. Its user then treats the thing as unknown, or replaces another key
+//! ([`Keys::replace`]). What belongs to a key lies in arrays beside the set, at the key's place.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use crate::memo::mix;
 
 /// Most places tried. At half load the longest run of taken places in 65536 is about 40 long.
 pub(crate) const PROBES_MAX: usize = 64;
@@ -69,11 +71,11 @@ impl<const N: usize> Keys<N> {
         })
     }
 
-    /// Whether a place is any key's.
-    pub(crate) fn is_used(&self, place: usize) -> bool {
-        let word = self.places.get(place);
+    /// The key of a place, if it is any key's.
+    pub(crate) fn key_at(&self, place: usize) -> Option<u64> {
         // Acquire as in `find`.
-        word.is_some_and(|word| !matches!(word.load(Ordering::Acquire), EMPTY | REMOVED | BUSY))
+        let key = self.places.get(place)?.load(Ordering::Acquire);
+        (!matches!(key, EMPTY | REMOVED | BUSY)).then_some(key)
     }
 
     /// Whether a place is this key's.
@@ -85,20 +87,25 @@ impl<const N: usize> Keys<N> {
             .is_some_and(|word| word.load(Ordering::Relaxed) == key)
     }
 
-    /// Gives a key the place of another that may go. `fill` puts there what belongs to the new key,
-    /// which is found afterwards. Callers hold a lock that keeps others from changing the set.
+    /// Gives a key the place of another: of the first that was not used lately, or else of the
+    /// first. `was_used` says of a place whether its key was, which from then on it was not. `fill`
+    /// puts at the place what belongs to the new key, which is found afterwards. The key that had
+    /// the place. Callers hold a lock that keeps others from changing the set, which has no free
+    /// place for the key.
     pub(crate) fn replace(
         &self,
         key: u64,
-        may_go: impl Fn(usize) -> bool,
+        mut was_used: impl FnMut(usize) -> bool,
         fill: impl FnOnce(usize),
-    ) -> Option<usize> {
-        let place = Self::probes(key).find(|&place| may_go(place))?;
-        let word = self.places.get(place)?;
-        word.store(BUSY, Ordering::Release);
+    ) -> Option<u64> {
+        let found = Self::probes(key).find(|&place| !was_used(place));
+        let place = found.or_else(|| Self::probes(key).next())?;
+        // The values that `fill` writes are published by Release: who sees one of them sees that
+        // the place is not the old key's.
+        let replaced = self.places.get(place)?.swap(BUSY, Ordering::Relaxed);
         fill(place);
         self.publish(place, key);
-        Some(place)
+        Some(replaced)
     }
 
     /// A free place for a key. Callers hold a lock that keeps others from taking it, fill in what
@@ -135,13 +142,6 @@ impl<const N: usize> Keys<N> {
         let first = (mix(key) >> (64 - Self::BITS)) as usize;
         (0..PROBES_MAX.min(N)).map(move |step| (first + step) & (N - 1))
     }
-}
-
-/// Spreads a key over all bits, the high ones best: Fibonacci hashing (Knuth, TAOCP 3, §6.4).
-#[inline]
-pub(crate) fn mix(key: u64) -> u64 {
-    // The low bits of handles are zero and the high ones equal; folding brings both together.
-    (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 fn is_free(word: u64) -> bool {
@@ -181,6 +181,20 @@ mod tests {
         let taken: Vec<u64> = (1..=8).filter(|&key| keys.insert(key).is_some()).collect();
         assert_eq!(taken, [1, 2, 3, 4]);
         assert!(taken.iter().all(|&key| keys.find(key).is_some()));
+    }
+
+    #[test]
+    fn a_key_that_finds_no_place_replaces_the_first_that_was_not_used() {
+        let keys = Keys::<4>::new();
+        (1..=4).for_each(|key| assert!(keys.insert(key).is_some()));
+        let kept = [keys.find(3), keys.find(4)];
+        let replaced = keys.replace(5, |place| kept.contains(&Some(place)), |_| {});
+        assert!(matches!(replaced, Some(1 | 2)) && keys.find(5).is_some());
+        assert_eq!([keys.find(3), keys.find(4)], kept);
+        // All are used: one goes all the same.
+        let replaced = keys.replace(6, |_| true, |_| {}).unwrap();
+        assert!(keys.find(6).is_some() && keys.find(replaced).is_none());
+        assert_eq!((1..=6).filter(|&key| keys.find(key).is_some()).count(), 4);
     }
 
     #[test]

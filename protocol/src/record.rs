@@ -34,7 +34,8 @@ pub struct Launch {
     pub stream: u32,
     /// Sequence number in that stream, from 1.
     pub seq: u64,
-    /// Identity of kernel and shape, stable within the client.
+    /// Identity of kernel and shape within the client; 0: none was kept. One that has not been
+    /// launched for long may get another identity when it comes again.
     pub kernel: u64,
     /// Expected duration alone on the device, from the profile (p95); 0 if unknown.
     pub expected_ns: u64,

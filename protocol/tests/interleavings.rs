@@ -25,10 +25,15 @@ mod life;
 mod recent;
 
 #[allow(dead_code, reason = "what only the library needs of it")]
+#[path = "../../interpose/src/memo.rs"]
+mod memo;
+
+#[allow(dead_code, reason = "what only the library needs of it")]
 #[path = "../../interpose/src/newcomers.rs"]
 mod newcomers;
 
 use life::{Life, Rest, State, Turn};
+use memo::Memo;
 use newcomers::Newcomers;
 use recent::{Launch, Recent};
 
@@ -572,6 +577,62 @@ fn of_threads_that_launch_at_once_launches_may_be_lost_and_none_is_mixed() {
         recent.push(&launch(2));
         launcher.join().unwrap();
         helper.join().unwrap();
+    });
+}
+
+/// Keeps a number in a table of two places, if it is not there; what is found is its own.
+fn find_or_keep(memo: &Memo<2, 1, 1>, number: u64) {
+    match memo.find(&[number]) {
+        Some(found) => assert_eq!((found.rest, found.note), ([number], number), "another's"),
+        None => _ = memo.keep(&[number], number, |_| [number]),
+    }
+}
+
+#[test]
+fn a_key_is_found_with_its_own_words_while_others_take_its_place() {
+    model_preempted(2, || {
+        let memo = Arc::new(Memo::<2, 1, 1>::new());
+        // Full from the beginning.
+        (1..=2).for_each(|number| find_or_keep(&memo, number));
+        let replacing = {
+            let memo = Arc::clone(&memo);
+            thread::spawn(move || (3..=4).for_each(|number| find_or_keep(&memo, number)))
+        };
+        let reader = {
+            let memo = Arc::clone(&memo);
+            thread::spawn(move || {
+                (1..=3).for_each(|number| {
+                    if let Some(found) = memo.find(&[number]) {
+                        assert_eq!((found.rest, found.note), ([number], number), "another's");
+                    }
+                });
+                for place in 0..2 {
+                    if let Some((key, found)) = memo.at(place) {
+                        assert_eq!((found.rest, found.note), (key, key[0]), "a mixture");
+                    }
+                }
+            })
+        };
+        replacing.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn threads_that_replace_each_others_keys_leave_each_place_with_one() {
+    model_preempted(2, || {
+        let memo = Arc::new(Memo::<2, 1, 1>::new());
+        find_or_keep(&memo, 1);
+        let other = {
+            let memo = Arc::clone(&memo);
+            thread::spawn(move || (2..=3).for_each(|number| find_or_keep(&memo, number)))
+        };
+        (4..=5).for_each(|number| find_or_keep(&memo, number));
+        other.join().unwrap();
+        for place in 0..2 {
+            let (key, found) = memo.at(place).expect("a place was lost");
+            assert_eq!((found.rest, found.note), (key, key[0]), "a mixture");
+        }
     });
 }
 

@@ -241,15 +241,64 @@ fn what_was_destroyed_or_never_seen_is_unknown_and_a_handle_may_come_back() {
 }
 
 #[test]
-fn more_executables_than_fit_are_unknown() {
+fn executables_that_come_late_find_room_and_those_that_are_launched_stay() {
     static GRAPHS: Graphs = Graphs::new();
-    for number in 1..=EXECS_MAX + 1 {
-        GRAPHS.handle_made(exec(number), Some(Vec::new()));
+    let a = known(Class::Compute, 3, 100);
+    for number in 1..=3 * EXECS_MAX {
+        GRAPHS.handle_made(exec(number), Some(vec![part(8, 0, Some(a))]));
+        assert_eq!(GRAPHS.cost(exec(number)).kernels, 1);
+        // A hundred of them are launched again and again, and never made again.
+        let hot = number % 100 + 1;
+        assert!(number < 100 || GRAPHS.cost(exec(hot)).kernels == 1);
     }
-    let unknown = (1..=EXECS_MAX + 1)
-        .filter(|&number| GRAPHS.cost(exec(number)) == Cost::UNKNOWN)
-        .count();
-    assert!((1..EXECS_MAX / 2).contains(&unknown), "{unknown}");
+    let is_known = |number: &usize| GRAPHS.handles.find(64 * *number as u64).is_some();
+    let known = (1..=3 * EXECS_MAX).filter(|n| is_known(n)).count();
+    // What was replaced is forgotten with its nodes.
+    GRAPHS.with_details(|details| assert_eq!((details.execs.len(), details.nodes), (known, known)));
+    assert!((EXECS_MAX / 2..=EXECS_MAX).contains(&known), "{known}");
+}
+
+#[test]
+fn nodes_that_come_late_find_room_and_graphs_that_are_launched_stay() {
+    static GRAPHS: Graphs = Graphs::new();
+    let a = known(Class::Compute, 3, 100);
+    for number in 1..=ALL_NODES_MAX / NODES_MAX + 4 {
+        let parts = (0..NODES_MAX as u64).map(|node| part(node, 0, None));
+        GRAPHS.handle_made(exec(number), Some(parts.collect()));
+        assert!(GRAPHS.handles.find(64 * number as u64).is_some());
+        if number == 1 {
+            GRAPHS.handle_made(exec(1), Some(vec![part(8, 0, Some(a))]));
+        }
+        assert_eq!(GRAPHS.cost(exec(1)).kernels, 1);
+        GRAPHS.with_details(|details| {
+            let nodes = details.execs.values().map(|exec| exec.parts.len());
+            assert_eq!(nodes.sum::<usize>(), details.nodes);
+            assert!(details.nodes <= ALL_NODES_MAX);
+        });
+    }
+}
+
+#[test]
+fn a_place_that_is_given_to_another_executable_costs_nobody_what_the_other_does() {
+    static GRAPHS: Graphs = Graphs::new();
+    // More than there is room for, each with as many SMs as its number says.
+    let count = EXECS_MAX + EXECS_MAX / 4;
+    let cost_of = |number: usize| {
+        let cost = GRAPHS.cost(exec(number));
+        let is_its = cost.kernel.sm_needed as usize == number;
+        assert!(is_its || cost == Cost::UNKNOWN, "{number}: {cost:?}");
+    };
+    std::thread::scope(|scope| {
+        let make = |first: usize| {
+            for number in (first..4 * count).step_by(2).map(|n| n % count + 1) {
+                let kernel = known(Class::Compute, number as u32, 1);
+                GRAPHS.handle_made(exec(number), Some(vec![part(8, 0, Some(kernel))]));
+            }
+        };
+        scope.spawn(move || make(0));
+        scope.spawn(move || make(1));
+        (0..8 * count).for_each(|n| cost_of(n * 7919 % count + 1));
+    });
 }
 
 #[test]

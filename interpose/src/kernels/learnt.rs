@@ -1,9 +1,12 @@
 //! What was learnt of a number: how long it was seen to take, and of which of those that have had the number in turn.
 //!
-//! A kernel keeps its number for good. A graph's number is a place in a table, which another graph has once the first is
-//! destroyed, and which means something else once its nodes do; a launch of the first may be in flight then, and what that takes
-//! must not be taken for what the second takes. So each of them is a *generation* of the number, and duration and generation
-//! are one word: who learns writes the duration only if the generation is still the one that was launched.
+//! A number is a place in a table. A kernel's place is given to another kernel when the table is
+//! full and the first one was not used lately ([`crate::memo`]). A graph's place is given to
+//! another graph when the first one is destroyed, or as a kernel's is, and means something else
+//! when its nodes do. Launches of the first one may be in flight then, and what they take must not
+//! be taken for what the second one takes. So each of them is a *generation* of the number, and
+//! duration and generation are one word: the learner writes a duration only if the generation is
+//! still the one that was launched.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,20 +27,27 @@ pub(crate) struct Learnt<'a> {
     /// How many kernels of it the profile does not know; each lasts as long as the daemon assumes.
     pub(crate) unknown: u64,
     /// What it was seen to take.
-    pub(crate) taken: &'a Taken,
+    pub(crate) taken: Taken<'a>,
 }
 
-/// See the module's text: the duration in the low half, ns, the generation in the high one. Launches read it, the helper
-/// writes durations, and who changes a graph writes generations.
-#[derive(Debug)]
-pub(crate) struct Taken(AtomicU64);
+/// The word of a number, see the module's text: the duration in the low half, ns, the generation in
+/// the high one. Launches read it, the helper writes durations, and who gives the number to another
+/// kernel or graph writes generations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken<'a>(pub(crate) &'a AtomicU64);
 
 const GENERATION_SHIFT: u32 = 32;
 
-impl Taken {
-    /// Nothing is learnt.
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU64::new(0))
+impl Taken<'_> {
+    /// The word of a generation of which nothing is learnt.
+    pub(crate) const fn fresh(generation: u32) -> u64 {
+        (generation as u64) << GENERATION_SHIFT
+    }
+
+    /// The duration in a word, ns; 0: nothing was learnt.
+    #[inline]
+    pub(crate) const fn ns_of(word: u64) -> u64 {
+        word & u32::MAX as u64
     }
 
     /// The generation, and what it was seen to take, ns; 0: nothing was learnt. Relaxed, here and below: nothing else
@@ -45,10 +55,7 @@ impl Taken {
     #[inline]
     pub(crate) fn read(&self) -> (u32, u64) {
         let word = self.0.load(Ordering::Relaxed);
-        (
-            (word >> GENERATION_SHIFT) as u32,
-            word & u64::from(u32::MAX),
-        )
+        ((word >> GENERATION_SHIFT) as u32, Self::ns_of(word))
     }
 
     /// What it was seen to take, ns; 0: nothing was learnt.
@@ -60,8 +67,7 @@ impl Taken {
     /// The generation takes so long; 0 forgets what it takes. Whether that is something else than before; nothing is
     /// written of a generation that is over.
     pub(crate) fn set(&self, generation: u32, ns: u64) -> bool {
-        let ns = ns.min(u64::from(u32::MAX));
-        let word = u64::from(generation) << GENERATION_SHIFT | ns;
+        let word = Self::fresh(generation) | ns.min(u64::from(u32::MAX));
         let set = |before: u64| {
             let is_its = before >> GENERATION_SHIFT == u64::from(generation);
             (is_its && before != word).then_some(word)
@@ -75,8 +81,10 @@ impl Taken {
     /// The number is another's from now on. Callers hold a lock that keeps others from saying so.
     pub(crate) fn begin_generation(&self) {
         let (generation, _) = self.read();
-        let next = u64::from(generation.wrapping_add(1));
-        self.0.store(next << GENERATION_SHIFT, Ordering::Relaxed);
+        // Release pairs with the fence in `Graphs::launched`: a reader that sees the generation
+        // sees that the place is another executable's.
+        self.0
+            .store(Self::fresh(generation.wrapping_add(1)), Ordering::Release);
     }
 }
 
@@ -86,7 +94,8 @@ mod tests {
 
     #[test]
     fn what_a_generation_takes_is_not_what_the_next_one_takes() {
-        let taken = Taken::new();
+        let word = AtomicU64::new(0);
+        let taken = Taken(&word);
         assert!(taken.set(0, 7) && !taken.set(0, 7));
         assert_eq!(taken.read(), (0, 7));
         taken.begin_generation();

@@ -2,17 +2,29 @@
 //!
 //! Four tables, each filled at first sight and read on every launch: names ([`crate::names`]), function handles
 //! ([`functions`]), identities ([`identities`]: name, registers, static shared memory) and shapes ([`shapes`]). The tables
-//! are static and never shrink. Memory is allocated only when a name or a shape is first seen.
+//! are static. Memory is allocated only when a name or a shape is first seen.
 //!
-//! The driver is asked at first sight, never again: a handle's name (unless the application obtained it by name),
-//! registers and static shared memory at its first launch; how many blocks of it an SM holds at the first sight of a
-//! shape that the profile does not have exactly. So the SM need of an unknown kernel is known too.
+//! The driver is asked at first sight: a handle's name (unless the application obtained it by
+//! name), registers and static shared memory at its first launch; how many blocks of it an SM holds
+//! at the first sight of a shape that the profile does not have exactly. So the SM need of an
+//! unknown kernel is known too.
 //!
 //! A handle may be given out again after its module was unloaded or its context destroyed. Each of these starts a new
 //! *generation*; a handle that was seen in an older one is asked for again.
 //!
-//! When a table is full, the driver is not asked for what would not be kept: such a launch is known by its name alone or
-//! not at all, and needs at most as many SMs as it has blocks.
+//! Every table is bounded. When it is full:
+//!
+//! - Handles (65 536): a handle of an older generation is replaced, or else one that was not launched
+//!   lately. The driver is asked again for a replaced handle that is launched again. A driver before
+//!   CUDA 12.3 cannot tell names of functions, so there a replaced function stays without a name.
+//! - Shapes (32 768): a shape that was not launched lately is replaced ([`crate::memo`]), and judged
+//!   again when it is launched again.
+//! - Names and identities (65 536 each): a kernel with a further name is judged by its blocks alone, for
+//!   good. The driver is not asked about it at each launch.
+//!
+//! Names and identities are kept for good, because what refers to them is read without a lock. A name
+//! is kept once by its text, however often modules are loaded and unloaded. Only a program that
+//! compiles kernels under ever new names fills these two tables.
 
 mod functions;
 mod identities;
@@ -54,7 +66,8 @@ pub(crate) struct Shape {
 /// What is known about a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Identity of kernel and shape within this process; 0 if it was not kept.
+    /// Identity of kernel and shape within this process; 0 if it was not kept. One that was
+    /// forgotten gets another when it comes again.
     pub(crate) id: u64,
     /// The same for those who learn what it takes, graphs among them ([`crate::learner`]).
     pub(crate) number: Number,
@@ -167,7 +180,7 @@ impl Kernels {
         };
         let known = self.shapes.find(what, &NO_SHAPE).unwrap_or_else(|| {
             self.shapes
-                .keep(what, &NO_SHAPE, |_| judge_operator(client, label))
+                .keep(what, &NO_SHAPE, || judge_operator(client, label))
         });
         if !known.is_profiled {
             self.handle_unknown(client, None);
@@ -237,9 +250,8 @@ impl Kernels {
                     },
                 };
                 self.shapes.find(what, shape).unwrap_or_else(|| {
-                    self.shapes.keep(what, shape, |has_room| {
-                        self.judge(client, function, &what, shape, has_room)
-                    })
+                    self.shapes
+                        .keep(what, shape, || self.judge(client, function, &what, shape))
                 })
             }
             None => Known {
@@ -362,7 +374,6 @@ impl Kernels {
         function: CUfunction,
         what: &What,
         shape: &Shape,
-        may_ask: bool,
     ) -> (Kernel, bool) {
         let identity = what.identity;
         let operator = what.label.operator();
@@ -378,11 +389,11 @@ impl Kernels {
                 found.kernel.map(|kernel| (kernel, found.quality))
             });
         let is_exact = matches!(found, Some((_, Match::Exact)));
-        let blocks_per_sm = Some(function)
-            .filter(|_| may_ask && !is_exact)
-            .and_then(|function| {
-                driver::blocks_per_sm(function, threads(shape), shape.shared_bytes)
-            });
+        let blocks_per_sm = if is_exact {
+            None
+        } else {
+            driver::blocks_per_sm(function, threads(shape), shape.shared_bytes)
+        };
         let by_driver = blocks_per_sm.map(|fit| blocks(&shape.grid).div_ceil(fit));
         let kernel = match found {
             None => Kernel {

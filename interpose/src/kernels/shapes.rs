@@ -1,20 +1,18 @@
 //! Launch shapes and what the profile says about them, so that the profile is searched once each.
-
-use core::sync::atomic::{AtomicU64, Ordering};
+//!
+//! The table forgets shapes that were not launched lately ([`crate::memo`]). A forgotten shape that
+//! is launched again is judged as at first sight, gets another number, and is learnt anew.
 
 use policy::{Class, Kernel};
 
 use super::identities::IdentityIndex;
 use super::{Known, Learnt, Number, Shape, Taken};
 use crate::labels::LabelIndex;
-use crate::table::mix;
+use crate::memo::{Found, Memo, NOTE_BITS};
 
-/// Most shapes. A network has hundreds; one that sees every sequence length some ten thousand. Those
-/// beyond are looked up in the profile each time.
+/// Most shapes. A network has hundreds; one that sees every sequence length some ten thousand, of
+/// which it launches some hundred at a time.
 pub(super) const SHAPES_MAX: usize = 1 << 15;
-
-/// Most places tried for a shape.
-const PROBES_MAX: usize = 32;
 
 /// What is launched, apart from the shape.
 #[derive(Clone, Copy, Debug)]
@@ -29,184 +27,120 @@ pub(super) struct What {
 /// Identities are below 2^24.
 const DEVICE_SHIFT: u32 = 24;
 
-/// The shapes.
+/// The shapes. The words of one are its [`key`], what the profile told, ns, and what was learnt
+/// ([`Taken`]).
 pub(super) struct Shapes {
-    entries: [Entry; SHAPES_MAX],
+    memo: Memo<SHAPES_MAX, KEY_WORDS, REST_WORDS>,
 }
-
-/// One cache line: a launch touches one.
-#[repr(align(64))]
-struct Entry {
-    /// [`EMPTY`], [`FILLING`], or [`READY`] with class, SMs and whether it is profiled.
-    state: AtomicU64,
-    key: [AtomicU64; KEY_WORDS],
-    expected_ns: AtomicU64,
-    taken: Taken,
-}
-
-const _: () = assert!(size_of::<Entry>() == 64);
 
 const KEY_WORDS: usize = 5;
-/// The word of the key that has the label.
-const LABEL_WORD: usize = 4;
+const REST_WORDS: usize = 2;
+/// The word, of those that belong to a shape, that says what was learnt.
+const TAKEN: usize = 1;
 
-const EMPTY: u64 = 0;
-const FILLING: u64 = 1;
-const READY: u64 = 2;
-const PROFILED: u64 = 4;
-const CLASS_SHIFT: u32 = 8;
-const SM_SHIFT: u32 = 32;
+/// The parts of a note: whether the shape is profiled, its class, its SMs.
+const PROFILED: u64 = 1;
+const CLASS_SHIFT: u32 = 1;
+const CLASS_MASK: u64 = 0x7f;
+const SM_SHIFT: u32 = 8;
+
+const _: () = assert!(SM_SHIFT + u32::BITS <= NOTE_BITS);
 
 impl Shapes {
     pub(super) const fn new() -> Self {
-        Self {
-            entries: [const {
-                Entry {
-                    state: AtomicU64::new(EMPTY),
-                    key: [const { AtomicU64::new(0) }; KEY_WORDS],
-                    expected_ns: AtomicU64::new(0),
-                    taken: Taken::new(),
-                }
-            }; SHAPES_MAX],
-        }
+        Self { memo: Memo::new() }
     }
 
     /// What was kept.
     #[inline]
     pub(super) fn find(&self, what: What, shape: &Shape) -> Option<Known> {
-        let key = key(what, shape);
-        for place in probes(&key) {
-            let entry = self.entries.get(place)?;
-            // Acquire pairs with the Release store in `keep`: the other words are filled in.
-            let state = entry.state.load(Ordering::Acquire);
-            if state == EMPTY {
-                return None;
-            }
-            if state & READY != 0 && entry.has(&key) {
-                return Some(entry.known(place, state));
-            }
-        }
-        None
+        self.memo.find(&key(what, shape)).map(|found| known(&found))
     }
 
-    /// Keeps what `compute` makes of a shape, if there is room; it is told whether there is.
+    /// Keeps what `compute` makes of a shape.
     pub(super) fn keep(
         &self,
         what: What,
         shape: &Shape,
-        compute: impl FnOnce(bool) -> (Kernel, bool),
+        compute: impl FnOnce() -> (Kernel, bool),
     ) -> Known {
-        let key = key(what, shape);
-        let place = probes(&key).find(|&place| {
-            self.entries.get(place).is_some_and(|entry| {
-                entry
-                    .state
-                    .compare_exchange(EMPTY, FILLING, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok()
-            })
+        // Before a place is taken, as the driver is asked here and may take its time.
+        let (kernel, is_profiled) = compute();
+        let note = u64::from(is_profiled)
+            | (u64::from(kernel.class.bits()) & CLASS_MASK) << CLASS_SHIFT
+            | u64::from(kernel.sm_needed) << SM_SHIFT;
+        let kept = self.memo.keep(&key(what, shape), note, |generation| {
+            [kernel.expected_ns, Taken::fresh(generation.into())]
         });
-        let Some((place, entry)) = place.zip(place.and_then(|place| self.entries.get(place)))
-        else {
-            let (kernel, is_profiled) = compute(false);
-            return Known {
+        kept.map_or(
+            Known {
                 id: 0,
                 number: Number::default(),
                 kernel,
                 is_profiled,
                 is_learnt: false,
-            };
-        };
-        let (kernel, is_profiled) = compute(true);
-        for (word, value) in entry.key.iter().zip(key) {
-            word.store(value, Ordering::Relaxed);
-        }
-        entry
-            .expected_ns
-            .store(kernel.expected_ns, Ordering::Relaxed);
-        let state = READY
-            | if is_profiled { PROFILED } else { 0 }
-            | u64::from(kernel.class.bits()) << CLASS_SHIFT
-            | u64::from(kernel.sm_needed) << SM_SHIFT;
-        // Release pairs with the Acquire load in `find`.
-        entry.state.store(state, Ordering::Release);
-        entry.known(place, state)
+            },
+            |kept| known(&kept),
+        )
     }
 
     /// The words of a number for those who learn.
     pub(super) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
-        let entry = self.entries.get(usize::from(place).checked_sub(1)?)?;
-        // Acquire as in `find`.
-        let state = entry.state.load(Ordering::Acquire);
-        (state & READY != 0).then(|| entry.learnt(state))
+        let (_, found) = self.memo.at(usize::from(place).checked_sub(1)?)?;
+        self.learnt_of(&found)
     }
 
-    /// What is known of everything that a client launched: identity, label, SMs.
+    /// What is known of everything that a client launched lately: identity, label, SMs.
     pub(super) fn of_client(
         &self,
         device: u32,
     ) -> impl Iterator<Item = (IdentityIndex, LabelIndex, u32, Learnt<'_>)> {
-        let entries = self.entries.iter();
-        entries.filter_map(move |entry| {
-            let state = entry.state.load(Ordering::Acquire);
-            let word = |index: usize| Some(entry.key.get(index)?.load(Ordering::Relaxed));
-            let what = word(0)? as u32;
-            let is_its = state & READY != 0 && what >> DEVICE_SHIFT == device;
-            let label = LabelIndex(word(LABEL_WORD)? as u32);
+        let all = (0..SHAPES_MAX).filter_map(|place| self.memo.at(place));
+        all.filter_map(move |([what, .., label], found)| {
+            let what = what as u32;
             let identity = IdentityIndex(what & ((1 << DEVICE_SHIFT) - 1));
-            let sm_needed = (state >> SM_SHIFT) as u32;
-            is_its.then(|| (identity, label, sm_needed, entry.learnt(state)))
+            let sm_needed = (found.note >> SM_SHIFT) as u32;
+            let learnt = self.learnt_of(&found)?;
+            let is_its = what >> DEVICE_SHIFT == device;
+            is_its.then_some((identity, LabelIndex(label as u32), sm_needed, learnt))
+        })
+    }
+
+    fn learnt_of(&self, found: &Found<REST_WORDS>) -> Option<Learnt<'_>> {
+        let [expected_ns, _] = found.rest;
+        let is_profiled = found.note & PROFILED != 0;
+        Some(Learnt {
+            told_ns: if is_profiled { expected_ns } else { 0 },
+            unknown: u64::from(!is_profiled),
+            taken: Taken(self.memo.word(found.place, TAKEN)?),
         })
     }
 }
 
-impl Entry {
-    fn learnt(&self, state: u64) -> Learnt<'_> {
-        let expected_ns = self.expected_ns.load(Ordering::Relaxed);
-        Learnt {
-            told_ns: if state & PROFILED != 0 {
-                expected_ns
-            } else {
-                0
-            },
-            unknown: u64::from(state & PROFILED == 0),
-            taken: &self.taken,
-        }
-    }
-
-    #[inline]
-    fn known(&self, place: usize, state: u64) -> Known {
-        // What was learnt stands in place of what was told.
-        let learnt_ns = self.taken.ns();
-        let expected_ns = match learnt_ns {
-            0 => self.expected_ns.load(Ordering::Relaxed),
-            learnt_ns => learnt_ns,
-        };
-        Known {
-            id: place as u64 + 1,
-            number: Number {
-                place: place as u16 + 1,
-                generation: 0,
-            },
-            kernel: Kernel {
-                class: Class::from_bits((state >> CLASS_SHIFT) as u32 & 0xff),
-                sm_needed: (state >> SM_SHIFT) as u32,
-                expected_ns,
-            },
-            is_profiled: state & PROFILED != 0,
-            is_learnt: learnt_ns != 0,
-        }
-    }
-
-    #[inline]
-    fn has(&self, key: &[u64; KEY_WORDS]) -> bool {
-        self.key
-            .iter()
-            .zip(key)
-            .all(|(word, value)| word.load(Ordering::Relaxed) == *value)
+#[inline]
+fn known(found: &Found<REST_WORDS>) -> Known {
+    let [told_ns, taken] = found.rest;
+    let (place, note) = (found.place + 1, found.note);
+    // What was learnt stands in place of what was told.
+    let learnt_ns = Taken::ns_of(taken);
+    Known {
+        // Those that have had the place in turn are told apart, too.
+        id: place as u64 | u64::from(found.generation) << u16::BITS,
+        number: Number {
+            place: place as u16,
+            generation: found.generation as u8,
+        },
+        kernel: Kernel {
+            class: Class::from_bits((note >> CLASS_SHIFT & CLASS_MASK) as u32),
+            sm_needed: (note >> SM_SHIFT) as u32,
+            expected_ns: if learnt_ns == 0 { told_ns } else { learnt_ns },
+        },
+        is_profiled: note & PROFILED != 0,
+        is_learnt: learnt_ns != 0,
     }
 }
 
-/// All that a launch is judged by, as five words.
+/// All that a launch is judged by, as five words; the label is the last one.
 #[inline]
 fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -221,17 +155,6 @@ fn key(what: What, shape: &Shape) -> [u64; KEY_WORDS] {
         pair(block[1], block[2]),
         u64::from(what.label.0),
     ]
-}
-
-#[inline]
-fn probes(key: &[u64; KEY_WORDS]) -> impl Iterator<Item = usize> {
-    // Products that do not depend on each other, so that the processor makes them at once; the
-    // rotations keep equal words from cancelling out.
-    let [a, b, c, d, e] = key.map(mix);
-    let folded =
-        mix(a ^ b.rotate_left(17) ^ c.rotate_left(31) ^ d.rotate_left(47) ^ e.rotate_left(7));
-    let first = (folded >> (64 - SHAPES_MAX.trailing_zeros())) as usize;
-    (0..PROBES_MAX).map(move |step| (first + step) % SHAPES_MAX)
 }
 
 #[cfg(test)]
@@ -261,10 +184,7 @@ mod tests {
     fn what_is_kept_is_found_and_only_under_its_key() {
         static SHAPES: Shapes = Shapes::new();
         assert_eq!(SHAPES.find(what(1), &SHAPE), None);
-        let kept = SHAPES.keep(what(1), &SHAPE, |has_room| {
-            assert!(has_room);
-            (KERNEL, true)
-        });
+        let kept = SHAPES.keep(what(1), &SHAPE, || (KERNEL, true));
         assert_eq!((kept.kernel, kept.is_profiled), (KERNEL, true));
         assert_eq!(SHAPES.find(what(1), &SHAPE), Some(kept));
         assert_eq!(SHAPES.find(what(2), &SHAPE), None);
@@ -291,7 +211,7 @@ mod tests {
     #[test]
     fn what_was_learnt_stands_in_place_of_what_was_told_until_it_is_taken_back() {
         static SHAPES: Shapes = Shapes::new();
-        let kept = SHAPES.keep(what(1), &SHAPE, |_| (KERNEL, true));
+        let kept = SHAPES.keep(what(1), &SHAPE, || (KERNEL, true));
         assert!(!kept.is_learnt && usize::from(kept.number.place) == kept.id as usize);
         let learnt = SHAPES.learnt(kept.number.place).unwrap();
         assert_eq!((learnt.told_ns, learnt.unknown), (12_345, 0));
@@ -306,22 +226,64 @@ mod tests {
         assert!(SHAPES.learnt(0).is_none() && SHAPES.learnt(u16::MAX).is_none());
     }
 
+    /// Launches a shape; whether the profile had to be searched for it.
+    fn launch(shapes: &Shapes, number: u32) -> bool {
+        let shape = Shape {
+            grid: [number + 1, 1, 1],
+            ..SHAPE
+        };
+        let is_found = shapes.find(what(0), &shape).is_some();
+        if !is_found {
+            let known = shapes.keep(what(0), &shape, || (KERNEL, false));
+            assert!(known.kernel == KERNEL && known.id != 0);
+        }
+        !is_found
+    }
+
     #[test]
-    fn shapes_that_do_not_fit_are_answered_all_the_same() {
+    fn a_shape_first_seen_after_40_000_others_is_searched_for_once() {
         static SHAPES: Shapes = Shapes::new();
-        let (mut unkept, mut without_room) = (0, 0);
-        for grid in 1..=(SHAPES_MAX as u32 + 100) {
+        let first = (0..40_000).filter(|&n| launch(&SHAPES, n)).count();
+        assert_eq!(first, 40_000);
+        // A hundred new ones, a hundred times over.
+        let later = (0..10_000).filter(|&n| launch(&SHAPES, 40_000 + n % 100));
+        assert_eq!(later.count(), 100);
+    }
+
+    #[test]
+    fn a_hundred_shapes_that_are_launched_again_and_again_stay_while_40_000_others_pass() {
+        static SHAPES: Shapes = Shapes::new();
+        let mut searched = 0;
+        for other in 0..40_000 {
+            // All of them at every hundredth other one, as a step of a network does.
+            if other % 100 == 0 {
+                searched += (0..100).filter(|&n| launch(&SHAPES, n)).count();
+            }
+            assert!(launch(&SHAPES, 100 + other));
+        }
+        assert_eq!(searched, 100);
+    }
+
+    #[test]
+    fn a_number_that_is_given_to_another_shape_is_another_generation_that_nothing_was_learnt_of() {
+        static SHAPES: Shapes = Shapes::new();
+        let first = SHAPES.keep(what(1), &SHAPE, || (KERNEL, true));
+        assert!(SHAPES.learnt(first.number.place).unwrap().taken.set(0, 7));
+        let mut others = (0..).map(|number| {
             let shape = Shape {
-                grid: [grid, 1, 1],
+                grid: [number, 7, 7],
                 ..SHAPE
             };
-            let known = SHAPES.keep(what(0), &shape, |has_room| {
-                without_room += u32::from(!has_room);
-                (KERNEL, false)
-            });
-            assert_eq!(known.kernel, KERNEL);
-            unkept += u32::from(known.id == 0);
-        }
-        assert!(unkept >= 100 && unkept == without_room);
+            SHAPES.keep(what(0), &shape, || (KERNEL, false))
+        });
+        let heir = others.find(|known| known.number.place == first.number.place);
+        let heir = heir.unwrap();
+        assert_eq!(heir.number.generation, 1);
+        assert!(heir.id != first.id && !heir.is_learnt && !heir.is_profiled);
+        let learnt = SHAPES.learnt(heir.number.place).unwrap();
+        assert_eq!((learnt.taken.read(), learnt.unknown), ((1, 0), 1));
+        // What a launch of the first one was seen to take is not told of the second.
+        assert!(!learnt.taken.set(0, 8) && learnt.taken.ns() == 0);
+        assert_eq!(SHAPES.find(what(1), &SHAPE), None);
     }
 }
