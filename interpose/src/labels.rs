@@ -5,18 +5,19 @@
 //! serves products of all sizes in the same shape of launch, so the label is part of what a launch is looked up by, if
 //! the profile knows operators.
 //!
-//! Labels are kept once each in a table of fixed size; those that find no room are no label, and their launches are
-//! looked up by kernel alone.
+//! Labels are kept once each in a table of fixed size, which forgets those that were not used
+//! lately ([`crate::memo`]). One that comes again after that is another label, under which its
+//! launches are looked up anew.
 
 use core::cell::Cell;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use abi::OPERATOR_NAMES;
 use profiler::Operator;
 
 use crate::log::{self, Level};
-use crate::table::mix;
+use crate::memo::{Found, Memo};
 
 /// Most sizes of an operator: the dimensions of two tensors of up to five.
 pub(crate) const SIZES_MAX: usize = 10;
@@ -26,9 +27,6 @@ const PRODUCT_SIZES: usize = 3;
 
 /// Most labels. A network has some hundred; one that sees every sequence length some thousand.
 const LABELS_MAX: usize = 1 << 13;
-
-/// Most places tried for a label.
-const PROBES_MAX: usize = 32;
 
 /// Words of a label: one for what is short, and two sizes in each of the others.
 const KEY_WORDS: usize = 1 + SIZES_MAX / 2;
@@ -261,9 +259,12 @@ impl fmt::Display for Label {
     }
 }
 
-/// A kept label; 0 is none.
+/// A kept label: its place, from 1, and its generation above that. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LabelIndex(pub(crate) u32);
+
+/// Places from 1 to [`LABELS_MAX`] have so many bits.
+const PLACE_BITS: u32 = LABELS_MAX.trailing_zeros() + 1;
 
 impl LabelIndex {
     pub(crate) const NONE: Self = Self(0);
@@ -272,96 +273,48 @@ impl LabelIndex {
     pub(crate) fn operator(self) -> Option<Operator> {
         LABELS.of(self).map(|label| label.operator())
     }
+
+    /// Whether it is a label, and not forgotten.
+    pub(crate) fn is_kept(self) -> bool {
+        LABELS.of(self).is_some()
+    }
+
+    fn new(found: &Found<0>) -> Self {
+        Self((found.place as u32 + 1) | u32::from(found.generation) << PLACE_BITS)
+    }
 }
 
 /// The labels of this process.
 static LABELS: Labels = Labels::new();
 
 struct Labels {
-    entries: [Entry; LABELS_MAX],
+    memo: Memo<LABELS_MAX, KEY_WORDS, 0>,
 }
-
-/// One cache line.
-#[repr(align(64))]
-struct Entry {
-    /// [`EMPTY`], [`FILLING`] or [`READY`].
-    state: AtomicU64,
-    key: [AtomicU64; KEY_WORDS],
-}
-
-const EMPTY: u64 = 0;
-const FILLING: u64 = 1;
-const READY: u64 = 2;
 
 impl Labels {
     const fn new() -> Self {
-        Self {
-            entries: [const {
-                Entry {
-                    state: AtomicU64::new(EMPTY),
-                    key: [const { AtomicU64::new(0) }; KEY_WORDS],
-                }
-            }; LABELS_MAX],
-        }
+        Self { memo: Memo::new() }
     }
 
-    /// Keeps a label, and whether it is new; none if there is no room for it. Threads that see one at the same moment for
-    /// the first time may keep it twice, which costs a place.
+    /// Keeps a label, and whether it is new. Threads that see one at the same moment for the first
+    /// time may keep it twice, which costs a place. None if all its places are being changed at
+    /// this moment.
     fn intern(&self, label: &Label) -> (LabelIndex, bool) {
         let words = label.words();
-        for place in probes(&words) {
-            let Some(entry) = self.entries.get(place) else {
-                break;
-            };
-            // Acquire pairs with the Release store below: the other words are filled in.
-            let mut state = entry.state.load(Ordering::Acquire);
-            if state == EMPTY {
-                let taken = entry.state.compare_exchange(
-                    EMPTY,
-                    FILLING,
-                    Ordering::Acquire,
-                    Ordering::Acquire,
-                );
-                match taken {
-                    Ok(_) => {
-                        for (word, value) in entry.key.iter().zip(words) {
-                            word.store(value, Ordering::Relaxed);
-                        }
-                        entry.state.store(READY, Ordering::Release);
-                        return (LabelIndex(place as u32 + 1), true);
-                    }
-                    Err(now) => state = now,
-                }
-            }
-            if state == READY && entry.words() == words {
-                return (LabelIndex(place as u32 + 1), false);
-            }
+        let index = |found: Option<Found<0>>| {
+            found.map_or(LabelIndex::NONE, |found| LabelIndex::new(&found))
+        };
+        match self.memo.find(&words) {
+            found @ Some(_) => (index(found), false),
+            None => (index(self.memo.keep(&words, 0, |_| [])), true),
         }
-        (LabelIndex::NONE, false)
     }
 
     fn of(&self, index: LabelIndex) -> Option<Label> {
-        let place = (index.0 as usize).checked_sub(1)?;
-        let entry = self.entries.get(place)?;
-        // Acquire as in `intern`.
-        let is_ready = entry.state.load(Ordering::Acquire) == READY;
-        is_ready.then(|| Label::of_words(&entry.words()))
+        let place = index.0 & ((1 << PLACE_BITS) - 1);
+        let (words, found) = self.memo.at((place as usize).checked_sub(1)?)?;
+        (LabelIndex::new(&found) == index).then(|| Label::of_words(&words))
     }
-}
-
-impl Entry {
-    #[inline]
-    fn words(&self) -> [u64; KEY_WORDS] {
-        self.key.each_ref().map(|word| word.load(Ordering::Relaxed))
-    }
-}
-
-fn probes(words: &[u64; KEY_WORDS]) -> impl Iterator<Item = usize> {
-    let folded = words
-        .iter()
-        .fold(0, |folded: u64, word| mix(folded.rotate_left(9) ^ word));
-    let first = (folded >> (64 - LABELS_MAX.trailing_zeros())) as usize;
-    (0..PROBES_MAX).map(move |step| (first + step) % LABELS_MAX)
 }
 
 /// Keeps a label; said once each, for those who look for a fault.
@@ -503,13 +456,24 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_no_label() {
+    fn labels_that_come_late_are_kept_and_a_forgotten_one_is_no_other() {
         static LABELS: Labels = Labels::new();
-        let kept = (0..2 * LABELS_MAX as u32)
-            .filter(|&m| LABELS.intern(&product(m)).0 != LabelIndex::NONE)
-            .count();
-        assert!(kept <= LABELS_MAX && kept > LABELS_MAX / 2, "{kept}");
-        assert_eq!(LABELS.of(LabelIndex(LABELS_MAX as u32 + 1)), None);
+        let (hot, _) = LABELS.intern(&product(0));
+        let count = 3 * LABELS_MAX as u32;
+        let kept = (1..=count).map(|m| {
+            let (index, is_new) = LABELS.intern(&product(m));
+            assert!(is_new && LABELS.of(index) == Some(product(m)));
+            assert_eq!(LABELS.intern(&product(0)), (hot, false));
+            (m, index)
+        });
+        let kept: Vec<_> = kept.collect();
+        let forgotten = kept.iter().filter(|(m, index)| {
+            let label = LABELS.of(*index);
+            assert!(label.is_none() || label == Some(product(*m)));
+            label.is_none()
+        });
+        assert!(forgotten.count() > 2 * LABELS_MAX);
+        assert_eq!(LABELS.of(LabelIndex::NONE), None);
     }
 
     #[test]

@@ -199,12 +199,13 @@ impl Kernels {
         client: &Client,
     ) -> impl Iterator<Item = (Name, u32, Learnt<'_>)> {
         let all = self.shapes.of_client(client.index);
-        all.map(|(identity, label, sm_needed, learnt)| {
+        all.filter_map(|(identity, label, sm_needed, learnt)| {
             let name = match self.identities.of(identity) {
                 Some(identity) => Name::Kernel(identity.name),
-                None => Name::Operator(label),
+                None if label.is_kept() => Name::Operator(label),
+                None => return None,
             };
-            (name, sm_needed, learnt)
+            Some((name, sm_needed, learnt))
         })
     }
 

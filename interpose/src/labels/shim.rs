@@ -14,6 +14,11 @@ impl LabelIndex {
     pub(crate) fn operator(self) -> Option<Operator> {
         None
     }
+
+    /// There are none to keep.
+    pub(crate) fn is_kept(self) -> bool {
+        false
+    }
 }
 
 /// A launch is seen; it carries no label.
