@@ -14,7 +14,9 @@ use crate::table::Keys;
 /// The events of this process.
 pub(crate) static EVENTS: Events = Events::new();
 
-/// Places for events. PyTorch keeps a few hundred; frameworks that pool them some thousand.
+/// Places for events that are alive: a destroyed one gives its place back, and what has passed
+/// through the table makes no search longer ([`Keys`]). PyTorch keeps a few hundred; frameworks
+/// that pool them some thousand.
 const EVENTS_MAX: usize = 1 << 15;
 /// In place of a stream's slot: other processes have the event.
 const SHARED: u32 = u32::MAX;

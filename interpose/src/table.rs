@@ -4,8 +4,15 @@
 //! [`PROBES_MAX`] places from where it hashes to; if all are taken by others the table is full for
 //! that key. Its user then treats the thing as unknown, or replaces another key
 //! ([`Keys::replace`]). What belongs to a key lies in arrays beside the set, at the key's place.
+//!
+//! A key that is removed leaves a mark ([`REMOVED`]), because keys behind it are found by passing
+//! its place. A new key takes the first place that is empty or has a mark. After many removals no
+//! place is empty any more, and a search for a key that is not there would try all `PROBES_MAX`
+//! places. So the set keeps how far from its first place any key was ever put ([`Keys::reach`]),
+//! and a search ends there. That depends on how many keys the set held at once, not on how many
+//! have passed.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) use crate::memo::mix;
 
@@ -20,6 +27,8 @@ const BUSY: u64 = u64::MAX - 1;
 /// A set of non-zero keys. `N` is a power of two.
 pub(crate) struct Keys<const N: usize> {
     places: [AtomicU64; N],
+    /// The most places that had to be tried for any key that was put in; never shrinks.
+    reach: AtomicUsize,
 }
 
 impl<const N: usize> Keys<N> {
@@ -31,21 +40,34 @@ impl<const N: usize> Keys<N> {
     pub(crate) const fn new() -> Self {
         Self {
             places: [const { AtomicU64::new(EMPTY) }; N],
+            reach: AtomicUsize::new(0),
         }
     }
 
     /// The place of a key.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> Option<usize> {
-        for place in Self::probes(key) {
+        self.search(key).0
+    }
+
+    /// The place of a key, and how many places were tried.
+    #[inline]
+    fn search(&self, key: u64) -> (Option<usize>, usize) {
+        for (place, tried) in Self::probes(key).zip(1..) {
             // Acquire pairs with the Release in `publish`: what belongs to the key is there.
-            match self.places.get(place)?.load(Ordering::Acquire) {
-                found if found == key => return Some(place),
-                EMPTY => return None,
+            match self
+                .places
+                .get(place)
+                .map(|word| word.load(Ordering::Acquire))
+            {
+                Some(found) if found == key => return (Some(place), tried),
+                Some(EMPTY) | None => return (None, tried),
+                // Relaxed: who knows that the key was put in knows how far it reaches.
+                _ if tried >= self.reach.load(Ordering::Relaxed) => return (None, tried),
                 _ => {}
             }
         }
-        None
+        (None, PROBES_MAX)
     }
 
     /// The place of a key, made if need be. Two threads that insert one key at once, where a third
@@ -64,6 +86,7 @@ impl<const N: usize> Keys<N> {
             let is_there = |word: u64| word == key;
             is_there(seen)
                 || is_free(seen) && {
+                    self.extend_reach(place, key);
                     let swapped =
                         word.compare_exchange(seen, key, Ordering::AcqRel, Ordering::Acquire);
                     swapped.map_or_else(is_there, |_| true)
@@ -120,6 +143,7 @@ impl<const N: usize> Keys<N> {
 
     /// Makes the key found at a place from [`Keys::vacancy`].
     pub(crate) fn publish(&self, place: usize, key: u64) {
+        self.extend_reach(place, key);
         if let Some(word) = self.places.get(place) {
             // Release pairs with the Acquire in `find`.
             word.store(key, Ordering::Release);
@@ -134,6 +158,14 @@ impl<const N: usize> Keys<N> {
             .compare_exchange(key, REMOVED, Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
         Some(place)
+    }
+
+    /// A key is about to be put at a place.
+    fn extend_reach(&self, place: usize, key: u64) {
+        let first = Self::probes(key).next().unwrap_or(0);
+        let distance = place.wrapping_sub(first) & (N - 1);
+        // Relaxed: what publishes the key publishes this.
+        self.reach.fetch_max(distance + 1, Ordering::Relaxed);
     }
 
     /// The places of a key in the order in which they are tried.
@@ -181,6 +213,21 @@ mod tests {
         let taken: Vec<u64> = (1..=8).filter(|&key| keys.insert(key).is_some()).collect();
         assert_eq!(taken, [1, 2, 3, 4]);
         assert!(taken.iter().all(|&key| keys.find(key).is_some()));
+    }
+
+    #[test]
+    fn what_is_not_there_is_looked_for_no_longer_after_any_number_of_removals() {
+        let keys = Box::new(Keys::<1024>::new());
+        // A hundred at a time, as events come and go.
+        for key in 1..=100_000_u64 {
+            assert!(keys.insert(key * 64).is_some());
+            if key > 100 {
+                assert!(keys.remove((key - 100) * 64).is_some());
+            }
+        }
+        let absent = 200_000..201_000_u64;
+        let most = absent.map(|key| keys.search(key * 64).1).max();
+        assert!(most <= Some(16), "{most:?}");
     }
 
     #[test]
