@@ -96,6 +96,7 @@ fn start_ms(
         class: class.name(),
         job: JOB,
         is_disabled: false,
+        has_profile: true,
         expects_daemon: true,
     };
     let mut child = Preloaded::start(artifacts, site, &preload, &task)?;

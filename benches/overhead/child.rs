@@ -3,15 +3,16 @@
 //! It says "ready" when it has a context (and is attached, if it is to be), begins at the first line
 //! on its standard input, prints its result as one line of JSON, and ends with its standard input.
 
+use std::cell::RefCell;
 use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::ensure;
-use benches::alternate::{Plan, Side, alternate};
+use benches::alternate::{Plan, Samples, Side, alternate};
 use benches::summary::Comparison;
-use benches::timer::Timer;
+use benches::timer::{self, Timer};
 use protocol::clock::Clock;
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,12 @@ pub(crate) enum Call {
     Product,
     /// `cuGraphExecKernelNodeSetParams` of one after the other of so many kernels of a graph.
     GraphChange(usize),
+    /// `cuLaunchKernel` in a hundred shapes that were first seen after so many others, beside the
+    /// first hundred of all.
+    LateShapes(usize),
+    /// The first launch in each of a hundred shapes after so many others, beside those of the first
+    /// hundred of all.
+    LateSights(usize),
     /// `cuFuncGetAttribute`, whose hook does nothing but keep a signal from stopping the thread inside of the driver.
     Attribute,
 }
@@ -145,44 +152,7 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
         pairs: measure.pairs,
         pace_ns: measure.pace_ns,
     };
-    let (comparison, calls_with) = match measure.call {
-        Call::Allocation => compare(
-            plan,
-            &timer,
-            Allocator::new(Door::Real)?,
-            Allocator::new(door)?,
-        )?,
-        Call::Launch => compare(
-            plan,
-            &timer,
-            Launcher::new(Door::Real, what)?,
-            Launcher::new(door, what)?,
-        )?,
-        Call::Attribute => compare(
-            plan,
-            &timer,
-            Asker(Launcher::new(Door::Real, what)?),
-            Asker(Launcher::new(door, what)?),
-        )?,
-        Call::Product => compare(
-            plan,
-            &timer,
-            Multiplier::new(Door::Real)?,
-            Multiplier::new(door)?,
-        )?,
-        Call::GraphLaunch(kernels) => compare(
-            plan,
-            &timer,
-            GraphLauncher(Grapher::new(Door::Real, &what, kernels)?),
-            GraphLauncher(Grapher::new(door, &what, kernels)?),
-        )?,
-        Call::GraphChange(kernels) => compare(
-            plan,
-            &timer,
-            GraphChanger(Grapher::new(Door::Real, &what, kernels)?),
-            GraphChanger(Grapher::new(door, &what, kernels)?),
-        )?,
-    };
+    let (comparison, calls_with) = compare_calls(measure.call, plan, &timer, (door, what))?;
     let file = if measure.call == Call::Product {
         file_of_product
     } else {
@@ -198,6 +168,59 @@ fn run_measure(measure: &Measure) -> anyhow::Result<()> {
     println!("{}", serde_json::to_string(&outcome)?);
     wait_for_end();
     Ok(())
+}
+
+/// Compares both sides of a call; and how many calls went through Pillion.
+fn compare_calls(
+    call: Call,
+    plan: Plan,
+    timer: &Timer,
+    (door, what): (Door, Prepared),
+) -> anyhow::Result<(Comparison, u64)> {
+    match call {
+        Call::Allocation => compare(
+            plan,
+            timer,
+            Allocator::new(Door::Real)?,
+            Allocator::new(door)?,
+        ),
+        Call::Launch => compare(
+            plan,
+            timer,
+            Launcher::new(Door::Real, what)?,
+            Launcher::new(door, what)?,
+        ),
+        Call::LateShapes(others) => {
+            let mut shapes = Shapes::new(door, what)?;
+            shapes.pass(others, timer, plan.pace_ns);
+            shapes.compare(plan, timer)
+        }
+        Call::LateSights(others) => Shapes::new(door, what)?.compare_sights(plan, timer, others),
+        Call::Attribute => compare(
+            plan,
+            timer,
+            Asker(Launcher::new(Door::Real, what)?),
+            Asker(Launcher::new(door, what)?),
+        ),
+        Call::Product => compare(
+            plan,
+            timer,
+            Multiplier::new(Door::Real)?,
+            Multiplier::new(door)?,
+        ),
+        Call::GraphLaunch(kernels) => compare(
+            plan,
+            timer,
+            GraphLauncher(Grapher::new(Door::Real, &what, kernels)?),
+            GraphLauncher(Grapher::new(door, &what, kernels)?),
+        ),
+        Call::GraphChange(kernels) => compare(
+            plan,
+            timer,
+            GraphChanger(Grapher::new(Door::Real, &what, kernels)?),
+            GraphChanger(Grapher::new(door, &what, kernels)?),
+        ),
+    }
 }
 
 fn compare<S: Side + Tally>(
@@ -263,6 +286,116 @@ impl Side for Launcher {
 impl Tally for Launcher {
     fn tally(&self) -> Count {
         self.count
+    }
+}
+
+/// Launches in shapes that differ in their grids.
+struct Shapes(Launcher);
+
+/// Shapes that are launched again and again.
+const SHAPES: u32 = 100;
+/// The grid of the first of them, of the others that pass, and of the late ones.
+const FIRST: u32 = 1;
+const OTHERS: u32 = 1_000;
+const LATE: u32 = 1_000_000;
+
+impl Shapes {
+    fn new(door: Door, what: Prepared) -> anyhow::Result<Self> {
+        Launcher::new(door, what).map(Self)
+    }
+
+    #[inline]
+    fn launch(&mut self, grid: u32) {
+        let Launcher { calls, what, count } = &mut self.0;
+        let accepted = calls.launch(what, grid, BLOCK);
+        count.calls += 1;
+        count.failures += u64::from(!accepted);
+    }
+
+    /// The first hundred, then so many others, once each. The first hundred are launched among
+    /// them, as the steady part of a program is.
+    fn pass(&mut self, others: usize, timer: &Timer, pace_ns: u64) {
+        for other in (0..).take(others) {
+            if other % SHAPES == 0 {
+                self.launch_all(FIRST, timer, pace_ns);
+            }
+            self.sight(OTHERS + other, timer, pace_ns);
+        }
+    }
+
+    /// Launches a hundred shapes, and waits for them; what each took, ns.
+    fn launch_all(&mut self, first: u32, timer: &Timer, pace_ns: u64) -> Vec<f64> {
+        let all = (0..SHAPES).map(|number| self.sight(first + number, timer, pace_ns));
+        let took = all.collect();
+        self.0.handle_block_end();
+        took
+    }
+
+    /// One launch at the pace of the others; what it took, ns.
+    fn sight(&mut self, grid: u32, timer: &Timer, pace_ns: u64) -> f64 {
+        let next = timer::before() + timer.ticks(pace_ns);
+        while timer::before() < next {
+            std::hint::spin_loop();
+        }
+        let start = timer::before();
+        self.launch(grid);
+        timer.ns(timer::after().wrapping_sub(start))
+    }
+
+    /// The first hundred against a hundred that nobody has launched before.
+    fn compare(self, plan: Plan, timer: &Timer) -> anyhow::Result<(Comparison, u64)> {
+        let shapes = RefCell::new(self);
+        let sides = [FIRST, LATE].map(|first| Cycle {
+            shapes: &shapes,
+            first,
+            next: 0,
+        });
+        let [mut first, mut late] = sides;
+        // Each is launched once before anything is measured.
+        (0..SHAPES).for_each(|_| {
+            first.call();
+            late.call();
+        });
+        let samples = alternate(plan, timer, &mut first, &mut late);
+        shapes.into_inner().finish(&samples)
+    }
+
+    fn compare_sights(
+        mut self,
+        plan: Plan,
+        timer: &Timer,
+        others: usize,
+    ) -> anyhow::Result<(Comparison, u64)> {
+        let bare = self.launch_all(FIRST, timer, plan.pace_ns);
+        self.pass(others, timer, plan.pace_ns);
+        let with = self.launch_all(LATE, timer, plan.pace_ns);
+        let block = bare.len();
+        self.finish(&Samples { block, bare, with })
+    }
+
+    fn finish(self, samples: &Samples) -> anyhow::Result<(Comparison, u64)> {
+        let Count { calls, failures } = self.0.count;
+        ensure!(failures == 0, "the driver refused calls");
+        Ok((Comparison::of(samples), calls))
+    }
+}
+
+/// A hundred shapes, one after the other.
+struct Cycle<'s> {
+    shapes: &'s RefCell<Shapes>,
+    first: u32,
+    next: u32,
+}
+
+impl Side for Cycle<'_> {
+    #[inline]
+    fn call(&mut self) {
+        self.next = (self.next + 1) % SHAPES;
+        self.shapes.borrow_mut().launch(self.first + self.next);
+    }
+
+    fn handle_block_end(&mut self) {
+        self.shapes.borrow_mut().0.handle_block_end();
     }
 }
 

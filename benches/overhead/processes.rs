@@ -182,6 +182,8 @@ pub(crate) struct Preload<'a> {
     pub(crate) job: &'a str,
     /// For `PILLION_DISABLE`.
     pub(crate) is_disabled: bool,
+    /// Whether it has the profile of the benches.
+    pub(crate) has_profile: bool,
     /// Whether the environment says that somebody wants it to be managed: without, there is only the preload.
     pub(crate) expects_daemon: bool,
 }
@@ -201,11 +203,13 @@ impl Preloaded {
             .env_clear()
             .env("LD_LIBRARY_PATH", artifacts.driver_folder())
             .env("SOFTGPU_NULL", "1")
-            .env("PILLION_PROFILE", site.profile())
             // Quieter than the default: without a daemon a job with an id warns, as it should.
             .env("PILLION_LOG", "error")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        if preload.has_profile {
+            command.env("PILLION_PROFILE", site.profile());
+        }
         if let Some(library) = preload.library {
             command.env("LD_PRELOAD", library);
         }
