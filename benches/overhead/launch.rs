@@ -506,7 +506,7 @@ fn check(state: &State, outcome: &Outcome, status: &Value) -> anyhow::Result<Vec
         let gated = if is_ungated { "ungated" } else { "gated" };
         let unmanaged = count("launches_unmanaged");
         evidence.push(format!(
-            "lease {gated}, {held} launches held, {unmanaged} while the daemon had no processor for 10 ms"
+            "lease {gated}, {held} launches held, {unmanaged} while the daemon was gone"
         ));
     } else {
         evidence.push(format!("{} records dropped", count("records_dropped")));

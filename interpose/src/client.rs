@@ -1,5 +1,6 @@
 //! This process as a client of a daemon: the shared pages and what was settled when it attached.
 
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use core::{fmt, slice};
 use std::io;
@@ -151,26 +152,63 @@ impl Descriptor {
 }
 
 /// A connection whose end tells the other side that this one is gone.
-pub(crate) struct Connection(Descriptor);
+pub(crate) struct Connection {
+    descriptor: Descriptor,
+    /// The daemon's side is known to have ended. Threads at the gate read it without a lock and without a system call.
+    has_ended: AtomicBool,
+    /// When a thread at the gate first rang the daemon in its present sleep.
+    rung_ns: AtomicU64,
+}
 
 impl Connection {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
-        Self(Descriptor::new(descriptor))
+        Self {
+            descriptor: Descriptor::new(descriptor),
+            has_ended: AtomicBool::new(false),
+            rung_ns: AtomicU64::new(0),
+        }
     }
 
     /// That of one that never had any.
     pub(crate) fn none() -> Self {
-        Self(Descriptor {
-            held: Mutex::new(None),
-            identity: None,
-        })
+        Self {
+            descriptor: Descriptor {
+                held: Mutex::new(None),
+                identity: None,
+            },
+            has_ended: AtomicBool::new(false),
+            rung_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the daemon's side is known to have ended, which a daemon's death does at once.
+    pub(crate) fn has_ended(&self) -> bool {
+        // Relaxed: the flag is all that is read.
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the daemon's side has ended.
+    pub(crate) fn note_end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Since when a daemon that sleeps has not woken, although threads at the gate rang it: `heartbeat_ns` is of its last poll, and the
+    /// caller's thread rang at `told_ns`. The first ring counts, because no single wait may be as long as a daemon's silence may be.
+    pub(crate) fn rung_ns(&self, heartbeat_ns: u64, told_ns: u64) -> u64 {
+        let rung_ns = self.rung_ns.load(Ordering::Relaxed);
+        if rung_ns > heartbeat_ns {
+            return rung_ns;
+        }
+        // Of a sleep before.
+        self.rung_ns.store(told_ns, Ordering::Relaxed);
+        told_ns.max(heartbeat_ns)
     }
 
     /// Whether the other side has ended it. Not if this side has.
     pub(crate) fn is_over(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = self
-            .0
+            .descriptor
             .with(|descriptor| recv(descriptor, &mut [0; 1], flags).map(|(_, n)| n));
         matches!(peeked, Some(Ok(0) | Err(Errno::CONNRESET)))
     }
@@ -179,38 +217,41 @@ impl Connection {
     /// there are at least, none of which is taken. `None` if it is not open.
     pub(crate) fn wait_to_read(&self) -> Option<Result<usize, io::ErrorKind>> {
         // Not with the lock: a wait may last as long as the process.
-        let number = self.0.with(AsRawFd::as_raw_fd)?;
+        let number = self.descriptor.with(AsRawFd::as_raw_fd)?;
         Some(sys::peek(number).map_err(|error| error.kind()))
     }
 
     /// How long one call waits for something to read.
     pub(crate) fn set_receive_timeout(&self, timeout: Duration) -> io::Result<()> {
         let set = |socket: &OwnedFd| set_socket_timeout(socket, Timeout::Recv, Some(timeout));
-        let set = self.0.with(set);
+        let set = self.descriptor.with(set);
         Ok(set.unwrap_or(Err(Errno::BADF))?)
     }
 
     /// Puts another file under its number, as a program may do that closes descriptors which are not its own.
     #[cfg(test)]
     pub(crate) fn replace(&self, other: &OwnedFd) -> io::Result<()> {
-        let mut held = self.0.held.lock().unwrap();
+        let mut held = self.descriptor.held.lock().unwrap();
         Ok(rustix::io::dup2(other, held.as_mut().unwrap())?)
     }
 
     /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.
     pub(crate) fn end(&self, how: Shutdown) -> bool {
-        let ended = self.0.with(|descriptor| shutdown(descriptor, how).is_ok());
+        let ended = self
+            .descriptor
+            .with(|descriptor| shutdown(descriptor, how).is_ok());
         ended.unwrap_or(false)
     }
 
     /// Runs `body` with it, if it is still open.
     pub(crate) fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
-        self.0.with(body)
+        self.descriptor.with(body)
     }
 
-    /// Closes it.
+    /// Closes it, as the daemon's side has ended.
     pub(crate) fn close(&self) {
-        self.0.close();
+        self.note_end();
+        self.descriptor.close();
     }
 }
 

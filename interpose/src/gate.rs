@@ -6,6 +6,8 @@
 //! a fault); on a signal, because
 //! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
 //! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone.
+//! A daemon is gone when its connection has ended ([`crate::hang_up`]), or when it has been silent for five seconds. A daemon that is only late,
+//! as on a host with more threads than processors, is not: launches wait for it, for `max_hold` each.
 //! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when it did. A piece of a copy
 //! ([`crate::cutting`]) waits as a launch does, and goes also when another thread of the process comes. What goes without a lease is
 //! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
@@ -15,7 +17,7 @@ use core::sync::atomic::Ordering;
 use policy::{ClassSet, Kernel, Lease, admits};
 use protocol::clock::Wake;
 use protocol::lease::{self, Refusal, Terms};
-use protocol::pages::{Counter, HEARTBEAT_STALE_NS, LeasePage, ON_LOSS_HOLD};
+use protocol::pages::{Counter, LeasePage, ON_LOSS_HOLD, SILENCE_NS_MAX};
 
 use crate::client::{Client, Side};
 use crate::clients::CLIENTS;
@@ -51,15 +53,15 @@ impl Grant {
 }
 
 /// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how late is noticed what nobody rings for:
-/// that the daemon serves this process no more.
+/// that the daemon serves this process no more, or that its connection has ended where no thread waits for that.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
 /// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is missed, so there are to be few.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
-/// Silence after which a daemon counts as gone for what it holds because of a fault: being late on a busy machine, for which
-/// [`HEARTBEAT_STALE_NS`] has no patience, is no reason to send work to a GPU that is broken.
-const HELD_STALE_NS: u64 = 1_000_000_000;
+/// Silence after which a daemon whose connection has ended counts as gone for what it held because of a fault: the half second in which it is
+/// restarted is no reason to send work to a GPU that is broken.
+const HELD_SILENCE_NS_MAX: u64 = 1_000_000_000;
 
 /// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
 const HOLD_NS_MAX: u64 = 10_000_000_000;
@@ -354,16 +356,14 @@ impl Hold {
         if let Ok(grant) = try_admit(client, lease, kernel, now_ns) {
             return Step::Go(grant);
         }
-        let heard_ns = self.heard_ns();
         let is_held = lease.is_held();
-        let stale_ns = match is_held {
-            true => HELD_STALE_NS,
-            false => HEARTBEAT_STALE_NS,
-        };
         // A daemon that has taken this process for dead (its connection was closed under us) serves it
         // no more than one that is gone.
-        let is_gone = now_ns.saturating_sub(heard_ns) > stale_ns
-            || client.page.detached.load(Ordering::Acquire) != 0;
+        let gone_ns = match client.page.detached.load(Ordering::Acquire) {
+            0 => self.gone_ns(is_held),
+            _ => 0,
+        };
+        let is_gone = now_ns >= gone_ns;
         let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             client.page.count(Counter::Unmanaged, 1);
@@ -380,28 +380,25 @@ impl Hold {
             client.page.count(Counter::Forced, 1);
             return Step::Go(charged(client, lease, kernel));
         }
+        let sleep_ns = sleep_ns(is_for_good, now_ns.saturating_sub(self.begun_ns));
         // Not later than the moment at which a silent daemon would count as gone.
-        let gone_ns = heard_ns + stale_ns + 1;
         let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
-        Step::SleepUntil(
-            end_ns
-                .min(now_ns + sleep_ns(is_for_good, now_ns.saturating_sub(self.begun_ns)))
-                .min(wanted_ns.max(now_ns + 1)),
-        )
+        Step::SleepUntil(end_ns.min(now_ns + sleep_ns).min(wanted_ns))
     }
 
-    /// When the daemon was last known to be there. One that sleeps is given from our ring on.
-    fn heard_ns(&self) -> u64 {
+    /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its time from the first ring on.
+    fn gone_ns(&self, is_held: bool) -> u64 {
         let daemon = self.client.daemon;
         // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
         // is awake. In the other order an old heartbeat could be taken for that of an awake daemon.
         let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
-        if is_asleep {
-            heartbeat_ns.max(self.told_ns)
-        } else {
-            heartbeat_ns
-        }
+        let connection = &self.client.connection;
+        let heard_ns = match is_asleep {
+            true => connection.rung_ns(heartbeat_ns, self.told_ns),
+            false => heartbeat_ns,
+        };
+        gone_ns(heard_ns, connection.has_ended(), is_held)
     }
 }
 
@@ -420,6 +417,16 @@ fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
         true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),
         false => SLEEP_NS_MAX,
     }
+}
+
+/// From when on a daemon that was last heard of at `heard_ns` counts as gone; one that has ended in order leaves a heartbeat of 0.
+fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
+    let silence_ns = match (has_ended, is_held) {
+        (false, _) => SILENCE_NS_MAX,
+        (true, true) => HELD_SILENCE_NS_MAX,
+        (true, false) => return 0,
+    };
+    heard_ns.saturating_add(silence_ns)
 }
 
 /// So much more goes with what was granted, without asking; it is paid for where that was.
@@ -446,6 +453,7 @@ fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::Connection;
 
     #[test]
     fn what_is_held_for_good_wakes_ever_more_seldom_and_nothing_else_does() {
@@ -454,6 +462,28 @@ mod tests {
         assert_eq!(held, [5, 5, 10, 100, 100].map(ms));
         assert_eq!(sleep_ns(false, ms(400)), SLEEP_NS_MAX);
         // So that a daemon that is gone is noticed when it counts as that.
-        const { assert!(HELD_SLEEP_NS_MAX < HELD_STALE_NS) };
+        const { assert!(HELD_SLEEP_NS_MAX < HELD_SILENCE_NS_MAX) };
+    }
+
+    #[test]
+    fn a_daemon_is_gone_when_its_connection_has_ended_or_after_five_seconds_of_silence() {
+        let heard_ns = 7;
+        assert_eq!(gone_ns(heard_ns, true, false), 0);
+        assert_eq!(gone_ns(heard_ns, true, true), 7 + HELD_SILENCE_NS_MAX);
+        for is_held in [false, true] {
+            // Late by 10 ms, or by a second, it is not.
+            assert_eq!(gone_ns(heard_ns, false, is_held), 7 + SILENCE_NS_MAX);
+        }
+    }
+
+    #[test]
+    fn the_silence_of_a_daemon_that_sleeps_counts_from_the_first_ring_over_several_waits() {
+        let connection = Connection::none();
+        // Two waits in the sleep that began at 10, and one in the sleep that began at 50.
+        assert_eq!(connection.rung_ns(10, 20), 20);
+        assert_eq!(connection.rung_ns(10, 40), 20);
+        assert_eq!(connection.rung_ns(50, 60), 60);
+        // The daemon polled after the ring and sleeps again.
+        assert_eq!(connection.rung_ns(70, 60), 70);
     }
 }

@@ -1,8 +1,8 @@
 //! The thread that notices at once that a client's daemon is gone.
 //!
 //! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is killed rings nothing. So while a client
-//! has a daemon a second thread waits for the end of its connection (`recv`), tells the helper, and ends. It needs no clock: an
-//! idle process is not woken for it. What it learns is a hint in time, nothing else: where there is no such thread (no more can be started,
+//! has a daemon a second thread waits for the end of its connection (`recv`), tells the helper and the threads at the gate, and ends. It needs
+//! no clock: an idle process is not woken for it. What it learns is a hint in time, nothing else: where there is no such thread (no more can be started,
 //! the connection's descriptor was closed by the application) the helper looks every now and then ([`crate::reattach`]).
 //!
 //! **Whose descriptor.** A program that closes descriptors which are not its own may have another file under the connection's number.
@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::Builder;
 
-use crate::client::{Client, Connection};
+use crate::client::{Client, Connection, Side};
 use crate::helper;
 
 /// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.
@@ -61,6 +61,9 @@ impl HangUp {
         let says = Arc::clone(&said);
         let wait = move || {
             let is_over = wait_for_end(&client.connection);
+            if is_over {
+                tell_gate(client);
+            }
             // Release pairs with the Acquire in `said`; and before the bell, whose ringing makes the helper look.
             says.store(if is_over { OVER } else { BLIND }, Ordering::Release);
             helper::wake_surely(client);
@@ -79,6 +82,14 @@ impl HangUp {
             OVER => Said::Over,
             _ => Said::Nothing,
         }
+    }
+}
+
+/// Has the threads at the gate see that the daemon is gone.
+fn tell_gate(client: &Client) {
+    client.connection.note_end();
+    if let Side::BestEffort(lease) = client.side {
+        lease.bell.ring(&client.clock);
     }
 }
 

@@ -200,6 +200,5 @@ pub(crate) const DUR_THRESHOLD_PCT: f64 = 2.5;
 const RESIDUAL_NS_UNKNOWN: u64 = 100_000;
 
 /// A hundred polls of 50 µs. HP's launches end a lease within microseconds by
-/// the epoch; the expiry is for a daemon that has stopped, and stays below the
-/// 10 ms after which it counts as gone.
+/// the epoch; the expiry is for a daemon that is late or has stopped.
 pub(crate) const LEASE_NS: u64 = 5_000_000;

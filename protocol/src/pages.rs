@@ -49,8 +49,8 @@ pub struct Bell {
 pub struct DaemonPage {
     /// [`PAGE_MAGIC`].
     pub magic: AtomicU64,
-    /// When the daemon last looked, on the shared clock. Older than [`HEARTBEAT_STALE_NS`] while a
-    /// client waits means that the daemon is gone.
+    /// When the daemon last polled, on the shared clock; 0 once it has ended in order. A daemon whose
+    /// heartbeat is older than [`SILENCE_NS_MAX`] while a client waits counts as gone.
     pub heartbeat_ns: AtomicU64,
     /// Non-zero while the daemon sleeps without a timeout; its heartbeat is then allowed to age.
     pub asleep: AtomicU32,
@@ -69,9 +69,10 @@ pub struct DaemonPage {
     pub live_epoch: Line<AtomicU64>,
 }
 
-/// A heartbeat older than this means that the daemon is gone (design: 10 ms).
-pub const HEARTBEAT_STALE_NS: u64 = 10_000_000;
-/// Best-effort launches go on without a daemon.
+/// Longest silence of a daemon whose connection is open. On a busy host a daemon is late by tens of
+/// milliseconds; one that is silent for longer than this is stopped, or hangs, and counts as gone.
+pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
+/// Best-effort launches go on without a daemon, and are charged.
 pub const ON_LOSS_RUN: u32 = 0;
 /// Best-effort launches wait for the daemon's return, at most `max_hold` each.
 pub const ON_LOSS_HOLD: u32 = 1;

@@ -127,7 +127,7 @@ impl Default for MemoryRules {
     }
 }
 
-/// What best-effort launches do when the daemon is gone.
+/// What best-effort launches do when the daemon is gone: its connection has ended, or it was silent for 5 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDaemonLoss {
     /// They go, as if there were no Pillion.

@@ -25,12 +25,6 @@ const CUDA_FAILED: i32 = 90;
 const WELL: &str = "launch 0 wait 0";
 const LOST: &str = "launch 719 wait 719";
 
-/// A daemon that is not taken for gone where its thread has no processor for ten milliseconds: a launch of a best-effort job would go
-/// without being charged then, and nobody would know that it is in flight.
-fn daemon(gpu: &Gpu, more: &str) -> Daemon {
-    gpu.daemon(&format!("on_daemon_loss = \"hold\"\n{more}"))
-}
-
 /// Two processes beside the one that ends: one works without a pause and compares what comes of it, one launches when it is asked to.
 struct Neighbours {
     steady: Process,
@@ -128,7 +122,7 @@ fn without_us_a_job_that_is_asked_to_end_takes_its_neighbours_along() {
 fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
     for signal in SIGNALS {
         let gpu = Gpu::start_contagious();
-        let daemon = daemon(&gpu, "");
+        let daemon = gpu.daemon("");
         let neighbours = Neighbours::of(&gpu, &daemon);
         end_by(working(&gpu).best_effort(&daemon), signal);
         neighbours.expect_well();
@@ -163,7 +157,7 @@ fn a_job_that_ends_without_its_daemon_has_no_work_in_flight() {
 #[test]
 fn a_stopped_job_whose_kernel_never_ends_harms_nobody_because_mps_is_asked_before() {
     let gpu = Gpu::start_contagious();
-    let daemon = daemon(&gpu, "");
+    let daemon = gpu.daemon("");
     let control = Control::that_obeys(&gpu);
     let neighbours = Neighbours::of(&gpu, &daemon);
     let job = hanging(&gpu, &daemon);
@@ -192,7 +186,7 @@ fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_en
     for how in [&[][..], &["exits"]] {
         let has_waited = LONG_NS.into_iter().any(|long_ns| {
             let gpu = Gpu::start_contagious();
-            let daemon = daemon(&gpu, "");
+            let daemon = gpu.daemon("");
             let control = Control::that_obeys(&gpu);
             let neighbours = Neighbours::of(&gpu, &daemon);
             let job = gpu.job("hang", Program::Linked("hang"));
@@ -222,7 +216,7 @@ fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_en
 #[test]
 fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_served() {
     let gpu = Gpu::start_contagious();
-    let daemon = daemon(&gpu, "");
+    let daemon = gpu.daemon("");
     let neighbours = Neighbours::of(&gpu, &daemon);
     let job = hanging(&gpu, &daemon);
     job.signal(Signal::KILL);
@@ -277,7 +271,7 @@ fn hanging_in(gpu: &Gpu, daemon: &Daemon, class: JobClass, drain_ms: &str) -> Pr
 #[test]
 fn a_death_with_work_in_flight_is_told_with_how_much_it_was_and_why() {
     let gpu = Gpu::start("timeslice");
-    let daemon = daemon(&gpu, "");
+    let daemon = gpu.daemon("");
     for (drain_ms, signal, why) in [
         (
             "0",
@@ -311,7 +305,7 @@ fn a_death_with_work_in_flight_is_told_with_how_much_it_was_and_why() {
 fn a_rule_holds_the_job_of_a_process_that_died_with_work_in_flight() {
     let gpu = Gpu::start("timeslice");
     let rule = "[[faults.rules]]\nfault = \"died-in-flight\"\naction = \"hold-be\"\n";
-    let daemon = daemon(&gpu, &format!("[faults]\n{rule}"));
+    let daemon = gpu.daemon(&format!("[faults]\n{rule}"));
     let job = hanging(&gpu, &daemon);
     job.signal(Signal::KILL);
     let pid = job.pid();
@@ -328,7 +322,7 @@ fn whose_stopped_process_dies_with_work_in_flight_is_not_held_by_a_rule_for_deat
     let rule = "[[faults.rules]]\nfault = \"died-in-flight\"\naction = \"hold-be\"\n";
     for sharing in ["timeslice", "mps"] {
         let gpu = Gpu::start(sharing);
-        let daemon = daemon(&gpu, &format!("[faults]\n{rule}"));
+        let daemon = gpu.daemon(&format!("[faults]\n{rule}"));
         let control = Control::new(&gpu);
         let job = hanging(&gpu, &daemon);
         let pid = job.pid();
@@ -349,7 +343,7 @@ fn whose_stopped_process_dies_with_work_in_flight_is_not_held_by_a_rule_for_deat
 #[test]
 fn a_process_that_was_drained_or_had_nothing_in_flight_gives_no_alarm() {
     let gpu = Gpu::start("mps");
-    let daemon = daemon(&gpu, "");
+    let daemon = gpu.daemon("");
     for class in CLASSES {
         let label = class.name();
         for place in ["idle", "launching", "synchronising", "capturing"] {

@@ -13,12 +13,9 @@ use crate::learnt::{HP_TRACE, Stage};
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
 
-/// Copies are gated; and where it matters who let a piece go: a daemon that gets no processor for 10 ms, on a busy machine,
-/// would count as gone.
+/// Copies are gated.
 fn gating(max_hold_ms: u32) -> String {
-    format!(
-        "name = \"pillion\"\ngated_copies = true\non_daemon_loss = \"hold\"\nmax_hold_ms = {max_hold_ms}"
-    )
+    format!("name = \"pillion\"\ngated_copies = true\nmax_hold_ms = {max_hold_ms}")
 }
 
 /// A high-priority job that launches so many kernels of that length, and is there to be protected.

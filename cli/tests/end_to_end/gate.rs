@@ -6,9 +6,6 @@ use crate::common::{Daemon, Gpu, Process, Program, builtin_profile, until};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
-/// Where it matters who let a launch go: a daemon that gets no processor for 10 ms, on a busy machine, would count as gone
-/// and its launches as unmanaged.
-const HOLD: &str = "on_daemon_loss = \"hold\"";
 
 fn hang(gpu: &Gpu, daemon: &Daemon, block_ns: &str, launches: &str) -> Process {
     let hp = gpu.job("hp", Program::Linked("hang"));
@@ -24,7 +21,7 @@ fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
     const MAX_HOLD_NS: u64 = 20_000_000;
     for sharing in ["mps", "timeslice"] {
         let gpu = Gpu::start(sharing);
-        let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 20\n{HOLD}"));
+        let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
         // It never synchronises, so only Pillion's own events could tell that its work is done.
         let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
         let be = gpu.job("be", Program::Linked("steady"));
@@ -83,8 +80,7 @@ fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
 #[test]
 fn a_signal_ends_the_wait_and_its_handler_runs() {
     let gpu = Gpu::start("mps");
-    let policy = format!("name = \"temporal\"\nmax_hold_ms = 60000\n{HOLD}");
-    let daemon = gpu.daemon(&policy);
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
     let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
     let be = gpu.job("be", Program::Linked("handler"));
     let mut be = be.best_effort(&daemon).start();
@@ -162,7 +158,7 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
 #[test]
 fn a_refused_launch_returns_its_code_while_others_are_held() {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 60000\n{HOLD}"));
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
     let script = "cuInit i0\ncuCtxCreate_v2 oCUcontext i0 i0\ncuModuleLoadData oCUmodule M\n\
                   cuModuleGetFunction oCUfunction hCUmodule:0 ssaxpy\n\
                   cuLaunchKernel hCUfunction:0 i0 i1 i1 i256 i1 i1 i0 n P n\n\
@@ -192,8 +188,7 @@ fn a_refused_launch_returns_its_code_while_others_are_held() {
 #[test]
 fn tiny_kernels_are_held_like_large_ones() {
     let gpu = Gpu::start("mps");
-    let policy = format!("name = \"temporal\"\nmax_hold_ms = 60000\n{HOLD}");
-    let daemon = gpu.daemon(&policy);
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
     let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
     let be = gpu
         .job("be", Program::Linked("hang"))
@@ -216,7 +211,7 @@ fn tiny_kernels_are_held_like_large_ones() {
 /// totals after a few rounds.
 fn beside_a_computing_job(class: &str, max_hold_ms: u32) -> serde_json::Value {
     let gpu = Gpu::start("mps");
-    let policy = format!("name = \"orion\"\nmax_hold_ms = {max_hold_ms}\n{HOLD}");
+    let policy = format!("name = \"orion\"\nmax_hold_ms = {max_hold_ms}");
     let daemon = gpu.daemon(&policy);
     let profile = std::fs::read_to_string(builtin_profile()).unwrap();
     let path = gpu.path("profile.toml");
@@ -252,7 +247,7 @@ fn beside_a_computing_job_go_kernels_of_another_class_and_only_those() {
 #[test]
 fn without_mps_not_even_another_class_goes_beside_a_busy_high_priority_job() {
     let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon(&format!("name = \"orion\"\nmax_hold_ms = 10\n{HOLD}"));
+    let daemon = gpu.daemon("name = \"orion\"\nmax_hold_ms = 10");
     let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
     let be = gpu.job("be", Program::Linked("steady"));
     let mut be = be.best_effort(&daemon).start();

@@ -6,8 +6,6 @@ use crate::common::{Daemon, Ended, Gpu, Machine, Process, Program};
 
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
-/// As in `gate`: it matters who let a launch go.
-const HOLD: &str = "on_daemon_loss = \"hold\"";
 /// What program, Pillion and device count of graphs under the same name.
 const COUNTED: [&str; 4] = [
     "graph_launches",
@@ -46,7 +44,7 @@ fn hang_in_a_graph(gpu: &Gpu, daemon: &Daemon, steps: &str) -> Process {
 fn a_job_that_runs_in_graphs_only_is_protected() {
     for sharing in ["mps", "timeslice"] {
         let gpu = Gpu::start(sharing);
-        let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 20\n{HOLD}"));
+        let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
         let hp = hang_in_a_graph(&gpu, &daemon, "");
         let be = gpu.job("be", Program::Linked("steady"));
         let mut be = be.best_effort(&daemon).start();
@@ -80,7 +78,7 @@ fn with_the_policy_none_a_graph_holds_nobody() {
 #[test]
 fn a_best_effort_graph_is_held_as_one_launch() {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon(&format!("name = \"temporal\"\nmax_hold_ms = 20\n{HOLD}"));
+    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
     let hp = hang_in_a_graph(&gpu, &daemon, "c");
     let be = gpu.job("be", Program::Linked("graph_steady"));
     let mut be = be.best_effort(&daemon).start();
@@ -102,7 +100,7 @@ fn a_graph_is_charged_the_sum_of_the_kernels_that_it_runs_now() {
         for (is_profiled, each_ns) in [(true, HANG_NS), (false, UNKNOWN_NS)] {
             let gpu = Gpu::start("mps");
             // What goes because a busy machine lets the daemon wait is not charged.
-            let daemon = gpu.daemon(&format!("name = \"orion\"\n{HOLD}"));
+            let daemon = gpu.daemon("name = \"orion\"");
             let be = gpu.job("be", Program::Linked("graph_hang"));
             let be = be.args(&[FOR_EVER_NS, "3", steps]).best_effort(&daemon);
             let be = if is_profiled {

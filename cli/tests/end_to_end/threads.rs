@@ -5,13 +5,10 @@ use crate::common::{Daemon, Gpu, Process, Program};
 /// A kernel that outlasts every test, ns.
 const FOR_EVER_NS: &str = "3600000000000";
 
-/// A GPU on which a high-priority job never comes to an end. A daemon that gets no processor for 10 ms, on a busy machine, would
-/// count as gone, and launches go that are to wait.
+/// A GPU on which a high-priority job never comes to an end.
 fn hung(policy: &str) -> (Gpu, Daemon, Process) {
     let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon(&format!(
-        "name = \"temporal\"\non_daemon_loss = \"hold\"\n{policy}"
-    ));
+    let daemon = gpu.daemon(&format!("name = \"temporal\"\n{policy}"));
     let hp = gpu
         .job("hp", Program::Linked("hang"))
         .args(&[FOR_EVER_NS, "1"]);

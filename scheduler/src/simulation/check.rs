@@ -313,7 +313,7 @@ pub(super) fn looked_back(
     );
 }
 
-fn is_daemon(world: &World, number: u64) -> bool {
+pub(super) fn is_daemon(world: &World, number: u64) -> bool {
     world
         .daemon
         .borrow()

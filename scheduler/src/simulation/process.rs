@@ -14,7 +14,7 @@ use protocol::hello::JobClass;
 use protocol::lease::{Terms, announce, slipped};
 use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, Slot, rounded_bytes};
 use protocol::pages::{
-    ClientPage, Counter, HEARTBEAT_STALE_NS, HpPage, LeasePage, ON_LOSS_HOLD, RING_RECORDS,
+    ClientPage, Counter, HpPage, LeasePage, ON_LOSS_HOLD, RING_RECORDS, SILENCE_NS_MAX,
 };
 use protocol::record::{Launch, Record};
 use protocol::segment::Mapping;
@@ -29,8 +29,8 @@ use crate::state::JobKey;
 
 /// Streams that a high-priority process uses.
 const STREAMS: usize = 3;
-/// Silence after which a daemon counts as gone for what it holds because of a fault (`interpose::gate`).
-const HELD_STALE_NS: u64 = 1_000 * MS;
+/// Silence after which a killed daemon counts as gone for what it held because of a fault (`interpose::gate`).
+const HELD_SILENCE_NS_MAX: u64 = 1_000 * MS;
 /// The ring of a process's only thread.
 const RING: usize = 5;
 
@@ -441,11 +441,13 @@ impl Process {
         };
         let is_held = lease.is_held();
         check::looked_held(world, self, seat, asked, is_held);
-        let stale_ns = match is_held {
-            true => HELD_STALE_NS,
-            false => HEARTBEAT_STALE_NS,
+        let is_killed = !check::is_daemon(world, seat.daemon);
+        let silence_ns_max = match (is_killed, is_held) {
+            (false, _) => SILENCE_NS_MAX,
+            (true, true) => HELD_SILENCE_NS_MAX,
+            (true, false) => 0,
         };
-        let is_gone = now_ns.saturating_sub(heard_ns) > stale_ns
+        let is_gone = now_ns.saturating_sub(heard_ns) >= silence_ns_max
             || seat.page.detached.load(Ordering::Acquire) != 0;
         let holds = daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
