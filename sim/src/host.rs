@@ -47,8 +47,9 @@ pub struct HostModel {
     /// So much later than here does the daemon learn of every completion: its own thread or the helper
     /// is not scheduled, or the event is slow. None by default.
     pub completion_delay_ns: u64,
-    /// The daemon does not run for so long, at most 10 ms (clients take a longer silence for its
-    /// death), once in [`HostModel::stall_every_ns`]. None by default.
+    /// The daemon does not run for so long, at most 5 s (clients take a longer silence for its
+    /// death), once in [`HostModel::stall_every_ns`]. Best-effort launches that wait meanwhile go by
+    /// [`HostModel::max_hold_ns`]. None by default.
     pub stall_ns: u64,
     /// From the beginning of one stall to that of the next; the first one begins after so long.
     pub stall_every_ns: u64,
@@ -165,7 +166,7 @@ impl HostModel {
             }
         }
         if self.stall_ns > STALL_NS_MAX {
-            return wrong("stall_ns is above 10 ms, which clients take for the daemon's death");
+            return wrong("stall_ns is above 5 s, which clients take for the daemon's death");
         }
         if self.stall_every_ns <= self.stall_ns || self.clock_jump_every_ns == 0 {
             return wrong("stall_every_ns is not above stall_ns, or clock_jump_every_ns is 0");
@@ -195,9 +196,9 @@ impl Default for HostModel {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// From here on a daemon's silence is its death to clients (`protocol::pages::HEARTBEAT_STALE_NS`), which
+/// From here on a daemon's silence is its death to clients (`protocol::pages::SILENCE_NS_MAX`), which
 /// is not simulated.
-const STALL_NS_MAX: u64 = 10_000_000;
+const STALL_NS_MAX: u64 = 5 * SECOND_NS;
 
 #[cfg(test)]
 mod tests {
@@ -242,7 +243,9 @@ mod tests {
     fn disturbances_that_cannot_be_meant_are_refused() {
         for change in [
             |host: &mut HostModel| host.completion_delay_ns = SECOND_NS + 1,
-            |host: &mut HostModel| host.stall_ns = STALL_NS_MAX + 1,
+            |host: &mut HostModel| {
+                (host.stall_ns, host.stall_every_ns) = (STALL_NS_MAX + 1, 10 * SECOND_NS);
+            },
             |host: &mut HostModel| (host.stall_ns, host.stall_every_ns) = (1_000, 1_000),
             |host: &mut HostModel| host.stall_every_ns = 0,
             |host: &mut HostModel| host.clock_jump_every_ns = 0,

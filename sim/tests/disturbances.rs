@@ -153,6 +153,27 @@ fn a_daemon_that_stalls_grants_nothing_new_meanwhile() {
     assert!(p99_ns(&stalled.jobs[0]) <= p99_ns(&steady.jobs[0]) + 20_000);
 }
 
+/// Nothing is granted meanwhile, and one launch goes by `max_hold`, ten a second.
+#[test]
+fn a_daemon_that_stalls_for_a_second_costs_the_high_priority_job_a_tenth_at_most() {
+    for policy in ["temporal", "orion", "pillion"] {
+        let stalls = |stall_ns| {
+            pair(policy, |experiment| {
+                experiment.host.stall_ns = stall_ns;
+                experiment.host.stall_every_ns = 1_500_000_000;
+                experiment.duration_ns = 12_000_000_000;
+            })
+        };
+        let (steady, stalled) = (stalls(0), stalls(1_000_000_000));
+        let slower = p99_ns(&stalled.jobs[0]) as f64 / p99_ns(&steady.jobs[0]) as f64;
+        let share = stalled.jobs[1].launches as f64 / steady.jobs[1].launches as f64;
+        println!("{policy}: HP p99 {slower:.3}x, BE {share:.3}");
+        assert!(slower <= 1.1, "{policy}: {slower}");
+        // It runs for five twelfths of the time.
+        assert!((0.3..0.6).contains(&share), "{policy}: {share}");
+    }
+}
+
 #[test]
 fn a_clock_that_jumps_ahead_ends_leases_and_harms_nobody() {
     for policy in ["temporal", "orion"] {

@@ -336,8 +336,8 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "[policy]",
-        "[host]\nstall_ns = 20000000\n[policy]",
-        "s.toml:6:1: host model: stall_ns is above 10 ms",
+        "[host]\nstall_ns = 6000000000\n[policy]",
+        "s.toml:6:1: host model: stall_ns is above 5 s",
     ),
     (
         "[policy]",
