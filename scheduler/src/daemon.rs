@@ -26,6 +26,7 @@ use crate::gpu::Gpu;
 use crate::ledgers::Ledgers;
 use crate::memory::Watch;
 use crate::pages::GpuPages;
+use crate::realtime;
 use crate::socket::{Seat, SocketError};
 use crate::state::{Entry, Look, Released, State};
 use crate::status::Identity;
@@ -498,6 +499,11 @@ impl Daemon {
             state.ring_bells(clock);
             // Relaxed: who reads it only wants to see it grow.
             shared.polls.fetch_add(1, Ordering::Relaxed);
+            if realtime::take_loss() {
+                tracing::warn!(
+                    "the poll thread ran for 50 ms without sleeping and has no real-time priority any more"
+                );
+            }
             let entries = self.record.is_some().then(|| state.take_record());
             drop(state);
             self.write_record(&entries.unwrap_or_default());

@@ -26,6 +26,7 @@
 //! | [`claim`] | one daemon per GPU, wherever it listens |
 //! | [`control`] | the thread that talks with clients |
 //! | [`daemon`] | the thread that decides, and both together |
+//! | [`realtime`] | that thread's real-time priority |
 //!
 //! **Threads.** The *poll thread* runs [`state::State::poll`] as often as needed and waits through
 //! `protocol::clock::Clock`, so it takes part in virtual time. The *control thread* accepts, serves
@@ -37,7 +38,7 @@
 //! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
 //! mean, and used; see [`state`]. Packets are decoded by `protocol::hello`.
 //!
-//! `unsafe` is in [`device`], [`nvml`] with its `reports`, and [`peer`] only.
+//! `unsafe` is in [`device`], [`nvml`] with its `reports`, [`peer`] and [`realtime`] only.
 
 #[forbid(unsafe_code)]
 pub mod access;
@@ -74,6 +75,7 @@ pub mod pages;
 pub mod peer;
 #[forbid(unsafe_code)]
 mod program;
+pub mod realtime;
 #[forbid(unsafe_code)]
 pub mod rules;
 #[cfg(test)]

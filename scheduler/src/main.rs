@@ -21,6 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scheduler::claim::Claim;
 use scheduler::config::ConfigError;
 use scheduler::daemon::{Pulse, Reloader, Stopper};
+use scheduler::realtime::{self, Begun};
 use scheduler::{Config, Daemon, device, gpu, socket};
 use sd_notify::NotifyState;
 use tracing_subscriber::EnvFilter;
@@ -141,11 +142,32 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(within) = sd_notify::watchdog_enabled().filter(|within| !within.is_zero()) {
         keep_alive(daemon.pulse(), within / WATCHDOG_BEATS)?;
     }
+    // Now, because this thread becomes the poll thread. On a virtual clock one thread of all runs at a time.
+    if !clock.is_virtual() {
+        ask_for_real_time();
+    }
     tracing::info!("ready: {uuid} socket {}", path.display());
     tell_manager(&[NotifyState::Ready]);
     daemon.run()?;
     tracing::info!("ended");
     Ok(())
+}
+
+/// Has this thread run before all others when it wakes, if it may. Without that it is late on a busy host, and best-effort jobs wait longer.
+fn ask_for_real_time() {
+    match realtime::begin() {
+        Ok(Begun::RealTime) => {
+            tracing::info!("the poll thread has real-time priority (SCHED_RR, 1)")
+        }
+        Ok(Begun::AsChosen(policy)) => {
+            tracing::info!(
+                "the poll thread keeps scheduling policy {policy}, which it was started with"
+            );
+        }
+        Err(error) => tracing::info!(
+            "the poll thread has no real-time priority: {error}; on a busy host it decides late (LimitRTPRIO=1 of its unit allows it)"
+        ),
+    }
 }
 
 /// Reads the configuration again on SIGHUP; ends the daemon on any other of these signals, in order if it

@@ -21,6 +21,7 @@ use crate::config::sharing_name;
 use crate::events::EventsStatus;
 use crate::gpu::Gpu;
 use crate::ledgers::{Ledgers, MemoryStatus};
+use crate::realtime;
 use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals, Whose};
 
 pub use hold::{ProgressStatus, TooLong};
@@ -146,6 +147,8 @@ pub struct DaemonStatus {
     pub now_ns: u64,
     /// Since its start.
     pub uptime_ns: u64,
+    /// Whether the poll thread has real-time priority ([`realtime`]).
+    pub real_time: bool,
 }
 
 /// The GPU.
@@ -348,6 +351,7 @@ impl Status {
                 socket: identity.socket.clone(),
                 now_ns,
                 uptime_ns: now_ns.saturating_sub(identity.started_ns),
+                real_time: realtime::is_held(),
             },
             gpu: GpuStatus {
                 uuid: identity.gpu.uuid.clone(),

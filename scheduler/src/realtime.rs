@@ -1,0 +1,163 @@
+//! The poll thread's real-time priority, and what takes it away again.
+//!
+//! The poll thread sleeps for 50 us at a time. On a host with more runnable threads than processors it waits for a processor after each
+//! sleep, for milliseconds (benches/results, `daemon-lateness`). Under `SCHED_RR` it runs when it wakes, before every thread without
+//! real-time priority. Its priority is the lowest of them, 1.
+//!
+//! **The bound.** A loop of ours must not take a processor from its host. The kernel counts how long a real-time thread runs without
+//! sleeping; past the soft limit `RLIMIT_RTTIME` it sends SIGXCPU. The handler gives the priority up, for good: the thread goes on as
+//! `SCHED_OTHER`. A poll takes microseconds, so only a fault of ours, or a client that rings without pause, gets there.
+//!
+//! `SCHED_RESET_ON_FORK` keeps the priority from threads and programs that the poll thread starts.
+//!
+//! Unsafe: `sched_getscheduler`, `sched_setscheduler` and `sigaction`, for which no crate of ours has a safe form.
+
+use core::ffi::c_int;
+use core::mem::zeroed;
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::gettid;
+
+/// `SCHED_RESET_ON_FORK` (include/uapi/linux/sched.h). Whoever has no privilege cannot clear it again.
+const RESET_ON_FORK: c_int = 0x4000_0000;
+/// The lowest real-time priority.
+const PRIORITY: c_int = 1;
+/// How long the thread may run without sleeping, us. The kernel counts ticks, of 1 to 10 ms.
+const RUN_US_MAX: u64 = 50_000;
+
+/// The thread that has real-time priority by [`begin`]; 0: none has.
+static THREAD: AtomicI32 = AtomicI32::new(0);
+/// The handler has taken the priority away, and nobody was told so far.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// What became of the wish for real-time priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// The calling thread has it.
+    RealTime,
+    /// The thread keeps the policy that somebody chose for it, whose number this is (sched(7)).
+    AsChosen(c_int),
+}
+
+/// Gives the calling thread real-time priority until it runs for 50 ms without sleeping. One thread of a process has it at most.
+///
+/// # Errors
+///
+/// The kernel refuses: no `CAP_SYS_NICE` and no `RLIMIT_RTPRIO`, or a control group without real-time budget. Nothing has changed then but the
+/// limit, which concerns real-time threads alone.
+pub fn begin() -> io::Result<Begun> {
+    // SAFETY: 0 is the calling thread; nothing is written.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    if policy != libc::SCHED_OTHER {
+        return Ok(Begun::AsChosen(policy & !RESET_ON_FORK));
+    }
+    // The bound and its handler first: there is no moment without them.
+    let limit = getrlimit(Resource::Rttime);
+    let bounded = Rlimit {
+        current: Some(limit.current.map_or(RUN_US_MAX, |us| us.min(RUN_US_MAX))),
+        ..limit
+    };
+    setrlimit(Resource::Rttime, bounded)?;
+    handle_signal()?;
+    let thread = gettid().as_raw_nonzero().get();
+    set_policy(thread, libc::SCHED_RR, PRIORITY)?;
+    THREAD.store(thread, Ordering::Relaxed);
+    Ok(Begun::RealTime)
+}
+
+/// Whether a thread has real-time priority by [`begin`].
+#[must_use]
+pub fn is_held() -> bool {
+    THREAD.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the priority was taken away since this was last asked.
+pub(crate) fn take_loss() -> bool {
+    // A load first: this is asked at every poll, and a swap takes the line.
+    IS_LOST.load(Ordering::Relaxed) && IS_LOST.swap(false, Ordering::Relaxed)
+}
+
+fn handle_signal() -> io::Result<()> {
+    // SAFETY: all zeroes is a value of this C structure: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { zeroed() };
+    action.sa_sigaction = give_up as extern "C" fn(c_int) as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler does only what signal-safety(7) allows, and the structure lives during the call.
+    match unsafe { libc::sigaction(libc::SIGXCPU, &raw const action, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// SIGXCPU: the thread has run for too long. The signal is the process's, so any thread may be the one that handles it.
+extern "C" fn give_up(_signal: c_int) {
+    let thread = THREAD.swap(0, Ordering::Relaxed);
+    if thread == 0 {
+        return;
+    }
+    // SAFETY: the call has no arguments and returns the address of this thread's own errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: see above; the thread runs this handler, and so the address is valid.
+    let before = unsafe { *errno };
+    // A thread may always have less than it has. Were it refused, nothing could be done here.
+    let _ = set_policy(thread, libc::SCHED_OTHER, 0);
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    IS_LOST.store(true, Ordering::Relaxed);
+}
+
+/// Allocates nothing and takes no lock.
+fn set_policy(thread: c_int, policy: c_int, priority: c_int) -> io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the structure lives during the call, which reads it and writes nothing.
+    match unsafe { libc::sched_setscheduler(thread, policy | RESET_ON_FORK, &raw const parameters) }
+    {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn policy() -> c_int {
+        // SAFETY: 0 is the calling thread; nothing is written.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    /// One test, because a process has one such thread.
+    #[test]
+    fn a_thread_that_runs_for_too_long_loses_its_real_time_priority_and_goes_on() {
+        let begun = begin();
+        if let Err(error) = &begun {
+            // As where the tests have no CAP_SYS_NICE: the thread is as it was.
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+            assert_eq!((policy(), is_held()), (libc::SCHED_OTHER, false));
+            eprintln!("skipped: no real-time priority here");
+            return;
+        }
+        assert_eq!(begun.unwrap(), Begun::RealTime);
+        assert_eq!(policy(), libc::SCHED_RR | RESET_ON_FORK);
+        assert!(is_held() && !take_loss());
+        // What it starts has none.
+        assert_eq!(thread::spawn(policy).join().unwrap(), libc::SCHED_OTHER);
+        // Who has it already, keeps it.
+        assert_eq!(begin().unwrap(), Begun::AsChosen(libc::SCHED_RR));
+        while is_held() {
+            core::hint::spin_loop();
+        }
+        assert_eq!(policy(), libc::SCHED_OTHER | RESET_ON_FORK);
+        assert!(take_loss() && !take_loss());
+        // A signal of somebody else's ends nothing.
+        // SAFETY: the signal has a handler.
+        assert_eq!(unsafe { libc::raise(libc::SIGXCPU) }, 0);
+    }
+}
