@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering;
 use abi::types::{CUcontext, CUevent};
 use protocol::record::Record;
 
-use crate::announce;
 use crate::client::{Client, Handle, Side};
 use crate::contexts::CONTEXTS;
 use crate::events::EVENTS;
 use crate::streams::{STREAMS, Slot, Stream};
+use crate::{announce, sight};
 
 /// A mark in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,24 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
 
 /// Everything up to the mark is complete.
 pub(crate) fn handle_reached(mark: Mark) {
+    if let Some(slot) = STREAMS.slot(mark.slot)
+        && slot.issued() == mark.mark
+        && let Some(client) = STREAMS.client_of(mark.slot)
+        && !client.is_high_priority()
+    {
+        slot.set_idle_at(sight::operations(client));
+    }
     complete(mark.slot, mark.mark);
+}
+
+/// Everything of a best-effort stream up to `mark` is expected to be complete by now, and counts as that. Nobody
+/// has seen it, so it teaches nothing, and a process that ends asks once more.
+pub(crate) fn expect(index: u32, slot: &Slot, mark: u64) {
+    let Some(client) = STREAMS.client_of(index) else {
+        return;
+    };
+    slot.give_up(mark);
+    count(client, slot.advance(mark));
 }
 
 /// Everything in a slot up to `mark` counts as complete, because nothing will tell when it is.
@@ -84,6 +101,7 @@ pub(crate) fn complete(index: u32, mark: u64) {
     let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) else {
         return;
     };
+    slot.set_known(mark);
     let by = slot.advance(mark);
     match client.side {
         // Also if nothing moved: a completion that found its ring full is said again.

@@ -55,6 +55,8 @@ pub(crate) struct Config {
     /// Longest wait for work in flight before the process dies of a signal, ms; see [`crate::signals`].
     #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
     pub(crate) drain_ms: u32,
+    /// `CUDA_DEVICE_MAX_CONNECTIONS`, which is the driver's.
+    pub(crate) connections: Option<String>,
     /// What is said.
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
@@ -102,7 +104,9 @@ impl Config {
             })
         });
         let quotas = Quotas::read(&variable, &mut complaints);
+        let connections = set("CUDA_DEVICE_MAX_CONNECTIONS");
         Self {
+            connections: connections.and_then(|value| value.into_string().ok()),
             class,
             quotas,
             drain_ms,

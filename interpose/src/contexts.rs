@@ -40,6 +40,8 @@ struct Entry {
     is_primary: AtomicBool,
     /// How often it is attached to (`cuCtxAttach`), its creation included.
     uses: AtomicU32,
+    /// See [`Contexts::is_mixed`].
+    is_mixed: AtomicBool,
 }
 
 /// How a context was made.
@@ -60,6 +62,7 @@ impl Contexts {
                     device: AtomicU32::new(0),
                     is_primary: AtomicBool::new(false),
                     uses: AtomicU32::new(0),
+                    is_mixed: AtomicBool::new(false),
                 }
             }; CONTEXTS_MAX],
             only: AtomicU64::new(0),
@@ -81,6 +84,7 @@ impl Contexts {
             let is_known = entry.context.load(Ordering::Relaxed) == handle;
             if !is_known {
                 entry.uses.store(1, Ordering::Relaxed);
+                entry.is_mixed.store(false, Ordering::Relaxed);
             }
             let was_primary = is_known && entry.is_primary.load(Ordering::Relaxed);
             entry
@@ -117,6 +121,20 @@ impl Contexts {
         let handle = Handle::from(context).0;
         let is_its = |entry: &&Entry| entry.context.load(Ordering::Relaxed) == handle;
         self.entries.iter().find(is_its)
+    }
+
+    /// Whether the context has, or has had, a stream that the legacy stream orders: a blocking
+    /// stream or a thread's default stream. A context that is not in the table counts as one.
+    pub(crate) fn is_mixed(&self, context: Handle) -> bool {
+        // SeqCst pairs with `set_mixed`: a helper says that it is in the driver, then reads this.
+        self.entry_of(context.context())
+            .is_none_or(|entry| entry.is_mixed.load(Ordering::SeqCst))
+    }
+
+    /// Notes such a stream, before it is made. Whether the context had none before.
+    pub(crate) fn set_mixed(&self, context: Handle) -> bool {
+        let entry = self.entry_of(context.context());
+        entry.is_some_and(|entry| !entry.is_mixed.swap(true, Ordering::SeqCst))
     }
 
     /// Forgets a context that was destroyed.

@@ -13,7 +13,8 @@ use abi::types::{
     CUfunction, CUfunction_attribute, CUgraph, CUgraphNode, CUgraphNodeType, CUgreenCtx, CUkernel,
     CUlaunchAttributeID, CUlaunchAttributeValue, CUlibrary, CUmemAllocFlags, CUmemAllocationProp,
     CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
-    CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid,
+    CUpointer_attribute, CUresult, CUstream, CUstream_flags, CUstreamCaptureMode,
+    CUstreamCaptureStatus, CUuuid,
 };
 
 use crate::{real, sys};
@@ -165,6 +166,19 @@ pub(crate) fn set_stream_priority(stream: CUstream, priority: c_int) -> CUresult
         CUlaunchAttributeID::PRIORITY => CUlaunchAttributeID,
         &raw const value => *const CUlaunchAttributeValue
     ))
+}
+
+/// Whether a stream is a blocking one (`CU_STREAM_DEFAULT`): whether the legacy stream orders it. One
+/// of which the driver does not tell counts as that.
+pub(crate) fn is_blocking(stream: CUstream) -> bool {
+    let mut flags: c_uint = 0;
+    let result = call!(cuStreamGetFlags(stream => CUstream, &raw mut flags => *mut c_uint));
+    result != CUresult::SUCCESS || flags & CUstream_flags::NON_BLOCKING.0 == 0
+}
+
+/// Whether everything that was put on the stream is complete. Puts nothing on it.
+pub(crate) fn query_stream(stream: CUstream) -> CUresult {
+    call!(cuStreamQuery(stream => CUstream))
 }
 
 /// Creates a stream with a priority for the application, where it says.

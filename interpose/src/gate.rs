@@ -37,7 +37,8 @@ pub(crate) struct Grant {
 
 impl Grant {
     /// Whether there is nobody to protect.
-    fn is_ungated(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_ungated(&self) -> bool {
         self.terms.is_some_and(|terms| terms.ungated())
     }
 

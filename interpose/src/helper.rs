@@ -1,29 +1,33 @@
 //! The helper threads, one for each client: find out what has completed when the application does
 //! not ask.
 //!
-//! *Best-effort*: while anything is in flight it records one event per stream and asks for it every
-//! [`POLL_NS`]; what has completed goes into the client's page, and the daemon is rung if a thread
-//! waits at the gate. *High-priority*: only while the daemon asks (`probe`), because the application
-//! has been quiet for long and best-effort work waits; otherwise it sleeps and costs nothing.
+//! *Best-effort, while gated*: the helper learns of completion as [`crate::sight`] allows for each
+//! stream. At most one event of ours is outstanding in a stream, and is queried every [`POLL_NS`]. What
+//! has completed goes into the client's page, and the daemon is rung if a thread waits at the gate.
+//! *Best-effort, with nobody to protect* (an ungated lease): the helper does nothing, except in one
+//! *window* of 10 ms in each second in which something was launched, so that durations are
+//! learnt before a high-priority job comes. The daemon rings it when leases become gated.
+//! *High-priority*: it does nothing, except while the daemon asks (`probe`), because the application has been
+//! silent and best-effort work waits: then it asks streams whether they are idle.
 //!
-//! It never synchronises while the process lives, so it is never in the driver for long; when the process dies of a signal it does. While a stream of the process is in
-//! capture it records nothing and only asks for what was recorded before, or by the application's
-//! threads behind what they launch beside the capture. It has every signal blocked and its own calls are not
-//! hooked. It cannot see another thread's default stream; that thread records there itself, and the
-//! helper asks (see `launch`). Of a thread that has ended it learns from the legacy stream.
+//! It never synchronises while the process lives, so it is never in the driver for long; when the
+//! process dies of a signal it does. It has every signal blocked and its own calls are not hooked. In
+//! some streams only launching threads may record (see `launch`); the helper queries their events.
 //!
 //! It also is told that the daemon is gone, and makes its client another one's ([`crate::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
-//! says when it sleeps without a timeout. Launching threads store what they launched, then look
-//! whether it sleeps; the helper says that it sleeps, then looks whether something was launched.
-//! Both in sequentially consistent order, so one of the two sees the other.
+//! says until when it sleeps ([`Words::asleep`]). A launching thread stores what it launched, then
+//! reads that word, and rings only if the launch is expected to end well before. A helper that sleeps
+//! without a limit stores the word, then looks whether something was launched. Both in
+//! sequentially consistent order, so one of the two sees the other. With a limit, what is missed is
+//! seen when the limit is over.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::thread::Builder;
 
-use abi::types::{CUresult, CUstream};
+use abi::types::CUresult;
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP};
 use protocol::sync::Line;
 
@@ -32,14 +36,29 @@ use crate::contexts::CONTEXTS;
 use crate::kept_out::HOLDERS;
 use crate::learner::Learner;
 use crate::life::State;
-use crate::marks::{self, Reach, Recorded};
 use crate::reattach::Watch;
 use crate::streams::{STREAMS, Slot};
 use crate::{announce, completion, door, driver, lifecycle, patience, reattach, signals, sys};
 
-/// How often the helper looks while something is in flight: the time by which a completion may be
-/// learnt late twice, once before the event is recorded and once after.
+mod watch;
+
+use watch::{Watched, Window};
+
+/// How often an event is queried, ns: the time by which a completion may be learnt late twice, once before the event is
+/// recorded and once after. A helper of a process that ends looks as often.
 const POLL_NS: u64 = 20_000;
+
+/// Longest sleep while something is in flight, ns: it bounds how late a launch is seen that rang for nobody.
+const SLEEP_NS_MAX: u64 = 50_000_000;
+
+/// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns. Where no event is
+/// allowed, a stream is asked so often at most.
+const EARLIER_NS: u64 = 500_000;
+
+/// With nobody to protect: durations are learnt for [`WINDOW_NS`] in each [`WINDOW_EVERY_NS`].
+const WINDOW_EVERY_NS: u64 = 1_000_000_000;
+/// See [`WINDOW_EVERY_NS`]: 1 % of the time.
+const WINDOW_NS: u64 = 10_000_000;
 
 /// How long the start of a helper is waited for at most, ns. It took up to three milliseconds beside ten busy processes, and takes
 /// all of this where who starts it holds what it needs: a library that makes its context while it is being loaded.
@@ -61,13 +80,15 @@ static ENTERED: AtomicU32 = AtomicU32::new(0);
 
 /// What one client's helper and the other threads tell each other.
 pub(crate) struct Words {
-    /// Non-zero while the helper sleeps until it is rung, or is about to. On a line of its own:
-    /// every best-effort launch reads it, and the helper writes to its other words all the time.
-    asleep: Line<AtomicU32>,
+    /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is rung. On a line
+    /// of its own: every best-effort launch reads it, and the helper writes to its other words all the time.
+    asleep: Line<AtomicU64>,
     /// The helper is in the driver, or about to.
     in_driver: Line<AtomicBool>,
     /// Best-effort launches are to be written down for it. On a line that is hardly ever written.
     is_learning: Line<AtomicBool>,
+    /// It watches what is in flight.
+    is_watching: AtomicBool,
     /// It has what it needs to drain the process.
     is_ready: AtomicBool,
 }
@@ -75,9 +96,10 @@ pub(crate) struct Words {
 impl Words {
     pub(crate) const fn new() -> Self {
         Self {
-            asleep: Line(AtomicU32::new(0)),
+            asleep: Line(AtomicU64::new(0)),
             in_driver: Line(AtomicBool::new(false)),
             is_learning: Line(AtomicBool::new(false)),
+            is_watching: AtomicBool::new(false),
             is_ready: AtomicBool::new(false),
         }
     }
@@ -108,21 +130,40 @@ pub(crate) fn start(client: &'static Client) -> io::Result<()> {
     Ok(())
 }
 
-/// Wakes a client's helper if it sleeps until it is rung: something is in flight.
+/// Wakes a client's helper if it sleeps: something has changed.
 #[inline]
 pub(crate) fn wake(client: &Client) {
+    wake_before(client, 0);
+}
+
+/// Wakes a client's helper if it sleeps for longer than until then, ns, and [`EARLIER_NS`] more: something was launched that is
+/// expected to be complete then.
+#[inline]
+pub(crate) fn wake_before(client: &Client, end_ns: u64) {
     let asleep = &client.helper.asleep;
     // SeqCst: see the module's text.
-    if asleep.load(Ordering::SeqCst) != 0 && asleep.swap(0, Ordering::SeqCst) != 0 {
+    let until_ns = asleep.load(Ordering::SeqCst);
+    if until_ns != 0
+        && end_ns.saturating_add(EARLIER_NS) < until_ns
+        && asleep.swap(0, Ordering::SeqCst) != 0
+    {
         client.page.helper_bell.ring(&client.clock);
     }
 }
 
-/// Wakes a client's helper because a stream is to be given up, which that of a provisional client, who does not say that it sleeps, looks for as well.
-pub(crate) fn wake_for_end(client: &Client) {
-    match client.provisional {
-        Some(_) => wake_surely(client),
-        None => wake(client),
+/// Wakes a client's helper if it sleeps until it is rung: something was launched with nobody to protect.
+#[inline]
+pub(crate) fn wake_idle(client: &Client) {
+    // Relaxed: what is missed here the next launch sees.
+    if client.helper.asleep.load(Ordering::Relaxed) == u64::MAX {
+        wake(client);
+    }
+}
+
+/// Wakes a client's helper that does not watch what is in flight: somebody is to be protected now.
+pub(crate) fn wake_to_watch(client: &Client) {
+    if !client.helper.is_watching.load(Ordering::Relaxed) {
+        wake_surely(client);
     }
 }
 
@@ -151,7 +192,7 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
         let is_capturing = STREAMS.is_capturing();
         STREAMS
             .used_by(client.index)
-            .all(|(_, slot)| !slot.is_in_flight() || !can_progress(slot, is_capturing))
+            .all(|(_, slot)| slot.is_surely_complete() || !can_progress(slot, is_capturing))
     };
     // One clock for all of them.
     let is_over = lifecycle::clients().next().is_none_or(|client| {
@@ -208,6 +249,11 @@ impl Drop for KeptOut {
     }
 }
 
+/// Waits until no helper is in the driver any more that entered it before.
+pub(crate) fn wait_until_all_out() {
+    lifecycle::clients().for_each(wait_until_out);
+}
+
 /// One that is stuck there keeps nobody for good.
 fn wait_until_out(client: &Client) {
     let in_driver = &client.helper.in_driver;
@@ -223,6 +269,9 @@ fn run(client: &'static Client) {
         is_relaxed: false,
         rested: None,
         learner: Learner::default(),
+        watched: Vec::new(),
+        window: Window::default(),
+        looked_at: 0,
     };
     let mut watch = Watch::new(client);
     door::guarded(usize::MAX, || helper.get_ready());
@@ -253,28 +302,28 @@ fn run(client: &'static Client) {
             continue;
         }
         // A panic of ours costs one look, not the thread.
-        let is_busy = door::guarded(usize::MAX, || helper.poll()).unwrap_or(false);
-        if is_busy {
-            // Not on the bell: nobody needs to ring, and counting sleepers would write to the line
-            // in the client's page that every best-effort launch charges.
-            let deadline_ns = client.clock.now_ns() + POLL_NS;
-            client.clock.sleep_until(deadline_ns);
-            continue;
-        }
+        let next_ns = door::guarded(usize::MAX, || helper.poll()).flatten();
+        // Of one that is about to exit nobody looks, also where it would be time to.
+        let is_leaving = LEAVING.load(Ordering::SeqCst);
+        let others = [
+            watch.next_ns().filter(|_| !is_leaving),
+            helper.learner.next_ns(),
+        ];
+        let until_ns = others.into_iter().flatten().chain(next_ns).min();
         // While there is no daemon to be told, launches do not wake it.
-        let is_rung = client.provisional.is_none();
-        client
-            .helper
-            .asleep
-            .store(u32::from(is_rung), Ordering::SeqCst);
-        if !helper.has_work() {
+        let said_ns = match client.provisional {
+            Some(_) => 0,
+            None => next_ns.unwrap_or(u64::MAX),
+        };
+        client.helper.asleep.store(said_ns, Ordering::SeqCst);
+        let now_ns = client.clock.now_ns();
+        if let Some(soon_ns) = next_ns.filter(|&next_ns| next_ns <= now_ns + POLL_NS) {
+            // Not on the bell: counting sleepers would write to the line in the client's page that every best-effort launch
+            // charges.
+            client.clock.sleep_until(soon_ns);
+        } else if next_ns.is_some() || !helper.has_work() {
             let bell = &client.page.helper_bell;
-            // Of one that is about to exit nobody looks, also where it would be time to.
-            let is_leaving = LEAVING.load(Ordering::SeqCst);
-            let look_ns = watch.next_ns().filter(|_| !is_leaving);
-            let next_ns = [look_ns, helper.learner.next_ns()];
-            let next_ns = next_ns.into_iter().flatten().min();
-            bell.wait(&client.clock, seen, next_ns);
+            bell.wait(&client.clock, seen, until_ns);
         }
         client.helper.asleep.store(0, Ordering::SeqCst);
     }
@@ -290,6 +339,11 @@ struct Helper {
     rested: Option<(u64, u64)>,
     /// What best-effort kernels take.
     learner: Learner,
+    /// By slot, as far as any was looked at.
+    watched: Vec<Watched>,
+    window: Window,
+    /// What had been launched at the last look, on all streams together.
+    looked_at: u64,
 }
 
 impl Helper {
@@ -308,34 +362,40 @@ impl Helper {
         STREAMS.used_by(self.client.index)
     }
 
-    /// Looks at every stream once; whether to look again soon.
-    fn poll(&mut self) -> bool {
+    /// Looks at every stream once; when to look again. `None`: when something is launched.
+    fn poll(&mut self) -> Option<u64> {
         self.answer();
         let client = self.client;
-        let is_learning = self.learner.poll_switch(client);
-        let told = &client.helper.is_learning;
+        let now_ns = client.clock.now_ns();
+        self.looked_at = self.issued();
+        let wants_learning = self.learner.poll_switch(client);
+        let (is_watching, window_ns) = self.poll_interest(now_ns);
+        let is_leaving = LEAVING.load(Ordering::SeqCst);
+        let words = client.helper;
+        words.is_watching.store(is_watching, Ordering::Relaxed);
+        let is_learning = wants_learning && is_watching;
         // Every launch reads it: it is not written for nothing.
-        if told.load(Ordering::Relaxed) != is_learning {
-            told.store(is_learning, Ordering::Relaxed);
+        if words.is_learning.load(Ordering::Relaxed) != is_learning {
+            words.is_learning.store(is_learning, Ordering::Relaxed);
         }
-        let mut is_busy = false;
+        let mut next_ns = window_ns;
         for (index, slot) in self.streams() {
-            // Looked at for each stream: a capture may begin meanwhile.
-            if self.is_wanted(slot) && can_progress(slot, STREAMS.is_capturing()) {
-                let in_driver = &client.helper.in_driver;
-                in_driver.store(true, Ordering::SeqCst);
-                let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
-                // What could not be looked at is looked at again soon.
-                is_busy |= !may_enter || self.poll_slot(index, slot);
-                in_driver.store(false, Ordering::SeqCst);
-            }
+            let wanted_ns = match (is_leaving, is_watching) {
+                (true, _) => self.poll_last(index, slot),
+                (false, true) if client.is_high_priority() => self.poll_asked(index, slot, now_ns),
+                (false, true) => self.poll_slot(index, slot, now_ns),
+                (false, false) => self
+                    .poll_draining(index, slot, now_ns)
+                    .map(|next_ns| next_ns.max(now_ns + SLEEP_NS_MAX)),
+            };
+            next_ns = next_ns.into_iter().chain(wanted_ns).min();
             // What the application's own waiting completed, too.
             if is_learning {
                 self.learner.poll_slot(client, index, slot);
             }
         }
         self.learner.poll_longest(client);
-        is_busy
+        next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 
     /// The daemon asks how far this high-priority client has come. What is in flight the streams
@@ -363,7 +423,7 @@ impl Helper {
                 }
             }
         });
-        let is_done = is_finished && self.has_settled(before);
+        let is_done = is_finished.is_some() && self.has_settled(before);
         if is_done {
             self.handle_drained();
             reattach::carry_over(self.client.index);
@@ -407,16 +467,14 @@ impl Helper {
         }
     }
 
-    /// Does that in the driver, unless helpers are kept out of it; whether it did.
-    fn in_driver(&mut self, calls: impl FnOnce(&mut Self)) -> bool {
+    /// Does that in the driver, unless helpers are kept out of it; `None` if they are.
+    fn in_driver<T>(&mut self, calls: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let in_driver = &self.client.helper.in_driver;
         in_driver.store(true, Ordering::SeqCst);
         let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
-        if may_enter {
-            calls(self);
-        }
+        let made = may_enter.then(|| calls(self));
         in_driver.store(false, Ordering::SeqCst);
-        may_enter
+        made
     }
 
     /// Waits for what is in flight in the context that is current here. What a broken one answers is as good as an end.
@@ -439,69 +497,12 @@ impl Helper {
         }
     }
 
-    /// Whether there is something to find out.
+    /// Whether something was launched since the last look that did not wake this thread.
     fn has_work(&self) -> bool {
-        let is_capturing = STREAMS.is_capturing();
-        self.streams()
-            .any(|(_, slot)| self.is_wanted(slot) && can_progress(slot, is_capturing))
-    }
-
-    /// Whether anybody wants to know: of a high-priority client the daemon, when it asks, whoever
-    /// needs a slot next, or who is about to exit. So it is of one that no daemon has taken so far.
-    fn is_wanted(&self, slot: &Slot) -> bool {
-        let has_daemon = self.client.provisional.is_none();
-        has_daemon && !self.client.is_high_priority()
-            || LEAVING.load(Ordering::SeqCst)
-            || self.client.page.probe.load(Ordering::SeqCst) != 0
-            || slot.state() == State::Draining
-    }
-
-    fn poll_slot(&mut self, index: u32, slot: &Slot) -> bool {
-        if slot.event.is_pending() {
-            self.relax();
-            let asked_ns = self.client.clock.now_ns();
-            match marks::try_reach(slot) {
-                Reach::Reached(mark) => completion::complete(index, mark),
-                Reach::NotYet(mark) => self.learner.handle_not_yet(index, mark, asked_ns),
-                Reach::Lost(mark) => completion::give_up(index, slot, mark),
-                Reach::Unknown => {}
-            }
-        } else if slot.state() == State::Draining && slot.event.is_idle() {
-            // The event behind its last work was reached, or will tell nothing any more.
-            if slot.try_claim() {
-                self.give_up_on(index, slot);
-                STREAMS.free(index);
-            }
-            return false;
-        }
-        if !slot.event.is_pending() && can_progress(slot, STREAMS.is_capturing()) {
-            self.record(index, slot);
-        }
-        can_progress(slot, STREAMS.is_capturing())
-    }
-
-    fn record(&mut self, index: u32, slot: &Slot) {
-        // An event in the legacy stream comes after everything in the blocking streams of its
-        // context, of which an ended thread's is one (CUDA driver API, "Stream synchronization
-        // behavior"). What is launched afterwards waits for it, which costs an application little:
-        // it happens once for a thread that ended with work in flight.
-        let stream = slot
-            .stream_here()
-            .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY));
-        let Some(stream) = stream else {
-            return;
-        };
-        if !self.enter(slot.context()) {
-            return self.give_up_on(index, slot);
-        }
-        match marks::try_record(slot, stream) {
-            Recorded::Pending => {
-                let now_ns = self.client.clock.now_ns();
-                self.learner.handle_recorded(index, now_ns);
-            }
-            Recorded::Later => {}
-            Recorded::Never => self.give_up_on(index, slot),
-        }
+        let words = self.client.helper;
+        !self.client.is_high_priority()
+            && words.is_watching.load(Ordering::Relaxed)
+            && self.issued() != self.looked_at
     }
 
     /// What the driver will not speak about is over: its context is broken or gone.
@@ -531,20 +532,17 @@ impl Helper {
     }
 }
 
-/// Whether looking at the slot again can tell something new. The overflow slot is nobody's stream,
-/// and another thread's default stream is only seen through an event that its thread recorded. While
-/// anything is captured only events are asked that were recorded outside, which disturbs no capture
-/// in a thread whose mode is relaxed (`cuThreadExchangeStreamCaptureMode`); none is recorded, as the
-/// stream may be in the capture by now.
+/// Whether a process that exits can find out more about a slot. The overflow slot is nobody's stream, and another
+/// thread's default stream is only seen through an event that its thread recorded. While anything is captured only
+/// events are asked that were recorded outside, which disturbs no capture in a thread whose mode is relaxed
+/// (`cuThreadExchangeStreamCaptureMode`).
 fn can_progress(slot: &Slot, is_capturing: bool) -> bool {
     if slot.event.is_pending() {
         return true;
     }
     match slot.state() {
-        _ if is_capturing => false,
-        State::Live => slot.is_in_flight() && (slot.stream_here().is_some() || slot.is_abandoned()),
+        State::Live => !is_capturing && slot.stream_here().is_some(),
         State::Draining => true,
-        // Who ends the stream wakes this thread when there is something to wait for.
         State::Ending | State::Free => false,
     }
 }

@@ -13,11 +13,16 @@ use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Known, Number, Shape};
 #[cfg(not(shim))]
 use crate::labels::LabelIndex;
+use crate::sight::{self, Kind, Sight};
 use crate::streams::{Place, STREAMS, Slot, Stream};
 use crate::{
     announce, completion, door, driver, helper, labels, learner, lifecycle, marks, priority, rings,
     seen,
 };
+
+/// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
+/// much as a launch.
+const RECORD_NS: u64 = 100_000;
 
 /// What the application asks to be launched.
 #[derive(Clone, Copy, Debug)]
@@ -416,35 +421,47 @@ fn handle_admitted(
     if client.helper.is_learning() {
         learner::handle_launch(index, mark, grant, number);
     }
-    if is_own_to_mark(slot) && slot.event.is_idle() {
-        record_own(slot);
+    // Of what nobody gates completion is of no interest, unless its durations are learnt just now.
+    if grant.is_ungated() && !client.helper.is_learning() {
+        helper::wake_idle(client);
+        return Some(Mark { slot: index, mark });
     }
-    helper::wake(client);
+    let is_pending = slot.event.is_pending();
+    if !is_pending && is_own_to_mark(slot) && mark.wrapping_sub(slot.event.mark()) >= RECORD_NS {
+        record_own(client, slot);
+    }
+    if !is_pending {
+        let in_flight_ns = mark.saturating_sub(slot.completed());
+        helper::wake_before(client, grant.at_ns.saturating_add(in_flight_ns));
+    }
     Some(Mark { slot: index, mark })
 }
 
-/// Whether this thread must leave an event behind its launch: nobody else can in its own default
-/// stream, and the helper does not while anything is captured. This thread can: its launch was not
-/// recorded, so neither is an event behind it.
+/// Whether only a thread that launches on the stream may leave an event in it ([`crate::sight`]).
 #[inline]
 fn is_own_to_mark(slot: &Slot) -> bool {
-    slot.is_per_thread() || STREAMS.is_capturing()
+    matches!(slot.kind(), Kind::PerThread | Kind::Blocking) || STREAMS.is_capturing()
 }
 
-/// Before this thread waits at the gate: it leaves an event behind what it launched.
+/// Before this thread waits at the gate: it leaves an event behind what it launched, if only it can.
 #[cold]
 fn mark_own_stream(client: &Client, slot: Option<u32>) {
+    // One that slept while nobody was to be protected may not know yet that somebody is.
+    helper::wake_to_watch(client);
     let Some(slot) = slot.and_then(|index| STREAMS.slot(index)) else {
         return;
     };
-    if is_own_to_mark(slot) && slot.is_in_flight() {
-        record_own(slot);
-        helper::wake(client);
+    if is_own_to_mark(slot) && slot.is_in_flight() && slot.event.is_idle() {
+        record_own(client, slot);
+        helper::wake_before(client, 0);
     }
 }
 
-fn record_own(slot: &Slot) {
-    if let Some(stream) = slot.stream_here() {
-        marks::try_record(slot, stream);
+#[cold]
+fn record_own(client: &Client, slot: &Slot) {
+    if let Some(stream) = slot.stream_here()
+        && sight::sight_of(client, slot) == Sight::EventByLauncher
+    {
+        marks::try_record(slot, stream, sight::operations(client));
     }
 }

@@ -144,6 +144,8 @@ mod rings;
 mod seen;
 #[forbid(unsafe_code)]
 mod seen_to;
+#[forbid(unsafe_code)]
+mod sight;
 #[cfg(not(shim))]
 mod signals;
 #[cfg(shim)]

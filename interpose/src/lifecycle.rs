@@ -33,7 +33,7 @@ use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
 use crate::seen_to::{self, FROZEN_MS};
 use crate::sys::SetOnce;
-use crate::{attach, door, driver, helper, provisional, quota, reattach, seen, sys};
+use crate::{attach, door, driver, helper, provisional, quota, reattach, seen, sight, sys};
 
 /// Where this process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,6 +211,7 @@ fn read_environment() {
     }
     door::install_panic_hook();
     log::set_level(config.log);
+    sight::set_connections(config.connections.as_deref());
     if config.log == Level::Debug {
         sys::at_exit(seen::handle_exit);
     }

@@ -4,7 +4,7 @@
 //! launching thread and a thread that destroys the stream never use it, or the stream's handle, at the
 //! same time; [`crate::life`] has the order in which slot and event are taken.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUevent, CUresult, CUstream};
 use protocol::clock::Clock;
@@ -23,6 +23,8 @@ pub(crate) struct Event {
     context: AtomicU64,
     /// The mark it was recorded behind.
     mark: AtomicU64,
+    /// [`crate::sight::operations`] when it was recorded.
+    operations: AtomicU32,
 }
 
 /// How an attempt to record ended.
@@ -56,7 +58,14 @@ impl Event {
             handle: AtomicU64::new(0),
             context: AtomicU64::new(0),
             mark: AtomicU64::new(0),
+            operations: AtomicU32::new(0),
         }
+    }
+
+    /// The mark that it was last recorded behind: a hint to who has not taken it.
+    #[inline]
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark.load(Ordering::Relaxed)
     }
 
     /// Whether there is something to query.
@@ -78,8 +87,9 @@ impl Event {
     }
 }
 
-/// Records behind everything issued on a live stream, whose context is current.
-pub(crate) fn try_record(slot: &Slot, stream: CUstream) -> Recorded {
+/// Records behind everything issued on a live stream. `operations` is what the process has submitted
+/// ([`crate::sight::operations`]).
+pub(crate) fn try_record(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
     if !slot.event.turn.try_take(Rest::Idle) {
         return Recorded::Later;
     }
@@ -87,7 +97,29 @@ pub(crate) fn try_record(slot: &Slot, stream: CUstream) -> Recorded {
         slot.event.turn.release(Rest::Idle);
         return Recorded::Later;
     }
-    record_taken(slot, stream)
+    record_taken(slot, stream, operations)
+}
+
+/// Asks a live stream whether everything issued on it is complete. Puts nothing on the stream.
+pub(crate) fn try_idle(slot: &Slot, stream: CUstream, operations: u32) -> Reach {
+    if !slot.event.turn.try_take(Rest::Idle) {
+        return Reach::Unknown;
+    }
+    let mark = slot.issued();
+    let result = match slot.state() {
+        State::Live => driver::query_stream(stream),
+        _ => CUresult::STREAM_CAPTURE_UNSUPPORTED,
+    };
+    slot.event.turn.release(Rest::Idle);
+    match result {
+        CUresult::SUCCESS => {
+            slot.set_idle_at(operations);
+            Reach::Reached(mark)
+        }
+        CUresult::NOT_READY => Reach::NotYet(mark),
+        result if is_capture(result) => Reach::Unknown,
+        _ => Reach::Lost(mark),
+    }
 }
 
 /// What a pending event says.
@@ -98,6 +130,7 @@ pub(crate) fn try_reach(slot: &Slot) -> Reach {
     let mark = slot.event.mark.load(Ordering::Relaxed);
     match driver::query_event(handle(slot.event.handle.load(Ordering::Relaxed))) {
         CUresult::SUCCESS => {
+            slot.set_idle_at(slot.event.operations.load(Ordering::Relaxed));
             slot.event.turn.release(Rest::Idle);
             Reach::Reached(mark)
         }
@@ -125,12 +158,12 @@ pub(crate) fn try_reach(slot: &Slot) -> Reach {
 
 /// Puts the event behind the last work of a stream that the caller has taken out and is about to
 /// destroy. Whether it is pending now; if not, nothing will tell when that work is over.
-pub(crate) fn record_last(slot: &Slot, stream: CUstream) -> bool {
+pub(crate) fn record_last(slot: &Slot, stream: CUstream, operations: u32) -> bool {
     if !slot.event.take_patiently() {
         return false;
     }
     if slot.is_in_flight() {
-        return record_taken(slot, stream) == Recorded::Pending;
+        return record_taken(slot, stream, operations) == Recorded::Pending;
     }
     slot.event.turn.release(Rest::Idle);
     false
@@ -162,7 +195,7 @@ pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: 
 
 /// Records the event that was taken. It is made and recorded in the slot's own context: an application may destroy a
 /// stream, or launch on it, while another context is current, or none.
-fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
+fn record_taken(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
     let mark = slot.issued();
     let record = || event_for(slot).map(|event| driver::record_event(event, stream));
     let own = slot.context();
@@ -175,6 +208,7 @@ fn record_taken(slot: &Slot, stream: CUstream) -> Recorded {
     match recorded {
         Ok(CUresult::SUCCESS) => {
             slot.event.mark.store(mark, Ordering::Relaxed);
+            slot.event.operations.store(operations, Ordering::Relaxed);
             slot.event.turn.release(Rest::Pending);
             Recorded::Pending
         }

@@ -26,8 +26,9 @@ use crate::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::contexts::CONTEXTS;
 use crate::life::{Life, State};
 use crate::marks::Event;
+use crate::sight::{self, Kind};
 use crate::table::{Keys, mix};
-use crate::{driver, patience, sys};
+use crate::{completion, driver, patience, sys};
 
 /// The streams of this process.
 pub(crate) static STREAMS: Streams = Streams::new();
@@ -148,6 +149,10 @@ pub(crate) struct Slot {
     pub(crate) told: AtomicU64,
     /// Best-effort: see [`Slot::give_up`].
     given_up: AtomicU64,
+    /// See [`Slot::is_surely_complete`].
+    known: AtomicU64,
+    /// See [`Slot::idle_at`].
+    idle_at: AtomicU32,
     /// See [`crate::marks`].
     pub(crate) event: Event,
 }
@@ -162,6 +167,8 @@ struct Launched {
     owner: AtomicU32,
     /// Index plus one of the client that its device has; 0 if the device is not managed.
     client: AtomicU32,
+    /// The legacy stream of its context does not order it. Of one that the application made.
+    is_non_blocking: AtomicBool,
     /// Launches on it are recorded into a graph, as far as begin and end of captures tell.
     is_capturing: AtomicBool,
     context: AtomicU64,
@@ -290,6 +297,16 @@ impl Streams {
                     .into_iter()
                     .filter_map(|index| Some((index, self.slot(index)?))),
             )
+    }
+
+    /// How many streams of a context may have work, the legacy stream not among them.
+    pub(crate) fn count_in(&self, context: Handle) -> usize {
+        let has_work = |slot: &Slot| {
+            slot.context() == context
+                && slot.kind() != Kind::Legacy
+                && matches!(slot.state(), State::Live | State::Draining)
+        };
+        self.used().filter(|(_, slot)| has_work(slot)).count()
     }
 
     /// Whether any stream is in capture.
@@ -428,6 +445,10 @@ impl Streams {
     #[cold]
     fn place_anew(&self, stream: Stream) -> Result<u32, Place> {
         let owner = owner_of(stream).ok_or(Place::Foreign)?;
+        if owner.is_blocking {
+            // Streams of libraries that pass by our hooks are first seen here.
+            sight::handle_ordered_stream(owner.context);
+        }
         self.make(stream, owner).ok_or(Place::Overflow)
     }
 
@@ -481,6 +502,13 @@ impl Streams {
                 slot.launched.life.free();
             }
         }
+        // Of destroyed streams that the helper has not looked at: what ran there counts as complete.
+        for (index, slot) in (0..).zip(&self.slots) {
+            if slot.state() == State::Draining && slot.event.is_idle() && slot.try_claim() {
+                completion::give_up(index, slot, slot.issued());
+                slot.launched.life.free();
+            }
+        }
         (0..OVERFLOW).find(is_free)
     }
 
@@ -513,6 +541,8 @@ struct Owner {
     context: Handle,
     /// Index plus one of the client that its device has; 0 if the device is not managed.
     client: u32,
+    /// Whether the context's legacy stream orders it.
+    is_blocking: bool,
 }
 
 /// Whose a stream is; `None` if that is not known, or not yet settled.
@@ -537,7 +567,20 @@ fn owner_of(stream: Stream) -> Option<Owner> {
         Managed::No => 0,
         Managed::By(client) => client.index + 1,
     };
-    Some(Owner { context, client })
+    Some(Owner {
+        context,
+        client,
+        is_blocking: is_ordered(stream),
+    })
+}
+
+/// Whether the legacy stream of its context orders a stream.
+fn is_ordered(stream: Stream) -> bool {
+    match stream {
+        Stream::Legacy => false,
+        Stream::PerThread => true,
+        Stream::Created(handle) => driver::is_blocking(handle),
+    }
 }
 
 struct Locked<'a>(&'a AtomicBool);
@@ -558,6 +601,7 @@ impl Slot {
                 handle: AtomicU64::new(0),
                 owner: AtomicU32::new(0),
                 client: AtomicU32::new(0),
+                is_non_blocking: AtomicBool::new(false),
                 is_capturing: AtomicBool::new(false),
                 context: AtomicU64::new(0),
                 asked_priority: AtomicI32::new(0),
@@ -568,6 +612,8 @@ impl Slot {
             completed: Line(AtomicU64::new(0)),
             told: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            idle_at: AtomicU32::new(0),
             event: Event::new(),
         }
     }
@@ -640,6 +686,9 @@ impl Slot {
             .context
             .store(owner.context.0, Ordering::Relaxed);
         self.launched.client.store(owner.client, Ordering::Relaxed);
+        self.launched
+            .is_non_blocking
+            .store(!owner.is_blocking, Ordering::Relaxed);
         self.launched.is_capturing.store(false, Ordering::Relaxed);
         self.launched.life.begin();
     }
@@ -671,12 +720,30 @@ impl Slot {
     /// Whether it is the default stream of a thread that has ended. What was launched there still
     /// runs, and nobody has a handle of it any more.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.is_per_thread() && !sys::is_thread_alive(self.launched.owner.load(Ordering::Relaxed))
+        self.kind() == Kind::PerThread
+            && !sys::is_thread_alive(self.launched.owner.load(Ordering::Relaxed))
     }
 
-    /// Whether it is a thread's default stream.
-    pub(crate) fn is_per_thread(&self) -> bool {
-        self.launched.kind.load(Ordering::Relaxed) == KIND_PER_THREAD
+    /// What it is to the legacy stream.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self.launched.kind.load(Ordering::Relaxed) {
+            KIND_LEGACY => Kind::Legacy,
+            KIND_PER_THREAD => Kind::PerThread,
+            _ if self.launched.is_non_blocking.load(Ordering::Relaxed) => Kind::NonBlocking,
+            _ => Kind::Blocking,
+        }
+    }
+
+    /// How many operations the process had submitted ([`sight::operations`]) when the stream was last
+    /// known to have completed all of its own.
+    pub(crate) fn idle_at(&self) -> u32 {
+        self.idle_at.load(Ordering::Relaxed)
+    }
+
+    /// Everything that was submitted up to so many operations of the process is complete in this stream.
+    pub(crate) fn set_idle_at(&self, operations: u32) {
+        self.idle_at.store(operations, Ordering::Relaxed);
     }
 
     /// The stream's context.
@@ -688,6 +755,16 @@ impl Slot {
     #[inline]
     pub(crate) fn is_in_flight(&self) -> bool {
         self.issued() > self.completed()
+    }
+
+    /// Whether everything issued is complete and was seen to be, or was given up for good: not only expected to be.
+    pub(crate) fn is_surely_complete(&self) -> bool {
+        self.issued() <= self.known.load(Ordering::Relaxed)
+    }
+
+    /// Everything up to `mark` was seen complete, or given up for good.
+    pub(crate) fn set_known(&self, mark: u64) {
+        self.known.fetch_max(mark, Ordering::Relaxed);
     }
 
     /// Moves `completed` up to `mark`; by how much.

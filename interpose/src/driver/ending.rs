@@ -7,7 +7,7 @@ use abi::types::{CUresult, CUstream};
 use crate::{real, sys};
 
 /// All that a helper thread calls.
-const OF_HELPERS: [usize; 12] = [
+const OF_HELPERS: [usize; 13] = [
     abi::id::cuThreadExchangeStreamCaptureMode,
     abi::id::cuCtxSetCurrent,
     abi::id::cuCtxGetCurrent,
@@ -18,6 +18,7 @@ const OF_HELPERS: [usize; 12] = [
     abi::id::cuEventQuery,
     abi::id::cuEventDestroy_v2,
     abi::id::cuStreamIsCapturing,
+    abi::id::cuStreamQuery,
     abi::id::cuCtxSynchronize,
     abi::id::cuStreamSynchronize,
 ];

@@ -4,20 +4,25 @@ use core::ffi::{c_int, c_uint};
 
 use abi::types::{
     CUevent, CUgreenCtx, CUipcEventHandle, CUlaunchAttributeID, CUlaunchAttributeValue, CUresult,
-    CUstream,
+    CUstream, CUstream_flags,
 };
 
 use super::{hook, stored};
 use crate::client::Client;
 use crate::clients::{CLIENTS, Managed};
+use crate::contexts::CONTEXTS;
 use crate::events::EVENTS;
 use crate::priority;
+use crate::sight::{self, Sight};
 use crate::streams::{Flavour, Place, STREAMS, Stream};
 use crate::{completion, driver, helper, lifecycle, marks};
 
 hook! {
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
-    before |client| mapped(client, priority::DEFAULT);
+    before |client| {
+        expect(client, flags);
+        mapped(client, priority::DEFAULT)
+    };
     call |mapped, real| match mapped.copied().flatten() {
         Some(mapped) if mapped != priority::DEFAULT => {
             driver::create_stream(stream, flags, mapped)
@@ -33,7 +38,10 @@ hook! {
 
 hook! {
     cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, asked: c_int);
-    before |client| mapped(client, asked);
+    before |client| {
+        expect(client, flags);
+        mapped(client, asked)
+    };
     call |mapped, real| {
         let priority = mapped.copied().flatten().unwrap_or(asked);
         // SAFETY: the application's own arguments, passed on but for the number of the priority.
@@ -193,6 +201,17 @@ hook! {
     };
 }
 
+/// A stream is about to be made with these flags.
+fn expect(client: Option<&Client>, flags: c_uint) {
+    let is_blocking = flags & CUstream_flags::NON_BLOCKING.0 == 0;
+    if let Some(context) = CONTEXTS
+        .current()
+        .filter(|_| client.is_some() && is_blocking)
+    {
+        sight::handle_ordered_stream(context);
+    }
+}
+
 /// What a stream gets that asks for this priority.
 fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
     let client = client?;
@@ -272,9 +291,11 @@ unsafe fn handle_created(
     let Some((client, stream)) = client.zip(unsafe { stored(stream, result) }) else {
         return;
     };
-    if let Some(range) = client.priorities {
-        let stream = Stream::of(stream, Flavour::Plain);
-        STREAMS.handle_created(stream, range.clamp(asked));
+    let stream = Stream::of(stream, Flavour::Plain);
+    match client.priorities {
+        Some(range) => STREAMS.handle_created(stream, range.clamp(asked)),
+        // It takes part in what a context's streams share, launches or not.
+        None => _ = STREAMS.place(stream),
     }
 }
 
@@ -290,8 +311,9 @@ unsafe fn answer_priority(stream: Stream, priority: *mut c_int, result: CUresult
     }
 }
 
-/// A stream is about to be destroyed. Its last work still runs: an event stays behind to tell when
-/// that is over, which the helper asks. Returns the priority that was asked for, if it is known.
+/// A stream is about to be destroyed. Its last work still runs: where [`sight`] allows an event, one stays behind to tell when
+/// that work is over; else the expected durations do. Of a high-priority stream nothing stays
+/// behind. Returns the priority that was asked for, if it is known.
 fn handle_ending(stream: CUstream) -> Option<c_int> {
     let ending = Stream::of(stream, Flavour::Plain);
     if ending.is_default() {
@@ -302,15 +324,17 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
     let slot = STREAMS.slot(index)?;
     // If it was in capture, that has ended, and the helpers may have stayed out for it.
     helper::wake_all();
-    if marks::record_last(slot, stream) {
-        slot.drain();
-        if let Some(client) = STREAMS.client_of(index) {
-            helper::wake_for_end(client);
-        }
+    let client = STREAMS.client_of(index).filter(|_| slot.is_in_flight());
+    let Some(client) = client.filter(|client| !client.is_high_priority()) else {
+        completion::give_up(index, slot, slot.issued());
+        STREAMS.free(index);
         return asked;
+    };
+    if let Sight::Event | Sight::EventByLauncher = sight::sight_of(client, slot) {
+        marks::record_last(slot, stream, sight::operations(client));
     }
-    completion::give_up(index, slot, slot.issued());
-    STREAMS.free(index);
+    slot.drain();
+    helper::wake_idle(client);
     asked
 }
 

@@ -5,6 +5,7 @@ use super::*;
 const OWNER: Owner = Owner {
     context: Handle(8),
     client: 1,
+    is_blocking: true,
 };
 
 /// A slot for the stream; `None` if it overflows.

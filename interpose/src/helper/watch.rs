@@ -1,0 +1,350 @@
+//! What a helper does for each stream: the rows of [`crate::sight`], one look at a time.
+
+use core::sync::atomic::Ordering;
+
+use abi::types::CUstream;
+
+use super::{EARLIER_NS, Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
+use crate::client::Side;
+use crate::completion;
+use crate::life::State;
+use crate::marks::{self, Reach, Recorded};
+use crate::sight::{self, Kind, Sight};
+use crate::streams::{STREAMS, Slot};
+
+/// A stream in whose completion the helper is interested.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Watched {
+    /// [`Slot::completed`] when it was last looked at.
+    completed: u64,
+    /// Since when the work behind that runs, ns; 0: nothing was in flight.
+    since_ns: u64,
+    /// When its event was last queried, or recorded by the helper, ns.
+    queried_ns: u64,
+    /// What was issued when the stream was last asked and was not idle.
+    not_idle: u64,
+    /// When the stream is to be asked again, ns.
+    ask_ns: u64,
+}
+
+impl Watched {
+    /// Notes how far the stream has come.
+    fn follow(&mut self, slot: &Slot, now_ns: u64) {
+        let completed = slot.completed();
+        if !slot.is_in_flight() {
+            self.since_ns = 0;
+        } else if self.since_ns == 0 || completed != self.completed {
+            self.since_ns = now_ns;
+        }
+        self.completed = completed;
+    }
+
+    /// When everything up to `mark` is expected to be complete, ns.
+    fn end_ns(&self, mark: u64) -> u64 {
+        let in_flight_ns = mark.saturating_sub(self.completed);
+        self.since_ns.saturating_add(in_flight_ns)
+    }
+
+    /// How far the stream is expected to have come, `mark` at most.
+    fn expected_mark(&self, now_ns: u64, mark: u64) -> u64 {
+        let elapsed_ns = now_ns.saturating_sub(self.since_ns);
+        self.completed.saturating_add(elapsed_ns).min(mark)
+    }
+}
+
+/// The time in which durations are learnt with nobody to protect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Window {
+    /// When the next one begins, ns.
+    next_ns: u64,
+    /// When this one ends, ns; 0: it has.
+    end_ns: u64,
+    /// What had been launched when the last one ended.
+    issued: u64,
+}
+
+impl Helper {
+    /// Whether completion is of interest now, and when that may change by itself.
+    pub(super) fn poll_interest(&mut self, now_ns: u64) -> (bool, Option<u64>) {
+        let client = self.client;
+        if client.provisional.is_some() {
+            return (false, None);
+        }
+        let is_asked = client.page.probe.load(Ordering::SeqCst) != 0;
+        let Side::BestEffort(lease) = client.side else {
+            return (is_asked, None);
+        };
+        if !lease.is_ungated() || is_asked {
+            self.window = Window::default();
+            return (true, None);
+        }
+        if self.window.end_ns > now_ns {
+            return (true, Some(self.window.end_ns));
+        }
+        let issued = self.issued();
+        if self.window.end_ns != 0 {
+            self.window.end_ns = 0;
+            self.window.issued = issued;
+        }
+        if issued == self.window.issued && !self.streams().any(|(_, slot)| slot.is_in_flight()) {
+            // The first launch wakes this thread.
+            return (false, None);
+        }
+        if now_ns < self.window.next_ns {
+            return (false, Some(self.window.next_ns));
+        }
+        self.window.next_ns = now_ns + WINDOW_EVERY_NS;
+        self.window.end_ns = now_ns + WINDOW_NS;
+        (true, Some(self.window.end_ns))
+    }
+
+    /// A stream of a gated client; when to look at it again.
+    pub(super) fn poll_slot(
+        &mut self,
+        index: u32,
+        slot: &'static Slot,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let is_draining = slot.state() == State::Draining;
+        if !slot.event.is_pending() && !slot.is_in_flight() && !is_draining {
+            return None;
+        }
+        self.watched_mut(index).follow(slot, now_ns);
+        if slot.event.is_pending() {
+            let due_ns = self.due_ns(index);
+            if due_ns > now_ns {
+                return Some(due_ns);
+            }
+            if let Some(next_ns) = self.query(index, slot, now_ns) {
+                return Some(next_ns);
+            }
+        }
+        match slot.state() {
+            State::Live if !slot.is_in_flight() => None,
+            State::Live => Some(self.poll_unmarked(index, slot, now_ns)),
+            State::Draining => self.poll_draining(index, slot, now_ns),
+            // Who ends the stream wakes this thread when there is something to wait for.
+            State::Ending | State::Free => None,
+        }
+    }
+
+    /// When the pending event of a slot is to be queried.
+    fn due_ns(&mut self, index: u32) -> u64 {
+        self.watched_mut(index).queried_ns + POLL_NS
+    }
+
+    /// Queries the pending event of a slot. When to do so again; `None`: it tells nothing more.
+    fn query(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
+        let reach = self.in_driver(|helper| {
+            helper.relax();
+            marks::try_reach(slot)
+        });
+        let reach = reach.unwrap_or(Reach::Unknown);
+        self.watched_mut(index).queried_ns = now_ns;
+        match reach {
+            Reach::Reached(mark) => {
+                completion::complete(index, mark);
+                self.watched_mut(index).follow(slot, now_ns);
+                None
+            }
+            Reach::NotYet(mark) => {
+                self.learner.handle_not_yet(index, mark, now_ns);
+                Some(self.due_ns(index))
+            }
+            Reach::Lost(mark) => {
+                completion::give_up(index, slot, mark);
+                None
+            }
+            Reach::Unknown => Some(now_ns + EARLIER_NS),
+        }
+    }
+
+    /// A live stream with work in flight and no event behind it: records one, or does what [`crate::sight`] has in its
+    /// place; when to look again.
+    fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> u64 {
+        let mut sight = Sight::Expected;
+        let mut recorded = Recorded::Later;
+        let mut idle = None;
+        let (ask_ns, end_ns) = {
+            let watched = self.watched_mut(index);
+            (watched.ask_ns, watched.end_ns(slot.issued()))
+        };
+        let is_end = end_ns.max(ask_ns) <= now_ns;
+        self.in_driver(|helper| {
+            // In the driver: whoever makes a stream that changes the row waits until this is over.
+            sight = sight::sight_of(helper.client, slot);
+            match sight {
+                Sight::Event => recorded = helper.record(index, slot, slot.stream_here()),
+                Sight::Query if is_end => idle = helper.ask(slot),
+                // A blocking stream may be asked as well, and an ended thread's.
+                Sight::EventByLauncher | Sight::Expected if is_end && !STREAMS.is_capturing() => {
+                    idle = helper.ask(slot);
+                }
+                _ => {}
+            }
+        });
+        match (recorded, idle) {
+            (Recorded::Pending, _) => {
+                self.watched_mut(index).queried_ns = now_ns;
+                return self.due_ns(index);
+            }
+            (Recorded::Never, _) => {
+                self.give_up_on(index, slot);
+                return now_ns + EARLIER_NS;
+            }
+            (_, Some(Reach::Reached(mark))) => {
+                completion::complete(index, mark);
+                return now_ns + EARLIER_NS;
+            }
+            (_, Some(Reach::Lost(mark))) => {
+                completion::give_up(index, slot, mark);
+                return now_ns + EARLIER_NS;
+            }
+            (_, Some(Reach::NotYet(mark))) => {
+                self.learner.handle_not_yet(index, mark, now_ns);
+                self.handle_not_idle(index, slot, mark, now_ns);
+            }
+            _ => {}
+        }
+        if STREAMS.is_capturing() {
+            // Who ends the capture wakes this thread.
+            return now_ns + SLEEP_NS_MAX;
+        }
+        let can_ask = idle.is_some() || slot.kind() != Kind::PerThread;
+        let watched = self.watched_mut(index);
+        if can_ask {
+            let next_ns = watched.end_ns(slot.issued()).max(watched.ask_ns);
+            return next_ns.max(now_ns + POLL_NS);
+        }
+        completion::expect(index, slot, watched.expected_mark(now_ns, slot.issued()));
+        watched.end_ns(slot.issued()).max(now_ns + EARLIER_NS)
+    }
+
+    /// A stream of a high-priority client of which the daemon asks; when to look again.
+    pub(super) fn poll_asked(
+        &mut self,
+        index: u32,
+        slot: &'static Slot,
+        now_ns: u64,
+    ) -> Option<u64> {
+        if !slot.is_in_flight() || slot.state() != State::Live {
+            return None;
+        }
+        let ask_ns = self.watched_mut(index).ask_ns;
+        if now_ns < ask_ns {
+            return Some(ask_ns);
+        }
+        self.watched_mut(index).ask_ns = now_ns + EARLIER_NS;
+        let idle = self.in_driver(|helper| {
+            // In a capture a question can void it.
+            (!STREAMS.is_capturing())
+                .then(|| helper.ask(slot))
+                .flatten()
+        });
+        match idle.flatten() {
+            Some(Reach::Reached(mark)) => completion::complete(index, mark),
+            Some(Reach::Lost(mark)) => completion::give_up(index, slot, mark),
+            _ => {}
+        }
+        slot.is_in_flight().then_some(now_ns + EARLIER_NS)
+    }
+
+    /// A stream that was asked is not idle. What was issued before the question before this one is expected to be
+    /// complete; of what came since nothing is known.
+    fn handle_not_idle(&mut self, index: u32, slot: &Slot, mark: u64, now_ns: u64) {
+        let watched = self.watched_mut(index);
+        let is_new = watched.not_idle != mark;
+        if is_new {
+            let before = watched.expected_mark(now_ns, watched.not_idle);
+            watched.not_idle = mark;
+            completion::expect(index, slot, before);
+        }
+        watched.ask_ns = now_ns + EARLIER_NS;
+    }
+
+    /// Asks a stream whether it is idle. `None`: it cannot be asked here.
+    fn ask(&mut self, slot: &Slot) -> Option<Reach> {
+        // An ended thread's stream has no handle any more; the legacy stream comes after its work.
+        let stream = slot
+            .stream_here()
+            .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY))?;
+        let operations = sight::operations(self.client);
+        self.enter(slot.context())
+            .then(|| marks::try_idle(slot, stream, operations))
+    }
+
+    /// A destroyed stream whose last work may still run; when to look again.
+    pub(super) fn poll_draining(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
+        if slot.state() != State::Draining {
+            return None;
+        }
+        if slot.event.is_pending() {
+            let due_ns = self.due_ns(index);
+            if due_ns > now_ns {
+                return Some(due_ns);
+            }
+            if let Some(next_ns) = self.query(index, slot, now_ns) {
+                return Some(next_ns);
+            }
+        }
+        let watched = self.watched_mut(index);
+        watched.follow(slot, now_ns);
+        let end_ns = watched.end_ns(slot.issued());
+        if slot.is_in_flight() && end_ns > now_ns {
+            return Some(end_ns);
+        }
+        if slot.try_claim() {
+            self.give_up_on(index, slot);
+            STREAMS.free(index);
+        }
+        None
+    }
+
+    /// A stream of a process that is about to exit: all that was launched is to be seen complete. Nothing is put on it.
+    pub(super) fn poll_last(&mut self, index: u32, slot: &Slot) -> Option<u64> {
+        let now_ns = self.client.clock.now_ns();
+        if slot.event.is_pending() {
+            self.query(index, slot, now_ns);
+        } else if slot.state() == State::Draining {
+            self.poll_draining(index, slot, now_ns);
+        } else if slot.state() == State::Live
+            && !slot.is_surely_complete()
+            && !STREAMS.is_capturing()
+        {
+            let mut idle = None;
+            self.in_driver(|helper| idle = helper.ask(slot));
+            match idle {
+                Some(Reach::Reached(mark)) => completion::complete(index, mark),
+                Some(Reach::Lost(mark)) => completion::give_up(index, slot, mark),
+                _ => {}
+            }
+        }
+        let is_over = slot.is_surely_complete() || !can_progress(slot, STREAMS.is_capturing());
+        (!is_over).then_some(now_ns + POLL_NS)
+    }
+
+    fn watched_mut(&mut self, index: u32) -> &mut Watched {
+        let index = index as usize;
+        if index >= self.watched.len() {
+            self.watched.resize(index + 1, Watched::default());
+        }
+        &mut self.watched[index]
+    }
+
+    /// Records a slot's event in a stream.
+    fn record(&mut self, index: u32, slot: &Slot, stream: Option<CUstream>) -> Recorded {
+        let Some(stream) = stream else {
+            return Recorded::Later;
+        };
+        if !self.enter(slot.context()) {
+            return Recorded::Never;
+        }
+        let operations = sight::operations(self.client);
+        let recorded = marks::try_record(slot, stream, operations);
+        if recorded == Recorded::Pending {
+            let now_ns = self.client.clock.now_ns();
+            self.learner.handle_recorded(index, now_ns);
+        }
+        recorded
+    }
+}
