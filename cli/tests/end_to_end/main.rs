@@ -87,6 +87,8 @@ mod openers;
 #[cfg(test)]
 mod operators;
 #[cfg(test)]
+mod order;
+#[cfg(test)]
 #[path = "../pages/mod.rs"]
 mod pages;
 #[cfg(test)]
