@@ -94,6 +94,7 @@ impl Player {
             expected_ns,
             sm_needed: SMS,
             class: Class::Compute.bits() as u8,
+            at_ns: 0,
         });
         self.page.rings[0].push(&record.encode()).is_ok()
     }
@@ -112,6 +113,7 @@ impl Player {
         let record = Record::Complete {
             stream: 0,
             seq: self.seq,
+            at_ns: 0,
         };
         self.page.rings[0].push(&record.encode()).is_ok()
     }

@@ -92,6 +92,7 @@ impl Side for Producer<'_> {
                 expected_ns: 4_000,
                 sm_needed: 4,
                 class: 1,
+                at_ns: 0,
             });
             self.dropped += u64::from(self.ring.push(&record.encode()).is_err());
         }

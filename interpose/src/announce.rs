@@ -1,6 +1,6 @@
 //! The high-priority side: launches and completions, told to the daemon without waiting for it.
 //!
-//! A launch costs a push and a fence: no system call, no lock, no allocation, no clock. A record
+//! A launch costs a push and a fence: no system call, no lock, no allocation, no clock unless it revokes a lease. A record
 //! that finds its ring full is dropped and counted; the daemon then takes the client for busy until
 //! it hears of a completion, which is said again until it went through.
 
@@ -32,6 +32,11 @@ pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) ->
         expected_ns: expected_ns.min(EXPECTED_NS_MAX),
         sm_needed,
         class: known.kernel.class.bits() as u8,
+        // Once for each request that meets best-effort work, and never else.
+        at_ns: match lease::is_live(client.daemon, client.hp) {
+            true => client.clock.now_ns(),
+            false => 0,
+        },
     });
     if rings::push(client, &record).is_err() {
         client.page.count(Counter::Dropped, 1);
@@ -63,6 +68,7 @@ pub(crate) fn tell_again(client: &Client, index: u32, slot: &Slot) {
     let record = Record::Complete {
         stream: index,
         seq: completed,
+        at_ns: client.clock.now_ns(),
     };
     match rings::push(client, &record) {
         Ok(()) => _ = slot.told.fetch_max(completed, Ordering::Relaxed),

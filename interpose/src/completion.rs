@@ -117,7 +117,12 @@ pub(crate) fn complete_at_end(client: &Client, index: u32, slot: &Slot, mark: u6
         // Which records of this stream are read first does not matter to the daemon.
         Side::HighPriority => {
             let seq = slot.completed();
-            let record = Record::Complete { stream: index, seq };
+            let at_ns = client.clock.now_ns();
+            let record = Record::Complete {
+                stream: index,
+                seq,
+                at_ns,
+            };
             let _ = client.page.shared_ring.push(&record.encode());
         }
         Side::BestEffort(_) => {

@@ -372,6 +372,7 @@ fn announce_in_flight(successor: &Client) {
             expected_ns: 0,
             sm_needed: 0,
             class: UNKNOWN_CLASS,
+            at_ns: 0,
         });
         if rings::push(successor, &record).is_err() {
             successor.page.count(Counter::Dropped, 1);

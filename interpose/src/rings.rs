@@ -146,7 +146,16 @@ mod tests {
     fn launches_are_counted_with_and_without_a_ring() {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
         count_launch_in(&page, (0, 0));
-        push_to(&page, (0, 0), &Record::Complete { stream: 1, seq: 1 }).unwrap();
+        push_to(
+            &page,
+            (0, 0),
+            &Record::Complete {
+                stream: 1,
+                seq: 1,
+                at_ns: 1,
+            },
+        )
+        .unwrap();
         count_launch_in(&page, (0, 0));
         count_launch_in(&page, (0, 0));
         assert_eq!(page.counted(Counter::Launches), 3);
@@ -156,7 +165,11 @@ mod tests {
     #[test]
     fn a_full_ring_refuses_and_nobody_waits() {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
-        let record = Record::Complete { stream: 1, seq: 1 };
+        let record = Record::Complete {
+            stream: 1,
+            seq: 1,
+            at_ns: 1,
+        };
         let pushed = (0..protocol::pages::RING_RECORDS + 1)
             .filter(|_| push_to(&page, (0, 0), &record).is_ok())
             .count();

@@ -59,7 +59,7 @@ use crate::sm_search::SmSearch;
 use crate::terms::{JobTerms, Terms};
 use crate::throttle::Throttle;
 use crate::turn::{Rules, Turn};
-use crate::{Bounds, JobId, Kernel, Lease, Limit, Policy, Request, Snapshot};
+use crate::{Bounds, JobId, Kernel, Lease, Limit, Outlook, Policy, Request, Snapshot};
 use crate::{launch_gate, none, orion, pillion, temporal};
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -238,6 +238,19 @@ impl Gate {
         memory
             .turn
             .handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
+    }
+
+    /// When to look again after the snapshot that was taken in last, if nobody rings, while BE work waits or is in flight: not earlier than
+    /// `pause_ns` after it. `outlook` is what is predicted of all HP clients. See [`crate::pillion::pacing`]; the other policies look
+    /// after every pause.
+    #[must_use]
+    pub fn next_look_ns(&self, snapshot: &Snapshot<'_>, outlook: &Outlook, pause_ns: u64) -> u64 {
+        match &self.policy {
+            Policy::Pillion(params) if snapshot.hp.present => {
+                pillion::pacing::next_look_ns(params, &self.memory, snapshot, outlook, pause_ns)
+            }
+            _ => snapshot.now_ns.saturating_add(pause_ns),
+        }
     }
 
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of

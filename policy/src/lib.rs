@@ -78,5 +78,5 @@ pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;
 pub use terms::JobTerms;
-pub use timeline::{HpTimeline, Launch, Request};
+pub use timeline::{HpTimeline, Launch, Outlook, Request};
 pub use turn::TURN_PATIENCE_NS;

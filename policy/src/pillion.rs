@@ -28,9 +28,8 @@
 //! rises a little (until one was over it, faster); over it, the gain falls, the more the longer the request took. Idle
 //! time is spent first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
-//! A request's beginning and end are as exact as the looks that found them: where either look came more
-//! than twice the daemon's pause and 100 µs after the one before (200 µs; it looks seldom while no BE work is there)
-//! nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met no more
+//! A request's beginning is known to the ns where it voided a lease. Where it did not, because no BE work could have gone, it is as exact as
+//! the look that found it: if that came more than twice the daemon's pause and 100 µs after the one before (200 µs) nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met no more
 //! than the least gain allows, while the gain is at its least. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of
 //! it, what goes beside HP must suit it, and the gain is 1.
 //! Each request is held against its own *kind*, requests of the same client and about as many launches; the slack is
@@ -107,6 +106,7 @@ use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
 
 pub mod feedback;
 pub mod pace;
+pub mod pacing;
 pub mod quiet;
 pub mod solo;
 
@@ -281,7 +281,6 @@ pub(crate) struct Learnt {
     unseen_since_ns: Option<u64>,
     /// What had completed of all BE jobs.
     completed_ns: u64,
-    looks: Looks,
     /// When BE work was last seen in flight.
     exposed_ns: Option<u64>,
     /// When it was last seen in flight or waiting.
@@ -323,7 +322,7 @@ impl Learnt {
         request: &Request,
     ) {
         self.requests = self.requests.wrapping_add(1);
-        if !self.looks.is_exact(request, params.look_ns_max) {
+        if request.unsure_ns > params.look_ns_max {
             return;
         }
         let alone = self.solo.alone(client, request.launches);
@@ -369,23 +368,27 @@ impl Learnt {
             return;
         }
         let now_ns = snapshot.now_ns;
-        self.looks.handle_look(now_ns, params.look_ns_max);
-        self.quiet.handle_hp(now_ns, snapshot.hp.busy);
+        let since_ns = match snapshot.hp.since_ns {
+            0 => now_ns,
+            since_ns => since_ns,
+        };
+        self.quiet.handle_hp(since_ns, snapshot.hp.busy);
         let in_flight_ns = in_flight_ns(snapshot);
-        if snapshot.be.iter().any(|job| !job.drained) {
+        let completed = snapshot.be.iter().map(|job| job.completed_total_ns);
+        let completed_ns = completed.fold(0, u64::saturating_add);
+        // What has completed since the last snapshot was in flight between both.
+        if snapshot.be.iter().any(|job| !job.drained) || completed_ns != self.completed_ns {
             self.exposed_ns = Some(now_ns);
         }
         if snapshot.be.iter().any(|job| !job.drained || job.waiting) {
             self.wanted_ns = Some(now_ns);
         }
         if params.learnt_pace {
-            let completed = snapshot.be.iter().map(|job| job.completed_total_ns);
-            let completed_ns = completed.fold(0, u64::saturating_add);
             let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
             self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
         }
         self.bounds = self.next_bounds(params, snapshot, is_behind);
-        self.predict(params, snapshot, in_flight_ns);
+        self.predict(params, snapshot, in_flight_ns, completed_ns);
         // What takes less than a quarter of the slack from a request leaves it as good as alone; and what the least gain
         // allows nobody can do without. What the floor or a quiet time allows beyond that is neither.
         let slack_ns = self.slack_ns(params);
@@ -402,9 +405,13 @@ impl Learnt {
     }
 
     /// Predicts what of the work in flight is complete already.
-    fn predict(&mut self, params: &PillionParams, snapshot: &Snapshot<'_>, in_flight_ns: u64) {
-        let completed = snapshot.be.iter().map(|job| job.completed_total_ns);
-        let completed_ns = completed.fold(0, u64::saturating_add);
+    fn predict(
+        &mut self,
+        params: &PillionParams,
+        snapshot: &Snapshot<'_>,
+        in_flight_ns: u64,
+        completed_ns: u64,
+    ) {
         let is_news = completed_ns != std::mem::replace(&mut self.completed_ns, completed_ns);
         if in_flight_ns == 0 || is_news || snapshot.hp.busy || !params.completion_prediction {
             self.unseen_since_ns = None;
@@ -515,48 +522,6 @@ impl Learnt {
             floor: false,
         }
     }
-}
-
-/// When snapshots were made, as far as requests need it.
-#[derive(Debug, Default)]
-struct Looks {
-    last_ns: Option<u64>,
-    /// The last stretches of looks that came late, each from its first to its last: without best-effort work all do.
-    late_ns: [(u64, u64); LATE_KEPT],
-    /// Where the next one goes; the one before it is the youngest.
-    next: usize,
-}
-
-impl Looks {
-    fn handle_look(&mut self, now_ns: u64, ns_max: u64) {
-        let last_ns = self.last_ns.replace(now_ns);
-        if !is_late(last_ns, now_ns, ns_max) {
-            return;
-        }
-        let youngest = &mut self.late_ns[(self.next + LATE_KEPT - 1) % LATE_KEPT];
-        if Some(youngest.1) == last_ns {
-            youngest.1 = now_ns;
-        } else {
-            self.late_ns[self.next] = (now_ns, now_ns);
-            self.next = (self.next + 1) % LATE_KEPT;
-        }
-    }
-
-    /// Whether the looks that found the request's beginning, and its end just now, came in time.
-    fn is_exact(&self, request: &Request, ns_max: u64) -> bool {
-        let is_known_late = |at_ns| {
-            let mut late = self.late_ns.iter();
-            late.any(|&(first_ns, last_ns)| (first_ns..=last_ns).contains(&at_ns))
-        };
-        !is_known_late(request.began_ns)
-            && !is_known_late(request.ended_ns)
-            && !is_late(self.last_ns, request.ended_ns, ns_max)
-    }
-}
-
-/// Whether a look comes late after the one before.
-fn is_late(last_ns: Option<u64>, now_ns: u64, ns_max: u64) -> bool {
-    last_ns.is_none_or(|last_ns| now_ns.saturating_sub(last_ns) > ns_max)
 }
 
 fn scaled(ns: u64, by: f64) -> u64 {
@@ -689,9 +654,6 @@ const SPREAD_MAX: u64 = 4;
 
 /// While a kind of requests is learnt BE work may be in flight for one in so many of the shortest seen.
 const LEARNING_SHARE: u64 = 50;
-
-/// Stretches of late looks remembered. Between two of them is a look that came in time, because somebody rang.
-const LATE_KEPT: usize = 16;
 
 /// From this gain on the bound beside HP grows with it.
 const GAIN_BESIDE: f64 = 4.0;

@@ -45,6 +45,8 @@ pub struct HpView {
     pub present: bool,
     /// HP work is in flight.
     pub busy: bool,
+    /// Since when it is busy, or idle, ns; 0: not known, as where it has never been busy.
+    pub since_ns: u64,
     /// Classes of the HP kernels that execute now, one per busy stream. Not
     /// empty iff busy. A launch beside HP must suit each of them.
     pub executing: ClassSet,
@@ -63,6 +65,7 @@ impl HpView {
     pub const ABSENT: Self = Self {
         present: false,
         busy: false,
+        since_ns: 0,
         executing: ClassSet::EMPTY,
         latency_ns: None,
         learning: false,
@@ -89,6 +92,12 @@ impl HpView {
         views.into_iter().fold(Self::ABSENT, |all, one| Self {
             present: all.present || one.present,
             busy: all.busy || one.busy,
+            since_ns: match (all.busy, one.busy) {
+                (true, true) => all.since_ns.min(one.since_ns),
+                (true, false) => all.since_ns,
+                (false, true) => one.since_ns,
+                (false, false) => all.since_ns.max(one.since_ns),
+            },
             executing: all.executing.union(one.executing),
             latency_ns: match (all.latency_ns, one.latency_ns) {
                 (Some(a), Some(b)) => Some(a.min(b)),

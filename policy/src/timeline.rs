@@ -66,8 +66,9 @@
 //! remembered per stream, launches sorted in; calls for one client may come in
 //! any order as long as time does not go backwards.
 //!
-//! Times are ns of the daemon's clock; `at_ns` is when the record was read, so
-//! they are as exact as the poll is frequent.
+//! Times are ns of the daemon's clock. A completion has the time at which the client knew of it. A launch has the time at which it was
+//! made if it voided a lease; of others only the two looks are known between which they were made, so of a request that
+//! begins with one of those it is known by how much it may have begun earlier ([`Request::unsure_ns`]).
 
 use std::collections::VecDeque;
 
@@ -105,6 +106,9 @@ pub const REQUESTS_KEPT: usize = 200;
 /// forgotten. A poll of 50 µs brings one, after a pause of the daemon some more.
 pub const ENDED_MAX: usize = 64;
 
+/// Launches of a stream whose ends are predicted ahead; what is behind them counts as far off.
+const OUTLOOK_MAX: usize = 64;
+
 /// A busy period that lasts so long is cut into pieces: no request does, and an iteration of a training job hardly.
 pub const LONG_NS: u64 = 1_000_000_000;
 
@@ -114,14 +118,16 @@ pub const PIECE_NS: u64 = 100_000_000;
 /// A request of one client that has ended, or a piece of one that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When its first launch was read.
+    /// When its first launch was made, or read if that is not known.
     pub began_ns: u64,
-    /// When its last completion was read; later than `began_ns`.
+    /// When its last completion was known to the client; later than `began_ns`.
     pub ended_ns: u64,
     /// Launches in it; of a piece `u64::MAX`, so that pieces are alike.
     pub launches: u64,
     /// Of a piece the expected ns that were completed in it; 0 of a request.
     pub work_ns: u64,
+    /// By so much it may have begun earlier, ns.
+    pub unsure_ns: u64,
 }
 
 impl Request {
@@ -138,6 +144,35 @@ impl Request {
     #[must_use]
     pub const fn took_ns(&self) -> u64 {
         self.ended_ns.saturating_sub(self.began_ns)
+    }
+}
+
+/// What is predicted of high-priority work in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// When it is over; past or present if it should be by now, `u64::MAX` if later than was looked for.
+    pub ends_ns: u64,
+    /// When one of the kernels that execute ends; past if it should have ended.
+    pub changes_ns: u64,
+}
+
+impl Outlook {
+    /// Nothing is in flight at `now_ns`.
+    #[must_use]
+    pub const fn idle(now_ns: u64) -> Self {
+        Self {
+            ends_ns: now_ns,
+            changes_ns: u64::MAX,
+        }
+    }
+
+    /// Of two clients: over when both are, and changed when one is.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        Self {
+            ends_ns: self.ends_ns.max(other.ends_ns),
+            changes_ns: self.changes_ns.min(other.changes_ns),
+        }
     }
 }
 
@@ -171,6 +206,10 @@ pub struct HpTimeline {
     lost: bool,
     /// When the current busy period began; `None` iff idle.
     busy_since_ns: Option<u64>,
+    /// When the last busy period ended.
+    idle_since_ns: u64,
+    /// By so much the current busy period may have begun earlier.
+    period_unsure_ns: u64,
     /// A record was lost during the current busy period.
     period_tainted: bool,
     /// Launches read in the current busy period.
@@ -194,8 +233,13 @@ impl HpTimeline {
         Self::default()
     }
 
-    /// A launch was read at `at_ns`.
+    /// A launch was made at `at_ns`.
     pub fn handle_launch(&mut self, launch: &Launch, at_ns: u64) {
+        self.handle_launch_since(launch, at_ns, at_ns);
+    }
+
+    /// A launch was made not before `since_ns`, and is read at `at_ns`.
+    pub fn handle_launch_since(&mut self, launch: &Launch, since_ns: u64, at_ns: u64) {
         self.launched = true;
         let may_grow = self.room < ROOM_MAX;
         let Some(stream) = self.stream_mut(launch.stream) else {
@@ -213,11 +257,14 @@ impl HpTimeline {
         if was_idle {
             self.busy_streams.push(launch.stream);
         }
-        self.busy_since_ns.get_or_insert(at_ns);
+        if self.busy_since_ns.is_none() {
+            self.busy_since_ns = Some(at_ns);
+            self.period_unsure_ns = at_ns.saturating_sub(since_ns);
+        }
     }
 
     /// Everything on `stream` up to and including number `seq` is complete, as
-    /// read at `at_ns`.
+    /// is known since `at_ns`.
     pub fn handle_complete(&mut self, stream: u32, seq: u64, at_ns: u64) {
         self.lost = false;
         let is_full = self.room >= ROOM_MAX;
@@ -271,6 +318,7 @@ impl HpTimeline {
         let view = HpView {
             present: true,
             busy: self.busy_since_ns.is_some(),
+            since_ns: self.busy_since_ns.unwrap_or(self.idle_since_ns),
             executing,
             latency_ns,
             learning: self.launched && latency_ns.is_none(),
@@ -293,6 +341,34 @@ impl HpTimeline {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.busy_since_ns.is_some()
+    }
+
+    /// When all in flight is predicted to be over, and when another kernel than at `now_ns` is predicted to execute first; neither is looked for
+    /// beyond `until_ns`, and what is there is told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of that moment.
+    #[must_use]
+    pub fn outlook(&self, now_ns: u64, until_ns: u64) -> Outlook {
+        let mut outlook = Outlook {
+            ends_ns: now_ns,
+            changes_ns: u64::MAX,
+        };
+        for &index in &self.busy_streams {
+            let stream = &self.streams[index as usize];
+            let mut end_ns = stream.cursor_start_ns;
+            for (place, entry) in stream.entries.range(stream.cursor..).enumerate() {
+                end_ns = end_ns
+                    .max(entry.arrival_ns)
+                    .saturating_add(entry.expected_ns);
+                if place == 0 {
+                    outlook.changes_ns = outlook.changes_ns.min(end_ns);
+                }
+                if end_ns > until_ns || place >= OUTLOOK_MAX {
+                    end_ns = u64::MAX;
+                    break;
+                }
+            }
+            outlook.ends_ns = outlook.ends_ns.max(end_ns);
+        }
+        outlook
     }
 
     /// What is known to be in flight: launches, of which some may stand for several, and their expected ns. What was lost is not among them.
@@ -341,6 +417,7 @@ impl HpTimeline {
             ended_ns: at_ns,
             launches: u64::MAX,
             work_ns,
+            unsure_ns: 0,
         });
     }
 
@@ -359,11 +436,13 @@ impl HpTimeline {
         let Some(since_ns) = self.busy_since_ns.take() else {
             return;
         };
+        self.idle_since_ns = at_ns;
         let request = Request {
             began_ns: since_ns,
             ended_ns: at_ns,
             launches,
             work_ns: 0,
+            unsure_ns: self.period_unsure_ns,
         };
         if tainted || request.took_ns() == 0 {
             return;

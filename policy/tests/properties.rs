@@ -246,6 +246,7 @@ impl Life {
                 ended_ns: self.now_ns,
                 launches,
                 work_ns: if is_piece { took_ns / 2 + 1 } else { 0 },
+                unsure_ns: 0,
             };
             self.gate.handle_request(client, &request);
         }
@@ -479,6 +480,7 @@ fn life(
             ended_ns: now_ns,
             launches: 1,
             work_ns: 0,
+            unsure_ns: 0,
         };
         gate.handle_request(1, &request);
         let before = be.clone();
@@ -634,6 +636,7 @@ impl Pair {
             ended_ns: self.now_ns + 50 * US,
             launches: 100,
             work_ns: 0,
+            unsure_ns: 0,
         };
         self.gate.handle_request(client as u64, &request);
         self.requests[client] = self.requests[client].map(|count| count + 1);

@@ -201,6 +201,14 @@ impl LeasePage {
     }
 }
 
+/// Whether high-priority work that is submitted now revokes live leases: its record is to say when that was. It may be told wrongly when
+/// others are at it at the same moment; then the record says nothing of the time, or one that nobody needs.
+#[inline]
+#[must_use]
+pub fn is_live(daemon: &DaemonPage, hp: &HpPage) -> bool {
+    daemon.live_epoch.load(Ordering::Relaxed) == hp.epoch.load(Ordering::Relaxed)
+}
+
 /// Tells best-effort jobs that high-priority work was submitted. Call after the push and before
 /// the driver call. Costs one fence and two loads unless a live lease must be revoked.
 #[inline]

@@ -24,8 +24,9 @@
 //!
 //! ## How often
 //!
-//! Every `poll_us` while best-effort work waits or runs, every millisecond while there are clients,
-//! not at all without ([`Look`]).
+//! With nobody to protect once a second, for what people are told; not at all without clients ([`Look`]). Beside a high-priority
+//! client every millisecond, so that its rings do not fill; while best-effort work waits or runs, when the decision may change by
+//! itself ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
 
 mod away;
 mod death;
@@ -43,7 +44,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use policy::{Gate, HpView, JOBS_MAX, JobId, JobTerms, JobView, Sharing, Snapshot};
+use policy::{Gate, HpView, JOBS_MAX, JobId, JobTerms, JobView, Outlook, Sharing, Snapshot};
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass};
 use protocol::lease::announce_live;
@@ -86,6 +87,9 @@ pub const ENDED_MAX: usize = 256;
 /// Decisions per poll. One is the rule; each further one means that high-priority work arrived
 /// within the microsecond between two drains.
 pub const ROUNDS_MAX: usize = 4;
+
+/// Between two looks with nobody to protect, ns. Clients take a silence of five of them for the daemon's end.
+const ALONE_POLL_NS: u64 = 1_000_000_000;
 
 /// Between two looks while no best-effort work waits or runs (design §1). Its ring of 1024 records
 /// then still holds a launch every microsecond.
@@ -248,8 +252,12 @@ pub struct State {
     pub(crate) ended: VecDeque<EndedJob>,
     /// As of the last poll.
     pub(crate) hp: HpView,
+    /// When to look again while best-effort work waits or runs, as of the last decision.
+    next_look_ns: u64,
     /// Buffer of a poll.
     views: Vec<JobView>,
+    /// A high-priority client has attached since the last poll.
+    is_gating: bool,
     /// Found out by the last poll, or by who closed the state.
     wakes: Vec<Wake>,
     /// If somebody wants to know.
@@ -287,7 +295,9 @@ impl State {
             jobs: Vec::new(),
             ended: VecDeque::new(),
             hp: HpView::ABSENT,
+            next_look_ns: 0,
             views: Vec::with_capacity(JOBS_MAX),
+            is_gating: false,
             wakes: Vec::new(),
             record: None,
             clients_ever: 0,
@@ -384,6 +394,7 @@ impl State {
             // Before its hello is answered: what was free for all is now gated.
             let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
             lessees.for_each(Lessee::close_if_ungated);
+            self.is_gating = true;
         }
         let job = match job {
             Some(index) => &mut self.jobs[index],
@@ -479,6 +490,9 @@ impl State {
         daemon.heartbeat_ns.store(now_ns, Ordering::Relaxed);
         // Release: who sees the daemon awake sees the heartbeat above, not one from before its sleep.
         daemon.asleep.store(0, Ordering::Release);
+        if std::mem::take(&mut self.is_gating) {
+            self.wake_best_effort();
+        }
         for _ in 0..ROUNDS_MAX {
             if self.poll_round(now_ns) {
                 break;
@@ -495,6 +509,17 @@ impl State {
         self.poll_questions(now_ns);
         self.note(now_ns);
         self.look(now_ns)
+    }
+
+    /// With nobody to protect helpers do not look at what is in flight, so its sums are too high until they do.
+    fn wake_best_effort(&mut self) {
+        for (job, known) in self.jobs.iter().enumerate() {
+            if known.lessee.is_some() {
+                let places = 0..known.clients.len();
+                let wakes = places.map(|client| Wake::Helper { job, client });
+                self.wakes.extend(wakes);
+            }
+        }
     }
 
     /// One decision. False: high-priority work arrived before the leases were out.
@@ -560,7 +585,13 @@ impl State {
         }
         let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         let feeds = feeds.filter_map(|client| client.feed.as_mut());
-        self.hp = HpView::merge(feeds.map(|feed| feed.timeline().poll_view(now_ns)));
+        let mut outlook = Outlook::idle(now_ns);
+        self.hp = HpView::merge(feeds.map(|feed| {
+            let view = feed.timeline().poll_view(now_ns);
+            let until_ns = now_ns.saturating_add(IDLE_POLL_NS);
+            outlook = outlook.merge(feed.timeline().outlook(now_ns, until_ns));
+            view
+        }));
         let hp = self.hp_for_policy(now_ns);
         self.views.clear();
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
@@ -584,6 +615,7 @@ impl State {
             }
         }
         self.gate.handle_snapshot(&snapshot);
+        self.next_look_ns = self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns);
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
             let place = self.views.iter().position(|view| view.id == lessee.id());
             let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
@@ -649,15 +681,13 @@ impl State {
             self.pages.daemon.asleep.store(1, Ordering::Release);
             return Look::WhenRung;
         }
-        let is_active = self.lessees().any(Lessee::is_active);
-        Look::At(
-            now_ns
-                + if is_active {
-                    self.poll_ns
-                } else {
-                    IDLE_POLL_NS
-                },
-        )
+        if !self.hp_for_policy(now_ns).present {
+            return Look::At(now_ns + ALONE_POLL_NS);
+        }
+        if !self.lessees().any(Lessee::is_active) {
+            return Look::At(now_ns + IDLE_POLL_NS);
+        }
+        Look::At(self.next_look_ns.min(now_ns + IDLE_POLL_NS))
     }
 
     /// Rings what the last poll found must be rung.

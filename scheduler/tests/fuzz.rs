@@ -299,12 +299,17 @@ fn records() -> Vec<Vec<u8>> {
             expected_ns: 60_000,
             sm_needed: 40,
             class: 1,
+            at_ns: 0,
         })
     };
     let records = [
         launch(0, 1),
         launch(7, u64::MAX),
-        Record::Complete { stream: 0, seq: 1 },
+        Record::Complete {
+            stream: 0,
+            seq: 1,
+            at_ns: 0,
+        },
     ];
     let bytes = |record: &Record| {
         record

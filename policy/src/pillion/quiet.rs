@@ -1,6 +1,6 @@
 //! Quiet times: how long HP will surely stay idle, from how long its pauses were.
 //!
-//! A pause begins at the first snapshot in which HP is idle and ends at the first in which it is busy. As
+//! A pause begins when HP becomes idle and ends when it becomes busy, as far as snapshots tell; one between two snapshots is not seen. As
 //! long as a pause is younger than the shortest of the last [`PAUSES`], the rest of that, less a tenth,
 //! is quiet. Nothing is said before [`PAUSES_MIN`] were seen.
 
@@ -34,12 +34,12 @@ impl Default for Quiet {
 }
 
 impl Quiet {
-    /// HP was seen busy or idle at `now_ns`.
-    pub(crate) fn handle_hp(&mut self, now_ns: u64, busy: bool) {
+    /// HP is busy or idle, since then.
+    pub(crate) fn handle_hp(&mut self, since_ns: u64, busy: bool) {
         if !busy {
-            self.idle_since_ns.get_or_insert(now_ns);
-        } else if let Some(since_ns) = self.idle_since_ns.take() {
-            self.push(now_ns.saturating_sub(since_ns));
+            self.idle_since_ns.get_or_insert(since_ns);
+        } else if let Some(idle_ns) = self.idle_since_ns.take() {
+            self.push(since_ns.saturating_sub(idle_ns));
         }
     }
 

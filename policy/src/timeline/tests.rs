@@ -295,6 +295,7 @@ fn a_request_lasts_from_the_first_launch_to_the_last_completion() {
         ended_ns: 400,
         launches: 3,
         work_ns: 0,
+        unsure_ns: 0,
     };
     assert_eq!(ended, Some(expected));
     assert_eq!(timeline.take_request(), None);
@@ -417,4 +418,53 @@ fn a_client_that_never_drains_is_measured_in_pieces_after_a_second() {
     // A drain ends it, and the period is no request.
     timeline.handle_complete(0, 10_000, 3_500_000_000);
     assert_eq!(timeline.take_request(), None);
+}
+
+#[test]
+fn a_launch_that_is_read_late_leaves_it_open_by_how_much_its_request_began_earlier() {
+    let mut timeline = HpTimeline::new();
+    let unsure_ns = |timeline: &mut HpTimeline| timeline.take_request().map(|r| r.unsure_ns);
+    timeline.handle_launch_since(&launch(0, 1, Class::Compute, 30), 40, 100);
+    timeline.handle_complete(0, 1, 150);
+    assert_eq!(unsure_ns(&mut timeline), Some(60));
+    // The first launch says so, not those that follow.
+    timeline.handle_launch(&launch(0, 2, Class::Compute, 30), 200);
+    timeline.handle_launch_since(&launch(0, 3, Class::Compute, 30), 200, 260);
+    timeline.handle_complete(0, 3, 300);
+    assert_eq!(unsure_ns(&mut timeline), Some(0));
+}
+
+#[test]
+fn the_outlook_is_the_end_of_the_last_stream_and_the_first_change() {
+    let mut timeline = HpTimeline::new();
+    let idle = timeline.outlook(7, 1_000_000);
+    assert_eq!(
+        idle,
+        Outlook {
+            ends_ns: 7,
+            changes_ns: u64::MAX
+        }
+    );
+    timeline.handle_launch(&launch(0, 1, Class::Compute, 100), 0);
+    timeline.handle_launch(&launch(0, 2, Class::Compute, 50), 0);
+    timeline.handle_launch(&launch(1, 1, Class::Compute, 30), 10);
+    let _ = timeline.poll_view(20);
+    let outlook = timeline.outlook(20, 1_000_000);
+    assert_eq!(
+        outlook,
+        Outlook {
+            ends_ns: 150,
+            changes_ns: 40
+        }
+    );
+    // Beyond what is looked for it is far.
+    assert_eq!(timeline.outlook(20, 120).ends_ns, u64::MAX);
+    // The second kernel executes: it is the one that changes.
+    let _ = timeline.poll_view(110);
+    assert_eq!(timeline.outlook(110, 1_000_000).changes_ns, 40);
+    timeline.handle_complete(1, 1, 111);
+    assert_eq!(timeline.outlook(111, 1_000_000).changes_ns, 150);
+    // One that is overdue may be over now.
+    let _ = timeline.poll_view(400);
+    assert_eq!(timeline.outlook(400, 1_000_000).ends_ns, 400);
 }

@@ -365,6 +365,7 @@ impl Process {
         let record = Record::Complete {
             stream: stream as u32,
             seq,
+            at_ns: 0,
         };
         match seat.page.rings[RING].push(&record.encode()) {
             Ok(()) => self.is_lost.set(false),
@@ -553,6 +554,7 @@ fn record(stream: usize, seq: u64, class: u8, expected_ns: u64) -> Record {
         expected_ns,
         sm_needed: 40,
         class,
+        at_ns: 0,
     })
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Feed {
     dropped_seen: u64,
     /// When the last record was read.
     heard_ns: u64,
+    /// When records were last looked for.
+    looked_ns: u64,
     /// When the client was last asked what has completed; `None` while it need not look.
     asked_ns: Option<u64>,
     faults: Faults,
@@ -56,6 +58,7 @@ impl Feed {
             timeline: HpTimeline::new(),
             dropped_seen: 0,
             heard_ns: 0,
+            looked_ns: 0,
             asked_ns: None,
             faults: Faults::default(),
         }
@@ -111,12 +114,15 @@ impl Feed {
             self.timeline.handle_dropped(now_ns);
             self.heard_ns = now_ns;
         }
+        self.looked_ns = now_ns;
         is_busier || is_lost
     }
 
     /// Whether the record is about new work.
     fn handle(&mut self, words: &[u64; 8], now_ns: u64, unknown_ns: u64) -> bool {
         self.heard_ns = now_ns;
+        // What a client says of a time is believed as far as it can be true.
+        let believed = |at_ns: u64| at_ns.clamp(self.looked_ns.min(now_ns), now_ns);
         match Record::decode(words) {
             Ok(Record::Launch(launch)) => {
                 let expected_ns = match launch.expected_ns {
@@ -128,16 +134,27 @@ impl Feed {
                     sm_needed: launch.sm_needed,
                     expected_ns,
                 };
+                let at_ns = launch.at_ns;
                 let launch = Launch {
                     stream: launch.stream,
                     seq: launch.seq,
                     kernel,
                 };
-                self.timeline.handle_launch(&launch, now_ns);
+                match at_ns {
+                    0 => {
+                        let since_ns = self.looked_ns;
+                        self.timeline.handle_launch_since(&launch, since_ns, now_ns);
+                    }
+                    at_ns => self.timeline.handle_launch(&launch, believed(at_ns)),
+                }
                 true
             }
-            Ok(Record::Complete { stream, seq }) => {
-                self.timeline.handle_complete(stream, seq, now_ns);
+            Ok(Record::Complete { stream, seq, at_ns }) => {
+                let at_ns = match at_ns {
+                    0 => now_ns,
+                    at_ns => believed(at_ns),
+                };
+                self.timeline.handle_complete(stream, seq, at_ns);
                 false
             }
             Err(_) => {

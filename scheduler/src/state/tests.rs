@@ -5,6 +5,7 @@ mod death;
 mod faulty;
 mod hold;
 mod hostile;
+mod pacing;
 mod users;
 
 use std::os::fd::OwnedFd;
@@ -133,6 +134,7 @@ impl Rig {
             expected_ns,
             sm_needed: 80,
             class: class.bits() as u8,
+            at_ns: 0,
         });
         // A full ring drops the record, as in the library.
         let _ = hp.page.rings[0].push(&launch.encode());
@@ -204,6 +206,7 @@ impl Player {
         self.push(&Record::Complete {
             stream: 0,
             seq: self.seq,
+            at_ns: 0,
         });
     }
 

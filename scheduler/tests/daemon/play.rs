@@ -229,13 +229,18 @@ impl Client {
             expected_ns: 1_000_000,
             sm_needed: 80,
             class: 1,
+            at_ns: 0,
         });
         self.page.rings[0].push(&launch.encode()).unwrap();
         announce(&self.daemon, &self.hp);
     }
 
     pub(crate) fn complete_hp(&self, seq: u64) {
-        let complete = Record::Complete { stream: 0, seq };
+        let complete = Record::Complete {
+            stream: 0,
+            seq,
+            at_ns: 0,
+        };
         self.page.rings[0].push(&complete.encode()).unwrap();
     }
 }

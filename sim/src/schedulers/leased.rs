@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 
 use policy::{
     ClassSet, Completed, Durations, Gate, HpTimeline, HpView, InFlight, JobId, JobTerms, JobView,
-    Kernel, Launched, Lease, Limit, Policy, Progress, Sharing, Snapshot, admits,
+    Kernel, Launched, Lease, Limit, Outlook, Policy, Progress, Sharing, Snapshot, admits,
 };
 
 use crate::experiment::Experiment;
@@ -92,6 +92,8 @@ struct Feed {
     records: Vec<Record>,
     /// When the daemon last read a record of it.
     heard_ns: u64,
+    /// When it last looked for some.
+    drained_ns: u64,
     /// When it was last asked, while it is asked.
     asked_ns: Option<u64>,
     helper: Helper,
@@ -101,8 +103,10 @@ struct Feed {
 
 #[derive(Clone, Copy, Debug)]
 enum Record {
-    Launch(policy::Launch),
-    Complete(u64),
+    /// A launch, and when it was made, by the clock; 0 if it voided no lease.
+    Launch(policy::Launch, u64),
+    /// Everything up to that number, known at that time by the clock.
+    Complete(u64, u64),
 }
 
 /// A best-effort client: its sums, its lease, its thread at the gate.
@@ -207,6 +211,8 @@ impl Leased {
     fn look(&mut self, now_ns: u64) {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut hp = HpView::ABSENT;
+        let far_ns = clock_ns.saturating_add(SECOND_NS);
+        let mut outlook = Outlook::idle(clock_ns);
         for (id, client) in (0..).zip(&mut self.clients) {
             match client {
                 Client::HighPriority(feed) => {
@@ -215,6 +221,7 @@ impl Leased {
                         self.gate.handle_request(id, &request);
                     }
                     hp = HpView::merge([hp, feed.timeline.poll_view(clock_ns)]);
+                    outlook = outlook.merge(feed.timeline.outlook(clock_ns, far_ns));
                 }
                 Client::BestEffort(lessee) => lessee.read(),
                 Client::Dead => {}
@@ -259,8 +266,11 @@ impl Leased {
                 feed.ask(now_ns, someone_waits, &self.host);
             }
         }
+        let next_ns = self
+            .gate
+            .next_look_ns(&snapshot, &outlook, self.host.poll_ns);
         let pause_ns = match is_active {
-            true => self.host.poll_ns,
+            true => next_ns.saturating_sub(clock_ns),
             false => self.host.idle_poll_ns,
         };
         self.look_ns = now_ns + pause_ns;
@@ -286,7 +296,7 @@ impl Leased {
             }
             (Client::HighPriority(feed), News::Synchronised(..)) => {
                 feed.helper.seen = feed.helper.seen.max(seq);
-                feed.records.push(Record::Complete(seq));
+                feed.complete(seq, self.host.clock_ns(now_ns));
             }
             (Client::BestEffort(lessee), News::Synchronised(..)) => {
                 lessee.helper.seen = lessee.helper.seen.max(seq);
@@ -302,13 +312,16 @@ impl Leased {
     /// Helpers whose time has come look.
     fn poll_helpers(&mut self, now_ns: u64) {
         let pause_ns = self.host.helper_poll_ns;
+        let clock_ns = self.host.clock_ns(now_ns);
         let mut is_rung = false;
         for client in &mut self.clients {
             match client {
                 Client::HighPriority(feed) if feed.helper.look_ns <= now_ns => {
                     let is_asked = feed.asked_ns.is_some();
                     let seen = feed.helper.look(now_ns, pause_ns, is_asked);
-                    feed.records.extend(seen.map(Record::Complete));
+                    if let Some(seq) = seen {
+                        feed.complete(seq, clock_ns);
+                    }
                 }
                 Client::BestEffort(lessee) if lessee.helper.look_ns <= now_ns => {
                     if let Some(seq) = lessee.helper.look(now_ns, pause_ns, true) {
@@ -400,18 +413,21 @@ impl Scheduler for Leased {
         self.ring(now_ns);
     }
 
-    fn handle_submit(&mut self, _now_ns: u64, launch: &Launch) {
+    fn handle_submit(&mut self, now_ns: u64, launch: &Launch) {
         match &mut self.clients[launch.client.0] {
             Client::HighPriority(feed) => {
                 feed.helper.issued = launch.seq;
-                feed.records.push(Record::Launch(policy::Launch {
+                let mut at_ns = 0;
+                if self.live_epoch == self.epoch {
+                    self.epoch += 1;
+                    at_ns = self.host.clock_ns(now_ns);
+                }
+                let made = policy::Launch {
                     stream: 0,
                     seq: launch.seq,
                     kernel: launch.kernel,
-                }));
-                if self.live_epoch == self.epoch {
-                    self.epoch += 1;
-                }
+                };
+                feed.records.push(Record::Launch(made, at_ns));
             }
             Client::BestEffort(lessee) => {
                 lessee.is_fresh = true;
@@ -499,10 +515,16 @@ impl Feed {
             timeline: HpTimeline::new(),
             records: Vec::new(),
             heard_ns: 0,
+            drained_ns: 0,
             asked_ns: None,
             helper: Helper::new(),
             began_ns: 0,
         }
+    }
+
+    /// Everything up to `seq` is known to be complete, at this time by the clock.
+    fn complete(&mut self, seq: u64, clock_ns: u64) {
+        self.records.push(Record::Complete(seq, clock_ns));
     }
 
     /// The daemon reads what was pushed. `now_ns` is its clock's, as all times that it keeps.
@@ -512,10 +534,15 @@ impl Feed {
         }
         for record in self.records.drain(..) {
             match record {
-                Record::Launch(launch) => self.timeline.handle_launch(&launch, now_ns),
-                Record::Complete(seq) => self.timeline.handle_complete(0, seq, now_ns),
+                Record::Launch(launch, 0) => {
+                    let since_ns = self.drained_ns;
+                    self.timeline.handle_launch_since(&launch, since_ns, now_ns);
+                }
+                Record::Launch(launch, at_ns) => self.timeline.handle_launch(&launch, at_ns),
+                Record::Complete(seq, at_ns) => self.timeline.handle_complete(0, seq, at_ns),
             }
         }
+        self.drained_ns = now_ns;
     }
 
     /// The daemon asks the helper what has completed, if it is time to.
@@ -745,6 +772,8 @@ const CLOSED: Terms = Terms {
     },
     limit_total_ns: 0,
 };
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// A busy client that has told nothing for so long is asked (the daemon's constant).
 const QUIET_NS: u64 = 100_000;

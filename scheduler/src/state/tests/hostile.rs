@@ -78,6 +78,7 @@ fn a_ring_is_read_once_it_is_claimed_and_for_good() {
         expected_ns: 60 * US,
         sm_needed: 80,
         class: Class::Compute.bits() as u8,
+        at_ns: 0,
     });
     hp.page.rings[3].push(&launch.encode()).unwrap();
     rig.poll_after(50 * US);

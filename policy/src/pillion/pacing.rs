@@ -1,0 +1,74 @@
+//! When to look again: at the first moment at which the decision may change though nobody rings.
+//!
+//! A daemon is rung by a thread that begins to wait at the gate, and by who sees work complete while one waits. What it
+//! must find out by itself is
+//!
+//! - *HP idle*: that enough of what is in flight is predicted to be complete for the bound to have room again. Where the
+//!   prediction has come to its end, only news help, and they ring;
+//! - *HP busy*: that HP's work is over, which nobody rings for: its path has no system call. So it is looked for when it is
+//!   predicted to be, and from then on every pause; and, where what goes beside HP must suit it, that another kernel executes.
+//!
+//! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`]. Until then a request that came early, or
+//! ended early, is not noticed; nothing is granted wrongly in that time, as HP's launches void leases by themselves.
+
+use super::{PillionParams, free_ns, used_ns};
+use crate::gate::{Memory, in_flight_ns};
+use crate::{Outlook, Snapshot};
+
+/// The longest pause while HP is idle or nobody waits, in shortest pauses.
+const IDLE_MAX: u64 = 8;
+
+/// The longest pause while HP is busy and somebody waits.
+const BUSY_MAX: u64 = 4;
+
+/// When to look again after the snapshot, not earlier than `pause_ns` after it; `outlook` is HP's.
+pub(crate) fn next_look_ns(
+    params: &PillionParams,
+    memory: &Memory,
+    snapshot: &Snapshot<'_>,
+    outlook: &Outlook,
+    pause_ns: u64,
+) -> u64 {
+    let now_ns = snapshot.now_ns;
+    let after = |pauses: u64| now_ns.saturating_add(pause_ns.saturating_mul(pauses));
+    let soon_ns = after(1);
+    let jobs = || snapshot.be.iter();
+    if jobs().filter(|job| job.waiting || !job.drained).count() > 1 {
+        // Turns pass when one of several has had enough, or nothing in flight.
+        return soon_ns;
+    }
+    if !jobs().any(|job| job.waiting) {
+        return after(IDLE_MAX);
+    }
+    let learnt = &memory.pillion;
+    let bounds = learnt.bounds();
+    if !snapshot.hp.busy {
+        let used_ns = used_ns(params, memory, snapshot);
+        if free_ns(bounds.idle_ns, used_ns, bounds.whole) > 0 {
+            return if bounds.whole {
+                soon_ns
+            } else {
+                after(IDLE_MAX)
+            };
+        }
+        let needed_ns = used_ns.saturating_sub(bounds.idle_ns);
+        let in_flight_ns = in_flight_ns(snapshot);
+        let left_ns = bounds
+            .idle_ns
+            .min(in_flight_ns)
+            .saturating_sub(learnt.ahead_ns);
+        if needed_ns > left_ns || !params.completion_prediction {
+            return after(IDLE_MAX);
+        }
+        let takes_ns = (needed_ns as f64 / learnt.pace.value()) as u64;
+        return now_ns
+            .saturating_add(takes_ns)
+            .clamp(soon_ns, after(IDLE_MAX));
+    }
+    let changes_ns = match bounds.pairs && bounds.beside_ns > 0 {
+        true => outlook.changes_ns,
+        false => u64::MAX,
+    };
+    let next_ns = outlook.ends_ns.min(changes_ns);
+    next_ns.clamp(soon_ns, after(BUSY_MAX))
+}
