@@ -11,9 +11,6 @@ use crate::thread;
 /// API version of contexts, as drivers answer it since CUDA 3.2.
 pub(crate) const API_VERSION: u32 = 3020;
 
-/// Streams of a context that are waited for without taking memory.
-const STREAMS_USUAL: usize = 64;
-
 impl Driver {
     /// The ordinal must be that of a device; its index.
     pub(crate) fn check_device(&self, device: CUdevice) -> Result<usize, CUresult> {
@@ -154,29 +151,11 @@ impl Driver {
         self.link.error(self.context(handle)?.slot)
     }
 
-    /// Waits for all that was put on a context's streams.
+    /// Waits for all that was put on a context's streams, the destroyed ones among them.
     pub(crate) fn synchronise_context(&self, handle: u64) -> Result<(), CUresult> {
         self.context(handle)?;
         self.await_lock(handle);
-        // Most contexts have few streams, and need no memory for them: a process may wait whose `malloc` nobody can use any more.
-        let mut first = [(0, 0); STREAMS_USUAL];
-        let mut count = 0;
-        let mut further = Vec::new();
-        {
-            let tables = self.tables.lock();
-            let streams = tables.streams.values();
-            for stream in streams.filter(|stream| stream.is_of(handle)) {
-                let point = (stream.slot, tables.slots.submitted(stream.slot));
-                match first.get_mut(count) {
-                    Some(place) => *place = point,
-                    None => further.push(point),
-                }
-                count += 1;
-            }
-        }
-        for (slot, seq) in first.into_iter().take(count).chain(further) {
-            self.link.wait(slot, seq)?;
-        }
+        self.await_streams(|stream| stream.is_of(handle))?;
         self.check_context(handle)
     }
 

@@ -35,6 +35,13 @@
 //! was observed (NVIDIA developer forum, topic 220629, 2022). That queries and synchronisations
 //! wait like launches, that calls on memory do not, and that the lock is a context's, is assumed.
 //!
+//! # The legacy stream
+//!
+//! Work in the legacy stream comes after earlier work in the blocking streams of its context, and later work there after it (the
+//! server sees to that). A query or a wait of the legacy stream answers for these streams too: CUDA documents that the legacy stream
+//! synchronises with all streams of its context but non-blocking ones (CUDA driver API, "Stream synchronization behavior"). A thread's
+//! default stream is a blocking one. A stream that was destroyed counts until its work is complete.
+//!
 //! # Rules inside
 //!
 //! No mutex is held while a thread waits, as on the virtual clock only one thread runs at a time.

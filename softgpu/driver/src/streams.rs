@@ -7,6 +7,9 @@ use crate::driver::Driver;
 use crate::tables::{Context, Green, HANDLE_STEP, Stream};
 use crate::thread;
 
+/// Streams that are waited for together without taking memory.
+const STREAMS_USUAL: usize = 64;
+
 /// What stream 0 means: it depends on the form of the entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
@@ -101,7 +104,7 @@ impl Driver {
             if stream.kind == StreamKind::Legacy {
                 return Err(CUresult::INVALID_HANDLE);
             }
-            tables.streams.remove(&handle);
+            tables.remove_stream(handle, &self.link);
             if let Some(graph) = tables.captures.handle_stream_destroyed(stream.slot) {
                 tables.graphs.remove(graph, &mut ended);
             }
@@ -137,22 +140,42 @@ impl Driver {
         Ok(stream)
     }
 
-    /// Waits for all that was put on a stream.
+    /// Waits for all that was put on a stream, and on those that it answers for.
     pub(crate) fn synchronise_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.await_lock(stream.context);
         self.check_submit(stream)?;
-        let seq = self.tables.lock().slots.submitted(stream.slot);
-        self.link.wait(stream.slot, seq)?;
+        self.await_streams(|other| other.is_answered_by(stream))?;
         self.check_context(stream.context)
     }
 
-    /// Whether all that was put on a stream is complete.
+    /// Waits for all that was put on the streams that are asked for.
+    pub(crate) fn await_streams(&self, is_asked: impl Fn(&Stream) -> bool) -> Result<(), CUresult> {
+        // Most contexts have few streams, and need no memory for them: a process may wait whose `malloc` nobody can use any more.
+        let mut first = [None; STREAMS_USUAL];
+        let mut further = Vec::new();
+        for (index, last) in self.tables.lock().last_commands(is_asked).enumerate() {
+            match first.get_mut(index) {
+                Some(place) => *place = Some(last),
+                None => further.push(last),
+            }
+        }
+        for last in first.into_iter().flatten().chain(further) {
+            self.link.wait(last.stream, last.seq)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all that was put on a stream, and on those that it answers for, is complete.
     pub(crate) fn query_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.link.spend_query();
         self.await_lock(stream.context);
         self.check_submit(stream)?;
-        let seq = self.tables.lock().slots.submitted(stream.slot);
-        if !self.link.is_complete(stream.slot, seq) {
+        let is_complete = {
+            let tables = self.tables.lock();
+            let mut asked = tables.last_commands(|other| other.is_answered_by(stream));
+            asked.all(|last| self.link.is_complete(last.stream, last.seq))
+        };
+        if !is_complete {
             return Err(CUresult::NOT_READY);
         }
         self.check_context(stream.context)

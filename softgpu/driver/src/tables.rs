@@ -42,6 +42,8 @@ pub(crate) struct Tables {
     pub(crate) resources: HashMap<u64, Resources>,
     pub(crate) streams: HashMap<u64, Stream>,
     pub(crate) slots: StreamSlots,
+    /// Streams that were destroyed with work in flight, and their last commands.
+    draining: Vec<(Stream, Point)>,
     pub(crate) events: HashMap<u64, Event>,
     pub(crate) event_slots: EventSlots,
     /// Number of the last event record.
@@ -216,6 +218,13 @@ pub(crate) enum HostBlock {
 }
 
 impl Stream {
+    /// Whether a query or a wait of stream `asked` answers for this one: the legacy stream answers for the blocking streams of its context
+    /// too (CUDA driver API, "Stream synchronization behavior").
+    pub(crate) fn is_answered_by(&self, asked: &Self) -> bool {
+        let is_blocking = self.kind == StreamKind::Blocking && self.context == asked.context;
+        self.slot == asked.slot || asked.kind == StreamKind::Legacy && is_blocking
+    }
+
     /// Whether it is of that context, which may be green; a primary context has the streams of its green ones too.
     pub(crate) fn is_of(&self, context: u64) -> bool {
         self.context == context || self.green == Some(context)
@@ -262,6 +271,7 @@ impl Tables {
             resources: HashMap::new(),
             streams: HashMap::new(),
             slots: StreamSlots::new(devices),
+            draining: Vec::new(),
             events: HashMap::new(),
             event_slots: EventSlots::new(devices),
             record_last: 0,
@@ -296,6 +306,34 @@ impl Tables {
         }
     }
 
+    /// Takes a stream's handle away. What was put on it still executes, and its slot is free once that is complete.
+    pub(crate) fn remove_stream(&mut self, handle: u64, link: &Link) {
+        self.draining
+            .retain(|(_, last)| !link.is_complete(last.stream, last.seq));
+        if let Some(stream) = self.streams.remove(&handle) {
+            self.draining.push((stream, self.last_of(&stream)));
+        }
+    }
+
+    /// The last command of each stream that is asked for, the destroyed ones among them.
+    pub(crate) fn last_commands(
+        &self,
+        is_asked: impl Fn(&Stream) -> bool,
+    ) -> impl Iterator<Item = Point> {
+        let open = self.streams.values();
+        let open = open.map(|stream| (stream, self.last_of(stream)));
+        let draining = self.draining.iter().map(|(stream, last)| (stream, *last));
+        open.chain(draining)
+            .filter_map(move |(stream, last)| is_asked(stream).then_some(last))
+    }
+
+    fn last_of(&self, stream: &Stream) -> Point {
+        Point {
+            stream: stream.slot,
+            seq: self.slots.submitted(stream.slot),
+        }
+    }
+
     /// Forgets what belongs to a context, which the server has forgotten. Its events' and streams'
     /// slots are free again.
     pub(crate) fn forget_context(&mut self, handle: u64) {
@@ -311,6 +349,7 @@ impl Tables {
             }
             keep
         });
+        self.draining.retain(|(stream, _)| stream.context != handle);
         let event_slots = &mut self.event_slots;
         self.events.retain(|_, event| {
             let keep = event.context != handle;

@@ -121,6 +121,15 @@ fn streams_and_events_keep_their_order() {
 }
 
 #[test]
+fn the_legacy_stream_answers_for_the_blocking_streams_of_its_context() {
+    for args in [&["--sharing", "mps"], &["--sharing", "timeslice"]] {
+        run(&mut Server::start(args).program("default_streams"));
+    }
+    let server = Server::start_virtual(1, &["--sharing", "mps"]);
+    run(server.virtual_program("default_streams", 1).arg("virtual"));
+}
+
+#[test]
 fn streams_beyond_the_connections_of_a_context_wait_for_each_other() {
     for (asked, connections) in [(None, "8"), (Some("1"), "1"), (Some("32"), "32")] {
         let server = Server::start(&["--sharing", "mps"]);
