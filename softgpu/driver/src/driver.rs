@@ -14,7 +14,7 @@ use crate::fork_guard::{self, Mode, mode};
 use crate::host_calls::HostCalls;
 use crate::link::{Link, Live};
 use crate::tables::{Point, Stream, Tables};
-use crate::{thread, visible};
+use crate::{event_lock, thread, visible};
 
 /// Device of the null mode.
 const DEVICE_DEFAULT: &str = "V100-SXM2-16GB";
@@ -78,6 +78,7 @@ pub(crate) fn initialise() -> Result<(), CUresult> {
     })?;
     let is_null = matches!(driver.link, Link::Null);
     let _ = DRIVER.set(driver);
+    event_lock::initialise();
     fork_guard::initialised(is_null).map_err(|_| CUresult::OPERATING_SYSTEM)
 }
 
@@ -178,6 +179,9 @@ impl Driver {
         stream: &Stream,
         make: impl Fn(u64) -> Command,
     ) -> Result<Point, CUresult> {
+        if event_lock::is_on() {
+            event_lock::need(self.context(stream.context)?.slot);
+        }
         let mut holds_lock = false;
         let point = self.submit_locking(stream, make, &mut holds_lock);
         if holds_lock {
@@ -229,6 +233,14 @@ impl Driver {
                 Err(oldest) => self.link.wait(stream.slot, oldest)?,
             }
         }
+    }
+
+    /// An event call in a context takes its time, where it was asked to take some.
+    pub(crate) fn spend_event_call(&self, context: u64) -> Result<(), CUresult> {
+        if event_lock::is_on() {
+            event_lock::hold(self.context(context)?.slot);
+        }
+        Ok(())
     }
 
     /// Waits until no thread holds the context's lock. Calls on streams and events do so first.

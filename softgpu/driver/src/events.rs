@@ -79,6 +79,7 @@ impl Driver {
         if self.try_capture_record(stream, handle, is_external)? {
             return Ok(());
         }
+        self.spend_event_call(stream.context)?;
         let point = match event.shared {
             Some(words) => self.record_shared(handle, words, stream)?,
             None => self.put_record(&event, stream)?,
@@ -217,6 +218,7 @@ impl Driver {
     pub(crate) fn query_event(&self, handle: u64) -> Result<(), CUresult> {
         self.link.spend_query();
         let event = self.event(handle)?;
+        self.spend_event_call(event.context)?;
         self.await_lock(event.context);
         self.check_event(handle)?;
         self.check_context(event.context)?;

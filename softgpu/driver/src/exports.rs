@@ -44,6 +44,9 @@ macro_rules! exports {
         $crate::exports::define! { $name($($arg: $type),*) {
             // Before the closure takes hold of the arguments, so that they stay in registers here.
             if $crate::door::is_null() {
+                $crate::event_lock::take_part_in_null_mode(
+                    const { $crate::event_lock::part(abi::id::$name) },
+                );
                 return abi::types::CUresult::SUCCESS;
             }
             $crate::door::enter(

@@ -13,6 +13,7 @@
 //! | `SOFTGPU_LABEL` | label of this process in the server's counters |
 //! | `SOFTGPU_NULL=1` | no server: launches, copies and events succeed at once and do nothing (for benchmarks). Any other number but 0 does the same on another device, told apart by its UUID |
 //! | `SOFTGPU_DEVICE` | with `SOFTGPU_NULL`: name of the device, V100-SXM2-16GB if unset |
+//! | `SOFTGPU_EVENT_NS` | so many ns of busy time, 0 if unset, for each `cuEventRecord`, `cuEventQuery` and `cuStreamQuery`, with a lock of the context that launches need; see [`event_lock`] |
 //! | `SOFTGPU_REUSE_HANDLES=1` | handles of functions and kernels that have ended are given out again |
 //! | `PILLION_CLOCK` | the virtual clock's page; the server must have made it |
 //!
@@ -69,6 +70,8 @@ mod cost;
 mod door;
 #[forbid(unsafe_code)]
 mod driver;
+#[forbid(unsafe_code)]
+mod event_lock;
 #[forbid(unsafe_code)]
 mod events;
 mod exports;

@@ -168,6 +168,7 @@ impl Driver {
     /// Whether all that was put on a stream, and on those that it answers for, is complete.
     pub(crate) fn query_stream(&self, stream: &Stream) -> Result<(), CUresult> {
         self.link.spend_query();
+        self.spend_event_call(stream.context)?;
         self.await_lock(stream.context);
         self.check_submit(stream)?;
         let is_complete = {

@@ -6,7 +6,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{Server, count, driver_folder, program, run, server_command, signal, tool};
 
@@ -280,6 +280,17 @@ fn a_forked_child_can_do_nothing_and_harms_nobody() {
 fn without_a_server_there_is_no_device() {
     run(&mut program("no_device"));
     run(program("no_device").env("SOFTGPU_SOCKET", driver_folder().join("nobody")));
+}
+
+#[test]
+fn event_calls_take_the_time_that_is_asked_for_and_launches_wait_for_their_lock() {
+    let held_ns = "2000000";
+    let run_with = |program: &mut Command| {
+        run(program.env("SOFTGPU_EVENT_NS", held_ns).arg(held_ns));
+    };
+    run_with(program("event_calls").env("SOFTGPU_NULL", "1"));
+    let server = Server::start(&["--sharing", "mps"]);
+    run_with(&mut server.program("event_calls"));
 }
 
 #[test]

@@ -83,6 +83,7 @@ pub(crate) fn program(name: &str) -> Command {
         "SOFTGPU_SOCKET",
         "SOFTGPU_LABEL",
         "SOFTGPU_NULL",
+        "SOFTGPU_EVENT_NS",
         "CUDA_VISIBLE_DEVICES",
         "CUDA_DEVICE_MAX_CONNECTIONS",
     ] {
