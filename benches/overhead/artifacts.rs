@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// What programs open as the driver.
 const DRIVER_NAME: &str = "libcuda.so.1";
+/// What the daemon opens as NVML.
+const NVML_NAME: &str = "libnvidia-ml.so.1";
 /// The name by which `driver` opens cuBLAS.
 const PRODUCTS_NAME: &str = "libcublas.so";
 /// The profile of what is shipped.
@@ -31,7 +33,9 @@ pub(crate) struct Artifacts {
     pub(crate) release_library: Option<PathBuf>,
     /// `pilliond`.
     pub(crate) daemon: PathBuf,
-    /// Holds the stand-ins for the driver and cuBLAS under the names that programs open, and nothing else.
+    /// `softgpu-server`.
+    pub(crate) server: PathBuf,
+    /// Holds the stand-ins for the driver, NVML and cuBLAS under the names that programs open, and nothing else.
     driver_folder: TempDir,
 }
 
@@ -51,28 +55,39 @@ struct Target {
 }
 
 impl Artifacts {
-    /// Builds what is not built.
-    pub(crate) fn build() -> anyhow::Result<Self> {
-        let built = build()?;
-        let library = find(&built, "pillion", "cdylib")?;
+    /// Those in a folder as they are; without one builds what is not built.
+    pub(crate) fn new(built_in: Option<&Path>) -> anyhow::Result<Self> {
+        let built = match built_in {
+            None => build()?,
+            Some(_) => Vec::new(),
+        };
+        let at = |file: &str, name: &str, kind: &str| match built_in {
+            Some(folder) => std::path::absolute(folder.join(file))
+                .ok()
+                .filter(|path| path.exists())
+                .with_context(|| format!("{} has no {file}", folder.display())),
+            None => find(&built, name, kind),
+        };
+        let library = at("libpillion.so", "pillion", "cdylib")?;
         // <target>/dist/libpillion.so
         let target = library.parent().and_then(Path::parent);
         let release_library = target
             .map(|target| target.join(RELEASE_LIBRARY))
             .filter(|path| path.exists());
         let driver_folder = tempfile::tempdir()?;
-        symlink(
-            find(&built, "cuda", "cdylib")?,
-            driver_folder.path().join(DRIVER_NAME),
-        )?;
-        symlink(
-            find(&built, "cublas", "cdylib")?,
-            driver_folder.path().join(PRODUCTS_NAME),
-        )?;
+        for (opened_as, file, name) in [
+            (DRIVER_NAME, "libcuda.so", "cuda"),
+            (NVML_NAME, "libnvidia_ml.so", "nvidia_ml"),
+            (PRODUCTS_NAME, "libcublas.so", "cublas"),
+        ] {
+            let built = at(file, name, "cdylib")?;
+            symlink(built, driver_folder.path().join(opened_as))?;
+        }
         Ok(Self {
             library,
             release_library,
-            daemon: find(&built, "pilliond", "bin")?,
+            daemon: at("pilliond", "pilliond", "bin")?,
+            server: at("softgpu-server", "softgpu-server", "bin")?,
             driver_folder,
         })
     }
@@ -88,7 +103,9 @@ fn build() -> anyhow::Result<Vec<(Target, Vec<PathBuf>)>> {
     let packages = [
         "pillion-interpose",
         "pillion-softgpu-driver",
+        "pillion-softgpu-nvml",
         "pillion-softgpu-cublas",
+        "pillion-softgpu-server",
         "pillion-scheduler",
     ];
     let mut command = Command::new(cargo);

@@ -21,6 +21,7 @@ use crate::driver::{
 };
 use crate::processes::Processors;
 use crate::profile::{BLOCK, GRID, module_image};
+use crate::tasks::{self, Space, Work};
 
 /// Calls of each side before anything is measured: tables fill, predictors learn.
 const WARM_UP: usize = 1_000;
@@ -49,6 +50,10 @@ pub(crate) enum Task {
         /// Between launches.
         pause_ns: u64,
     },
+    /// Has the device busy: see [`crate::tasks`].
+    Work(Work),
+    /// Times launches with a pause between them: see [`crate::tasks`].
+    Space(Space),
 }
 
 /// What is measured.
@@ -130,6 +135,8 @@ pub(crate) fn run(task: &str) -> anyhow::Result<()> {
             Ok(())
         }
         Task::KeepLaunching { kernel, pause_ns } => keep_launching(&kernel, pause_ns),
+        Task::Work(work) => tasks::work(&work),
+        Task::Space(space) => tasks::space(&space),
     }
 }
 
@@ -560,7 +567,7 @@ fn keep_launching(kernel: &str, pause_ns: u64) -> anyhow::Result<()> {
 }
 
 /// Until the parent closes our standard input.
-fn wait_for_end() {
+pub(crate) fn wait_for_end() {
     let mut rest = Vec::new();
     // An error is an end too.
     let _ = io::stdin().lock().read_to_end(&mut rest);

@@ -1,6 +1,6 @@
 //! `cargo bench -p pillion-benches`: what Pillion costs where it is in the way.
 //!
-//! Needs no GPU and uses none: the driver is the stand-in of `softgpu/driver` in its null mode, in
+//! Needs no GPU and uses none: the driver is the stand-in of `softgpu/driver`, but for one part in its null mode, in
 //! which a launch succeeds at once, so that what is left is Pillion. The library, the stand-in and
 //! the daemon are the shipped ones, built here in release mode first, in real processes.
 //!
@@ -10,6 +10,8 @@
 //! | attach | becoming a client of a daemon | [`attach`] |
 //! | preload | starting `/bin/true` with the library preloaded | [`preload`] |
 //! | torch | `import torch` with the library preloaded | [`import_torch`] |
+//! | threads | what our threads and `pilliond` use while a job has the device busy, on the software GPU | [`threads`] |
+//! | events | launches beside our helper thread, where event calls hold a lock that launches need | [`events`] |
 //! | daemon | what `pilliond` costs without clients | [`idle`] |
 //! | ring | the push and the charge alone | [`ring`] |
 //!
@@ -22,6 +24,8 @@ mod artifacts;
 mod attach;
 mod child;
 mod driver;
+#[forbid(unsafe_code)]
+mod events;
 #[forbid(unsafe_code)]
 mod idle;
 #[forbid(unsafe_code)]
@@ -36,6 +40,10 @@ mod processes;
 mod profile;
 #[forbid(unsafe_code)]
 mod ring;
+#[forbid(unsafe_code)]
+mod tasks;
+#[forbid(unsafe_code)]
+mod threads;
 
 use std::fs;
 use std::path::PathBuf;
@@ -65,6 +73,9 @@ struct Arguments {
     /// Exits with 1 if a target is missed.
     #[arg(long)]
     check: bool,
+    /// Measures what lies in this folder, and builds nothing: another commit's, or another profile's.
+    #[arg(long, value_name = "FOLDER")]
+    built: Option<PathBuf>,
     /// Only these parts.
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
@@ -92,6 +103,8 @@ enum Part {
     Daemon,
     Ring,
     Attach,
+    Threads,
+    Events,
 }
 
 fn main() -> ExitCode {
@@ -120,7 +133,7 @@ fn outcome(result: anyhow::Result<bool>) -> ExitCode {
 
 fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     let machine = Machine::here();
-    let artifacts = Artifacts::build()?;
+    let artifacts = Artifacts::new(arguments.built.as_deref())?;
     let timer = Timer::calibrated();
     let quick = arguments.quick;
     let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
@@ -142,6 +155,12 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     }
     if is_wanted(Part::Daemon) {
         rows.extend(idle::measure(&artifacts, quick)?);
+    }
+    if is_wanted(Part::Threads) {
+        rows.extend(threads::measure(&artifacts, quick)?);
+    }
+    if is_wanted(Part::Events) {
+        rows.extend(events::measure(&artifacts, quick)?);
     }
     let report = Report {
         schema_version: SCHEMA_VERSION,

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail};
 use protocol::clock::Clock;
-use protocol::hello::ask_status;
+use protocol::hello::{ask_status, connect_to};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
@@ -72,20 +72,36 @@ impl Processors {
     }
 }
 
+/// What the driver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// None: launches succeed at once. Event calls take so many ns, with a lock that launches need.
+    Null { event_ns: u64 },
+    /// The software GPU, in real time.
+    Served,
+}
+
 /// A folder with what the processes of one measurement share.
 pub(crate) struct Site {
     folder: TempDir,
+    device: Device,
 }
 
 impl Site {
-    /// A fresh one.
+    /// A fresh one for the launches of [`crate::launch`] and the like.
     pub(crate) fn new() -> anyhow::Result<Self> {
+        Self::with(Device::Null { event_ns: 0 }, CONFIG)
+    }
+
+    /// A fresh one.
+    pub(crate) fn with(device: Device, config: &str) -> anyhow::Result<Self> {
         let site = Self {
             folder: tempfile::tempdir()?,
+            device,
         };
         profile::write(&site.profile())?;
         let socket = format!("[socket]\npath = {:?}\n", site.socket());
-        std::fs::write(site.config(), format!("{CONFIG}{socket}"))?;
+        std::fs::write(site.config(), format!("{config}{socket}"))?;
         Ok(site)
     }
 
@@ -96,6 +112,27 @@ impl Site {
     /// Where the daemon listens, if there is one.
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("daemon.sock")
+    }
+
+    /// Where the device server listens, if there is one.
+    pub(crate) fn device_socket(&self) -> PathBuf {
+        self.path("gpu.sock")
+    }
+
+    /// Lets a program find its device.
+    fn give_device(&self, artifacts: &Artifacts, command: &mut Command) {
+        command.env("LD_LIBRARY_PATH", artifacts.driver_folder());
+        match self.device {
+            Device::Null { event_ns } => {
+                command.env("SOFTGPU_NULL", "1");
+                if event_ns != 0 {
+                    command.env("SOFTGPU_EVENT_NS", event_ns.to_string());
+                }
+            }
+            Device::Served => {
+                command.env("SOFTGPU_SOCKET", self.device_socket());
+            }
+        }
     }
 
     fn profile(&self) -> PathBuf {
@@ -116,15 +153,14 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts one and waits until it listens.
     pub(crate) fn start(artifacts: &Artifacts, site: &Site) -> anyhow::Result<Self> {
-        let process = Command::new(&artifacts.daemon)
+        let mut command = Command::new(&artifacts.daemon);
+        command
             .arg("--config")
             .arg(site.config())
             .env_clear()
-            .env("LD_LIBRARY_PATH", artifacts.driver_folder())
-            .env("SOFTGPU_NULL", "1")
-            .env("PILLION_LOG", "warn")
-            .spawn()
-            .context("starting pilliond")?;
+            .env("PILLION_LOG", "warn");
+        site.give_device(artifacts, &mut command);
+        let process = command.spawn().context("starting pilliond")?;
         let mut daemon = Self {
             process,
             socket: site.socket(),
@@ -156,12 +192,50 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It removes its socket; if it is gone already there is nothing to do.
-        if let Some(pid) = Pid::from_raw(self.process.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let _ = self.process.wait();
+        // It removes its socket.
+        end(&mut self.process);
     }
+}
+
+/// A running device server.
+pub(crate) struct Server(Child);
+
+impl Server {
+    /// Starts one whose device all processes use at once, and waits until it listens.
+    pub(crate) fn start(artifacts: &Artifacts, site: &Site) -> anyhow::Result<Self> {
+        let mut command = Command::new(&artifacts.server);
+        command
+            .arg("--socket")
+            .arg(site.device_socket())
+            .args(["--sharing", "mps"]);
+        let mut server = Self(command.spawn().context("starting softgpu-server")?);
+        let clock = Clock::monotonic();
+        for _ in 0..LOOKS_MAX {
+            if connect_to(&site.device_socket()).is_ok() {
+                return Ok(server);
+            }
+            if let Some(status) = server.0.try_wait()? {
+                bail!("softgpu-server ended: {status}");
+            }
+            clock.sleep_until(clock.now_ns() + LOOK_NS);
+        }
+        bail!("softgpu-server does not listen")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
+}
+
+/// Asks a process to end, and waits until it has.
+fn end(process: &mut Child) {
+    // One that is gone already needs nothing.
+    if let Some(pid) = Pid::from_raw(process.id().cast_signed()) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let _ = process.wait();
 }
 
 /// A program under the preload.
@@ -201,12 +275,11 @@ impl Preloaded {
             .arg("--child")
             .arg(serde_json::to_string(task)?)
             .env_clear()
-            .env("LD_LIBRARY_PATH", artifacts.driver_folder())
-            .env("SOFTGPU_NULL", "1")
             // Quieter than the default: without a daemon a job with an id warns, as it should.
             .env("PILLION_LOG", "error")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        site.give_device(artifacts, &mut command);
         if preload.has_profile {
             command.env("PILLION_PROFILE", site.profile());
         }
@@ -232,6 +305,11 @@ impl Preloaded {
         };
         child.read_line().context("a child that gets ready")?;
         Ok(child)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// Lets it begin, and waits for its result.

@@ -46,7 +46,20 @@ pub(crate) const OTHER_CLASS: BenchKernel = BenchKernel {
     expected_ns: 1_000,
 };
 
-const ALL: [BenchKernel; 4] = [HIGH_PRIORITY, TINY, SAME_CLASS, OTHER_CLASS];
+/// What a best-effort job launches that has the device busy: as long as a training step's longer ones.
+pub(crate) const LONG: BenchKernel = BenchKernel {
+    name: "bench_be_long",
+    class: ResourceClass::Memory,
+    expected_ns: 300_000,
+};
+/// What a high-priority job launches that has the device busy.
+pub(crate) const SERVING: BenchKernel = BenchKernel {
+    name: "bench_hp_serving",
+    class: ResourceClass::Compute,
+    expected_ns: 100_000,
+};
+
+const ALL: [BenchKernel; 6] = [HIGH_PRIORITY, TINY, SAME_CLASS, OTHER_CLASS, LONG, SERVING];
 
 /// The module to load: `softgpu`'s image format, with the NUL that ends it.
 pub(crate) fn module_image() -> String {

@@ -54,6 +54,9 @@ pub enum Unit {
     /// Per cent of one processor.
     #[serde(rename = "pct")]
     Pct,
+    /// So many in a second.
+    #[serde(rename = "per_s")]
+    PerSecond,
 }
 
 /// How a number came about.
@@ -74,12 +77,13 @@ impl Unit {
             Self::Ns => "ns",
             Self::Ms => "ms",
             Self::Pct => "%",
+            Self::PerSecond => "/s",
         }
     }
 
     fn show(self, value: f64) -> String {
         match self {
-            Self::Ns => format!("{value:.1}"),
+            Self::Ns | Self::PerSecond => format!("{value:.1}"),
             Self::Ms => format!("{value:.3}"),
             Self::Pct => format!("{value:.2}"),
         }

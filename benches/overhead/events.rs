@@ -1,0 +1,194 @@
+//! Launches beside our helper thread, where event calls take a microsecond with a lock of the context that launches need.
+//!
+//! So it is in NVIDIA's driver; here it is the stand-in's null mode with `SOFTGPU_EVENT_NS`, beside the same without. Processes that launch
+//! bare and processes that launch under Pillion alternate: in one process, bare launches would wait for the helper's event calls like
+//! any other. The thread computes for 5 us between two launches, the pace of real frameworks, and waits for every 200.
+//!
+//! The promise is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of the time from one to the next. (Of a launch
+//! of the null mode alone, some 30 ns, nothing could be 2 %.) It is asked of the mean launch of the median block, and of the mean of all launches
+//! but those in which the thread was preempted or held: the helper's work of 10 ms in a second is in the second only.
+
+use anyhow::{Context, ensure};
+use benches::alternate::Samples;
+use benches::report::{Measured, Row, Unit};
+use benches::summary::Comparison;
+use protocol::hello::JobClass;
+use serde_json::Value;
+
+use crate::artifacts::Artifacts;
+use crate::child::Task;
+use crate::processes::{Daemon, Device, Preload, Preloaded, Processors, Site};
+use crate::profile::{HIGH_PRIORITY, TINY};
+use crate::tasks::{Space, Spaced};
+
+/// As in [`crate::threads`].
+const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+/// What an event call takes, ns.
+const EVENTS_NS: [u64; 2] = [0, 1_000];
+/// From the end of a launch to the beginning of the next, ns.
+const PAUSE_NS: u64 = 5_000;
+/// Blocks of 200 launches: 2 s and more, so that the helper's window of 10 ms in each second is met.
+const BLOCKS: usize = 2_000;
+const BLOCKS_QUICK: usize = 1_000;
+/// Processes of each side.
+const PROCESSES: usize = 5;
+const PROCESSES_QUICK: usize = 3;
+/// Promised: the launching thread gets on by so much slower at most.
+const SLOWER_MAX: f64 = 0.02;
+
+const NEIGHBOUR: &str = "bench-hp";
+
+/// Who else is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    Nobody,
+    /// A high-priority client that does nothing: the lease is a gated one.
+    IdleHp,
+    /// One that launches every millisecond.
+    BusyHp,
+}
+
+/// Measures every state.
+pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, company) in [
+        ("BE alone", Company::Nobody),
+        ("BE beside an idle HP", Company::IdleHp),
+        ("BE beside a busy HP", Company::BusyHp),
+    ] {
+        for event_ns in EVENTS_NS {
+            let name = format!("event calls of {event_ns} ns, {name}");
+            let measured = rows_of(artifacts, &name, (company, event_ns), quick);
+            rows.extend(measured.context(name)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn rows_of(
+    artifacts: &Artifacts,
+    name: &str,
+    (company, event_ns): (Company, u64),
+    quick: bool,
+) -> anyhow::Result<Vec<Row>> {
+    let site = Site::with(Device::Null { event_ns }, CONFIG)?;
+    let processors = Processors::allowed()?;
+    processors.stand_aside()?;
+    let daemon = Daemon::start(artifacts, &site)?;
+    let _neighbour = neighbour(artifacts, &site, company)?;
+    // The children make their own choice.
+    processors.use_all()?;
+    let (processes, blocks) = if quick {
+        (PROCESSES_QUICK, BLOCKS_QUICK)
+    } else {
+        (PROCESSES, BLOCKS)
+    };
+    let (mut bare, mut with) = (Vec::new(), Vec::new());
+    let mut evidence = Vec::new();
+    for number in 0..processes {
+        let mut sides = [false, true];
+        sides.rotate_left(number % 2);
+        for is_ours in sides {
+            // A job of its own: a job's counts are those of all its processes.
+            let job = is_ours.then(|| format!("bench-be-{number}"));
+            let (spaced, said) = spaced(artifacts, &site, &daemon, job.as_deref(), blocks)?;
+            evidence.extend(said);
+            if is_ours { &mut with } else { &mut bare }.push(spaced);
+        }
+    }
+    let row = |what: &str, of: fn(&Spaced) -> f64, is_promised: bool| {
+        let cost = Comparison::of(&Samples {
+            block: 1,
+            bare: bare.iter().map(of).collect(),
+            with: with.iter().map(of).collect(),
+        });
+        let target = is_promised.then_some(SLOWER_MAX * PAUSE_NS as f64);
+        let name = format!("{name}: {what}");
+        let mut row = Row::new(&name, Unit::Ns, Measured::Cost(cost), target);
+        row.evidence.push(format!(
+            "{processes} processes of each side, {} launches in each",
+            blocks * 200
+        ));
+        row
+    };
+    let mut rows = vec![
+        row("launch, median", |s| s.launch.median, false),
+        row("launch, p90", |s| s.launch.p90, false),
+        row("launch, mean of a block", |s| s.block_mean_ns, true),
+        row("launch, mean", |s| s.short_mean_ns, true),
+    ];
+    rows[0].evidence.extend(evidence);
+    Ok(rows)
+}
+
+/// What a process measured, under Pillion if it is a job, and what shows in which state it was.
+fn spaced(
+    artifacts: &Artifacts,
+    site: &Site,
+    daemon: &Daemon,
+    job: Option<&str>,
+    blocks: usize,
+) -> anyhow::Result<(Spaced, Option<String>)> {
+    let preload = Preload {
+        library: job.map(|_| &*artifacts.library),
+        class: JobClass::BestEffort.name(),
+        job: job.unwrap_or_default(),
+        is_disabled: false,
+        has_profile: job.is_some(),
+        expects_daemon: job.is_some(),
+    };
+    let task = Task::Space(Space {
+        kernel: TINY.name.to_owned(),
+        pause_ns: PAUSE_NS,
+        blocks,
+    });
+    let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
+    let spaced: Spaced = serde_json::from_value(child.measure()?)?;
+    let Some(id) = job else {
+        return Ok((spaced, None));
+    };
+    let status = daemon.status()?;
+    let jobs = status["jobs"].as_array().context("no jobs in the status")?;
+    let is_it = |job: &&Value| job["job"] == id && job["ended_ns"].is_null();
+    let job = jobs.iter().find(is_it).context("the job is not attached")?;
+    let count = |name: &str| job["totals"][name].as_u64().unwrap_or(0);
+    let counted = count("launches");
+    ensure!(
+        counted == spaced.launches,
+        "{} launches were made, Pillion counted {counted}",
+        spaced.launches
+    );
+    let said = format!(
+        "ungated {}, {} longer than 50 us, {} held, {} unmanaged",
+        job["lease"]["ungated"],
+        spaced.long,
+        count("launches_held"),
+        count("launches_unmanaged")
+    );
+    Ok((spaced, Some(said)))
+}
+
+fn neighbour(
+    artifacts: &Artifacts,
+    site: &Site,
+    company: Company,
+) -> anyhow::Result<Option<Preloaded>> {
+    let kernel = HIGH_PRIORITY.name.to_owned();
+    let task = match company {
+        Company::Nobody => return Ok(None),
+        Company::IdleHp => Task::Attend { kernel },
+        Company::BusyHp => Task::KeepLaunching {
+            kernel,
+            pause_ns: 1_000_000,
+        },
+    };
+    let preload = Preload {
+        library: Some(&artifacts.library),
+        class: JobClass::HighPriority.name(),
+        job: NEIGHBOUR,
+        is_disabled: false,
+        has_profile: true,
+        expects_daemon: true,
+    };
+    Preloaded::start(artifacts, site, &preload, &task).map(Some)
+}
