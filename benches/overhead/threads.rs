@@ -33,6 +33,8 @@ const ROUNDS: usize = 3;
 
 const JOB: &str = "bench-be";
 const NEIGHBOUR: &str = "bench-hp";
+/// Threads of the daemon that are named.
+const BUSIEST: usize = 3;
 /// How the names of our threads begin.
 const OURS: &str = "pillion";
 
@@ -95,13 +97,15 @@ struct Used {
 }
 
 /// What one side of a round came to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Round {
     ours: Used,
     /// The job's other threads: the application's and the driver's.
     others: Used,
     neighbours_ours: Used,
     daemon: Used,
+    /// What the busiest of its threads used, in words.
+    daemon_threads: String,
     launches_per_s: f64,
     /// Of the high-priority job, the mean.
     request_ms: f64,
@@ -173,6 +177,9 @@ fn rows_of(state: &State, bare: &[Round], with: &[Round]) -> Vec<Row> {
         compared("their wake-ups", per_s, |r| r.others.wakes_per_s),
         compared("launches", per_s, |r| r.launches_per_s),
     ];
+    if let Some(last) = with.last() {
+        rows[2].evidence.push(last.daemon_threads.clone());
+    }
     if state.request_ns.is_some() {
         rows.extend([
             alone(
@@ -299,11 +306,31 @@ impl Instant {
             others: used(&self.job, &after.job, |thread| !thread.is_ours()),
             neighbours_ours: used(&self.neighbour, &after.neighbour, Thread::is_ours),
             daemon: used(&self.daemon, &after.daemon, |_| true),
+            daemon_threads: busiest(&self.daemon, &after.daemon, passed_ns),
             launches_per_s: launches / passed_ns * 1e9,
             request_ms: request_ns / requests.max(1) as f64 / 1e6,
             load: load_1min(),
         }
     }
+}
+
+/// The threads of a process that used most, with processor time and wake-ups.
+fn busiest(before: &HashMap<u32, Thread>, after: &HashMap<u32, Thread>, passed_ns: f64) -> String {
+    let mut threads: Vec<(f64, f64, &str)> = after
+        .iter()
+        .filter_map(|(id, now)| {
+            let then = before.get(id)?;
+            let cpu_pct = (now.on_cpu_ns - then.on_cpu_ns) as f64 / passed_ns * 100.0;
+            let wakes_per_s = (now.wakes - then.wakes) as f64 / passed_ns * 1e9;
+            Some((cpu_pct, wakes_per_s, &*now.name))
+        })
+        .collect();
+    threads.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let said = threads.iter().take(BUSIEST);
+    let said: Vec<String> = said
+        .map(|(cpu_pct, wakes, name)| format!("{name} {cpu_pct:.2} % and {wakes:.0}/s"))
+        .collect();
+    said.join(", ")
 }
 
 impl Thread {
