@@ -1,33 +1,28 @@
 //! The table of entry points: its order, its look-ups, its macros, and its
-//! agreement with what was measured on real drivers and runtimes.
-//!
-//! The measurements lie outside the repository. `PILLION_DATA` names their
-//! folder (default: `shared/data` beside the workspace). Without them those
-//! tests say so and pass, unless `PILLION_REQUIRE_DATA=1`.
+//! agreement with what was measured on real drivers and runtimes. The
+//! measurements lie outside the repository (`testing::data`).
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests, which Clippy does not know as such"
+)]
+
+#[macro_use]
+extern crate testing;
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::path::PathBuf;
-use std::{env, fs};
+use std::fs;
+use std::process::ExitCode;
 
 use abi::{Category, ENTRY_POINT_COUNT, ENTRY_POINTS, ENTRY_POINTS_CSV, EntryPoint, Route};
 
-/// The text of a measurement, or `None` where there is none and none is due.
-fn data(path: &str) -> Option<String> {
-    let root = env::var_os("PILLION_DATA").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
-        PathBuf::from,
-    );
-    match fs::read_to_string(root.join(path)) {
-        Ok(text) => Some(text),
-        Err(error) if env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1") => {
-            panic!("{}: {error}", root.join(path).display())
-        }
-        Err(_) => {
-            println!("skipped: no data");
-            None
-        }
-    }
+fn main() -> ExitCode {
+    testing::main()
+}
+
+/// The text of a measurement.
+fn data(path: &str) -> String {
+    fs::read_to_string(testing::data(path)).expect("a measurement is text")
 }
 
 /// The symbol that `newest` answers.
@@ -207,9 +202,7 @@ fn newest_knows_apis_only_by_their_own_name_and_age() {
 
 #[test]
 fn every_request_of_the_real_runtimes_for_a_known_api_resolves() {
-    let Some(text) = data("cuda/cudart_requests.csv") else {
-        return;
-    };
+    let text = data("cuda/cudart_requests.csv");
     let mut resolved = 0;
     for line in text.lines().skip(1) {
         let mut fields = line.split(',');
@@ -233,9 +226,7 @@ fn every_request_of_the_real_runtimes_for_a_known_api_resolves() {
 
 #[test]
 fn the_table_has_every_symbol_that_was_found_in_drivers() {
-    let Some(text) = data("cuda/driver_symbols.csv") else {
-        return;
-    };
+    let text = data("cuda/driver_symbols.csv");
     let measured: BTreeSet<_> = text
         .lines()
         .skip(1)

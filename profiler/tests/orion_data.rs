@@ -1,13 +1,19 @@
 //! Orion's published files, read in place: counts, sums and classes against figures that were
 //! computed independently of this crate, and every file through every format.
 //!
-//! The files are not part of the repository (`data/mod.rs`).
+//! The files are not part of the repository (`testing::data`).
 
-mod data;
+#[macro_use]
+extern crate testing;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use profiler::{Format, Match, Profile, ProfileIndex, ResourceClass, Trace, orion};
+
+fn main() -> ExitCode {
+    testing::main()
+}
 
 /// One file of `orion/model_kernels`.
 struct Expected {
@@ -97,11 +103,9 @@ const fn expected(
     }
 }
 
-/// Every file with its path, or none where the folder is absent.
+/// Every file with its path.
 fn model_kernels() -> Vec<(PathBuf, &'static Expected)> {
-    let Some(folder) = data::folder("orion") else {
-        return Vec::new();
-    };
+    let folder = testing::data("orion");
     FILES
         .iter()
         .map(|file| (folder.join("model_kernels").join(file.file), file))
@@ -132,9 +136,7 @@ fn every_file_has_the_launches_times_and_classes_that_were_counted_independently
 
 #[test]
 fn every_other_file_of_the_folder_reads_too() {
-    let Some(folder) = data::folder("orion") else {
-        return;
-    };
+    let folder = testing::data("orion");
     for file in folder.join("model_kernels").read_dir().expect("a folder") {
         let path = file.expect("an entry").path();
         assert!(Trace::read(&path).is_ok(), "{}", path.display());
@@ -232,9 +234,7 @@ fn every_launch_of_a_trace_is_found_exactly_in_its_own_profile() {
 
 #[test]
 fn the_published_file_with_unquoted_commas_is_refused_with_line_and_reason() {
-    let Some(folder) = data::folder("orion") else {
-        return;
-    };
+    let folder = testing::data("orion");
     let path = folder.join("profiles/resnet50_32_fb1_new");
     for error in [Trace::read(&path).err(), Profile::load(&path).err()] {
         let error = error.expect("the file is malformed").to_string();
@@ -249,9 +249,7 @@ fn the_published_file_with_unquoted_commas_is_refused_with_line_and_reason() {
 
 #[test]
 fn files_of_other_formats_are_refused_as_such() {
-    let Some(folder) = data::folder("orion") else {
-        return;
-    };
+    let folder = testing::data("orion");
     for file in [
         "traces/inter_arrival_times.json",
         "results/hp.json",

@@ -1,13 +1,21 @@
 //! The oracle keeps its promise on the traces that Orion was measured with, and gives best-effort jobs
 //! more than whoever keeps a promise without knowing the future.
 //!
-//! Without the recordings the tests say so and pass (`common/recordings.rs`).
+//! The recordings are not part of the repository (`testing::data`).
 
+#[macro_use]
+extern crate testing;
 mod common;
+
+use std::process::ExitCode;
 
 use common::recordings::{INFERENCE, TRAINING, folder, read};
 use common::{as_it_is_run, job};
 use sim::{Arrivals, Experiment, HostModel, Job, JobClass, NoObserver, Outcome, PolicySpec};
+
+fn main() -> ExitCode {
+    testing::main()
+}
 
 fn under(policy: &str, jobs: &[Job], seconds: f64) -> Experiment {
     let policy: PolicySpec = policy.parse().expect("a known policy");
@@ -39,7 +47,7 @@ fn worst_slowdown(experiment: &Experiment) -> (f64, Outcome) {
 
 #[test]
 fn no_request_of_orions_pairs_takes_a_percent_longer_than_alone() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     for (hp, per_s) in INFERENCE {
         let arrivals = Arrivals::Poisson { per_s };
         let hp_job = job(JobClass::HighPriority, &read(&folder, hp), arrivals);
@@ -58,7 +66,7 @@ fn no_request_of_orions_pairs_takes_a_percent_longer_than_alone() {
 
 #[test]
 fn the_promise_holds_beside_a_training_job_and_beside_four_best_effort_jobs() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     let hp = read(&folder, "resnet50_32_fb1");
     let be = read(&folder, "mobilenetv2_64_fb1");
     let training = [
@@ -84,7 +92,7 @@ fn the_promise_holds_beside_a_training_job_and_beside_four_best_effort_jobs() {
 
 #[test]
 fn pauses_make_up_nothing_where_the_host_waits_for_the_device() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     // 4777 launches of 30 µs: first the driver's queue fills, in the end the device waits for the host.
     let hp = read(&folder, "bert_8_fb1");
     let be = read(&folder, "resnet50_32_fb1");
@@ -101,7 +109,7 @@ fn pauses_make_up_nothing_where_the_host_waits_for_the_device() {
 
 #[test]
 fn who_keeps_the_promise_without_knowing_the_future_gives_no_more() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     let mut kept = 0;
     for (hp, per_s) in INFERENCE {
         let arrivals = Arrivals::Poisson { per_s };

@@ -1,16 +1,25 @@
 //! The workloads beside Orion's recordings of the same networks on a V100.
 //!
-//! The recordings are not part of the repository (`profiler/tests/data/mod.rs`).
+//! The recordings are not part of the repository (`testing::data`).
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests, which Clippy does not know as such"
+)]
 
-#[path = "../../profiler/tests/data/mod.rs"]
-mod data;
+#[macro_use]
+extern crate testing;
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 
 use profiler::{ResourceClass, Trace};
 use softgpu::Device;
 use workloads::{Precision, Workload};
+
+fn main() -> ExitCode {
+    testing::main()
+}
 
 /// A recording, and the workload that it is a recording of.
 struct Pair {
@@ -84,9 +93,7 @@ fn both(folder: &Path, pair: &Pair) -> (Totals, Totals) {
 
 #[test]
 fn every_recorded_network_is_near_in_time_launches_and_classes() {
-    let Some(folder) = data::folder("orion/model_kernels") else {
-        return;
-    };
+    let folder = testing::data("orion/model_kernels");
     for pair in &PAIRS {
         let (computed, recorded) = both(&folder, pair);
         let time = computed.ms / recorded.ms;
@@ -111,9 +118,7 @@ fn every_recorded_network_is_near_in_time_launches_and_classes() {
 
 #[test]
 fn the_documented_table_is_what_comes_out() {
-    let Some(folder) = data::folder("orion/model_kernels") else {
-        return;
-    };
+    let folder = testing::data("orion/model_kernels");
     let mut table = String::from(
         "| recording | workload | fitted | launches | recorded | time ms | recorded | off | \
          compute ms | recorded | memory ms | recorded | unknown ms | recorded |\n\

@@ -1,31 +1,17 @@
 //! `pillion demo`: repeatable to the byte, and on Orion's own traces as good as it must be.
 //!
-//! Orion's files are not part of the repository. They are looked for in `PILLION_DATA`, by default `../shared/data`
-//! beside the workspace; without them these tests say so and pass, unless `PILLION_REQUIRE_DATA=1`.
+//! Orion's files are not part of the repository (`testing::data`).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::common::{Ended, Process, cargo_folder, clean_command, pillion, workspace};
+use crate::common::{Ended, Process, cargo_folder, clean_command, pillion};
 
-/// The folder of Orion's files, or `None`, said aloud, where it is absent.
-pub(crate) fn orion_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("PILLION_DATA")
-        .map_or_else(|| workspace().join("../shared/data"), PathBuf::from)
-        .join("orion");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let is_required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    let folder = folder.display();
-    assert!(
-        !is_required,
-        "PILLION_REQUIRE_DATA=1 and no folder {folder}"
-    );
-    eprintln!("skipped: no folder {folder}");
-    None
+/// The folder of Orion's files.
+pub(crate) fn orion_folder() -> PathBuf {
+    testing::data("orion")
 }
 
 fn demo(arguments: &[&str]) -> Ended {
@@ -137,9 +123,7 @@ fn every_policy_runs_and_prints_a_table_of_six_phases() {
 
 #[test]
 fn on_orions_traces_pillion_protects_the_high_priority_job_and_lets_the_other_work() {
-    let Some(orion) = orion_folder() else {
-        return;
-    };
+    let orion = orion_folder();
     let trace = |name: &str| orion.join("model_kernels").join(name).display().to_string();
     let (hp, be) = (trace("resnet50_4_fwd"), trace("resnet50_32_fb1"));
     let results = demo_json(&["--hp", &hp, "--be", &be]);
@@ -261,9 +245,7 @@ fn only_compute(orion: &Path, name: &str, folder: &Path) -> String {
 
 #[test]
 fn of_one_class_nothing_goes_beside_a_busy_high_priority_job_but_counted_slips() {
-    let Some(orion) = orion_folder() else {
-        return;
-    };
+    let orion = orion_folder();
     let folder = tempfile::tempdir().unwrap();
     let hp = only_compute(&orion, "resnet50_4_fwd", folder.path());
     let be = only_compute(&orion, "resnet50_32_fb1", folder.path());

@@ -41,16 +41,15 @@ struct Stage {
 }
 
 impl Stage {
-    /// None where namespaces cannot be made.
-    fn new() -> Option<Self> {
-        let unshare = tools::that_runs(&FIRST)?;
+    fn new() -> Self {
+        let unshare = tools::that_runs(&FIRST);
         let gpu = Gpu::start("mps");
         let daemon = gpu.daemon("");
-        Some(Self {
+        Self {
             gpu,
             daemon,
             unshare,
-        })
+        }
     }
 
     /// These words as a namespace's first process.
@@ -119,7 +118,7 @@ fn text(path: &Path) -> &str {
 // census: G2, J12
 #[test]
 fn the_first_process_of_a_namespace_does_not_die_of_a_default_and_its_handlers_are_called() {
-    let Some(stage) = Stage::new() else { return };
+    let stage = Stage::new();
     let program = Program::Linked("asked_to_end").path();
     for how in [
         "default", "ignored", "handler", "siginfo", "signalfd", "sigwait",
@@ -137,9 +136,7 @@ fn the_first_process_of_a_namespace_does_not_die_of_a_default_and_its_handlers_a
 /// It asks the kernel to kill it, too, after what Python does about SIGINT, and is let off.
 #[test]
 fn a_python_program_that_is_the_first_process_of_a_namespace_ends_as_without_us() {
-    let (Some(stage), Some(python)) = (Stage::new(), tools::python(&[])) else {
-        return;
-    };
+    let (stage, python) = (Stage::new(), tools::python(&[]));
     let script = workspace().join("cli/tests/programs/asked_to_end.py");
     for (how, signal, code) in [
         ("default", Signal::TERM, 0),
@@ -159,7 +156,7 @@ fn a_python_program_that_is_the_first_process_of_a_namespace_ends_as_without_us(
 /// `kill` comes back, and it goes on.
 #[test]
 fn the_first_process_of_a_namespace_that_sends_itself_a_signal_goes_on() {
-    let Some(stage) = Stage::new() else { return };
+    let stage = Stage::new();
     let program = Program::Linked("end_itself").path();
     let alone = stage.job("alone", &[text(&program)]).run();
     assert_eq!((alone.code(), &*alone.output), (9, "went on\n"));
@@ -175,7 +172,7 @@ fn the_first_process_of_a_namespace_that_sends_itself_a_signal_goes_on() {
 // census: G7
 #[test]
 fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_is_passed_on() {
-    let Some(stage) = Stage::new() else { return };
+    let stage = Stage::new();
     let program = Program::Linked("asked_to_end").path();
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         for place in ["launching", "synchronising"] {
@@ -195,7 +192,7 @@ fn a_child_of_a_namespaces_first_process_is_drained_and_dies_of_the_signal_that_
 /// SIGTERM does nothing about it; frozen and drained it ends, by an exit status, as it cannot kill itself.
 #[test]
 fn the_first_process_of_a_namespace_is_stopped_with_nothing_in_flight() {
-    let Some(stage) = Stage::new() else { return };
+    let stage = Stage::new();
     let program = Program::Linked("asked_to_end").path();
     for class in CLASSES {
         let label = class.name();

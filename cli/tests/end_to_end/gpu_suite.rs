@@ -45,15 +45,15 @@ struct Packed {
 }
 
 impl Packed {
-    fn new() -> Option<Self> {
-        let python = tools::python(&[])?;
+    fn new() -> Self {
+        let python = tools::python(&[]);
         let folder = tempfile::tempdir().unwrap();
         let mut pack = Command::new(suite().join("pack"));
         pack.arg(folder.path().join("built"));
         pack.env("BUILT", cargo_folder());
         let pack = Process::start("pack", pack);
         pack.finish_whenever().expect_success();
-        Some(Self { python, folder })
+        Self { python, folder }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -135,9 +135,7 @@ fn held(document: &Value) -> Vec<Option<bool>> {
 
 #[test]
 fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     let ended = packed
         .finished(&PARTS.join(","), "out", &["--budget", "600"])
         .expect_success();
@@ -201,9 +199,7 @@ fn every_part_runs_on_a_software_gpu_and_says_that_it_is_one() {
 
 #[test]
 fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     // Less than `cost` takes to calibrate its many processes, and more than what comes after it needs to be tried.
     let ended = packed.finished("cost,doors", "out", &["--budget", "1"]);
     assert_eq!(ended.code(), 1, "{ended:#?}");
@@ -216,9 +212,7 @@ fn a_part_that_overruns_is_ended_and_the_next_one_runs() {
 
 #[test]
 fn a_program_that_hangs_is_named_and_costs_no_other_its_result() {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     // A program hangs if it says nothing for half of the time that is left.
     let more = [
         "--budget",
@@ -249,9 +243,7 @@ fn a_program_that_hangs_is_named_and_costs_no_other_its_result() {
 
 #[test]
 fn what_no_time_is_left_for_is_said_and_the_tar_is_where_it_was_asked_for() {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     let copy = packed.path("elsewhere/mine.tar.gz");
     let copy = copy.to_str().expect("a temporary folder's name is text");
     let more = ["--deadline", "0.5", "--tar", copy];
@@ -268,12 +260,8 @@ fn what_no_time_is_left_for_is_said_and_the_tar_is_where_it_was_asked_for() {
 
 #[test]
 fn whole_programs_of_pytorch_are_compared_shared_and_timed() {
-    let Some(torch) = torch::python(Cuda::V13) else {
-        return;
-    };
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let torch = torch::python(Cuda::V13);
+    let packed = Packed::new();
     let more = [
         "--budget",
         "1800",
@@ -339,9 +327,7 @@ fn what_is_interrupted_leaves_what_there_is_in_a_tar() {
 }
 
 fn expect_a_tar_after(signal: Signal) {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     let mut command = packed.run(&["--only", "doors,cost", "--out"]);
     command.arg(packed.path("out"));
     let mut process = Process::start("gpu suite", command);
@@ -360,9 +346,7 @@ fn expect_a_tar_after(signal: Signal) {
 
 #[test]
 fn results_of_a_software_gpu_do_not_go_among_those_of_hardware() {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     let out = "benches/results/2026-01-01-software";
     let ended = packed.finished("doors", out, &[]);
     assert_eq!(ended.code(), 2, "{ended:#?}");
@@ -372,9 +356,7 @@ fn results_of_a_software_gpu_do_not_go_among_those_of_hardware() {
 
 #[test]
 fn what_cannot_be_run_is_said_with_status_2() {
-    let Some(packed) = Packed::new() else {
-        return;
-    };
+    let packed = Packed::new();
     let unknown = packed.finished("dors", "out", &[]);
     assert_eq!(unknown.code(), 2, "{unknown:#?}");
     unknown.expect_errors(&["no part dors"]);
@@ -387,9 +369,7 @@ fn what_cannot_be_run_is_said_with_status_2() {
 
 #[test]
 fn the_suites_python_compiles_explains_itself_and_computes_rightly() {
-    let Some(python) = tools::python(&[]) else {
-        return;
-    };
+    let python = tools::python(&[]);
     let mut tests = clean_command(&python);
     tests.env("PYTHONDONTWRITEBYTECODE", "1");
     tests.args(["-m", "unittest", "discover", "-s"]);

@@ -37,8 +37,7 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
     // On a machine so busy that its time was over before the signal came it goes on, and that is shown by it.
     if ended.status.code().is_some() {
         assert!(ended.output.contains("in time"), "{ended:#?}");
-        println!("not shown: {}", ended.output);
-        return;
+        testing::ignore("the machine is too busy for it: MPS answered before the signal");
     }
     assert_eq!(
         std::os::unix::process::ExitStatusExt::signal(&ended.status),

@@ -272,9 +272,6 @@ fn assembled(ptxas: &Path, architecture: &str, text: &Path) -> Option<Vec<(Strin
 #[test]
 fn the_ptx_of_every_kernel_is_taken_by_ptxas_for_all_architectures_with_the_registers_asked_for() {
     let assemblers = tools::python_programs("ptxas");
-    if assemblers.is_empty() {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let [trace, text] = ["trace", "kernels.ptx"].map(|name| folder.path().join(name));
     let mut workload = clean_command(pillion());

@@ -49,10 +49,10 @@ impl Two {
     }
 
     /// A python program of `module`, of which nothing is left in anybody's home.
-    fn python(&self, module: &str) -> Option<Command> {
-        let mut command = self.gpu.command(tools::python(&[module])?);
+    fn python(&self, module: &str) -> Command {
+        let mut command = self.gpu.command(tools::python(&[module]));
         command.arg("-B").env("HOME", self.gpu.path(""));
-        Some(command)
+        command
     }
 
     /// Makes a command a process of the job of that id and class.
@@ -66,8 +66,8 @@ impl Two {
     }
 
     /// What nvidia-ml-py says, by the arguments of [`Two::inside`] or outside.
-    fn monitor(&self, job: Option<(&str, &str)>) -> Option<Value> {
-        let mut command = self.python("pynvml")?;
+    fn monitor(&self, job: Option<(&str, &str)>) -> Value {
+        let mut command = self.python("pynvml");
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         command.arg(folder.join("monitor.py"));
         let command = match job {
@@ -76,7 +76,7 @@ impl Two {
         };
         let ended = collect(command).expect_success();
         let mut document: Value = serde_json::from_str(&ended.output).expect("one JSON document");
-        Some(document["devices"][0].take())
+        document["devices"][0].take()
     }
 
     /// All that has memory of the device.
@@ -112,10 +112,8 @@ fn nvidia_ml_py_in_a_job_says_what_the_job_has_and_outside_what_the_device_has()
     let two = Two::start();
     let all = DEVICE_MIB - HELD_MIB - OTHER_MIB;
     let device = [DEVICE_MIB, HELD_MIB + OTHER_MIB, all];
-    let Some(outside) = two.monitor(None) else {
-        return;
-    };
-    let ask = |id, class| two.monitor(Some((id, class))).expect("it was there");
+    let outside = two.monitor(None);
+    let ask = |id, class| two.monitor(Some((id, class)));
     expect(&outside, device, &two.everybody());
     let own = [(two.job.pid(), HELD_MIB * MIB)];
     let inside = ask("job", "best-effort");
@@ -153,9 +151,7 @@ fn nvidia_ml_py_in_a_job_says_what_the_job_has_and_outside_what_the_device_has()
 #[test]
 fn a_switched_off_library_changes_nothing_of_nvml() {
     let two = Two::start();
-    let Some(mut command) = two.python("pynvml") else {
-        return;
-    };
+    let mut command = two.python("pynvml");
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     command.arg(folder.join("monitor.py"));
     let mut command = two.inside(command, "job", "best-effort");
@@ -170,9 +166,7 @@ fn a_switched_off_library_changes_nothing_of_nvml() {
 #[test]
 fn gpustat_and_nvitop_in_a_job_show_what_the_job_has() {
     let two = Two::start();
-    let Some(mut command) = two.python("gpustat") else {
-        return;
-    };
+    let mut command = two.python("gpustat");
     command.args(["-m", "gpustat", "--json"]);
     let ended = collect(two.inside(command, "job", "best-effort")).expect_success();
     let document: Value = serde_json::from_str(&ended.output).expect("one JSON document");
@@ -185,9 +179,7 @@ fn gpustat_and_nvitop_in_a_job_show_what_the_job_has() {
         (1, &json!(two.job.pid()))
     );
 
-    let Some(mut command) = two.python("nvitop") else {
-        return;
-    };
+    let mut command = two.python("nvitop");
     command.args(["-m", "nvitop", "--once", "--ascii", "--colorful"]);
     command.env("COLUMNS", "120").env("TERM", "dumb");
     let ended = collect(two.inside(command, "job", "best-effort")).expect_success();

@@ -29,12 +29,12 @@ fn resting(gpu: &Gpu) -> Process {
 }
 
 /// The modules of the packages that are shown the GPU.
-fn python(gpu: &Gpu, module: &str) -> Option<Command> {
-    let interpreter = tools::python(&[module])?;
+fn python(gpu: &Gpu, module: &str) -> Command {
+    let interpreter = tools::python(&[module]);
     let mut command = gpu.command(interpreter);
     // Nothing of a run may be left in anybody's home.
     command.arg("-B").env("HOME", gpu.path(""));
-    Some(command)
+    command
 }
 
 /// What nvidia-ml-py says.
@@ -106,10 +106,7 @@ fn expect_memory(said: &Value, stats: &Value, holders: &mut [(u32, u64)]) {
 #[test]
 fn nvidia_ml_py_says_what_the_device_server_says() {
     let gpu = Gpu::start("mps");
-    if python(&gpu, "pynvml").is_none() {
-        return;
-    }
-    let ask = || monitor(python(&gpu, "pynvml").expect("it was there"));
+    let ask = || monitor(python(&gpu, "pynvml"));
     let is_percent = |value: &Value| {
         value
             .as_u64()
@@ -163,9 +160,7 @@ fn all_devices_are_seen_whatever_cuda_is_told_to_see() {
         Gpu::start("mps"),
         Gpu::start_device("A100-SXM4-40GB", "timeslice"),
     ];
-    let Some(mut command) = python(&gpus[0], "pynvml") else {
-        return;
-    };
+    let mut command = python(&gpus[0], "pynvml");
     let sockets = std::env::join_paths(gpus.iter().map(Gpu::socket)).unwrap();
     command
         .env("SOFTGPU_SOCKET", sockets)
@@ -190,9 +185,7 @@ fn all_devices_are_seen_whatever_cuda_is_told_to_see() {
 #[test]
 fn without_a_device_server_the_driver_is_not_loaded() {
     let gpu = Gpu::start("mps");
-    let Some(mut command) = python(&gpu, "pynvml") else {
-        return;
-    };
+    let mut command = python(&gpu, "pynvml");
     command.env("SOFTGPU_SOCKET", "/nonexistent");
     command.args(["-c", "import pynvml\npynvml.nvmlInit()"]);
     let ended = collect(command).expect_errors(&["/nonexistent", "Driver Not Loaded"]);
@@ -202,12 +195,9 @@ fn without_a_device_server_the_driver_is_not_loaded() {
 #[test]
 fn gpustat_shows_the_software_gpu() {
     let gpu = Gpu::start("timeslice");
-    if python(&gpu, "gpustat").is_none() {
-        return;
-    }
     let busy = busy(&gpu);
     let document = until("the load in the utilisation", || {
-        let mut command = python(&gpu, "gpustat").expect("it was there");
+        let mut command = python(&gpu, "gpustat");
         command.args(["-m", "gpustat", "--json"]);
         let ended = collect(command).expect_success();
         let document: Value = serde_json::from_str(&ended.output).expect("one JSON document");
@@ -230,9 +220,7 @@ fn gpustat_shows_the_software_gpu() {
 #[test]
 fn nvitop_shows_the_software_gpu() {
     let gpu = Gpu::start("mps");
-    let Some(mut command) = python(&gpu, "nvitop") else {
-        return;
-    };
+    let mut command = python(&gpu, "nvitop");
     let busy = busy(&gpu);
     command.args(["-m", "nvitop", "--once", "--ascii", "--colorful"]);
     command.env("COLUMNS", "120").env("TERM", "dumb");

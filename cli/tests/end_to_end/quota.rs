@@ -368,8 +368,8 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     }
     gpu.signal(Signal::CONT);
     if !is_early {
-        println!("not shown: {}", second.next_line());
-        return;
+        let said = second.next_line();
+        testing::ignore(format!("the machine is too busy for it: {said}"));
     }
     let memory =
         &daemon.job_when("job", "one process", |job| job["memory"]["processes"] == 1)["memory"];

@@ -24,22 +24,9 @@ struct Release {
     requests: Vec<Request>,
 }
 
-/// The recorded requests of all releases, or `None` without the data.
-fn releases() -> Option<Vec<Release>> {
-    let root = std::env::var_os("PILLION_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
-        PathBuf::from,
-    );
-    let path = root.join("cuda/cudart_requests.csv");
-    let is_required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if is_required => panic!("{}: {error}", path.display()),
-        Err(_) => {
-            println!("skipped: no data");
-            return None;
-        }
-    };
+/// The recorded requests of all releases.
+fn releases() -> Vec<Release> {
+    let text = fs::read_to_string(testing::data("cuda/cudart_requests.csv")).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().expect("the file has a header");
     let rows: Vec<_> = lines.collect();
@@ -55,7 +42,7 @@ fn releases() -> Option<Vec<Release>> {
             })
             .collect(),
     };
-    Some((3..header.len()).map(release).collect())
+    (3..header.len()).map(release).collect()
 }
 
 /// How a program meets us.
@@ -156,7 +143,7 @@ fn compare(release: &Release, setup: Setup, alone: &str, ours: &str) -> usize {
 #[test]
 fn every_request_of_seventeen_cuda_runtimes_is_answered_as_without_us_and_hooked_where_it_matters()
 {
-    let Some(releases) = releases() else { return };
+    let releases = releases();
     assert_eq!(releases.len(), 17);
     let all: BTreeSet<&Request> = releases.iter().flat_map(|r| &r.requests).collect();
     assert_eq!(all.len(), 505);

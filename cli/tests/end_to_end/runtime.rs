@@ -87,82 +87,91 @@ after 1, then after 0
 a node by hand: cudaErrorNotSupported
 ";
 
-#[test]
-fn what_cuda_12_and_13_have_in_different_forms_is_called_as_their_headers_declare_it() {
-    for (cuda, own) in [
-        (
-            Cuda::V12,
-            "cudaGraphDebugDotPrint(graph, \"graph.dot\", 0): cudaErrorNotSupported\ndrawn: 0\n\
-             initialised: 1, a broken one: 0, cuMemCreate: 1, answer 0\n",
-        ),
-        (Cuda::V13, "nothing of its own\n"),
-    ] {
-        if tools::cuda_headers(cuda).is_none() {
-            continue;
-        }
-        let gpu = Gpu::start("mps");
-        let program = Program::WithHeaders("runtime_forms", cuda);
-        let ended = gpu.job("forms", program).run().expect_success();
-        assert_eq!(ended.output, format!("{FORMS}{own}"), "{cuda:?}");
-    }
+fn expect_forms(cuda: Cuda, own: &str) {
+    tools::cuda_headers(cuda);
+    let gpu = Gpu::start("mps");
+    let program = Program::WithHeaders("runtime_forms", cuda);
+    let ended = gpu.job("forms", program).run().expect_success();
+    assert_eq!(ended.output, format!("{FORMS}{own}"));
 }
 
 #[test]
-fn every_field_of_a_devices_properties_is_the_one_that_the_releases_header_names() {
-    for (cuda, fields) in [(Cuda::V12, FIELDS + 8), (Cuda::V13, FIELDS + 7)] {
-        if tools::cuda_headers(cuda).is_none() {
-            continue;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let driver = folder.path().join("libcuda.so.1");
-        symlink(Program::Library("numbering_driver").path(), driver).unwrap();
-        let mut command = Command::new(Program::WithHeaders("runtime_fields", cuda).path());
-        command.env("LD_LIBRARY_PATH", folder.path());
-        let ended = collect(command).expect_success();
-        let wanted = format!(
-            "numbers, abcd, 20 GiB\n{fields} fields are right, 0 bytes written past the end, 0 reserved\n"
-        );
-        assert_eq!(ended.output, wanted, "{cuda:?}");
-    }
+fn what_cuda_12_has_in_a_form_of_its_own_is_called_as_its_headers_declare_it() {
+    expect_forms(
+        Cuda::V12,
+        "cudaGraphDebugDotPrint(graph, \"graph.dot\", 0): cudaErrorNotSupported\ndrawn: 0\n\
+         initialised: 1, a broken one: 0, cuMemCreate: 1, answer 0\n",
+    );
 }
 
 #[test]
-fn what_the_runtime_exports_is_declared_by_its_releases_header() {
+fn what_cuda_13_has_in_a_form_of_its_own_is_called_as_its_headers_declare_it() {
+    expect_forms(Cuda::V13, "nothing of its own\n");
+}
+
+fn expect_fields(cuda: Cuda, fields: u32) {
+    tools::cuda_headers(cuda);
+    let folder = tempfile::tempdir().unwrap();
+    let driver = folder.path().join("libcuda.so.1");
+    symlink(Program::Library("numbering_driver").path(), driver).unwrap();
+    let mut command = Command::new(Program::WithHeaders("runtime_fields", cuda).path());
+    command.env("LD_LIBRARY_PATH", folder.path());
+    let ended = collect(command).expect_success();
+    let wanted = format!(
+        "numbers, abcd, 20 GiB\n{fields} fields are right, 0 bytes written past the end, 0 reserved\n"
+    );
+    assert_eq!(ended.output, wanted);
+}
+
+#[test]
+fn every_field_of_a_devices_properties_is_the_one_that_the_header_of_cuda_12_names() {
+    expect_fields(Cuda::V12, FIELDS + 8);
+}
+
+#[test]
+fn every_field_of_a_devices_properties_is_the_one_that_the_header_of_cuda_13_names() {
+    expect_fields(Cuda::V13, FIELDS + 7);
+}
+
+/// Each function that the runtime exports is declared, but for those that the header renames.
+fn expect_declared(cuda: Cuda, renamed: &[&str]) {
     /// Of a header that comes in another package.
     const PROFILER: [&str; 2] = ["cudaProfilerStart", "cudaProfilerStop"];
-    for cuda in Cuda::ALL {
-        let Some([folder, _]) = tools::cuda_headers(cuda) else {
-            continue;
-        };
-        let header = std::fs::read_to_string(folder.join("cuda_runtime_api.h")).unwrap();
-        let [runtime, ..] = runtime_libraries(cuda);
-        let symbols = Command::new("readelf")
-            .args(["-W", "--dyn-syms"])
-            .arg(runtime)
-            .output()
-            .expect("binutils are installed");
-        let symbols = String::from_utf8_lossy(&symbols.stdout).into_owned();
-        let exported: Vec<&str> = symbols
-            .lines()
-            .filter(|line| line.contains(" FUNC ") && !line.contains(" UND "))
-            .filter_map(|line| line.split_whitespace().nth(7)?.split('@').next())
-            .filter(|name| name.starts_with("cuda") && !PROFILER.contains(name))
-            .collect();
-        assert!(exported.len() > 80, "{cuda:?}: {exported:?}");
-        let unknown: Vec<_> = exported
-            .into_iter()
-            .filter(|name| !header.contains(&format!(" {name}(")))
-            .collect();
-        // The header renames to this one, whose structure is that of CUDA 12.
-        let renamed = match cuda {
-            Cuda::V12 => vec!["cudaGetDeviceProperties_v2"],
-            Cuda::V13 => vec![],
-        };
-        assert!(
-            unknown.iter().all(|name| renamed.contains(name)),
-            "{cuda:?}: {unknown:?}"
-        );
-    }
+    let [folder, _] = tools::cuda_headers(cuda);
+    let header = std::fs::read_to_string(folder.join("cuda_runtime_api.h")).unwrap();
+    let [runtime, ..] = runtime_libraries(cuda);
+    let symbols = Command::new("readelf")
+        .args(["-W", "--dyn-syms"])
+        .arg(runtime)
+        .output()
+        .expect("binutils are installed");
+    let symbols = String::from_utf8_lossy(&symbols.stdout).into_owned();
+    let exported: Vec<&str> = symbols
+        .lines()
+        .filter(|line| line.contains(" FUNC ") && !line.contains(" UND "))
+        .filter_map(|line| line.split_whitespace().nth(7)?.split('@').next())
+        .filter(|name| name.starts_with("cuda") && !PROFILER.contains(name))
+        .collect();
+    assert!(exported.len() > 80, "{exported:?}");
+    let unknown: Vec<_> = exported
+        .into_iter()
+        .filter(|name| !header.contains(&format!(" {name}(")))
+        .collect();
+    assert!(
+        unknown.iter().all(|name| renamed.contains(name)),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn what_the_runtime_exports_is_declared_by_the_header_of_cuda_12() {
+    // The header renames to this one, whose structure is that of CUDA 12.
+    expect_declared(Cuda::V12, &["cudaGetDeviceProperties_v2"]);
+}
+
+#[test]
+fn what_the_runtime_exports_is_declared_by_the_header_of_cuda_13() {
+    expect_declared(Cuda::V13, &[]);
 }
 
 #[test]

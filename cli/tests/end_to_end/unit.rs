@@ -69,8 +69,7 @@ fn its_slice_is_at_the_top_and_has_a_weight() {
 fn systemd_understands_it_and_finds_little_that_is_open() {
     let analyze = |arguments: &[&str]| Command::new("systemd-analyze").args(arguments).output();
     if analyze(&["--version"]).is_err() {
-        eprintln!("skipped: no systemd-analyze");
-        return;
+        testing::ignore("no systemd-analyze");
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pilliond@gpu0.service");

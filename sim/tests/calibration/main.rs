@@ -1,12 +1,13 @@
 //! The device model beside what was measured: the calibration, as code.
 //!
 //! Everything is computed again from the published files, which are not part of the repository
-//! (`profiler/tests/data/mod.rs`).
+//! (`testing::data`).
 //!
 //! `cargo test --release -p pillion-sim --test calibration -- --nocapture` prints every fact.
 
-#[path = "../../../profiler/tests/data/mod.rs"]
-mod data;
+#[macro_use]
+extern crate testing;
+
 mod disb;
 mod driver;
 mod fact;
@@ -16,6 +17,7 @@ mod orion;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use fact::{Fact, Half, Unused};
 use softgpu::{Config, Contention, Device, LAUNCH_GAP_NS, MODEL_VERSION};
@@ -33,14 +35,18 @@ const FARTHER: [(&str, &str); 1] = [("trt.B.json", "resnet152_be, ms")];
 /// Another device model than the calibrated one.
 pub(crate) type Change<'a> = &'a dyn Fn(Config) -> Config;
 
+fn main() -> ExitCode {
+    testing::main()
+}
+
 fn v100() -> Device {
     Device::by_name("V100-SXM2-16GB").expect("in the table")
 }
 
-/// The folder of all recordings; `None` where they are absent.
-fn recordings() -> Option<PathBuf> {
-    data::folder("traces/gavel_throughputs")?;
-    data::folder("")
+/// The folder of all recordings.
+fn recordings() -> PathBuf {
+    testing::data("traces/gavel_throughputs");
+    testing::data("")
 }
 
 fn all(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>) {
@@ -56,7 +62,7 @@ fn all(data: &Path, change: Change<'_>) -> (Vec<Fact>, Vec<Unused>) {
 
 #[test]
 fn the_model_is_as_near_to_what_was_measured_as_its_table_says() {
-    let Some(data) = recordings() else { return };
+    let data = recordings();
     let (facts, unused) = all(&data, &|config| config);
     for fact in &facts {
         println!(
@@ -98,10 +104,8 @@ fn other_exponents_are_farther_from_table_2() {
         let is_exponent = name.contains("exponent") && launch_gap_ns == LAUNCH_GAP_NS;
         assert!(!is_exponent || off(contention) > calibrated, "{name}");
     }
-    if std::env::var_os("PILLION_CALIBRATION").is_some_and(|value| value == "all")
-        && let Some(data) = recordings()
-    {
-        print_others(&data);
+    if std::env::var_os("PILLION_CALIBRATION").is_some_and(|value| value == "all") {
+        print_others(&recordings());
     }
 }
 

@@ -1,9 +1,6 @@
 //! The traces that Orion was measured with.
 //!
-//! The files are not part of the repository (`profiler/tests/data/mod.rs`).
-
-#[path = "../../../profiler/tests/data/mod.rs"]
-mod data;
+//! The files are not part of the repository (`testing::data`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,9 +23,9 @@ pub(crate) const TRAINING: [&str; 4] = [
     "bert_8_fb1",
 ];
 
-/// The folder of Orion's traces, or `None`, said aloud, where it is absent.
-pub(crate) fn folder() -> Option<PathBuf> {
-    data::folder("orion/model_kernels")
+/// The folder of Orion's traces.
+pub(crate) fn folder() -> PathBuf {
+    testing::data("orion/model_kernels")
 }
 
 /// The trace of that name.

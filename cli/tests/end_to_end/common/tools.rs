@@ -1,8 +1,8 @@
 //! What a test needs and a bare machine may lack: programs, files of Debian packages, python packages.
 //!
-//! Whoever asks gets a path, or nothing and one printed line that says what is missing; then the test returns. So the
-//! README's test command passes on a bare machine and shows what it did not look at. With `PILLION_REQUIRE_TOOLS=1`, as
-//! CI has it, absence is a failure. `.ci/run` installs what the tests ask for.
+//! Each function returns a path, or ends its caller's test as ignored, with the name of what is missing. So the README's
+//! test command passes on a bare machine and shows what it left out. With `PILLION_REQUIRE_TOOLS=1`, as CI has it,
+//! absence is a failure. `.ci/run` installs what the tests ask for.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt;
@@ -12,12 +12,12 @@ use std::process::{Command, Stdio};
 use super::{Cuda, workspace};
 
 /// A program, from `PATH`.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> PathBuf {
     present(&format!("program {name}"), on_path(name))
 }
 
 /// The file of an installed Debian package whose path ends in `end`, say `/libjemalloc.so.2` of `libjemalloc2`.
-pub(crate) fn debian_file(package: &str, end: &str) -> Option<PathBuf> {
+pub(crate) fn debian_file(package: &str, end: &str) -> PathBuf {
     let found = packaged_file(package, end);
     present(
         &format!("file {end} of the Debian package {package}"),
@@ -26,7 +26,7 @@ pub(crate) fn debian_file(package: &str, end: &str) -> Option<PathBuf> {
 }
 
 /// A python interpreter that can import all of `modules`: `.venv` of the workspace if it can, else `python3`.
-pub(crate) fn python(modules: &[&str]) -> Option<PathBuf> {
+pub(crate) fn python(modules: &[&str]) -> PathBuf {
     let mut interpreters = interpreters();
     let found = interpreters.find(|python| can_import(python, modules));
     let what = if modules.is_empty() {
@@ -45,10 +45,8 @@ pub(crate) fn python_programs(name: &str) -> Vec<PathBuf> {
         .chain(on_path(name))
         .collect();
     found.sort();
-    present(
-        &format!("program {name} of a python package"),
-        found.first().cloned(),
-    );
+    let first = found.first().cloned();
+    present(&format!("program {name} of a python package"), first);
     found
 }
 
@@ -67,7 +65,7 @@ fn packages_of_python() -> impl Iterator<Item = PathBuf> {
 
 /// The folders of NVIDIA's headers of a release, for `cc -isystem`: the runtime's, and those that these include from the
 /// compiler's package.
-pub(crate) fn cuda_headers(cuda: Cuda) -> Option<[PathBuf; 2]> {
+pub(crate) fn cuda_headers(cuda: Cuda) -> [PathBuf; 2] {
     let release = format!("#define CUDART_VERSION  {}", cuda.major());
     let has = |folder: &PathBuf, file: &str, text: &str| {
         std::fs::read_to_string(folder.join(file)).is_ok_and(|read| read.contains(text))
@@ -75,15 +73,15 @@ pub(crate) fn cuda_headers(cuda: Cuda) -> Option<[PathBuf; 2]> {
     let includes = || packages_of_python().map(|package| package.join("include"));
     let runtime = includes().find(|folder| has(folder, "cuda_runtime_api.h", &release));
     let compiler = includes().find(|folder| has(folder, "crt/host_defines.h", ""));
-    let runtime = present(&format!("headers of CUDA {}", cuda.major()), runtime)?;
-    let compiler = present("headers of CUDA's compiler", compiler)?;
-    Some([runtime, compiler])
+    let runtime = present(&format!("headers of CUDA {}", cuda.major()), runtime);
+    let compiler = present("headers of CUDA's compiler", compiler);
+    [runtime, compiler]
 }
 
 /// The program that `words` begin with, if they lead to another program here: changing the user, making namespaces and
 /// mounting take rights that root of a container may not have.
-pub(crate) fn that_runs(words: &[&str]) -> Option<PathBuf> {
-    let program = program(words.first()?)?;
+pub(crate) fn that_runs(words: &[&str]) -> PathBuf {
+    let program = program(words[0]);
     let mut command = Command::new(&program);
     command.args(&words[1..]).arg("true");
     command.stdin(Stdio::null()).stderr(Stdio::null());
@@ -94,18 +92,8 @@ pub(crate) fn that_runs(words: &[&str]) -> Option<PathBuf> {
     )
 }
 
-/// The path, if there is one; otherwise says so, or fails where CI promised that it is there.
-fn present(what: &str, found: Option<PathBuf>) -> Option<PathBuf> {
-    let is_required = env::var_os("PILLION_REQUIRE_TOOLS").is_some_and(|value| value == "1");
-    check(what, found, is_required)
-}
-
-fn check(what: &str, found: Option<PathBuf>, is_required: bool) -> Option<PathBuf> {
-    if found.is_none() {
-        assert!(!is_required, "PILLION_REQUIRE_TOOLS=1 and no {what}");
-        eprintln!("skipped: no {what}");
-    }
-    found
+fn present(what: &str, found: Option<PathBuf>) -> PathBuf {
+    found.unwrap_or_else(|| testing::missing("PILLION_REQUIRE_TOOLS", what))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {
@@ -149,21 +137,26 @@ fn can_import(python: &Path, modules: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_present_is_found_with_its_path() {
+    fn a_program_is_found_with_its_path() {
         // Every test here needs cc anyway.
-        let cc = program("cc").expect("a C compiler is installed as cc");
+        let cc = program("cc");
         assert!(cc.is_absolute() && is_executable(&cc), "{cc:?}");
-        if let Some(python) = python(&["sys", "json"]) {
-            assert!(is_executable(&python), "{python:?}");
-        }
-        if let Some(dpkg) = debian_file("dpkg", "/bin/dpkg") {
-            assert!(is_executable(&dpkg), "{dpkg:?}");
-        }
+    }
+
+    #[test]
+    fn a_python_is_found_with_its_path() {
+        let python = python(&["sys", "json"]);
+        assert!(is_executable(&python), "{python:?}");
+    }
+
+    #[test]
+    fn a_file_of_a_debian_package_is_found_with_its_path() {
+        let dpkg = debian_file("dpkg", "/bin/dpkg");
+        assert!(is_executable(&dpkg), "{dpkg:?}");
     }
 
     #[test]
@@ -173,16 +166,5 @@ mod tests {
         assert_eq!(packaged_file("dpkg", "/no-such-file"), None);
         let modules = ["sys", "no_such_module_of_pillion"];
         assert!(!interpreters().any(|python| can_import(&python, &modules)));
-    }
-
-    #[test]
-    fn what_is_absent_skips_a_test() {
-        assert_eq!(check("anything", None, false), None);
-    }
-
-    #[test]
-    #[should_panic(expected = "PILLION_REQUIRE_TOOLS=1 and no anything")]
-    fn what_is_absent_but_promised_fails_a_test() {
-        check("anything", None, true);
     }
 }

@@ -5,7 +5,7 @@
 //! so these tests say nothing about results: what they compare is output, exit status, launches, bytes, graphs, errors.
 //!
 //! The wheel is large (3 GB to load down, 5.4 GB installed), so it is not asked of everybody: tests that find no python
-//! with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` say so and pass, unless `PILLION_REQUIRE_TORCH=1`.
+//! with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` are ignored, or fail with `PILLION_REQUIRE_TORCH=1`.
 //! `PILLION_NO_TORCH=1` leaves them out.
 //!
 //! That wheel is of CUDA 13. One of CUDA 12 wants the stand-ins of that release; the same scenarios are run with it where
@@ -66,9 +66,7 @@ impl Scenario {
 
     /// Runs it alone and in both classes, and compares.
     fn expect_unchanged(self) {
-        let Some(python) = python(self.cuda) else {
-            return;
-        };
+        let python = python(self.cuda);
         let stage = Stage::new(python);
         let alone = stage.alone(self).start().finish_whenever();
         let alone = alone.expect_success();
@@ -220,35 +218,22 @@ fn preload(cuda: Cuda) -> OsString {
     env::join_paths(runtime_libraries(cuda)).expect("no colon in a path of cargo's")
 }
 
-/// A python that has PyTorch for that CUDA, or nothing and a line that says so.
-pub(crate) fn python(cuda: Cuda) -> Option<PathBuf> {
-    let is_set = |name: &str| env::var_os(name).is_some_and(|value| value == "1");
-    if is_set("PILLION_NO_TORCH") {
-        eprintln!("skipped: PILLION_NO_TORCH=1");
-        return None;
+/// A python that has PyTorch for that CUDA.
+pub(crate) fn python(cuda: Cuda) -> PathBuf {
+    if env::var_os("PILLION_NO_TORCH").is_some_and(|value| value == "1") {
+        testing::ignore("PILLION_NO_TORCH=1");
     }
-    let named = |name: &str| env::var_os(name).map(PathBuf::from);
     let python = match cuda {
-        Cuda::V12 => {
-            let python = named("PILLION_TORCH12_PYTHON");
-            if python.is_none() {
-                eprintln!(
-                    "skipped: PILLION_TORCH12_PYTHON names no python with PyTorch for CUDA 12"
-                );
-            }
-            return python;
-        }
-        Cuda::V13 => named("PILLION_TORCH_PYTHON"),
+        Cuda::V12 => env::var_os("PILLION_TORCH12_PYTHON").unwrap_or_else(|| {
+            testing::ignore("no python with PyTorch for CUDA 12: PILLION_TORCH12_PYTHON names one")
+        }),
+        Cuda::V13 => env::var_os("PILLION_TORCH_PYTHON")
+            .unwrap_or_else(|| workspace().join(".venv-torch/bin/python").into()),
     };
-    let python = python.unwrap_or_else(|| workspace().join(".venv-torch/bin/python"));
-    if python.exists() {
-        return Some(python);
+    let python = PathBuf::from(python);
+    if cuda == Cuda::V13 && !python.exists() {
+        let what = format!("PyTorch at {} (docs/pytorch.md)", python.display());
+        testing::missing("PILLION_REQUIRE_TORCH", what);
     }
-    assert!(
-        !is_set("PILLION_REQUIRE_TORCH"),
-        "PILLION_REQUIRE_TORCH=1 and no {}",
-        python.display()
-    );
-    eprintln!("skipped: no PyTorch at {}", python.display());
-    None
+    python
 }

@@ -43,9 +43,7 @@ fn a_training_step_launches_allocates_and_ends_the_same() {
 
 #[test]
 fn the_matrix_products_of_a_training_step_carry_their_labels() {
-    let Some(python) = python(Cuda::V13) else {
-        return;
-    };
+    let python = python(Cuda::V13);
     let stage = Stage::new(python);
     // In each of three steps two products forward; backward the second layer's weights and inputs, and the first
     // layer's weights.
@@ -148,9 +146,7 @@ fn memory_that_is_not_there_is_refused_alike_and_what_fits_goes_on() {
 fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() {
     const LOOKS: usize = 6;
     const TOTAL: u64 = 2 << 30;
-    let Some(python) = python(Cuda::V13) else {
-        return;
-    };
+    let python = python(Cuda::V13);
     for allocator in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let stage = Stage::new(python.clone());
         let scenario = Scenario {
@@ -194,9 +190,7 @@ fn a_quota_is_pytorchs_capacity_and_what_is_held_is_what_the_device_has_given() 
 
 #[test]
 fn ctrl_c_ends_it_the_same() {
-    let Some(python) = python(Cuda::V13) else {
-        return;
-    };
+    let python = python(Cuda::V13);
     let stage = Stage::new(python);
     let scenario = Scenario::of("interrupted");
     let jobs = [
@@ -221,9 +215,7 @@ fn ctrl_c_ends_it_the_same() {
 
 #[test]
 fn the_example_serves_and_trains_beside_each_other() {
-    let Some(python) = python(Cuda::V13) else {
-        return;
-    };
+    let python = python(Cuda::V13);
     let mut command = with_softgpu();
     command.env("DEVICE", DEVICE).env("PILLION_LOG", "error");
     command.arg(example("6-pytorch/pair.sh"));

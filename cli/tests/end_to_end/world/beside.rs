@@ -58,18 +58,14 @@ fn expect_unchanged_beside(other: &Path, variables: &[(&str, &str)]) {
 
 #[test]
 fn jemalloc_before_or_after_ours_changes_nothing() {
-    let Some(jemalloc) = tools::debian_file("libjemalloc2", "/libjemalloc.so.2") else {
-        return;
-    };
+    let jemalloc = tools::debian_file("libjemalloc2", "/libjemalloc.so.2");
     expect_unchanged_beside(&jemalloc, &[]);
 }
 
 #[test]
 fn libfaketime_before_or_after_ours_changes_nothing_and_does_not_confuse_our_clock() {
     for name in ["/libfaketime.so.1", "/libfaketimeMT.so.1"] {
-        let Some(faketime) = tools::debian_file("libfaketime", name) else {
-            return;
-        };
+        let faketime = tools::debian_file("libfaketime", name);
         // Long ago, and a thousand times faster: by such a clock every heartbeat of the daemon would be late.
         expect_unchanged_beside(&faketime, &[("FAKETIME", "@2001-02-03 04:05:06 x1000")]);
         expect_unchanged_beside(&faketime, &[("FAKETIME", "-40y x0.001")]);

@@ -80,8 +80,8 @@ fn expect_same_end(make: impl Fn(&Gpu, &str) -> Job, code: impl Fn(Signal) -> Op
     }
 }
 
-fn go_program(folder: &Path) -> Option<PathBuf> {
-    let go = tools::program("go")?;
+fn go_program(folder: &Path) -> PathBuf {
+    let go = tools::program("go");
     let out = folder.join("native");
     let mut build = Command::new(go);
     build
@@ -97,16 +97,14 @@ fn go_program(folder: &Path) -> Option<PathBuf> {
         .env("CGO_CFLAGS", format!("-I{SOURCES}"));
     let status = build.status().expect("go was found");
     assert!(status.success(), "{build:?}");
-    Some(out)
+    out
 }
 
 // census: G2
 #[test]
 fn a_go_program_runs_unchanged_with_and_without_cuda() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = go_program(folder.path()) else {
-        return;
-    };
+    let program = go_program(folder.path());
     let plain = expect_untouched(|gpu| gpu.command(&program), "");
     assert_eq!(
         (plain.code(), &*plain.output),
@@ -124,9 +122,7 @@ fn a_go_program_runs_unchanged_with_and_without_cuda() {
 #[test]
 fn a_go_program_that_is_asked_to_end_does_so_as_without_us() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = go_program(folder.path()) else {
-        return;
-    };
+    let program = go_program(folder.path());
     let program = &program;
     let make = |how: &'static str| {
         move |gpu: &Gpu, label: &str| interruptible(gpu, label, program).arg(how)
@@ -139,25 +135,23 @@ fn a_go_program_that_is_asked_to_end_does_so_as_without_us() {
 /// What Java is told, before the folder of its classes: not to write where others see it.
 const JAVA: [&str; 3] = ["-Xshare:auto", "-XX:-UsePerfData", "-cp"];
 
-/// Compiles the program of Java into the folder. What runs it, if there is Java here.
-fn java_program(folder: &Path) -> Option<PathBuf> {
-    let (java, javac) = (tools::program("java")?, tools::program("javac")?);
+/// Compiles the program of Java into the folder. What runs it.
+fn java_program(folder: &Path) -> PathBuf {
+    let (java, javac) = (tools::program("java"), tools::program("javac"));
     let mut compile = Command::new(javac);
     compile
         .arg("-d")
         .arg(folder)
         .arg(format!("{SOURCES}/Native.java"));
     collect(compile).expect_success();
-    Some(java)
+    java
 }
 
 // census: G1, G2, I14
 #[test]
 fn a_java_program_runs_unchanged_with_and_without_cuda() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(java) = java_program(folder.path()) else {
-        return;
-    };
+    let java = java_program(folder.path());
     let make = |gpu: &Gpu| {
         let mut command = gpu.command(&java);
         command.args(JAVA).arg(folder.path()).arg("Native");
@@ -181,9 +175,7 @@ fn a_java_program_runs_unchanged_with_and_without_cuda() {
 #[test]
 fn a_java_program_that_is_asked_to_end_calls_its_hook_as_without_us() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(java) = java_program(folder.path()) else {
-        return;
-    };
+    let java = java_program(folder.path());
     let native = Program::Library("native").path();
     let make = |gpu: &Gpu, label: &str| {
         let job = interruptible(gpu, label, &java)
@@ -198,9 +190,7 @@ fn a_java_program_that_is_asked_to_end_calls_its_hook_as_without_us() {
 // census: F8
 #[test]
 fn python_children_of_every_kind_run_unchanged() {
-    let Some(python) = tools::python(&["ctypes", "multiprocessing"]) else {
-        return;
-    };
+    let python = tools::python(&["ctypes", "multiprocessing"]);
     let script = fs::canonicalize(format!("{SOURCES}/children.py")).unwrap();
     let make = |gpu: &Gpu| {
         let mut command = gpu.command(&python);

@@ -6,24 +6,9 @@ use std::process::Command;
 use import::{Context, Error, Limits, Options, Source};
 use profiler::Profile;
 
-/// The folder `nsight` of the data, or `None`, said on stderr, where it is not there.
-pub(crate) fn data() -> Option<PathBuf> {
-    let folder = std::env::var_os("PILLION_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    let folder = folder.join("nsight");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let required = std::env::var_os("PILLION_REQUIRE_DATA").is_some_and(|value| value == "1");
-    assert!(
-        !required,
-        "PILLION_REQUIRE_DATA=1 and no folder {}",
-        folder.display()
-    );
-    eprintln!("skipped: no folder {}", folder.display());
-    None
+/// The folder `nsight` of the data.
+pub(crate) fn data() -> PathBuf {
+    testing::data("nsight")
 }
 
 /// Reads one file with the usual bounds.
@@ -40,15 +25,12 @@ pub(crate) fn import(path: &Path) -> Result<Profile, Error> {
     import::reduce(&[read(path)?], &Options::default())
 }
 
-/// What a Python script prints; `None`, said on stderr, on a machine without Python.
-pub(crate) fn python(command: &mut Command) -> Option<String> {
+/// What a Python script prints.
+pub(crate) fn python(command: &mut Command) -> String {
     let Ok(output) = command.output() else {
-        let required = std::env::var_os("PILLION_REQUIRE_TOOLS").is_some_and(|value| value == "1");
-        assert!(!required, "PILLION_REQUIRE_TOOLS=1 and no python3");
-        eprintln!("skipped: no python3");
-        return None;
+        testing::missing("PILLION_REQUIRE_TOOLS", "python3")
     };
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    Some(String::from_utf8(output.stdout).expect("the script writes text"))
+    String::from_utf8(output.stdout).expect("the script writes text")
 }

@@ -48,7 +48,7 @@ fn near(found: Option<f64>, expected: f64, tolerance: f64) {
 
 #[test]
 fn the_h100_report_has_the_values_of_nvidias_library() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let (source, _) = one(&folder.join(H100).join("kb.ncu-rep"));
     let oracle =
         std::fs::read_to_string(folder.join(H100).join("kb.ncu_report.json")).expect("there");
@@ -95,7 +95,7 @@ fn the_h100_report_has_the_values_of_nvidias_library() {
 
 #[test]
 fn the_h100_kernel_is_bound_by_its_own_l1_and_so_not_by_memory() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let (source, profile) = one(&folder.join(H100).join("kb.ncu-rep"));
     let counters = counters(&source);
     // The intensity and the ridge that were worked out by hand from this report.
@@ -139,7 +139,7 @@ fn the_h100_kernel_is_bound_by_its_own_l1_and_so_not_by_memory() {
 
 #[test]
 fn report_raw_page_and_details_page_say_the_same() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let folder = folder.join(H100);
     let (exact, from_report) = one(&folder.join("kb.ncu-rep"));
     for (file, percent, nanoseconds) in [
@@ -180,7 +180,7 @@ fn report_raw_page_and_details_page_say_the_same() {
 
 #[test]
 fn the_gb200_log_with_the_programs_own_output_is_read() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let path = folder.join("ncu_details_2025_gb200_cublaslt/cublaslt_ncu.log");
     let (source, profile) = one(&path);
     let kernel = &profile.kernels[0];
@@ -220,7 +220,7 @@ fn the_gb200_log_with_the_programs_own_output_is_read() {
 
 #[test]
 fn captures_of_powershell_with_thousands_separators_are_read() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let expected = std::fs::read_to_string(folder.join("EXPECT.json")).expect("there");
     let expected: Value = serde_json::from_str(&expected).expect("JSON");
     for (name, duration_ns, compute_pct) in RTX_5070 {
@@ -237,7 +237,7 @@ fn captures_of_powershell_with_thousands_separators_are_read() {
 
 #[test]
 fn bytes_of_device_memory_stand_in_for_its_share_of_the_peak() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let source = read(&folder.join("ncu_metrics_win_rtx5070/saxpy.csv")).expect("a table");
     let of = |source: Source| import::reduce(&[source], &Options::default()).expect("one GPU");
     assert_eq!(
@@ -260,7 +260,7 @@ fn bytes_of_device_memory_stand_in_for_its_share_of_the_peak() {
 
 #[test]
 fn tables_for_people_are_refused_with_the_option_that_helps() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     for file in [
         "ncu_text_details/ncu_logs.txt",
         "ncu_text_details/triton_profile.txt",
@@ -273,7 +273,7 @@ fn tables_for_people_are_refused_with_the_option_that_helps() {
 
 #[test]
 fn the_occupancy_rule_gives_the_limits_that_the_tool_states() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let files = [
         (folder.join(H100).join("kb.ncu-rep"), (9, 0)),
         (folder.join(H100).join("kb.ncu2024.raw.csv"), (9, 0)),
@@ -308,7 +308,7 @@ fn the_occupancy_rule_gives_the_limits_that_the_tool_states() {
 
 #[test]
 fn a_cut_or_changed_report_is_refused_or_read_and_never_more() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let whole = std::fs::read(folder.join(H100).join("kb.ncu-rep")).expect("there");
     let temporary = tempfile::tempdir().expect("a temporary folder");
     let path: PathBuf = temporary.path().join("cut.ncu-rep");

@@ -2,9 +2,7 @@
 //! figures that another program computed (`EXPECT.json`, and `count_nsys.py` beside this file,
 //! which counts by SQL of its own).
 //!
-//! The files are not part of the repository. They are looked for in `PILLION_DATA`, by default
-//! `../shared/data` beside the workspace; where they are absent these tests say so and pass,
-//! unless `PILLION_REQUIRE_DATA=1`.
+//! The files are not part of the repository (`testing::data`).
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -38,7 +36,7 @@ fn launches(profile: &Profile) -> u64 {
 
 #[test]
 fn counts_and_sums_are_those_computed_independently() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let expected = std::fs::read_to_string(folder.join("EXPECT.json")).expect("it is there");
     let expected: Value = serde_json::from_str(&expected).expect("it is JSON");
     for file in FILES {
@@ -79,15 +77,11 @@ struct Counted {
 
 #[test]
 fn every_kernel_and_shape_is_as_an_independent_count_has_it() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/count_nsys.py");
     for file in FILES {
         let path = folder.join(file);
-        let Some(counted) =
-            common::python(Command::new("python3").arg(script).arg(&path).arg(&folder))
-        else {
-            return;
-        };
+        let counted = common::python(Command::new("python3").arg(script).arg(&path).arg(&folder));
         let counted: Vec<Value> = serde_json::from_str(&counted).expect("the script writes JSON");
         let number = |row: &Value, key: &str| row[key].as_u64().expect("a number");
         let counted: BTreeMap<String, Counted> = counted
@@ -135,7 +129,7 @@ fn every_kernel_and_shape_is_as_an_independent_count_has_it() {
 
 #[test]
 fn each_file_names_its_gpu() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let gpus = [
         "Quadro RTX 6000",
         "A100-SXM4-40GB",
@@ -156,7 +150,7 @@ fn each_file_names_its_gpu() {
 
 #[test]
 fn nothing_but_kernels_gets_into_a_profile() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     for file in FILES {
         let text = import(&folder.join(file)).expect("a whole export").write();
         for word in ["PATH=", "HOME", "/usr/", "ssh", "localhost"] {

@@ -8,8 +8,8 @@ use profiler::Profile;
 
 use crate::common::{data, import, read};
 
-fn folder() -> Option<std::path::PathBuf> {
-    Some(data()?.join("nsys_stats_t4_by_version"))
+fn folder() -> std::path::PathBuf {
+    data().join("nsys_stats_t4_by_version")
 }
 
 fn totals(profile: &Profile) -> (u64, u64) {
@@ -24,7 +24,7 @@ fn totals(profile: &Profile) -> (u64, u64) {
 
 #[test]
 fn sums_are_those_of_the_export_they_were_made_from() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     let sqlite = folder.join("../nsys_2025.3_t4_cupy_nvtx/nsightful.sqlite");
     let exact = import(&sqlite).expect("whole");
     assert_eq!(totals(&exact), (3_689, 1_131_742_684));
@@ -42,7 +42,7 @@ fn sums_are_those_of_the_export_they_were_made_from() {
 
 #[test]
 fn shapes_are_those_of_the_export() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     let exact =
         import(&folder.join("../nsys_2025.3_t4_cupy_nvtx/nsightful.sqlite")).expect("whole");
     let shapes = import(&folder.join("t4cupy_2023.4_cuda_gpu_kern_gb_sum.csv")).expect("a report");
@@ -90,7 +90,7 @@ fn shapes_are_those_of_the_export() {
 
 #[test]
 fn reports_of_2022_are_read() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     for file in [
         "gpukernsum",
         "gputrace",
@@ -119,7 +119,7 @@ fn reports_of_2022_are_read() {
 
 #[test]
 fn reports_without_kernels_are_refused() {
-    let Some(folder) = folder() else { return };
+    let folder = folder();
     for file in [
         "t4cupy_2023.4_cuda_gpu_mem_time_sum.csv",
         "t4cupy_2023.4_nvtx_gpu_proj_trace.csv",
@@ -151,7 +151,7 @@ fn reports_without_kernels_are_refused() {
 
 #[test]
 fn orions_files_and_profiles_are_read_and_profiles_come_back_as_they_were() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let orion = folder.join("../orion/model_kernels/resnet50_4_fwd");
     if !orion.is_file() {
         panic!("{} is not there", orion.display());
@@ -179,7 +179,7 @@ fn orions_files_and_profiles_are_read_and_profiles_come_back_as_they_were() {
 
 #[test]
 fn durations_come_from_nsight_systems_and_ratios_from_nsight_compute() {
-    let Some(folder) = data() else { return };
+    let folder = data();
     let temporary = tempfile::tempdir().expect("a temporary folder");
     let header = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"";
     let row = |name: &str, grid: &str, metric: &str, unit: &str, value: &str| {
