@@ -237,6 +237,7 @@ mod tests {
 
     use super::{Entry, HEADER, parse};
     use crate::ResourceClass;
+    use crate::limits::{DURATION_NS_MAX, SM_NEEDED_MAX};
 
     fn error_of(rows: &str) -> String {
         let text = format!("{HEADER}\n{rows}");
@@ -344,18 +345,33 @@ mod tests {
         }
     }
 
+    /// An error begins with the file's name, and what is read is within the limits.
+    fn expect_read_or_refused(text: &str) -> Result<(), TestCaseError> {
+        match parse(text, Path::new("f")) {
+            Ok(entries) => {
+                let is_possible = |entry: &Entry| {
+                    (1..=SM_NEEDED_MAX).contains(&entry.sm_needed)
+                        && (1..=DURATION_NS_MAX).contains(&entry.duration_ns)
+                };
+                prop_assert!(entries.iter().all(is_possible), "{:?}", entries);
+            }
+            Err(error) => prop_assert!(error.to_string().starts_with('f'), "{}", error),
+        }
+        Ok(())
+    }
+
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_without_panic(text in any::<String>()) {
-            let _ = parse(&text, Path::new("f"));
-            let _ = parse(&format!("{HEADER}\n{text}"), Path::new("f"));
+        fn any_text_is_read_or_refused_with_the_files_name(text in any::<String>()) {
+            expect_read_or_refused(&text)?;
+            expect_read_or_refused(&format!("{HEADER}\n{text}"))?;
         }
 
         #[test]
-        fn any_row_of_fields_is_read_or_refused_without_panic(
+        fn any_row_of_fields_is_read_or_refused_with_the_files_name(
             fields in prop::collection::vec("[-0-9a-z.<> é]{0,12}", 0..8),
         ) {
-            let _ = parse(&format!("{HEADER}\n{}", fields.join(",")), Path::new("f"));
+            expect_read_or_refused(&format!("{HEADER}\n{}", fields.join(",")))?;
         }
     }
 }

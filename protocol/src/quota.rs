@@ -160,8 +160,13 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,30}") {
-            let _ = Quota::parse(&text);
+        fn any_text_is_refused_or_a_quota_of_something(text in "\\PC{0,30}|[0-9.]{0,25} ?([kKmMgGtT]i?B|%)?") {
+            match Quota::parse(&text) {
+                Some(Quota::Bytes(bytes)) => prop_assert!(bytes > 0),
+                Some(Quota::Percent(percent)) => prop_assert!(percent > 0.0 && percent <= 100.0),
+                Some(Quota::Unlimited) => prop_assert!(text.trim().eq_ignore_ascii_case("unlimited")),
+                None => {}
+            }
         }
     }
 }

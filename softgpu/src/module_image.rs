@@ -221,8 +221,10 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in "(softgpu-module 1\n)?(kernel [ -~]{0,80}\n){0,3}\\PC{0,40}") {
-            let _ = parse_image(&text);
+        fn any_text_is_refused_or_read_as_what_is_written_and_read_the_same(text in "(softgpu-module 1\n)?(kernel [ -~]{0,80}\n){0,3}\\PC{0,40}") {
+            if let Ok(kernels) = parse_image(&text) {
+                prop_assert_eq!(parse_image(&write_image(&kernels)), Ok(kernels));
+            }
         }
     }
 }

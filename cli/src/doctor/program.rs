@@ -157,12 +157,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged(mut bytes: Vec<u8>, is_elf: bool) {
-            if is_elf {
-                bytes.splice(0..0, b"\x7fELF\x02\x01".iter().copied());
-            }
-            let _ = interpreter_of_elf(&bytes);
-            let _ = interpreter_of_script(&bytes);
+        fn any_bytes_are_at_most_one_of_script_and_program(mut bytes: Vec<u8>, start in 0..3usize) {
+            let start: &[u8] = [b"".as_slice(), b"\x7fELF\x02\x01", b"#!"][start];
+            bytes.splice(0..0, start.iter().copied());
+            let (script, program) = (interpreter_of_script(&bytes), interpreter_of_elf(&bytes));
+            prop_assert!(script.is_none() || bytes.starts_with(b"#!"), "{:?}", script);
+            prop_assert!(program.is_err() || bytes.starts_with(b"\x7fELF"), "{:?}", program);
         }
     }
 }

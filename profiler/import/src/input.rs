@@ -358,8 +358,11 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_lines(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = lines_of(&bytes, 1 << 20);
+        fn any_bytes_are_lines_without_ends_or_refused_in_one_line(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            match lines_of(&bytes, 1 << 20) {
+                Ok(lines) => prop_assert!(lines.iter().all(|line| !line.contains('\n')), "{:?}", lines),
+                Err(error) => prop_assert!(!error.to_string().contains('\n'), "{}", error),
+            }
         }
     }
 }

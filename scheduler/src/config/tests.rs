@@ -373,7 +373,10 @@ fn a_file_that_is_not_there_or_no_text_is_said_to_be() {
 proptest! {
     #[test]
     fn any_text_is_a_configuration_or_has_a_fault(text in "\\PC{0,200}") {
-        let _ = check(&text);
+        if let Err(error) = check(&text) {
+            let text = error.to_string();
+            prop_assert!(text.starts_with("gpu0.toml:"), "{}", text);
+        }
     }
 
     #[test]

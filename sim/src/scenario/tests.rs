@@ -624,12 +624,15 @@ fn mps_without_mps_is_refused() {
 }
 
 #[test]
-fn any_bytes_are_read_or_refused() {
-    // Pieces of a right file in any order, and cut anywhere.
+fn pieces_of_a_right_file_are_read_or_refused_with_its_name() {
     for cut in 0..PAIR.len() {
         let (head, tail) = PAIR.split_at(cut);
-        let _ = parse(head);
-        let _ = parse(tail);
-        let _ = parse(&format!("{tail}\n{head}"));
+        for text in [head, tail, &format!("{tail}\n{head}")] {
+            let refusal = parse(text).err().map(|error| error.to_string());
+            let is_named = refusal
+                .as_deref()
+                .is_none_or(|error| error.starts_with("s.toml"));
+            assert!(is_named, "cut at {cut}: {refusal:?}");
+        }
     }
 }

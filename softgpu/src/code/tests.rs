@@ -253,35 +253,52 @@ fn what_is_written_as_ptx_is_read_back() {
     assert_eq!(parse_ptx(&text, 80), Err(CodeError::NoCode(80)));
 }
 
+/// Whether these bytes have an extent that leads to an end: more than was seen, or no more.
+fn is_possible(seen: &[u8]) -> bool {
+    match extent(seen) {
+        Ok(Extent::AtLeast(bytes)) => bytes > seen.len(),
+        Ok(Extent::Whole(_, bytes)) => bytes <= seen.len(),
+        Ok(Extent::Text) | Err(_) => true,
+    }
+}
+
 proptest! {
     #[test]
-    fn a_damaged_cubin_is_read_or_refused(
+    fn a_damaged_cubin_is_refused_or_has_as_many_kernels_as_before_at_most(
         at in 0usize..7872, byte: u8, cut in 0usize..7872, capability in 70u32..130,
     ) {
         let mut bytes = SM_90.to_vec();
         bytes[at] = byte;
-        let _ = extent(&bytes);
-        let _ = parse(Kind::Cubin, &bytes, capability);
-        let _ = parse(Kind::Cubin, &bytes[..cut], 90);
-        let _ = extent(&bytes[..cut]);
+        let whole = parse(Kind::Cubin, SM_90, 90).unwrap();
+        for (bytes, capability) in [(&bytes[..], capability), (&bytes[..cut], 90)] {
+            let kernels = parse(Kind::Cubin, bytes, capability).map_or(0, |code| code.kernels.len());
+            prop_assert!(kernels <= whole.kernels.len(), "{}", kernels);
+            prop_assert!(is_possible(bytes), "{:?}", extent(bytes));
+        }
     }
 
     #[test]
-    fn a_damaged_fat_binary_is_read_or_refused(
+    fn a_damaged_fat_binary_is_refused_or_has_as_many_kernels_as_before_at_most(
         at in 0usize..256, byte: u8, cut in 0usize..11384, capability in 70u32..130,
     ) {
         let mut bytes = TWO.to_vec();
         bytes[at] = byte;
-        let _ = extent(&bytes);
-        let _ = parse(Kind::Fatbin, &bytes, capability);
-        let _ = parse(Kind::Fatbin, &bytes[..cut], 90);
+        let whole = parse(Kind::Fatbin, TWO, 90).unwrap();
+        for (bytes, capability) in [(&bytes[..], capability), (&bytes[..cut], 90)] {
+            let kernels = parse(Kind::Fatbin, bytes, capability).map_or(0, |code| code.kernels.len());
+            prop_assert!(kernels <= whole.kernels.len(), "{}", kernels);
+            prop_assert!(is_possible(bytes), "{:?}", extent(bytes));
+        }
     }
 
     #[test]
-    fn any_text_after_the_head_is_read_or_refused(
+    fn any_text_after_the_head_is_read_and_without_it_refused(
         text in "(\\.entry|\\.param|\\.shared|\\.b8|\\.align|x|[0-9]|[(){}\\[\\];,\" ]){0,60}\\PC{0,20}",
     ) {
-        let _ = parse_ptx(&format!(".version 9.4 .target sm_80 {text}"), 80);
-        let _ = parse_ptx(&text, 80);
+        if let Ok(code) = parse_ptx(&format!(".version 9.4 .target sm_80 {text}"), 80) {
+            let mut kernels = code.kernels.iter();
+            prop_assert!(kernels.all(|kernel| text.contains(&kernel.name)), "{:?}", code);
+        }
+        prop_assert!(parse_ptx(&text, 80).is_err());
     }
 }

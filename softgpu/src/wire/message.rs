@@ -405,9 +405,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let _ = Request::decode(&bytes);
-            let _ = Reply::decode(&bytes);
+        fn any_packet_is_refused_or_decoded_to_what_is_encoded_and_decoded_the_same(
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+        ) {
+            // Encodings are compared, as a number of a device may be none.
+            if let Ok(request) = Request::decode(&bytes) {
+                let again = Request::decode(&request.encode());
+                prop_assert_eq!(again.ok().map(|request| request.encode()), Some(request.encode()));
+            }
+            if let Ok(reply) = Reply::decode(&bytes) {
+                let again = Reply::decode(&reply.encode());
+                prop_assert_eq!(again.ok().map(|reply| reply.encode()), Some(reply.encode()));
+            }
         }
     }
 }
