@@ -56,7 +56,8 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
     };
     STREAMS
         .used()
-        .filter(|(_, slot)| slot.is_in_flight())
+        // What was only expected to be complete is seen to be now.
+        .filter(|(_, slot)| !slot.is_surely_complete())
         .filter(is_within)
         .map(|(index, slot)| Mark {
             slot: index,
@@ -141,8 +142,8 @@ pub(crate) fn count(client: &Client, expected_ns: u64) {
         .page
         .completed_ns
         .fetch_add(expected_ns, Ordering::Release);
-    // A thread that waits may go now; the daemon decides that. It polls as well, so a ring that is
-    // missed costs one poll.
+    // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a ring that is
+    // missed costs a millisecond at most.
     if client.page.waiting.load(Ordering::SeqCst) != 0 {
         client.bell.bell.ring(&client.clock);
     }
