@@ -61,8 +61,8 @@ const SLEEP_NS_MAX: u64 = 5_000_000;
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// Silence after which a daemon whose connection has ended counts as gone for what it held because of a fault: the half second in which it is
-/// restarted is no reason to send work to a GPU that is broken.
-const HELD_SILENCE_NS_MAX: u64 = 1_000_000_000;
+/// restarted is no reason to send work to a GPU that is broken. Counted from its last look, and with nobody to protect it looks once a second.
+const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
 
 /// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
 const HOLD_NS_MAX: u64 = 10_000_000_000;

@@ -49,7 +49,7 @@
 //!
 //! ## Order of calls
 //!
-//! [`Gate::handle_request`] for each HP request that has ended, [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of
+//! [`Gate::handle_jobs`], [`Gate::handle_request`] for each HP request that has ended, [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of
 //! that same snapshot. `gate` changes nothing: the same snapshot gives the same
 //! lease however often it is asked.
 
@@ -59,7 +59,7 @@ use crate::sm_search::SmSearch;
 use crate::terms::{JobTerms, Terms};
 use crate::throttle::Throttle;
 use crate::turn::{Rules, Turn};
-use crate::{Bounds, JobId, Kernel, Lease, Limit, Outlook, Policy, Request, Snapshot};
+use crate::{Bounds, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Request, Snapshot};
 use crate::{launch_gate, none, orion, pillion, temporal};
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
@@ -107,6 +107,13 @@ impl Gate {
     pub fn handle_hp_request(&mut self, duration_ns: u64) {
         if let Some(search) = &mut self.memory.sm_search {
             search.handle_request(duration_ns);
+        }
+    }
+
+    /// What best-effort jobs have in flight or wait for, as of this look. Before [`Gate::handle_request`]. Only `pillion` listens.
+    pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+        if let Policy::Pillion(_) = &self.policy {
+            self.memory.pillion.handle_jobs(now_ns, jobs);
         }
     }
 

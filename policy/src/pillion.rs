@@ -29,7 +29,7 @@
 //! time is spent first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
 //! A request's beginning is known to the ns where it voided a lease. Where it did not, because no BE work could have gone, it is as exact as
-//! the look that found it: if that came more than twice the daemon's pause and 100 µs after the one before (200 µs) nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met no more
+//! the look that found it: if that leaves open by more than twice the daemon's least pause and 100 µs (200 µs) when it began, nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met no more
 //! than the least gain allows, while the gain is at its least. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of
 //! it, what goes beside HP must suit it, and the gain is 1.
 //! Each request is held against its own *kind*, requests of the same client and about as many launches; the slack is
@@ -102,7 +102,7 @@ use crate::gate::{Memory, in_flight_ns};
 use crate::orion;
 use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE};
 use crate::timeline::Request;
-use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
+use crate::{Class, ClassSet, JobView, Kernel, Lease, Limit, Sharing, Snapshot};
 
 pub mod feedback;
 pub mod pace;
@@ -217,7 +217,7 @@ pub struct PillionParams {
     pub residual_ns_unknown: u64,
     /// How long a lease lasts unless it is renewed, in ns.
     pub lease_ns: u64,
-    /// A look that comes later after the one before makes a request that it finds say nothing, in ns: twice the daemon's
+    /// A request of which is not known to within so many ns when it began says nothing: twice the daemon's least
     /// pause, and what waking it may take ([`look_ns_max`]).
     pub look_ns_max: u64,
 }
@@ -349,6 +349,16 @@ impl Learnt {
         }
     }
 
+    /// What is in flight, or waits, meets the requests of this look. What has completed since the last snapshot was in flight between both.
+    pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+        if jobs.iter().any(|job| !job.drained) || completed_ns(jobs) != self.completed_ns {
+            self.exposed_ns = Some(now_ns);
+        }
+        if jobs.iter().any(|job| !job.drained || job.waiting) {
+            self.wanted_ns = Some(now_ns);
+        }
+    }
+
     /// An HP client has gone.
     pub(crate) fn handle_detach(&mut self, client: u64) {
         self.solo.handle_detach(client);
@@ -374,15 +384,8 @@ impl Learnt {
         };
         self.quiet.handle_hp(since_ns, snapshot.hp.busy);
         let in_flight_ns = in_flight_ns(snapshot);
-        let completed = snapshot.be.iter().map(|job| job.completed_total_ns);
-        let completed_ns = completed.fold(0, u64::saturating_add);
-        // What has completed since the last snapshot was in flight between both.
-        if snapshot.be.iter().any(|job| !job.drained) || completed_ns != self.completed_ns {
-            self.exposed_ns = Some(now_ns);
-        }
-        if snapshot.be.iter().any(|job| !job.drained || job.waiting) {
-            self.wanted_ns = Some(now_ns);
-        }
+        self.handle_jobs(now_ns, snapshot.be);
+        let completed_ns = completed_ns(snapshot.be);
         if params.learnt_pace {
             let is_alone = !snapshot.hp.busy && in_flight_ns > 0;
             self.pace.handle_snapshot(now_ns, completed_ns, is_alone);
@@ -522,6 +525,11 @@ impl Learnt {
             floor: false,
         }
     }
+}
+
+fn completed_ns(jobs: &[JobView]) -> u64 {
+    let completed = jobs.iter().map(|job| job.completed_total_ns);
+    completed.fold(0, u64::saturating_add)
 }
 
 fn scaled(ns: u64, by: f64) -> u64 {

@@ -68,7 +68,7 @@
 //!
 //! Times are ns of the daemon's clock. A completion has the time at which the client knew of it. A launch has the time at which it was
 //! made if it voided a lease; of others only the two looks are known between which they were made, so of a request that
-//! begins with one of those it is known by how much it may have begun earlier ([`Request::unsure_ns`]).
+//! begins with one of those the middle is taken, and it is known by how much that may be wrong ([`Request::unsure_ns`]).
 
 use std::collections::VecDeque;
 
@@ -103,10 +103,10 @@ pub const REQUESTS_MIN: usize = 50;
 pub const REQUESTS_KEPT: usize = 200;
 
 /// Requests that have ended and nobody has taken; beyond it the oldest is
-/// forgotten. A poll of 50 µs brings one, after a pause of the daemon some more.
+/// forgotten. A look brings one or two, after a pause of the daemon some more.
 pub const ENDED_MAX: usize = 64;
 
-/// Launches of a stream whose ends are predicted ahead; what is behind them counts as far off.
+/// Launches of a client whose ends are predicted ahead, and one of each of its further streams; what is behind them counts as far off.
 const OUTLOOK_MAX: usize = 64;
 
 /// A busy period that lasts so long is cut into pieces: no request does, and an iteration of a training job hardly.
@@ -118,7 +118,7 @@ pub const PIECE_NS: u64 = 100_000_000;
 /// A request of one client that has ended, or a piece of one that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When its first launch was made, or read if that is not known.
+    /// When its first launch was made, as far as that is known.
     pub began_ns: u64,
     /// When its last completion was known to the client; later than `began_ns`.
     pub ended_ns: u64,
@@ -126,7 +126,7 @@ pub struct Request {
     pub launches: u64,
     /// Of a piece the expected ns that were completed in it; 0 of a request.
     pub work_ns: u64,
-    /// By so much it may have begun earlier, ns.
+    /// By so much it may have begun earlier or later, ns.
     pub unsure_ns: u64,
 }
 
@@ -192,7 +192,8 @@ pub struct Launch {
 /// long its requests take.
 ///
 /// Methods are of two kinds: `handle_*` for what happened, and
-/// [`HpTimeline::poll_view`] for how things stand. Time must not go backwards.
+/// [`HpTimeline::poll_view`] for how things stand. Time must not go backwards but between two of these, where records say themselves
+/// when something was.
 #[derive(Debug, Default)]
 pub struct HpTimeline {
     /// By stream index; grows to the highest index seen.
@@ -208,7 +209,7 @@ pub struct HpTimeline {
     busy_since_ns: Option<u64>,
     /// When the last busy period ended.
     idle_since_ns: u64,
-    /// By so much the current busy period may have begun earlier.
+    /// By so much the current busy period may have begun earlier or later.
     period_unsure_ns: u64,
     /// A record was lost during the current busy period.
     period_tainted: bool,
@@ -258,8 +259,10 @@ impl HpTimeline {
             self.busy_streams.push(launch.stream);
         }
         if self.busy_since_ns.is_none() {
-            self.busy_since_ns = Some(at_ns);
-            self.period_unsure_ns = at_ns.saturating_sub(since_ns);
+            // In the middle of both, so that many of them are right on the mean.
+            let half_ns = at_ns.saturating_sub(since_ns.max(self.idle_since_ns)) / 2;
+            self.busy_since_ns = Some(at_ns - half_ns);
+            self.period_unsure_ns = half_ns;
         }
     }
 
@@ -351,6 +354,7 @@ impl HpTimeline {
             ends_ns: now_ns,
             changes_ns: u64::MAX,
         };
+        let mut looked_at = 0;
         for &index in &self.busy_streams {
             let stream = &self.streams[index as usize];
             let mut end_ns = stream.cursor_start_ns;
@@ -361,7 +365,8 @@ impl HpTimeline {
                 if place == 0 {
                     outlook.changes_ns = outlook.changes_ns.min(end_ns);
                 }
-                if end_ns > until_ns || place >= OUTLOOK_MAX {
+                looked_at += 1;
+                if end_ns > until_ns || looked_at >= OUTLOOK_MAX {
                     end_ns = u64::MAX;
                     break;
                 }

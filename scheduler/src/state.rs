@@ -256,7 +256,7 @@ pub struct State {
     next_look_ns: u64,
     /// Buffer of a poll.
     views: Vec<JobView>,
-    /// A high-priority client has attached since the last poll.
+    /// A high-priority client, or another policy, has come since the last poll.
     is_gating: bool,
     /// Found out by the last poll, or by who closed the state.
     wakes: Vec<Wake>,
@@ -340,6 +340,7 @@ impl State {
             self.gate = Gate::new(config.policy);
             let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
             lessees.for_each(Lessee::handle_new_gate);
+            self.is_gating = true;
         }
         self.poll_ns = config.poll_ns;
         self.unknown_ns = config.unknown_kernel_ns;
@@ -387,7 +388,7 @@ impl State {
             denied: None,
             page: pages.client,
             is_sticky_taken: false,
-            feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new())),
+            feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new(now_ns))),
             end: End::default(),
         };
         if key.class == JobClass::HighPriority {
@@ -573,23 +574,16 @@ impl State {
             lessee.read(job.clients.iter().map(|client| &*client.page));
             is_drained &= lessee.view().drained || lessee.is_stalled();
         }
-        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
-            let id = client.id;
-            while let Some(request) = client
-                .feed
-                .as_mut()
-                .and_then(|feed| feed.timeline().take_request())
-            {
-                self.gate.handle_request(id, &request);
-            }
-        }
+        let is_active = self.lessees().any(Lessee::is_active);
         let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
         let feeds = feeds.filter_map(|client| client.feed.as_mut());
         let mut outlook = Outlook::idle(now_ns);
         self.hp = HpView::merge(feeds.map(|feed| {
             let view = feed.timeline().poll_view(now_ns);
             let until_ns = now_ns.saturating_add(IDLE_POLL_NS);
-            outlook = outlook.merge(feed.timeline().outlook(now_ns, until_ns));
+            if is_active {
+                outlook = outlook.merge(feed.timeline().outlook(now_ns, until_ns));
+            }
             view
         }));
         let hp = self.hp_for_policy(now_ns);
@@ -600,6 +594,18 @@ impl State {
             }
             self.views
                 .extend(lessee.poll_view(is_drained || !hp.present));
+        }
+        // What requests met must be known before they are judged.
+        self.gate.handle_jobs(now_ns, &self.views);
+        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
+            let id = client.id;
+            while let Some(request) = client
+                .feed
+                .as_mut()
+                .and_then(|feed| feed.timeline().take_request())
+            {
+                self.gate.handle_request(id, &request);
+            }
         }
         let snapshot = Snapshot {
             now_ns,

@@ -33,7 +33,7 @@ pub struct HostModel {
     pub notice_ns: u64,
     /// Launches and copies of a thread that the driver takes before a further call waits.
     pub driver_queue: u32,
-    /// Between two looks of the daemon while best-effort work waits or runs.
+    /// The least time between two looks of the daemon while best-effort work waits or runs.
     pub poll_ns: u64,
     /// Between two looks of the daemon otherwise.
     pub idle_poll_ns: u64,

@@ -8,6 +8,8 @@
 //! - *HP busy*: that HP's work is over, which nobody rings for: its path has no system call. So it is looked for when it is
 //!   predicted to be, and from then on every pause; and, where what goes beside HP must suit it, that another kernel executes.
 //!
+//! A quiet time ([`super::quiet`]) shrinks as it passes, and with it what was granted: in one there is a look after each pause.
+//!
 //! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`]. Until then a request that came early, or
 //! ended early, is not noticed; nothing is granted wrongly in that time, as HP's launches void leases by themselves.
 
@@ -30,7 +32,12 @@ pub(crate) fn next_look_ns(
     pause_ns: u64,
 ) -> u64 {
     let now_ns = snapshot.now_ns;
-    let after = |pauses: u64| now_ns.saturating_add(pause_ns.saturating_mul(pauses));
+    // A lease is renewed once half of its time is over.
+    let longest_ns = (params.lease_ns / 4).max(pause_ns);
+    let after = |pauses: u64| {
+        let wait_ns = pause_ns.saturating_mul(pauses).min(longest_ns);
+        now_ns.saturating_add(wait_ns)
+    };
     let soon_ns = after(1);
     let jobs = || snapshot.be.iter();
     if jobs().filter(|job| job.waiting || !job.drained).count() > 1 {

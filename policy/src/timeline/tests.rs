@@ -426,7 +426,7 @@ fn a_launch_that_is_read_late_leaves_it_open_by_how_much_its_request_began_earli
     let unsure_ns = |timeline: &mut HpTimeline| timeline.take_request().map(|r| r.unsure_ns);
     timeline.handle_launch_since(&launch(0, 1, Class::Compute, 30), 40, 100);
     timeline.handle_complete(0, 1, 150);
-    assert_eq!(unsure_ns(&mut timeline), Some(60));
+    assert_eq!(unsure_ns(&mut timeline), Some(30));
     // The first launch says so, not those that follow.
     timeline.handle_launch(&launch(0, 2, Class::Compute, 30), 200);
     timeline.handle_launch_since(&launch(0, 3, Class::Compute, 30), 200, 260);

@@ -30,7 +30,7 @@ use crate::state::JobKey;
 /// Streams that a high-priority process uses.
 const STREAMS: usize = 3;
 /// Silence after which a killed daemon counts as gone for what it held because of a fault (`interpose::gate`).
-const HELD_SILENCE_NS_MAX: u64 = 1_000 * MS;
+const HELD_SILENCE_NS_MAX: u64 = 2_000 * MS;
 /// The ring of a process's only thread.
 const RING: usize = 5;
 

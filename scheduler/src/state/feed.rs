@@ -49,7 +49,8 @@ pub(crate) struct Feed {
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 
 impl Feed {
-    pub(crate) fn new() -> Self {
+    /// Of a client that attaches at `now_ns`.
+    pub(crate) fn new(now_ns: u64) -> Self {
         Self {
             cursors: [Cursor::default(); RINGS],
             claimed: 0,
@@ -58,7 +59,7 @@ impl Feed {
             timeline: HpTimeline::new(),
             dropped_seen: 0,
             heard_ns: 0,
-            looked_ns: 0,
+            looked_ns: now_ns,
             asked_ns: None,
             faults: Faults::default(),
         }
@@ -151,7 +152,8 @@ impl Feed {
             }
             Ok(Record::Complete { stream, seq, at_ns }) => {
                 let at_ns = match at_ns {
-                    0 => now_ns,
+                    // A client of protocol 2.2.
+                    0 => self.looked_ns.midpoint(now_ns),
                     at_ns => believed(at_ns),
                 };
                 self.timeline.handle_complete(stream, seq, at_ns);

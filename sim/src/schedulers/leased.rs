@@ -8,8 +8,8 @@
 //! - **Best-effort launches** go if the job's lease admits them; they are charged. One that may not
 //!   go rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes all
 //!   the same.
-//! - **The daemon** looks every `poll_ns` while best-effort work waits or is in flight, every
-//!   `idle_poll_ns` otherwise, and `wake_ns` after it is rung. It reads the records and the sums,
+//! - **The daemon** looks when the gate says ([`Gate::next_look_ns`], with `poll_ns` as the least pause) while best-effort work waits
+//!   or is in flight, every `idle_poll_ns` otherwise, and `wake_ns` after it is rung. It reads the records and the sums,
 //!   asks the gate, publishes what has changed, and wakes who waits.
 //! - **Completions** are seen late. A synchronisation that returns tells all of its client. A
 //!   best-effort client's helper thread records an event behind what is in flight and asks for it
@@ -213,13 +213,10 @@ impl Leased {
         let mut hp = HpView::ABSENT;
         let far_ns = clock_ns.saturating_add(SECOND_NS);
         let mut outlook = Outlook::idle(clock_ns);
-        for (id, client) in (0..).zip(&mut self.clients) {
+        for client in &mut self.clients {
             match client {
                 Client::HighPriority(feed) => {
                     feed.drain(clock_ns);
-                    while let Some(request) = feed.timeline.take_request() {
-                        self.gate.handle_request(id, &request);
-                    }
                     hp = HpView::merge([hp, feed.timeline.poll_view(clock_ns)]);
                     outlook = outlook.merge(feed.timeline.outlook(clock_ns, far_ns));
                 }
@@ -237,6 +234,14 @@ impl Leased {
         }
         let lessees = self.clients.iter().filter_map(Client::lessee);
         self.views.extend(lessees.map(|lessee| lessee.view));
+        self.gate.handle_jobs(clock_ns, &self.views);
+        for (id, client) in (0..).zip(&mut self.clients) {
+            if let Client::HighPriority(feed) = client {
+                while let Some(request) = feed.timeline.take_request() {
+                    self.gate.handle_request(id, &request);
+                }
+            }
+        }
         let snapshot = Snapshot {
             now_ns: clock_ns,
             sharing: self.sharing,
