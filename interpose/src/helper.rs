@@ -36,9 +36,7 @@ use crate::contexts::CONTEXTS;
 use crate::kept_out::HOLDERS;
 use crate::learner::Learner;
 use crate::life::State;
-use crate::marks::{self, Reach};
 use crate::reattach::Watch;
-use crate::sight::{self, Kind};
 use crate::streams::{STREAMS, Slot};
 use crate::{announce, completion, door, driver, lifecycle, patience, reattach, signals, sys};
 
@@ -192,12 +190,9 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
     lifecycle::clients().for_each(wake_surely);
     let is_finished = |client: &'static Client| {
         let is_capturing = STREAMS.is_capturing();
-        STREAMS.used_by(client.index).all(|(index, slot)| {
-            if !is_capturing {
-                ask_own(client, index, slot);
-            }
-            slot.is_surely_complete() || !can_progress(slot, is_capturing)
-        })
+        STREAMS
+            .used_by(client.index)
+            .all(|(_, slot)| slot.is_surely_complete() || !can_progress(slot, is_capturing))
     };
     // One clock for all of them.
     let is_over = lifecycle::clients().next().is_none_or(|client| {
@@ -210,24 +205,6 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
         lifecycle::clients().for_each(give_up_unseen);
     }
     is_over
-}
-
-/// Asks this thread's own default stream, which has no handle in a helper.
-fn ask_own(client: &Client, index: u32, slot: &Slot) {
-    let stream = slot
-        .stream_here()
-        .filter(|_| slot.kind() == Kind::PerThread);
-    let Some(stream) = stream.filter(|_| !slot.is_surely_complete()) else {
-        return;
-    };
-    let operations = sight::operations(client);
-    let ask = || marks::try_idle(slot, stream, operations);
-    match driver::with_context(slot.context().context(), ask) {
-        Ok(Reach::Reached(mark)) => completion::complete(index, mark),
-        // Its context is gone, or the driver: what ran in it is over.
-        Ok(Reach::Lost(_)) | Err(_) => completion::give_up(index, slot, slot.issued()),
-        Ok(Reach::NotYet(_) | Reach::Unknown) => {}
-    }
 }
 
 /// What nothing will tell of any more, because its thread alone could, is not to look as if it were in flight when the process is gone.
