@@ -1,8 +1,8 @@
 //! The newest public CUDA headers know no entry point that our table lacks.
 //!
 //! The headers are those of the wheel `nvidia-cuda-runtime`, which `.ci/run` installs in its newest
-//! version into `.venv/headers`; `PILLION_CUDA_HEADERS` can name another folder. Without them the test is
-//! ignored, or fails with `PILLION_REQUIRE_TOOLS=1`.
+//! version into `.venv/headers`; `PILLION_CUDA_HEADERS` can name another folder. Without them the
+//! test is ignored, or fails with `PILLION_REQUIRE_TOOLS=1`.
 //!
 //! `cudaTypedefs.h` has a function type `PFN_<api>_v<version>[_ptsz]` for each form of each entry
 //! point, which is how `cuGetProcAddress` knows them; `cuda.h` declares the symbols.

@@ -35,7 +35,8 @@ pub(crate) struct Artifacts {
     pub(crate) daemon: PathBuf,
     /// `softgpu-server`.
     pub(crate) server: PathBuf,
-    /// Holds the stand-ins for the driver, NVML and cuBLAS under the names that programs open, and nothing else.
+    /// Holds the stand-ins for the driver, NVML and cuBLAS under the names that programs open, and
+    /// nothing else.
     driver_folder: TempDir,
 }
 

@@ -1,12 +1,16 @@
-//! Launches beside our helper thread, where event calls take a microsecond with a lock of the context that launches need.
+//! Launches beside our helper thread, where event calls take a microsecond with a lock of the
+//! context that launches need.
 //!
-//! So it is in NVIDIA's driver; here it is the stand-in's null mode with `SOFTGPU_EVENT_NS`, beside the same without. Processes that launch
-//! bare and processes that launch under Pillion alternate: in one process, bare launches would wait for the helper's event calls like
-//! any other. The thread computes for 5 us between two launches, the pace of real frameworks, and waits for every 200.
+//! So it is in NVIDIA's driver; here it is the stand-in's null mode with `SOFTGPU_EVENT_NS`, beside
+//! the same without. Processes that launch bare and processes that launch under Pillion alternate:
+//! in one process, bare launches would wait for the helper's event calls like any other. The thread
+//! computes for 5 us between two launches, the pace of real frameworks, and waits for every 200.
 //!
-//! The promise is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of the time from one to the next. (Of a launch
-//! of the null mode alone, some 30 ns, nothing could be 2 %.) It is asked of the mean launch of the median block, and of the mean of all launches
-//! but those in which the thread was preempted or held: the helper's work of 10 ms in a second is in the second only.
+//! The promise is that a launching thread gets on by at most 2 % slower: a launch may cost 2 % of
+//! the time from one to the next. (Of a launch of the null mode alone, some 30 ns, nothing could be
+//! 2 %.) It is asked of the mean launch of the median block, and of the mean of all launches but
+//! those in which the thread was preempted or held: the helper's work of 10 ms in a second is in
+//! the second only.
 
 use anyhow::{Context, ensure};
 use benches::alternate::Samples;
@@ -27,7 +31,8 @@ const CONFIG: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
 const EVENTS_NS: [u64; 2] = [0, 1_000];
 /// From the end of a launch to the beginning of the next, ns.
 const PAUSE_NS: u64 = 5_000;
-/// Blocks of 200 launches: 2 s and more, so that the helper's window of 10 ms in each second is met.
+/// Blocks of 200 launches: 2 s and more, so that the helper's window of 10 ms in each second is
+/// met.
 const BLOCKS: usize = 2_000;
 const BLOCKS_QUICK: usize = 1_000;
 /// Processes of each side.

@@ -1,8 +1,9 @@
 //! `cargo bench -p pillion-benches`: what Pillion costs where it is in the way.
 //!
-//! Needs no GPU and uses none: the driver is the stand-in of `softgpu/driver`, but for one part in its null mode, in
-//! which a launch succeeds at once, so that what is left is Pillion. The library, the stand-in and
-//! the daemon are the shipped ones, built here in release mode first, in real processes.
+//! Needs no GPU and uses none: the driver is the stand-in of `softgpu/driver`, but for one part in
+//! its null mode, in which a launch succeeds at once, so that what is left is Pillion. The library,
+//! the stand-in and the daemon are the shipped ones, built here in release mode first, in real
+//! processes.
 //!
 //! | part | measures | module |
 //! |---|---|---|
@@ -73,7 +74,8 @@ struct Arguments {
     /// Exits with 1 if a target is missed.
     #[arg(long)]
     check: bool,
-    /// Measures what lies in this folder, and builds nothing: another commit's, or another profile's.
+    /// Measures what lies in this folder, and builds nothing: another commit's, or another
+    /// profile's.
     #[arg(long, value_name = "FOLDER")]
     built: Option<PathBuf>,
     /// Only these parts.

@@ -46,7 +46,8 @@ pub(crate) const OTHER_CLASS: BenchKernel = BenchKernel {
     expected_ns: 1_000,
 };
 
-/// What a best-effort job launches that has the device busy: as long as a training step's longer ones.
+/// What a best-effort job launches that has the device busy: as long as a training step's longer
+/// ones.
 pub(crate) const LONG: BenchKernel = BenchKernel {
     name: "bench_be_long",
     class: ResourceClass::Memory,

@@ -1,4 +1,5 @@
-//! Two more tasks of a child: to have the device busy, and to time launches with a pause between them.
+//! Two more tasks of a child: to have the device busy, and to time launches with a pause between
+//! them.
 
 use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +28,8 @@ pub(crate) struct Work {
     pub(crate) kernel: String,
     /// Launches of a step.
     pub(crate) launches: u64,
-    /// From the beginning of a step to the beginning of the next; one that takes longer is followed at once.
+    /// From the beginning of a step to the beginning of the next; one that takes longer is followed
+    /// at once.
     pub(crate) period_ns: u64,
 }
 
@@ -55,7 +57,8 @@ pub(crate) struct Space {
 pub(crate) struct Spaced {
     /// Of one launch, ns.
     pub(crate) launch: Quantiles,
-    /// The mean launch of a block, the median of all blocks, ns: a block in which the thread was preempted is an outlier.
+    /// The mean launch of a block, the median of all blocks, ns: a block in which the thread was
+    /// preempted is an outlier.
     pub(crate) block_mean_ns: f64,
     /// The mean of all launches but the long ones, ns.
     pub(crate) short_mean_ns: f64,

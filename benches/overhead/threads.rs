@@ -1,11 +1,14 @@
 //! What our threads use while a best-effort job has the device busy: processor time and wake-ups.
 //!
-//! The software GPU in real time, `pilliond` as shipped, and a best-effort job that launches 3 200 kernels of 300 us a second: steps of 320
-//! launches and a wait, ten a second. Alone, and beside a high-priority job whose requests of 100 kernels of 100 us come every
-//! 20 ms, or without a pause. Each round measures the jobs bare and under Pillion, in alternating order; a row is the median of the rounds.
+//! The software GPU in real time, `pilliond` as shipped, and a best-effort job that launches 3 200
+//! kernels of 300 us a second: steps of 320 launches and a wait, ten a second. Alone, and beside a
+//! high-priority job whose requests of 100 kernels of 100 us come every 20 ms, or without a pause.
+//! Each round measures the jobs bare and under Pillion, in alternating order; a row is the median
+//! of the rounds.
 //!
-//! *Our threads* of a job are those whose names begin with `pillion` (proc(5), `comm`). A *wake-up* is a voluntary context switch: each one ends a
-//! sleep. Numbers are differences of what `/proc/PID/task/*` has at both ends of a round.
+//! *Our threads* of a job are those whose names begin with `pillion` (proc(5), `comm`). A *wake-up*
+//! is a voluntary context switch: each one ends a sleep. Numbers are differences of what
+//! `/proc/PID/task/*` has at both ends of a round.
 
 use std::collections::HashMap;
 use std::fs;
@@ -289,7 +292,8 @@ impl Instant {
                     is_asked: fn(&Thread) -> bool| {
             let mut used = Used::default();
             for (id, now) in after.iter().filter(|(_, thread)| is_asked(thread)) {
-                // A thread that began in the round has all of its time in it; of one that ended, what it used since is lost.
+                // A thread that began in the round has all of its time in it; of one that ended,
+                // what it used since is lost.
                 let (cpu_ns, wakes) = before
                     .get(id)
                     .map_or((0, 0), |then| (then.on_cpu_ns, then.wakes));

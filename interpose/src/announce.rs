@@ -1,8 +1,8 @@
 //! The high-priority side: launches and completions, told to the daemon without waiting for it.
 //!
-//! A launch costs a push and a fence: no system call, no lock, no allocation, no clock unless it revokes a lease. A record
-//! that finds its ring full is dropped and counted; the daemon then takes the client for busy until
-//! it hears of a completion, which is said again until it went through.
+//! A launch costs a push and a fence: no system call, no lock, no allocation, no clock unless it
+//! revokes a lease. A record that finds its ring full is dropped and counted; the daemon then takes
+//! the client for busy until it hears of a completion, which is said again until it went through.
 
 use core::sync::atomic::Ordering;
 

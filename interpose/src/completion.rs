@@ -142,8 +142,8 @@ pub(crate) fn count(client: &Client, expected_ns: u64) {
         .page
         .completed_ns
         .fetch_add(expected_ns, Ordering::Release);
-    // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a ring that is
-    // missed costs a millisecond at most.
+    // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a
+    // ring that is missed costs a millisecond at most.
     if client.page.waiting.load(Ordering::SeqCst) != 0 {
         client.bell.bell.ring(&client.clock);
     }

@@ -60,8 +60,9 @@ const SLEEP_NS_MAX: u64 = 5_000_000;
 /// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is missed, so there are to be few.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
-/// Silence after which a daemon whose connection has ended counts as gone for what it held because of a fault: the half second in which it is
-/// restarted is no reason to send work to a GPU that is broken. Counted from its last look, and with nobody to protect it looks once a second.
+/// Silence after which a daemon whose connection has ended counts as gone for what it held because
+/// of a fault: the half second in which it is restarted is no reason to send work to a GPU that is
+/// broken. Counted from its last look, and with nobody to protect it looks once a second.
 const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
 
 /// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.

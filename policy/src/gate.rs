@@ -49,9 +49,9 @@
 //!
 //! ## Order of calls
 //!
-//! [`Gate::handle_jobs`], [`Gate::handle_request`] for each HP request that has ended, [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of
-//! that same snapshot. `gate` changes nothing: the same snapshot gives the same
-//! lease however often it is asked.
+//! [`Gate::handle_jobs`], [`Gate::handle_request`] for each HP request that has ended,
+//! [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of that same snapshot.
+//! `gate` changes nothing: the same snapshot gives the same lease however often it is asked.
 
 use crate::orion::SmThreshold;
 use crate::pillion::Learnt;
@@ -110,7 +110,8 @@ impl Gate {
         }
     }
 
-    /// What best-effort jobs have in flight or wait for, as of this look. Before [`Gate::handle_request`]. Only `pillion` listens.
+    /// What best-effort jobs have in flight or wait for, as of this look. Before
+    /// [`Gate::handle_request`]. Only `pillion` listens.
     pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         if let Policy::Pillion(_) = &self.policy {
             self.memory.pillion.handle_jobs(now_ns, jobs);
@@ -247,9 +248,10 @@ impl Gate {
             .handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
     }
 
-    /// When to look again after the snapshot that was taken in last, if nobody rings, while BE work waits or is in flight: not earlier than
-    /// `pause_ns` after it. `outlook` is what is predicted of all HP clients. See [`crate::pillion::pacing`]; the other policies look
-    /// after every pause.
+    /// When to look again after the snapshot that was taken in last, if nobody rings, while BE work
+    /// waits or is in flight: not earlier than `pause_ns` after it. `outlook` is what is predicted
+    /// of all HP clients. See [`crate::pillion::pacing`]; the other policies look after every
+    /// pause.
     #[must_use]
     pub fn next_look_ns(&self, snapshot: &Snapshot<'_>, outlook: &Outlook, pause_ns: u64) -> u64 {
         match &self.policy {

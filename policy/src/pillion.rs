@@ -28,12 +28,15 @@
 //! rises a little (until one was over it, faster); over it, the gain falls, the more the longer the request took. Idle
 //! time is spent first and work beside HP grows only from gain 4 on, because a nanosecond of idle time costs HP least.
 //!
-//! A request's beginning is known to the ns where it voided a lease. Where it did not, because no BE work could have gone, it is as exact as
-//! the look that found it: if that leaves open by more than twice the daemon's least pause and 100 µs (200 µs) when it began, nothing is concluded. Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met no more
-//! than the least gain allows, while the gain is at its least. Until 16 were seen, the bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an eighth of
-//! it, what goes beside HP must suit it, and the gain is 1.
-//! Each request is held against its own *kind*, requests of the same client and about as many launches; the slack is
-//! that of the quickest client's main kind.
+//! A request's beginning is known to the ns where it voided a lease. Where it did not, because no
+//! BE work could have gone, it is as exact as the look that found it: if that leaves open by more
+//! than twice the daemon's least pause and 100 µs (200 µs) when it began, nothing is concluded.
+//! Requests that met no BE work say how long requests take alone ([`solo`]); so do those that met
+//! no more than the least gain allows, while the gain is at its least. Until 16 were seen, the
+//! bounds are `residual_ns_unknown` (100 µs, but no more than a fiftieth of the shortest) and an
+//! eighth of it, what goes beside HP must suit it, and the gain is 1. Each request is held against
+//! its own *kind*, requests of the same client and about as many launches; the slack is that of the
+//! quickest client's main kind.
 //!
 //! A job that trains has a share of its rate alone as its target ([`Slo::Throughput`]): then the mean of what its requests
 //! take counts, and not their tail. One that is never idle has no requests; it is measured in pieces ([`crate::timeline`]).
@@ -217,8 +220,8 @@ pub struct PillionParams {
     pub residual_ns_unknown: u64,
     /// How long a lease lasts unless it is renewed, in ns.
     pub lease_ns: u64,
-    /// A request of which is not known to within so many ns when it began says nothing: twice the daemon's least
-    /// pause, and what waking it may take ([`look_ns_max`]).
+    /// A request of which is not known to within so many ns when it began says nothing: twice the
+    /// daemon's least pause, and what waking it may take ([`look_ns_max`]).
     pub look_ns_max: u64,
 }
 
@@ -349,7 +352,8 @@ impl Learnt {
         }
     }
 
-    /// What is in flight, or waits, meets the requests of this look. What has completed since the last snapshot was in flight between both.
+    /// What is in flight, or waits, meets the requests of this look. What has completed since the
+    /// last snapshot was in flight between both.
     pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         if jobs.iter().any(|job| !job.drained) || completed_ns(jobs) != self.completed_ns {
             self.exposed_ns = Some(now_ns);

@@ -66,9 +66,10 @@
 //! remembered per stream, launches sorted in; calls for one client may come in
 //! any order as long as time does not go backwards.
 //!
-//! Times are ns of the daemon's clock. A completion has the time at which the client knew of it. A launch has the time at which it was
-//! made if it voided a lease; of others only the two looks are known between which they were made, so of a request that
-//! begins with one of those the middle is taken, and it is known by how much that may be wrong ([`Request::unsure_ns`]).
+//! Times are ns of the daemon's clock. A completion has the time at which the client knew of it. A
+//! launch has the time at which it was made if it voided a lease; of others only the two looks are
+//! known between which they were made, so of a request that begins with one of those the middle is
+//! taken, and it is known by how much that may be wrong ([`Request::unsure_ns`]).
 
 use std::collections::VecDeque;
 
@@ -106,7 +107,8 @@ pub const REQUESTS_KEPT: usize = 200;
 /// forgotten. A look brings one or two, after a pause of the daemon some more.
 pub const ENDED_MAX: usize = 64;
 
-/// Launches of a client whose ends are predicted ahead, and one of each of its further streams; what is behind them counts as far off.
+/// Launches of a client whose ends are predicted ahead, and one of each of its further streams;
+/// what is behind them counts as far off.
 const OUTLOOK_MAX: usize = 64;
 
 /// A busy period that lasts so long is cut into pieces: no request does, and an iteration of a training job hardly.
@@ -150,7 +152,8 @@ impl Request {
 /// What is predicted of high-priority work in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
-    /// When it is over; past or present if it should be by now, `u64::MAX` if later than was looked for.
+    /// When it is over; past or present if it should be by now, `u64::MAX` if later than was looked
+    /// for.
     pub ends_ns: u64,
     /// When one of the kernels that execute ends; past if it should have ended.
     pub changes_ns: u64,
@@ -191,8 +194,8 @@ pub struct Launch {
 /// What one high-priority client has in flight, what of it executes, and how
 /// long its requests take.
 ///
-/// Methods are of two kinds: `handle_*` for what happened, and
-/// [`HpTimeline::poll_view`] for how things stand. Time must not go backwards but between two of these, where records say themselves
+/// Methods are of two kinds: `handle_*` for what happened, and [`HpTimeline::poll_view`] for how
+/// things stand. Time must not go backwards but between two of these, where records say themselves
 /// when something was.
 #[derive(Debug, Default)]
 pub struct HpTimeline {
@@ -346,8 +349,9 @@ impl HpTimeline {
         self.busy_since_ns.is_some()
     }
 
-    /// When all in flight is predicted to be over, and when another kernel than at `now_ns` is predicted to execute first; neither is looked for
-    /// beyond `until_ns`, and what is there is told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of that moment.
+    /// When all in flight is predicted to be over, and when another kernel than at `now_ns` is
+    /// predicted to execute first; neither is looked for beyond `until_ns`, and what is there is
+    /// told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of that moment.
     #[must_use]
     pub fn outlook(&self, now_ns: u64, until_ns: u64) -> Outlook {
         let mut outlook = Outlook {
@@ -464,7 +468,7 @@ impl HpTimeline {
 struct Entry {
     /// The (last) number; the entry is complete when this is.
     seq: u64,
-    /// When the (first) launch was read.
+    /// When the (first) launch was made, or read if its record has no time.
     arrival_ns: u64,
     expected_ns: u64,
     classes: ClassSet,

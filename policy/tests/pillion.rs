@@ -3,8 +3,8 @@
 
 use policy::pillion::look_ns_max;
 use policy::{
-    Class, ClassSet, Gate, HpView, JobId, JobTerms, JobView, Kernel, Lease, PillionParams, Policy,
-    Request, Sharing, Slo, Snapshot, admits,
+    Class, ClassSet, Gate, HpView, JobId, JobTerms, JobView, Kernel, Lease, Outlook, PillionParams,
+    Policy, Request, Sharing, Slo, Snapshot, admits,
 };
 
 mod floor;
@@ -698,4 +698,58 @@ fn a_target_is_times_alone_or_milliseconds_and_reads_back() {
     ] {
         assert!(text.parse::<Slo>().is_err(), "{text}");
     }
+}
+
+/// When the daemon polls after this snapshot, in µs from it, with pauses of 50 µs.
+fn pause_us(gate: &mut Gate, snapshot: &Snapshot<'_>, outlook: Outlook) -> u64 {
+    gate.handle_snapshot(snapshot);
+    (gate.next_look_ns(snapshot, &outlook, 50 * US) - snapshot.now_ns) / US
+}
+
+#[test]
+fn the_next_poll_is_when_room_is_predicted_or_high_priority_work_is_over() {
+    let now_ns = 100 * MS;
+    let idle = Outlook::idle(now_ns);
+    let over_in = |us: u64| Outlook {
+        ends_ns: now_ns + us * US,
+        changes_ns: u64::MAX,
+    };
+    let after =
+        |hp, be: &[JobView], outlook| pause_us(&mut gate(params()), &at(now_ns, hp, be), outlook);
+    let charged = |us: u64| job(1, SLACK_NS + us * US, 0);
+    // 120 µs of work above the bound are predicted to be complete in 120 µs.
+    assert_eq!(after(IDLE, &[charged(120)], idle), 120);
+    assert_eq!(after(IDLE, &[charged(10)], idle), 50);
+    // More than a bound ahead nothing is predicted, and completions ring.
+    assert_eq!(after(IDLE, &[charged(1_000)], idle), 400);
+    // There is room: the thread that waits may not have taken it yet.
+    assert_eq!(after(IDLE, &[job(1, 0, 0)], idle), 50);
+    assert_eq!(after(BUSY, &[charged(0)], over_in(130)), 130);
+    assert_eq!(after(BUSY, &[charged(0)], over_in(5_000)), 200);
+    assert_eq!(after(BUSY, &[charged(0)], over_in(0)), 50);
+    // Several jobs take turns.
+    let two = [charged(120), job(2, 1_000, 0)];
+    assert_eq!(after(IDLE, &two, idle), 50);
+    // Nobody waits.
+    let quiet = JobView {
+        waiting: false,
+        ..charged(120)
+    };
+    assert_eq!(after(IDLE, &[quiet], idle), 400);
+}
+
+#[test]
+fn a_lease_is_renewed_before_it_expires_however_long_pauses_are() {
+    let mut gate = gate(PillionParams {
+        lease_ns: MS,
+        ..params()
+    });
+    let quiet = JobView {
+        waiting: false,
+        ..job(1, 10 * MS, 0)
+    };
+    let now_ns = 100 * MS;
+    let be = [quiet];
+    let snapshot = at(now_ns, IDLE, &be);
+    assert_eq!(pause_us(&mut gate, &snapshot, Outlook::idle(now_ns)), 250);
 }

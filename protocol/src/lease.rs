@@ -201,8 +201,9 @@ impl LeasePage {
     }
 }
 
-/// Whether high-priority work that is submitted now revokes live leases: its record is to say when that was. It may be told wrongly when
-/// others are at it at the same moment; then the record says nothing of the time, or one that nobody needs.
+/// Whether high-priority work that is submitted now revokes live leases: its record is to say when
+/// that was. It may be told wrongly when others are at it at the same moment; then the record says
+/// nothing of the time, or one that nobody needs.
 #[inline]
 #[must_use]
 pub fn is_live(daemon: &DaemonPage, hp: &HpPage) -> bool {

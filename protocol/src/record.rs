@@ -45,8 +45,9 @@ pub struct Launch {
     pub sm_needed: u32,
     /// Resource class as `policy::ClassSet` bits: exactly one of 1, 2, 4.
     pub class: u8,
-    /// When it was made, on the shared clock, if it was the one that revoked live leases ([`crate::lease::is_live`]); else 0: a reading of
-    /// the clock costs half as much as all the rest of telling. Since 2.3.
+    /// When it was made, on the shared clock, if it was the one that revoked live leases
+    /// ([`crate::lease::is_live`]); else 0: a reading of the clock costs half as much as all the
+    /// rest of telling. Since 2.3.
     pub at_ns: u64,
 }
 
@@ -75,7 +76,8 @@ const KIND_COMPLETE: u8 = 2;
 
 impl Record {
     /// The record as words, in the layout `kind | class << 8 | stream << 32`, seq, kernel,
-    /// expected_ns, sm_needed, at_ns, two words zero for later minor versions; of a completion the third word is at_ns.
+    /// expected_ns, sm_needed, at_ns, two words zero for later minor versions; of a completion the
+    /// third word is at_ns.
     #[inline]
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         match *self {

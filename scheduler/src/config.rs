@@ -33,7 +33,8 @@ pub struct Config {
     pub sharing: Sharing,
     /// `[policy] name` and its numbers.
     pub policy: Policy,
-    /// `[policy] poll_us`: the least time between two looks of the daemon while best-effort work waits or runs, ns.
+    /// `[policy] poll_us`: the least time between two looks of the daemon while best-effort work
+    /// waits or runs, ns.
     pub poll_ns: u64,
     /// `[policy] max_hold_ms`: longest wait at the gate before one launch is granted, ns.
     pub max_hold_ns: u64,

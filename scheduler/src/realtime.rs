@@ -1,8 +1,9 @@
 //! The poll thread's real-time priority, and what takes it away again.
 //!
-//! The poll thread sleeps for 50 us at a time. On a host with more runnable threads than processors one sleep in a hundred ends
-//! milliseconds late (benches/results, `daemon-lateness`). Under `SCHED_RR` it runs when it wakes, before every thread without
-//! real-time priority. Its priority is the lowest of them, 1.
+//! The poll thread sleeps for as little as 50 us. On a host with more runnable threads than
+//! processors one sleep in a hundred ends milliseconds late (benches/results, `daemon-lateness`).
+//! Under `SCHED_RR` it runs when it wakes, before every thread without real-time priority. Its
+//! priority is the lowest of them, 1.
 //!
 //! **The bound.** A loop of ours must not take a processor from its host. The kernel counts how long a real-time thread runs without
 //! sleeping; past the soft limit `RLIMIT_RTTIME` it sends SIGXCPU. The handler gives the priority up, for good: the thread goes on as

@@ -24,9 +24,10 @@
 //!
 //! ## How often
 //!
-//! With nobody to protect once a second, for what people are told; not at all without clients ([`Look`]). Beside a high-priority
-//! client every millisecond, so that its rings do not fill; while best-effort work waits or runs, when the decision may change by
-//! itself ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
+//! With nobody to protect once a second, for what people are told; not at all without clients
+//! ([`Look`]). Beside a high-priority client every millisecond, so that its rings do not fill;
+//! while best-effort work waits or runs, when the decision may change by itself
+//! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
 
 mod away;
 mod death;
@@ -88,7 +89,8 @@ pub const ENDED_MAX: usize = 256;
 /// within the microsecond between two drains.
 pub const ROUNDS_MAX: usize = 4;
 
-/// Between two looks with nobody to protect, ns. Clients take a silence of five of them for the daemon's end.
+/// Between two looks with nobody to protect, ns. Clients take a silence of five of them for the
+/// daemon's end.
 const ALONE_POLL_NS: u64 = 1_000_000_000;
 
 /// Between two looks while no best-effort work waits or runs (design §1). Its ring of 1024 records
@@ -512,7 +514,8 @@ impl State {
         self.look(now_ns)
     }
 
-    /// With nobody to protect helpers do not look at what is in flight, so its sums are too high until they do.
+    /// With nobody to protect helpers do not look at what is in flight, so its sums are too high
+    /// until they do.
     fn wake_best_effort(&mut self) {
         for (job, known) in self.jobs.iter().enumerate() {
             if known.lessee.is_some() {

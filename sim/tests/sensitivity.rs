@@ -2,7 +2,8 @@
 //!
 //! Orion's recordings of ResNet-50 (a V100) are looked for in `PILLION_DATA`, by default
 //! `../shared/data` beside the workspace; where they are absent the built-in workloads stand in.
-//! With `PILLION_CALIBRATION=all` the table of `docs/model.md` is computed again, over a longer run.
+//! With `PILLION_CALIBRATION=all` the table of `docs/model.md` is computed again, over a longer
+//! run.
 
 #[macro_use]
 extern crate testing;

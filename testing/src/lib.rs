@@ -1,5 +1,6 @@
-//! A harness for tests that can lack something: data, tools, rights. It works as Rust's own, with one addition: such a
-//! test is reported as ignored, with the reason ([`missing`], [`ignore`]), instead of as passed.
+//! A harness for tests that can lack something: data, tools, rights. It works as Rust's own, with
+//! one addition: such a test is reported as ignored, with the reason ([`missing`], [`ignore`]),
+//! instead of as passed.
 //!
 //! A target that uses it has `harness = false` in its manifest and, in its root,
 //!
@@ -12,12 +13,13 @@
 //! }
 //! ```
 //!
-//! There `#[test]`, `println!` and `eprintln!` are this crate's, in all modules: macros of an `extern crate` take
-//! precedence over those of the prelude. `cfg(test)` does not hold in such a target, and Clippy does not know its
-//! functions as tests.
+//! There `#[test]`, `println!` and `eprintln!` are this crate's, in all modules: macros of an
+//! `extern crate` take precedence over those of the prelude. `cfg(test)` does not hold in such a
+//! target, and Clippy does not know its functions as tests.
 //!
-//! What a test prints, and the message and place of its panic, are shown if it fails, or at once with `--nocapture`, then
-//! with the backtrace if RUST_BACKTRACE asks for one. What threads print that a test has started is shown at once.
+//! What a test prints, and the message and place of its panic, are shown if it fails, or at once
+//! with `--nocapture`, then with the backtrace if RUST_BACKTRACE asks for one. What threads print
+//! that a test has started is shown at once.
 #![forbid(unsafe_code)]
 
 use std::cell::RefCell;
@@ -93,8 +95,8 @@ struct Options {
     more_filters: Vec<String>,
 }
 
-/// Ends the calling test as ignored, as `what` it needs is not there; as failed, if the environment variable `promise`
-/// is 1.
+/// Ends the calling test as ignored, as `what` it needs is not there; as failed, if the environment
+/// variable `promise` is 1.
 pub fn missing(promise: &str, what: impl Display) -> ! {
     let is_promised = env::var_os(promise).is_some_and(|value| value == "1");
     end_without(what, is_promised.then_some(promise))
@@ -113,9 +115,9 @@ pub fn ignore(reason: impl Into<String>) -> ! {
     panic::resume_unwind(Box::new(Ignored(reason)))
 }
 
-/// The path of a file or folder of recordings and measurements. They are not part of the repository, but looked for in
-/// `PILLION_DATA`, by default `../shared/data` beside the workspace. A test that needs what is not there is ignored, or
-/// fails with `PILLION_REQUIRE_DATA=1`.
+/// The path of a file or folder of recordings and measurements. They are not part of the
+/// repository, but looked for in `PILLION_DATA`, by default `../shared/data` beside the workspace.
+/// A test that needs what is not there is ignored, or fails with `PILLION_REQUIRE_DATA=1`.
 pub fn data(path: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let root = env::var_os("PILLION_DATA").map_or_else(default, PathBuf::from);
@@ -180,7 +182,8 @@ fn is_asked_for(name: &str, filters: &[String], is_exact: bool) -> bool {
     })
 }
 
-/// The test by the name that Rust gives it: its path in the target. Each has a thread of its own, as with Rust's harness.
+/// The test by the name that Rust gives it: its path in the target. Each has a thread of its own,
+/// as with Rust's harness.
 fn trial(test: &'static Test) -> Trial {
     let in_root = test.name.to_owned();
     let name = match test.module.split_once("::") {

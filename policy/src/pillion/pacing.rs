@@ -1,17 +1,20 @@
 //! When to look again: at the first moment at which the decision may change though nobody rings.
 //!
-//! A daemon is rung by a thread that begins to wait at the gate, and by who sees work complete while one waits. What it
-//! must find out by itself is
+//! A daemon is rung by a thread that begins to wait at the gate, and by who sees work complete
+//! while one waits. What it must find out by itself is
 //!
-//! - *HP idle*: that enough of what is in flight is predicted to be complete for the bound to have room again. Where the
-//!   prediction has come to its end, only news help, and they ring;
-//! - *HP busy*: that HP's work is over, which nobody rings for: its path has no system call. So it is looked for when it is
-//!   predicted to be, and from then on every pause; and, where what goes beside HP must suit it, that another kernel executes.
+//! - *HP idle*: that enough of what is in flight is predicted to be complete for the bound to have
+//!   room again. Where the prediction has come to its end, only news help, and they ring;
+//! - *HP busy*: that HP's work is over, which nobody rings for: its path has no system call. So it
+//!   is looked for when it is predicted to be, and from then on every pause; and, where what goes
+//!   beside HP must suit it, that another kernel executes.
 //!
-//! A quiet time ([`super::quiet`]) shrinks as it passes, and with it what was granted: in one there is a look after each pause.
+//! A quiet time ([`super::quiet`]) shrinks as it passes, and with it what was granted: in one there
+//! is a look after each pause.
 //!
-//! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`]. Until then a request that came early, or
-//! ended early, is not noticed; nothing is granted wrongly in that time, as HP's launches void leases by themselves.
+//! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`]. Until then
+//! a request that came early, or ended early, is not noticed; nothing is granted wrongly in that
+//! time, as HP's launches void leases by themselves.
 
 use super::{PillionParams, free_ns, used_ns};
 use crate::gate::{Memory, in_flight_ns};

@@ -1,8 +1,9 @@
 //! Quiet times: how long HP will surely stay idle, from how long its pauses were.
 //!
-//! A pause begins when HP becomes idle and ends when it becomes busy, as far as snapshots tell; one between two snapshots is not seen. As
-//! long as a pause is younger than the shortest of the last [`PAUSES`], the rest of that, less a tenth,
-//! is quiet. Nothing is said before [`PAUSES_MIN`] were seen.
+//! A pause begins when HP becomes idle and ends when it becomes busy, as far as snapshots tell; one
+//! between two snapshots is not seen. As long as a pause is younger than the shortest of the last
+//! [`PAUSES`], the rest of that, less a tenth, is quiet. Nothing is said before [`PAUSES_MIN`] were
+//! seen.
 
 /// Pauses remembered.
 const PAUSES: usize = 128;

@@ -8,9 +8,10 @@
 //! - **Best-effort launches** go if the job's lease admits them; they are charged. One that may not
 //!   go rings the daemon, waits, and tries again when it is woken; after `max_hold_ns` it goes all
 //!   the same.
-//! - **The daemon** looks when the gate says ([`Gate::next_look_ns`], with `poll_ns` as the least pause) while best-effort work waits
-//!   or is in flight, every `idle_poll_ns` otherwise, and `wake_ns` after it is rung. It reads the records and the sums,
-//!   asks the gate, publishes what has changed, and wakes who waits.
+//! - **The daemon** looks when the gate says ([`Gate::next_look_ns`], with `poll_ns` as the least
+//!   pause) while best-effort work waits or is in flight, every `idle_poll_ns` otherwise, and
+//!   `wake_ns` after it is rung. It reads the records and the sums, asks the gate, publishes what
+//!   has changed, and wakes who waits.
 //! - **Completions** are seen late. A synchronisation that returns tells all of its client. A
 //!   best-effort client's helper thread records an event behind what is in flight and asks for it
 //!   every `helper_poll_ns`, then records the next one. A high-priority client's helper does the

@@ -1,11 +1,14 @@
-//! What event calls take where `SOFTGPU_EVENT_NS` asks for it: so many ns of busy time, with a lock of the context that launches need.
+//! What event calls take where `SOFTGPU_EVENT_NS` asks for it: so many ns of busy time, with a lock
+//! of the context that launches need.
 //!
-//! It stands for NVIDIA's driver, in which a record or a query of an event, or a query of a stream, takes about a microsecond under a
-//! lock that a launching thread needs as well, so that a thread which queries events slows another thread's launches down. Here all
-//! that is put on a stream waits for the lock; what a launch itself takes is not modelled, and it does not keep the lock.
+//! It stands for NVIDIA's driver, in which a record or a query of an event, or a query of a stream,
+//! takes about a microsecond under a lock that a launching thread needs as well, so that a thread
+//! which queries events slows another thread's launches down. Here all that is put on a stream
+//! waits for the lock; what a launch itself takes is not modelled, and it does not keep the lock.
 //!
-//! In null mode no handle is looked up, and all contexts have one lock. On the virtual clock the switch does nothing: calls take what
-//! `crate::cost` has. A thread that gets no lock at once spins a little, then sleeps (`parking_lot`).
+//! In null mode no handle is looked up, and all contexts have one lock. On the virtual clock the
+//! switch does nothing: calls take what `crate::cost` has. A thread that gets no lock at once spins
+//! a little, then sleeps (`parking_lot`).
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -38,10 +38,12 @@
 //!
 //! # The legacy stream
 //!
-//! Work in the legacy stream comes after earlier work in the blocking streams of its context, and later work there after it (the
-//! server sees to that). A query or a wait of the legacy stream answers for these streams too: CUDA documents that the legacy stream
-//! synchronises with all streams of its context but non-blocking ones (CUDA driver API, "Stream synchronization behavior"). A thread's
-//! default stream is a blocking one. A stream that was destroyed counts until its work is complete.
+//! Work in the legacy stream comes after earlier work in the blocking streams of its context, and
+//! later work there after it (the server sees to that). A query or a wait of the legacy stream
+//! answers for these streams too: CUDA documents that the legacy stream synchronises with all
+//! streams of its context but non-blocking ones (CUDA driver API, "Stream synchronization
+//! behavior"). A thread's default stream is a blocking one. A stream that was destroyed counts
+//! until its work is complete.
 //!
 //! # Rules inside
 //!

@@ -150,7 +150,8 @@ impl Driver {
 
     /// Waits for all that was put on the streams that are asked for.
     pub(crate) fn await_streams(&self, is_asked: impl Fn(&Stream) -> bool) -> Result<(), CUresult> {
-        // Most contexts have few streams, and need no memory for them: a process may wait whose `malloc` nobody can use any more.
+        // Most contexts have few streams, and need no memory for them: a process may wait whose
+        // `malloc` nobody can use any more.
         let mut first = [None; STREAMS_USUAL];
         let mut further = Vec::new();
         for (index, last) in self.tables.lock().last_commands(is_asked).enumerate() {

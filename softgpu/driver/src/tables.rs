@@ -218,8 +218,9 @@ pub(crate) enum HostBlock {
 }
 
 impl Stream {
-    /// Whether a query or a wait of stream `asked` answers for this one: the legacy stream answers for the blocking streams of its context
-    /// too (CUDA driver API, "Stream synchronization behavior").
+    /// Whether a query or a wait of stream `asked` answers for this one: the legacy stream answers
+    /// for the blocking streams of its context too (CUDA driver API, "Stream synchronization
+    /// behavior").
     pub(crate) fn is_answered_by(&self, asked: &Self) -> bool {
         let is_blocking = self.kind == StreamKind::Blocking && self.context == asked.context;
         self.slot == asked.slot || asked.kind == StreamKind::Legacy && is_blocking
@@ -306,7 +307,8 @@ impl Tables {
         }
     }
 
-    /// Takes a stream's handle away. What was put on it still executes, and its slot is free once that is complete.
+    /// Takes a stream's handle away. What was put on it still executes, and its slot is free once
+    /// that is complete.
     pub(crate) fn remove_stream(&mut self, handle: u64, link: &Link) {
         self.draining
             .retain(|(_, last)| !link.is_complete(last.stream, last.seq));

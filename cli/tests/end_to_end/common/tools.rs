@@ -1,8 +1,9 @@
 //! What a test needs and a bare machine may lack: programs, files of Debian packages, python packages.
 //!
-//! Each function returns a path, or ends its caller's test as ignored, with the name of what is missing. So the README's
-//! test command passes on a bare machine and shows what it left out. With `PILLION_REQUIRE_TOOLS=1`, as CI has it,
-//! absence is a failure. `.ci/run` installs what the tests ask for.
+//! Each function returns a path, or ends its caller's test as ignored, with the name of what is
+//! missing. So the README's test command passes on a bare machine and shows what it left out. With
+//! `PILLION_REQUIRE_TOOLS=1`, as CI has it, absence is a failure. `.ci/run` installs what the tests
+//! ask for.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt;

@@ -4,9 +4,9 @@
 //! dynamic linker knows them by the wheel's names, and the wheel stays as it is. PyTorch's kernels compute nothing there,
 //! so these tests say nothing about results: what they compare is output, exit status, launches, bytes, graphs, errors.
 //!
-//! The wheel is large (3 GB to load down, 5.4 GB installed), so it is not asked of everybody: tests that find no python
-//! with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` are ignored, or fail with `PILLION_REQUIRE_TORCH=1`.
-//! `PILLION_NO_TORCH=1` leaves them out.
+//! The wheel is large (3 GB to load down, 5.4 GB installed), so it is not asked of everybody: tests
+//! that find no python with `torch` in `.venv-torch` or at `PILLION_TORCH_PYTHON` are ignored, or
+//! fail with `PILLION_REQUIRE_TORCH=1`. `PILLION_NO_TORCH=1` leaves them out.
 //!
 //! That wheel is of CUDA 13. One of CUDA 12 wants the stand-ins of that release; the same scenarios are run with it where
 //! `PILLION_TORCH12_PYTHON` names a python that has one (`cuda12`). That is another 2.5 GB to load down, so CI does without.

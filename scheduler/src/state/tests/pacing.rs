@@ -38,7 +38,7 @@ fn helpers_of_best_effort_jobs_are_woken_once_when_a_high_priority_client_comes(
 }
 
 #[test]
-fn beside_an_idle_high_priority_job_it_looks_when_room_is_predicted() {
+fn where_only_completions_help_it_sleeps_for_eight_pauses() {
     let mut rig = Rig::new("name = \"pillion\"");
     let be = rig.be("a");
     let _hp = rig.hp("hp");
