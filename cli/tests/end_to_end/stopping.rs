@@ -66,8 +66,11 @@ fn started(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
 
 /// Returns once what is started is told from what was started before.
 fn let_time_go() {
-    // In hundredths of a second, the kernel's clock ticks.
-    let now = || fs::read_to_string("/proc/uptime").unwrap();
+    // In hundredths of a second, the kernel's clock ticks; behind it is the idle time.
+    let now = || {
+        let uptime = fs::read_to_string("/proc/uptime").unwrap();
+        uptime.split(' ').next().map(str::to_owned)
+    };
     let before = now();
     until("the next tick", || (now() != before).then_some(()));
 }
