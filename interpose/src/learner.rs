@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
-//! helper      every 20 µs: was the event reached? then everything to its mark is complete, by now at the latest
+//! helper      at each look: was the event reached? then everything to its mark is complete, by now at the latest
 //!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
 //!                          says where a launch went while it was recorded: then nothing is known
 //!             application's waiting: complete by now at the latest
@@ -111,7 +111,7 @@ impl Learner {
     /// The event behind `mark` had not been reached when it was asked.
     pub(crate) fn handle_not_yet(&mut self, slot: u32, mark: u64, asked_ns: u64) {
         if let Some(stream) = self.streams.get_mut(slot as usize) {
-            stream.not_yet = (mark, asked_ns);
+            stream.handle_not_yet(mark, asked_ns);
         }
     }
 
@@ -319,14 +319,23 @@ struct Stream {
     epoch: u64,
     /// The last mark that was asked for and not reached, and when it was asked, ns; 0 and 0 before.
     not_yet: (u64, u64),
-    /// When the helper had recorded its event, ns. What was admitted before that may be before the event and not in its mark:
-    /// the mark is read first, and a launch counts when the driver has taken it.
+    /// When the helper had recorded the event behind that mark, ns. What was admitted before that
+    /// may be before the event and not in its mark: the mark is read first, and a launch counts
+    /// when the driver has taken it.
+    not_yet_recorded_ns: u64,
+    /// When the helper had recorded its last event, ns.
     recorded_ns: u64,
     /// Buffer of a look.
     launches: Vec<Launch>,
 }
 
 impl Stream {
+    /// The last event that was recorded, behind `mark`, had not been reached when it was asked.
+    fn handle_not_yet(&mut self, mark: u64, asked_ns: u64) {
+        self.not_yet = (mark, asked_ns);
+        self.not_yet_recorded_ns = self.recorded_ns;
+    }
+
     /// Reads what was launched. `told` says what a number is expected to take where nothing is learnt.
     fn read<const PLACES: usize>(
         &mut self,
@@ -391,7 +400,8 @@ impl Stream {
         self.done = done;
         let (mark, asked_ns) = self.not_yet;
         let behind_ns = self.in_flight.launched_behind(done);
-        let is_whole = mark <= done && behind_ns.is_none_or(|at_ns| at_ns > self.recorded_ns);
+        let recorded_ns = self.not_yet_recorded_ns;
+        let is_whole = mark <= done && behind_ns.is_none_or(|at_ns| at_ns > recorded_ns);
         let completed = Completed {
             after_ns: if is_whole { asked_ns } else { 0 },
             by_ns: now_ns,
@@ -532,7 +542,9 @@ mod tests {
             // The helper has read the mark and is recording; the next kernel, of 5 ms, may come before the event.
             let behind = rig.launch(admitted_us * US, 7);
             rig.stream.recorded_ns = 1_010 * US;
-            rig.stream.not_yet = (mark, 5_990 * US);
+            rig.stream.handle_not_yet(mark, 5_990 * US);
+            // The next event is recorded as soon as this one was reached.
+            rig.stream.recorded_ns = 6_005 * US;
             rig.look(6_010 * US, mark, true);
             let learnt = rig.learnt_us();
             assert!(learnt_us.contains(&learnt), "{admitted_us}: {learnt}");

@@ -89,6 +89,10 @@ impl Durations {
         let expected = batch.iter().map(|launch| self.expected_of(launch));
         let expected_ns = expected.fold(0, u64::saturating_add).max(1);
         let nearest_ns = expected_ns.clamp(seen.least_ns, seen.most_ns).max(1);
+        if nearest_ns == expected_ns && seen.least_ns == 0 {
+            // That it took no longer says nothing, and is not the first sight of a kernel.
+            return;
+        }
         let factor = nearest_ns as f64 / expected_ns as f64;
         for launch in batch {
             let before_ns = self.expected_of(launch) as f64;
