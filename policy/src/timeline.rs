@@ -155,7 +155,7 @@ pub struct Outlook {
     /// When it is over; past or present if it should be by now, `u64::MAX` if later than was looked
     /// for.
     pub ends_ns: u64,
-    /// When one of the kernels that execute ends; past if it should have ended.
+    /// When what executes in a stream is of other classes, or nothing; past if it should be.
     pub changes_ns: u64,
 }
 
@@ -349,9 +349,10 @@ impl HpTimeline {
         self.busy_since_ns.is_some()
     }
 
-    /// When all in flight is predicted to be over, and when another kernel than at `now_ns` is
-    /// predicted to execute first; neither is looked for beyond `until_ns`, and what is there is
-    /// told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of that moment.
+    /// When all in flight is predicted to be over, and when a kernel of other classes than at
+    /// `now_ns`, or none, is predicted to execute first in a stream; neither is looked for beyond
+    /// `until_ns`, and what is there is told as `u64::MAX`. Call after [`HpTimeline::poll_view`] of
+    /// that moment.
     #[must_use]
     pub fn outlook(&self, now_ns: u64, until_ns: u64) -> Outlook {
         let mut outlook = Outlook {
@@ -362,13 +363,16 @@ impl HpTimeline {
         for &index in &self.busy_streams {
             let stream = &self.streams[index as usize];
             let mut end_ns = stream.cursor_start_ns;
-            for (place, entry) in stream.entries.range(stream.cursor..).enumerate() {
+            // Until when what executes is of the same classes.
+            let (mut changes_ns, mut executing) = (None, None);
+            for entry in stream.entries.range(stream.cursor..) {
+                if changes_ns.is_none() && *executing.get_or_insert(entry.classes) != entry.classes
+                {
+                    changes_ns = Some(end_ns);
+                }
                 end_ns = end_ns
                     .max(entry.arrival_ns)
                     .saturating_add(entry.expected_ns);
-                if place == 0 {
-                    outlook.changes_ns = outlook.changes_ns.min(end_ns);
-                }
                 looked_at += 1;
                 if end_ns > until_ns || looked_at >= OUTLOOK_MAX {
                     end_ns = u64::MAX;
@@ -376,6 +380,7 @@ impl HpTimeline {
                 }
             }
             outlook.ends_ns = outlook.ends_ns.max(end_ns);
+            outlook.changes_ns = outlook.changes_ns.min(changes_ns.unwrap_or(end_ns));
         }
         outlook
     }

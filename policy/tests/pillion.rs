@@ -722,11 +722,21 @@ fn the_next_poll_is_when_room_is_predicted_or_high_priority_work_is_over() {
     assert_eq!(after(IDLE, &[charged(10)], idle), 50);
     // More than a bound ahead nothing is predicted, and completions ring.
     assert_eq!(after(IDLE, &[charged(1_000)], idle), 400);
-    // There is room: the thread that waits may not have taken it yet.
-    assert_eq!(after(IDLE, &[job(1, 0, 0)], idle), 50);
+    // There is room, and the thread that waits is woken for it.
+    assert_eq!(after(IDLE, &[job(1, 0, 0)], idle), 400);
     assert_eq!(after(BUSY, &[charged(0)], over_in(130)), 130);
     assert_eq!(after(BUSY, &[charged(0)], over_in(5_000)), 200);
     assert_eq!(after(BUSY, &[charged(0)], over_in(0)), 50);
+    // It is busy since 0.1 ms, or 5 ms, and its requests take 6.8 ms.
+    let since = |us: u64| HpView {
+        since_ns: now_ns - us * US,
+        latency_ns: Some(SOLO_NS),
+        ..BUSY
+    };
+    assert_eq!(after(since(100), &[charged(0)], over_in(5_000)), 1_000);
+    assert_eq!(after(since(100), &[charged(0)], over_in(700)), 700);
+    assert_eq!(after(since(4_800), &[charged(0)], over_in(5_000)), 300);
+    assert_eq!(after(since(5_200), &[charged(0)], over_in(5_000)), 200);
     // Several jobs take turns.
     let two = [charged(120), job(2, 1_000, 0)];
     assert_eq!(after(IDLE, &two, idle), 50);

@@ -7,14 +7,15 @@
 //!   room again. Where the prediction has come to its end, only news help, and they ring;
 //! - *HP busy*: that HP's work is over, which nobody rings for: its path has no system call. So it
 //!   is looked for when it is predicted to be, and from then on every pause; and, where what goes
-//!   beside HP must suit it, that another kernel executes.
+//!   beside HP must suit it, that a kernel of other classes executes.
 //!
 //! A quiet time ([`super::quiet`]) shrinks as it passes, and with it what was granted: in one there
 //! is a look after each pause.
 //!
-//! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`]. Until then
-//! a request that came early, or ended early, is not noticed; nothing is granted wrongly in that
-//! time, as HP's launches void leases by themselves.
+//! Predictions may be wrong, so there are longest pauses: [`IDLE_MAX`] and [`BUSY_MAX`], and
+//! [`YOUNG_MAX`] in the first three quarters of what requests take. Until then a request that
+//! came early, or ended early, is not noticed; nothing is granted wrongly in that time, as HP's
+//! launches void leases by themselves.
 
 use super::{PillionParams, free_ns, used_ns};
 use crate::gate::{Memory, in_flight_ns};
@@ -25,6 +26,10 @@ const IDLE_MAX: u64 = 8;
 
 /// The longest pause while HP is busy and somebody waits.
 const BUSY_MAX: u64 = 4;
+
+/// Likewise in the first three quarters of what a request takes undisturbed. A request that takes
+/// less than others is predicted to end early.
+const YOUNG_MAX: u64 = 20;
 
 /// When to look again after the snapshot, not earlier than `pause_ns` after it; `outlook` is HP's.
 pub(crate) fn next_look_ns(
@@ -80,5 +85,8 @@ pub(crate) fn next_look_ns(
         false => u64::MAX,
     };
     let next_ns = outlook.ends_ns.min(changes_ns);
-    next_ns.clamp(soon_ns, after(BUSY_MAX))
+    let usual_ns = snapshot.hp.latency_ns.unwrap_or(0) / 4 * 3;
+    let young_until_ns = snapshot.hp.since_ns.saturating_add(usual_ns);
+    let latest_ns = after(YOUNG_MAX).min(young_until_ns).max(after(BUSY_MAX));
+    next_ns.clamp(soon_ns, latest_ns)
 }

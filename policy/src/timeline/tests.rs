@@ -468,3 +468,17 @@ fn the_outlook_is_the_end_of_the_last_stream_and_the_first_change() {
     let _ = timeline.poll_view(400);
     assert_eq!(timeline.outlook(400, 1_000_000).ends_ns, 400);
 }
+
+#[test]
+fn kernels_of_the_same_classes_are_no_change() {
+    let mut timeline = three();
+    timeline.handle_launch(&launch(0, 4, Class::Unknown, 40), 0);
+    timeline.handle_launch(&launch(0, 5, Class::Compute, 10), 0);
+    let mut changes_ns = |now_ns| {
+        let _ = timeline.poll_view(now_ns);
+        timeline.outlook(now_ns, 1_000_000).changes_ns
+    };
+    assert_eq!(changes_ns(0), 100);
+    assert_eq!(changes_ns(160), 390);
+    assert_eq!(changes_ns(395), 400);
+}
