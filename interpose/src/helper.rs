@@ -2,8 +2,10 @@
 //! not ask.
 //!
 //! *Best-effort, while gated*: the helper learns of completion as [`crate::sight`] allows for each
-//! stream. At most one event of ours is outstanding in a stream, and is queried every [`POLL_NS`]. What
-//! has completed goes into the client's page, and the daemon is rung if a thread waits at the gate.
+//! stream. At most one event of ours is outstanding in a stream; the first look at it comes after a
+//! learnt part of what is expected ([`policy::looks`]), further ones every [`POLL_NS`] at most.
+//! What has completed goes into the client's page, and the daemon is rung if a thread waits at the
+//! gate.
 //! *Best-effort, with nobody to protect* (an ungated lease): the helper does nothing, except in one
 //! *window* of 10 ms in each second in which something was launched, so that durations are
 //! learnt before a high-priority job comes. The daemon rings it when leases become gated.
@@ -28,6 +30,7 @@ use std::io;
 use std::thread::Builder;
 
 use abi::types::CUresult;
+use policy::Looks;
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP};
 use protocol::sync::Line;
 
@@ -44,8 +47,7 @@ mod watch;
 
 use watch::{Watched, Window};
 
-/// How often an event is queried, ns: the time by which a completion may be learnt late twice, once before the event is
-/// recorded and once after. A helper of a process that ends looks as often.
+/// Least time between two queries of an event, ns. A helper of a process that ends looks as often.
 const POLL_NS: u64 = 20_000;
 
 /// Longest sleep while something is in flight, ns: it bounds how late a launch is seen that rang for nobody.
@@ -270,6 +272,8 @@ fn run(client: &'static Client) {
         rested: None,
         learner: Learner::default(),
         watched: Vec::new(),
+        looks: Looks::default(),
+        polled_ns: None,
         window: Window::default(),
         looked_at: 0,
     };
@@ -341,6 +345,9 @@ struct Helper {
     learner: Learner,
     /// By slot, as far as any was looked at.
     watched: Vec<Watched>,
+    looks: Looks,
+    /// When streams were last looked at, ns, if what was launched since may not have rung.
+    polled_ns: Option<u64>,
     window: Window,
     /// What had been launched at the last look, on all streams together.
     looked_at: u64,
@@ -372,6 +379,9 @@ impl Helper {
         let (is_watching, window_ns) = self.poll_interest(now_ns);
         let is_leaving = LEAVING.load(Ordering::SeqCst);
         let words = client.helper;
+        if is_watching && !words.is_watching.load(Ordering::Relaxed) {
+            self.forget_progress();
+        }
         words.is_watching.store(is_watching, Ordering::Relaxed);
         let is_learning = wants_learning && is_watching;
         // Every launch reads it: it is not written for nothing.
@@ -395,6 +405,8 @@ impl Helper {
             }
         }
         self.learner.poll_longest(client);
+        // One that sleeps without a limit is rung by the next launch.
+        self.polled_ns = next_ns.map(|_| now_ns);
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 

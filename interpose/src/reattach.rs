@@ -249,6 +249,8 @@ impl Watch {
     fn handle_end(&mut self) {
         self.hang_up = None;
         self.client.connection.close();
+        // Nobody waits for the answer to its question.
+        self.client.page.probe.store(0, Ordering::SeqCst);
         self.away = Some(Away {
             since_ns: self.client.clock.now_ns(),
             unanswered: 0,

@@ -12,6 +12,7 @@
 //! | [`kernel`] | a kernel as far as a policy cares: resource class, SMs, expected duration |
 //! | [`lease`] | what a best-effort job may launch without asking, and the check on the launch path |
 //! | [`durations`] | how long kernels take, learnt from when they were seen complete |
+//! | [`looks`] | when to look whether an event was reached |
 //! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
 //! | [`terms`] | what best-effort jobs were promised: weight and least share |
 //! | [`snapshot`] | everything a gate may look at |
@@ -45,6 +46,7 @@ pub mod kernel;
 pub mod launch_gate;
 pub mod lease;
 pub mod limit;
+pub mod looks;
 pub mod none;
 pub mod orion;
 pub mod orion_code;
@@ -67,6 +69,7 @@ pub use kernel::{Class, ClassSet, Kernel};
 pub use launch_gate::LaunchGateParams;
 pub use lease::{Lease, admits};
 pub use limit::Limit;
+pub use looks::{Look, Looks};
 pub use orion::{OrionParams, SmThreshold};
 pub use orion_code::{CodeHp, OrionCode, OrionCodeParams};
 pub use pillion::{Bounds, PillionParams, Slo, SloError};

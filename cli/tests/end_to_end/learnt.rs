@@ -63,6 +63,7 @@ enum Told {
 /// What came of a run.
 #[derive(Debug)]
 struct Outcome {
+    hp_p95_ms: f64,
     hp_p99_ms: f64,
     be_requests: u64,
     /// Of the best-effort job, as the daemon has it at the end.
@@ -220,6 +221,7 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
     let jobs = status["jobs"].as_array().unwrap();
     let [hp, be] = ["hp", "be"].map(|name| stage.report(name));
     Outcome {
+        hp_p95_ms: hp["p95_ms"].as_f64().unwrap(),
         hp_p99_ms: hp["p99_ms"].as_f64().unwrap(),
         be_requests: be["requests"].as_u64().unwrap(),
         be: jobs.iter().find(|job| job["job"] == "be").unwrap().clone(),
@@ -247,8 +249,13 @@ fn without_a_profile_or_with_a_wrong_one_a_job_is_bounded_by_what_its_kernels_ta
             (3_500..=7_000).contains(&charged_us),
             "{told:?}: {charged_us} us each"
         );
+        // The 99th percentile of 120 requests is one that met two kernels by chance: with the right
+        // profile 7.4 to 9.9 ms, as this or that was a few microseconds later.
+        let (p95_ms, right_ms) = (outcome.hp_p95_ms, right.hp_p95_ms);
+        assert!(p95_ms <= right_ms * 1.05, "{told:?}: {p95_ms} {right_ms}");
+        // One kernel more than there.
         let (p99_ms, right_ms) = (outcome.hp_p99_ms, right.hp_p99_ms);
-        assert!(p99_ms <= right_ms * 1.05, "{told:?}: {p99_ms} {right_ms}");
+        assert!(p99_ms <= right_ms + 5.0, "{told:?}: {p99_ms} {right_ms}");
         let (requests, right) = (outcome.be_requests, right.be_requests);
         assert!(requests * 20 >= right * 19, "{told:?}: {requests} {right}");
     }

@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use abi::types::CUstream;
+use policy::{Look, Looks};
 
 use super::{EARLIER_NS, Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
 use crate::client::Side;
@@ -19,8 +20,16 @@ pub(super) struct Watched {
     completed: u64,
     /// Since when the work behind that runs, ns; 0: nothing was in flight.
     since_ns: u64,
-    /// When its event was last queried, or recorded by the helper, ns.
-    queried_ns: u64,
+    /// When to query its event, and behind which mark that event stands.
+    look: Look,
+    look_mark: u64,
+    /// It was not followed while work was launched: how much of that is left nobody knows.
+    is_unknown: bool,
+    /// What the client had been charged when the event was recorded, or first seen, ns.
+    charged_ns: u64,
+    /// Up to which mark all may be complete though no event says so: what was charged before the
+    /// last event was recorded and counted after may have been in front of it.
+    may_be_complete: u64,
     /// What was issued when the stream was last asked and was not idle.
     not_idle: u64,
     /// When the stream is to be asked again, ns.
@@ -28,13 +37,15 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Notes how far the stream has come.
-    fn follow(&mut self, slot: &Slot, now_ns: u64) {
+    /// Notes how far the stream has come. `seen_ns`: when nothing was in flight if nothing was.
+    fn follow(&mut self, slot: &Slot, seen_ns: u64, now_ns: u64) {
         let completed = slot.completed();
         if !slot.is_in_flight() {
             self.since_ns = 0;
-        } else if self.since_ns == 0 || completed != self.completed {
+        } else if completed != self.completed {
             self.since_ns = now_ns;
+        } else if self.since_ns == 0 {
+            self.since_ns = seen_ns;
         }
         self.completed = completed;
     }
@@ -72,7 +83,8 @@ impl Helper {
         }
         let is_asked = client.page.probe.load(Ordering::SeqCst) != 0;
         let Side::BestEffort(lease) = client.side else {
-            return (is_asked, None);
+            // What it launches next wakes nobody.
+            return (is_asked, is_asked.then_some(now_ns + EARLIER_NS));
         };
         if !lease.is_ungated() || is_asked {
             self.window = Window::default();
@@ -109,9 +121,10 @@ impl Helper {
         if !slot.event.is_pending() && !slot.is_in_flight() && !is_draining {
             return None;
         }
-        self.watched_mut(index).follow(slot, now_ns);
+        let seen_ns = self.polled_ns.unwrap_or(now_ns);
+        self.watched_mut(index).follow(slot, seen_ns, now_ns);
         if slot.event.is_pending() {
-            let due_ns = self.due_ns(index);
+            let due_ns = self.due_ns(index, slot, now_ns);
             if due_ns > now_ns {
                 return Some(due_ns);
             }
@@ -128,9 +141,34 @@ impl Helper {
         }
     }
 
+    /// From now on completion is watched: how much of what was launched before is left nobody knows.
+    pub(super) fn forget_progress(&mut self) {
+        for watched in &mut self.watched {
+            (watched.is_unknown, watched.look_mark) = (true, 0);
+        }
+    }
+
     /// When the pending event of a slot is to be queried.
-    fn due_ns(&mut self, index: u32) -> u64 {
-        self.watched_mut(index).queried_ns + POLL_NS
+    fn due_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
+        let looks = self.looks;
+        let page = self.client.page;
+        let mark = slot.event.mark();
+        let watched = self.watched_mut(index);
+        if watched.look_mark != mark {
+            let known = watched.completed.max(watched.may_be_complete);
+            let expected_ns = mark.saturating_sub(known);
+            watched.look = match watched.is_unknown {
+                true => Looks::first_unknown(now_ns, POLL_NS),
+                false => looks.first(now_ns, watched.since_ns, expected_ns, POLL_NS),
+            };
+            watched.look_mark = mark;
+            watched.charged_ns = page.charged_ns.load(Ordering::Relaxed);
+        }
+        match slot.completed() < mark {
+            true => watched.look.at_ns,
+            // The application has waited for it: the next event can be recorded.
+            false => now_ns,
+        }
     }
 
     /// Queries the pending event of a slot. When to do so again; `None`: it tells nothing more.
@@ -139,17 +177,25 @@ impl Helper {
             helper.relax();
             marks::try_reach(slot)
         });
-        let reach = reach.unwrap_or(Reach::Unknown);
-        self.watched_mut(index).queried_ns = now_ns;
-        match reach {
+        match reach.unwrap_or(Reach::Unknown) {
             Reach::Reached(mark) => {
+                // What the application has waited for says nothing of when to look.
+                if slot.completed() < mark {
+                    self.handle_look(index, now_ns, true);
+                }
                 completion::complete(index, mark);
-                self.watched_mut(index).follow(slot, now_ns);
+                let behind_ns = slot.issued().saturating_sub(mark);
+                let charged_ns = self.client.page.charged_ns.load(Ordering::Relaxed);
+                let watched = self.watched_mut(index);
+                watched.is_unknown = false;
+                let later_ns = charged_ns.saturating_sub(watched.charged_ns);
+                watched.may_be_complete = mark + behind_ns.saturating_sub(later_ns);
+                watched.follow(slot, now_ns, now_ns);
                 None
             }
             Reach::NotYet(mark) => {
                 self.learner.handle_not_yet(index, mark, now_ns);
-                Some(self.due_ns(index))
+                Some(self.handle_look(index, now_ns, false))
             }
             Reach::Lost(mark) => {
                 completion::give_up(index, slot, mark);
@@ -157,6 +203,16 @@ impl Helper {
             }
             Reach::Unknown => Some(now_ns + EARLIER_NS),
         }
+    }
+
+    /// An event was found reached, or not; when to look again where it was not.
+    fn handle_look(&mut self, index: u32, now_ns: u64, is_reached: bool) -> u64 {
+        let mut looks = self.looks;
+        let look = &mut self.watched_mut(index).look;
+        *look = looks.handle_look(look, now_ns, is_reached, POLL_NS);
+        let next_ns = look.at_ns;
+        self.looks = looks;
+        next_ns
     }
 
     /// A live stream with work in flight and no event behind it: records one, or does what [`crate::sight`] has in its
@@ -185,8 +241,7 @@ impl Helper {
         });
         match (recorded, idle) {
             (Recorded::Pending, _) => {
-                self.watched_mut(index).queried_ns = now_ns;
-                return self.due_ns(index);
+                return self.due_ns(index, slot, now_ns);
             }
             (Recorded::Never, _) => {
                 self.give_up_on(index, slot);
@@ -278,8 +333,9 @@ impl Helper {
         if slot.state() != State::Draining {
             return None;
         }
+        self.watched_mut(index).follow(slot, now_ns, now_ns);
         if slot.event.is_pending() {
-            let due_ns = self.due_ns(index);
+            let due_ns = self.due_ns(index, slot, now_ns);
             if due_ns > now_ns {
                 return Some(due_ns);
             }
@@ -288,7 +344,6 @@ impl Helper {
             }
         }
         let watched = self.watched_mut(index);
-        watched.follow(slot, now_ns);
         let end_ns = watched.end_ns(slot.issued());
         if slot.is_in_flight() && end_ns > now_ns {
             return Some(end_ns);
@@ -326,7 +381,11 @@ impl Helper {
     fn watched_mut(&mut self, index: u32) -> &mut Watched {
         let index = index as usize;
         if index >= self.watched.len() {
-            self.watched.resize(index + 1, Watched::default());
+            let unknown = Watched {
+                is_unknown: true,
+                ..Watched::default()
+            };
+            self.watched.resize(index + 1, unknown);
         }
         &mut self.watched[index]
     }

@@ -12,9 +12,13 @@ use protocol::record::Record;
 use protocol::ring::Cursor;
 use protocol::sync::Ordering;
 
-/// A busy client that has told nothing for so long is asked (design §1: 100 us). Also the least
-/// time between two questions.
+/// A busy client that has told nothing for so long is asked (design §1: 100 us).
 pub(crate) const QUIET_NS: u64 = 100_000;
+
+/// A client that is asked is rung again after so long: its helper asks every 500 us by itself, but
+/// a ring may have been in vain. A question stands for as long after the last moment at which
+/// somebody wanted its answer.
+pub(crate) const AGAIN_NS: u64 = 5_000_000;
 
 /// What was wrong with a client's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -41,8 +45,10 @@ pub(crate) struct Feed {
     heard_ns: u64,
     /// When records were last looked for.
     looked_ns: u64,
-    /// When the client was last asked what has completed; `None` while it need not look.
+    /// When the client was last rung to be asked what has completed; `None` while it need not look.
     asked_ns: Option<u64>,
+    /// When somebody last wanted to know.
+    wanted_ns: u64,
     faults: Faults,
 }
 
@@ -61,6 +67,7 @@ impl Feed {
             heard_ns: 0,
             looked_ns: now_ns,
             asked_ns: None,
+            wanted_ns: 0,
             faults: Faults::default(),
         }
     }
@@ -175,15 +182,18 @@ impl Feed {
         someone_waits: bool,
     ) -> bool {
         if !someone_waits || !self.timeline.is_busy() {
-            if self.asked_ns.take().is_some() {
+            if self.asked_ns.is_some() && now_ns.saturating_sub(self.wanted_ns) >= AGAIN_NS {
+                self.asked_ns = None;
                 page.probe.store(0, Ordering::Relaxed);
             }
             return false;
         }
-        let since_ns = self
-            .asked_ns
-            .map_or(self.heard_ns, |asked| asked.max(self.heard_ns));
-        if now_ns.saturating_sub(since_ns) < QUIET_NS {
+        self.wanted_ns = now_ns;
+        let (since_ns, quiet_ns) = match self.asked_ns {
+            None => (self.heard_ns, QUIET_NS),
+            Some(asked_ns) => (asked_ns, AGAIN_NS),
+        };
+        if now_ns.saturating_sub(since_ns) < quiet_ns {
             return false;
         }
         self.asked_ns = Some(now_ns);

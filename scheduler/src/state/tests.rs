@@ -591,34 +591,6 @@ fn a_high_priority_client_that_dies_leaves_nothing_to_protect() {
 }
 
 #[test]
-fn a_quiet_busy_client_is_asked_while_somebody_waits_and_not_otherwise() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
-    rig.launch(&mut hp, Class::Compute, 500 * US);
-    rig.poll();
-    let probe = |hp: &Player| hp.page.probe.load(Ordering::Relaxed);
-    rig.poll_after(200 * US);
-    assert_eq!(probe(&hp), 0, "nobody waits");
-    be.waits(1);
-    rig.launch(&mut hp, Class::Compute, 500 * US);
-    rig.poll_after(50 * US);
-    rig.poll_after(99 * US);
-    assert_eq!(probe(&hp), 0, "it was heard of 99 us ago");
-    rig.poll_after(US);
-    assert_eq!((probe(&hp), rig.state.bells_to_ring()), (1, 1));
-    // The helper looked and found nothing new; it is asked again after another 100 us.
-    hp.page.probe.store(0, Ordering::Relaxed);
-    rig.poll_after(99 * US);
-    assert_eq!(probe(&hp), 0);
-    rig.poll_after(US);
-    assert_eq!(probe(&hp), 1);
-    hp.complete();
-    rig.poll_after(50 * US);
-    assert_eq!(probe(&hp), 0, "nothing is left to find out");
-}
-
-#[test]
 fn a_dropped_record_makes_its_client_busy_until_its_next_completion() {
     let mut rig = Rig::sharing("timeslice", "");
     let be = rig.be("train");

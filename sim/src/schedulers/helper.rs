@@ -1,7 +1,13 @@
-//! The thread of the library that finds out what a client's stream has completed, as [`leased`](mod@super::leased) has it: it records an event
-//! behind what is in flight, asks for it again and again, and records the next one. Times are ns.
+//! The thread of the library that finds out what a client's stream has completed, as
+//! [`leased`](mod@super::leased) has it. Times are ns.
 
-/// A client's helper thread on its one stream.
+use policy::{Look, Looks};
+
+/// Between two questions of a high-priority client's helper (the library's constant).
+const ASK_NS: u64 = 500_000;
+
+/// A best-effort client's helper thread on its one stream: it records an event behind what is in
+/// flight, looks for it when [`Looks`] says, and records the next one.
 #[derive(Debug)]
 pub(super) struct Helper {
     /// Launches that the device has completed.
@@ -10,9 +16,11 @@ pub(super) struct Helper {
     pub(super) issued: u64,
     /// Launches that were seen complete.
     pub(super) seen: u64,
-    /// The number behind which its event stands.
-    pub(super) event: Option<u64>,
-    pub(super) looked_ns: u64,
+    /// The number behind which its event stands, and the look at it that comes next.
+    event: Option<(u64, Look)>,
+    looks: Looks,
+    /// The last look that did not find the event reached; 0: there was none.
+    not_yet_ns: u64,
     /// When it next looks and may find something.
     pub(super) look_ns: u64,
 }
@@ -24,7 +32,8 @@ impl Helper {
             issued: 0,
             seen: 0,
             event: None,
-            looked_ns: 0,
+            looks: Looks::default(),
+            not_yet_ns: 0,
             look_ns: u64::MAX,
         }
     }
@@ -39,27 +48,100 @@ impl Helper {
     /// The device has completed launch `seq`.
     pub(super) fn handle_done(&mut self, now_ns: u64, seq: u64, pause_ns: u64) {
         self.done = seq;
-        if self.event == Some(seq) {
-            let pauses = (now_ns - self.looked_ns).div_ceil(pause_ns).max(1);
-            self.look_ns = self.looked_ns + pauses * pause_ns;
+        if let Some((event, look)) = &mut self.event
+            && *event == seq
+        {
+            while look.at_ns < now_ns {
+                self.not_yet_ns = look.at_ns;
+                *look = self.looks.handle_look(look, look.at_ns, false, pause_ns);
+            }
+            self.look_ns = look.at_ns;
         }
     }
 
-    /// Looks; returns up to which launch everything is newly seen complete. `is_wanted`: somebody
-    /// wants to know about what comes next.
-    pub(super) fn look(&mut self, now_ns: u64, pause_ns: u64, is_wanted: bool) -> Option<u64> {
-        let reached = self.event.take_if(|event| *event <= self.done);
-        if let Some(seq) = reached {
-            self.seen = self.seen.max(seq);
-        }
-        self.looked_ns = now_ns;
+    /// Looks; returns up to which launch everything is newly seen complete, and the last look
+    /// before this one that was in vain, 0 if none was.
+    pub(super) fn look(&mut self, now_ns: u64, pause_ns: u64) -> Option<(u64, u64)> {
         self.look_ns = u64::MAX;
-        if is_wanted && self.event.is_none() && self.issued > self.seen {
-            self.event = Some(self.issued);
-            if self.done >= self.issued {
-                self.look_ns = now_ns + pause_ns;
-            }
+        let (seq, look) = self.event.take_if(|(event, _)| *event <= self.done)?;
+        if self.seen < seq {
+            _ = self.looks.handle_look(&look, now_ns, true, pause_ns);
+            self.seen = seq;
         }
-        reached
+        Some((seq, self.not_yet_ns))
+    }
+
+    /// Records an event behind what is in flight and expected to take so long, if there is none.
+    pub(super) fn record(&mut self, now_ns: u64, expected_ns: u64, pause_ns: u64) {
+        if self.event.is_some() || self.issued <= self.seen {
+            return;
+        }
+        let look = self.looks.first(now_ns, now_ns, expected_ns, pause_ns);
+        self.event = Some((self.issued, look));
+        self.not_yet_ns = 0;
+        if self.done >= self.issued {
+            self.look_ns = look.at_ns;
+        }
+    }
+}
+
+/// A high-priority client's helper thread: while it is asked, it asks the stream every [`ASK_NS`]
+/// whether it is idle.
+#[derive(Debug)]
+pub(super) struct Asker {
+    /// Launches that the device has completed.
+    done: u64,
+    /// Launches that went.
+    pub(super) issued: u64,
+    /// Launches that were seen complete.
+    pub(super) seen: u64,
+    /// When it asked first; `None` while it is not asked.
+    since_ns: Option<u64>,
+    /// When it next asks and may hear that the stream is idle.
+    pub(super) look_ns: u64,
+}
+
+impl Asker {
+    pub(super) fn new() -> Self {
+        Self {
+            done: 0,
+            issued: 0,
+            seen: 0,
+            since_ns: None,
+            look_ns: u64::MAX,
+        }
+    }
+
+    /// It is asked from then on, or no more.
+    pub(super) fn ask(&mut self, since_ns: Option<u64>) {
+        self.since_ns = since_ns;
+        self.look_ns = u64::MAX;
+        self.plan(0);
+    }
+
+    /// The device has completed launch `seq`.
+    pub(super) fn handle_done(&mut self, now_ns: u64, seq: u64) {
+        self.done = seq;
+        self.plan(now_ns);
+    }
+
+    fn plan(&mut self, now_ns: u64) {
+        if let Some(since_ns) = self.since_ns
+            && self.done >= self.issued
+            && self.issued > self.seen
+        {
+            let pauses = now_ns.saturating_sub(since_ns).div_ceil(ASK_NS);
+            self.look_ns = since_ns + pauses * ASK_NS;
+        }
+    }
+
+    /// Asks; returns up to which launch everything is newly seen complete.
+    pub(super) fn look(&mut self) -> Option<u64> {
+        self.look_ns = u64::MAX;
+        if self.done < self.issued || self.issued <= self.seen {
+            return None;
+        }
+        self.seen = self.issued;
+        Some(self.seen)
     }
 }

@@ -13,10 +13,11 @@
 //!   `wake_ns` after it is rung. It reads the records and the sums, asks the gate, publishes what
 //!   has changed, and wakes who waits.
 //! - **Completions** are seen late. A synchronisation that returns tells all of its client. A
-//!   best-effort client's helper thread records an event behind what is in flight and asks for it
-//!   every `helper_poll_ns`, then records the next one. A high-priority client's helper does the
-//!   same, but only while the daemon asks it to: best-effort work waits, and the client is busy and
-//!   has told nothing for [`QUIET_NS`].
+//!   best-effort client's helper thread records an event behind what is in flight and looks for it
+//!   when [`policy::looks`] says, with `helper_poll_ns` as the least pause, then records the next
+//!   one. A high-priority client's helper asks every 500 us whether the stream is idle, but only
+//!   while the daemon asks it to: best-effort work waits, and the client is busy and has told
+//!   nothing for [`QUIET_NS`].
 //!
 //! One thing is not the daemon's unless it is asked for: with `is_profiled`, the default, the gate knows
 //! the high-priority latency from the start, as Orion's does from its profiles. The daemon is told
@@ -27,7 +28,8 @@
 //!   daemon's next look, its work in flight given back, as that of a process whose pidfd has ended.
 //!
 //! Not here, because nothing in a simulated run calls for it: jobs that lie or stall, daemons that
-//! die, records that are lost, threads that race. A launch and its check are one instant, so nothing
+//! die, records that are lost, threads that race, work on several streams of a client, work that was
+//! launched while its helper did not watch. A launch and its check are one instant, so nothing
 //! slips.
 //!
 //! The helper's looks that find nothing change nothing, so only those that find something are
@@ -44,7 +46,7 @@ use crate::experiment::Experiment;
 use crate::host::HostModel;
 use crate::job::JobClass;
 use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
-use crate::schedulers::helper::Helper;
+use crate::schedulers::helper::{Asker, Helper};
 
 /// Daemon and libraries around a gate.
 #[derive(Debug)]
@@ -95,9 +97,10 @@ struct Feed {
     heard_ns: u64,
     /// When it last looked for some.
     drained_ns: u64,
-    /// When it was last asked, while it is asked.
-    asked_ns: Option<u64>,
-    helper: Helper,
+    is_asked: bool,
+    /// When somebody last wanted to know what has completed.
+    wanted_ns: u64,
+    helper: Asker,
     /// When its thread began the request.
     began_ns: u64,
 }
@@ -295,7 +298,7 @@ impl Leased {
         let (News::Done(id, seq) | News::Synchronised(id, seq)) = news;
         match (&mut self.clients[id.0], news) {
             (Client::HighPriority(feed), News::Done(..)) => {
-                feed.helper.handle_done(now_ns, seq, pause_ns);
+                feed.helper.handle_done(now_ns, seq);
             }
             (Client::BestEffort(lessee), News::Done(..)) => {
                 lessee.helper.handle_done(now_ns, seq, pause_ns);
@@ -323,17 +326,17 @@ impl Leased {
         for client in &mut self.clients {
             match client {
                 Client::HighPriority(feed) if feed.helper.look_ns <= now_ns => {
-                    let is_asked = feed.asked_ns.is_some();
-                    let seen = feed.helper.look(now_ns, pause_ns, is_asked);
-                    if let Some(seq) = seen {
+                    if let Some(seq) = feed.helper.look() {
                         feed.complete(seq, clock_ns);
                     }
                 }
                 Client::BestEffort(lessee) if lessee.helper.look_ns <= now_ns => {
-                    if let Some(seq) = lessee.helper.look(now_ns, pause_ns, true) {
-                        let looks_ns = (now_ns - pause_ns, now_ns);
+                    if let Some((seq, not_yet_ns)) = lessee.helper.look(now_ns, pause_ns) {
+                        let looks_ns = (not_yet_ns, now_ns);
                         is_rung |= lessee.complete(seq, looks_ns, self.epoch);
                     }
+                    let in_flight_ns = lessee.charged_ns - lessee.completed_ns;
+                    lessee.helper.record(now_ns, in_flight_ns, pause_ns);
                 }
                 _ => {}
             }
@@ -522,8 +525,9 @@ impl Feed {
             records: Vec::new(),
             heard_ns: 0,
             drained_ns: 0,
-            asked_ns: None,
-            helper: Helper::new(),
+            is_asked: false,
+            wanted_ns: 0,
+            helper: Asker::new(),
             began_ns: 0,
         }
     }
@@ -555,15 +559,16 @@ impl Feed {
     fn ask(&mut self, now_ns: u64, someone_waits: bool, host: &HostModel) {
         let clock_ns = host.clock_ns(now_ns);
         if !someone_waits || !self.timeline.is_busy() {
-            self.asked_ns = None;
+            if self.is_asked && clock_ns.saturating_sub(self.wanted_ns) >= AGAIN_NS {
+                self.is_asked = false;
+                self.helper.ask(None);
+            }
             return;
         }
-        let since_ns = self
-            .asked_ns
-            .map_or(self.heard_ns, |asked_ns| asked_ns.max(self.heard_ns));
-        if clock_ns.saturating_sub(since_ns) >= QUIET_NS {
-            self.asked_ns = Some(clock_ns);
-            self.helper.wake(now_ns, host.wake_ns);
+        self.wanted_ns = clock_ns;
+        if !self.is_asked && clock_ns.saturating_sub(self.heard_ns) >= QUIET_NS {
+            self.is_asked = true;
+            self.helper.ask(Some(now_ns + host.wake_ns));
         }
     }
 }
@@ -783,3 +788,6 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// A busy client that has told nothing for so long is asked (the daemon's constant).
 const QUIET_NS: u64 = 100_000;
+
+/// A question stands for so long after somebody wanted its answer (the daemon's constant).
+const AGAIN_NS: u64 = 5_000_000;

@@ -1,6 +1,7 @@
 //! When the daemon looks again, and who is woken when somebody is to be protected.
 
 use super::*;
+use crate::state::feed::AGAIN_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -84,4 +85,40 @@ fn a_request_begins_when_its_launch_says_it_did() {
         (rig.state.hp.busy, rig.state.hp.since_ns),
         (false, looked_ns)
     );
+}
+
+#[test]
+fn a_quiet_busy_client_is_asked_while_somebody_waits_and_not_otherwise() {
+    let mut rig = Rig::new("");
+    let be = rig.be("train");
+    let mut hp = rig.hp("serve");
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll();
+    let probe = |hp: &Player| hp.page.probe.load(Ordering::Relaxed);
+    let rung = |rig: &Rig| {
+        let wakes = rig.state.wakes.iter();
+        wakes
+            .filter(|wake| matches!(wake, Wake::Helper { .. }))
+            .count()
+    };
+    rig.poll_after(200 * US);
+    assert_eq!(probe(&hp), 0, "nobody waits");
+    be.waits(1);
+    rig.launch(&mut hp, Class::Compute, 500 * US);
+    rig.poll_after(50 * US);
+    rig.poll_after(99 * US);
+    assert_eq!(probe(&hp), 0, "it was heard of 99 us ago");
+    rig.poll_after(US);
+    assert_eq!((probe(&hp), rung(&rig)), (1, 1));
+    // Its helper goes on by itself; it is rung again where nothing was heard of it.
+    rig.poll_after(AGAIN_NS - 1);
+    assert_eq!(rung(&rig), 0);
+    rig.poll_after(1);
+    assert_eq!((probe(&hp), rung(&rig)), (1, 1));
+    // Nothing is left to find out, but there soon may be.
+    hp.complete();
+    rig.poll_after(AGAIN_NS - 1);
+    assert_eq!(probe(&hp), 1);
+    rig.poll_after(1);
+    assert_eq!(probe(&hp), 0);
 }
