@@ -273,7 +273,6 @@ fn run(client: &'static Client) {
         learner: Learner::default(),
         watched: Vec::new(),
         looks: Looks::default(),
-        polled_ns: None,
         window: Window::default(),
         looked_at: 0,
     };
@@ -346,8 +345,6 @@ struct Helper {
     /// By slot, as far as any was looked at.
     watched: Vec<Watched>,
     looks: Looks,
-    /// When streams were last looked at, ns, if what was launched since may not have rung.
-    polled_ns: Option<u64>,
     window: Window,
     /// What had been launched at the last look, on all streams together.
     looked_at: u64,
@@ -405,8 +402,6 @@ impl Helper {
             }
         }
         self.learner.poll_longest(client);
-        // One that sleeps without a limit is rung by the next launch.
-        self.polled_ns = next_ns.map(|_| now_ns);
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 

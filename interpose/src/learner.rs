@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
-//! helper      at each look: was the event reached? then everything to its mark is complete, by now at the latest
+//! helper      at each look: was the event reached? then all to its mark is complete, by now
 //!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
 //!                          says where a launch went while it was recorded: then nothing is known
 //!             application's waiting: complete by now at the latest

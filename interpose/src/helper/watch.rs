@@ -37,15 +37,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Notes how far the stream has come. `seen_ns`: when nothing was in flight if nothing was.
-    fn follow(&mut self, slot: &Slot, seen_ns: u64, now_ns: u64) {
+    /// Notes how far the stream has come. Work seen for the first time counts as begun now: what
+    /// is expected stands for completion in some streams, and must not be early.
+    fn follow(&mut self, slot: &Slot, now_ns: u64) {
         let completed = slot.completed();
         if !slot.is_in_flight() {
             self.since_ns = 0;
-        } else if completed != self.completed {
+        } else if self.since_ns == 0 || completed != self.completed {
             self.since_ns = now_ns;
-        } else if self.since_ns == 0 {
-            self.since_ns = seen_ns;
         }
         self.completed = completed;
     }
@@ -121,8 +120,7 @@ impl Helper {
         if !slot.event.is_pending() && !slot.is_in_flight() && !is_draining {
             return None;
         }
-        let seen_ns = self.polled_ns.unwrap_or(now_ns);
-        self.watched_mut(index).follow(slot, seen_ns, now_ns);
+        self.watched_mut(index).follow(slot, now_ns);
         if slot.event.is_pending() {
             let due_ns = self.due_ns(index, slot, now_ns);
             if due_ns > now_ns {
@@ -141,7 +139,7 @@ impl Helper {
         }
     }
 
-    /// From now on completion is watched: how much of what was launched before is left nobody knows.
+    /// Completion is watched from now on: how much of earlier launches is left nobody knows.
     pub(super) fn forget_progress(&mut self) {
         for watched in &mut self.watched {
             (watched.is_unknown, watched.look_mark) = (true, 0);
@@ -190,7 +188,7 @@ impl Helper {
                 watched.is_unknown = false;
                 let later_ns = charged_ns.saturating_sub(watched.charged_ns);
                 watched.may_be_complete = mark + behind_ns.saturating_sub(later_ns);
-                watched.follow(slot, now_ns, now_ns);
+                watched.follow(slot, now_ns);
                 None
             }
             Reach::NotYet(mark) => {
@@ -333,7 +331,7 @@ impl Helper {
         if slot.state() != State::Draining {
             return None;
         }
-        self.watched_mut(index).follow(slot, now_ns, now_ns);
+        self.watched_mut(index).follow(slot, now_ns);
         if slot.event.is_pending() {
             let due_ns = self.due_ns(index, slot, now_ns);
             if due_ns > now_ns {
