@@ -9,11 +9,12 @@ use core::sync::atomic::Ordering;
 use abi::types::{CUcontext, CUevent};
 use protocol::record::Record;
 
+use crate::announce;
 use crate::client::{Client, Handle, Side};
 use crate::contexts::CONTEXTS;
 use crate::events::EVENTS;
+use crate::sight::{self, Kind};
 use crate::streams::{STREAMS, Slot, Stream};
-use crate::{announce, sight};
 
 /// A mark in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,31 +67,70 @@ pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
         .collect()
 }
 
+/// A call that waits for a mark and for nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    mark: Mark,
+    /// When it began, by the client's clock, ns; `u64::MAX` where it tells nothing of how long kernels take.
+    began_ns: u64,
+}
+
+impl Wait {
+    /// The call begins.
+    pub(crate) fn begin(mark: Mark) -> Self {
+        let teaches = |slot: &Slot| {
+            // The legacy stream is waited for with all that it orders.
+            let is_more = slot.kind() == Kind::Legacy && CONTEXTS.is_mixed(slot.context());
+            slot.known() < mark.mark && !is_more
+        };
+        let teacher = best_effort(mark.slot).filter(|(slot, _)| teaches(slot));
+        let began_ns = teacher.map_or(u64::MAX, |(_, client)| client.clock.now_ns());
+        Self { mark, began_ns }
+    }
+
+    /// The call has returned, and everything up to the mark is complete.
+    pub(crate) fn handle_reached(&self) {
+        reached(self.mark, self.began_ns);
+    }
+}
+
 /// Everything up to the mark is complete.
 pub(crate) fn handle_reached(mark: Mark) {
-    if let Some(slot) = STREAMS.slot(mark.slot)
-        && slot.issued() == mark.mark
-        && let Some(client) = STREAMS.client_of(mark.slot)
-        && !client.is_high_priority()
-    {
+    reached(mark, u64::MAX);
+}
+
+/// The same, found out by a call that waited for it from then on, ns; `u64::MAX`: no such call.
+fn reached(mark: Mark, began_ns: u64) {
+    let Some((slot, client)) = best_effort(mark.slot) else {
+        return complete(mark.slot, mark.mark);
+    };
+    let now_ns = client.clock.now_ns();
+    if slot.issued() == mark.mark {
         slot.set_idle_at(sight::operations(client));
     }
     complete(mark.slot, mark.mark);
+    slot.waited().handle_waited(mark.mark, began_ns, now_ns);
+}
+
+/// A best-effort client's stream.
+fn best_effort(index: u32) -> Option<(&'static Slot, &'static Client)> {
+    let client = STREAMS.client_of(index)?;
+    let slot = STREAMS.slot(index)?;
+    (!client.is_high_priority()).then_some((slot, client))
 }
 
 /// Everything of a best-effort stream up to `mark` is expected to be complete by now, and counts as that. Nobody
-/// has seen it, so it teaches nothing, and a process that ends asks once more.
+/// has seen it: it teaches nothing until somebody has, and a process that ends asks once more.
 pub(crate) fn expect(index: u32, slot: &Slot, mark: u64) {
     let Some(client) = STREAMS.client_of(index) else {
         return;
     };
-    slot.give_up(mark);
     count(client, slot.advance(mark));
 }
 
 /// Everything in a slot up to `mark` counts as complete, because nothing will tell when it is.
 pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
-    if slot.is_in_flight() {
+    if !slot.is_surely_complete() {
         slot.give_up(mark);
     }
     complete(index, mark);

@@ -10,7 +10,7 @@
 //! helper      at each look: was the event reached? then all to its mark is complete, by now
 //!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
 //!                          says where a launch went while it was recorded: then nothing is known
-//!             application's waiting: complete by now at the latest
+//!             application's waiting ([`crate::waited`]): complete by its end, and if it took long, not much earlier
 //!             the launches between two marks are a batch; what their kernels take goes into the tables that launches read
 //! ```
 //!
@@ -21,7 +21,8 @@
 //!
 //! Work beside the high-priority job's teaches only that it was not longer: a launch carries the
 //! epoch of its lease, and the epoch has moved on if anything of high priority came between.
-//! Without a high-priority job everything teaches. What was given up, because its stream or context
+//! Without a high-priority job everything teaches. What only counts as complete because it was expected to be
+//! teaches once somebody has seen it complete, as a sum. What was given up, because its stream or context
 //! ended, teaches nothing. Neither does a batch that is not known whole: where a launch was
 //! overwritten, was seen complete before it was written down, or went uncharged because no daemon
 //! was there; nor a launch of a kernel or graph whose number is another's by now, nor the first
@@ -35,7 +36,7 @@
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
 
-use policy::durations::{Completed, Durations, InFlight, Launched};
+use policy::durations::Durations;
 use protocol::longest::PLACES;
 use protocol::pages::{ClientPage, Counter};
 
@@ -45,6 +46,10 @@ use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
 use crate::recent::{LAUNCHES, Launch, Recent};
 use crate::streams::Slot;
+
+mod stream;
+
+use stream::Stream;
 
 /// Streams that teach, 8 KiB of every job's address space each. A stream gets the lowest slot that is free, and training
 /// launches nearly all on a few.
@@ -135,8 +140,9 @@ impl Learner {
         let Some(stream) = self.streams.get_mut(index) else {
             return;
         };
-        // In this order: what counts as complete was given up before, if it was.
-        let done = slot.completed();
+        // In this order: what is known was not complete before, and was given up before, if it was.
+        let after_ns = slot.waited().busy_until_ns();
+        let done = slot.known();
         let given_up = slot.given_up();
         if done == stream.done && recent.is_read(stream.seen) {
             return;
@@ -147,11 +153,14 @@ impl Learner {
         stream.read(recent, now_ns, |number| {
             let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt))?;
             let unknown_ns = unknown_ns.saturating_mul(learnt.unknown);
-            Some(learnt.told_ns.saturating_add(unknown_ns).max(1))
+            let told_ns = learnt.told_ns.saturating_add(unknown_ns).max(1);
+            Some((told_ns, learnt.unknown == 0))
         });
-        let is_alone = is_alone(client, stream.epoch);
         let durations = &mut self.durations;
-        let complete = stream.complete((done, given_up), now_ns, is_alone, durations);
+        let by_ns = slot.waited().by_ns(done).unwrap_or(now_ns).min(now_ns);
+        let waited = (after_ns, by_ns);
+        let is_alone = |epoch| is_alone(client, epoch);
+        let complete = stream.complete((done, given_up), waited, is_alone, durations);
         let mut is_changed = false;
         for launched in complete {
             let generation = self.graphs.generation(launched.kernel);
@@ -305,113 +314,7 @@ impl Longest {
     }
 }
 
-/// A stream as its launches and its event tell.
-#[derive(Default)]
-struct Stream {
-    /// How much of the ring was read.
-    seen: u64,
-    /// The mark of the last launch that was read.
-    last: u64,
-    /// The mark up to which all is complete.
-    done: u64,
-    in_flight: InFlight,
-    /// The epoch under which all in flight went; [`Launch::BESIDE`]: several, or high-priority work is beside it.
-    epoch: u64,
-    /// The last mark that was asked for and not reached, and when it was asked, ns; 0 and 0 before.
-    not_yet: (u64, u64),
-    /// When the helper had recorded the event behind that mark, ns. What was admitted before that
-    /// may be before the event and not in its mark: the mark is read first, and a launch counts
-    /// when the driver has taken it.
-    not_yet_recorded_ns: u64,
-    /// When the helper had recorded its last event, ns.
-    recorded_ns: u64,
-    /// Buffer of a look.
-    launches: Vec<Launch>,
-}
-
-impl Stream {
-    /// The last event that was recorded, behind `mark`, had not been reached when it was asked.
-    fn handle_not_yet(&mut self, mark: u64, asked_ns: u64) {
-        self.not_yet = (mark, asked_ns);
-        self.not_yet_recorded_ns = self.recorded_ns;
-    }
-
-    /// Reads what was launched. `told` says what a number is expected to take where nothing is learnt.
-    fn read<const PLACES: usize>(
-        &mut self,
-        recent: &Recent<PLACES>,
-        now_ns: u64,
-        mut told: impl FnMut(Number) -> Option<u64>,
-    ) {
-        self.launches.clear();
-        recent.read(&mut self.seen, |launch| self.launches.push(launch));
-        self.launches.sort_unstable_by_key(|launch| launch.mark);
-        for launch in &self.launches {
-            if launch.cost_ns == 0 {
-                // Nothing is charged for it (or, as only the lower bits are told, a multiple of 4.3 s): it seems to have the mark of the
-                // launch before it, and takes its time in that one's batch or in the next.
-                self.in_flight.handle_lost(launch.mark + 1);
-                continue;
-            }
-            if launch.mark <= self.last {
-                continue;
-            }
-            if launch.begin() != self.last as u32 {
-                // The one before it was not read.
-                self.in_flight.handle_lost(launch.mark - 1);
-            }
-            self.last = launch.mark;
-            if launch.mark <= self.done {
-                // Seen complete before it was written down.
-                continue;
-            }
-            self.epoch = match self.in_flight.first() {
-                Some(_) if self.epoch != launch.epoch => Launch::BESIDE,
-                _ => launch.epoch,
-            };
-            let told_ns = told(Number {
-                place: launch.kernel,
-                generation: launch.generation,
-            });
-            let launched = Launched {
-                kernel: told_ns.map_or(u32::MAX, |_| index_of(launch.kernel)),
-                told_ns: told_ns.unwrap_or_else(|| launch.cost_ns.into()),
-            };
-            self.in_flight
-                .handle_launch(launch.mark, launched, launch.at_ns(now_ns));
-        }
-    }
-
-    /// Everything up to a mark is complete, up to the second because it was given up. Teaches `durations`; the launches that
-    /// are newly complete.
-    fn complete(
-        &mut self,
-        (done, given_up): (u64, u64),
-        now_ns: u64,
-        is_alone: bool,
-        durations: &mut Durations,
-    ) -> &[Launched] {
-        if done <= self.done {
-            return &[];
-        }
-        if given_up > self.done || done > self.last {
-            self.in_flight.handle_lost(done);
-        }
-        self.done = done;
-        let (mark, asked_ns) = self.not_yet;
-        let behind_ns = self.in_flight.launched_behind(done);
-        let recorded_ns = self.not_yet_recorded_ns;
-        let is_whole = mark <= done && behind_ns.is_none_or(|at_ns| at_ns > recorded_ns);
-        let completed = Completed {
-            after_ns: if is_whole { asked_ns } else { 0 },
-            by_ns: now_ns,
-        };
-        self.in_flight
-            .handle_complete(done, completed, is_alone, durations)
-    }
-}
-
-/// Whether nothing of high priority was launched since the launches of this epoch went.
+/// Whether nothing of high priority was launched since launches of this epoch went.
 fn is_alone(client: &Client, epoch: u64) -> bool {
     match (epoch, client.side) {
         (Launch::BESIDE, _) => false,
@@ -443,206 +346,12 @@ fn publish(durations: &Durations, index: u32, generation: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use policy::durations::{Completed, Launched};
+
     use super::*;
     use crate::kernels;
 
     const US: u64 = 1_000;
-
-    /// A stream whose launches are all of kernel 1, which is told to take 100 µs.
-    struct Rig {
-        recent: Recent<8>,
-        stream: Stream,
-        durations: Durations,
-        mark: u64,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            Self {
-                recent: Recent::new(),
-                stream: Stream::default(),
-                durations: Durations::default(),
-                mark: 0,
-            }
-        }
-
-        fn launch(&mut self, at_ns: u64, epoch: u64) -> u64 {
-            self.mark += 100 * US;
-            self.push(100_000, at_ns, epoch);
-            self.mark
-        }
-
-        /// Writes down what was counted.
-        fn push(&mut self, cost_ns: u32, at_ns: u64, epoch: u64) {
-            self.recent.push(&Launch {
-                mark: self.mark,
-                cost_ns,
-                kernel: 1,
-                generation: 0,
-                at_ns,
-                epoch,
-            });
-        }
-
-        fn look(&mut self, now_ns: u64, done: u64, is_alone: bool) {
-            self.look_given_up(now_ns, (done, 0), is_alone);
-        }
-
-        fn look_given_up(&mut self, now_ns: u64, done: (u64, u64), is_alone: bool) {
-            let Self {
-                recent,
-                stream,
-                durations,
-                ..
-            } = self;
-            stream.read(recent, now_ns, |_| Some(100 * US));
-            _ = stream.complete(done, now_ns, is_alone, durations);
-        }
-
-        /// What is learnt, µs; 0: nothing.
-        fn learnt_us(&self) -> u64 {
-            self.durations.expected_ns(0, 0) / US
-        }
-    }
-
-    #[test]
-    fn a_kernel_of_5_ms_that_nobody_knows_is_known_when_it_was_seen_once() {
-        let mut rig = Rig::new();
-        let mark = rig.launch(1_000 * US, 7);
-        rig.look(1_020 * US, 0, true);
-        rig.stream.not_yet = (mark, 5_990 * US);
-        rig.look(6_010 * US, mark, true);
-        assert!(
-            (4_950..=5_010).contains(&rig.learnt_us()),
-            "{}",
-            rig.learnt_us()
-        );
-    }
-
-    #[test]
-    fn an_event_that_was_never_seen_pending_tells_nothing_of_how_long_it_was_at_least() {
-        let mut rig = Rig::new();
-        let mark = rig.launch(1_000 * US, 7);
-        // Not behind this launch but behind a later one: it says nothing of this one.
-        rig.stream.not_yet = (mark + 1, 5_990 * US);
-        rig.look(6_010 * US, mark, true);
-        assert_eq!(rig.learnt_us(), 0);
-        // But it is certain that it was not longer than this.
-        let mark = rig.launch(7_000 * US, 7);
-        rig.look(7_040 * US, mark, true);
-        assert!((40..100).contains(&rig.learnt_us()), "{}", rig.learnt_us());
-    }
-
-    #[test]
-    fn an_event_that_another_launch_came_before_is_no_sight_of_what_its_mark_says() {
-        for (admitted_us, learnt_us) in [(1_005, 0..=0), (1_015, 4_900..=5_010)] {
-            let mut rig = Rig::new();
-            let mark = rig.launch(1_000 * US, 7);
-            rig.look(1_002 * US, 0, true);
-            // The helper has read the mark and is recording; the next kernel, of 5 ms, may come before the event.
-            let behind = rig.launch(admitted_us * US, 7);
-            rig.stream.recorded_ns = 1_010 * US;
-            rig.stream.handle_not_yet(mark, 5_990 * US);
-            // The next event is recorded as soon as this one was reached.
-            rig.stream.recorded_ns = 6_005 * US;
-            rig.look(6_010 * US, mark, true);
-            let learnt = rig.learnt_us();
-            assert!(learnt_us.contains(&learnt), "{admitted_us}: {learnt}");
-            if learnt == 0 {
-                // Nor was the other one begun when the event was reached.
-                rig.look(6_050 * US, behind, true);
-                assert_eq!(rig.learnt_us(), 0);
-            }
-        }
-    }
-
-    #[test]
-    fn beside_high_priority_work_a_kernel_becomes_shorter_and_never_longer() {
-        for (epochs, is_alone) in [([7, 7], false), ([7, 8], true), ([Launch::BESIDE; 2], true)] {
-            let mut rig = Rig::new();
-            rig.launch(1_000 * US, epochs[0]);
-            let mark = rig.launch(1_001 * US, epochs[1]);
-            rig.look(1_020 * US, 0, true);
-            rig.stream.not_yet = (mark, 5_990 * US);
-            let is_alone = is_alone && rig.stream.epoch != Launch::BESIDE;
-            rig.look(6_010 * US, mark, is_alone);
-            assert_eq!(rig.learnt_us(), 0, "{epochs:?}");
-        }
-    }
-
-    #[test]
-    fn a_batch_of_which_a_launch_was_not_read_teaches_nothing_and_the_next_one_does() {
-        let mut rig = Rig::new();
-        for n in 0..9 {
-            rig.launch(n * US, 7);
-        }
-        rig.stream.not_yet = (rig.mark, 90_000 * US);
-        rig.look(90_010 * US, rig.mark, true);
-        assert_eq!(rig.learnt_us(), 0);
-        let mark = rig.launch(100_000 * US, 7);
-        rig.stream.not_yet = (mark, 101_000 * US);
-        rig.look(101_010 * US, mark, true);
-        assert!(
-            (980..=1_010).contains(&rig.learnt_us()),
-            "{}",
-            rig.learnt_us()
-        );
-    }
-
-    #[test]
-    fn what_was_complete_before_it_was_written_down_is_in_no_batch() {
-        let mut rig = Rig::new();
-        // The thread has counted its launch and is interrupted.
-        rig.mark += 100 * US;
-        rig.stream.not_yet = (rig.mark, 5_990 * US);
-        rig.look(6_010 * US, rig.mark, true);
-        rig.push(100_000, 1_000 * US, 7);
-        rig.look(6_030 * US, rig.mark, true);
-        assert_eq!((rig.learnt_us(), rig.stream.in_flight.first()), (0, None));
-        // Nor is what it took, 5 ms, taken for what the next one takes.
-        let mark = rig.launch(7_000 * US, 7);
-        rig.stream.not_yet = (mark, 8_000 * US);
-        rig.look(8_010 * US, mark, true);
-        assert!(
-            (980..=1_010).contains(&rig.learnt_us()),
-            "{}",
-            rig.learnt_us()
-        );
-    }
-
-    #[test]
-    fn a_batch_of_which_a_launch_is_not_written_down_yet_teaches_nothing() {
-        let mut rig = Rig::new();
-        rig.launch(1_000 * US, 7);
-        rig.look(1_020 * US, 0, true);
-        rig.mark += 100 * US;
-        rig.stream.not_yet = (rig.mark, 5_990 * US);
-        rig.look(6_010 * US, rig.mark, true);
-        assert_eq!(rig.learnt_us(), 0);
-    }
-
-    #[test]
-    fn what_goes_uncharged_teaches_nothing_of_what_is_before_and_behind_it() {
-        for is_before_written_first in [true, false] {
-            let mut rig = Rig::new();
-            let before = rig.launch(1_000 * US, 7);
-            if is_before_written_first {
-                rig.look(1_010 * US, 0, true);
-            }
-            // The daemon is gone: so many of these as will.
-            (0..3).for_each(|_| rig.push(0, 1_020 * US, Launch::BESIDE));
-            rig.stream.not_yet = (before, 5_990 * US);
-            rig.look(6_010 * US, before, true);
-            let behind = rig.launch(6_020 * US, 7);
-            rig.stream.not_yet = (behind, 11_990 * US);
-            rig.look(12_010 * US, behind, true);
-            assert_eq!(rig.learnt_us(), 0, "{is_before_written_first}");
-            let mark = rig.launch(13_000 * US, 7);
-            rig.stream.not_yet = (mark, 14_000 * US);
-            rig.look(14_010 * US, mark, true);
-            assert!((980..=1_010).contains(&rig.learnt_us()));
-        }
-    }
 
     #[test]
     fn a_graph_is_not_taught_by_the_launches_of_the_one_that_had_its_number() {
@@ -664,6 +373,7 @@ mod tests {
         let launched = Launched {
             kernel: index,
             told_ns: US,
+            is_told: true,
         };
         streams[0].in_flight.handle_launch(1, launched, 0);
         GRAPHS.handle_ending(exec);
@@ -675,6 +385,7 @@ mod tests {
         let completed = Completed {
             after_ns: 4_980 * US,
             by_ns: 5_000 * US,
+            is_waited: false,
         };
         let in_flight = &mut streams[0].in_flight;
         in_flight.handle_complete(1, completed, true, &mut durations);
@@ -683,6 +394,7 @@ mod tests {
         let completed = Completed {
             after_ns: 5_980 * US,
             by_ns: 6_000 * US,
+            is_waited: false,
         };
         in_flight.handle_launch(2, launched, 5_000 * US);
         in_flight.handle_complete(2, completed, true, &mut durations);
@@ -715,10 +427,12 @@ mod tests {
         let launched = Launched {
             kernel: index,
             told_ns: US,
+            is_told: true,
         };
         let completed = |by_us: u64| Completed {
             after_ns: (by_us - 20) * US,
             by_ns: by_us * US,
+            is_waited: false,
         };
         let mut noted = Generations::default();
         let mut durations = Durations::default();
@@ -763,17 +477,6 @@ mod tests {
             "{}",
             taken.ns()
         );
-    }
-
-    #[test]
-    fn what_was_given_up_teaches_nothing() {
-        let mut rig = Rig::new();
-        let mark = rig.launch(1_000 * US, 7);
-        rig.look_given_up(1_010 * US, (mark, mark), true);
-        assert_eq!(rig.learnt_us(), 0);
-        let mark = rig.launch(2_000 * US, 7);
-        rig.look_given_up(2_010 * US, (mark, mark - 100 * US), true);
-        assert!((10..100).contains(&rig.learnt_us()), "{}", rig.learnt_us());
     }
 
     #[test]

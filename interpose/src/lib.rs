@@ -165,3 +165,5 @@ mod table;
 mod trampolines;
 #[cfg(not(test))]
 mod unwinder;
+#[forbid(unsafe_code)]
+mod waited;

@@ -28,6 +28,7 @@ use crate::life::{Life, State};
 use crate::marks::Event;
 use crate::sight::{self, Kind};
 use crate::table::{Keys, mix};
+use crate::waited::Waited;
 use crate::{completion, driver, patience, sys};
 
 /// The streams of this process.
@@ -142,9 +143,8 @@ pub(crate) struct Streams {
 /// One stream.
 pub(crate) struct Slot {
     launched: Line<Launched>,
-    /// The mark up to which everything is complete. On another line than what launches write: the
-    /// helper and waiting threads write here.
-    completed: Line<AtomicU64>,
+    /// On another line than what launches write: the helper and waiting threads write here.
+    seen: Line<Seen>,
     /// High-priority: the mark up to which the daemon was told.
     pub(crate) told: AtomicU64,
     /// Best-effort: see [`Slot::give_up`].
@@ -155,6 +155,14 @@ pub(crate) struct Slot {
     idle_at: AtomicU32,
     /// See [`crate::marks`].
     pub(crate) event: Event,
+}
+
+/// What is complete, as far as the helper and waiting threads have seen.
+struct Seen {
+    /// The mark up to which everything is complete.
+    completed: AtomicU64,
+    /// Best-effort: when it was, as the application's waiting tells.
+    waited: Waited,
 }
 
 /// What the stream is, written while its slot is nobody else's, and what launches write.
@@ -499,6 +507,7 @@ impl Streams {
             {
                 self.keys.remove(slot.launched.key.load(Ordering::Relaxed));
                 self.set_capturing(index, false);
+                completion::give_up(index, slot, slot.issued());
                 slot.launched.life.free();
             }
         }
@@ -609,7 +618,10 @@ impl Slot {
                 seq: AtomicU64::new(0),
                 issued: AtomicU64::new(0),
             }),
-            completed: Line(AtomicU64::new(0)),
+            seen: Line(Seen {
+                completed: AtomicU64::new(0),
+                waited: Waited::new(),
+            }),
             told: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             known: AtomicU64::new(0),
@@ -648,13 +660,13 @@ impl Slot {
         before.wrapping_add(expected_ns)
     }
 
-    /// What is about to count as complete up to `mark` was not seen to be: it teaches nobody how long it took.
+    /// What is about to be given up for good up to `mark` was not seen complete: it teaches nobody how long it took.
     pub(crate) fn give_up(&self, mark: u64) {
-        // Before `advance`, whose release publishes it.
+        // Before `set_known`, whose release publishes it.
         self.given_up.fetch_max(mark, Ordering::Relaxed);
     }
 
-    /// The mark up to which work was given up. Read after [`Slot::completed`].
+    /// The mark up to which work was given up. Read after [`Slot::known`].
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up.load(Ordering::Relaxed)
     }
@@ -668,7 +680,7 @@ impl Slot {
     /// The mark up to which everything is complete.
     #[inline]
     pub(crate) fn completed(&self) -> u64 {
-        self.completed.load(Ordering::Acquire)
+        self.seen.completed.load(Ordering::Acquire)
     }
 
     fn begin(&self, stream: Stream, key: u64, owner: Owner) {
@@ -759,17 +771,27 @@ impl Slot {
 
     /// Whether everything issued is complete and was seen to be, or was given up for good: not only expected to be.
     pub(crate) fn is_surely_complete(&self) -> bool {
-        self.issued() <= self.known.load(Ordering::Relaxed)
+        self.issued() <= self.known()
     }
 
     /// Everything up to `mark` was seen complete, or given up for good.
     pub(crate) fn set_known(&self, mark: u64) {
-        self.known.fetch_max(mark, Ordering::Relaxed);
+        self.known.fetch_max(mark, Ordering::Release);
+    }
+
+    /// The mark up to which everything was seen complete, or given up for good: not only expected to be.
+    pub(crate) fn known(&self) -> u64 {
+        self.known.load(Ordering::Acquire)
+    }
+
+    /// Best-effort: what the application's waiting tells of completion.
+    pub(crate) fn waited(&self) -> &Waited {
+        &self.seen.waited
     }
 
     /// Moves `completed` up to `mark`; by how much.
     pub(crate) fn advance(&self, mark: u64) -> u64 {
-        let before = self.completed.fetch_max(mark, Ordering::AcqRel);
+        let before = self.seen.completed.fetch_max(mark, Ordering::AcqRel);
         mark.saturating_sub(before)
     }
 }

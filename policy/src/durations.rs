@@ -25,7 +25,11 @@
 //! on the device makes a batch longer than it is, and nothing makes it shorter. So in balance an estimate is a low
 //! quantile, near the median where nothing disturbs.
 //!
-//! Kernels much shorter than the time between two looks are learnt as sums only, and nothing needs more.
+//! Kernels much shorter than the time between two looks are learnt as sums only, and nothing needs more. A batch that
+//! is shorter than expected is so by the kernels in it that no profile told, if there are such.
+//!
+//! Where nobody looks, the calls in which the application waits are the looks. That the work was not complete until shortly
+//! before such a call returned is not certain, so what they make longer goes [`UP`] of the way from the first time on.
 
 use std::collections::VecDeque;
 
@@ -33,9 +37,9 @@ use std::collections::VecDeque;
 /// its graphs (32768 and 16384). 384 KiB at most.
 pub const KERNELS_MAX: usize = 3 << 14;
 
-/// Launches in flight that are remembered, of a stream; what is beyond says nothing. Expected work in flight is bounded,
-/// and of kernels of 5 µs these are more than a millisecond.
-pub const LAUNCHES_MAX: usize = 256;
+/// Launches in flight that are remembered, of a stream, 192 KiB at most; what is beyond says nothing. Where only the
+/// application's synchronisations tell of completion, more than a training step has between two of them.
+pub const LAUNCHES_MAX: usize = 4096;
 
 /// What is known of a batch's duration, ns: see the module's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct Seen {
     pub least_ns: u64,
     /// It took at most so long.
     pub most_ns: u64,
+    /// The least is what a thread that waited tells; see [`Completed::is_waited`].
+    pub is_waited: bool,
 }
 
 /// A launch of a batch: which kernel, and what was expected of it when it was launched.
@@ -53,6 +59,8 @@ pub struct Launched {
     pub kernel: u32,
     /// What the profile told, or what is assumed of a kernel that no profile names, ns.
     pub told_ns: u64,
+    /// A profile told it.
+    pub is_told: bool,
 }
 
 /// The durations that were learnt.
@@ -94,14 +102,22 @@ impl Durations {
             return;
         }
         let factor = nearest_ns as f64 / expected_ns as f64;
+        let all_told = batch.iter().all(|launch| launch.is_told);
         for launch in batch {
+            if factor < 1.0 && launch.is_told && !all_told {
+                continue;
+            }
             let before_ns = self.expected_of(launch) as f64;
             let Some(estimate) = self.estimate_mut(launch.kernel) else {
                 continue;
             };
             let share = (before_ns / expected_ns as f64).min(1.0);
             let first = 1.0 / (1.0 + f64::from(estimate.batches));
-            let rate = first.max(if factor > 1.0 { UP } else { DOWN });
+            let rate = match factor > 1.0 {
+                true if seen.is_waited => UP,
+                true => first.max(UP),
+                false => first.max(DOWN),
+            };
             estimate.batches = estimate.batches.saturating_add(1);
             if nearest_ns != expected_ns {
                 let after_ns = before_ns * libm::pow(factor, rate * share);
@@ -148,6 +164,9 @@ pub struct Completed {
     pub after_ns: u64,
     /// The look that found it complete, ns.
     pub by_ns: u64,
+    /// `after_ns` is no look: until then a thread waited for it. That thread may have waited for a
+    /// processor, too, so it is not certain.
+    pub is_waited: bool,
 }
 
 /// The launches of one stream between their launch and their completion.
@@ -207,6 +226,7 @@ impl InFlight {
         let seen = Seen {
             least_ns: if is_alone { least_ns } else { 0 },
             most_ns: completed.by_ns.saturating_sub(began_ns),
+            is_waited: completed.is_waited,
         };
         durations.handle_batch(&self.batch, seen);
         &self.batch
@@ -274,6 +294,7 @@ mod tests {
                 let launched = Launched {
                     kernel: next as u32,
                     told_ns: told[next],
+                    is_told: true,
                 };
                 in_flight.handle_launch(mark, launched, began_ns);
                 now_ns += truth[next];
@@ -284,6 +305,7 @@ mod tests {
             let completed = Completed {
                 after_ns: by_ns - LOOK_NS,
                 by_ns,
+                is_waited: false,
             };
             in_flight.handle_complete(mark, completed, true, &mut durations);
             now_ns = by_ns;
@@ -331,12 +353,14 @@ mod tests {
             Launched {
                 kernel: 3,
                 told_ns: 10 * US,
+                is_told: true,
             },
             0,
         );
         let late = Completed {
             after_ns: 5_000 * US,
             by_ns: 5_020 * US,
+            is_waited: false,
         };
         in_flight.handle_complete(1, late, false, &mut durations);
         assert_eq!(
@@ -355,6 +379,7 @@ mod tests {
                 Launched {
                     kernel: 0,
                     told_ns: 500 * US,
+                    is_told: true,
                 },
                 now_ns,
             );
@@ -362,6 +387,7 @@ mod tests {
             let completed = Completed {
                 after_ns: now_ns - LOOK_NS,
                 by_ns: now_ns,
+                is_waited: false,
             };
             in_flight.handle_complete(round, completed, true, &mut durations);
         }
@@ -375,6 +401,7 @@ mod tests {
         let launched = Launched {
             kernel: u32::MAX,
             told_ns: US,
+            is_told: true,
         };
         for mark in 1..=LAUNCHES_MAX as u64 + 1 {
             in_flight.handle_launch(mark, launched, 0);
@@ -382,6 +409,7 @@ mod tests {
         let at = |by_us: u64| Completed {
             after_ns: (by_us - 20) * US,
             by_ns: by_us * US,
+            is_waited: false,
         };
         in_flight.handle_complete(LAUNCHES_MAX as u64 + 1, at(100), true, &mut durations);
         assert_eq!((durations.learnt(), in_flight.first()), (0, None));
@@ -392,6 +420,7 @@ mod tests {
             Launched {
                 kernel: 0,
                 told_ns: US,
+                is_told: true,
             },
             100 * US,
         );
@@ -400,12 +429,50 @@ mod tests {
         assert_eq!(durations.expected_ns(u32::MAX, 7), 7);
     }
 
+    /// Two kernels that are told so long, the first by a profile, seen together as a sum; what is expected of each then.
+    fn learnt_of_sum(told: [u64; 2], sum_ns: u64, is_waited: bool) -> [u64; 2] {
+        let mut durations = Durations::default();
+        let batch = [(0, true), (1, false)].map(|(kernel, is_told)| Launched {
+            kernel,
+            told_ns: told[kernel as usize],
+            is_told,
+        });
+        let seen = Seen {
+            least_ns: sum_ns,
+            most_ns: sum_ns,
+            is_waited,
+        };
+        durations.handle_batch(&batch, seen);
+        [0, 1].map(|kernel| durations.expected_ns(kernel, told[kernel as usize]))
+    }
+
+    #[test]
+    fn what_is_shorter_is_so_by_kernels_that_no_profile_told() {
+        let after = learnt_of_sum([2_000 * US, 2_000 * US], 2_500 * US, true);
+        assert_eq!(after[0], 2_000 * US);
+        assert!(after[1] < 2_000 * US, "{after:?}");
+    }
+
+    #[test]
+    fn of_what_a_thread_that_waited_tells_no_sight_is_taken_at_its_word() {
+        let sum_ns = 20_000 * US;
+        let looked = learnt_of_sum([100 * US; 2], sum_ns, false);
+        let waited = learnt_of_sum([100 * US; 2], sum_ns, true);
+        for (looked, waited) in looked.into_iter().zip(waited) {
+            assert!(
+                100 * US < waited && waited * 2 < looked,
+                "{waited} {looked}"
+            );
+        }
+    }
+
     #[test]
     fn a_number_that_is_given_to_another_kernel_is_not_taught_by_the_launches_of_the_first() {
         let (mut durations, mut in_flight) = (Durations::default(), InFlight::default());
         let launched = |kernel| Launched {
             kernel,
             told_ns: US,
+            is_told: true,
         };
         for (mark, kernel) in [(1, 0), (2, 0), (3, 1)] {
             in_flight.handle_launch(mark, launched(kernel), 0);
@@ -415,6 +482,7 @@ mod tests {
         let at = |by_us: u64| Completed {
             after_ns: (by_us - 20) * US,
             by_ns: by_us * US,
+            is_waited: false,
         };
         for mark in 1..=2 {
             in_flight.handle_complete(mark, at(mark * 1_000), true, &mut durations);
@@ -433,10 +501,10 @@ mod tests {
             seen in prop::collection::vec((0..4_000_000_000_u64, 0..1_000_000_u64), 1..50),
         ) {
             let mut durations = Durations::default();
-            let launched = Launched { kernel: 5, told_ns };
+            let launched = Launched { kernel: 5, told_ns, is_told: true };
             let (mut least_ns, mut most_ns) = (told_ns, told_ns);
             for (at_least_ns, width_ns) in seen {
-                let seen = Seen { least_ns: at_least_ns, most_ns: at_least_ns + width_ns };
+                let seen = Seen { least_ns: at_least_ns, most_ns: at_least_ns + width_ns, is_waited: false };
                 durations.handle_batch(&[launched], seen);
                 least_ns = least_ns.min(seen.most_ns.max(1));
                 most_ns = most_ns.max(seen.least_ns);

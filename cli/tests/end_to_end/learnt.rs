@@ -295,6 +295,35 @@ fn with_learning_switched_off_a_kernel_is_charged_what_was_told_or_assumed_of_it
     assert_eq!(charged_ns, UNKNOWN_NS * total(&outcome, "launches"));
 }
 
+/// Whether `long`, which takes 2 ms where 100 µs are assumed of what nobody knows, is learnt and told to be too long.
+fn is_named(job: &Value) -> bool {
+    // It may not be attached yet.
+    let kernels = job["too_long"].as_array().into_iter().flatten();
+    let mut long = kernels.filter(|kernel| kernel["name"] == "long");
+    long.any(|kernel| kernel["expected_ns"].as_u64() > Some(1_000_000))
+}
+
+/// No event of ours may go into a stream that shares its hardware queue, and only its own thread has a handle of a thread's
+/// default stream.
+#[test]
+fn where_only_the_application_sees_completion_durations_are_learnt_from_its_waiting() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("name = \"pillion\"");
+    // A sum during which nothing of high priority came makes its kernels longer.
+    let hp = gpu.job("hp", Program::Linked("steady")).arg("100");
+    let hp = hp.high_priority(&daemon).start();
+    until("a latency that is known", || {
+        daemon.status()["policy"]["hp_latency_ns"].as_u64()
+    });
+    let be = gpu.job("be", Program::Linked("sums"));
+    let be = be.best_effort(&daemon).without_profile();
+    let be = be.env("CUDA_DEVICE_MAX_CONNECTIONS", "1").start();
+    daemon.job_when("be", "its kernel is named", is_named);
+    for job in [hp, be] {
+        job.finish().expect_success();
+    }
+}
+
 #[test]
 fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_off() {
     let gpu = Gpu::start("mps");
@@ -307,13 +336,6 @@ fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_o
     });
     let be = gpu.job("be", Program::Linked("load")).arg("16");
     let be = be.best_effort(&daemon).without_profile().start();
-    // It takes 2 ms, where 100 us are assumed of what nobody knows.
-    let is_named = |job: &Value| {
-        // It may not be attached yet.
-        let kernels = job["too_long"].as_array().into_iter().flatten();
-        let mut long = kernels.filter(|kernel| kernel["name"] == "long");
-        long.any(|kernel| kernel["expected_ns"].as_u64() > Some(1_000_000))
-    };
     let job = daemon.job_when("be", "its kernel is named", is_named);
     assert!(
         job["totals"]["kernels_learnt"].as_u64() > Some(0),

@@ -5,51 +5,63 @@ use core::ffi::c_uint;
 use abi::types::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream};
 
 use super::hook;
-use crate::completion::{Mark, handle_reached, mark_of_event, mark_of_stream, marks_of_context};
+use crate::completion::{
+    Mark, Wait, handle_reached, mark_of_event, mark_of_stream, marks_of_context,
+};
 use crate::events::EVENTS;
 use crate::quota::pools;
 use crate::streams::{Flavour, STREAMS, Stream};
 
-/// Defines a wait for, or a question about, a stream.
+/// Defines a wait for a stream.
 macro_rules! stream_wait {
     ($name:ident, $flavour:expr) => {
         hook! {
             $name(stream: CUstream);
-            before |_| mark_of_stream(Stream::of(stream, $flavour));
-            after |_, mark, result| handle_waited(*mark, result);
+            before |_| mark_of_stream(Stream::of(stream, $flavour)).map(Wait::begin);
+            after |_, wait, result| handle_waited(wait.as_ref(), result);
         }
     };
 }
 
 stream_wait!(cuStreamSynchronize, Flavour::Plain);
 stream_wait!(cuStreamSynchronize_ptsz, Flavour::PerThread);
-stream_wait!(cuStreamQuery, Flavour::Plain);
-stream_wait!(cuStreamQuery_ptsz, Flavour::PerThread);
 
-/// Defines a wait for, or a question about, an event.
-macro_rules! event_wait {
-    ($name:ident) => {
+/// Defines a question about a stream.
+macro_rules! stream_query {
+    ($name:ident, $flavour:expr) => {
         hook! {
-            $name(event: CUevent);
-            before |_| mark_of_event(event);
-            after |_, mark, result| handle_waited(*mark, result);
+            $name(stream: CUstream);
+            before |_| mark_of_stream(Stream::of(stream, $flavour));
+            after |_, mark, result| handle_complete(*mark, result);
         }
     };
 }
 
-event_wait!(cuEventSynchronize);
-event_wait!(cuEventQuery);
+stream_query!(cuStreamQuery, Flavour::Plain);
+stream_query!(cuStreamQuery_ptsz, Flavour::PerThread);
+
+hook! {
+    cuEventSynchronize(event: CUevent);
+    before |_| mark_of_event(event).map(Wait::begin);
+    after |_, wait, result| handle_waited(wait.as_ref(), result);
+}
+
+hook! {
+    cuEventQuery(event: CUevent);
+    before |_| mark_of_event(event);
+    after |_, mark, result| handle_complete(*mark, result);
+}
 
 hook! {
     cuCtxSynchronize();
     before |_| marks_of_context(CUcontext::NULL);
-    after |_, marks, result| handle_context_waited(marks, result);
+    after |_, marks, result| handle_all_complete(marks, result);
 }
 
 hook! {
     cuCtxSynchronize_v2(context: CUcontext);
     before |_| marks_of_context(context);
-    after |_, marks, result| handle_context_waited(marks, result);
+    after |_, marks, result| handle_all_complete(marks, result);
 }
 
 /// Defines the recording of an event.
@@ -88,7 +100,7 @@ macro_rules! elapsed {
         hook! {
             $name(ms: *mut f32, start: CUevent, end: CUevent);
             before |_| [start, end].map(mark_of_event);
-            after |_, marks, result| marks.iter().for_each(|mark| handle_waited(*mark, result));
+            after |_, marks, result| marks.iter().for_each(|mark| handle_complete(*mark, result));
         }
     };
 }
@@ -96,7 +108,18 @@ macro_rules! elapsed {
 elapsed!(cuEventElapsedTime);
 elapsed!(cuEventElapsedTime_v2);
 
-fn handle_waited(mark: Option<Mark>, result: CUresult) {
+/// The call waited for that and for nothing else.
+fn handle_waited(wait: Option<&Wait>, result: CUresult) {
+    if result != CUresult::SUCCESS {
+        return;
+    }
+    if let Some(wait) = wait {
+        wait.handle_reached();
+    }
+    pools::handle_waited();
+}
+
+fn handle_complete(mark: Option<Mark>, result: CUresult) {
     if result != CUresult::SUCCESS {
         return;
     }
@@ -106,11 +129,11 @@ fn handle_waited(mark: Option<Mark>, result: CUresult) {
     pools::handle_waited();
 }
 
-fn handle_context_waited(marks: &[Mark], result: CUresult) {
+fn handle_all_complete(marks: &[Mark], result: CUresult) {
     for mark in marks {
-        handle_waited(Some(*mark), result);
+        handle_complete(Some(*mark), result);
     }
-    handle_waited(None, result);
+    handle_complete(None, result);
 }
 
 fn handle_recorded(event: CUevent, mark: Option<Mark>, result: CUresult) {

@@ -735,7 +735,11 @@ impl Lessee {
     fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
         if let Some(learner) = &mut self.learner {
             let is_alone = learner.epoch == epoch;
-            let completed = Completed { after_ns, by_ns };
+            let completed = Completed {
+                after_ns,
+                by_ns,
+                is_waited: false,
+            };
             let Learner {
                 durations,
                 in_flight,
@@ -764,8 +768,15 @@ impl Learner {
         };
         let told_ns = launch.kernel.expected_ns;
         let kernel = launch.kernel_index;
-        self.in_flight
-            .handle_launch(launch.seq, Launched { kernel, told_ns }, now_ns);
+        self.in_flight.handle_launch(
+            launch.seq,
+            Launched {
+                kernel,
+                told_ns,
+                is_told: true,
+            },
+            now_ns,
+        );
     }
 }
 
