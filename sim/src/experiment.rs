@@ -92,12 +92,15 @@ impl Experiment {
         Ok(World::new(self, &[job], vec![program], scheduler, observer).run())
     }
 
-    /// The host as the job at index `job` has it.
+    /// The host as the job at index `job` has it: threads that launch in turn share the gap of one.
     #[must_use]
     pub fn host_of(&self, job: usize) -> HostModel {
-        let own_ns = self.jobs.get(job).and_then(|job| job.launch_gap_ns);
+        let job = self.jobs.get(job);
+        let own_ns = job.and_then(|job| job.launch_gap_ns);
+        let gap_ns = own_ns.unwrap_or(self.host.launch_gap_ns);
+        let threads = job.map_or(1, |job| job.threads.max(1));
         HostModel {
-            launch_gap_ns: own_ns.unwrap_or(self.host.launch_gap_ns),
+            launch_gap_ns: gap_ns / u64::from(threads),
             ..self.host
         }
     }

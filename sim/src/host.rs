@@ -1,6 +1,6 @@
 //! The host: what happens between the jobs' threads, the driver and the daemon, as times.
 //!
-//! A job has one thread. It launches asynchronously and runs ahead of the device until the driver's
+//! A job has one thread unless it says otherwise. It launches asynchronously and runs ahead of the device until the driver's
 //! queue is full or a scheduler holds it; at the end of each request it synchronises. All times are
 //! constants, so that a run has no other randomness than its arrivals.
 //!

@@ -35,7 +35,10 @@ pub struct Copies {
     pub to_host_bytes: u64,
 }
 
-/// One job: a process with one thread that launches on one stream.
+/// Most threads of a job.
+pub const THREADS_MAX: u32 = 16;
+
+/// One job: a process whose threads launch on one stream.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// What tables call it. Need not be unique.
@@ -56,6 +59,9 @@ pub struct Job {
     /// Its own [`HostModel::launch_gap_ns`](crate::HostModel::launch_gap_ns): what passes between two
     /// launches is as much its framework's doing as the host's. `None` is the host's.
     pub launch_gap_ns: Option<u64>,
+    /// Threads that launch, 1 to [`THREADS_MAX`], in turn and each at its own pace, so that as many launches may wait at a
+    /// gate at once. Two on the legacy stream are PyTorch's: one calls forward, the other is autograd's.
+    pub threads: u32,
     /// Its first request does not come before this, ns after the start of the run; it is attached from
     /// the start. Arrivals count from here.
     pub start_ns: u64,
@@ -87,6 +93,7 @@ impl Job {
             memory_bytes: None,
             copies: Copies::default(),
             launch_gap_ns: None,
+            threads: 1,
             start_ns: 0,
             death_ns: None,
             weight: 1,

@@ -47,7 +47,7 @@ pub use arrivals::Arrivals;
 pub use error::Error;
 pub use experiment::Experiment;
 pub use host::HostModel;
-pub use job::{Copies, Job, JobClass, JobKind};
+pub use job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
 pub use observer::{NoObserver, Observer};
 pub use outcome::{JobOutcome, Outcome, Share};
 pub use profile_errors::ProfileErrors;

@@ -108,7 +108,7 @@ pub trait Scheduler {
     /// How the clients are put on the device. Asked once, before anything happens.
     fn placement(&self) -> Placement;
 
-    /// Launches that the client's software queue holds; at least 1. Asked once.
+    /// Launches that the client's software queue holds; it has room for one of each thread. Asked once.
     fn queue_depth(&self, client: ClientId) -> u32 {
         let _ = client;
         1

@@ -313,7 +313,7 @@ static BUSY: [Part; 2] = [
     ),
 ];
 
-static ABLATION: [Part; 8] = [
+static ABLATION: [Part; 9] = [
     part(
         "front",
         "Every policy, inference beside training",
@@ -324,6 +324,12 @@ static ABLATION: [Part; 8] = [
         "unseen",
         "Jobs that no number was chosen on",
         include_str!("suite/ablation/unseen.toml"),
+        true,
+    ),
+    part(
+        "two-threads",
+        "Jobs that launch from two threads, as PyTorch's do",
+        include_str!("suite/ablation/two-threads.toml"),
         true,
     ),
     part(

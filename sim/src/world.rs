@@ -136,8 +136,11 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                 .expect("the context was created above");
             by_stream.resize(stream.0 as usize + 1, usize::MAX);
             by_stream[stream.0 as usize] = place;
-            let depth = scheduler.queue_depth(ClientId(place)).max(1);
-            let program = match scheduler.gates_copies(ClientId(place)) {
+            // Each thread may be in a call.
+            let depth = scheduler.queue_depth(ClientId(place)).max(job.threads);
+            // Copies of a program with several threads go as they are.
+            let gates_copies = job.threads == 1 && scheduler.gates_copies(ClientId(place));
+            let program = match gates_copies {
                 true => program.cut(),
                 false => program,
             };

@@ -57,6 +57,20 @@ fn brief(outcome: &Outcome) -> (u64, u64, f64) {
     (quantile(500), quantile(990), rates.sum())
 }
 
+/// As the library cuts copies only where one thread calls CUDA.
+#[test]
+fn copies_of_a_job_with_two_threads_go_as_they_are() {
+    let (one, mut two) = (copier(64_000_000), copier(64_000_000));
+    two.threads = 2;
+    let at = (2.0, 1);
+    let [of_one, of_two] = [one, two].map(|be| {
+        let be = [be];
+        [false, true].map(|is_gated| brief(&beside(made_up(), &be, at, is_gated)))
+    });
+    assert_ne!(of_one[0], of_one[1]);
+    assert_eq!(of_two[0], of_two[1]);
+}
+
 /// One copy of 64 MB takes 5.3 ms.
 #[test]
 fn a_request_waits_for_no_long_copy_where_these_are_cut_and_gated() {

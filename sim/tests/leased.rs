@@ -121,3 +121,35 @@ fn numbers_that_cannot_be_meant_are_refused() {
     let refused = pair(policy, HostModel::default()).run(&mut NoObserver);
     assert!(matches!(refused, Err(sim::Error::Policy(_))), "{refused:?}");
 }
+
+#[test]
+fn jobs_of_several_threads_launch_all_of_theirs_in_order_and_once() {
+    // Where nothing takes time, everything falls on one instant.
+    for host in [HostModel::default(), HostModel::IDEAL] {
+        for policy in [
+            "none",
+            "temporal",
+            "orion",
+            "pillion",
+            "reef-n",
+            "orion-code",
+        ] {
+            let mut experiment = pair(shipped(policy), host);
+            experiment.jobs.push(job(
+                JobClass::BestEffort,
+                &full(7, 90_000),
+                Arrivals::Closed,
+            ));
+            for (job, threads) in experiment.jobs.iter_mut().zip([2, 2, 3]) {
+                job.threads = threads;
+            }
+            let outcome = run(&experiment);
+            let launches = [20, 10, 7];
+            for (job, launches) in outcome.jobs.iter().zip(launches) {
+                assert!(job.requests > 20, "{policy}: {}", job.requests);
+                let unfinished = job.launches - launches * job.requests as u64;
+                assert!(unfinished < launches, "{policy}: {unfinished}");
+            }
+        }
+    }
+}

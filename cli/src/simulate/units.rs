@@ -152,6 +152,7 @@ impl Key {
             copies,
             // In the host that it has.
             launch_gap_ns: _,
+            threads,
             start_ns,
             death_ns,
             weight,
@@ -163,7 +164,7 @@ impl Key {
         let host = if is_alone { host.undisturbed() } else { host };
         self.add(format_args!("{host:?} {copies:?} {start_ns} {death_ns:?}"));
         if !is_alone {
-            self.add(format_args!("{weight} {min_progress}"));
+            self.add(format_args!("{threads} {weight} {min_progress}"));
         }
         match arrivals {
             Arrivals::Gaps(ns) | Arrivals::Times(ns) => {

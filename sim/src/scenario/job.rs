@@ -13,11 +13,11 @@ use super::Shown;
 use super::parse::{SECOND_NS, SECONDS_MAX};
 use super::size::parse_size;
 use crate::arrivals::Arrivals;
-use crate::job::{Copies, Job, JobClass, JobKind};
+use crate::job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "name",
     "class",
     "kind",
@@ -31,6 +31,7 @@ const KEYS: [&str; 17] = [
     "copy_in",
     "copy_out",
     "launch_gap_ns",
+    "threads",
     "start_s",
     "death_s",
     "weight",
@@ -116,6 +117,9 @@ impl JobReader<'_, '_> {
         let launch_gap_ns = job
             .get("launch_gap_ns")
             .map(|_| self.reader.number(job, "launch_gap_ns", 0..=SECOND_NS, 0));
+        let threads = self
+            .reader
+            .number(job, "threads", 1..=u64::from(THREADS_MAX), 1);
         let (start_s, death_s) = (self.seconds(job, "start_s"), self.seconds(job, "death_s"));
         let weight = self
             .reader
@@ -145,6 +149,7 @@ impl JobReader<'_, '_> {
                 Some(given) => Some(given?),
                 None => None,
             },
+            threads: threads? as u32,
             start_ns: start_s?.unwrap_or(0),
             death_ns: death_s?,
             weight: weight? as u32,

@@ -81,6 +81,7 @@ fn a_file_becomes_an_experiment() {
 fn every_key_of_gpu_and_host_reaches_the_experiment() {
     let text = format!(
         "{PAIR}launch_gap_ns = 30000
+threads = 2
 [gpu]
 slice_ns = 1000000
 context_switch_ns = 7
@@ -104,7 +105,9 @@ max_hold_ns = 9
     assert!(!experiment.gpu.block_priority);
     assert_eq!(experiment.gpu.dispatch, softgpu::Dispatch::FillIn);
     let of = |job| experiment.host_of(job).launch_gap_ns;
-    assert_eq!((of(0), of(1)), (1, 30_000));
+    assert_eq!((of(0), of(1)), (1, 15_000));
+    let threads: Vec<u32> = experiment.jobs.iter().map(|job| job.threads).collect();
+    assert_eq!(threads, [1, 2]);
     let host = experiment.host;
     let set = [
         host.launch_gap_ns,

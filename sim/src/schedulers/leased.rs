@@ -30,7 +30,9 @@
 //! Not here, because nothing in a simulated run calls for it: jobs that lie or stall, daemons that
 //! die, records that are lost, threads that race, work on several streams of a client, work that was
 //! launched while its helper did not watch. A launch and its check are one instant, so nothing
-//! slips.
+//! slips. The threads of a client wait at the gate in the order of their launches, each for
+//! `max_hold_ns` from when it is the first. That a synchronisation took long, which teaches the library how long
+//! kernels are, teaches nobody here.
 //!
 //! The helper's looks that find nothing change nothing, so only those that find something are
 //! events: the first on its raster at which its event is complete.
@@ -138,7 +140,7 @@ struct Lessee {
     takes_rest: bool,
     /// How long what is tried, with the pieces before it of the same copy, may yet wait, ns.
     hold_left_ns: u64,
-    /// A launch was made and not tried yet.
+    /// A launch was made and not tried yet; means something while no thread waits.
     is_fresh: bool,
 }
 
@@ -354,11 +356,20 @@ impl Leased {
             let Client::BestEffort(lessee) = client else {
                 continue;
             };
-            let Some(launch) = state.clients[index].head.filter(|_| lessee.is_due(now_ns)) else {
+            let is_going = |issue: &Issue| issue.client == ClientId(index);
+            if issues.iter().any(is_going) {
+                continue;
+            }
+            let Some(launch) = state.clients[index]
+                .head
+                .filter(|_| lessee.tries_ns() <= now_ns)
+            else {
                 continue;
             };
             let now = (now_ns, clock_ns);
             if lessee.try_go(now, self.host.max_hold_ns, self.epoch, &launch) {
+                // Who waited behind it was woken with it, and comes when it is the first.
+                lessee.is_fresh = state.clients[index].queued > 1;
                 lessee.helper.wake(now_ns, self.host.wake_ns);
                 let client = ClientId(index);
                 issues.push(Issue { client });
@@ -484,10 +495,7 @@ impl Scheduler for Leased {
         for client in &self.clients {
             next_ns = next_ns.min(match client {
                 Client::HighPriority(feed) => feed.helper.look_ns,
-                Client::BestEffort(lessee) => {
-                    let wait = lessee.wait.map_or(u64::MAX, |w| w.end_ns.min(w.retry_ns));
-                    lessee.helper.look_ns.min(wait)
-                }
+                Client::BestEffort(lessee) => lessee.helper.look_ns.min(lessee.tries_ns()),
                 Client::Dead => u64::MAX,
             });
         }
@@ -665,11 +673,12 @@ impl Lessee {
         is_gated
     }
 
-    /// Whether its thread does something at the gate now.
-    fn is_due(&self, now_ns: u64) -> bool {
+    /// When a thread of it does something at the gate; 0: now.
+    fn tries_ns(&self) -> u64 {
         match self.wait {
-            None => self.is_fresh,
-            Some(wait) => wait.retry_ns.min(wait.end_ns) <= now_ns,
+            None if self.is_fresh => 0,
+            None => u64::MAX,
+            Some(wait) => wait.retry_ns.min(wait.end_ns),
         }
     }
 

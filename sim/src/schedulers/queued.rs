@@ -59,6 +59,8 @@ pub(super) struct Queued<P> {
     began_ns: Vec<u64>,
     heads: Vec<Option<Op>>,
     goes: Vec<QueueClient>,
+    /// Something stood behind what went.
+    polls_again: bool,
 }
 
 impl<P: QueuePolicy> Queued<P> {
@@ -87,6 +89,7 @@ impl<P: QueuePolicy> Queued<P> {
             be,
             heads: Vec::new(),
             goes: Vec::new(),
+            polls_again: false,
         }
     }
 
@@ -124,7 +127,8 @@ impl<P: QueuePolicy> Scheduler for Queued<P> {
     }
 
     fn poll(&mut self, _now_ns: u64, state: &State<'_>, issues: &mut Vec<Issue>) {
-        // A queue holds one launch, so that what is at a head now goes at most once at this instant.
+        // What is at a head now goes at most once; what is behind it, of another thread, when it is at the head.
+        self.polls_again = false;
         self.heads.clear();
         self.heads
             .extend(self.be.iter().map(|&client| head(state, client)));
@@ -140,10 +144,14 @@ impl<P: QueuePolicy> Scheduler for Queued<P> {
                     QueueClient::Hp => hp = None,
                     QueueClient::Be(index) => self.heads[index] = None,
                 }
-                issues.push(Issue {
-                    client: self.id(client),
-                });
+                let client = self.id(client);
+                self.polls_again |= state.clients[client.0].queued > 1;
+                issues.push(Issue { client });
             }
         }
+    }
+
+    fn next_wake_ns(&self) -> Option<u64> {
+        self.polls_again.then_some(0)
     }
 }
