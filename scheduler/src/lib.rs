@@ -40,6 +40,10 @@
 //!
 //! `unsafe` is in [`device`], [`nvml`] with its `reports`, [`peer`] and [`realtime`] only.
 
+#[cfg(test)]
+#[macro_use]
+extern crate testing;
+
 #[forbid(unsafe_code)]
 pub mod access;
 #[forbid(unsafe_code)]
@@ -95,3 +99,8 @@ pub use daemon::{Daemon, DaemonError};
 pub use excess::Excess;
 pub use gpu::Gpu;
 pub use ledgers::MemoryStatus;
+
+#[cfg(test)]
+fn main() -> std::process::ExitCode {
+    testing::main()
+}

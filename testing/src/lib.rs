@@ -15,7 +15,7 @@
 //!
 //! There `#[test]`, `println!` and `eprintln!` are this crate's, in all modules: macros of an
 //! `extern crate` take precedence over those of the prelude. `cfg(test)` does not hold in such a
-//! target, and Clippy does not know its functions as tests.
+//! target, except in that of a library's own tests, and Clippy does not know its functions as tests.
 //!
 //! What a test prints, and the message and place of its panic, are shown if it fails, or at once
 //! with `--nocapture`, then with the backtrace if RUST_BACKTRACE asks for one. What threads print
