@@ -28,7 +28,7 @@ use crate::life::{Life, State};
 use crate::marks::Event;
 use crate::sight::{self, Kind};
 use crate::table::{Keys, mix};
-use crate::waited::Waited;
+use crate::waited::{Seen, Waited};
 use crate::{completion, driver, patience, sys};
 
 /// The streams of this process.
@@ -155,14 +155,6 @@ pub(crate) struct Slot {
     idle_at: AtomicU32,
     /// See [`crate::marks`].
     pub(crate) event: Event,
-}
-
-/// What is complete, as far as the helper and waiting threads have seen.
-struct Seen {
-    /// The mark up to which everything is complete.
-    completed: AtomicU64,
-    /// Best-effort: when it was, as the application's waiting tells.
-    waited: Waited,
 }
 
 /// What the stream is, written while its slot is nobody else's, and what launches write.
@@ -618,10 +610,7 @@ impl Slot {
                 seq: AtomicU64::new(0),
                 issued: AtomicU64::new(0),
             }),
-            seen: Line(Seen {
-                completed: AtomicU64::new(0),
-                waited: Waited::new(),
-            }),
+            seen: Line(Seen::new()),
             told: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             known: AtomicU64::new(0),
@@ -660,7 +649,7 @@ impl Slot {
         before.wrapping_add(expected_ns)
     }
 
-    /// What is about to be given up for good up to `mark` was not seen complete: it teaches nobody how long it took.
+    /// What is about to be given up for good was not seen complete: it teaches nobody how long it took.
     pub(crate) fn give_up(&self, mark: u64) {
         // Before `set_known`, whose release publishes it.
         self.given_up.fetch_max(mark, Ordering::Relaxed);
@@ -784,7 +773,7 @@ impl Slot {
         self.known.load(Ordering::Acquire)
     }
 
-    /// Best-effort: what the application's waiting tells of completion.
+    /// Best-effort: see [`Seen`].
     pub(crate) fn waited(&self) -> &Waited {
         &self.seen.waited
     }

@@ -11,6 +11,24 @@ const WAITED_NS: u64 = 100_000;
 /// A thread that waits and finds a processor runs again at most so much later than it might, ns; of long calls a 16th.
 const LATE_NS: u64 = 50_000;
 
+/// What is complete of a stream, as far as the helper and waiting threads have seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The mark up to which everything is complete.
+    pub(crate) completed: AtomicU64,
+    /// Best-effort: when it was.
+    pub(crate) waited: Waited,
+}
+
+impl Seen {
+    pub(crate) const fn new() -> Self {
+        Self {
+            completed: AtomicU64::new(0),
+            waited: Waited::new(),
+        }
+    }
+}
+
 /// What calls that have returned tell of a stream; written by any thread, read by the helper.
 #[derive(Debug)]
 pub(crate) struct Waited {

@@ -9,6 +9,7 @@
 
 mod at_once;
 mod helper;
+mod learner;
 mod leased;
 mod mps;
 mod mps_priority;

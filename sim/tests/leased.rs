@@ -147,7 +147,7 @@ fn jobs_of_several_threads_launch_all_of_theirs_in_order_and_once() {
             let launches = [20, 10, 7];
             for (job, launches) in outcome.jobs.iter().zip(launches) {
                 assert!(job.requests > 20, "{policy}: {}", job.requests);
-                let unfinished = job.launches - launches * job.requests as u64;
+                let unfinished = job.launches - launches * job.requests;
                 assert!(unfinished < launches, "{policy}: {unfinished}");
             }
         }

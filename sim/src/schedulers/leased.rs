@@ -40,8 +40,8 @@
 use std::collections::VecDeque;
 
 use policy::{
-    ClassSet, Completed, Durations, Gate, HpTimeline, HpView, InFlight, JobId, JobTerms, JobView,
-    Kernel, Launched, Lease, Limit, Outlook, Policy, Progress, Sharing, Snapshot, admits,
+    ClassSet, Gate, HpTimeline, HpView, JobId, JobTerms, JobView, Kernel, Lease, Limit, Outlook,
+    Policy, Progress, Sharing, Snapshot, admits,
 };
 
 use crate::experiment::Experiment;
@@ -49,6 +49,7 @@ use crate::host::HostModel;
 use crate::job::JobClass;
 use crate::scheduler::{ClientId, Issue, Launch, Placement, Scheduler, State};
 use crate::schedulers::helper::{Asker, Helper};
+use crate::schedulers::learner::Learner;
 
 /// Daemon and libraries around a gate.
 #[derive(Debug)]
@@ -149,15 +150,6 @@ struct Lessee {
 struct Terms {
     lease: Lease,
     limit_total_ns: u64,
-}
-
-/// What a best-effort client learns of its kernels.
-#[derive(Debug, Default)]
-struct Learner {
-    durations: Durations,
-    in_flight: InFlight,
-    /// The epoch under which all in flight went; 0: under none, or several, or beside high-priority work.
-    epoch: u64,
 }
 
 /// A thread at the gate.
@@ -743,18 +735,7 @@ impl Lessee {
     /// thread waits.
     fn complete(&mut self, seq: u64, (after_ns, by_ns): (u64, u64), epoch: u64) -> bool {
         if let Some(learner) = &mut self.learner {
-            let is_alone = learner.epoch == epoch;
-            let completed = Completed {
-                after_ns,
-                by_ns,
-                is_waited: false,
-            };
-            let Learner {
-                durations,
-                in_flight,
-                ..
-            } = &mut **learner;
-            in_flight.handle_complete(seq, completed, is_alone, durations);
+            learner.handle_complete(seq, (after_ns, by_ns), epoch);
         }
         let before = self.in_flight.len();
         while let Some(&(number, cost_ns)) = self.in_flight.front()
@@ -764,28 +745,6 @@ impl Lessee {
             self.completed_ns += cost_ns;
         }
         self.in_flight.len() != before && self.wait.is_some()
-    }
-}
-
-impl Learner {
-    /// A launch went under the lease of this epoch; 0: high-priority work may be beside it.
-    fn handle_launch(&mut self, now_ns: u64, launch: &Launch, epoch: u64) {
-        self.epoch = match self.in_flight.first() {
-            None => epoch,
-            Some(_) if self.epoch == epoch => epoch,
-            Some(_) => 0,
-        };
-        let told_ns = launch.kernel.expected_ns;
-        let kernel = launch.kernel_index;
-        self.in_flight.handle_launch(
-            launch.seq,
-            Launched {
-                kernel,
-                told_ns,
-                is_told: true,
-            },
-            now_ns,
-        );
     }
 }
 
