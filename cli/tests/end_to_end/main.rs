@@ -67,6 +67,7 @@ mod resolution;
 mod run;
 mod runtime;
 mod same;
+mod settling;
 mod shim;
 mod signals;
 mod stopping;

@@ -203,14 +203,14 @@ fn a_program_that_leaves_streams_waiting_for_ever_ends_as_it_does_bare() {
 }
 
 /// A folder with a software GPU on the virtual clock.
-struct Clocked {
+pub(crate) struct Clocked {
     folder: TempDir,
     server: Process,
 }
 
 impl Clocked {
     /// Time begins when so many processes take part in it.
-    fn start(sharing: &str, processes: &str) -> Self {
+    pub(crate) fn start(sharing: &str, processes: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let mut server = Command::new(cargo_folder().join("softgpu-server"));
@@ -224,12 +224,12 @@ impl Clocked {
         Self { folder, server }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// A command on the clock; at equal times the lower rank runs first.
-    fn command(&self, program: &Path, rank: &str) -> Command {
+    pub(crate) fn command(&self, program: &Path, rank: &str) -> Command {
         let mut command = clean_command(program);
         command
             .env("LD_LIBRARY_PATH", driver_folder())
@@ -239,7 +239,7 @@ impl Clocked {
         command
     }
 
-    fn daemon(&self, sharing: &str) -> Process {
+    pub(crate) fn daemon(&self, sharing: &str) -> Process {
         let socket = self.path("pillion.sock");
         let config =
             format!("[gpu]\nindex = 0\nsharing = {sharing:?}\n[socket]\npath = {socket:?}\n");
@@ -252,7 +252,7 @@ impl Clocked {
     }
 
     /// Ends the device; the kernels that it ran.
-    fn finish(self) -> Vec<Vec<(u64, u64)>> {
+    pub(crate) fn finish(self) -> Vec<Vec<(u64, u64)>> {
         let record = self.path("record");
         self.server.signal(Signal::TERM);
         self.server.finish().expect_success();
