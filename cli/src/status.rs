@@ -192,6 +192,12 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
             "{bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
         ));
     }
+    let shared = job["totals"]["priorities_shared"].as_u64().unwrap_or(0);
+    if shared > 0 {
+        lines.push(format!(
+            "{shared} of its streams have the priority of others that it told apart: the device has too few for two classes"
+        ));
+    }
     let clients = job["clients"].as_array().into_iter().flatten();
     for client in clients.filter(|client| client["denied"].is_string()) {
         lines.push(format!(

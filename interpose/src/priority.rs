@@ -3,18 +3,23 @@
 //! The device has a range of priorities, of which the greater is the lower number (0 to -5 on most).
 //! Between jobs high-priority must win whatever the applications ask for; inside a job the order
 //! that the application asked for must stay. So the range is cut in two: high-priority jobs get the
-//! greater half, best-effort jobs the lesser, and what was asked for is scaled into the half. A
-//! range of one has no room, and everybody gets it; in a range of two each side has one.
+//! greater half (and the middle, where there is one), best-effort jobs the lesser. In each the default
+//! is the least, the level above it the next, and so on: PyTorch asks for 0 and -1 and gets two. What is
+//! above has the greatest of the half; streams that were told apart and share a level are counted
+//! (`priorities_shared`). A range of one has no room, and everybody gets it; in a range of two each side has one.
 //!
 //! Default streams cannot be created with a priority. Launches of high-priority jobs on them carry
 //! it as a launch attribute, the one that a stream with the default priority (0) would get.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use abi::types::CUresult;
 
 /// Set once a driver refused a launch only because of the priority that we added.
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Levels that the application asked for, the device's least as bit 0.
+static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// Whether launches may carry a priority of ours, as far as the driver has said.
 #[inline]
@@ -62,12 +67,12 @@ impl Priorities {
 
     /// What a high-priority job gets.
     pub(crate) fn for_high_priority(&self, asked: i32) -> i32 {
-        self.greatest + (self.clamp(asked) - self.greatest) * self.half() / self.levels()
+        (self.least - self.best_effort_levels() - self.level(asked)).max(self.greatest)
     }
 
     /// What a best-effort job gets.
     pub(crate) fn for_best_effort(&self, asked: i32) -> i32 {
-        self.least - (self.least - self.clamp(asked)) * self.half() / self.levels()
+        self.least - self.level(asked).min(self.best_effort_levels() - 1)
     }
 
     /// What a job of that class gets.
@@ -79,12 +84,35 @@ impl Priorities {
         }
     }
 
-    fn levels(&self) -> i32 {
-        self.least - self.greatest + 1
+    /// A stream got what was asked. Whether the process asked for another level before that is the
+    /// same one in its class.
+    pub(crate) fn handle_asked(&self, is_high_priority: bool, asked: i32) -> bool {
+        let before = ASKED.fetch_or(self.bit(asked), Ordering::Relaxed);
+        self.is_shared(is_high_priority, asked, before)
     }
 
-    fn half(&self) -> i32 {
-        self.levels() / 2
+    /// Whether one of the levels in `others` becomes what `asked` becomes.
+    fn is_shared(&self, is_high_priority: bool, asked: i32, others: u64) -> bool {
+        let own = self.of(is_high_priority, asked);
+        let levels = (self.greatest..=self.least).rev().take(u64::BITS as usize);
+        levels
+            .filter(|&other| others & self.bit(other) & !self.bit(asked) != 0)
+            .any(|other| self.of(is_high_priority, other) == own)
+    }
+
+    /// The level's bit among those that were asked for; the last one has all beyond.
+    fn bit(&self, asked: i32) -> u64 {
+        let last = u64::BITS as i32 - 1;
+        1 << self.level(asked).min(last)
+    }
+
+    /// Levels above the least.
+    fn level(&self, asked: i32) -> i32 {
+        self.least - self.clamp(asked)
+    }
+
+    fn best_effort_levels(&self) -> i32 {
+        (self.least - self.greatest + 1) / 2
     }
 }
 
@@ -109,12 +137,23 @@ mod tests {
         let map = |f: &dyn Fn(i32) -> i32| [-5, -4, -3, -2, -1, 0].map(f);
         assert_eq!(
             map(&|asked| priorities.for_high_priority(asked)),
-            [-5, -5, -4, -4, -3, -3]
+            [-5, -5, -5, -5, -4, -3]
         );
         assert_eq!(
             map(&|asked| priorities.for_best_effort(asked)),
-            [-2, -2, -1, -1, 0, 0]
+            [-2, -2, -2, -2, -1, 0]
         );
+    }
+
+    #[test]
+    fn of_three_levels_a_high_priority_job_has_two() {
+        let priorities = Priorities::new(0, -2).unwrap();
+        let map = |f: &dyn Fn(i32) -> i32| [-2, -1, 0].map(f);
+        assert_eq!(
+            map(&|asked| priorities.for_high_priority(asked)),
+            [-2, -2, -1]
+        );
+        assert_eq!(map(&|asked| priorities.for_best_effort(asked)), [0, 0, 0]);
     }
 
     #[test]
@@ -141,6 +180,22 @@ mod tests {
                 prop_assert!((greatest..=least).contains(&x) && (greatest..=least).contains(&y));
             }
             prop_assert!(priorities.for_high_priority(b) < priorities.for_best_effort(a));
+        }
+
+        #[test]
+        fn levels_stay_apart_as_far_as_a_class_has_levels_and_else_it_is_said(
+            least in -100i32..100, levels in prop::sample::select(vec![2, 3, 6]),
+        ) {
+            let priorities = Priorities::new(least, least - levels + 1).unwrap();
+            for (is_high_priority, own_levels) in [(true, (levels + 1) / 2), (false, levels / 2)] {
+                let of = |level: i32| priorities.of(is_high_priority, least - level);
+                for (a, b) in (0..levels).flat_map(|a| (0..levels).map(move |b| (a, b))) {
+                    let is_apart = of(a) != of(b);
+                    prop_assert_eq!(is_apart, a != b && a.min(b) < own_levels - 1);
+                    let is_said = priorities.is_shared(is_high_priority, least - a, 1 << b);
+                    prop_assert_eq!(is_said, a != b && !is_apart);
+                }
+            }
         }
     }
 }

@@ -315,6 +315,8 @@ counters! {
     CopyPieces = "copy_pieces",
     /// Threads that could see half of a copy, because a second was too short for the driver to take the rest.
     CopiesOvertaken = "copies_overtaken",
+    /// Streams with the priority of others of which the application asked another one, as the device has too few for two classes.
+    PrioritiesShared = "priorities_shared",
 }
 
 impl Counter {

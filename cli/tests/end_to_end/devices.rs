@@ -168,12 +168,13 @@ fn a_streams_priority_set_by_attribute_is_mapped_and_read_back_as_asked() {
         let ended = job.run().expect_success();
         assert_eq!((&ended.output, &*ended.errors), (&alone.output, ""));
         gpu.expect_equal_counts(label, &ended, &daemon);
-        // Two levels that were asked for share one; their order stays, and any of a high-priority job is above all others.
+        // The default and the next stay apart, the others share one; their order stays, and any of a high-priority job is above all others.
         let seen = match class {
-            JobClass::HighPriority => serde_json::json!({"-3": 3, "-4": 7, "-5": 11}),
-            JobClass::BestEffort => serde_json::json!({"0": 3, "-1": 7, "-2": 11}),
+            JobClass::HighPriority => serde_json::json!({"-3": 1, "-4": 2, "-5": 18}),
+            JobClass::BestEffort => serde_json::json!({"0": 1, "-1": 2, "-2": 18}),
         };
         assert_eq!(gpu.counts(label)["launches_by_priority"], seen, "{label}");
+        assert_eq!(daemon.totals(label)["priorities_shared"], 3, "{label}");
     }
 }
 

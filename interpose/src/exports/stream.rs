@@ -7,6 +7,8 @@ use abi::types::{
     CUstream, CUstream_flags,
 };
 
+use protocol::pages::Counter;
+
 use super::{hook, stored};
 use crate::client::Client;
 use crate::clients::{CLIENTS, Managed};
@@ -110,7 +112,7 @@ macro_rules! set_attribute {
             };
             after |_, asked, result| {
                 if let (Some((asked, _)), CUresult::SUCCESS) = (asked, result) {
-                    STREAMS.handle_created(Stream::of(stream, $flavour), *asked);
+                    handle_asked(Stream::of(stream, $flavour), *asked);
                 }
             };
         }
@@ -273,7 +275,19 @@ fn handle_copied(to: Stream, from: Stream) {
             // A driver whose streams have no settable priority did not copy one either.
             let _ = driver::set_stream_priority(to.handle(), mapped);
         }
-        STREAMS.handle_created(to, asked);
+        handle_asked(to, asked);
+    }
+}
+
+/// Keeps what was asked for of a stream, which has what that is mapped to.
+fn handle_asked(stream: Stream, asked: c_int) {
+    STREAMS.handle_created(stream, asked);
+    let index = STREAMS.existing(stream);
+    if let Some(client) = index.and_then(|index| STREAMS.client_of(index))
+        && let Some(range) = client.priorities
+        && range.handle_asked(client.is_high_priority(), asked)
+    {
+        client.page.count(Counter::PrioritiesShared, 1);
     }
 }
 
@@ -293,7 +307,7 @@ unsafe fn handle_created(
     };
     let stream = Stream::of(stream, Flavour::Plain);
     match client.priorities {
-        Some(range) => STREAMS.handle_created(stream, range.clamp(asked)),
+        Some(range) => handle_asked(stream, range.clamp(asked)),
         // It takes part in what a context's streams share, launches or not.
         None => _ = STREAMS.place(stream),
     }
@@ -344,6 +358,6 @@ fn handle_kept(stream: CUstream, asked: Option<c_int>, result: CUresult) {
         return;
     }
     if let Some(asked) = asked {
-        STREAMS.handle_created(Stream::of(stream, Flavour::Plain), asked);
+        handle_asked(Stream::of(stream, Flavour::Plain), asked);
     }
 }
