@@ -1,6 +1,10 @@
 //! Asks the driver which GPUs there are.
 //!
-//! Unsafe: eight calls of `libcuda.so.1`, opened at run time so that
+//! A process that initialises CUDA is a client of MPS for life, and while it lives clients of other
+//! users wait (Multi-Process Service, "MPS Client" and "Architecture"). So a child asks, from which
+//! MPS is hidden, and ends ([`gpus`]); the daemon never initialises CUDA and does not open its library.
+//!
+//! Unsafe: the fork, and in the child eight calls of `libcuda.so.1`, opened at run time so that
 //! the daemon starts, and says what is missing, where there is no driver. No context is created:
 //! it would take several hundred MB of the GPU that others are to use. The library stays open,
 //! because the driver's own threads may still run in it.
@@ -11,11 +15,22 @@
 use core::error::Error;
 use core::ffi::{c_char, c_int, c_uint};
 use core::mem::ManuallyDrop;
+use core::time::Duration;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use libloading::Library;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork};
+use protocol::clock::Clock;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::gpu::{Gpu, PciAddress};
+use crate::mps::PIPES_ENV;
 use crate::nvml::mapped;
 
 /// What is opened.
@@ -26,6 +41,10 @@ const ATTRIBUTE_SMS: c_int = 16;
 const TEXT_BYTES: usize = 256;
 /// Most devices that are looked at; CUDA's own limit is far below.
 const DEVICES_MAX: c_int = 256;
+/// Longest wait for the child, ns. A driver that has to load its module or wake a GPU takes seconds.
+const ANSWER_WITHIN_NS: u64 = 60_000_000_000;
+/// Where the child looks for MPS: nothing can be below a device.
+const NO_MPS: &str = "/dev/null/mps";
 
 /// Why the driver does not say which GPUs there are.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +65,17 @@ pub enum DeviceError {
         call: &'static str,
         /// What it returned, as in cuda.h.
         result: c_uint,
+    },
+    /// What the child said of one of these.
+    #[error("{0}")]
+    Said(String),
+    /// There was no answer.
+    #[error("no answer of the driver ({doing}): {source}")]
+    NoAnswer {
+        /// At what.
+        doing: &'static str,
+        /// Why.
+        source: io::Error,
     },
 }
 
@@ -95,12 +125,82 @@ pub fn driver_version() -> Result<u32, DeviceError> {
     Ok(u32::try_from(version).unwrap_or(0))
 }
 
-/// The GPUs of this machine that the driver shows to this process.
+/// The GPUs of this machine that the driver shows to a process with this one's environment. To be called
+/// before there are other threads.
 ///
 /// # Errors
 ///
 /// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list.
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
+    let failed = |doing| move |source| DeviceError::NoAnswer { doing, source };
+    let pipe = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+    let (reader, writer) = pipe.map_err(failed("pipe"))?;
+    // SAFETY: where there are no other threads the child may do what any process may.
+    match unsafe { fork() }.map_err(io::Error::from) {
+        Ok(ForkResult::Child) => {
+            drop(reader);
+            tell(writer);
+            // SAFETY: ends the child without handlers that are the parent's.
+            unsafe { libc::_exit(0) }
+        }
+        Ok(ForkResult::Parent { child }) => {
+            drop(writer);
+            let said = hear(reader).inspect_err(|_| {
+                // It may hang in the kernel, so nobody waits for it.
+                let _ = kill(child, Signal::SIGKILL);
+            });
+            let said = said.map_err(failed("reading"))?;
+            bury(child);
+            let answer: Result<Vec<Gpu>, String> = serde_json::from_slice(&said)
+                .map_err(|error| failed("ended early")(error.into()))?;
+            answer.map_err(DeviceError::Said)
+        }
+        Err(error) => Err(failed("fork")(error)),
+    }
+}
+
+/// The child: asks, and writes the answer.
+fn tell(writer: OwnedFd) {
+    // SAFETY: the only thread of its process.
+    unsafe { std::env::set_var(PIPES_ENV, NO_MPS) };
+    let answer = gpus_here().map_err(|error| error.to_string());
+    // Who gets no answer says so.
+    if let Ok(answer) = serde_json::to_vec(&answer) {
+        let _ = File::from(writer).write_all(&answer);
+    }
+}
+
+/// All that comes in time.
+fn hear(reader: OwnedFd) -> io::Result<Vec<u8>> {
+    // Real time, as it passes in the driver.
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns() + ANSWER_WITHIN_NS;
+    let mut reader = File::from(reader);
+    let mut said = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        let left_ns = end_ns.saturating_sub(clock.now_ns());
+        let timeout = Duration::from_nanos(left_ns).try_into().ok();
+        let mut ready = [PollFd::new(&reader, PollFlags::IN)];
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match reader.read(&mut part)? {
+            0 => return Ok(said),
+            count => said.extend_from_slice(&part[..count]),
+        }
+    }
+}
+
+/// Waits until the child has ended, which it is about to.
+fn bury(child: Pid) {
+    while waitpid(child, None) == Err(nix::errno::Errno::EINTR) {}
+}
+
+fn gpus_here() -> Result<Vec<Gpu>, DeviceError> {
     let driver = Driver::open()?;
     let init: Init = driver.symbol("cuInit")?;
     // SAFETY: cuInit takes its flags, which must be 0.

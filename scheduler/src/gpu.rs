@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// How an operator names a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Select {
@@ -30,7 +32,7 @@ impl fmt::Display for Select {
 
 /// A PCI bus id. Written `domain:bus:device.function` in hexadecimal; domain and function may be
 /// left out when reading.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PciAddress {
     /// PCI domain; `nvidia-smi` prints eight digits, CUDA four.
     pub domain: u32,
@@ -92,7 +94,7 @@ impl fmt::Display for PciAddress {
 }
 
 /// A GPU of this machine, as the driver describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// As NVML prints it, `GPU-…` (or `MIG-…`).
     pub uuid: String,

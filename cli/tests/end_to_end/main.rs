@@ -50,6 +50,7 @@ mod manners;
 mod matrix;
 mod memory;
 mod monitors;
+mod mps_client;
 mod newcomers;
 mod nvml;
 mod openers;

@@ -1,5 +1,6 @@
 //! The initialised driver, and how commands are put on streams.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -71,6 +72,7 @@ pub(crate) fn initialise() -> Result<(), CUresult> {
         Mode::Forked => return Err(CUresult::NOT_INITIALIZED),
         Mode::Uninitialised => {}
     }
+    connect_to_mps();
     let driver = connect().map_err(|reason| {
         // A program only says "no device"; this says why.
         eprintln!("softgpu libcuda.so.1: {reason}");
@@ -80,6 +82,16 @@ pub(crate) fn initialise() -> Result<(), CUresult> {
     let _ = DRIVER.set(driver);
     event_lock::initialise();
     fork_guard::initialised(is_null).map_err(|_| CUresult::OPERATING_SYSTEM)
+}
+
+/// With `SOFTGPU_MPS_CLIENT=1`: shows whoever listens for clients of MPS that this process would be one.
+fn connect_to_mps() {
+    let is_asked = std::env::var_os("SOFTGPU_MPS_CLIENT").is_some_and(|value| value == "1");
+    let folder = std::env::var_os("CUDA_MPS_PIPE_DIRECTORY").filter(|_| is_asked);
+    if let Some(folder) = folder {
+        // Without a control daemon NVIDIA's driver goes on without MPS.
+        let _ = UnixStream::connect(Path::new(&folder).join("control"));
+    }
 }
 
 fn connect() -> Result<Driver, String> {

@@ -14,6 +14,7 @@
 //! | `SOFTGPU_NULL=1` | no server: launches, copies and events succeed at once and do nothing (for benchmarks). Any other number but 0 does the same on another device, told apart by its UUID |
 //! | `SOFTGPU_DEVICE` | with `SOFTGPU_NULL`: name of the device, V100-SXM2-16GB if unset |
 //! | `SOFTGPU_EVENT_NS` | so many ns of busy time, 0 if unset, for each `cuEventRecord`, `cuEventQuery` and `cuStreamQuery`, with a lock of the context that launches need; see [`event_lock`] |
+//! | `SOFTGPU_MPS_CLIENT=1` | `cuInit` connects to `control` in the folder that `CUDA_MPS_PIPE_DIRECTORY` names, if something listens there, as NVIDIA's connects to the control daemon of MPS; nothing is said |
 //! | `SOFTGPU_REUSE_HANDLES=1` | handles of functions and kernels that have ended are given out again |
 //! | `PILLION_CLOCK` | the virtual clock's page; the server must have made it |
 //!
