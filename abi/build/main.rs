@@ -78,13 +78,6 @@ fn generated(rows: &[Row]) -> Result<String, fmt::Error> {
     )?;
     write_macro(
         &mut code,
-        "for_each_passed",
-        "Calls the macro named with every symbol that applications get from the driver itself \
-         (`Route::Pass`).",
-        rows.iter().filter(|row| !row.hooked),
-    )?;
-    write_macro(
-        &mut code,
         "for_each_softgpu",
         "Calls the macro named with every symbol that the software GPU's driver implements.",
         rows.iter().filter(|row| row.softgpu),

@@ -79,26 +79,28 @@ pub fn lookup(symbol: &CStr) -> Option<usize> {
 /// The index of the entry point that `cuGetProcAddress` answers when it is
 /// asked for `api` at `version`: the newest form that is not newer than that.
 ///
-/// With `per_thread` it is the per-thread form, and the plain one where that
-/// version has none. `None` means that the api is unknown, or newer than
-/// `version` in all its forms; [`first_version`] tells the two apart.
+/// With `per_thread` it is the newest per-thread form, and a plain one only of
+/// an api that has no other at all: the drivers of R535 and R550 find nothing at
+/// a version before the first per-thread form. `None` means that the api is
+/// unknown, or newer than `version` in all forms that count; [`first_version`]
+/// tells the two apart.
 ///
 /// Versions matter because 21 families change their arity between them: to
 /// answer with a newer form than asked for would crash the caller.
 #[must_use]
 pub fn newest(api: &str, version: u32, per_thread: bool) -> Option<usize> {
-    // BY_API is sorted by version inside an api and, inside a version, has the
-    // per-thread form last, so the first fit from the end is the answer.
-    let end = BY_API.partition_point(|&index| {
-        let entry_point = &ENTRY_POINTS[usize::from(index)];
-        (entry_point.api, entry_point.version) <= (api, version)
-    });
-    BY_API[..end]
+    // BY_API is sorted by version inside an api, so the last fit is the answer.
+    let start = BY_API.partition_point(|&index| ENTRY_POINTS[usize::from(index)].api < api);
+    let forms = BY_API[start..]
         .iter()
         .map(|&index| usize::from(index))
-        .rev()
-        .take_while(|&index| ENTRY_POINTS[index].api == api)
-        .find(|&index| per_thread || !ENTRY_POINTS[index].per_thread)
+        .take_while(|&index| ENTRY_POINTS[index].api == api);
+    let has_per_thread = forms.clone().any(|index| ENTRY_POINTS[index].per_thread);
+    let fits = |&index: &usize| {
+        let form = &ENTRY_POINTS[index];
+        form.version <= version && form.per_thread == (per_thread && has_per_thread)
+    };
+    forms.filter(fits).last()
 }
 
 /// The CUDA version that brought the oldest form of `api`, or `None` if we do

@@ -93,10 +93,6 @@ fn macros_list_what_the_table_says() {
         abi::for_each_hooked! { names },
         symbols(|e| e.route == Route::Hook)
     );
-    assert_eq!(
-        abi::for_each_passed! { names },
-        symbols(|e| e.route == Route::Pass)
-    );
     assert_eq!(abi::for_each_softgpu! { names }, symbols(|e| e.softgpu));
     assert_eq!(
         abi::for_each_not_softgpu! { names },
@@ -166,19 +162,13 @@ fn newest_answers_the_flavour_asked_for_where_it_exists() {
         newest("cuStreamSynchronize", 7_000, true),
         Some("cuStreamSynchronize_ptsz")
     );
-    assert_eq!(
-        newest("cuStreamSynchronize", 2_000, true),
-        Some("cuStreamSynchronize")
-    );
+    // As R535 and R550 answer: it has a per-thread form, but that is of 7.0.
+    assert_eq!(newest("cuStreamSynchronize", 2_000, true), None);
     assert_eq!(
         newest("cuMemcpyHtoD", 12_000, true),
         Some("cuMemcpyHtoD_v2_ptds")
     );
     assert_eq!(newest("cuMemAlloc", 12_000, true), Some("cuMemAlloc_v2"));
-    assert_eq!(
-        newest("cuGetProcAddress", 12_000, true),
-        Some("cuGetProcAddress_v2_ptsz")
-    );
 }
 
 #[test]
@@ -224,6 +214,9 @@ fn every_request_of_the_real_runtimes_for_a_known_api_resolves() {
     assert!(resolved > 450, "{resolved}");
 }
 
+/// What cuda.h defines itself, as functions that call others: no driver exports them.
+const OF_THE_HEADER: [&str; 2] = ["cuGetProcAddress_ptsz", "cuGetProcAddress_v2_ptsz"];
+
 #[test]
 fn the_table_has_every_symbol_that_was_found_in_drivers() {
     let text = data("cuda/driver_symbols.csv");
@@ -239,12 +232,14 @@ fn the_table_has_every_symbol_that_was_found_in_drivers() {
                 fields[4] == "2",
             )
         })
+        .filter(|(symbol, ..)| !OF_THE_HEADER.contains(symbol))
         .collect();
     let ours: BTreeSet<_> = ENTRY_POINTS
         .iter()
         .map(|e| (symbol(e), e.api, e.version, e.per_thread))
         .collect();
-    assert_eq!(ours, measured);
+    let different: Vec<_> = ours.symmetric_difference(&measured).collect();
+    assert!(different.is_empty(), "{different:?}");
 }
 
 /// What an application may hand to `dlsym`, symbol by symbol.

@@ -9,7 +9,6 @@ use abi::types::{
 use super::{ADDRESSES, exports};
 use crate::driver;
 use crate::raw::{In, Out, Text};
-use crate::streams::Flavour;
 
 exports! {
     cuInit(flags: c_uint) early || if flags == 0 { driver::initialise() } else { Err(CUresult::INVALID_VALUE) };
@@ -33,56 +32,38 @@ exports! {
     };
 
     cuGetProcAddress(symbol: Text, function: Out<*const ()>, version: c_int, flags: u64)
-        early || resolve(&symbol, &function, version, flags, Flavour::Legacy, None);
-
-    cuGetProcAddress_ptsz(symbol: Text, function: Out<*const ()>, version: c_int, flags: u64)
-        early || resolve(&symbol, &function, version, flags, Flavour::PerThread, None);
+        early || match resolve(&symbol, version, flags)? {
+            Ok(address) => function.set(address),
+            Err(_) => Err(CUresult::NOT_FOUND),
+        };
 
     cuGetProcAddress_v2(
         symbol: Text, function: Out<*const ()>, version: c_int, flags: u64, found: Out<Found>,
-    ) early || resolve(&symbol, &function, version, flags, Flavour::Legacy, Some(&found));
-
-    cuGetProcAddress_v2_ptsz(
-        symbol: Text, function: Out<*const ()>, version: c_int, flags: u64, found: Out<Found>,
-    ) early || resolve(&symbol, &function, version, flags, Flavour::PerThread, Some(&found));
+    ) early || {
+        let answer = resolve(&symbol, version, flags)?;
+        found.set_if_wanted(answer.err().unwrap_or(Found::SUCCESS));
+        function.set(answer.unwrap_or(std::ptr::null()))
+    };
 }
 
-/// Answers with one of our own functions.
+/// One of our own functions, or why there is none. As R525 to R570 answer, before `cuInit` and after it: a version above the
+/// driver's own, which R580 refuses, is any other's.
 fn resolve(
     symbol: &Text,
-    function: &Out<*const ()>,
     version: c_int,
     flags: u64,
-    flavour: Flavour,
-    found: Option<&Out<Found>>,
-) -> Result<(), CUresult> {
-    let tell = |result: Found| {
-        found
-            .into_iter()
-            .for_each(|found| found.set_if_wanted(result))
-    };
-    let per_thread = match u32::try_from(flags).map(Flags) {
-        Ok(Flags::DEFAULT) => flavour == Flavour::PerThread,
-        Ok(Flags::LEGACY_STREAM) => false,
-        Ok(Flags::PER_THREAD_DEFAULT_STREAM) => true,
-        _ => return Err(CUresult::INVALID_VALUE),
-    };
-    let api = symbol.to_string()?;
-    let version = u32::try_from(version).map_err(|_| CUresult::INVALID_VALUE)?;
-    match abi::newest(&api, version, per_thread) {
-        Some(index) => {
-            tell(Found::SUCCESS);
-            function.set(ADDRESSES[index].0)
-        }
-        None => {
-            let exists = abi::first_version(&api).is_some();
-            tell(if exists {
-                Found::VERSION_NOT_SUFFICIENT
-            } else {
-                Found::SYMBOL_NOT_FOUND
-            });
-            function.set(std::ptr::null())?;
-            Err(CUresult::NOT_FOUND)
-        }
+) -> Result<Result<*const (), Found>, CUresult> {
+    let known = Flags::LEGACY_STREAM.0 | Flags::PER_THREAD_DEFAULT_STREAM.0;
+    if flags & !u64::from(known) != 0 {
+        return Err(CUresult::INVALID_VALUE);
     }
+    let per_thread = flags & u64::from(Flags::PER_THREAD_DEFAULT_STREAM.0) != 0;
+    let api = symbol.to_string()?;
+    Ok(
+        match abi::newest(&api, version.cast_unsigned(), per_thread) {
+            Some(index) => Ok(ADDRESSES[index].0),
+            None if abi::first_version(&api).is_some() => Err(Found::VERSION_NOT_SUFFICIENT),
+            None => Err(Found::SYMBOL_NOT_FOUND),
+        },
+    )
 }
