@@ -4,10 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Flock, FlockType};
 use scheduler::mps;
 pub(crate) use scheduler::mps::PIPES_ENV;
 
-/// The file in which the control daemon writes its process id.
+/// The file that the control daemon holds a lock on as long as it lives (seen of R535 and R550).
+const LOCK_FILE: &str = "control_lock";
+/// The file in which the control daemon writes its process id, some releases' (R550's does, R535's does not).
 const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
 
 /// What there is of MPS.
@@ -15,7 +18,7 @@ const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
 pub(crate) struct Mps {
     /// Where a program of this user would look for it.
     pub(crate) folder: PathBuf,
-    /// Process id of the control daemon, if it lives.
+    /// Process id of the control daemon, if it lives; 0 where it has none here.
     pub(crate) pid: Option<u32>,
 }
 
@@ -31,17 +34,29 @@ impl Mps {
     pub(crate) fn state(&self) -> String {
         let shown = self.folder.display();
         match self.pid {
+            Some(0) => format!("runs (outside of this container, pipes in {shown})"),
             Some(pid) => format!("runs (pid {pid}, pipes in {shown})"),
-            None => format!("does not run (no {PID_FILE} of a living process in {shown})"),
+            None => format!("does not run (nobody holds {LOCK_FILE} in {shown})"),
         }
     }
 }
 
+/// Its process id; 0 if it is in another PID namespace.
 fn control_daemon(folder: &Path) -> Option<u32> {
-    let text = fs::read_to_string(folder.join(PID_FILE)).ok()?;
-    let pid: u32 = text.trim().parse().ok()?;
-    Path::new("/proc")
-        .join(pid.to_string())
-        .exists()
-        .then_some(pid)
+    holder_of_lock(&folder.join(LOCK_FILE)).or_else(|| {
+        let text = fs::read_to_string(folder.join(PID_FILE)).ok()?;
+        let pid: u32 = text.trim().parse().ok()?;
+        let process = Path::new("/proc").join(pid.to_string());
+        process.exists().then_some(pid)
+    })
+}
+
+/// Who holds a lock on the file, as fcntl(2) tells (`F_GETLK`). Nothing is locked.
+fn holder_of_lock(path: &Path) -> Option<u32> {
+    let file = fs::File::open(path).ok()?;
+    let lock = rustix::process::fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok()??;
+    Some(
+        lock.pid
+            .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
+    )
 }

@@ -21,6 +21,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use abi::types::CUresult;
 use libloading::Library;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -31,7 +32,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::gpu::{Gpu, PciAddress};
 use crate::mps::PIPES_ENV;
-use crate::nvml::mapped;
+use crate::nvml::{self, mapped};
 
 /// What is opened.
 const LIBRARY: &str = "libcuda.so.1";
@@ -51,7 +52,7 @@ const NO_MPS: &str = "/dev/null/mps";
 pub enum DeviceError {
     /// The library is not there, or not one.
     #[error("{LIBRARY}, the NVIDIA driver's library, cannot be opened: {}", loaders_words(.0))]
-    NoLibrary(#[source] libloading::Error),
+    NoLibrary(libloading::Error),
     /// It lacks an entry point.
     #[error("{LIBRARY} has no {symbol}: not a CUDA driver, or one before 4.0")]
     NoSymbol {
@@ -59,7 +60,7 @@ pub enum DeviceError {
         symbol: &'static str,
     },
     /// A call failed.
-    #[error("{call} failed with CUresult {result}{}", hint(*result))]
+    #[error("{call} failed: {}{}", named(*result), hint(*result))]
     Failed {
         /// Which call.
         call: &'static str,
@@ -70,23 +71,29 @@ pub enum DeviceError {
     #[error("{0}")]
     Said(String),
     /// There was no answer.
-    #[error("no answer of the driver ({doing}): {source}")]
+    #[error("no answer of the driver ({doing}): {error}")]
     NoAnswer {
         /// At what.
         doing: &'static str,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
+/// A result as cuda.h names it, and its number.
+fn named(result: c_uint) -> String {
+    let name = CUresult(result).name().and_then(|name| name.to_str().ok());
+    format!("{} ({result})", name.unwrap_or("CUresult"))
+}
+
 /// What an operator can do about a result.
-fn hint(result: c_uint) -> &'static str {
-    match result {
-        100 => " (no device: no GPU is visible to this process)",
-        803 | 804 => {
-            " (the driver's library and kernel module differ in version: reboot or reload)"
+const fn hint(result: c_uint) -> &'static str {
+    match CUresult(result) {
+        CUresult::NO_DEVICE => ", no GPU is visible to this process",
+        CUresult::SYSTEM_DRIVER_MISMATCH | CUresult::COMPAT_NOT_SUPPORTED_ON_DEVICE => {
+            ", the driver's library and kernel module differ in version: reboot or reload"
         }
-        999 => " (unknown error: often a kernel module that is not loaded)",
+        CUresult::UNKNOWN => ", often a kernel module that is not loaded (nvidia-uvm)",
         _ => "",
     }
 }
@@ -130,9 +137,9 @@ pub fn driver_version() -> Result<u32, DeviceError> {
 ///
 /// # Errors
 ///
-/// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list.
+/// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list; it tells what NVML says of that.
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
-    let failed = |doing| move |source| DeviceError::NoAnswer { doing, source };
+    let failed = |doing| move |error| DeviceError::NoAnswer { doing, error };
     let pipe = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
     let (reader, writer) = pipe.map_err(failed("pipe"))?;
     // SAFETY: where there are no other threads the child may do what any process may.
@@ -163,7 +170,11 @@ pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
 fn tell(writer: OwnedFd) {
     // SAFETY: the only thread of its process.
     unsafe { std::env::set_var(PIPES_ENV, NO_MPS) };
-    let answer = gpus_here().map_err(|error| error.to_string());
+    let answer = gpus_here().map_err(|error| match &error {
+        // The driver's word says that nothing is there and not why; NVML's does.
+        DeviceError::Failed { call: "cuInit", .. } => format!("{error}; {}", nvml::why_no_gpu()),
+        _ => error.to_string(),
+    });
     // Who gets no answer says so.
     if let Ok(answer) = serde_json::to_vec(&answer) {
         let _ = File::from(writer).write_all(&answer);

@@ -23,18 +23,20 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 const VERSION_BYTES: usize = 80;
 /// NVML_SUCCESS.
 const SUCCESS: c_uint = 0;
+/// NVML_ERROR_DRIVER_NOT_LOADED.
+const DRIVER_NOT_LOADED: c_uint = 9;
 
 /// Why NVML does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NvmlError {
     /// The library is not there, or not one.
     #[error("{LIBRARY}, the NVIDIA management library, cannot be opened: {}", loaders_words(.0))]
-    NoLibrary(#[source] libloading::Error),
+    NoLibrary(libloading::Error),
     /// It lacks an entry point.
     #[error("{LIBRARY} has no {0}")]
     NoSymbol(&'static str),
     /// A call failed.
-    #[error("{call} failed with nvmlReturn {result}{}", hint(*result))]
+    #[error("{call} failed: {}{}", named(*result), hint(*result))]
     Failed {
         /// Which call.
         call: &'static str,
@@ -46,12 +48,40 @@ pub enum NvmlError {
     Silent,
 }
 
+/// A result as nvml.h names it, and its number.
+fn named(result: c_uint) -> String {
+    let name = match result {
+        1 => "NVML_ERROR_UNINITIALIZED",
+        2 => "NVML_ERROR_INVALID_ARGUMENT",
+        3 => "NVML_ERROR_NOT_SUPPORTED",
+        4 => "NVML_ERROR_NO_PERMISSION",
+        6 => "NVML_ERROR_NOT_FOUND",
+        DRIVER_NOT_LOADED => "NVML_ERROR_DRIVER_NOT_LOADED",
+        10 => "NVML_ERROR_TIMEOUT",
+        12 => "NVML_ERROR_LIBRARY_NOT_FOUND",
+        13 => "NVML_ERROR_FUNCTION_NOT_FOUND",
+        15 => "NVML_ERROR_GPU_IS_LOST",
+        16 => "NVML_ERROR_RESET_REQUIRED",
+        17 => "NVML_ERROR_OPERATING_SYSTEM",
+        18 => "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+        19 => "NVML_ERROR_IN_USE",
+        20 => "NVML_ERROR_MEMORY",
+        999 => "NVML_ERROR_UNKNOWN",
+        _ => "nvmlReturn",
+    };
+    format!("{name} ({result})")
+}
+
 /// What an operator can do about a result.
-fn hint(result: c_uint) -> &'static str {
+const fn hint(result: c_uint) -> &'static str {
     match result {
-        4 => " (no permission)",
-        9 => " (the driver is not loaded)",
-        18 => " (library and kernel module differ in version: reboot or reload)",
+        4 => ", this user may not open the device's files (/dev/nvidia*)",
+        DRIVER_NOT_LOADED => {
+            ", the kernel module is not loaded: `modprobe nvidia`, or install the driver for this kernel; `dmesg` says \
+             what is in its way"
+        }
+        16 => ", the GPU must be reset: `nvidia-smi --gpu-reset`",
+        18 => ", library and kernel module differ in version: reboot or reload",
         _ => "",
     }
 }
@@ -93,6 +123,41 @@ pub fn ask() -> Result<Nvml, NvmlError> {
         library: path,
         driver_version: version?,
     })
+}
+
+/// Why CUDA may see no GPU, as far as NVML can tell: no kernel module, none in the machine, or hidden from this process. Asks NVML.
+pub(crate) fn why_no_gpu() -> String {
+    match count() {
+        Err(error) => format!("NVML does not work either: {error}"),
+        Ok(0) => "NVML works and sees no GPU: there is none in this machine, or none was given to this container".to_owned(),
+        Ok(count) => {
+            let hidden = std::env::var("CUDA_VISIBLE_DEVICES");
+            let by = hidden.map_or_else(
+                |_| "the files /dev/nvidia-uvm and /dev/nvidiaN are missing or not permitted".to_owned(),
+                |value| format!("CUDA_VISIBLE_DEVICES={value} hides them"),
+            );
+            format!("NVML sees {count} of them, so they are hidden from CUDA: {by}")
+        }
+    }
+}
+
+/// How many GPUs NVML sees. It is left initialised: for a process that ends.
+fn count() -> Result<c_uint, NvmlError> {
+    const CALLS: [&str; 2] = ["nvmlInit_v2", "nvmlDeviceGetCount_v2"];
+    // SAFETY: runs the initialisers of the system's own management library.
+    let library = unsafe { Library::new(LIBRARY) }.map_err(NvmlError::NoLibrary)?;
+    // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum.
+    let init = unsafe { library.get::<Call>(CALLS[0]) };
+    let init = init.map_err(|_| NvmlError::NoSymbol(CALLS[0]))?;
+    // SAFETY: as above; the library is open.
+    check(CALLS[0], unsafe { init() })?;
+    // SAFETY: nvml.h declares it with a pointer to an unsigned int and with nvmlReturn_t.
+    let get = unsafe { library.get::<unsafe extern "C" fn(*mut c_uint) -> c_uint>(CALLS[1]) };
+    let get = get.map_err(|_| NvmlError::NoSymbol(CALLS[1]))?;
+    let mut count = 0;
+    // SAFETY: room for one number.
+    check(CALLS[1], unsafe { get(&raw mut count) })?;
+    Ok(count)
 }
 
 /// A process that has memory of a device.

@@ -12,6 +12,29 @@ use crate::status;
 
 /// What the daemons that answered say of themselves.
 pub(super) fn examine(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
+    let answers = ask_all(findings, gpus);
+    findings.extend(answers.iter().flat_map(passed_by));
+    answers
+}
+
+/// Jobs whose launches pass by us, in part.
+fn passed_by(status: &Value) -> Vec<Finding> {
+    let jobs = status["jobs"].as_array().into_iter().flatten();
+    let find = |job: &Value| {
+        let count = |counter| job["totals"][counter].as_u64().unwrap_or(0);
+        let (libraries, functions) = (count("bypasses"), count("launch_functions_passed_by"));
+        (libraries + functions > 0).then(|| {
+            Finding::warning(
+                format!("job {}", job["job"].as_str().unwrap_or("?")),
+                format!("{libraries} libraries and {functions} launch functions of it pass by Pillion"),
+                "what they launch is neither seen nor held: start it with `pillion run --shim`; its own messages name them",
+            )
+        })
+    };
+    jobs.filter_map(find).collect()
+}
+
+fn ask_all(findings: &mut Vec<Finding>, gpus: &[Gpu]) -> Vec<Value> {
     let mut answers = Vec::new();
     if let Some(path) = std::env::var_os("PILLION_SOCKET").filter(|v| !v.is_empty()) {
         let path = PathBuf::from(path);

@@ -24,6 +24,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Vec<Gpu> {
                 "see what `nvidia-smi` says; in a container, start it with the NVIDIA runtime \
                  (--gpus); without a GPU, `pillion demo` runs on the software GPU",
             ));
+            findings.push(management());
             return Vec::new();
         }
     };
