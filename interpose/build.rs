@@ -77,6 +77,6 @@ fn has_static_unwinder() -> bool {
     })
 }
 
-fn variable(name: &str) -> OsString {
+pub(crate) fn variable(name: &str) -> OsString {
     env::var_os(name).expect("cargo sets it for build scripts")
 }

@@ -1,9 +1,12 @@
 //! Where the parts of Pillion lie that a command needs: beside this program, or installed.
 
-use std::os::unix::fs::symlink;
+use std::fs::DirBuilder;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::geteuid;
 
 /// The preload library.
 pub(crate) const LIBRARY: &str = "libpillion.so";
@@ -11,29 +14,54 @@ pub(crate) const LIBRARY: &str = "libpillion.so";
 /// The same library as the driver that programs find.
 const SHIM: &str = "libpillion_shim.so";
 
-/// The folder beside it in which it has the driver's name.
-const SHIM_FOLDER: &str = "shim";
-
-/// The driver's name.
+/// The driver's name, and the shim's in [`shim_folder`].
 const DRIVER: &str = "libcuda.so.1";
 
-/// The folder in which the shim has the driver's name. An installation brings it; in a build tree it
-/// is made.
+/// Where the shim looks for the driver, from its own folder (`interpose/shim/build.rs`).
+const DRIVER_FOLDER: &str = "driver";
+
+/// A folder in which the shim has the driver's name, with a link to `driver` where the shim looks for it. It is this user's, and made
+/// if it is not there: in `$XDG_RUNTIME_DIR/pillion`, else in the folder for temporary files.
 ///
 /// # Errors
-/// There is no shim, or no such folder can be made beside it.
-pub(crate) fn shim_folder() -> Result<PathBuf> {
+/// There is no shim, or no such folder can be made.
+pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     let shim = find(SHIM)?;
-    let folder = shim.with_file_name(SHIM_FOLDER);
-    let link = folder.join(DRIVER);
-    if link.is_file() {
-        return Ok(folder);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    let user = geteuid().as_raw();
+    let parent = match runtime {
+        Some(runtime) => Path::new(&runtime).join("pillion"),
+        None => std::env::temp_dir().join(format!("pillion-{user}")),
+    };
+    let name = parent.display().to_string();
+    let made = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&parent);
+    made.with_context(|| format!("{name}: cannot be made, for the links of the shim"))?;
+    // Who could write there would choose the job's driver.
+    let found = parent.symlink_metadata().context(name.clone())?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+        bail!("{name}: must be a folder that user {user} alone may change");
     }
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| symlink(Path::new("..").join(SHIM), &link))
-        // Another `pillion run` may have been faster.
-        .or_else(|error| if link.is_file() { Ok(()) } else { Err(error) })
-        .with_context(|| format!("{}: cannot be made a link to {SHIM}", link.display()))?;
+    let mut hasher = DefaultHasher::new();
+    (&shim, driver).hash(&mut hasher);
+    let folder = parent.join(format!("shim-{:016x}", hasher.finish()));
+    let links = [
+        (shim.as_path(), folder.join(DRIVER)),
+        (driver, folder.join(DRIVER_FOLDER).join(DRIVER)),
+    ];
+    for (target, link) in &links {
+        let leads_there = || std::fs::read_link(link).is_ok_and(|leads| leads == *target);
+        if leads_there() {
+            continue;
+        }
+        let made = std::fs::create_dir_all(link.parent().unwrap_or(&folder));
+        made.and_then(|()| symlink(target, link))
+            // Another `pillion run` may have been faster.
+            .or_else(|error| if leads_there() { Ok(()) } else { Err(error) })
+            .with_context(|| format!("{}: cannot be made a link", link.display()))?;
+    }
     Ok(folder)
 }
 

@@ -184,26 +184,35 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-/// Puts the shim where the loader looks before it looks for the driver, and tells it where that is:
-/// what the loader finds without it, unless `PILLION_DRIVER` says so already.
+/// The driver behind the shim, for a `pillion run --shim` within another: what the loader finds there is the outer one's shim.
+const DRIVER_ENV: &str = "PILLION_DRIVER";
+
+/// Puts the shim where the loader looks before it looks for the driver, and the driver behind it: what
+/// the loader finds without it, unless `PILLION_DRIVER` names another file.
 ///
 /// The preload library stays, for programs that find the driver without the search path; where the
 /// driver that it finds is the shim, it steps aside.
 fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
-    let folder = artifacts::shim_folder()?;
-    let driver = match std::env::var_os("PILLION_DRIVER").filter(|v| !v.is_empty()) {
-        Some(driver) => PathBuf::from(driver),
+    let driver = match std::env::var_os(DRIVER_ENV).filter(|v| !v.is_empty()) {
+        Some(driver) => {
+            let path = std::path::absolute(driver)?;
+            if !path.is_file() {
+                let path = path.display();
+                return Err(Failure::usage(anyhow!("{DRIVER_ENV}={path}: no such file")));
+            }
+            path
+        }
         None => scheduler::device::library_path()
             .map_err(anyhow::Error::from)?
             .context("the file of the driver's library is not known; PILLION_DRIVER can name it")?,
     };
-    let mut path = folder.into_os_string();
+    let mut path = artifacts::shim_folder(&driver)?.into_os_string();
     if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|v| !v.is_empty()) {
         path.push(":");
         path.push(others);
     }
     command.env("LD_LIBRARY_PATH", path);
-    command.env("PILLION_DRIVER", driver);
+    command.env(DRIVER_ENV, driver);
     Ok(())
 }
 

@@ -192,6 +192,12 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
             "{bypasses} of its libraries pass by (RTLD_DEEPBIND, dlmopen); start it with `pillion run --shim`"
         ));
     }
+    let passed = job["totals"]["launch_functions_passed_by"].as_u64();
+    if let Some(passed @ 1..) = passed {
+        lines.push(format!(
+            "{passed} functions that launch were obtained past Pillion: what is launched by them is neither seen nor held"
+        ));
+    }
     let shared = job["totals"]["priorities_shared"].as_u64().unwrap_or(0);
     if shared > 0 {
         lines.push(format!(

@@ -10,7 +10,6 @@
 //! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
 //! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
 //! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
-//! | `PILLION_DRIVER` | a path | in the shim: the driver behind it; see `real/shim.rs` |
 //! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
 //!
 //! A value that makes no sense is said and the default taken: a job never fails on our account.

@@ -61,17 +61,40 @@ extern "C-unwind" fn watch_namespace(
 }
 
 /// Notes a library that is about to be opened so that it passes by. Null is the program itself, which
-/// is opened already.
+/// is opened already; the driver calls nothing of its own that we hook, and what `dlsym` finds in it are our hooks.
 fn note(way: Way, file: *const c_char) {
-    if !file.is_null() {
-        // SAFETY: the file's name ends in NUL and is not null.
-        bypass::handle_opening(way, unsafe { CStr::from_ptr(file) });
+    if file.is_null() {
+        return;
     }
+    // SAFETY: the file's name ends in NUL and is not null.
+    let file = unsafe { CStr::from_ptr(file) };
+    if way == Way::Namespace || !is_driver(file) {
+        bypass::handle_opening(way, file);
+    }
+}
+
+fn is_driver(file: &CStr) -> bool {
+    let path = file.to_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    name.starts_with(b"libcuda.so")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_driver_is_told_from_other_libraries() {
+        for (file, is_it) in [
+            (c"libcuda.so.1", true),
+            (c"/usr/lib/libcuda.so.535.309.01", true),
+            (c"libcudart.so.12", false),
+            (c"libcuda.so.1/libplugin.so", false),
+            (c"", false),
+        ] {
+            assert_eq!(is_driver(file), is_it, "{file:?}");
+        }
+    }
 
     #[test]
     fn libraries_open_as_without_us() {

@@ -8,7 +8,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 
-use crate::loaded::past_us;
+use crate::loaded::{File, past_us};
 use crate::loader::{self, ABSENT, JUMP, or_jump};
 use crate::seen::{self, Door};
 use crate::{exports, nvml, operators, real, resolver};
@@ -65,7 +65,7 @@ extern "C" fn decide_version(
 ///
 /// Runs inside any `dlsym` of any thread of any program, before `main` too: it does not allocate,
 /// lock, format or panic. For operators and NVML, of which only a program that uses them asks, and for a library that brings the
-/// driver along for itself, it takes the dynamic linker's locks, as `dlsym` itself does.
+/// driver along for itself, or looks for what comes after itself, it takes the dynamic linker's locks, as `dlsym` itself does.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,
@@ -73,11 +73,14 @@ fn answer(
     look_up: impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
     // A name is only looked up in the tables if it can be there, and most are not.
-    if handle == libc::RTLD_NEXT || !may_be_ours(symbol) {
+    if !may_be_ours(symbol) {
         return JUMP;
     }
     // SAFETY: `dlsym` is given a string that ends in NUL, and it is not null.
     let name = unsafe { CStr::from_ptr(symbol) };
+    if handle == libc::RTLD_NEXT {
+        return next(name, caller, &look_up);
+    }
     if let Some(answer) = operators::answer(handle, name, caller, &look_up) {
         return answer;
     }
@@ -122,8 +125,35 @@ fn answer(
             seen::handle_resolved(Door::Dlsym, index, true);
             hook
         }
-        _ if handle == libc::RTLD_DEFAULT => found,
-        _ => JUMP,
+        _ => {
+            let is_driver = || File::of(found).is_some_and(|file| file.is_named("libcuda.so"));
+            if found != hook && !resolver::is_elsewhere() && is_driver() {
+                // Another copy of the driver: of another namespace, or from another path.
+                seen::handle_passed_by(index);
+            }
+            if handle == libc::RTLD_DEFAULT {
+                found
+            } else {
+                JUMP
+            }
+        }
+    }
+}
+
+/// What comes after the caller is libc's to find. But a program that looks for what comes after itself finds our exports, and would
+/// take what its driver lacks for there.
+fn next(
+    name: &CStr,
+    caller: *mut c_void,
+    look_up: &impl Fn(*mut c_void) -> *mut c_void,
+) -> *mut c_void {
+    let is_hooked = abi::lookup(name).and_then(exports::hook_of).is_some();
+    let is_program = || File::of(caller).is_some_and(|file| file.is_program());
+    // The caller that RTLD_NEXT goes by is this library.
+    if is_hooked && is_program() && look_up(libc::RTLD_NEXT).is_null() {
+        ABSENT
+    } else {
+        JUMP
     }
 }
 

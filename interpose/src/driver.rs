@@ -48,6 +48,13 @@ pub(crate) fn has(index: usize) -> bool {
     real::entry_point(index).is_some()
 }
 
+/// Whether `cuInit` has succeeded in this process. Before that, and in a child of a process that has called it, the driver refuses this
+/// call without looking at its argument (CUDA_ERROR_NOT_INITIALIZED; seen of R470 to R595).
+pub(crate) fn is_initialised() -> bool {
+    let mut count = 0;
+    call!(cuDeviceGetCount(&raw mut count => *mut c_int)) == CUresult::SUCCESS
+}
+
 /// The calling thread's context; null if it has none.
 pub(crate) fn current_context() -> Result<CUcontext, CUresult> {
     let mut context = CUcontext::NULL;

@@ -51,6 +51,13 @@ struct Object {
     next: *const Self,
 }
 
+#[cfg(shim)]
+unsafe extern "C" {
+    /// Our own dynamic section, and the beginning of our file in memory: the linker defines both.
+    static _DYNAMIC: Dynamic;
+    static __ehdr_start: libc::Elf64_Ehdr;
+}
+
 /// The tables of an object in which its symbols are looked up.
 struct Symbols {
     base: usize,
@@ -65,6 +72,55 @@ pub(crate) fn find_in_libc(name: &CStr) -> Option<NonNull<c_void>> {
     ONLY_IN_LIBC.iter().find_map(|mark| find_beside(mark, name))
 }
 
+/// Takes back functions that we export: who looks one up from now on does not find it here. Before anybody looks.
+#[cfg(shim)]
+pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
+    // SAFETY: our own tables. What is written is the value of a symbol, which is ours and read by the dynamic linker alone, under its
+    // lock, which this thread has: it is loading us.
+    unsafe {
+        let file = &raw const __ehdr_start;
+        let own = Object {
+            base: file as usize,
+            name: ptr::null(),
+            dynamic: &raw const _DYNAMIC,
+            next: ptr::null(),
+        };
+        let headers = own.base + (*file).e_phoff as usize;
+        let count = usize::from((*file).e_phnum);
+        let headers = core::slice::from_raw_parts(headers as *const libc::Elf64_Phdr, count);
+        let Some(symbols) = Symbols::of(&raw const own) else {
+            return;
+        };
+        let found: Vec<_> = names.filter_map(|name| symbols.find(name)).collect();
+        let at = symbols.symbols as usize - own.base;
+        let segment = headers.iter().find(|header| {
+            let from = header.p_vaddr as usize;
+            header.p_type == libc::PT_LOAD && (from..from + header.p_memsz as usize).contains(&at)
+        });
+        let Some(segment) = segment.filter(|_| !found.is_empty()) else {
+            return;
+        };
+        let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+        let begin = (own.base + segment.p_vaddr as usize) & !(page - 1);
+        let bytes = own.base + (segment.p_vaddr + segment.p_memsz) as usize - begin;
+        let protect = |mode| libc::mprotect(begin as *mut c_void, bytes, mode) == 0;
+        let flags = [
+            (libc::PF_R, libc::PROT_READ),
+            (libc::PF_W, libc::PROT_WRITE),
+            (libc::PF_X, libc::PROT_EXEC),
+        ];
+        let has = flags.iter().filter(|(flag, _)| segment.p_flags & flag != 0);
+        let mode = has.fold(0, |mode, (_, right)| mode | right);
+        if protect(mode | libc::PROT_WRITE) {
+            for symbol in found {
+                // The dynamic linker passes over symbols without a value.
+                (*symbol.as_ptr()).st_value = 0;
+            }
+            protect(mode);
+        }
+    }
+}
+
 /// The function of that name in the first object behind the one in which it lies at `ours`; libc's if there is none such.
 /// That is what `dlsym(RTLD_NEXT)` finds, without a lock, among the objects that were there before the program began.
 #[cfg(not(shim))]
@@ -74,7 +130,7 @@ pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_v
     unsafe {
         let mut object = first_object()?;
         for _ in 0..STEPS_MAX {
-            let found = Symbols::of(object).and_then(|symbols| symbols.find(name));
+            let found = Symbols::of(object).and_then(|symbols| symbols.function(name));
             match found {
                 Some(found) if is_behind => return Some(found),
                 Some(found) => is_behind = ptr::eq(found.as_ptr(), ours),
@@ -99,7 +155,7 @@ fn find_beside(mark: &CStr, name: &CStr) -> Option<NonNull<c_void>> {
             if let Some(symbols) = Symbols::of(object)
                 && symbols.find(mark).is_some()
             {
-                return symbols.find(name);
+                return symbols.function(name);
             }
             object = (*object).next;
             if object.is_null() {
@@ -182,7 +238,17 @@ impl Symbols {
     ///
     /// # Safety
     /// The tables are those of a loaded object.
-    unsafe fn find(&self, name: &CStr) -> Option<NonNull<c_void>> {
+    unsafe fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: see above; a symbol that was found can be read.
+        let value = unsafe { self.find(name)?.as_ref() }.st_value;
+        NonNull::new(self.base.wrapping_add(value as usize) as *mut c_void)
+    }
+
+    /// The symbol of the function of that name that this object defines.
+    ///
+    /// # Safety
+    /// The tables are those of a loaded object.
+    unsafe fn find(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         // SAFETY: see above.
         unsafe {
             if self.gnu_hash.is_null() {
@@ -197,14 +263,14 @@ impl Symbols {
     ///
     /// # Safety
     /// As [`Self::find`].
-    unsafe fn find_by_hash(&self, name: &CStr) -> Option<NonNull<c_void>> {
+    unsafe fn find_by_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         if self.hash.is_null() {
             return None;
         }
         // SAFETY: see above.
         let count = unsafe { *self.hash.add(1) } as usize;
         // SAFETY: see above.
-        (0..count.min(STEPS_MAX)).find_map(|at| unsafe { self.address_if(at, name) })
+        (0..count.min(STEPS_MAX)).find_map(|at| unsafe { self.symbol_if(at, name) })
     }
 
     /// By the newer table: four words, a filter of `filter_words` words of 64 bits, the first symbol of
@@ -212,7 +278,7 @@ impl Symbols {
     ///
     /// # Safety
     /// As [`Self::find`].
-    unsafe fn find_by_gnu_hash(&self, name: &CStr) -> Option<NonNull<c_void>> {
+    unsafe fn find_by_gnu_hash(&self, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         // SAFETY: see above.
         unsafe {
             let word = |at: usize| *self.gnu_hash.add(at) as usize;
@@ -230,9 +296,9 @@ impl Symbols {
             for at in begin..begin + STEPS_MAX {
                 let found = word(hashes + at - first) as u32;
                 if found | 1 == hash | 1
-                    && let Some(address) = self.address_if(at, name)
+                    && let Some(symbol) = self.symbol_if(at, name)
                 {
-                    return Some(address);
+                    return Some(symbol);
                 }
                 if found & 1 == 1 {
                     break;
@@ -242,17 +308,19 @@ impl Symbols {
         None
     }
 
-    /// The address of symbol `at`, if it is a function of that name defined here.
+    /// Symbol `at`, if it is a function of that name defined here.
     ///
     /// # Safety
     /// As [`Self::find`], and there is a symbol `at`.
-    unsafe fn address_if(&self, at: usize, name: &CStr) -> Option<NonNull<c_void>> {
+    unsafe fn symbol_if(&self, at: usize, name: &CStr) -> Option<NonNull<libc::Elf64_Sym>> {
         /// The type "function", in the lower half of `st_info`.
         const STT_FUNC: u8 = 2;
         /// The section of what is defined elsewhere.
         const SHN_UNDEF: u16 = 0;
         // SAFETY: see above.
-        let symbol = unsafe { &*self.symbols.add(at) };
+        let place = unsafe { self.symbols.add(at) };
+        // SAFETY: see above.
+        let symbol = unsafe { &*place };
         // A program that takes the address of another's function has a symbol of it too, without a section.
         let is_here = symbol.st_shndx != SHN_UNDEF && symbol.st_value != 0;
         if !is_here || symbol.st_info & 0xf != STT_FUNC {
@@ -260,10 +328,7 @@ impl Symbols {
         }
         // SAFETY: a symbol's name lies in the table of names and ends in NUL.
         let is_named_so = unsafe { is_text(self.names.add(symbol.st_name as usize), name) };
-        if !is_named_so {
-            return None;
-        }
-        NonNull::new(self.base.wrapping_add(symbol.st_value as usize) as *mut c_void)
+        NonNull::new(place.cast_mut()).filter(|_| is_named_so)
     }
 }
 
@@ -318,7 +383,7 @@ mod tests {
             hash: ptr::null(),
         };
         // SAFETY: no table is there to be read.
-        assert_eq!(unsafe { symbols.find(c"dlsym") }, None);
+        assert_eq!(unsafe { symbols.function(c"dlsym") }, None);
     }
 
     #[test]

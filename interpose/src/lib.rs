@@ -161,8 +161,6 @@ mod streams;
 mod sys;
 #[forbid(unsafe_code)]
 mod table;
-#[cfg(shim)]
-mod trampolines;
 #[cfg(not(test))]
 mod unwinder;
 #[forbid(unsafe_code)]

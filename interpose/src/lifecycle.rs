@@ -1,7 +1,7 @@
 //! From a process that never heard of CUDA to a client of daemons, or not.
 //!
 //! ```text
-//! Unread ── first call of a hook ──> Virgin ── first context that attached ──> Attached
+//! Unread ── first call after cuInit ─> Virgin ── first context that attached ──> Attached
 //!    │                                 │  └── first context that did not ──> Unmanaged
 //!    └── PILLION_DISABLE ──> Inert <───┴── fork after the first context            │
 //!                                                Attached <── one that attached ───┘
@@ -39,7 +39,7 @@ use crate::{attach, door, driver, helper, provisional, quota, reattach, seen, si
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// The environment has not been read.
+    /// The environment has not been read: no hook was called since `cuInit` succeeded.
     Unread,
     /// No context yet, or the first one's thread still talks to the daemon.
     Virgin,
@@ -115,14 +115,12 @@ pub(crate) fn is_inert() -> bool {
 }
 
 /// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
-/// asks for it. Returns whether the hook has anything to do.
+/// asks for it. Returns whether the hook has anything to do: not before the driver is initialised, as it then refuses
+/// every call whatever its arguments are, and a hook must not look at them.
 #[inline]
 pub(crate) fn handle_call(index: usize) -> bool {
-    if phase() == Phase::Unread {
-        read_environment();
-        if phase() == Phase::Inert {
-            return false;
-        }
+    if phase() == Phase::Unread && !begin() {
+        return false;
     }
     if CONFIG
         .get()
@@ -185,11 +183,20 @@ pub(crate) fn config() -> Option<&'static Config> {
 }
 
 /// Reads the environment if nobody has, for those who have something to say before any hook is hit.
-#[cfg(not(shim))]
 pub(crate) fn prepare() {
     if phase() == Phase::Unread {
         read_environment();
     }
+}
+
+/// The first calls of hooks; whether they have anything to do by now.
+#[cold]
+fn begin() -> bool {
+    if !driver::is_initialised() {
+        return false;
+    }
+    read_environment();
+    phase() != Phase::Inert
 }
 
 fn read_environment() {

@@ -39,12 +39,16 @@ impl File {
         unsafe { CStr::from_ptr(self.name.as_ptr()) }
     }
 
-    /// Keeps it loaded for good; whether that could be done. The program itself stays anyway.
-    pub(crate) fn keep(&self) -> bool {
+    /// Whether it is the program itself.
+    pub(crate) fn is_program(&self) -> bool {
         // SAFETY: no precondition; the program's headers are mapped for good.
         let headers = unsafe { libc::getauxval(libc::AT_PHDR) } as *mut c_void;
-        let is_program = Self::of(headers).is_some_and(|program| program.base == self.base);
-        is_program || Opened::of(self.name()).map(Opened::keep).is_some()
+        Self::of(headers).is_some_and(|program| program.base == self.base)
+    }
+
+    /// Keeps it loaded for good; whether that could be done. The program itself stays anyway.
+    pub(crate) fn keep(&self) -> bool {
+        self.is_program() || Opened::of(self.name()).map(Opened::keep).is_some()
     }
 
     /// Whether its file is called so, with a version after it or none: `libcublas.so`.

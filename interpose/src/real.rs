@@ -26,7 +26,7 @@ mod find;
 mod find;
 
 /// The entry points found so far: null is not looked up, [`MISSING`] not there.
-pub(crate) static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
+static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
     [const { AtomicPtr::new(ptr::null_mut()) }; ENTRY_POINT_COUNT];
 
 /// The handle of the driver's library; null while it is not loaded. Never closed, so that the

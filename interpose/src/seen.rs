@@ -35,6 +35,9 @@ const DOORS: [(Door, &str); 3] = [
     (Door::ProcAddress, "cuGetProcAddress"),
 ];
 
+/// Beside these bits: what came was not our hook, though there is one.
+const PASSED_BY: u8 = 8;
+
 /// The doors through which each entry point came, as bits.
 static DOORS_OF: [AtomicU8; ENTRY_POINT_COUNT] = [const { AtomicU8::new(0) }; ENTRY_POINT_COUNT];
 
@@ -49,10 +52,11 @@ static UNKNOWN: [[AtomicU64; UNKNOWN_WORDS]; UNKNOWN_MAX] =
 static UNKNOWN_USED: AtomicUsize = AtomicUsize::new(0);
 
 /// What is counted here until somebody attaches.
-const COUNTED: [Counter; 13] = [
+const COUNTED: [Counter; 14] = [
     Counter::ResolvedHooked,
     Counter::ResolvedPassed,
     Counter::ResolvedUnknown,
+    Counter::LaunchesPassedBy,
     Counter::NestedCalls,
     Counter::ContextCalls,
     Counter::CopyCalls,
@@ -137,6 +141,37 @@ pub(crate) fn handle_resolved(door: Door, index: usize, is_hook: bool) {
     }
 }
 
+/// The program has got a function of the driver for an entry point that we hook, and not our hook.
+pub(crate) fn handle_passed_by(index: usize) {
+    let (Some(doors), Some(entry)) = (DOORS_OF.get(index), ENTRY_POINTS.get(index)) else {
+        return;
+    };
+    if doors.fetch_or(PASSED_BY, Ordering::Relaxed) & PASSED_BY == 0 {
+        say_if_launch(entry.symbol);
+    }
+}
+
+/// What a function launches that is not our hook is not seen. The program's user shall know, at once: this may be
+/// called in any `dlsym` and formats, but no program that is hooked as it should be comes here.
+#[cold]
+fn say_if_launch(name: &CStr) {
+    let text = name.to_string_lossy();
+    // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's arguments are not.)
+    if !text.contains("Launch") {
+        return;
+    }
+    add(Counter::LaunchesPassedBy);
+    publish();
+    lifecycle::prepare();
+    log::say(
+        Level::Warn,
+        format_args!(
+            "{text} was obtained past Pillion: what is launched by it is neither seen nor held; `pillion run --shim` may \
+             reach it"
+        ),
+    );
+}
+
 /// The driver has given the program something that our table does not have.
 pub(crate) fn handle_unknown(name: &CStr) {
     let words = words(name.to_bytes());
@@ -157,6 +192,7 @@ pub(crate) fn handle_unknown(name: &CStr) {
     }
     add(Counter::ResolvedUnknown);
     publish();
+    say_if_launch(name);
 }
 
 /// A client is there: what was counted so far is its.

@@ -254,6 +254,8 @@ counters! {
     Panics = "panics_caught",
     /// Libraries opened so that their calls pass by us (`RTLD_DEEPBIND`, `dlmopen`).
     Bypasses = "bypasses",
+    /// Launch functions of the driver that the program obtained and that are not our hooks, each once.
+    LaunchesPassedBy = "launch_functions_passed_by",
     /// Allocations that the driver granted.
     Allocations = "allocations",
     /// Bytes of device memory that the application asked for in these.

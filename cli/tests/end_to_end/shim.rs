@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::common::{
-    Daemon, Ended, Gpu, Job, Program, builtin_profile, cargo_folder, collect, driver_folder,
-    library,
+    Daemon, Ended, Gpu, Job, Program, builtin_profile, cargo_folder, clean_command, collect,
+    driver_folder, library, pillion, shim_folder,
 };
 
 const PLUGIN: Program = Program::Library("plugin");
@@ -18,26 +18,13 @@ const STATUS: i32 = 6;
 /// Launches of the plugin.
 const ROUNDS: u64 = 15;
 
-/// The folder in which the shim has the driver's name, made by `pillion run --shim`, or here.
-pub(crate) fn shim_folder() -> PathBuf {
-    let folder = cargo_folder().join("shim");
-    let link = folder.join("libcuda.so.1");
-    if !link.exists() {
-        std::fs::create_dir_all(&folder).unwrap();
-        // Another test may be faster.
-        let _ = std::os::unix::fs::symlink("../libpillion_shim.so", &link);
-    }
-    assert!(link.exists(), "{}", link.display());
-    folder
-}
-
 fn driver() -> PathBuf {
     cargo_folder().join("libcuda.so")
 }
 
 /// The shim before the driver's folder.
 fn search_path() -> OsString {
-    let mut path = shim_folder().into_os_string();
+    let mut path = shim_folder(&driver()).into_os_string();
     path.push(":");
     path.push(driver_folder());
     path
@@ -48,7 +35,6 @@ fn with_shim(job: Job, daemon: &Daemon) -> Job {
     job.best_effort(daemon)
         .env("LD_PRELOAD", "")
         .env("LD_LIBRARY_PATH", search_path())
-        .env("PILLION_DRIVER", driver())
 }
 
 /// `host` with its arguments: the way, the plugin, its door, its rounds, the host's own rounds.
@@ -129,6 +115,67 @@ fn a_library_that_has_nothing_to_do_with_cuda_is_not_named() {
     assert_eq!((ended.code(), &*ended.errors), (STATUS, ""), "{ended:#?}");
     gpu.expect_equal_counts("job", &ended, &daemon);
     assert_eq!(daemon.total("job", "bypasses"), 0);
+}
+
+#[test]
+fn a_launch_function_of_another_copy_of_the_driver_is_said_and_counted() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("libcuda.so.1");
+    std::fs::copy(driver(), &copy).unwrap();
+    let job = gpu.job("job", Program::Linked("two_drivers"));
+    let ended = job.arg(&copy).best_effort(&daemon).run();
+    assert_eq!(ended.code(), 4, "{ended:#?}");
+    let said = "pillion: cuLaunchKernel was obtained past Pillion";
+    assert_eq!(ended.errors.matches(said).count(), 1, "{ended:#?}");
+    assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
+    assert_eq!(daemon.total("job", "launch_functions_passed_by"), 1);
+    let socket = daemon.socket().to_str().unwrap();
+    for (words, part) in [
+        (
+            ["status"].as_slice(),
+            "1 functions that launch were obtained past",
+        ),
+        (&["doctor"], "1 launch functions of it pass by"),
+    ] {
+        let mut command = gpu.command(pillion());
+        command.args(words).env("PILLION_SOCKET", socket);
+        let shown = collect(command).output;
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+}
+
+#[test]
+fn a_driver_whose_resolver_answers_with_what_it_does_not_export_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let driver = folder.path().join("libcuda.so.1");
+    std::os::unix::fs::symlink(Program::Library("hiding_driver").path(), driver).unwrap();
+    let script = folder.path().join("script");
+    // What is no launch is only counted.
+    let lines = [
+        "cuInit",
+        "cuMemAlloc",
+        "cuLaunchKernel",
+        "cuLaunchKernel",
+        "cuLaunchNew",
+    ];
+    let text: String = lines.map(|name| format!("! {name} 12000 0\n")).concat();
+    std::fs::write(&script, text).unwrap();
+    let run = |preload: &Path| {
+        let mut command = clean_command(Program::Unlinked("script").path());
+        command.arg(&script).env("LD_PRELOAD", preload);
+        command.env("LD_LIBRARY_PATH", folder.path());
+        collect(command)
+    };
+    let (alone, ended) = (run(Path::new("")), run(&library()));
+    assert_eq!((ended.code(), &ended.output), (alone.code(), &alone.output));
+    let said = |name| format!("pillion: {name} was obtained past Pillion");
+    for name in ["cuLaunchKernel", "cuLaunchNew"] {
+        assert_eq!(ended.errors.matches(&said(name)).count(), 1, "{ended:#?}");
+    }
+    assert_eq!(ended.errors.lines().count(), 2, "{ended:#?}");
 }
 
 // census: L1
@@ -218,7 +265,8 @@ fn pillion_run_sets_the_shim_up_and_the_preload_library_steps_aside() {
             .chain(command)
             .copied()
             .collect();
-        let ended = gpu.pillion_run("job", daemon.socket(), &arguments).run();
+        let job = gpu.pillion_run("job", daemon.socket(), &arguments);
+        let ended = job.env("XDG_RUNTIME_DIR", gpu.path("")).run();
         assert_eq!(
             (ended.code(), &*ended.errors),
             (STATUS, ""),
@@ -240,38 +288,70 @@ fn pillion_run_sets_the_shim_up_and_the_preload_library_steps_aside() {
 }
 
 #[test]
-fn the_shim_finds_the_driver_in_the_search_path_and_can_be_switched_off() {
+fn the_shim_can_be_switched_off() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("");
-    let work = |label: &str| {
-        let job = gpu.job(label, Program::Unlinked("work"));
-        with_shim(job.args(&["proc", "20", "7"]), &daemon)
-    };
-    let found = work("found").env("PILLION_DRIVER", "").run();
-    assert_eq!((found.code(), &*found.errors), (7, ""), "{found:#?}");
-    gpu.expect_equal_counts("found", &found, &daemon);
-    let wrong = work("wrong").env("PILLION_DRIVER", "/no/driver").run();
-    assert_eq!(wrong.code(), 7, "{wrong:#?}");
-    gpu.expect_equal_counts("wrong", &wrong, &daemon);
-    wrong.expect_errors(&["PILLION_DRIVER=/no/driver: no driver; looking elsewhere"]);
-    let off = work("off").env("PILLION_DISABLE", "1").run();
+    let job = gpu.job("off", Program::Unlinked("work"));
+    let job = with_shim(job.args(&["proc", "20", "7"]), &daemon);
+    let off = job.env("PILLION_DISABLE", "1").run();
     assert_eq!((off.code(), &*off.errors), (7, ""), "{off:#?}");
     assert_eq!(launches(&gpu, "off"), off.asked("launches"));
     assert!(daemon.job("off").is_null());
 }
 
 #[test]
-fn a_shim_without_a_driver_says_so_and_answers_that_there_is_no_device() {
-    let mut command = crate::common::clean_command(Program::Unlinked("work").path());
-    command
-        .args(["proc", "20", "7"])
-        .env("LD_LIBRARY_PATH", shim_folder());
-    let ended = collect(command);
-    assert_eq!(ended.code(), 90, "{ended:#?}");
-    ended.expect_errors(&[
-        "pillion: no libcuda.so.1 behind the shim; PILLION_DRIVER can name one",
-        "CUresult 100",
-    ]);
+fn one_run_with_a_shim_within_another_has_the_same_driver() {
+    let gpu = Gpu::start("mps");
+    let daemon = gpu.daemon("");
+    let (work, pillion) = (Program::Linked("work").path(), text(pillion()));
+    let inner = ["--shim", "--", pillion, "run", "--shim", "--", text(&work)];
+    let words: Vec<&str> = [&inner[..], &["linked", "20", "7"]].concat();
+    let job = gpu.pillion_run("job", daemon.socket(), &words);
+    let job = job.env("PILLION_PROFILE", builtin_profile());
+    let ended = job.env("XDG_RUNTIME_DIR", gpu.path("")).run();
+    assert_eq!((ended.code(), &*ended.errors), (7, ""), "{ended:#?}");
+    assert_eq!(launches(&gpu, "job"), ended.asked("launches"));
+}
+
+#[test]
+fn without_a_driver_behind_it_the_shim_is_as_absent_as_the_driver() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let run = |search_path: &Path| {
+        let mut command = clean_command(Program::Unlinked("work").path());
+        command.args(["proc", "20", "7"]);
+        command.env("LD_LIBRARY_PATH", search_path);
+        collect(command)
+    };
+    let (alone, ended) = (
+        run(nowhere.path()),
+        run(&shim_folder(Path::new("/no/driver"))),
+    );
+    assert_eq!(ended.code(), alone.code(), "{ended:#?}");
+    assert!(!ended.errors.contains("pillion: "), "{ended:#?}");
+}
+
+#[test]
+fn a_folder_of_links_that_another_user_may_change_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let gpu = Gpu::start("mps");
+    let folder = gpu.path("pillion");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let words = ["--shim", "--", "true"];
+    let job = gpu.pillion_run("job", Path::new("/no/socket"), &words);
+    let ended = job.env("XDG_RUNTIME_DIR", gpu.path("")).run();
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    ended.expect_errors(&[text(&folder), "alone may change"]);
+}
+
+#[test]
+fn a_driver_that_is_no_file_is_refused() {
+    let gpu = Gpu::start("mps");
+    let words = ["--shim", "--", "true"];
+    let job = gpu.pillion_run("job", Path::new("/no/socket"), &words);
+    let ended = job.env("PILLION_DRIVER", "/no/driver").run();
+    assert_eq!(ended.code(), 2, "{ended:#?}");
+    ended.expect_errors(&["PILLION_DRIVER=/no/driver: no such file"]);
 }
 
 #[test]

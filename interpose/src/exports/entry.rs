@@ -16,7 +16,7 @@ hook! {
 /// Defines a resolver. It does not use [`hook!`]: it has no state to guard, and must hand out hooks
 /// also to whoever asks from within another hook, such as a tool that `cuInit` loads.
 macro_rules! resolver {
-    ($name:ident($($more:ident: $type:ty)?), $per_thread:literal) => {
+    ($name:ident($($more:ident: $type:ty)?)) => {
         /// The hook of this symbol.
         ///
         /// # Safety
@@ -49,7 +49,7 @@ macro_rules! resolver {
                 // SAFETY: the driver has stored its answer there and the symbol is a string, as it
                 // succeeded with both.
                 door::follow(abi::id::$name, || unsafe {
-                    replace_answer(symbol, function, cuda_version, $per_thread, flags);
+                    replace_answer(symbol, function, cuda_version, flags);
                 });
             }
             result
@@ -60,10 +60,8 @@ macro_rules! resolver {
     };
 }
 
-resolver!(cuGetProcAddress(), false);
-resolver!(cuGetProcAddress_ptsz(), true);
-resolver!(cuGetProcAddress_v2(status: *mut CUdriverProcAddressQueryResult), false);
-resolver!(cuGetProcAddress_v2_ptsz(status: *mut CUdriverProcAddressQueryResult), true);
+resolver!(cuGetProcAddress());
+resolver!(cuGetProcAddress_v2(status: *mut CUdriverProcAddressQueryResult));
 
 /// Puts the hook in the place of the driver's answer, if there is one.
 ///
@@ -73,7 +71,6 @@ unsafe fn replace_answer(
     symbol: *const c_char,
     function: *mut *mut c_void,
     cuda_version: c_int,
-    per_thread: bool,
     flags: u64,
 ) {
     // SAFETY: see above.
@@ -84,8 +81,9 @@ unsafe fn replace_answer(
     // SAFETY: see above.
     let api = (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol) });
     let asked = u64::from(CUdriverProcAddress_flags::PER_THREAD_DEFAULT_STREAM.0);
-    let per_thread = per_thread || flags & asked != 0;
-    let version = u32::try_from(cuda_version).unwrap_or(0);
+    let per_thread = flags & asked != 0;
+    // As the driver takes a version below 0.
+    let version = cuda_version.cast_unsigned();
     let index = resolver::substitute(answered, api, version, per_thread);
     if let Some((index, hook)) = index.and_then(|index| Some((index, exports::hook_of(index)?))) {
         seen::handle_resolved(Door::ProcAddress, index, true);
@@ -94,6 +92,7 @@ unsafe fn replace_answer(
     } else if let Some(api) = api {
         let known = api.to_str().ok();
         match known.and_then(|api| abi::newest(api, version, per_thread)) {
+            Some(index) if exports::hook_of(index).is_some() => seen::handle_passed_by(index),
             Some(index) => seen::handle_resolved(Door::ProcAddress, index, false),
             None => seen::handle_unknown(api),
         }

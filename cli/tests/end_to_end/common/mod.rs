@@ -16,7 +16,7 @@ pub(crate) use control::Control;
 pub(crate) use gpu::{Daemon, Gpu, Job, Machine, Stage, clean_command};
 pub(crate) use parts::{
     Cuda, Program, builtin_profile, cargo_folder, copy_program, driver_folder, library, pillion,
-    runtime_libraries, workspace, write_script,
+    runtime_libraries, shim_folder, workspace, write_script,
 };
 pub(crate) use process::{Ended, Process, collect};
 

@@ -101,6 +101,19 @@ pub(crate) fn driver_folder() -> &'static Path {
     })
 }
 
+/// A folder in which the shim has the driver's name, before the driver of that file, as `pillion run --shim` makes one.
+pub(crate) fn shim_folder(driver: &Path) -> PathBuf {
+    let name = driver.display().to_string().replace('/', "-");
+    let folder = scratch().join(format!("shim{name}"));
+    fs::create_dir_all(folder.join("driver")).unwrap();
+    let shim = cargo_folder().join("libpillion_shim.so");
+    for (target, link) in [(&*shim, ""), (driver, "driver")] {
+        // Another test may be faster.
+        let _ = symlink(target, folder.join(link).join("libcuda.so.1"));
+    }
+    folder
+}
+
 /// The stand-ins for the CUDA runtime, cuBLAS and cuBLASLt, under the names that programs look for.
 pub(crate) fn runtime_libraries(cuda: Cuda) -> [PathBuf; 3] {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
