@@ -63,6 +63,7 @@ mod picture;
 mod pipes;
 mod profiles;
 mod quota;
+mod real_driver;
 mod reload;
 mod resolution;
 mod run;
