@@ -2,9 +2,10 @@
 //! `scheduler::mps`.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Flock, FlockType};
+use rustix::process::{Flock, FlockType, geteuid};
 use scheduler::mps;
 pub(crate) use scheduler::mps::PIPES_ENV;
 
@@ -35,7 +36,12 @@ impl Mps {
         let shown = self.folder.display();
         match self.pid {
             Some(0) => format!("runs (outside of this container, pipes in {shown})"),
-            Some(pid) => format!("runs (pid {pid}, pipes in {shown})"),
+            Some(pid) => match owner(pid).filter(|&uid| uid != 0 && uid != geteuid().as_raw()) {
+                Some(uid) => format!(
+                    "runs (pid {pid} of user {uid}, who alone can be its client; pipes in {shown})"
+                ),
+                None => format!("runs (pid {pid}, pipes in {shown})"),
+            },
             None => format!("does not run (nobody holds {LOCK_FILE} in {shown})"),
         }
     }
@@ -49,6 +55,12 @@ fn control_daemon(folder: &Path) -> Option<u32> {
         let process = Path::new("/proc").join(pid.to_string());
         process.exists().then_some(pid)
     })
+}
+
+/// Whose process it is.
+fn owner(pid: u32) -> Option<u32> {
+    let process = Path::new("/proc").join(pid.to_string());
+    Some(process.metadata().ok()?.uid())
 }
 
 /// Who holds a lock on the file, as fcntl(2) tells (`F_GETLK`). Nothing is locked.

@@ -88,6 +88,8 @@ kinds! {
     Denied = "denied", Warning;
     /// A process wanted to be a client and is none.
     TurnedAway = "turned-away", Warning;
+    /// A process uses the GPU and is no client.
+    Unmanaged = "unmanaged", Warning;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.

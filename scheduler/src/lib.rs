@@ -93,6 +93,8 @@ pub mod state;
 pub mod status;
 #[forbid(unsafe_code)]
 pub mod strays;
+#[forbid(unsafe_code)]
+mod unmanaged;
 
 pub use config::{Config, ConfigError};
 pub use daemon::{Daemon, DaemonError};

@@ -7,7 +7,8 @@
 //! one, is asked again, for a while.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
-//! come back for a second; to compare, once a second while any process keeps an account. On the virtual clock nothing is
+//! come back for a second; to compare, once a second while any process keeps an account. Every ten seconds it is asked all the same, for
+//! programs that use the GPU without us ([`crate::unmanaged`]). On the virtual clock nothing is
 //! compared: a second there is no second of ours.
 
 use std::os::fd::OwnedFd;
@@ -27,11 +28,18 @@ use crate::faults::ending::Evicted;
 use crate::nvml::{Asked, NvmlError, PATIENCE, Process, Processes, Silence};
 use crate::state::JobKey;
 use crate::strays::{self, real_uid};
+use crate::unmanaged::{Unmanaged, look_into};
 
 /// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
 const LEAVING_LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
+};
+
+/// Between two looks at who uses the GPU while nobody keeps an account.
+const IDLE_LOOK: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
 };
 
 /// Between two looks after [`QUICK_LOOKS`] of them in vain, and between two comparisons.
@@ -67,6 +75,7 @@ pub(crate) struct Watch {
     clock: Clock,
     /// When the accounts were compared last.
     compared_ns: Option<u64>,
+    unmanaged: Unmanaged,
 }
 
 /// What is made of NVML's answers.
@@ -101,6 +110,7 @@ impl Watch {
             looks_in_vain: 0,
             clock: Clock::monotonic(),
             compared_ns: None,
+            unmanaged: Unmanaged::default(),
         }
     }
 
@@ -117,19 +127,30 @@ impl Watch {
         }
     }
 
+    /// How often NVML is to be asked who uses the GPU; not at all where it says nothing.
+    fn pace(&self) -> Option<&'static Timespec> {
+        if self.shared.clock().is_virtual() || matches!(self.nvml, Nvml::Missing) {
+            return None;
+        }
+        let is_soon = self.is_comparing() || self.unmanaged.has_suspects();
+        Some(if is_soon { &SLOW_LOOK } else { &IDLE_LOOK })
+    }
+
     /// Whether there are accounts to compare.
     fn is_comparing(&self) -> bool {
-        if self.shared.clock().is_virtual() || matches!(self.nvml, Nvml::Missing) {
-            return false;
-        }
         let ledgers = self.shared.ledgers();
         ledgers.on_excess() != OnExcess::Ignore && ledgers.has_holders()
     }
 
     fn compare_if_due(&mut self) {
+        let Some(pace) = self.pace() else {
+            return;
+        };
         let now_ns = self.clock.now_ns();
-        let is_early = |last_ns| now_ns.saturating_sub(last_ns) < COMPARE_NS_MIN;
-        if self.compared_ns.is_some_and(is_early) || !self.is_comparing() {
+        // A little less than the pace: a poll may end early by a rounding.
+        let least_ns = COMPARE_NS_MIN * u64::try_from(pace.tv_sec).unwrap_or(1);
+        let is_early = |last_ns| now_ns.saturating_sub(last_ns) < least_ns;
+        if self.compared_ns.is_some_and(is_early) {
             return;
         }
         self.compared_ns = Some(now_ns);
@@ -138,6 +159,10 @@ impl Watch {
         let Some(Ok(listed)) = self.listed() else {
             return;
         };
+        self.name_unmanaged(&listed);
+        if !self.is_comparing() {
+            return;
+        }
         let strays = strays_of(&listed, &before);
         let compared = self
             .shared
@@ -156,6 +181,24 @@ impl Watch {
         }
         for (job, eviction) in compared.evictions {
             self.evict(&job, eviction);
+        }
+    }
+
+    /// Names who uses the GPU and is no client.
+    fn name_unmanaged(&mut self, listed: &[Process]) {
+        let is_client = self.shared.state().pids();
+        let strangers = listed.iter().map(|process| process.pid);
+        let strangers: Vec<u32> = strangers.filter(|pid| !is_client.contains(pid)).collect();
+        for pid in self.unmanaged.handle_listed(&strangers) {
+            let Some(found) = look_into(pid, self.shared.clock().now_ns()) else {
+                continue;
+            };
+            let text = format!("{}, job {:?}: {}", found.name, found.job, found.reason);
+            let draft = Draft::new(Kind::Unmanaged, text);
+            let draft = draft.of(&found.job, found.uid).pid(pid);
+            if self.shared.state().handle_turned_away(found) {
+                self.shared.tell(draft);
+            }
         }
     }
 
@@ -230,7 +273,7 @@ impl Watch {
     /// Until there is something to look at; false when the daemon stops.
     fn wait(&mut self) -> bool {
         let watched = self.shared.ledgers().leaving(has_ended);
-        let is_comparing = self.is_comparing();
+        let pace = self.pace();
         let (stop, leaving) = (self.shared.stop_fd(), self.shared.leaving_fd());
         let mut fds = vec![
             PollFd::new(&stop, PollFlags::IN),
@@ -244,7 +287,7 @@ impl Watch {
         };
         // Interrupted or not, the next look is none too many.
         let wait = watched.is_anybody_over.then_some(look);
-        let wait = wait.or_else(|| is_comparing.then_some(&SLOW_LOOK));
+        let wait = wait.or(pace);
         let _ = poll(&mut fds, wait);
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let (is_stopped, has_left) = (is_ready(&fds[0]), is_ready(&fds[1]));

@@ -56,7 +56,7 @@ pub(crate) fn real_uid(pid: u32) -> Option<u32> {
 }
 
 /// What an environment (proc_pid_environ(5)) calls the job.
-fn job_id(environment: &[u8]) -> Option<String> {
+pub(crate) fn job_id(environment: &[u8]) -> Option<String> {
     let mut variables = environment.split(|byte| *byte == 0);
     let id = variables.find_map(|variable| variable.strip_prefix(VARIABLE))?;
     let id = String::from_utf8_lossy(id).into_owned();

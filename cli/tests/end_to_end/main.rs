@@ -79,6 +79,7 @@ mod symbols;
 mod threads;
 mod torch;
 mod unit;
+mod unmanaged;
 mod upgrades;
 mod visibility;
 mod work_ends;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,8 +14,8 @@ use abi::{ENTRY_POINTS, Route};
 use tempfile::TempDir;
 
 use crate::common::{
-    Ended, Program, cargo_folder, clean_command, collect, driver_folder, library, pillion,
-    shim_folder, until, workspace,
+    Cuda, Ended, Program, cargo_folder, clean_command, collect, driver_folder, library, pillion,
+    shim_folder, tools, until, workspace,
 };
 use crate::symbols::{NVML, exported};
 
@@ -403,10 +404,16 @@ struct Mps<'a> {
 
 impl<'a> Mps<'a> {
     fn start(driver: &'a Driver) -> Self {
+        let program = driver.root.join("usr/bin/nvidia-cuda-mps-control");
+        Self::start_by(driver, &[&program, Path::new("-d")])
+    }
+
+    fn start_by(driver: &'a Driver, words: &[&Path]) -> Self {
         let pipes = driver.scratch.path().join("pipes");
         fs::create_dir(&pipes).unwrap();
+        fs::set_permissions(&pipes, PermissionsExt::from_mode(0o777)).unwrap();
         let mps = Self { driver, pipes };
-        let ended = mps.control("-d");
+        let ended = collect(mps.in_environment(driver.command(None, words)));
         assert_eq!(ended.code(), 0, "{ended:?}");
         mps
     }
@@ -419,13 +426,6 @@ impl<'a> Mps<'a> {
         command.env("CUDA_MPS_PIPE_DIRECTORY", &self.pipes);
         command.env("CUDA_MPS_LOG_DIRECTORY", &self.pipes);
         command
-    }
-
-    fn control(&self, argument: &str) -> Ended {
-        let command = self
-            .driver
-            .command(None, &[&self.program(), Path::new(argument)]);
-        collect(self.in_environment(command))
     }
 
     fn doctor(&self) -> (Ended, serde_json::Value) {
@@ -492,5 +492,68 @@ fn the_daemon_says_by_name_why_it_finds_no_gpu() {
             "cuInit failed: CUDA_ERROR_NO_DEVICE (100)",
             "NVML_ERROR_DRIVER_NOT_LOADED (9), the kernel module is not loaded",
         ]);
+    }
+}
+
+/// In the field `import torch` hung where LLVM's OpenMP looks up what comes after it, and NCCL where it first asks for memory.
+#[test]
+fn pytorch_and_nccl_begin_beside_another_interposer_as_without_us() {
+    let [_, driver] = drivers();
+    let python = crate::torch::python(Cuda::V13);
+    let text = "import torch; print(torch.cuda.is_available(), torch.cuda.device_count())";
+    let nccl = python.parent().unwrap().parent().unwrap().join("lib");
+    let nccl = fs::read_dir(nccl).unwrap().flatten().find_map(|version| {
+        let library = "site-packages/nvidia/nccl/lib/libnccl.so.2";
+        Some(version.path().join(library)).filter(|path| path.exists())
+    });
+    let nccl = nccl.expect("PyTorch brings NCCL");
+    let program = Program::Unlinked("real_nccl").path();
+    for words in [
+        [&*python, Path::new("-c"), Path::new(text)].as_slice(),
+        &[&*program, &*nccl],
+    ] {
+        let run = |preloads: &[&Path]| {
+            let mut command = driver.command(None, words);
+            command.env("LD_PRELOAD", std::env::join_paths(preloads).unwrap());
+            collect(command)
+        };
+        let (ours, other) = (library(), Program::Library("wrap_dlsym").path());
+        let alone = run(&[]);
+        for preloads in [&[&*ours][..], &[&ours, &other], &[&other, &ours]] {
+            let ended = run(preloads);
+            assert_eq!(ended.output, alone.output, "{preloads:?}");
+            assert_eq!(
+                (ended.code(), ended.errors),
+                (alone.code(), alone.errors.clone())
+            );
+        }
+    }
+}
+
+#[test]
+fn a_control_daemon_of_another_user_is_said() {
+    let words = ["setpriv", "--reuid", "4321", "--clear-groups", "--"];
+    let setpriv = tools::that_runs(&words);
+    for driver in drivers() {
+        // The other user must reach it.
+        let scratch = driver.scratch.path();
+        fs::set_permissions(scratch, PermissionsExt::from_mode(0o777)).unwrap();
+        let program = scratch.join("control");
+        fs::copy(
+            driver.root.join("usr/bin/nvidia-cuda-mps-control"),
+            &program,
+        )
+        .unwrap();
+        let mut words: Vec<&Path> = words.map(Path::new).to_vec();
+        words[0] = &setpriv;
+        words.extend([&*program, Path::new("-d")]);
+        let mps = Mps::start_by(&driver, &words);
+        let said = || {
+            let (_, document) = mps.doctor();
+            let state = found(&document, "MPS");
+            state.contains("of user 4321").then_some(state)
+        };
+        let state = until("the control daemon", said);
+        assert!(state.starts_with("runs (pid "), "{state}");
     }
 }

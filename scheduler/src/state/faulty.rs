@@ -309,6 +309,12 @@ impl State {
         }
     }
 
+    /// All clients by process id, those that can be seen.
+    pub(crate) fn pids(&self) -> BTreeSet<u32> {
+        let clients = self.jobs.iter().flat_map(|job| &job.clients);
+        clients.map(|client| client.peer.pid).collect()
+    }
+
     /// The clients of a job by process id, those that can be seen.
     pub(crate) fn pids_of(&self, key: &JobKey) -> Vec<u32> {
         let jobs = self.jobs.iter().filter(|job| job.key == *key);
