@@ -46,7 +46,7 @@ mod monitor;
 mod shape;
 
 /// Version of everything in this file; both sides must have the same.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 5;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

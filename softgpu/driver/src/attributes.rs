@@ -32,6 +32,11 @@ impl Gpu {
         if attribute == CUdevice_attribute::PCI_BUS_ID {
             return Ok(self.pci_bus() as i32);
         }
+        if attribute == CUdevice_attribute::MPS_ENABLED {
+            // Without a server nobody knows: refused, as by a driver that does not have it.
+            let ways = self.ways.ok_or(CUresult::INVALID_VALUE)?;
+            return Ok(ways.is_mps.into());
+        }
         Ok(limit(&self.device, attribute)
             .or_else(|| property(attribute))
             .unwrap_or(0))

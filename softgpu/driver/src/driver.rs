@@ -44,6 +44,17 @@ pub(crate) struct Gpu {
     pub(crate) uuid: [u8; 16],
     /// Which of the machine's devices it is, whatever this process sees of them: its PCI bus.
     pub(crate) place: usize,
+    /// None in the null mode, in which nobody shares it.
+    pub(crate) ways: Option<Ways>,
+}
+
+/// How processes share a device, by its server's word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ways {
+    /// By MPS, else in time slices.
+    pub(crate) is_mps: bool,
+    /// Waiting blocks of a kernel with the greater priority go first.
+    pub(crate) block_priority: bool,
 }
 
 /// The driver, in a process that may use it.
@@ -104,6 +115,7 @@ fn connect() -> Result<Driver, String> {
             device,
             uuid: u128::from(number - 1).to_be_bytes(),
             place: 0,
+            ways: None,
         };
         return Ok(Driver {
             gpus: vec![gpu],
@@ -137,6 +149,7 @@ fn connect() -> Result<Driver, String> {
             device: device(&welcome.device)?,
             uuid: welcome.uuid,
             place,
+            ways: welcome.ways,
         })
     });
     Ok(Driver {

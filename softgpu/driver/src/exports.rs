@@ -24,6 +24,7 @@ mod managed;
 mod memory;
 mod module;
 mod node;
+mod own;
 mod physical;
 mod pool;
 mod stream;

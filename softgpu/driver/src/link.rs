@@ -24,6 +24,7 @@ use softgpu::wire::{
 };
 
 use crate::cost;
+use crate::driver::Ways;
 use crate::shared::Shared;
 
 /// How often a thread that waits in real time looks whether the server is gone.
@@ -65,6 +66,7 @@ struct Connection {
 pub(crate) struct Welcome {
     pub(crate) device: String,
     pub(crate) uuid: [u8; 16],
+    pub(crate) ways: Option<Ways>,
 }
 
 impl Live {
@@ -198,6 +200,8 @@ impl Connection {
             device,
             uuid,
             is_virtual,
+            is_mps,
+            block_priority,
         } = reply
         else {
             return Err(io::Error::other("the server does not welcome us"));
@@ -221,7 +225,12 @@ impl Connection {
             progress: Mapping::open(&bell_fd, Access::ReadWrite)?,
             doorbell: Mapping::open(&doorbell_fd, Access::ReadWrite)?,
         };
-        Ok((connection, Welcome { device, uuid }, host_fd))
+        let ways = Some(Ways {
+            is_mps,
+            block_priority,
+        });
+        let welcome = Welcome { device, uuid, ways };
+        Ok((connection, welcome, host_fd))
     }
 
     /// Asks the server and waits for its answer, in real time.

@@ -67,6 +67,10 @@ pub enum Reply {
         uuid: [u8; 16],
         /// Whether time is virtual; the client must then be on the same clock.
         is_virtual: bool,
+        /// Whether processes share it by MPS, else in time slices.
+        is_mps: bool,
+        /// Whether waiting blocks of a kernel with the greater priority go first, of whichever process.
+        block_priority: bool,
     },
     /// Done.
     Done,
@@ -173,11 +177,21 @@ impl Reply {
                 device,
                 uuid,
                 is_virtual,
+                is_mps,
+                block_priority,
             } => {
                 let id = u128::from_le_bytes(*uuid);
+                let [is_virtual, is_mps, block_priority] =
+                    [is_virtual, is_mps, block_priority].map(|&flag| flag.into());
                 packet(
                     1,
-                    &[id as u64, (id >> 64) as u64, (*is_virtual).into()],
+                    &[
+                        id as u64,
+                        (id >> 64) as u64,
+                        is_virtual,
+                        is_mps,
+                        block_priority,
+                    ],
                     Some(device),
                 )
             }
@@ -203,11 +217,14 @@ impl Reply {
         Ok(match kind {
             1 => {
                 let id = u128::from(reader.number()?) | u128::from(reader.number()?) << 64;
-                let is_virtual = reader.number()? != 0;
+                let [is_virtual, is_mps, block_priority] =
+                    [reader.number()?, reader.number()?, reader.number()?].map(|flag| flag != 0);
                 Self::Welcome {
                     device: reader.text()?,
                     uuid: id.to_le_bytes(),
                     is_virtual,
+                    is_mps,
+                    block_priority,
                 }
             }
             2 => Self::Done,
@@ -373,6 +390,8 @@ mod tests {
                 device,
                 uuid: std::array::from_fn(|i| i as u8),
                 is_virtual: true,
+                is_mps: false,
+                block_priority: true,
             },
             Reply::Done,
             Reply::Context { context: 2 },
@@ -398,7 +417,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 5") && text.contains("this build 4"),
+            text.contains("version 6") && text.contains("this build 5"),
             "{text}"
         );
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::pages::BellPage;
 use protocol::segment::{Access, Mapping};
+use softgpu::Sharing;
 use softgpu::wire::{DEVICES, DevicePage, HOST_ARENA_BYTES, HostArena, Reply, Request};
 
 use super::monitor::sum;
@@ -62,6 +63,8 @@ impl World {
             device: self.gpu.device().name.clone(),
             uuid: self.uuid,
             is_virtual: self.time.is_virtual(),
+            is_mps: self.gpu.config().sharing == Sharing::Mps,
+            block_priority: self.gpu.config().block_priority,
         };
         Ok((id, reply, fds))
     }
