@@ -64,6 +64,7 @@ impl Daemon {
             memory: None,
             slot: None,
             falls_with_parent: false,
+            is_on_mps: None,
         };
         let pages = NewPages {
             client,

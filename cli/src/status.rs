@@ -4,8 +4,10 @@
 //! shows what a person looks for first: who is there, in which class, and what is enforced.
 
 mod hold;
+mod sharing;
 
 pub(crate) use hold::for_faults;
+pub(crate) use sharing::{shared, trouble};
 
 use std::path::PathBuf;
 
@@ -107,7 +109,7 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
         "{} {}  {}  policy {}  pilliond {} (pid {})",
         text("/gpu/name"),
         text("/gpu/uuid"),
-        text("/gpu/sharing"),
+        shared(&status["gpu"]),
         text("/policy/name"),
         text("/daemon/version"),
         text("/daemon/pid"),
@@ -117,10 +119,13 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
             "  the configuration on disk is not in force: {error}"
         ))?;
     }
-    for line in for_faults(status) {
+    let policy = &status["policy"];
+    let known = trouble(status)
+        .into_iter()
+        .chain(sharing::block_priority(policy));
+    for line in for_faults(status).into_iter().chain(known) {
         out::line(format_args!("  {line}"))?;
     }
-    let policy = &status["policy"];
     if let Some(bounds) = hold::bounds(policy).filter(|_| status["hp"]["present"] == true) {
         out::line(format_args!("  {bounds}"))?;
     }
@@ -141,7 +146,8 @@ fn print_daemon(status: &Value) -> Result<(), Failure> {
     }
     for job in status["jobs"].as_array().unwrap_or(&none) {
         let id = job["job"].as_str().unwrap_or("N/A");
-        for line in remarks(job, policy) {
+        let differing = sharing::of_job(job, &status["gpu"]);
+        for line in remarks(job, policy).into_iter().chain(differing) {
             out::line(format_args!("  job {id}: {line}"))?;
         }
     }

@@ -159,10 +159,12 @@ pub(crate) fn attach(
     let (uuid, tried) = places(config, device)?;
     look_for(&tried)?;
     let known = profile(config, device);
+    let is_on_mps = driver::is_on_mps(device);
     let who = Who {
         device,
         uuid: &uuid,
         before: None,
+        is_on_mps,
     };
     let (connection, socket, number, pages) = ask_again(Unmanaged::is_hang_up, || {
         let (connection, socket) = connect(&tried)?;
@@ -193,6 +195,7 @@ pub(crate) fn attach(
         helper: Box::leak(Box::new(helper::Words::new())),
         profile: known.map(|known| &known.index),
         priorities,
+        is_on_mps,
         provisional: None,
     })
 }
@@ -287,6 +290,7 @@ pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, U
         device: client.device,
         uuid: &client.uuid,
         before: client.ledger.as_ref(),
+        is_on_mps: client.is_on_mps,
     };
     // Who is hung up on asks again as who meets nobody does.
     let (connection, socket) = connect(client.sought())?;
@@ -311,6 +315,7 @@ pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, U
         helper: client.helper,
         profile: client.profile,
         priorities: client.priorities,
+        is_on_mps: client.is_on_mps,
         provisional: None,
     })
 }
@@ -322,6 +327,8 @@ struct Who<'a> {
     uuid: &'a str,
     /// Its slot in the ledger that the daemon before kept.
     before: Option<&'a LedgerSlot>,
+    /// As [`driver::is_on_mps`] says.
+    is_on_mps: Option<bool>,
 }
 
 /// The conversation: this client's number, and its pages.
@@ -468,6 +475,7 @@ fn ask(
         memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
         slot,
         falls_with_parent: FALLS_WITH_PARENT.load(Ordering::Relaxed),
+        is_on_mps: who.is_on_mps,
     });
     let packet = request.encode();
     let sent = who.before.and_then(|before| {

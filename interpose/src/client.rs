@@ -58,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
+    /// Whether MPS shares the device, if this driver says so.
+    pub(crate) is_on_mps: Option<bool>,
     /// What launches on default streams carry as an attribute, if this driver takes one.
     pub(crate) default_priority: Option<i32>,
     /// Of one that no daemon has taken so far.

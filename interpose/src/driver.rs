@@ -136,6 +136,17 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) 
     value.filter(|_| result == CUresult::SUCCESS)
 }
 
+/// Whether contexts on a device share it by MPS; `None` where the driver does not say, as older ones do not.
+pub(crate) fn is_on_mps(device: CUdevice) -> Option<bool> {
+    let mut value: c_int = 0;
+    let result = call!(cuDeviceGetAttribute(
+        &raw mut value => *mut c_int,
+        CUdevice_attribute::MPS_ENABLED => CUdevice_attribute,
+        device => CUdevice
+    ));
+    checked(result, value != 0).ok()
+}
+
 /// Least and greatest stream priority of the current context. Greater is the lower number.
 pub(crate) fn priority_range() -> Result<(c_int, c_int), CUresult> {
     let (mut least, mut greatest) = (0, 0);

@@ -26,7 +26,7 @@ use protocol::sync::Ordering;
 use crate::attach::{self, Unmanaged};
 use crate::client::{Client, Connection, Side};
 use crate::config::Config;
-use crate::helper;
+use crate::{driver, helper};
 
 /// What is charged for a kernel that no profile knows, ns: what a daemon has charged that is not told otherwise
 /// (`unknown_kernel_us`).
@@ -82,6 +82,7 @@ pub(crate) fn client(
         helper: Box::leak(Box::new(helper::Words::new())),
         profile: attach::profile_index(config, device),
         priorities,
+        is_on_mps: driver::is_on_mps(device),
         provisional: Some(Provisional {
             sought,
             is_refused: why.is_refusal(),

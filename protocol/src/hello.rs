@@ -171,6 +171,9 @@ pub struct Attach {
     /// Whether the kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), which who ends its job must know. No where it
     /// is missing. Since 2.2.
     pub falls_with_parent: bool,
+    /// Whether contexts on the device share it by MPS, as the client's driver says (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is
+    /// missing the driver does not say. Since 2.4.
+    pub is_on_mps: Option<bool>,
 }
 
 /// What the daemon answers to [`Request::Attach`].
@@ -250,6 +253,10 @@ const KIND_RESUME: u8 = 11;
 const KIND_ENDING: u8 = 12;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
+/// The answers to a question, and what stands in place of one.
+const NO_ANSWER: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
 /// In place of a user: none is named. It is the kernel's number of nobody's, too (chown(2)).
 const NO_USER: u32 = u32::MAX;
 
@@ -314,6 +321,7 @@ impl Request {
                     writer.text(memory);
                     writer.slot(attach.slot);
                     writer.bytes.push(u8::from(attach.falls_with_parent));
+                    writer.answer(attach.is_on_mps);
                 }
                 writer.finish()
             }
@@ -342,6 +350,7 @@ impl Request {
                     memory: reader.later_text()?,
                     slot: reader.later_slot()?,
                     falls_with_parent: reader.later_flag()?,
+                    is_on_mps: reader.later_answer()?,
                 }))
             }
             KIND_SET => Ok(Self::Set(Set {
@@ -668,6 +677,15 @@ impl Writer {
         self.bytes.extend_from_slice(&user.to_le_bytes());
     }
 
+    /// Appends the answer to a question, if there is one.
+    fn answer(&mut self, answer: Option<bool>) {
+        self.bytes.push(match answer {
+            None => NO_ANSWER,
+            Some(false) => NO,
+            Some(true) => YES,
+        });
+    }
+
     /// Appends a text, cut at a character boundary if it is too long.
     fn text(&mut self, text: &str) {
         let text = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
@@ -752,6 +770,18 @@ impl<'a> Reader<'a> {
         match self.rest {
             [] => Ok(false),
             _ => self.array::<1>().map(|[flag]| flag != 0),
+        }
+    }
+
+    /// The same of an answer. What is neither yes nor no is none.
+    fn later_answer(&mut self) -> Result<Option<bool>, HelloError> {
+        match self.rest {
+            [] => Ok(None),
+            _ => self.array::<1>().map(|[answer]| match answer {
+                NO => Some(false),
+                YES => Some(true),
+                _ => None,
+            }),
         }
     }
 

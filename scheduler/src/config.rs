@@ -29,10 +29,13 @@ use crate::rules::Rule;
 pub struct Config {
     /// `[gpu] index`, `uuid` or `pci`: the GPU that this daemon schedules.
     pub gpu: Select,
-    /// `[gpu] sharing`: whether jobs run under MPS.
-    pub sharing: Sharing,
-    /// `[policy] name` and its numbers.
+    /// `[gpu] sharing`: whether jobs run under MPS; none: `auto`.
+    pub sharing: Option<Sharing>,
+    /// `[policy] name` and its numbers. What [`Config::block_priority`] leaves open is off there until
+    /// [`Config::set_block_priority`].
     pub policy: Policy,
+    /// `[policy] block_priority`; none: `auto`.
+    pub block_priority: Option<bool>,
     /// `[policy] poll_us`: the least time between two looks of the daemon while best-effort work
     /// waits or runs, ns.
     pub poll_ns: u64,
@@ -151,15 +154,17 @@ impl OnDaemonLoss {
     }
 }
 
+/// For what the daemon finds out by itself.
+pub const AUTO: &str = "auto";
 /// The words of `[gpu] sharing`.
-pub const SHARING_NAMES: [&str; 2] = ["mps", "timeslice"];
+pub const SHARING_NAMES: [&str; 3] = [AUTO, "mps", "timeslice"];
 
 /// The word for a way of sharing.
 #[must_use]
 pub const fn sharing_name(sharing: Sharing) -> &'static str {
     match sharing {
-        Sharing::Mps => SHARING_NAMES[0],
-        Sharing::TimeSlice => SHARING_NAMES[1],
+        Sharing::Mps => SHARING_NAMES[1],
+        Sharing::TimeSlice => SHARING_NAMES[2],
     }
 }
 
@@ -198,6 +203,13 @@ impl Config {
 }
 
 impl Config {
+    /// Whether priorities between blocks of different processes work on this GPU, where the file leaves that open.
+    pub fn set_block_priority(&mut self, is_known_to_work: bool) {
+        if let Policy::Pillion(params) = &mut self.policy {
+            params.block_priority = self.block_priority.unwrap_or(is_known_to_work);
+        }
+    }
+
     /// The first section in which `next` says something that a running daemon cannot take over: which GPU
     /// it serves, how that is shared, what jobs may hold of its memory, and where clients find it.
     #[must_use]

@@ -345,6 +345,7 @@ impl Control {
                 );
                 let draft = Draft::new(Kind::Attached, text);
                 self.shared.tell(draft.of_job(&key).pid(peer.pid));
+                self.shared.tell_sharing();
                 // Whoever looks for faults looks more often from the first client on.
                 self.shared.alarm();
                 peer::let_descriptors(&socket, false);
@@ -591,6 +592,7 @@ impl Control {
             let draft = Draft::new(Kind::Detached, text);
             self.shared.tell(draft.of_job(&gone.key).pid(gone.pid));
         }
+        self.shared.tell_sharing();
         // What it may have told last is looked at now.
         self.shared.alarm();
     }

@@ -24,6 +24,7 @@ use crate::events::{self, Draft, Events, Kind};
 use crate::faults::watch::{FaultWatch, Inbox};
 use crate::gpu::Gpu;
 use crate::ledgers::Ledgers;
+use crate::measured::{self, BlockPriority};
 use crate::memory::Watch;
 use crate::pages::GpuPages;
 use crate::realtime;
@@ -175,6 +176,19 @@ impl Shared {
         for doubt in config.faults.missing_programs() {
             self.tell(Draft::new(Kind::ConfigDoubtful, doubt));
         }
+        let counting = self.state().block_priority.clone();
+        if let (None, BlockPriority::Unusable(why)) = (counting.configured, counting.known) {
+            let text = format!("block_priority is off, as what was measured cannot be used: {why}");
+            self.tell(Draft::new(Kind::ConfigDoubtful, text));
+        }
+    }
+
+    /// What is to be told of how the GPU is shared.
+    pub(crate) fn tell_sharing(&self) {
+        let news = self.state().take_sharing_news();
+        if let Some(news) = news {
+            self.tell(news);
+        }
     }
 
     /// What the daemon before has left to say.
@@ -261,6 +275,7 @@ impl Shared {
 /// A daemon that listens. [`Daemon::run`] makes it decide.
 pub struct Daemon {
     shared: Arc<Shared>,
+    gpu: Gpu,
     control: JoinHandle<()>,
     watch: JoinHandle<()>,
     faults: JoinHandle<()>,
@@ -304,6 +319,7 @@ impl Pulse {
 /// Gives a running daemon its configuration anew, from another thread.
 pub struct Reloader {
     shared: Arc<Shared>,
+    gpu: Gpu,
     config: Config,
 }
 
@@ -322,8 +338,13 @@ impl Reloader {
                 section,
             }),
         });
-        let result = read.map(|next| {
-            self.shared.state().reconfigure(&next);
+        let result = read.map(|mut next| {
+            let known = BlockPriority::find(&self.gpu, &measured::folder());
+            next.set_block_priority(known.works());
+            let mut state = self.shared.state();
+            state.reconfigure(&next);
+            state.block_priority.known = known;
+            drop(state);
             self.shared.inbox().put_rules(&next.faults);
             self.shared.alarm();
             self.config = next;
@@ -361,6 +382,10 @@ impl Daemon {
         clock: Clock,
     ) -> Result<Self, DaemonError> {
         let system = |doing| move |source| DaemonError::System { doing, source };
+        let known = BlockPriority::find(&gpu, &measured::folder());
+        let mut config = config.clone();
+        config.set_block_priority(known.works());
+        let config = &config;
         let seat = Seat::take(&gpu.uuid, socket)?;
         let (pages, fds) =
             GpuPages::create(config, &clock).map_err(system("making shared pages"))?;
@@ -374,7 +399,9 @@ impl Daemon {
         let leaving = leaving.map_err(io::Error::from);
         let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let alarm = alarm.map_err(io::Error::from);
-        let mut state = State::new(config, identity.gpu.sms, Arc::clone(&pages));
+        let gpu = identity.gpu.clone();
+        let mut state = State::new(config, gpu.sms, Arc::clone(&pages));
+        state.block_priority.known = known;
         if seat.has_predecessor() {
             state.expect_returning(identity.started_ns);
         }
@@ -418,6 +445,7 @@ impl Daemon {
             .map_err(system("starting the thread that looks for faults"))?;
         Ok(Self {
             shared,
+            gpu,
             control,
             watch,
             faults,
@@ -450,8 +478,11 @@ impl Daemon {
     /// A handle that gives this daemon another configuration than `config`, which it has.
     #[must_use]
     pub fn reloader(&self, config: Config) -> Reloader {
-        let shared = Arc::clone(&self.shared);
-        Reloader { shared, config }
+        Reloader {
+            shared: Arc::clone(&self.shared),
+            gpu: self.gpu.clone(),
+            config,
+        }
     }
 
     /// Decides, in this thread, until stopped. The socket is gone when this returns, and clients
@@ -568,6 +599,8 @@ mod tests {
             pci: "0000:01:00.0".parse().unwrap(),
             sms: 80,
             memory_bytes: 16 << 30,
+            cuda_driver: 12_080,
+            block_priority: None,
         }
     }
 

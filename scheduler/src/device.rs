@@ -4,7 +4,7 @@
 //! users wait (Multi-Process Service, "MPS Client" and "Architecture"). So a child asks, from which
 //! MPS is hidden, and ends ([`gpus`]); the daemon never initialises CUDA and does not open its library.
 //!
-//! Unsafe: the fork, and in the child eight calls of `libcuda.so.1`, opened at run time so that
+//! Unsafe: the fork, and in the child ten calls of `libcuda.so.1`, opened at run time so that
 //! the daemon starts, and says what is missing, where there is no driver. No context is created:
 //! it would take several hundred MB of the GPU that others are to use. The library stays open,
 //! because the driver's own threads may still run in it.
@@ -38,6 +38,8 @@ use crate::nvml::{self, mapped};
 const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` (cuda.h).
 const ATTRIBUTE_SMS: c_int = 16;
+/// What only a software GPU's driver has (`softgpu/driver`): whether priorities between blocks of different processes work.
+const BLOCK_PRIORITY: &str = "softgpu_block_priority";
 /// Longest text that is asked for: a device name (NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96).
 const TEXT_BYTES: usize = 256;
 /// Most devices that are looked at; CUDA's own limit is far below.
@@ -123,13 +125,7 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
 ///
 /// See [`DeviceError`].
 pub fn driver_version() -> Result<u32, DeviceError> {
-    const CALL: &str = "cuDriverGetVersion";
-    let driver = Driver::open()?;
-    let get: Count = driver.symbol(CALL)?;
-    let mut version = 0;
-    // SAFETY: writes one int to the pointer, which is valid for the call; allowed before cuInit.
-    check(CALL, unsafe { get(&raw mut version) })?;
-    Ok(u32::try_from(version).unwrap_or(0))
+    Driver::open()?.version()
 }
 
 /// The GPUs of this machine that the driver shows to a process with this one's environment. To be called
@@ -270,7 +266,29 @@ impl Driver {
                 tracing::warn!("{error}; quotas that are a part of the memory cannot be kept");
                 0
             }),
+            cuda_driver: self.version().unwrap_or(0),
+            block_priority: self.block_priority(device),
         })
+    }
+
+    /// As `cuDriverGetVersion` says it.
+    fn version(&self) -> Result<u32, DeviceError> {
+        const CALL: &str = "cuDriverGetVersion";
+        let get: Count = self.symbol(CALL)?;
+        let mut version = 0;
+        // SAFETY: writes one int to the pointer, which is valid for the call; allowed before cuInit.
+        check(CALL, unsafe { get(&raw mut version) })?;
+        Ok(u32::try_from(version).unwrap_or(0))
+    }
+
+    /// `None` of a driver that has no word for it.
+    fn block_priority(&self, device: c_int) -> Option<bool> {
+        let get: Get = self.symbol(BLOCK_PRIORITY).ok()?;
+        let mut value = 0;
+        // SAFETY: the software GPU's driver, which alone has this name, writes one int to the pointer.
+        let result = unsafe { get(&raw mut value, device) };
+        check(BLOCK_PRIORITY, result).ok()?;
+        Some(value != 0)
     }
 
     fn memory_bytes(&self, device: c_int) -> Result<u64, DeviceError> {

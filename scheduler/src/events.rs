@@ -84,6 +84,12 @@ kinds! {
     AttachedDraining = "attached-draining", Warning;
     /// A client is gone.
     Detached = "detached", Info;
+    /// How clients share the GPU is known.
+    SharingKnown = "sharing-known", Info;
+    /// Some clients share the GPU by MPS, others in time slices.
+    SharingMixed = "sharing-mixed", Warning;
+    /// Clients share the GPU in another way than the configuration says.
+    SharingWrong = "sharing-wrong", Error;
     /// A process asked to be high-priority and may not: it is best-effort.
     Denied = "denied", Warning;
     /// A process wanted to be a client and is none.
@@ -156,6 +162,12 @@ impl Draft {
         }
     }
 
+    /// What happened.
+    #[cfg(test)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// It matters more or less than others of its kind.
     pub(crate) fn severity(mut self, severity: Severity) -> Self {
         self.severity = severity;
@@ -210,7 +222,7 @@ pub struct Event {
 }
 
 /// The events of a daemon.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Events {
     /// Of the daemon and its GPU, the oldest first.
     own: VecDeque<Event>,
@@ -254,6 +266,19 @@ pub struct Document {
     pub status: EventsStatus,
     /// The oldest first.
     pub events: Vec<Event>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            own: VecDeque::new(),
+            of_jobs: VecDeque::new(),
+            users: BTreeMap::new(),
+            last_seq: 0,
+            counts: [0; Kind::ALL.len()],
+            fell_out: 0,
+        }
+    }
 }
 
 impl Events {

@@ -27,7 +27,6 @@ pub(crate) mod watch;
 use std::fmt;
 
 use abi::types::CUresult;
-use policy::Sharing;
 use protocol::hello::JobClass;
 
 use crate::events::{Draft, Kind, Severity};
@@ -161,24 +160,24 @@ impl Fault {
 
     /// Where MPS shares the GPU, others may have been taken along, unless it ended the work when this daemon asked. What a process says of
     /// its own end changes the text alone.
-    pub(crate) fn of_death(death: Death, sharing: Sharing) -> Self {
+    pub(crate) fn of_death(death: Death) -> Self {
         let how = match death.how {
             How::Spared => "it was being ended from here",
             How::GaveUp => "deadline: it was waited for during PILLION_DRAIN_MS",
             How::SeenTo => "it was being ended by `pillion stop` or by a rule",
             How::Unasked => "it was killed, crashed or left without a word",
         };
-        let (severity, what) = match (sharing, death.how) {
-            (Sharing::TimeSlice, _) => (Severity::Warning, "others are not harmed by that"),
-            (Sharing::Mps, How::Spared) => (
+        let (severity, what) = match (death.is_on_mps, death.how) {
+            (false, _) => (Severity::Warning, "others are not harmed by that"),
+            (true, How::Spared) => (
                 Severity::Warning,
                 "MPS was asked before, and has ended that work",
             ),
-            (Sharing::Mps, How::SeenTo) => (
+            (true, How::SeenTo) => (
                 Severity::Error,
                 "that MPS has ended that work before is not known here (what became of asking says `pillion stop`, or an event action-failed): if not, others may have been taken along, and may have to be restarted",
             ),
-            (Sharing::Mps, How::GaveUp | How::Unasked) => (
+            (true, How::GaveUp | How::Unasked) => (
                 Severity::Error,
                 "under MPS others may have been taken along, and may have to be restarted",
             ),

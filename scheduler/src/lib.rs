@@ -21,6 +21,8 @@
 //! | [`mps`] | what MPS is asked for before one of its clients is killed |
 //! | [`memory`] | the thread that watches that |
 //! | [`pages`] | shared pages, made and filled in |
+//! | `sharing` | how jobs share the GPU: by MPS or in time slices, and who says so |
+//! | [`measured`] | what was measured on the GPU, and whether priorities between blocks are counted on |
 //! | [`socket`] | where clients find the daemon, and who may be it |
 //! | `drained` | that the GPU is drained, for the daemon that comes next |
 //! | [`claim`] | one daemon per GPU, wherever it listens |
@@ -70,6 +72,8 @@ pub mod gpu;
 #[forbid(unsafe_code)]
 mod ledgers;
 #[forbid(unsafe_code)]
+pub mod measured;
+#[forbid(unsafe_code)]
 mod memory;
 #[forbid(unsafe_code)]
 pub mod mps;
@@ -82,6 +86,8 @@ mod program;
 pub mod realtime;
 #[forbid(unsafe_code)]
 pub mod rules;
+#[forbid(unsafe_code)]
+mod sharing;
 #[cfg(test)]
 #[forbid(unsafe_code)]
 mod simulation;

@@ -7,7 +7,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +32,23 @@ const ANSWER_BYTES_MAX: u64 = 1 << 16;
 const KILLED_NS: u64 = 1_000_000_000;
 /// Of an answer that is no success, what is told, characters.
 const TOLD_CHARS_MAX: usize = 200;
+
+/// Longest time that the control daemon has to say that it is there, ns.
+const THERE_NS: u64 = 5_000_000_000;
+
+/// Whether MPS's control daemon answers this command, so that programs that look for MPS where this process does become its clients. Nothing is
+/// started by the question. Not, once `stop` can be read.
+#[must_use]
+pub fn is_there(command: &[String], stop: BorrowedFd<'_>) -> bool {
+    let Ok(stop) = stop.try_clone_to_owned() else {
+        return false;
+    };
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns().saturating_add(THERE_NS);
+    let answer = Control::until(stop).ask(command, "get_server_list", &[], &clock, end_ns);
+    // Its program says "Cannot find MPS control daemon process", with what status nobody documents.
+    answer.is_ok_and(|answer| !answer.words().contains("Cannot find"))
+}
 
 /// A process that is to be killed.
 #[derive(Debug)]
@@ -276,6 +293,7 @@ fn wait_until_ended(
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
     use std::process::{Command, Stdio};
 
@@ -433,6 +451,23 @@ mod tests {
         let why = control.terminate(&missing, &doomed, &clock, u64::MAX);
         let why = why.unwrap_err();
         assert!(why.starts_with("/no/such/program cannot be run: "), "{why}");
+    }
+
+    #[test]
+    fn a_control_daemon_is_there_if_it_answers_and_not_if_its_program_says_that_it_finds_none() {
+        let (stop, to_stop) = rustix::pipe::pipe().unwrap();
+        let answers = |script: &str| {
+            let command = ["/bin/sh", "-c", script].map(str::to_owned);
+            is_there(&command, stop.as_fd())
+        };
+        assert!(answers("read word; test $word = get_server_list"));
+        assert!(answers("echo 4242"));
+        assert!(!answers("echo Cannot find MPS control daemon process"));
+        assert!(!answers("exit 1"));
+        let missing = ["/no/such/program".to_owned()];
+        assert!(!is_there(&missing, stop.as_fd()));
+        rustix::io::write(&to_stop, b"!").unwrap();
+        assert!(!answers("exec sleep 1000"), "the daemon ends");
     }
 
     #[test]

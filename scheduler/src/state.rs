@@ -39,6 +39,7 @@ mod room;
 mod stop;
 mod stopping;
 mod totals;
+mod words;
 
 use core::cell::Cell;
 use std::collections::VecDeque;
@@ -55,7 +56,9 @@ use protocol::sync::Ordering;
 
 use crate::access::{HpAccess, Limits, place_to_give_up};
 use crate::config::{Config, JobRule};
+use crate::measured::Counting;
 use crate::pages::GpuPages;
+use crate::sharing::{Ways, sharing_by};
 
 pub(crate) use away::Away;
 pub use away::{Listed, TurnedAway};
@@ -188,6 +191,8 @@ pub(crate) struct Client {
     ended_from_here_until_ns: Cell<u64>,
     /// The kernel sends it a signal when what started it ends.
     pub(crate) falls_with_parent: bool,
+    /// How it shares the GPU, as its driver says.
+    pub(crate) sharing: Option<Sharing>,
     /// The class that it asked for and may not have.
     pub(crate) denied: Option<JobClass>,
     pub(crate) page: Mapping<ClientPage>,
@@ -240,7 +245,9 @@ enum Wake {
 #[derive(Debug)]
 pub struct State {
     pub(crate) pages: Arc<GpuPages>,
-    pub(crate) sharing: Sharing,
+    pub(crate) ways: Ways,
+    /// Whether priorities between blocks are counted on.
+    pub(crate) block_priority: Counting,
     pub(crate) sms: u32,
     poll_ns: u64,
     unknown_ns: u64,
@@ -286,7 +293,8 @@ impl State {
     pub fn new(config: &Config, sms: u32, pages: Arc<GpuPages>) -> Self {
         Self {
             pages,
-            sharing: config.sharing,
+            ways: Ways::new(config.sharing),
+            block_priority: Counting::new(config.block_priority),
             sms,
             poll_ns: config.poll_ns,
             unknown_ns: config.unknown_kernel_ns,
@@ -345,6 +353,7 @@ impl State {
             self.is_gating = true;
         }
         self.poll_ns = config.poll_ns;
+        self.block_priority.configured = config.block_priority;
         self.unknown_ns = config.unknown_kernel_ns;
         self.rules.clone_from(&config.jobs);
         self.access.clone_from(&config.high_priority);
@@ -387,6 +396,7 @@ impl State {
             attached_ns: now_ns,
             ended_from_here_until_ns: Cell::new(0),
             falls_with_parent: attach.falls_with_parent,
+            sharing: attach.is_on_mps.map(sharing_by),
             denied: None,
             page: pages.client,
             is_sticky_taken: false,
@@ -409,6 +419,11 @@ impl State {
             draining,
         };
         job.clients.push(client);
+        let by = Gone {
+            key: job.key.clone(),
+            pid: peer.pid,
+        };
+        self.note_words(&by);
         Ok(attached)
     }
 
@@ -478,6 +493,7 @@ impl State {
                 }
             }
             self.keep_sticky(sticky);
+            self.note_words(&gone);
             return Some(gone);
         }
         None
@@ -612,7 +628,7 @@ impl State {
         }
         let snapshot = Snapshot {
             now_ns,
-            sharing: self.sharing,
+            sharing: self.ways.in_force(),
             sms: self.sms,
             epoch,
             hp,

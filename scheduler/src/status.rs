@@ -17,11 +17,12 @@ use protocol::pages::{Counter, LeasePage};
 use protocol::sync::Ordering;
 use serde::Serialize;
 
-use crate::config::sharing_name;
+use crate::config::{AUTO, sharing_name};
 use crate::events::EventsStatus;
 use crate::gpu::Gpu;
 use crate::ledgers::{Ledgers, MemoryStatus};
 use crate::realtime;
+use crate::sharing::sharing_by;
 use crate::state::{Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals, Whose};
 
 pub use hold::{ProgressStatus, TooLong};
@@ -164,8 +165,16 @@ pub struct GpuStatus {
     pub sms: u32,
     /// Memory, bytes; 0 if the driver does not say.
     pub memory_bytes: u64,
-    /// `mps` or `timeslice`.
+    /// What leases are made by: `mps` or `timeslice`.
     pub sharing: &'static str,
+    /// What `[gpu] sharing` says: one of these, or `auto`.
+    pub sharing_configured: &'static str,
+    /// Who says how it is shared: `clients`, `configuration`, `control-daemon` (MPS's) or, where nobody does, `assumption`.
+    pub sharing_known_by: &'static str,
+    /// `[gpu] sharing` names another way than clients do.
+    pub sharing_wrong: bool,
+    /// Some clients share it by MPS, others in time slices.
+    pub sharing_mixed: bool,
     /// The folder in which the daemon looks for MPS's pipes and which is not there for it; none: it is, or MPS does not share the GPU.
     /// Without it MPS cannot be asked to end a job's work.
     pub mps_unseen: Option<String>,
@@ -185,10 +194,23 @@ pub struct PolicyStatus {
     /// What a request can afford to wait for: under `pillion` how much longer than alone it may take, under `orion`
     /// and `temporal` the same as `dur_threshold_ns`.
     pub affordable_ns: Option<u64>,
+    /// Whether priorities between blocks of different processes are counted on.
+    pub block_priority: BlockPriorityStatus,
     /// The bounds of `pillion` at this moment; none under another policy.
     pub bounds: Option<BoundsStatus>,
     /// Why the last reading of the configuration changed nothing; none if it did not fail.
     pub config_error: Option<String>,
+}
+
+/// Whether priorities between blocks are counted on, which only `pillion` does.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlockPriorityStatus {
+    /// What `[policy] block_priority` says; none: `auto`.
+    pub configured: Option<bool>,
+    /// Whether they are.
+    pub on: bool,
+    /// Why, in words.
+    pub why: String,
 }
 
 /// The bounds of `pillion`.
@@ -281,6 +303,8 @@ pub struct ClientStatus {
     pub profile_fit: String,
     /// True: a client that is listed is attached. (Processes that were turned away are listed by themselves.)
     pub attached: bool,
+    /// How it shares the GPU, `mps` or `timeslice`: by its own word, else as it is taken to.
+    pub sharing: &'static str,
     /// The class that it asked for and may not have; none if it has what it asked for.
     pub denied: Option<&'static str>,
     /// When it attached.
@@ -359,7 +383,11 @@ impl Status {
                 pci: identity.gpu.pci.to_string(),
                 sms: identity.gpu.sms,
                 memory_bytes: identity.gpu.memory_bytes,
-                sharing: sharing_name(state.sharing),
+                sharing: sharing_name(state.ways.in_force()),
+                sharing_configured: state.ways.configured().map_or(AUTO, sharing_name),
+                sharing_known_by: state.ways.known_by().name(),
+                sharing_wrong: state.ways.is_wrong(),
+                sharing_mixed: state.ways.is_differing(),
                 mps_unseen: None,
             },
             draining: state.holds.draining().map(str::to_owned),
@@ -388,7 +416,7 @@ impl Status {
     /// The folder of MPS's pipes is not there for the daemon.
     pub(crate) fn note_unseen(&mut self, pipes: Option<PathBuf>) {
         let is_on_mps = self.gpu.sharing == sharing_name(Sharing::Mps);
-        let pipes = pipes.filter(|_| is_on_mps);
+        let pipes = pipes.filter(|_| is_on_mps || self.gpu.sharing_mixed);
         self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
     }
 
@@ -408,6 +436,11 @@ fn policy_status(state: &State, viewer: Viewer) -> PolicyStatus {
         dur_threshold_ns: params.map(|params| params.dur_threshold_ns(&state.hp)),
         hp_latency_ns: state.gate.solo_ns().or(state.hp.latency_ns),
         affordable_ns: hold::affordable_ns(state),
+        block_priority: BlockPriorityStatus {
+            configured: state.block_priority.configured,
+            on: state.block_priority.is_on(),
+            why: state.block_priority.why(),
+        },
         bounds: bounds_status(state),
         config_error: error.map(|error| match viewer {
             Viewer::Operator => error.clone(),
@@ -459,7 +492,9 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
             |lessee| enforcing(state, now_ns, &job.key, lessee),
         ),
         ended_ns: None,
-        clients: job.clients.iter().map(client_status).collect(),
+        clients: (job.clients.iter())
+            .map(|client| client_status(state, client))
+            .collect(),
         totals: counters_by_name(&totals),
         in_flight_ns: lessee.map_or(0, |lessee| lessee.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
@@ -501,7 +536,7 @@ fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
     }
 }
 
-fn client_status(client: &Client) -> ClientStatus {
+fn client_status(state: &State, client: &Client) -> ClientStatus {
     ClientStatus {
         client: client.id,
         pid: client.peer.pid,
@@ -510,6 +545,7 @@ fn client_status(client: &Client) -> ClientStatus {
         profile: client.profile.clone(),
         profile_fit: client.profile_fit.clone(),
         attached: true,
+        sharing: sharing_name(sharing_by(state.is_on_mps(client))),
         denied: client.denied.map(JobClass::name),
         attached_ns: client.attached_ns,
         falls_with_parent: client.falls_with_parent,
@@ -556,7 +592,7 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> Strin
     }
     if let Some(bounds) = state.gate.bounds() {
         let (idle_us, beside_us) = (bounds.idle_ns as f64 / 1e3, bounds.beside_ns as f64 / 1e3);
-        let beside = match state.sharing {
+        let beside = match state.ways.in_force() {
             Sharing::Mps => format!("{beside_us:.0} us beside them"),
             Sharing::TimeSlice => "none beside them".to_owned(),
         };
@@ -568,7 +604,7 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> Strin
         return "one launch in flight, and only while high-priority jobs are idle".to_owned();
     };
     let bound_us = params.dur_threshold_ns(&state.hp) as f64 / 1e3;
-    match (state.gate.sm_threshold(state.sms), state.sharing) {
+    match (state.gate.sm_threshold(state.sms), state.ways.in_force()) {
         (Some(sms), Sharing::Mps) => format!(
             "{bound_us:.0} us of expected work in flight; beside high-priority kernels only \
              those of another class that need fewer than {sms} SMs"

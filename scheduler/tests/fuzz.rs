@@ -86,6 +86,7 @@ fn packets() -> Vec<Vec<u8>> {
             memory: memory.map(str::to_owned),
             slot: memory.map(|_| 3),
             falls_with_parent: memory.is_some(),
+            is_on_mps: memory.map(|_| true),
         })
     };
     let job = || "1234-train".to_owned();
@@ -194,6 +195,8 @@ impl Running {
             pci: "0000:04:00.0".parse().expect("it is one"),
             sms: 80,
             memory_bytes: 16 << 30,
+            cuda_driver: 12_080,
+            block_priority: None,
         };
         let socket = folder.path().join("gpu.sock");
         let daemon = Daemon::start(&config, gpu, &socket, Clock::process()).expect("it starts");
@@ -277,6 +280,7 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
             memory,
             slot: None,
             falls_with_parent: false,
+            is_on_mps: None,
         });
         send(&connection, &attach.encode(), &[]).expect("it reads");
         let (reply, pages) = receive(&connection).expect("it answers");

@@ -122,7 +122,7 @@ fn judge(subject: String, status: &Value) -> Finding {
         text("/daemon/version"),
         text("/daemon/pid"),
         text("/policy/name"),
-        text("/gpu/sharing"),
+        status::shared(&status["gpu"]),
         status["jobs"].as_array().map_or(0, Vec::len),
     );
     if status["draining"].is_string() {

@@ -4,34 +4,59 @@ use serde_json::Value;
 
 use super::Finding;
 use crate::mps::Mps;
+use crate::status;
 
 pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     const SUBJECT: &str = "MPS";
     let mps = Mps::look();
     let state = mps.state();
-    let told: Vec<&str> = daemons
+    // Where clients have said how they share the GPU, what was configured does not matter; what is found out needs no check.
+    let configured = daemons
         .iter()
+        .filter(|status| status["gpu"]["sharing_known_by"] == "configuration");
+    let told: Vec<&str> = configured
         .filter_map(|status| status["gpu"]["sharing"].as_str())
         .collect();
     findings.push(match (mps.pid, told.as_slice()) {
         (None, told) if told.contains(&"mps") => Finding::warning(
             SUBJECT,
             format!("{state}, but a daemon is configured with sharing = \"mps\""),
-            "without MPS kernels of two processes never overlap, so its leases by class and SMs \
-             mean nothing: start MPS, or set sharing = \"timeslice\" (on the software GPU the \
+            "without MPS kernels of two processes never overlap: start MPS, or set sharing = \"auto\" (on the software GPU the \
              device server decides, and this is no fault)",
         ),
         (Some(_), told) if told.contains(&"timeslice") => Finding::warning(
             SUBJECT,
             format!("{state}, but a daemon is configured with sharing = \"timeslice\""),
-            "set sharing = \"mps\", so that best-effort kernels may run beside high-priority ones",
+            "set sharing = \"auto\", so that best-effort kernels may run beside high-priority ones",
         ),
         _ => Finding::ok(SUBJECT, state),
     });
     findings.extend(unseen(&mps, daemons));
-    if told.contains(&"mps") {
+    findings.extend(daemons.iter().filter_map(untrue));
+    let has_mps = |status: &Value| {
+        status["gpu"]["sharing"] == "mps" || status["gpu"]["sharing_mixed"] == true
+    };
+    if daemons.iter().any(has_mps) {
         findings.push(of_kills(std::env::var("PILLION_DRAIN_MS").ok().as_deref()));
     }
+}
+
+/// That a GPU is not shared as its daemon was told, or not by all clients alike.
+fn untrue(status: &Value) -> Option<Finding> {
+    const SUBJECT: &str = "sharing";
+    let found = status::trouble(status)?;
+    Some(match status["gpu"]["sharing_wrong"] == true {
+        true => Finding::error(
+            SUBJECT,
+            found,
+            "set [gpu] sharing = \"auto\" and start the daemon anew, or share the GPU as the configuration says",
+        ),
+        false => Finding::warning(
+            SUBJECT,
+            found,
+            "start all jobs of the GPU with the same CUDA_MPS_PIPE_DIRECTORY; `pillion status` names the processes",
+        ),
+    })
 }
 
 /// That MPS runs, and a daemon does not see its pipes. Where it does not run that is said already.

@@ -209,9 +209,12 @@ impl<'a> Job<'a> {
                     let is_unseen = |client: &&Value| client["pid"] == 0;
                     let unseen = clients.iter().filter(is_meant).filter(is_unseen).count();
                     check_numbers(id, socket, status, unseen)?;
-                    let is_on_mps = status["gpu"]["sharing"] == "mps";
-                    let clients = clients.iter();
-                    clients.for_each(|client| self.add(&mut told, *place, client, is_on_mps));
+                    for client in clients {
+                        // A daemon before 2.4 says it of all together.
+                        let own = client["sharing"].as_str();
+                        let sharing = own.or(status["gpu"]["sharing"].as_str());
+                        self.add(&mut told, *place, client, sharing == Some("mps"));
+                    }
                 }
             }
         }

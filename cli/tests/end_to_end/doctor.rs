@@ -157,7 +157,7 @@ fn mps_and_the_daemon_must_agree() {
     fs::write(&pid_file, std::process::id().to_string()).unwrap();
     let (kind, found, mend) = verdict();
     assert_eq!(kind, "warning", "{found}");
-    assert!(mend.contains("sharing = \"mps\""), "{mend}");
+    assert!(mend.contains("sharing = \"auto\""), "{mend}");
     // No process has this number: PID_MAX_LIMIT is 2^22.
     fs::write(&pid_file, "4999999").unwrap();
     assert_eq!(verdict().0, "ok");

@@ -70,6 +70,7 @@ mod run;
 mod runtime;
 mod same;
 mod settling;
+mod sharing;
 mod shim;
 mod signals;
 mod stopping;

@@ -210,6 +210,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         memory: None,
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();

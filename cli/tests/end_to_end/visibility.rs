@@ -95,6 +95,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
         memory: None,
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
     })
     .encode();
     // The major version, after the magic.

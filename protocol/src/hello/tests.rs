@@ -15,6 +15,7 @@ fn attach() -> Request {
         memory: Some("40%".into()),
         slot: Some(3),
         falls_with_parent: true,
+        is_on_mps: Some(true),
     })
 }
 
@@ -102,13 +103,43 @@ fn a_newer_minor_version_is_served() {
 }
 
 #[test]
+fn whether_mps_shares_the_device_is_yes_no_or_not_known() {
+    let Request::Attach(known) = attach() else {
+        unreachable!("it is one")
+    };
+    for is_on_mps in [None, Some(false), Some(true)] {
+        let request = Request::Attach(Attach {
+            is_on_mps,
+            ..known.clone()
+        });
+        assert_eq!(Request::decode(&request.encode()).unwrap(), request);
+    }
+    let mut packet = attach().encode();
+    *packet.last_mut().unwrap() = 3;
+    let Request::Attach(decoded) = Request::decode(&packet).unwrap() else {
+        unreachable!("it is one")
+    };
+    assert_eq!(decoded.is_on_mps, None);
+}
+
+#[test]
 fn an_attach_of_a_peer_that_names_no_device_is_served() {
     let Request::Attach(known) = attach() else {
         unreachable!("it is one")
     };
     let packet = attach().encode();
-    let without_flag = &packet[..packet.len() - 1];
+    let without_answer = &packet[..packet.len() - 1];
     let expected = Attach {
+        is_on_mps: None,
+        ..known.clone()
+    };
+    assert_eq!(
+        Request::decode(without_answer).unwrap(),
+        Request::Attach(expected)
+    );
+    let without_flag = &without_answer[..without_answer.len() - 1];
+    let expected = Attach {
+        is_on_mps: None,
         falls_with_parent: false,
         ..known.clone()
     };
@@ -120,6 +151,7 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
     let expected = Attach {
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
         ..known.clone()
     };
     assert_eq!(
@@ -132,10 +164,11 @@ fn an_attach_of_a_peer_that_names_no_device_is_served() {
         memory: None,
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
         ..known
     });
     assert_eq!(Request::decode(older).unwrap(), expected);
-    assert!(Request::decode(&packet[..packet.len() - 2]).is_err());
+    assert!(Request::decode(&packet[..packet.len() - 3]).is_err());
 }
 
 #[test]
@@ -268,7 +301,7 @@ proptest! {
         let request = Request::Attach(Attach {
             class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
             profile_fit: String::new(), device: String::new(), memory: None, slot: None,
-            falls_with_parent: false,
+            falls_with_parent: false, is_on_mps: None,
         });
         prop_assert!(Request::decode(&request.encode()).is_ok());
     }

@@ -15,9 +15,9 @@ use policy::{
     TemporalParams,
 };
 use profiler::settings::{self, Fault, Reader, Section, Value};
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
-use super::{Config, JobRule, OnDaemonLoss, SHARING_NAMES, access, faults, memory};
+use super::{AUTO, Config, JobRule, OnDaemonLoss, SHARING_NAMES, access, faults, memory};
 use crate::gpu::{PciAddress, Select};
 use crate::socket::PATH_BYTES_MAX;
 
@@ -119,6 +119,7 @@ impl Parser<'_> {
         let select = self.select(&gpu);
         let sharing = self.sharing(&gpu);
         let poll_us = self.0.number(&policy, "poll_us", POLL_US, POLL_US_DEFAULT);
+        let block_priority = self.block_priority(&policy);
         let rules = self.policy(&policy, poll_us.unwrap_or(POLL_US_DEFAULT));
         let hold_ms = self
             .0
@@ -135,6 +136,7 @@ impl Parser<'_> {
             gpu: select?,
             sharing: sharing?,
             policy: rules?,
+            block_priority: block_priority?,
             poll_ns: poll_us? * 1_000,
             max_hold_ns: hold_ms? * 1_000_000,
             unknown_kernel_ns: unknown_us? * 1_000,
@@ -235,18 +237,10 @@ impl Parser<'_> {
         Some(Select::Uuid(text.to_owned()))
     }
 
-    fn sharing(&mut self, gpu: &Section<'_, '_>) -> Option<Sharing> {
+    /// `sharing`, if it can be read: a way, or none where it is found out.
+    fn sharing(&mut self, gpu: &Section<'_, '_>) -> Option<Option<Sharing>> {
         let sharing = self.0.word(gpu, "sharing", &SHARING_NAMES)?;
-        if sharing.is_none() {
-            self.0.fault(
-                gpu.offset,
-                "[gpu] has no sharing; needs \"mps\" where jobs run under an MPS server, else \
-                 \"timeslice\""
-                    .to_owned(),
-                Some("sharing = \"timeslice\"".to_owned()),
-            );
-        }
-        Some([Sharing::Mps, Sharing::TimeSlice][sharing?])
+        Some([None, Some(Sharing::Mps), Some(Sharing::TimeSlice)][sharing.unwrap_or(0)])
     }
 
     /// `poll_us`: how often the daemon looks.
@@ -294,6 +288,24 @@ impl Parser<'_> {
         })
     }
 
+    /// `block_priority`, if it can be read: a switch, or none where it is found out.
+    fn block_priority(&mut self, section: &Section<'_, '_>) -> Option<Option<bool>> {
+        const KEY: &str = "block_priority";
+        let Some(value) = section.get(KEY) else {
+            return Some(None);
+        };
+        match value.get_ref() {
+            DeValue::Boolean(is_on) => Some(Some(*is_on)),
+            DeValue::String(word) if word == AUTO => Some(None),
+            _ => {
+                let nearest = Some(format!("{AUTO:?}"));
+                self.0
+                    .bad(value.span(), KEY, "true, false or \"auto\"", nearest);
+                None
+            }
+        }
+    }
+
     /// The numbers and switches of `pillion`.
     fn pillion(
         &mut self,
@@ -303,7 +315,6 @@ impl Parser<'_> {
     ) -> Option<PillionParams> {
         let defaults = PillionParams::default();
         let mut flag = |key, default| self.0.flag(section, key, default);
-        let block_priority = flag("block_priority", defaults.block_priority);
         let feedback = flag("feedback", defaults.feedback);
         let beside = flag("beside", defaults.beside);
         let kernel_pairs = flag("kernel_pairs", defaults.kernel_pairs);
@@ -317,7 +328,7 @@ impl Parser<'_> {
         Some(PillionParams {
             slo: self.slo(section, defaults.slo)?,
             solo_ns: None,
-            block_priority: block_priority?,
+            block_priority: self.block_priority(section)?.unwrap_or(false),
             feedback: feedback?,
             beside: beside?,
             kernel_pairs: kernel_pairs?,

@@ -20,7 +20,15 @@ fn faults(text: &str) -> String {
     check(text).expect_err("a fault").to_string()
 }
 
-const LEAST: &str = "[gpu]\nindex = 0\nsharing = \"mps\"\n";
+const LEAST: &str = "[gpu]\nindex = 0\nsharing = \"auto\"\n";
+
+/// Where nothing is said of it. Priorities between blocks are off until it is known that they work.
+fn pillion() -> PillionParams {
+    PillionParams {
+        block_priority: false,
+        ..PillionParams::default()
+    }
+}
 
 #[test]
 fn the_example_is_the_default() {
@@ -49,7 +57,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 47);
+    assert_eq!(shown, 48);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -182,7 +190,7 @@ fn rules_name_users_and_groups_by_name_or_number() {
 fn the_defaults_are_the_blueprints() {
     let config = check(LEAST).unwrap();
     assert_eq!(config.gpu, Select::Index(0));
-    assert_eq!(config.policy, Policy::Pillion(PillionParams::default()));
+    assert_eq!(config.policy, Policy::Pillion(pillion()));
     assert_eq!((config.poll_ns, config.max_hold_ns), (50_000, 100_000_000));
     assert_eq!(config.unknown_kernel_ns, 100_000);
     assert_eq!(config.on_daemon_loss, OnDaemonLoss::Run);
@@ -206,9 +214,7 @@ fn a_gpu_is_named_in_exactly_one_way() {
     assert_eq!(
         faults(""),
         "gpu0.toml:1:1: [gpu] has none of them; needs exactly one of index, uuid, pci; nearest is \
-         index = 0\n\
-         gpu0.toml:1:1: [gpu] has no sharing; needs \"mps\" where jobs run under an MPS server, \
-         else \"timeslice\"; nearest is sharing = \"timeslice\""
+         index = 0"
     );
     assert!(
         faults(&gpu("uuid = \"12\"")).contains("gpu0.toml:3:8: uuid is \"12\"; must be a UUID")
@@ -322,7 +328,9 @@ fn an_sm_threshold_that_every_kernel_stays_below_can_be_set() {
 #[test]
 fn every_policy_of_a_gate_is_taken_and_no_policy_of_the_simulator() {
     for name in Policy::NAMES {
-        let config = check(&format!("{LEAST}[policy]\nname = \"{name}\"\n")).unwrap();
+        let mut config = check(&format!("{LEAST}[policy]\nname = \"{name}\"\n")).unwrap();
+        // As in the simulator, whose device has them.
+        config.set_block_priority(true);
         assert_eq!(config.policy, name.parse().unwrap());
     }
     for (name, why) in SIMULATOR_ONLY {
@@ -429,7 +437,7 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
                 learnt_durations = false\ngated_copies = true\ncompletion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4\npoll_us = 300";
     assert_eq!(read(keys), Policy::Pillion(expected));
     let least = read("name = \"pillion\"");
-    assert_eq!(least, Policy::Pillion(PillionParams::default()));
+    assert_eq!(least, Policy::Pillion(pillion()));
     assert_eq!(
         faults(&text("name = \"pillion\"\nslo_p99 = \"fast\"\nbeside = 1")),
         "gpu0.toml:6:11: slo_p99 is \"fast\"; must be times alone from \"1x\" to \"100x\", or ms, such as \
@@ -443,11 +451,62 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
 }
 
 #[test]
+fn how_the_gpu_is_shared_is_found_out_unless_it_is_said() {
+    let gpu = |keys: &str| format!("[gpu]\nindex = 0\n{keys}\n");
+    let read = |keys: &str| check(&gpu(keys)).unwrap().sharing;
+    assert_eq!((read(""), read("sharing = \"auto\"")), (None, None));
+    assert_eq!(read("sharing = \"mps\""), Some(Sharing::Mps));
+    assert_eq!(read("sharing = \"timeslice\""), Some(Sharing::TimeSlice));
+    assert_eq!(
+        faults(&gpu("sharing = \"mpss\"")),
+        "gpu0.toml:3:11: sharing is \"mpss\"; must be one of auto, mps, timeslice; nearest is \"mps\""
+    );
+    assert_eq!(
+        faults(&gpu("sharing = true")),
+        "gpu0.toml:3:11: sharing is true; must be one of auto, mps, timeslice"
+    );
+}
+
+#[test]
+fn block_priority_is_off_until_it_is_known_to_work_unless_it_is_said() {
+    let read = |keys: &str| {
+        let text = format!("{LEAST}[policy]\nname = \"pillion\"\n{keys}\n");
+        check(&text).unwrap()
+    };
+    let is_on = |config: &Config| match config.policy {
+        Policy::Pillion(params) => params.block_priority,
+        _ => panic!("{config:?}"),
+    };
+    for (keys, configured) in [
+        ("", None),
+        ("block_priority = \"auto\"", None),
+        ("block_priority = true", Some(true)),
+        ("block_priority = false", Some(false)),
+    ] {
+        let mut config = read(keys);
+        assert_eq!(config.block_priority, configured, "{keys}");
+        assert_eq!(is_on(&config), configured.unwrap_or(false), "{keys}");
+        for works in [true, false] {
+            config.set_block_priority(works);
+            assert_eq!(is_on(&config), configured.unwrap_or(works), "{keys}");
+        }
+    }
+    for value in ["\"on\"", "1"] {
+        assert_eq!(
+            faults(&format!("{LEAST}[policy]\nblock_priority = {value}\n")),
+            format!(
+                "gpu0.toml:5:18: block_priority is {value}; must be true, false or \"auto\"; nearest is \"auto\""
+            )
+        );
+    }
+}
+
+#[test]
 fn a_training_target_is_a_share_of_its_rate_and_excludes_a_tail() {
     let text = |keys: &str| format!("{LEAST}[policy]\nname = \"pillion\"\n{keys}\n");
     let expected = PillionParams {
         slo: Slo::Throughput(0.9),
-        ..PillionParams::default()
+        ..pillion()
     };
     let read = check(&text("slo_throughput = 0.9")).unwrap().policy;
     assert_eq!(read, Policy::Pillion(expected));

@@ -62,8 +62,10 @@ pub(crate) struct Outcome {
 pub(crate) struct Doings {
     commands: Vec<Running>,
     endings: Vec<Ending>,
-    /// Asks MPS before a kill, where that shares the GPU.
-    asker: Option<Asker>,
+    /// Asks MPS before a kill.
+    asker: Asker,
+    /// Where that shares the GPU.
+    is_on_mps: bool,
 }
 
 /// A command that runs, and those that follow it.
@@ -82,18 +84,21 @@ struct Running {
 
 impl Doings {
     /// Nothing yet. Where MPS shares the GPU it is asked before a kill, by this command.
-    pub(crate) fn new(mps: Option<&[String]>) -> Self {
+    pub(crate) fn new(mps: &[String]) -> Self {
         Self {
-            asker: mps.map(Asker::new),
+            asker: Asker::new(mps),
             ..Self::default()
         }
     }
 
     /// MPS is asked by this command from now on, where it shares the GPU.
     pub(crate) fn set_mps(&mut self, command: &[String]) {
-        if let Some(asker) = &mut self.asker {
-            asker.set_command(command);
-        }
+        self.asker.set_command(command);
+    }
+
+    /// MPS shares the GPU from now on, or does not. What it is being asked meanwhile it still is.
+    pub(crate) fn set_on_mps(&mut self, is_on_mps: bool) {
+        self.is_on_mps = is_on_mps;
     }
 
     /// Descriptors that are readable when something goes on.
@@ -101,7 +106,7 @@ impl Doings {
         let commands = self.commands.iter();
         let commands = commands.map(|running| running.started.process.as_fd());
         let endings = self.endings.iter().flat_map(Ending::descriptors);
-        let answered = self.asker.as_ref().and_then(Asker::answered);
+        let answered = self.asker.answered();
         commands.chain(endings).chain(answered)
     }
 
@@ -254,18 +259,13 @@ impl Doings {
             .filter_map(|running| running.poll(now_ns, outcomes))
             .collect();
         let mut to_stop = Vec::new();
-        let is_on_mps = self.asker.is_some();
-        if let Some(asker) = &mut self.asker {
-            let spared = asker.poll_answer(&mut self.endings);
-            if let Some(pid) = spared {
-                handle_spared(pid);
-            }
+        if let Some(pid) = self.asker.poll_answer(&mut self.endings) {
+            handle_spared(pid);
         }
+        let is_on_mps = self.is_on_mps;
         self.endings
             .retain_mut(|ending| ending.poll(now_ns, is_on_mps, outcomes, &mut to_stop));
-        if let Some(asker) = &mut self.asker {
-            asker.poll_question(now_ns, &mut self.endings);
-        }
+        self.asker.poll_question(now_ns, &mut self.endings);
         to_stop
     }
 }

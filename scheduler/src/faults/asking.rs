@@ -53,6 +53,12 @@ impl Question {
     }
 }
 
+impl Default for Asker {
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
 impl Asker {
     pub(super) fn new(command: &[String]) -> Self {
         Self {

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use policy::Sharing;
 use protocol::clock::Clock;
 use protocol::ending::SEEN_TO_NS;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -93,6 +93,10 @@ pub(crate) struct FaultWatch {
     /// Real time.
     clock: Clock,
     looked: Looked,
+    /// MPS shares the GPU, as was seen last.
+    has_mps: bool,
+    /// MPS's control daemon is being asked. It orders nothing else.
+    is_asking: Arc<AtomicBool>,
 }
 
 /// When was looked last, ns.
@@ -101,12 +105,12 @@ struct Looked {
     logs_ns: u64,
     use_ns: u64,
     ecc_ns: u64,
+    control_daemon_ns: Option<u64>,
 }
 
 impl FaultWatch {
     pub(crate) fn new(shared: Arc<Shared>, uuid: &str, rules: &FaultRules) -> Self {
-        let is_on_mps = shared.state().sharing == Sharing::Mps;
-        let doings = Doings::new(is_on_mps.then_some(&rules.mps_terminate));
+        let doings = Doings::new(&rules.mps_terminate);
         let mut watch = Self {
             shared,
             uuid: uuid.to_owned(),
@@ -121,9 +125,33 @@ impl FaultWatch {
             progress: None,
             clock: Clock::monotonic(),
             looked: Looked::default(),
+            has_mps: false,
+            is_asking: Arc::default(),
         };
         watch.follow_logs();
-        if let Some(folder) = mps::unseen_pipes().filter(|_| is_on_mps && watch.is_real()) {
+        watch.look_at_sharing();
+        watch
+    }
+
+    /// Whether MPS shares the GPU, which clients say, and its control daemon where they do not.
+    fn look_at_sharing(&mut self) {
+        let now_ns = self.clock.now_ns();
+        // Clients whose drivers do not know may come without end.
+        let may_ask = self.is_real()
+            && !self.is_asking.load(Ordering::Relaxed)
+            && (self.looked.control_daemon_ns)
+                .is_none_or(|asked_ns| now_ns.saturating_sub(asked_ns) >= SLOW_LOOK_NS);
+        let (has_mps, is_wanted) = {
+            let mut state = self.shared.state();
+            let is_wanted = may_ask && state.take_control_daemon_wanted();
+            (state.ways.has_mps(), is_wanted)
+        };
+        let is_new = has_mps && !std::mem::replace(&mut self.has_mps, has_mps);
+        self.doings.set_on_mps(has_mps);
+        if !self.is_real() {
+            return;
+        }
+        if let Some(folder) = mps::unseen_pipes().filter(|_| is_new) {
             tracing::warn!(
                 "{} is not there for this daemon: as long as that is so MPS cannot be asked to end the work of jobs that are killed ({} names another folder; \
                  a service with PrivateTmp does not see it)",
@@ -131,7 +159,27 @@ impl FaultWatch {
                 mps::PIPES_ENV
             );
         }
-        watch
+        if is_wanted {
+            self.looked.control_daemon_ns = Some(now_ns);
+            self.ask_control_daemon();
+        }
+    }
+
+    /// Its answer, or that there is none, comes by itself: the thread that asks ends then, or with the daemon.
+    fn ask_control_daemon(&self) {
+        let (shared, command) = (Arc::clone(&self.shared), self.rules.mps_terminate.clone());
+        let is_asking = Arc::clone(&self.is_asking);
+        is_asking.store(true, Ordering::Relaxed);
+        let asking = move || {
+            let is_there = mps::is_there(&command, shared.stop_fd());
+            shared.state().handle_control_daemon(is_there);
+            shared.tell_sharing();
+            is_asking.store(false, Ordering::Relaxed);
+        };
+        if let Err(error) = self.shared.start_thread("pillion-there", asking) {
+            self.is_asking.store(false, Ordering::Relaxed);
+            tracing::warn!("no thread to ask MPS's control daemon: {error}");
+        }
     }
 
     /// Whether the device is looked at: not on the virtual clock, a second of which is none of NVML's.
@@ -224,13 +272,13 @@ impl FaultWatch {
     }
 
     fn look(&mut self, faults: &mut Vec<Fault>) {
-        let (stickies, deaths, sharing) = {
+        self.look_at_sharing();
+        let (stickies, deaths) = {
             let mut state = self.shared.state();
-            (state.take_stickies(), state.take_deaths(), state.sharing)
+            (state.take_stickies(), state.take_deaths())
         };
         faults.extend(stickies.into_iter().map(Fault::of_sticky));
-        let of_death = |death| Fault::of_death(death, sharing);
-        faults.extend(deaths.into_iter().map(of_death));
+        faults.extend(deaths.into_iter().map(Fault::of_death));
         if !self.is_real() {
             return;
         }
@@ -290,7 +338,7 @@ impl FaultWatch {
     }
 
     fn read_logs(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
-        let is_on_mps = self.shared.state().sharing == Sharing::Mps;
+        let is_on_mps = self.has_mps;
         for follower in &mut self.followers {
             let lines = follower.poll(&self.rules.mps_patterns);
             let trouble = follower.take_trouble();

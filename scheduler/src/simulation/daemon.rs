@@ -366,6 +366,7 @@ fn heard(world: &World, process: &Process) -> Option<Attach> {
         memory: Some(String::new()),
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
     });
     let mut packet = attach.encode();
     if world.is_faulty.get() && world.one_in(10) {
@@ -424,6 +425,8 @@ fn identity() -> Identity {
             pci: "0000:04:00.0".parse().unwrap(),
             sms: SMS,
             memory_bytes: DEVICE_BYTES,
+            cuda_driver: 12_080,
+            block_priority: None,
         },
         socket: "/run/pillion/GPU-1.sock".to_owned(),
         started_ns: MS,

@@ -67,7 +67,7 @@ const POLICIES: [&str; 5] = ["orion", "temporal", "launch-gate", "pillion", "non
 impl Plan {
     /// Whether MPS shares the GPU, which a running daemon does not take over.
     pub(super) fn is_mps(&self) -> bool {
-        self.configs[0].sharing == Sharing::Mps
+        self.configs[0].sharing == Some(Sharing::Mps)
     }
 }
 

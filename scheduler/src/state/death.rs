@@ -4,6 +4,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
 use abi::types::CUresult;
+use policy::Sharing;
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
 use protocol::record::EXPECTED_NS_MAX;
 
@@ -31,6 +32,8 @@ pub(crate) struct Death {
     /// How many launches that is; best-effort clients do not say.
     pub(crate) launches: Option<u64>,
     pub(crate) how: How,
+    /// It was a client of MPS.
+    pub(crate) is_on_mps: bool,
     /// Somebody was ending it, by the daemon's knowledge or the process's word: no rule is for that.
     pub(crate) is_seen_to: bool,
 }
@@ -81,6 +84,7 @@ impl State {
     /// The process of a client has ended by `now_ns`, real time being `real_ns`, and tells what of its work is complete before it ends.
     /// Call it before [`State::handle_detach`].
     pub(crate) fn handle_death(&mut self, now_ns: u64, real_ns: u64, client: u64) {
+        let has_mps = self.ways.has_mps();
         let (unknown_ns, has_room) = (self.unknown_ns, self.deaths.len() < DEATHS_MAX);
         let jobs = self.jobs.iter_mut();
         let mut clients = jobs.flat_map(|Job { key, clients, .. }| {
@@ -107,6 +111,9 @@ impl State {
             in_flight_ns,
             launches,
             how,
+            is_on_mps: client
+                .sharing
+                .map_or(has_mps, |sharing| sharing == Sharing::Mps),
             is_seen_to: is_seen_to || client.end.seen_to_until_ns.get() > real_ns,
         };
         self.deaths.push(death);

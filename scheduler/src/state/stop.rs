@@ -3,7 +3,6 @@
 use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 
-use policy::Sharing;
 use protocol::clock::Clock;
 use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
@@ -150,7 +149,7 @@ impl State {
     fn tell_seen_to(&self, client: &Client, now_ns: u64, until_ns: u64) {
         let until_ns = until_ns.max(client.ended_from_here_until_ns.get());
         client.end.seen_to_until_ns.set(until_ns);
-        if self.sharing == Sharing::Mps {
+        if self.is_on_mps(client) {
             let until_s = match until_ns.saturating_sub(now_ns) {
                 0 => 0,
                 within_ns => seen_to_until_s(now_ns, within_ns),
@@ -198,11 +197,10 @@ impl State {
         clients.filter(move |client| pids.contains(&client.peer.pid))
     }
 
-    /// The processes that are overdue, of whichever job. Where MPS does not share the GPU none is, whatever a client says.
+    /// The processes that are overdue, of whichever job. What is no client of MPS is none, whatever its page says.
     pub(crate) fn overdue(&self) -> Vec<u32> {
-        let jobs = self.jobs.iter().filter(|_| self.sharing == Sharing::Mps);
-        let clients = jobs.flat_map(|job| &job.clients);
-        let overdue = clients.filter(|client| client.is_overdue());
+        let clients = self.jobs.iter().flat_map(|job| &job.clients);
+        let overdue = clients.filter(|client| client.is_overdue() && self.is_on_mps(client));
         overdue.map(|client| client.peer.pid).collect()
     }
 }

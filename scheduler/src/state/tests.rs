@@ -7,6 +7,7 @@ mod hold;
 mod hostile;
 mod pacing;
 mod users;
+mod words;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,6 +23,7 @@ use crate::access::HP_ROOM;
 use crate::config::MemoryRules;
 use crate::events::Events;
 use crate::ledgers::Ledgers;
+use crate::measured::BlockPriority;
 use crate::pages::{client_page, lease_page};
 use crate::status::{Identity, Status, Viewer};
 
@@ -35,6 +37,8 @@ pub(super) struct Rig {
     pub(super) now_ns: u64,
     /// Whose the next client is.
     pub(super) uid: u32,
+    /// Whether MPS shares the GPU, by the next client's word.
+    pub(super) is_on_mps: Option<bool>,
 }
 
 /// A client's side of its pages.
@@ -60,14 +64,18 @@ impl Rig {
             false => "name = \"orion\"",
         };
         let text = format!("[gpu]\nindex = 0\nsharing = \"{sharing}\"\n[policy]\n{name}\n{keys}\n");
-        let config = Config::check(Path::new("gpu0.toml"), &text).unwrap();
+        let mut config = Config::check(Path::new("gpu0.toml"), &text).unwrap();
+        config.set_block_priority(true);
         let clock = Clock::monotonic();
         let (pages, _fds) = GpuPages::create(&config, &clock).unwrap();
+        let mut state = State::new(&config, 80, Arc::clone(&pages));
+        state.block_priority.known = BlockPriority::Told(true);
         Self {
-            state: State::new(&config, 80, Arc::clone(&pages)),
+            state,
             pages,
             now_ns: MS,
             uid: 1000,
+            is_on_mps: None,
         }
     }
 
@@ -97,6 +105,7 @@ impl Rig {
             memory: None,
             slot: None,
             falls_with_parent: false,
+            is_on_mps: self.is_on_mps,
         };
         let peer = Peer {
             pid: 7,
@@ -178,6 +187,8 @@ impl Rig {
                 pci: "0000:04:00.0".parse().unwrap(),
                 sms: 80,
                 memory_bytes: 16 << 30,
+                cuda_driver: 12_080,
+                block_priority: None,
             },
             socket: "/run/pillion/GPU-1.sock".to_owned(),
             started_ns: 0,
@@ -571,6 +582,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
             memory: None,
             slot: None,
             falls_with_parent: false,
+            is_on_mps: None,
         };
         job_key(&attach.job, attach.class, Peer { pid: 7, uid })
     };
@@ -708,7 +720,9 @@ fn a_client_that_was_detached_while_it_lives_is_told_so() {
 /// The configuration of a rig with other keys.
 fn config(keys: &str) -> Config {
     let text = format!("[gpu]\nindex = 0\nsharing = \"mps\"\n[policy]\n{keys}\n");
-    Config::check(Path::new("gpu0.toml"), &text).unwrap()
+    let mut config = Config::check(Path::new("gpu0.toml"), &text).unwrap();
+    config.set_block_priority(true);
+    config
 }
 
 #[test]
@@ -744,7 +758,7 @@ fn what_only_a_new_daemon_can_take_over_is_named() {
     let now = config("name = \"orion\"");
     assert_eq!(now.fixed_difference(&config("name = \"pillion\"")), None);
     let sliced = Config {
-        sharing: Sharing::TimeSlice,
+        sharing: Some(Sharing::TimeSlice),
         ..now.clone()
     };
     assert_eq!(now.fixed_difference(&sliced), Some("[gpu]"));

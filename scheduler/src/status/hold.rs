@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use policy::{Held, Policy, Progress, Share, Sharing};
+use policy::{Held, Progress, Share, Sharing};
 use protocol::longest::LongKernel;
 use serde::Serialize;
 
@@ -103,12 +103,9 @@ pub(super) fn too_long(state: &State, job: &Job) -> Vec<TooLong> {
 /// A kernel that needs n times the SMs there are comes in n waves, and where blocks of different processes have priorities a
 /// request's blocks go before the next wave's.
 fn blocks_for_ns(state: &State, kernel: &LongKernel) -> u64 {
-    let has_priorities = match state.gate.policy() {
-        Policy::Pillion(params) => params.block_priority,
-        _ => true,
-    };
+    let has_priorities = state.block_priority.is_on();
     let is_known = kernel.sm_needed != u32::MAX;
-    if !has_priorities || !is_known || state.sharing == Sharing::TimeSlice {
+    if !has_priorities || !is_known || state.ways.in_force() == Sharing::TimeSlice {
         return kernel.expected_ns;
     }
     let waves = kernel.sm_needed.div_ceil(state.sms.max(1)).max(1);

@@ -36,6 +36,8 @@ pub(crate) fn gpu() -> Gpu {
         pci: "0000:04:00.0".parse().unwrap(),
         sms: 80,
         memory_bytes: 16 << 30,
+        cuda_driver: 12_080,
+        block_priority: None,
     }
 }
 
@@ -137,6 +139,7 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
         memory: Some(String::new()),
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
     })
 }
 

@@ -61,6 +61,7 @@ fn request(class: JobClass, job: &str) -> Request {
         memory: Some(String::new()),
         slot: None,
         falls_with_parent: false,
+        is_on_mps: None,
     })
 }
 
@@ -333,8 +334,8 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
     let Request::Attach(whole) = request(BestEffort, "train") else {
         unreachable!("it is one")
     };
-    // Before the device nothing may be missing; behind it are the memory (nothing), no slot and a flag.
-    let least = packet.len() - 2 - 2 - 2 - 1 - whole.device.len();
+    // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag and an answer.
+    let least = packet.len() - 2 - 2 - 2 - 1 - 1 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);
         assert!(matches!(reply, Reply::Refused { .. }), "{bytes}: {reply:?}");

@@ -82,6 +82,13 @@ impl Gpu {
         })
     }
 
+    /// One on which waiting blocks of a kernel with the greater priority do not go first.
+    pub(crate) fn start_without_block_priority(sharing: &'static str) -> Self {
+        Self::start_with("V100-SXM2-16GB", sharing, |command, _| {
+            command.args(["--block-priority", "off"]);
+        })
+    }
+
     fn start_with(device: &str, sharing: &'static str, with: impl Fn(&mut Command, &Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(cargo_folder().join("softgpu-server"));
@@ -215,10 +222,14 @@ impl Gpu {
 
     /// Writes a daemon's configuration with these lines in its `[policy]`.
     pub(crate) fn config(&self, socket: &Path, policy: &str) -> PathBuf {
+        self.config_told(self.sharing, socket, policy)
+    }
+
+    /// The same that says this of how the GPU is shared.
+    fn config_told(&self, sharing: &str, socket: &Path, policy: &str) -> PathBuf {
         let path = self.folder.path().join("gpu0.toml");
         let text = format!(
-            "[gpu]\nindex = 0\nsharing = \"{}\"\n\n[policy]\n{policy}\n\n[socket]\npath = {socket:?}\n",
-            self.sharing
+            "[gpu]\nindex = 0\nsharing = \"{sharing}\"\n\n[policy]\n{policy}\n\n[socket]\npath = {socket:?}\n"
         );
         std::fs::write(&path, text).unwrap();
         path
@@ -229,6 +240,16 @@ impl Gpu {
         self.daemon_at(self.path("pillion.sock"), policy)
     }
 
+    /// A daemon that is told this of how the GPU is shared, with these lines from its `[policy]` on.
+    pub(crate) fn daemon_told(&self, sharing: &str, policy: &str) -> Daemon {
+        let socket = self.path("pillion.sock");
+        let mut command = self.command(cargo_folder().join("pilliond"));
+        command
+            .arg("--config")
+            .arg(self.config_told(sharing, &socket, policy));
+        Self::daemon_of(command, socket)
+    }
+
     /// A daemon that listens elsewhere.
     pub(crate) fn daemon_at(&self, socket: PathBuf, policy: &str) -> Daemon {
         self.daemon_by(socket, policy, |command| command)
@@ -236,8 +257,14 @@ impl Gpu {
 
     /// The daemon of processes whose driver is in its null mode: calls succeed at once and make no system call.
     pub(crate) fn null_daemon(&self) -> Daemon {
+        self.null_daemon_in(&[])
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn null_daemon_in(&self, environment: &[(&str, &Path)]) -> Daemon {
         self.daemon_by(self.path("pillion.sock"), "", |command| {
-            command.env("SOFTGPU_NULL", &self.null)
+            command.env("SOFTGPU_NULL", &self.null);
+            command.envs(environment.iter().copied())
         })
     }
 

@@ -356,7 +356,8 @@ fn wait_for_told(doings: &mut Doings, now_ns: u64, told: &mut Vec<Outcome>, coun
 fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
     let mut deaf = Deaf::start();
     let pid = deaf.0.id();
-    let mut doings = Doings::new(Some(&["/no/such/program".to_owned()]));
+    let mut doings = Doings::new(&["/no/such/program".to_owned()]);
+    doings.set_on_mps(true);
     assert_eq!(doings.evict(0, deaf.evicted(7, pid)), Ok(true));
     let mut told = Vec::new();
     let job = job_of(7, "evicted");
@@ -378,8 +379,9 @@ fn mps_is_asked_before_a_kill_and_what_it_does_not_do_is_told() {
 
 /// Whom a slow machine does not keep from asking.
 fn patient(command: &[String]) -> Doings {
-    let mut doings = Doings::new(Some(command));
-    doings.asker.as_mut().unwrap().patience = 1_000;
+    let mut doings = Doings::new(command);
+    doings.set_on_mps(true);
+    doings.asker.patience = 1_000;
     doings
 }
 

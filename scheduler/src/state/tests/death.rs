@@ -1,6 +1,5 @@
 //! Processes that end with work in flight, and such that do not.
 
-use policy::Sharing;
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
 
 use super::*;
@@ -103,12 +102,16 @@ fn why_it_died_so_is_told_and_it_matters_most_where_others_may_have_been_taken_a
         let death = end(&mut rig, &be).remove(0);
         let is_seen_to = matches!(how, How::SeenTo | How::Spared);
         assert_eq!((death.how, death.is_seen_to), (how, is_seen_to));
-        for (sharing, severity) in [(Sharing::Mps, under_mps), (Sharing::TimeSlice, Warning)] {
-            let fault = Fault::of_death(death.clone(), sharing);
+        for (is_on_mps, severity) in [(true, under_mps), (false, Warning)] {
+            let death = Death {
+                is_on_mps,
+                ..death.clone()
+            };
+            let fault = Fault::of_death(death);
             assert!(fault.text.contains(part), "{}", fault.text);
             assert!(fault.text.contains("expected to take 0.060 ms"));
             let is_claimed = fault.text.contains("MPS was asked before, and");
-            assert_eq!(is_claimed, is_spared && sharing == Sharing::Mps);
+            assert_eq!(is_claimed, is_spared && is_on_mps);
             assert!(!fault.text_for_all().contains("secret"));
             let event = Events::default().push(1, 1, fault.draft());
             assert_eq!(

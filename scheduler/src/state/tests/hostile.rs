@@ -343,7 +343,7 @@ fn law_admits(rig: &Rig, job: &str, spent_ns: u64, kernel: &Kernel) -> bool {
     };
     let snapshot = Snapshot {
         now_ns: rig.now_ns,
-        sharing: state.sharing,
+        sharing: state.ways.in_force(),
         sms: state.sms,
         epoch: rig.epoch(),
         hp: state.hp,

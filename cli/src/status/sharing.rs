@@ -1,0 +1,124 @@
+//! How a GPU is shared and whether priorities between blocks are counted on: what was configured, what is true, and
+//! what of it needs somebody.
+
+use serde_json::Value;
+
+/// How it is shared, for the daemon's line.
+pub(crate) fn shared(gpu: &Value) -> String {
+    let word = |key: &str| gpu[key].as_str();
+    let sharing = word("sharing").unwrap_or("N/A");
+    let Some(configured) = word("sharing_configured") else {
+        // A daemon before 2.4.
+        return sharing.to_owned();
+    };
+    match (configured, word("sharing_known_by")) {
+        ("auto", Some("clients")) => format!("{sharing} (auto)"),
+        ("auto", Some("control-daemon")) => {
+            format!("{sharing} (auto; MPS's control daemon answers, and no client has said it)")
+        }
+        ("auto", _) => format!("{sharing} (auto; assumed, as no client has said it)"),
+        _ if configured != sharing => format!("{sharing} (configured: {configured})"),
+        _ => sharing.to_owned(),
+    }
+}
+
+/// What is wrong with how it is shared, if anything is: of a configuration that is not true, and of clients that differ.
+pub(crate) fn trouble(status: &Value) -> Option<String> {
+    let gpu = &status["gpu"];
+    let word = |key: &str| gpu[key].as_str().unwrap_or("N/A");
+    if gpu["sharing_wrong"] == true {
+        return Some(format!(
+            "[gpu] sharing is \"{}\", which is wrong: clients share the GPU by \"{}\", and that is what is acted on",
+            word("sharing_configured"),
+            word("sharing"),
+        ));
+    }
+    (gpu["sharing_mixed"] == true).then(|| {
+        "some clients share the GPU by MPS, others in time slices (see CUDA_MPS_PIPE_DIRECTORY of those): best-effort work \
+         goes only while high-priority jobs are idle"
+            .to_owned()
+    })
+}
+
+/// Of a job whose clients do not all share the GPU as the daemon takes it: which.
+pub(super) fn of_job(job: &Value, gpu: &Value) -> Vec<String> {
+    let clients = job["clients"].as_array().into_iter().flatten();
+    let clients = clients.filter(|_| gpu["sharing_mixed"] == true);
+    let lines = clients.filter_map(|client| {
+        let sharing = client["sharing"].as_str()?;
+        Some(format!(
+            "pid {} shares the GPU by \"{sharing}\"",
+            client["pid"]
+        ))
+    });
+    lines.collect()
+}
+
+/// That priorities between blocks are off though nobody has switched them off, where that counts.
+pub(super) fn block_priority(policy: &Value) -> Option<String> {
+    let known = &policy["block_priority"];
+    let is_meant = policy["name"] == "pillion" && known["configured"].is_null();
+    let is_off = known["on"] == false;
+    let why = known["why"].as_str().filter(|_| is_meant && is_off)?;
+    Some(format!("block priority is off, {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_true_way_is_told_with_the_configured_one_and_who_says_it() {
+        for (sharing, configured, known_by, expected) in [
+            ("mps", "mps", "clients", "mps"),
+            ("timeslice", "timeslice", "configuration", "timeslice"),
+            ("mps", "auto", "clients", "mps (auto)"),
+            ("timeslice", "mps", "clients", "timeslice (configured: mps)"),
+            (
+                "timeslice",
+                "auto",
+                "assumption",
+                "timeslice (auto; assumed, as no client has said it)",
+            ),
+            (
+                "mps",
+                "auto",
+                "control-daemon",
+                "mps (auto; MPS's control daemon answers, and no client has said it)",
+            ),
+        ] {
+            let gpu = json!({"sharing": sharing, "sharing_configured": configured, "sharing_known_by": known_by});
+            assert_eq!(shared(&gpu), expected);
+        }
+        assert_eq!(shared(&json!({"sharing": "mps"})), "mps");
+    }
+
+    #[test]
+    fn a_wrong_way_and_clients_that_differ_are_told() {
+        let gpu = |wrong: bool, mixed: bool| json!({"gpu": {"sharing": "timeslice", "sharing_configured": "mps", "sharing_wrong": wrong, "sharing_mixed": mixed}});
+        assert_eq!(trouble(&gpu(false, false)), None);
+        let wrong = trouble(&gpu(true, false)).unwrap();
+        assert!(wrong.contains("\"mps\", which is wrong"), "{wrong}");
+        assert!(wrong.contains("by \"timeslice\""), "{wrong}");
+        let job =
+            json!({"clients": [{"pid": 7, "sharing": "mps"}, {"pid": 8, "sharing": "timeslice"}]});
+        assert!(trouble(&gpu(false, true)).is_some());
+        let lines = of_job(&job, &gpu(false, true)["gpu"]);
+        assert_eq!(lines[1], "pid 8 shares the GPU by \"timeslice\"");
+        assert!(of_job(&job, &gpu(true, false)["gpu"]).is_empty());
+    }
+
+    #[test]
+    fn block_priority_is_told_where_it_is_off_and_nobody_said_so() {
+        let policy = |name: &str, configured: Value, on: bool| json!({"name": name, "block_priority": {"configured": configured, "on": on, "why": "because"}});
+        let told = |policy: Value| block_priority(&policy);
+        let line = told(policy("pillion", Value::Null, false));
+        assert_eq!(line.unwrap(), "block priority is off, because");
+        assert_eq!(told(policy("pillion", Value::Null, true)), None);
+        assert_eq!(told(policy("pillion", false.into(), false)), None);
+        assert_eq!(told(policy("orion", Value::Null, false)), None);
+        assert_eq!(told(json!({"name": "pillion"})), None);
+    }
+}

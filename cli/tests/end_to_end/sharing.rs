@@ -1,0 +1,310 @@
+//! How the GPU is shared, and whether priorities between blocks work there: found out, told, and acted on, whatever was configured.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use protocol::hello::{Attach, JobClass, Reply, Request, connect_to, receive, send};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::common::{Control, Daemon, Gpu, Process, Program, collect, pillion, until};
+use crate::events::{event_when, events};
+
+/// The two ways.
+const WAYS: [&str; 2] = ["mps", "timeslice"];
+/// A second.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A daemon that was told this of how its GPU is shared, and asks no control daemon of this machine's.
+fn daemon(gpu: &Gpu, sharing: &str) -> Daemon {
+    gpu.daemon_told(sharing, "[faults]\nmps_terminate = [\"/no/such/program\"]")
+}
+
+/// What `pillion status` says.
+fn shown(gpu: &Gpu, daemon: &Daemon) -> String {
+    let mut command = gpu.command(pillion());
+    command.arg("status").env("PILLION_SOCKET", daemon.socket());
+    collect(command).expect_success().output
+}
+
+/// The verdict on this subject, and what was found, of `pillion doctor`; none: it says nothing of it.
+fn examined(gpu: &Gpu, daemon: &Daemon, subject: &str) -> Option<(String, String)> {
+    let mut command = gpu.command(pillion());
+    command
+        .args(["doctor", "--json"])
+        .env("CUDA_MPS_PIPE_DIRECTORY", "/nonexistent")
+        .env("PILLION_SOCKET", daemon.socket());
+    let document: Value = serde_json::from_str(&collect(command).output).unwrap();
+    let checks = document["checks"].as_array().unwrap();
+    let found = checks.iter().find(|check| check["check"] == subject)?;
+    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    Some((text("verdict"), text("found")))
+}
+
+fn of_kind(gpu: &Gpu, daemon: &Daemon, kind: &str) -> Vec<Value> {
+    let all = events(gpu, daemon, &[]).into_iter();
+    all.filter(|event| event["kind"] == kind).collect()
+}
+
+fn starts(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
+    let job = gpu.job(class.name(), Program::Linked("steady"));
+    let mut job = job.under(daemon.socket(), class).start();
+    job.wait_for("round", 1);
+    job
+}
+
+/// What is enforced on a best-effort job beside a high-priority one that has been learnt.
+fn enforced(daemon: &Daemon) -> String {
+    let job = daemon.job_when("best-effort", "a bound", |job| {
+        let enforcing = job["enforcing"].as_str();
+        enforcing.is_some_and(|words| words.contains("beside them"))
+    });
+    job["enforcing"].as_str().unwrap().to_owned()
+}
+
+/// That the policy acts on this way: kernels go beside high-priority ones under MPS alone.
+fn expect_enforced(daemon: &Daemon, sharing: &str) {
+    let words = enforced(daemon);
+    let is_sliced = words.ends_with("none beside them");
+    assert_eq!(is_sliced, sharing == "timeslice", "{sharing}: {words}");
+}
+
+#[test]
+fn how_a_gpu_is_shared_is_found_out_by_its_first_client_and_acted_on_as_if_it_were_configured() {
+    for sharing in WAYS {
+        let gpu = Gpu::start(sharing);
+        for configured in ["auto", sharing] {
+            let daemon = daemon(&gpu, configured);
+            let before = daemon.status()["gpu"].clone();
+            assert_eq!(before["sharing_configured"], configured);
+            match configured {
+                "auto" => {
+                    assert_eq!(before["sharing"], "timeslice", "what is cautious");
+                    assert_eq!(before["sharing_known_by"], "assumption");
+                    assert!(shown(&gpu, &daemon).contains("timeslice (auto; assumed"));
+                }
+                _ => assert_eq!(before["sharing_known_by"], "configuration"),
+            }
+            let [hp, be] = [JobClass::HighPriority, JobClass::BestEffort]
+                .map(|class| starts(&gpu, &daemon, class));
+            let now = daemon.status()["gpu"].clone();
+            assert_eq!(now["sharing"], sharing, "{now:#}");
+            assert_eq!(now["sharing_known_by"], "clients");
+            assert_eq!(
+                [&now["sharing_wrong"], &now["sharing_mixed"]],
+                [false, false]
+            );
+            expect_enforced(&daemon, sharing);
+            let told = of_kind(&gpu, &daemon, "sharing-known");
+            assert_eq!(told.len(), usize::from(configured == "auto"), "{told:#?}");
+            let line = match configured {
+                "auto" => format!("  {sharing} (auto)  policy pillion"),
+                _ => format!("  {sharing}  policy pillion"),
+            };
+            assert!(shown(&gpu, &daemon).contains(&line));
+            assert_eq!(examined(&gpu, &daemon, "sharing"), None);
+            hp.finish().expect_success();
+            be.finish().expect_success();
+            daemon.signal(Signal::TERM);
+            daemon.finish().expect_success();
+        }
+    }
+}
+
+#[test]
+fn a_wrong_way_is_an_error_within_a_second_of_the_first_client_and_nothing_acts_on_it() {
+    for (configured, sharing) in [("mps", "timeslice"), ("timeslice", "mps")] {
+        let gpu = Gpu::start(sharing);
+        let daemon = daemon(&gpu, configured);
+        assert_eq!(daemon.status()["gpu"]["sharing"], configured);
+        let be = starts(&gpu, &daemon, JobClass::BestEffort);
+        let event = event_when(&gpu, &daemon, "sharing-wrong", |_| true);
+        assert_eq!(event["severity"], "error");
+        assert_eq!(event["pid"], be.pid());
+        let text = event["text"].as_str().unwrap();
+        assert!(
+            text.contains(&format!("sharing is \"{configured}\"")),
+            "{text}"
+        );
+        let attached = event_when(&gpu, &daemon, "attached", |_| true);
+        let at_ns = |event: &Value| event["at_ns"].as_u64().unwrap();
+        assert!(at_ns(&event) - at_ns(&attached) < SECOND_NS);
+        let hp = starts(&gpu, &daemon, JobClass::HighPriority);
+        let status = daemon.status()["gpu"].clone();
+        assert_eq!(status["sharing"], sharing, "{status:#}");
+        assert_eq!(status["sharing_configured"], configured);
+        assert_eq!(status["sharing_wrong"], true);
+        expect_enforced(&daemon, sharing);
+        let shown = shown(&gpu, &daemon);
+        assert!(
+            shown.contains(&format!("{sharing} (configured: {configured})")),
+            "{shown}"
+        );
+        assert!(shown.contains("which is wrong"), "{shown}");
+        let (verdict, found) = examined(&gpu, &daemon, "sharing").unwrap();
+        assert_eq!(verdict, "error", "{found}");
+        hp.finish().expect_success();
+        be.finish().expect_success();
+        let all = of_kind(&gpu, &daemon, "sharing-wrong");
+        assert_eq!(all.len(), 1, "said once: {all:#?}");
+    }
+}
+
+/// A client of this way, by its word alone; it is one as long as this is held.
+fn client_of(daemon: &Daemon, is_on_mps: bool) -> OwnedFd {
+    let attach = Request::Attach(Attach {
+        class: JobClass::BestEffort,
+        job: "hidden".to_owned(),
+        name: "hidden".to_owned(),
+        profile: String::new(),
+        profile_fit: String::new(),
+        device: String::new(),
+        memory: Some(String::new()),
+        slot: None,
+        falls_with_parent: false,
+        is_on_mps: Some(is_on_mps),
+    });
+    let socket = connect_to(daemon.socket()).unwrap();
+    send(&socket, &attach.encode(), &[]).unwrap();
+    let (packet, _) = receive(&socket).unwrap();
+    let reply = Reply::decode(&packet).unwrap();
+    assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
+    socket
+}
+
+#[test]
+fn where_a_client_is_hidden_from_mps_nothing_goes_beside_and_who_it_is_is_said_until_it_is_gone() {
+    let gpu = Gpu::start("mps");
+    let daemon = daemon(&gpu, "mps");
+    let [hp, be] =
+        [JobClass::HighPriority, JobClass::BestEffort].map(|class| starts(&gpu, &daemon, class));
+    expect_enforced(&daemon, "mps");
+    let hidden = client_of(&daemon, false);
+    let event = event_when(&gpu, &daemon, "sharing-mixed", |_| true);
+    assert_eq!(event["severity"], "warning");
+    assert_eq!(event["pid"], std::process::id());
+    let status = daemon.status();
+    let told = &status["gpu"];
+    assert_eq!(
+        [&told["sharing_mixed"], &told["sharing_wrong"]],
+        [true, false]
+    );
+    expect_enforced(&daemon, "timeslice");
+    // MPS is asked before one of its own is killed, and not before the other is.
+    assert_eq!(daemon.job("hidden")["clients"][0]["sharing"], "timeslice");
+    assert_eq!(daemon.job("best-effort")["clients"][0]["sharing"], "mps");
+    let shown = shown(&gpu, &daemon);
+    let line = format!(
+        "job hidden: pid {} shares the GPU by \"timeslice\"",
+        std::process::id()
+    );
+    assert!(shown.contains(&line), "{shown}");
+    assert_eq!(examined(&gpu, &daemon, "sharing").unwrap().0, "warning");
+    drop(hidden);
+    event_when(&gpu, &daemon, "sharing-known", |_| true);
+    assert_eq!(daemon.status()["gpu"]["sharing_mixed"], false);
+    expect_enforced(&daemon, "mps");
+    hp.finish().expect_success();
+    be.finish().expect_success();
+}
+
+#[test]
+fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_better() {
+    let gpu = Gpu::start("timeslice");
+    let control = Control::new(&gpu);
+    let faults = format!("[faults]\nmps_terminate = [{:?}]", control.program());
+    let daemon = gpu.daemon_told("auto", &faults);
+    let known = |by: &str| {
+        until(by, || {
+            let gpu = daemon.status()["gpu"].clone();
+            (gpu["sharing_known_by"] == by).then_some(gpu)
+        })
+    };
+    assert_eq!(known("control-daemon")["sharing"], "mps");
+    assert!(shown(&gpu, &daemon).contains("mps (auto; MPS's control daemon answers"));
+    let be = starts(&gpu, &daemon, JobClass::BestEffort);
+    assert_eq!(known("clients")["sharing"], "timeslice");
+    be.finish().expect_success();
+    assert_eq!(control.asked(), ["get_server_list"]);
+}
+
+/// Whether priorities between blocks are counted on, and the line of `pillion status` about them.
+fn block_priority(gpu: &Gpu, daemon: &Daemon) -> (bool, Option<String>) {
+    let status = daemon.status();
+    let is_on = status["policy"]["block_priority"]["on"].as_bool().unwrap();
+    let shown = shown(gpu, daemon);
+    let line = shown.lines().find(|line| line.contains("block priority"));
+    (is_on, line.map(|line| line.trim().to_owned()))
+}
+
+#[test]
+fn whether_blocks_have_priorities_a_software_gpus_server_says_and_the_configuration_may() {
+    const LINE: &str = "block priority is off, by the software GPU's word";
+    let [with, without] = [Gpu::start("mps"), Gpu::start_without_block_priority("mps")];
+    for (gpu, keys, is_on, line) in [
+        (&with, "", true, None),
+        (&without, "", false, Some(LINE)),
+        (&without, "block_priority = \"auto\"", false, Some(LINE)),
+        (&without, "block_priority = true", true, None),
+        (&with, "block_priority = false", false, None),
+    ] {
+        let daemon = gpu.daemon(keys);
+        let line = line.map(str::to_owned);
+        assert_eq!(block_priority(gpu, &daemon), (is_on, line), "{keys}");
+        daemon.signal(Signal::TERM);
+        daemon.finish().expect_success();
+    }
+}
+
+#[test]
+fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
+    let gpu = Gpu::start("mps");
+    let folder = gpu.path("state");
+    fs::create_dir(&folder).unwrap();
+    // No server is asked in the null mode, as no driver of NVIDIA's can be.
+    let daemon = gpu.null_daemon_in(&[("STATE_DIRECTORY", &folder)]);
+    let uuid = daemon.status()["gpu"]["uuid"].as_str().unwrap().to_owned();
+    let file = folder.join(format!("{uuid}.measured"));
+    let expect = |is_on: bool, part: &str| {
+        until(part, || {
+            let (found, line) = block_priority(&gpu, &daemon);
+            let is_so = found == is_on && line.unwrap_or_default().contains(part);
+            is_so.then_some(())
+        });
+    };
+    let not_measured =
+        "block priority is off, because nobody has measured whether it works on this GPU";
+    expect(false, not_measured);
+    expect(false, &file.display().to_string());
+    let measured = |works: bool, cuda: i32| {
+        let text = format!(
+            "schema_version = 1\nuuid = \"{uuid}\"\ncuda_driver = {cuda}\nblock_priority = {works}\n"
+        );
+        write(&file, &text);
+        daemon.signal(Signal::HUP);
+    };
+    measured(true, softgpu::CUDA_VERSION);
+    expect(true, "");
+    measured(false, softgpu::CUDA_VERSION);
+    expect(false, "block priority is off, as measured");
+    measured(true, softgpu::CUDA_VERSION - 10);
+    expect(false, "it was measured with a driver of CUDA");
+    event_when(&gpu, &daemon, "config-doubtful", |event| {
+        event["text"]
+            .as_str()
+            .unwrap()
+            .contains("block_priority is off")
+    });
+    write(&file, "block_priority = maybe");
+    daemon.signal(Signal::HUP);
+    expect(false, "GPU-");
+    expect(false, ".measured:1:18");
+}
+
+/// Whole at any moment.
+fn write(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, file).unwrap();
+}
