@@ -196,7 +196,7 @@ def watched(part, measure):
     try:
         signal.setitimer(signal.ITIMER_REAL, max(0.5, part.left_s))
         with part.site as site:
-            site.known_torch = told_by_the_suite(part.options.beside)
+            site.known_torch, site.measured = told_by_the_suite(part.options.beside), part.options.beside
             try:
                 measure(part)
             finally:

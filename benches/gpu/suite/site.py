@@ -36,6 +36,8 @@ class Site:
         self.stack = contextlib.ExitStack()
         self.mps_folder, self.no_mps = None, None
         self.servers, self.gpu, self.known_torch = {}, None, None
+        # The folder in which a part may have left what daemons go by (measured.py).
+        self.measured = None
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="pillion-gpu-")
@@ -225,6 +227,8 @@ class Site:
             file.write(f'[gpu]\nuuid = "{self.gpu_uuid(sharing)}"\nsharing = "{sharing}"\n\n[policy]\n{policy}\n\n'
                        f'[socket]\npath = "{socket}"\n')
         env = self.env(sharing if self.model else "timeslice")
+        if self.measured:
+            env["STATE_DIRECTORY"] = os.path.abspath(self.measured)
         with Child([self.program("pilliond"), "--config", config], env, "pilliond") as child:
             wait_for(lambda: os.path.exists(socket), child)
             yield Daemon(self, socket, env)
