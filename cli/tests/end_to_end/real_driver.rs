@@ -481,10 +481,7 @@ fn doctor_sees_the_control_daemon_of_every_release_and_says_why_there_is_no_gpu(
 #[test]
 fn the_daemon_says_by_name_why_it_finds_no_gpu() {
     for driver in drivers() {
-        let config = driver.list(
-            "gpu0.toml",
-            ["[gpu]", "index = 0", "sharing = \"timeslice\""],
-        );
+        let config = driver.list("gpu0.toml", ["[gpu]", "index = 0"]);
         let pilliond = cargo_folder().join("pilliond");
         let ended = driver.run(None, &[&pilliond, Path::new("--config"), &config]);
         assert_eq!(ended.code(), 1, "{ended:?}");
