@@ -2,10 +2,11 @@
 
 use std::fs::DirBuilder;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::geteuid;
 
 /// The preload library.
@@ -21,34 +22,63 @@ const DRIVER: &str = "libcuda.so.1";
 const DRIVER_FOLDER: &str = "driver";
 
 /// A folder in which the shim has the driver's name, with a link to `driver` where the shim looks for it. It is this user's, and made
-/// if it is not there: in `$XDG_RUNTIME_DIR/pillion`, else in the folder for temporary files.
+/// if it is not there: in `$XDG_CACHE_HOME` or `~/.cache`, which outlive a login, else in the folder for temporary files.
 ///
 /// # Errors
-/// There is no shim, or no such folder can be made.
+/// There is no shim, or no such folder can be made, or the driver is the shim itself.
 pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     let shim = find(SHIM)?;
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
+    if driver.canonicalize().is_ok_and(|driver| driver == shim) {
+        bail!(
+            "{}: is the shim, which needs the driver behind it",
+            driver.display()
+        );
+    }
     let user = geteuid().as_raw();
-    let parent = match runtime {
-        Some(runtime) => Path::new(&runtime).join("pillion"),
-        None => std::env::temp_dir().join(format!("pillion-{user}")),
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
+    let home = std::env::home_dir().map(|home| home.join(".cache"));
+    let cache = cache.map(PathBuf::from).or(home);
+    let temporary = std::env::temp_dir().join(format!("pillion-{user}"));
+    let parents = cache.filter(|cache| is_of(cache, user)).into_iter();
+    let parents = parents.map(|cache| cache.join("pillion"));
+    let mut why = None;
+    for parent in parents.chain([temporary]) {
+        match own_folder(&parent, user) {
+            Ok(()) => return links(&parent, &shim, driver),
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    Err(why.unwrap_or_else(|| anyhow!("no folder for the links of the shim")))
+}
+
+/// Whether a folder, or the one in which it would be made, is this user's: the environment may be another's (sudo -E).
+fn is_of(folder: &Path, user: u32) -> bool {
+    let there = folder.ancestors().take(2).find_map(|it| it.metadata().ok());
+    there.is_some_and(|there| there.uid() == user)
+}
+
+/// Makes a folder that nobody but this user may change: who could write there would choose the job's driver.
+fn own_folder(folder: &Path, user: u32) -> Result<()> {
+    let name = folder.display().to_string();
+    let make = |folder: &Path| match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
     };
-    let name = parent.display().to_string();
-    let made = DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&parent);
+    let made = make(folder.parent().unwrap_or(folder)).and_then(|()| make(folder));
     made.with_context(|| format!("{name}: cannot be made, for the links of the shim"))?;
-    // Who could write there would choose the job's driver.
-    let found = parent.symlink_metadata().context(name.clone())?;
+    let found = folder.symlink_metadata().context(name.clone())?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
         bail!("{name}: must be a folder that user {user} alone may change");
     }
+    Ok(())
+}
+
+fn links(parent: &Path, shim: &Path, driver: &Path) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    (&shim, driver).hash(&mut hasher);
+    (shim, driver).hash(&mut hasher);
     let folder = parent.join(format!("shim-{:016x}", hasher.finish()));
     let links = [
-        (shim.as_path(), folder.join(DRIVER)),
+        (shim, folder.join(DRIVER)),
         (driver, folder.join(DRIVER_FOLDER).join(DRIVER)),
     ];
     for (target, link) in &links {

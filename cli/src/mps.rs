@@ -5,7 +5,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Flock, FlockType, geteuid};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use rustix::process::geteuid;
 use scheduler::mps;
 pub(crate) use scheduler::mps::PIPES_ENV;
 
@@ -66,9 +68,15 @@ fn owner(pid: u32) -> Option<u32> {
 /// Who holds a lock on the file, as fcntl(2) tells (`F_GETLK`). Nothing is locked.
 fn holder_of_lock(path: &Path) -> Option<u32> {
     let file = fs::File::open(path).ok()?;
-    let lock = rustix::process::fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)).ok()??;
-    Some(
-        lock.pid
-            .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()),
-    )
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(&file, FcntlArg::F_GETLK(&mut lock)).ok()?;
+    // 0: of a process that cannot be seen from here; -1: of a descriptor and no process.
+    let is_held = lock.l_type != libc::F_UNLCK as i16;
+    is_held.then(|| u32::try_from(lock.l_pid).unwrap_or(0))
 }

@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char, c_void};
 use crate::loaded::{File, past_us};
 use crate::loader::{self, ABSENT, JUMP, or_jump};
 use crate::seen::{self, Door};
-use crate::{exports, nvml, operators, real, resolver};
+use crate::{elf, exports, nvml, operators, real, resolver};
 
 or_jump! {
     /// Hands out hooks for the driver's entry points and jumps to the real `dlsym` for the rest.
@@ -140,17 +140,21 @@ fn answer(
     }
 }
 
-/// What comes after the caller is libc's to find. But a program that looks for what comes after itself finds our exports, and would
-/// take what its driver lacks for there.
+/// What comes after the caller is libc's to find. But a program, or a library preloaded before us, that looks for what comes after
+/// itself finds our exports, and would take what its driver lacks for there.
 fn next(
     name: &CStr,
     caller: *mut c_void,
     look_up: &impl Fn(*mut c_void) -> *mut c_void,
 ) -> *mut c_void {
     let is_hooked = abi::lookup(name).and_then(exports::hook_of).is_some();
-    let is_program = || File::of(caller).is_some_and(|file| file.is_program());
+    let is_before_us = || {
+        let ours = File::of(dlsym as *mut c_void).map_or(0, |ours| ours.base);
+        let its = File::of(caller);
+        its.is_some_and(|its| its.is_program() || elf::is_before(its.base, ours))
+    };
     // The caller that RTLD_NEXT goes by is this library.
-    if is_hooked && is_program() && look_up(libc::RTLD_NEXT).is_null() {
+    if is_hooked && is_before_us() && look_up(libc::RTLD_NEXT).is_null() {
         ABSENT
     } else {
         JUMP

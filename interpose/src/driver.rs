@@ -48,8 +48,8 @@ pub(crate) fn has(index: usize) -> bool {
     real::entry_point(index).is_some()
 }
 
-/// Whether `cuInit` has succeeded in this process. Before that, and in a child of a process that has called it, the driver refuses this
-/// call without looking at its argument (CUDA_ERROR_NOT_INITIALIZED; seen of R470 to R595).
+/// Whether `cuInit` has succeeded in this process. Before that, and after it failed, the driver refuses this call without looking
+/// at its argument (CUDA_ERROR_NOT_INITIALIZED; seen of R535 and R550).
 pub(crate) fn is_initialised() -> bool {
     let mut count = 0;
     call!(cuDeviceGetCount(&raw mut count => *mut c_int)) == CUresult::SUCCESS

@@ -97,21 +97,20 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
             let from = header.p_vaddr as usize;
             header.p_type == libc::PT_LOAD && (from..from + header.p_memsz as usize).contains(&at)
         });
-        let Some(segment) = segment.filter(|_| !found.is_empty()) else {
+        // Code is not made writable: where symbols lie among it (a linker without separate segments) the names stay.
+        let is_data = |segment: &&libc::Elf64_Phdr| segment.p_flags & libc::PF_X == 0;
+        let Some(segment) = segment.filter(is_data).filter(|_| !found.is_empty()) else {
             return;
         };
         let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
         let begin = (own.base + segment.p_vaddr as usize) & !(page - 1);
         let bytes = own.base + (segment.p_vaddr + segment.p_memsz) as usize - begin;
         let protect = |mode| libc::mprotect(begin as *mut c_void, bytes, mode) == 0;
-        let flags = [
-            (libc::PF_R, libc::PROT_READ),
-            (libc::PF_W, libc::PROT_WRITE),
-            (libc::PF_X, libc::PROT_EXEC),
-        ];
-        let has = flags.iter().filter(|(flag, _)| segment.p_flags & flag != 0);
-        let mode = has.fold(0, |mode, (_, right)| mode | right);
-        if protect(mode | libc::PROT_WRITE) {
+        let mode = match segment.p_flags & libc::PF_W {
+            0 => libc::PROT_READ,
+            _ => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        if protect(libc::PROT_READ | libc::PROT_WRITE) {
             for symbol in found {
                 // The dynamic linker passes over symbols without a value.
                 (*symbol.as_ptr()).st_value = 0;
@@ -143,6 +142,27 @@ pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_v
         }
     }
     find_in_libc(name)
+}
+
+/// Whether an object that lies at `one` is before the one at `other` in the order of look-ups, if it was there before the program began.
+#[cfg(not(shim))]
+pub(crate) fn is_before(one: usize, other: usize) -> bool {
+    // SAFETY: as in `find_beside`: the search ends with what was there before the program began.
+    unsafe {
+        let Some(mut object) = first_object() else {
+            return false;
+        };
+        for _ in 0..STEPS_MAX {
+            if (*object).base == one || (*object).base == other {
+                return (*object).base == one;
+            }
+            object = (*object).next;
+            if object.is_null() {
+                break;
+            }
+        }
+    }
+    false
 }
 
 /// `name` in the first object that defines `mark`.

@@ -122,13 +122,17 @@ pub(crate) fn handle_call(index: usize) -> bool {
     if phase() == Phase::Unread && !begin() {
         return false;
     }
-    if CONFIG
-        .get()
-        .is_some_and(|config| config.panic_at == Some(index))
-    {
+    panic_if_asked(index);
+    true
+}
+
+/// Panics if a test asks for it.
+#[inline]
+pub(crate) fn panic_if_asked(index: usize) {
+    let config = CONFIG.get();
+    if config.is_some_and(|config| config.panic_at == Some(index)) {
         door::panic_for_test(index);
     }
-    true
 }
 
 /// A context was created: the first one on a device decides whether the device is managed.
@@ -182,9 +186,9 @@ pub(crate) fn config() -> Option<&'static Config> {
     CONFIG.get()
 }
 
-/// Reads the environment if nobody has, for those who have something to say before any hook is hit.
+/// Reads the environment if nobody has, for those who have something to say before the driver is initialised.
 pub(crate) fn prepare() {
-    if phase() == Phase::Unread {
+    if phase() == Phase::Unread && !HAS_BEGUN.load(Ordering::Acquire) {
         read_environment();
     }
 }
@@ -192,28 +196,24 @@ pub(crate) fn prepare() {
 /// The first calls of hooks; whether they have anything to do by now.
 #[cold]
 fn begin() -> bool {
-    if !driver::is_initialised() {
-        return false;
+    // The child of a client has nothing to begin with.
+    if config::is_disabled() || HAS_BEGUN.load(Ordering::Acquire) {
+        enter(Phase::Inert);
+    } else if driver::is_initialised() {
+        // In a child of this process the driver is not initialised.
+        sys::clear_in_children(&PAGE);
+        read_environment();
+        try_change(Phase::Unread, Phase::Virgin);
     }
-    read_environment();
-    phase() != Phase::Inert
+    matches!(phase(), Phase::Virgin | Phase::Attached)
 }
 
 fn read_environment() {
-    if HAS_BEGUN.load(Ordering::Acquire) {
-        // The child of a client.
-        enter(Phase::Inert);
-        return;
-    }
+    static IS_READ: AtomicBool = AtomicBool::new(false);
     // Threads that race read it twice, the same.
     let read = || Config::read(|name| std::env::var_os(name));
     let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
-    let next = if sys::is_switched_on(config::DISABLE) {
-        Phase::Inert
-    } else {
-        Phase::Virgin
-    };
-    if !try_change(Phase::Unread, next) || next == Phase::Inert {
+    if config::is_disabled() || IS_READ.swap(true, Ordering::Relaxed) {
         return;
     }
     door::install_panic_hook();

@@ -77,6 +77,12 @@ pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
     NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
 }
 
+/// Whether the driver has the entry point, which nobody has asked for by that.
+#[cfg(shim)]
+pub(crate) fn has(index: usize) -> bool {
+    find_in(index, libc::RTLD_LAZY).is_some()
+}
+
 /// Whether the driver that the program has loaded exports a name that is not in our table.
 #[cfg(not(shim))]
 pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
@@ -98,16 +104,20 @@ pub(crate) fn missing() -> CUresult {
 
 #[cold]
 fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
-    let library = library(mode)?;
+    library(mode)?;
+    let found = find_in(index, mode);
+    let kept = found.map_or(MISSING, NonNull::as_ptr);
+    FOUND.get(index)?.store(kept, Ordering::Release);
+    found
+}
+
+/// What the driver's library defines.
+fn find_in(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     let symbol = abi::ENTRY_POINTS.get(index)?.symbol;
     // SAFETY: an open library and a string that ends in NUL.
-    let mut found = unsafe { loader::dlsym()(library.as_ptr(), symbol.as_ptr()) };
+    let found = unsafe { loader::dlsym()(library(mode)?.as_ptr(), symbol.as_ptr()) };
     // A library that hands out our own export is not a driver, and calling it would not end.
-    if found.is_null() || Some(found) == exports::hook_of(index) {
-        found = MISSING;
-    }
-    FOUND.get(index)?.store(found, Ordering::Release);
-    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+    NonNull::new(found).filter(|_| Some(found) != exports::hook_of(index))
 }
 
 /// The driver's library, opened once. Threads that race open it twice, to the same handle.

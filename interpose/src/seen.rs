@@ -14,8 +14,8 @@ use abi::{Category, ENTRY_POINT_COUNT, ENTRY_POINTS};
 use protocol::pages::Counter;
 
 use crate::client::Client;
-use crate::lifecycle;
 use crate::log::{self, Level};
+use crate::{lifecycle, resolver};
 
 /// A way to an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,17 +157,20 @@ pub(crate) fn handle_passed_by(index: usize) {
 fn say_if_launch(name: &CStr) {
     let text = name.to_string_lossy();
     // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's arguments are not.)
-    if !text.contains("Launch") {
+    if !text.contains("Launch") || resolver::is_elsewhere() {
         return;
     }
+    let advice = match abi::lookup(name) {
+        Some(_) => "`pillion run --shim` may reach it",
+        None => "this Pillion does not know it, look for a newer one",
+    };
     add(Counter::LaunchesPassedBy);
     publish();
     lifecycle::prepare();
     log::say(
         Level::Warn,
         format_args!(
-            "{text} was obtained past Pillion: what is launched by it is neither seen nor held; `pillion run --shim` may \
-             reach it"
+            "{text} was obtained past Pillion: what is launched by it is neither seen nor held; {advice}"
         ),
     );
 }

@@ -13,12 +13,14 @@
 //! `cuDeviceGetUuid_v2`, which knows MIG instances, since 11.4.
 
 use core::error::Error;
-use core::ffi::{c_char, c_int, c_uint};
-use core::mem::ManuallyDrop;
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::{ManuallyDrop, MaybeUninit};
 use core::time::Duration;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use abi::types::CUresult;
@@ -32,7 +34,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::gpu::{Gpu, PciAddress};
 use crate::mps::PIPES_ENV;
-use crate::nvml::{self, mapped};
+use crate::nvml;
 
 /// What is opened.
 const LIBRARY: &str = "libcuda.so.1";
@@ -108,14 +110,24 @@ type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
 type GetBytes = unsafe extern "C" fn(*mut usize, c_int) -> c_uint;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
 
-/// The file of the driver's library, as the loader finds it in this process; `None` if it says none.
+/// The file of the driver's library, by the path under which the loader finds it in this process, whose links stay links; `None` if it
+/// says none.
 ///
 /// # Errors
 ///
 /// See [`DeviceError`].
 pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
-    let _driver = Driver::open()?;
-    Ok(mapped("libcuda.so"))
+    const CALL: &str = "cuDriverGetVersion";
+    let driver = Driver::open()?;
+    let function: Count = driver.symbol(CALL)?;
+    let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: an address, and room for what is told of it. It is told with the loader's own text of a file that stays open.
+    let path = unsafe {
+        let found = libc::dladdr(function as *const c_void, told.as_mut_ptr());
+        let name = told.assume_init().dli_fname;
+        (found != 0 && !name.is_null()).then(|| CStr::from_ptr(name))
+    };
+    Ok(path.map(|path| OsStr::from_bytes(path.to_bytes()).into()))
 }
 
 /// The newest CUDA version that the driver supports, as `cuDriverGetVersion` says it: 1000 times the

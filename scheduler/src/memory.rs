@@ -189,14 +189,21 @@ impl Watch {
         let is_client = self.shared.state().pids();
         let strangers = listed.iter().map(|process| process.pid);
         let strangers: Vec<u32> = strangers.filter(|pid| !is_client.contains(pid)).collect();
-        for pid in self.unmanaged.handle_listed(&strangers) {
+        for pid in self
+            .unmanaged
+            .handle_listed(&strangers, self.clock.now_ns())
+        {
             let Some(found) = look_into(pid, self.shared.clock().now_ns()) else {
                 continue;
             };
             let text = format!("{}, job {:?}: {}", found.name, found.job, found.reason);
             let draft = Draft::new(Kind::Unmanaged, text);
             let draft = draft.of(&found.job, found.uid).pid(pid);
-            if self.shared.state().handle_turned_away(found) {
+            let mut state = self.shared.state();
+            // Who has asked and was refused has its reason.
+            let is_news = !state.lists_as_away(&found) && state.handle_turned_away(found);
+            drop(state);
+            if is_news {
                 self.shared.tell(draft);
             }
         }
@@ -376,7 +383,7 @@ fn start_asking(uuid: &str) -> std::io::Result<Asked<(), Answer>> {
 
 fn no_nvml(why: &str) -> Nvml {
     tracing::warn!(
-        "{why}; memory of processes that ended counts as free at once, and what jobs take past their quotas is not seen"
+        "{why}; memory of processes that ended counts as free at once, and who uses the GPU past a quota or without Pillion is not seen"
     );
     Nvml::Missing
 }

@@ -131,12 +131,26 @@ pub(crate) fn why_no_gpu() -> String {
         Err(error) => format!("NVML does not work either: {error}"),
         Ok(0) => "NVML works and sees no GPU: there is none in this machine, or none was given to this container".to_owned(),
         Ok(count) => {
-            let hidden = std::env::var("CUDA_VISIBLE_DEVICES");
-            let by = hidden.map_or_else(
-                |_| "the files /dev/nvidia-uvm and /dev/nvidiaN are missing or not permitted".to_owned(),
-                |value| format!("CUDA_VISIBLE_DEVICES={value} hides them"),
-            );
-            format!("NVML sees {count} of them, so they are hidden from CUDA: {by}")
+            format!("NVML sees {count}, so they are hidden from CUDA: {}", hidden_by())
+        }
+    }
+}
+
+/// Why GPUs that NVML sees may be hidden from CUDA.
+fn hidden_by() -> String {
+    let files = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
+    let open = |file| fs::File::options().read(true).write(true).open(file);
+    let closed = files
+        .iter()
+        .find_map(|file| Some((file, open(file).err()?)));
+    if let Some((file, error)) = closed {
+        return format!("{file}: {error}");
+    }
+    match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(value) => format!("perhaps by CUDA_VISIBLE_DEVICES={value}"),
+        Err(_) => {
+            "perhaps their files /dev/nvidiaN are not permitted, or they are in MIG mode and have no instances (`nvidia-smi -L`)"
+                .to_owned()
         }
     }
 }

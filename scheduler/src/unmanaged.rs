@@ -1,13 +1,13 @@
 //! Programs that use the GPU without us: named, once each, with what can be seen of the reason.
 //!
 //! Who empties `LD_PRELOAD` on the way to a program, an entry point of a container say, has it run without the library, and then nothing
-//! holds it and nothing counts its memory. NVML lists it all the same. A process is named when it was listed in two looks, since one
+//! holds it and nothing counts its memory. NVML lists it all the same. A process is named when it was listed for [`GRACE_NS`], since one
 //! that is about to attach has a context before it is a client.
 //!
 //! A program of CUDA's is known by the driver's library among its mappings. That and its environment are told to a daemon of root's, or of
 //! the same user; others' processes, and those that this PID namespace shows under other numbers, are not named.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::ledgers::Image;
@@ -17,27 +17,37 @@ use crate::strays;
 /// How the processes of MPS are called; servers work for others.
 const MPS: &str = "nvidia-cuda-mps";
 
-/// Who was listed so far.
+/// How long a process is given to attach after it was first seen, ns. One that waits for a daemon asks every few seconds.
+const GRACE_NS: u64 = 15_000_000_000;
+
+/// Who was listed so far: by process id, since when, ns.
 #[derive(Debug, Default)]
 pub(crate) struct Unmanaged {
-    /// In the last look, and not told.
-    suspects: BTreeSet<u32>,
+    suspects: BTreeMap<u32, u64>,
     told: BTreeSet<u32>,
 }
 
 impl Unmanaged {
-    /// These processes use the GPU now and are no clients. Who of them is to be told: was one in the last look too, and has not been told.
-    pub(crate) fn handle_listed(&mut self, strangers: &[u32]) -> Vec<u32> {
-        let now: BTreeSet<u32> = strangers.iter().copied().collect();
-        self.told.retain(|pid| now.contains(pid));
-        let untold: BTreeSet<u32> = now.difference(&self.told).copied().collect();
-        let seen_twice: Vec<u32> = untold.intersection(&self.suspects).copied().collect();
-        self.told.extend(&seen_twice);
-        self.suspects = &untold - &self.told;
-        seen_twice
+    /// These processes use the GPU now and are no clients. Who of them is to be told: has been one for long, and has not been told.
+    pub(crate) fn handle_listed(&mut self, strangers: &[u32], now_ns: u64) -> Vec<u32> {
+        let is_there = |pid: &u32| strangers.contains(pid);
+        self.told.retain(is_there);
+        self.suspects.retain(|pid, _| is_there(pid));
+        for pid in strangers.iter().filter(|pid| !self.told.contains(pid)) {
+            self.suspects.entry(*pid).or_insert(now_ns);
+        }
+        let is_due = |since_ns: &u64| now_ns.saturating_sub(*since_ns) >= GRACE_NS;
+        let due = self
+            .suspects
+            .iter()
+            .filter(|(_, since_ns)| is_due(since_ns));
+        let due: Vec<u32> = due.map(|(pid, _)| *pid).collect();
+        self.told.extend(&due);
+        self.suspects.retain(|pid, _| !due.contains(pid));
+        due
     }
 
-    /// Whether somebody will be told in the next look, if he is still there.
+    /// Whether somebody is to be told soon, if he is still there.
     pub(crate) fn has_suspects(&self) -> bool {
         !self.suspects.is_empty()
     }
@@ -70,7 +80,7 @@ fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     let mut variables = environment.split(|byte| *byte == 0);
     let is_of_a_job = strays::job_id(environment).is_some();
     if has(maps, b"/libpillion") {
-        "it uses the GPU and has the library, but is switched off (PILLION_DISABLE), was forked from a client, or expects no daemon: \
+        "it uses the GPU and has the library, but is switched off (PILLION_DISABLE), was forked from a client, was refused, or expects no daemon: \
          PILLION_LOG=info says which"
     } else if !is_of_a_job {
         "it uses the GPU and was not started by `pillion run`"
@@ -90,20 +100,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_listed_in_two_looks_is_told_once() {
+    fn who_is_listed_for_long_is_told_once() {
         let mut unmanaged = Unmanaged::default();
-        for (listed, told, has_suspects) in [
-            (&[1, 2][..], &[][..], true),
-            (&[2, 3], &[2], true),
-            (&[2, 3], &[3], false),
-            (&[2, 3], &[], false),
-            (&[], &[], false),
+        for (at_s, listed, told, has_suspects) in [
+            (0, &[1, 2][..], &[][..], true),
+            (10, &[2, 3], &[], true),
+            (16, &[2, 3], &[2], true),
+            (24, &[2, 3], &[], true),
+            (25, &[2, 3], &[3], false),
+            (60, &[2, 3], &[], false),
+            (70, &[], &[], false),
             // Another process of that number.
-            (&[2], &[], true),
-            (&[2], &[2], false),
+            (80, &[2], &[], true),
+            (99, &[2], &[2], false),
         ] {
-            assert_eq!(unmanaged.handle_listed(listed), told, "{listed:?}");
-            assert_eq!(unmanaged.has_suspects(), has_suspects, "{listed:?}");
+            let due = unmanaged.handle_listed(listed, at_s * 1_000_000_000);
+            assert_eq!(due, told, "{at_s} s: {listed:?}");
+            assert_eq!(unmanaged.has_suspects(), has_suspects, "{at_s} s");
         }
     }
 

@@ -266,7 +266,7 @@ fn pillion_run_sets_the_shim_up_and_the_preload_library_steps_aside() {
             .copied()
             .collect();
         let job = gpu.pillion_run("job", daemon.socket(), &arguments);
-        let ended = job.env("XDG_RUNTIME_DIR", gpu.path("")).run();
+        let ended = job.env("XDG_CACHE_HOME", gpu.path("")).run();
         assert_eq!(
             (ended.code(), &*ended.errors),
             (STATUS, ""),
@@ -308,7 +308,7 @@ fn one_run_with_a_shim_within_another_has_the_same_driver() {
     let words: Vec<&str> = [&inner[..], &["linked", "20", "7"]].concat();
     let job = gpu.pillion_run("job", daemon.socket(), &words);
     let job = job.env("PILLION_PROFILE", builtin_profile());
-    let ended = job.env("XDG_RUNTIME_DIR", gpu.path("")).run();
+    let ended = job.env("XDG_CACHE_HOME", gpu.path("")).run();
     assert_eq!((ended.code(), &*ended.errors), (7, ""), "{ended:#?}");
     assert_eq!(launches(&gpu, "job"), ended.asked("launches"));
 }
@@ -339,9 +339,21 @@ fn a_folder_of_links_that_another_user_may_change_is_refused() {
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
     let words = ["--shim", "--", "true"];
     let job = gpu.pillion_run("job", Path::new("/no/socket"), &words);
-    let ended = job.env("XDG_RUNTIME_DIR", gpu.path("")).run();
+    let job = job.env("XDG_CACHE_HOME", gpu.path(""));
+    let ended = job.env("TMPDIR", "/no/folder").run();
     assert_eq!(ended.code(), 1, "{ended:#?}");
     ended.expect_errors(&[text(&folder), "alone may change"]);
+}
+
+#[test]
+fn the_shim_itself_is_refused_as_the_driver_behind_it() {
+    let gpu = Gpu::start("mps");
+    let shim = cargo_folder().join("libpillion_shim.so");
+    let words = ["--shim", "--", "true"];
+    let job = gpu.pillion_run("job", Path::new("/no/socket"), &words);
+    let ended = job.env("PILLION_DRIVER", &shim).run();
+    assert_eq!(ended.code(), 1, "{ended:#?}");
+    ended.expect_errors(&[text(&shim), "is the shim"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! shim is not loaded either, and the program is told so as it would be without us.
 //!
 //! The other way round, names of hooks that this driver lacks are withdrawn as soon as both are there, so that a program that asks
-//! `dlsym` for one does not find it. What is linked *weakly* with such a name was bound before that, and finds a hook
+//! `dlsym` for one does not find it. What is linked with such a name was bound before that, and finds a hook
 //! that answers CUDA_ERROR_NOT_FOUND.
 
 use core::ffi::{CStr, c_int, c_void};
@@ -28,7 +28,11 @@ static pillion_shim: u8 = 1;
 static BEGIN: extern "C" fn() = withdraw_what_is_lacking;
 
 extern "C" fn withdraw_what_is_lacking() {
-    let lacking = exports::hooked_indices().filter(|&index| super::loaded(index).is_none());
+    // Where what is behind us is no driver, ourselves say, nothing is learnt from that.
+    if !super::has(abi::id::cuInit) {
+        return;
+    }
+    let lacking = exports::hooked_indices().filter(|&index| !super::has(index));
     elf::withdraw(lacking.map(|index| abi::ENTRY_POINTS[index].symbol));
 }
 

@@ -119,6 +119,14 @@ impl Away {
 }
 
 impl State {
+    /// Whether the status lists a process among those that are no clients.
+    pub(crate) fn lists_as_away(&self, process: &TurnedAway) -> bool {
+        let who = Who::of(process);
+        self.away
+            .listed()
+            .any(|listed| Who::of(&listed.process) == who)
+    }
+
     /// A process that wanted to be a client is none. Returns whether that is news: it has not been told of this process.
     pub fn handle_turned_away(&mut self, process: TurnedAway) -> bool {
         let times = self.away.count(Who::of(&process));
