@@ -18,26 +18,56 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// No daemon does it: the first reason that one gave, or, with exit status 69, that none answers.
 pub(crate) fn tell(request: &Request) -> Result<(), Failure> {
+    tell_each(&sockets(), request, PATIENCE).into_result()
+}
+
+/// Where they listen.
+pub(crate) fn sockets() -> Vec<PathBuf> {
     let named = std::env::var_os("PILLION_SOCKET").map(PathBuf::from);
-    let sockets = named.map_or_else(every_socket, |path| vec![path]);
-    let (mut done, mut reasons, mut silent) = (0_usize, Vec::new(), Vec::new());
+    named.map_or_else(every_socket, |path| vec![path])
+}
+
+/// What came of saying something to several.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Who has done it.
+    pub(crate) done: Vec<PathBuf>,
+    /// Who has not, and why.
+    pub(crate) refused: Vec<(PathBuf, String)>,
+    /// Who does not answer, in words.
+    silent: Vec<String>,
+}
+
+/// Says it to each of these, which have so long to answer.
+pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Duration) -> Told {
+    let mut told = Told::default();
     for socket in sockets {
-        match ask_once(&socket, request, PATIENCE) {
-            Ok(Reply::Done) => done += 1,
-            Ok(Reply::Refused { reason }) => reasons.push(reason),
-            Ok(_) => reasons.push(format!("{}: another answer", socket.display())),
-            Err(error) => silent.push(format!("{}: {error}", socket.display())),
+        match ask_once(socket, request, patience) {
+            Ok(Reply::Done) => told.done.push(socket.clone()),
+            Ok(Reply::Refused { reason }) => told.refused.push((socket.clone(), reason)),
+            Ok(_) => {
+                let reason = format!("{}: another answer", socket.display());
+                told.refused.push((socket.clone(), reason));
+            }
+            Err(error) => told.silent.push(format!("{}: {error}", socket.display())),
         }
     }
-    match (done, reasons.first()) {
-        (1.., _) => Ok(()),
-        (0, Some(reason)) => Err(anyhow!("{reason}").into()),
-        (0, None) if silent.is_empty() => {
-            Err(Failure::unavailable(anyhow!("no daemon is running")))
+    told
+}
+
+impl Told {
+    /// Whether anybody has done it; see [`tell`].
+    pub(crate) fn into_result(self) -> Result<(), Failure> {
+        match (self.done.is_empty(), self.refused.first()) {
+            (false, _) => Ok(()),
+            (true, Some((_, reason))) => Err(anyhow!("{reason}").into()),
+            (true, None) if self.silent.is_empty() => {
+                Err(Failure::unavailable(anyhow!("no daemon is running")))
+            }
+            (true, None) => Err(Failure::unavailable(anyhow!(
+                "no daemon answers: {}",
+                self.silent.join(", ")
+            ))),
         }
-        (0, None) => Err(Failure::unavailable(anyhow!(
-            "no daemon answers: {}",
-            silent.join(", ")
-        ))),
     }
 }

@@ -196,7 +196,7 @@ fn text_of(value: &Value) -> &str {
 }
 
 /// The time of day here.
-fn time_of(unix_ms: i64) -> String {
+pub(crate) fn time_of(unix_ms: i64) -> String {
     let Ok(time) = Timestamp::from_millisecond(unix_ms) else {
         return "N/A".to_owned();
     };

@@ -13,6 +13,7 @@ mod daemons;
 mod deferred;
 mod demo;
 mod doctor;
+mod drain;
 mod events;
 mod failure;
 mod generate;
@@ -53,6 +54,7 @@ enum Command {
     Set(set::Options),
     Stop(stop::Options),
     Events(events::Options),
+    Drain(drain::Options),
     Resume(resume::Options),
     Doctor(doctor::Options),
     Completions(generate::Completions),
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Set(options) => set::run(&options),
         Command::Stop(options) => stop::run(&options),
         Command::Events(options) => events::run(&options),
+        Command::Drain(options) => drain::run(&options),
         Command::Resume(options) => resume::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Completions(options) => generate::completions(&options),

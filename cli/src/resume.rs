@@ -1,26 +1,44 @@
-//! `pillion resume`: lets go what rules hold because of a fault.
+//! `pillion resume`: lets go what is held, and gives a released device back to its daemon.
 
+use std::time::Duration;
+
+use anyhow::anyhow;
 use clap::Args;
 use protocol::hello::Request;
 
 use crate::daemons;
 use crate::failure::Failure;
+use crate::status;
 
-/// Ends what a rule of faults holds: best-effort jobs, and a GPU that takes no more work.
+/// Ends what holds best-effort jobs or drains a GPU: a rule of faults, or `pillion drain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion resume\n\n\
-                  Rules of the daemon's configuration hold best-effort jobs, or drain a GPU, because of a fault (`pillion events`). They \
-                  stay so until root or the daemon's user says otherwise. With JOB only what is held by that job's own fault goes \
-                  on. Exit 0 when something was let go.")]
+                  Rules of the daemon's configuration hold best-effort jobs, or drain a GPU, because of a fault (`pillion events`), and \
+                  `pillion drain` drains one. They stay so until root or the daemon's user says otherwise. With JOB only what is held by \
+                  that job's own fault goes on. Without it a device that was released is opened first, which may take seconds; as long as that \
+                  fails nothing of it goes on. Exit 0 when something was let go.")]
 pub(crate) struct Options {
     /// Id of a job that is held by itself; without it, everything on all GPUs.
     #[arg(value_name = "JOB")]
     job: Option<String>,
 }
 
-/// Exit 69 if no daemon answers, 1 if none holds that.
+/// Longest wait for a daemon that opens its device: more than it waits for the driver.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Exit 69 if no daemon answers, 1 if none holds that or a device stays released.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
-    daemons::tell(&Request::Resume {
+    let request = Request::Resume {
         job: options.job.clone().unwrap_or_default(),
-    })
+    };
+    let told = daemons::tell_each(&daemons::sockets(), &request, PATIENCE);
+    let mut refused = told.refused.iter();
+    let stuck = refused.find(|(socket, _)| {
+        let status = status::ask(socket);
+        options.job.is_none() && status.is_ok_and(|status| status["gpu"]["released"].is_object())
+    });
+    if let Some((_, reason)) = stuck {
+        return Err(anyhow!("{reason}").into());
+    }
+    told.into_result()
 }

@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
-    /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is drained because of a fault.
+    /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is drained.
     #[arg(long)]
     require_daemon: bool,
     /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
@@ -253,12 +253,16 @@ fn is_made_up(id: &str) -> bool {
 
 /// The GPU that `--gpu` names.
 pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
-    let select = match (text.parse(), text.parse()) {
+    Ok(gpu::choose(scheduler::device::gpus()?, &select_of(text))?)
+}
+
+/// What of a GPU `--gpu` says.
+pub(crate) fn select_of(text: &str) -> Select {
+    match (text.parse(), text.parse()) {
         (Ok(index), _) => Select::Index(index),
         (_, Ok(pci)) => Select::Pci(pci),
         _ => Select::Uuid(text.to_owned()),
-    };
-    Ok(gpu::choose(scheduler::device::gpus()?, &select)?)
+    }
 }
 
 /// Longest wait for a daemon's word on its GPU, which only a message needs.
@@ -299,7 +303,7 @@ fn say_fit(path: &Path, gpu: Option<&Gpu>) {
     }
 }
 
-/// That a daemon answers, and to a high-priority job: one whose GPU is not drained because of a fault.
+/// That a daemon answers, and to a high-priority job: one whose GPU is not drained.
 fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
     let candidates = match (std::env::var_os("PILLION_SOCKET"), gpu) {
         (Some(path), _) => vec![PathBuf::from(path)],
@@ -315,7 +319,7 @@ fn require_daemon(class: JobClass, gpu: Option<&Gpu>) -> anyhow::Result<()> {
         refused = match why_drained(path) {
             Ok(None) => return Ok(()),
             Ok(Some(why)) => Some(anyhow!(
-                "the GPU of the daemon at {at} takes no new high-priority job because of a fault until `pillion resume`: {why}"
+                "the GPU of the daemon at {at} takes no new high-priority job until `pillion resume`: {why}"
             )),
             Err(error) => Some(anyhow!(
                 "the daemon at {at} does not say whether its GPU takes high-priority jobs: {error}"

@@ -92,7 +92,13 @@ pub enum Request {
     Stop(Stop),
     /// Who asks is about to end the processes of a job, by signals first, and sees to it that MPS is asked before any is killed.
     Ending(Ending),
-    /// Let go what rules hold because of a fault. Who asks must be root or the daemon's user.
+    /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be root or the daemon's user. A daemon
+    /// that does not know the word (before 2.3) refuses.
+    Drain {
+        /// Close device node and NVML, too, until [`Request::Resume`].
+        is_release: bool,
+    },
+    /// Let go what is held, and open the device before, if it is closed. Who asks must be root or the daemon's user.
     Resume {
         /// Id of the job that is meant; empty for everything.
         job: String,
@@ -251,6 +257,7 @@ const KIND_STOP: u8 = 9;
 const KIND_EVENTS: u8 = 10;
 const KIND_RESUME: u8 = 11;
 const KIND_ENDING: u8 = 12;
+const KIND_DRAIN: u8 = 13;
 /// In place of a slot: none.
 const NO_SLOT: u16 = u16::MAX;
 /// The answers to a question, and what stands in place of one.
@@ -295,6 +302,11 @@ impl Request {
             Self::Resume { job } => {
                 let mut writer = Writer::new(KIND_RESUME);
                 writer.text(job);
+                writer.finish()
+            }
+            Self::Drain { is_release } => {
+                let mut writer = Writer::new(KIND_DRAIN);
+                writer.bytes.push(u8::from(*is_release));
                 writer.finish()
             }
             Self::Memory(of) => {
@@ -369,6 +381,9 @@ impl Request {
             })),
             KIND_RESUME => Ok(Self::Resume {
                 job: reader.text()?,
+            }),
+            KIND_DRAIN => Ok(Self::Drain {
+                is_release: reader.later_flag()?,
             }),
             KIND_MEMORY_OF => Ok(Self::Memory(MemoryOf {
                 class: reader.class()?,

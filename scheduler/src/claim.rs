@@ -40,8 +40,34 @@ pub struct Claim {
     /// Lets everybody through, who learns from the kernel who listens: were they left to wait, there would soon be no room for
     /// more, and who cannot ask takes us for no daemon. None where the name is another's.
     porter: Option<JoinHandle<()>>,
-    /// The locked device node, where there is one and the lock is ours.
-    node: Option<File>,
+    /// The device node, where there is one.
+    node: Option<Node>,
+}
+
+/// A GPU's device node, locked while it is open.
+#[derive(Debug)]
+pub struct Node {
+    path: PathBuf,
+    uuid: String,
+    /// None where it is not open, or the lock is not ours.
+    locked: Option<File>,
+}
+
+impl Node {
+    /// Its file and whose lock it is, for [`lock`].
+    pub(crate) fn name(&self) -> (PathBuf, String) {
+        (self.path.clone(), self.uuid.clone())
+    }
+
+    /// Its file, which is to be closed: then the lock is given up.
+    pub(crate) fn close(&mut self) -> Option<File> {
+        self.locked.take()
+    }
+
+    /// It is open and locked again. Returns what was before.
+    pub(crate) fn keep(&mut self, locked: File) -> Option<File> {
+        self.locked.replace(locked)
+    }
 }
 
 impl Drop for Claim {
@@ -56,22 +82,39 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// Claims a GPU for this process.
+    /// Claims a GPU for this process. Where the device is released its node stays closed.
     ///
     /// # Errors
     ///
     /// [`SocketError::Claimed`] if another daemon has it, [`SocketError::Claim`] if the system
     /// refuses a step.
-    pub fn take(gpu: &Gpu) -> Result<Self, SocketError> {
-        Self::take_with(&gpu.uuid, node::path(gpu.pci).as_deref())
+    pub fn take(gpu: &Gpu, is_released: bool) -> Result<Self, SocketError> {
+        Self::take_with(&gpu.uuid, node::path(gpu.pci).as_deref(), is_released)
     }
 
-    fn take_with(uuid: &str, node: Option<&Path>) -> Result<Self, SocketError> {
+    pub(crate) fn take_with(
+        uuid: &str,
+        node: Option<&Path>,
+        is_released: bool,
+    ) -> Result<Self, SocketError> {
         let mut claim = Self::take_name(uuid)?;
-        if let Some(node) = node {
-            claim.node = lock(node, uuid)?;
+        if let Some(path) = node {
+            let locked = match is_released {
+                true => None,
+                false => lock(path, uuid)?,
+            };
+            claim.node = Some(Node {
+                path: path.to_owned(),
+                uuid: uuid.to_owned(),
+                locked,
+            });
         }
         Ok(claim)
+    }
+
+    /// The device's node, whose lock is given up by whoever has it from now on.
+    pub fn take_node(&mut self) -> Option<Node> {
+        self.node.take()
     }
 
     fn take_name(uuid: &str) -> Result<Self, SocketError> {
@@ -129,7 +172,7 @@ impl Claim {
 
 /// Locks a GPU's device node. What keeps it from that, other than a daemon, is said: a GPU without its lock is better than one without
 /// a daemon.
-fn lock(node: &Path, uuid: &str) -> Result<Option<File>, SocketError> {
+pub(crate) fn lock(node: &Path, uuid: &str) -> Result<Option<File>, SocketError> {
     let at = node.display();
     match node::lock(node, uuid) {
         Ok(node::Lock::Ours(file)) => return Ok(Some(file)),
@@ -317,7 +360,7 @@ mod tests {
     use super::*;
 
     fn take(uuid: &str) -> Result<Claim, SocketError> {
-        Claim::take_with(uuid, None)
+        Claim::take_with(uuid, None, false)
     }
 
     #[test]
@@ -343,12 +386,12 @@ mod tests {
         let uuid = format!("GPU-claim-net-{}", std::process::id());
         let node = tempfile::NamedTempFile::new().unwrap();
         let node = Some(node.path());
-        let first = Claim::take_with(&uuid, node).unwrap();
+        let mut first = Claim::take_with(&uuid, node, false).unwrap();
         let elsewhere = |node| {
             thread::scope(|scope| {
                 let elsewhere = scope.spawn(|| {
                     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
-                    Some(Claim::take_with(&uuid, node).map(drop))
+                    Some(Claim::take_with(&uuid, node, false).map(drop))
                 });
                 elsewhere.join().unwrap()
             })
@@ -361,6 +404,13 @@ mod tests {
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
         assert!(error.contains("which has locked"), "{error}");
+        // Given up by itself, as where the device is released, and with the claim.
+        let closed = first.node.as_mut().and_then(Node::close);
+        drop(closed);
+        elsewhere(node).unwrap().unwrap();
+        let locked = lock(node.unwrap(), &uuid).unwrap().unwrap();
+        assert!(first.node.as_mut().unwrap().keep(locked).is_none());
+        elsewhere(node).unwrap().unwrap_err();
         drop(first);
         elsewhere(node).unwrap().unwrap();
     }
@@ -368,8 +418,9 @@ mod tests {
     #[test]
     fn a_node_that_cannot_be_locked_keeps_no_daemon_from_its_gpu() {
         let uuid = format!("GPU-claim-node-{}", std::process::id());
-        let claim = Claim::take_with(&uuid, Some(Path::new("/nonexistent/nvidia0"))).unwrap();
-        assert!(claim.node.is_none());
+        let node = Some(Path::new("/nonexistent/nvidia0"));
+        let mut claim = Claim::take_with(&uuid, node, false).unwrap();
+        assert!(claim.take_node().unwrap().locked.is_none());
     }
 
     /// A porter at a name of this process's own to whom `accept` says what the system says.

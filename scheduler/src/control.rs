@@ -14,6 +14,7 @@
 //! goes out on a thread of its own, of which each user has few and for a bounded time.
 
 mod away;
+mod draining;
 mod ending;
 
 use std::collections::VecDeque;
@@ -308,7 +309,8 @@ impl Control {
             Ok(Request::Set(set)) => self.set(&socket, uid, &set),
             Ok(Request::Stop(stop)) => self.stop(&socket, uid, &stop),
             Ok(Request::Ending(ending)) => self.see_to(&socket, uid, &ending),
-            Ok(Request::Resume { job }) => self.resume(&socket, uid, &job),
+            Ok(Request::Resume { job }) => self.resume(socket, uid, &job),
+            Ok(Request::Drain { is_release }) => self.drain(&socket, uid, is_release),
             Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
             Err(HelloError::Version { peer }) => {
                 let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
@@ -435,7 +437,7 @@ impl Control {
         }
         if let Some(why) = &attached.draining {
             let text = format!(
-                "job {:?} is new and high-priority, and the GPU is drained because of a fault: {why}",
+                "job {:?} is new and high-priority, and the GPU is drained: {why}",
                 key.id
             );
             let draft = Draft::new(Kind::AttachedDraining, text);
@@ -626,39 +628,6 @@ impl Control {
         }
     }
 
-    /// Lets go what rules hold because of a fault: of one job, or everything if none is named.
-    fn resume(&self, socket: &OwnedFd, uid: u32, job: &str) {
-        if Viewer::of(uid) != Viewer::Operator {
-            let why = "only root and the daemon's own user may end what a rule holds";
-            return refuse(socket, why.to_owned());
-        }
-        let named = Some(job).filter(|job| !job.is_empty());
-        let released = self.shared.release(named);
-        self.shared.ring();
-        if released.is_nothing() {
-            let what = named.map_or_else(
-                || "nothing is held because of a fault".to_owned(),
-                |job| format!("job {job:?} is not held by itself because of a fault"),
-            );
-            return refuse(socket, what);
-        }
-        // Each job's user is told of that, and of what was held for all everybody.
-        for key in &released.jobs {
-            let text = format!(
-                "resumed by user {uid}: job {:?}, which was held because of a fault",
-                key.id
-            );
-            self.shared
-                .tell(Draft::new(Kind::Resumed, text).of_job(key));
-        }
-        if named.is_none() {
-            let text =
-                format!("resumed by user {uid}: everything that was held because of a fault");
-            self.shared.tell(Draft::new(Kind::Resumed, text));
-        }
-        let _ = send(socket, &Reply::Done.encode(), &[]);
-    }
-
     /// Tells a process of a job what the job may hold and holds, whether it is a client or not.
     fn tell_memory(&self, socket: &OwnedFd, of: &MemoryOf) {
         let told = peer::of(socket)
@@ -700,6 +669,7 @@ impl Control {
             Status::of(&state, &ledgers, events, &self.identity, now_ns, viewer)
         };
         status.note_unseen(mps::unseen_pipes());
+        status.note_released(self.shared.grip().released());
         send_document(socket, reading, move || status.to_json());
     }
 

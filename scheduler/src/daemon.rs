@@ -17,12 +17,14 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::claim::Node;
 use crate::config::{Config, ConfigError};
 use crate::control::Control;
 use crate::drained::{Found, Word};
 use crate::events::{self, Draft, Events, Kind};
 use crate::faults::watch::{FaultWatch, Inbox};
 use crate::gpu::Gpu;
+use crate::grip::Grip;
 use crate::ledgers::Ledgers;
 use crate::measured::{self, BlockPriority};
 use crate::memory::Watch;
@@ -63,6 +65,7 @@ pub(crate) struct Shared {
     inbox: Mutex<Inbox>,
     /// That the GPU is drained, for the next daemon. Whoever needs the state too locks this first.
     word: Mutex<Word>,
+    grip: Arc<Grip>,
     /// Readable when whoever looks for faults is to look.
     alarm: OwnedFd,
     pages: Arc<GpuPages>,
@@ -102,6 +105,11 @@ impl Shared {
         self.inbox.lock()
     }
 
+    /// What the daemon has of the device. Nothing else is locked by its methods.
+    pub(crate) fn grip(&self) -> &Arc<Grip> {
+        &self.grip
+    }
+
     /// Readable when [`Shared::alarm`] was called.
     pub(crate) fn alarm_fd(&self) -> BorrowedFd<'_> {
         self.alarm.as_fd()
@@ -131,17 +139,42 @@ impl Shared {
     pub(crate) fn drain(&self, why: &str) -> bool {
         let word = self.word.lock();
         // First of all: a daemon that dies here has said it.
-        let kept = match self.state().holds.draining() == Some(why) {
-            true => Ok(()),
-            false => word.keep(why),
-        };
-        if let Err(error) = kept {
+        if self.state().holds.draining() != Some(why) {
+            self.keep(&word, why, self.grip.is_released());
+        }
+        self.state().drain_gpu(why)
+    }
+
+    /// The same because somebody says so, for a reason that counts where there is none yet; and releases the device, if that is asked.
+    /// Whether each is news.
+    pub(crate) fn drain_and_release(&self, why: &str, is_release: bool) -> (bool, bool) {
+        let word = self.word.lock();
+        let known = self.state().holds.draining().map(str::to_owned);
+        let is_news = known.is_none();
+        let why = known.as_deref().unwrap_or(why);
+        let was_released = self.grip.is_released();
+        if is_news || (is_release && !was_released) {
+            self.keep(&word, why, is_release || was_released);
+        }
+        self.state().drain_gpu(why);
+        let is_released = is_release && self.grip.release(self.clock.now_ns());
+        (is_news, is_released)
+    }
+
+    fn keep(&self, word: &Word, why: &str, is_released: bool) {
+        if let Err(error) = word.keep(why, is_released) {
             let path = word.path().display();
             let text =
                 format!("a daemon that is started anew will not drain the GPU: {path}: {error}");
             self.tell(Draft::new(Kind::ActionFailed, text));
         }
-        self.state().drain_gpu(why)
+    }
+
+    /// The device was released, or is open again: whoever looks at it is to see to that.
+    pub(crate) fn note_grip(&self) {
+        self.alarm();
+        self.note_memory();
+        self.ring();
     }
 
     /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the daemons that come after this one, too.
@@ -196,10 +229,17 @@ impl Shared {
         let word = self.word.lock();
         let (kind, text) = match word.read() {
             Found::Nothing => return,
-            Found::Why(why) => {
+            Found::Why(why, is_released) => {
                 self.state().drain_gpu(&why);
+                let closed = match is_released {
+                    true => {
+                        self.grip.release(self.clock.now_ns());
+                        ", device node and NVML stay closed"
+                    }
+                    false => "",
+                };
                 let text = format!(
-                    "still no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`, as under the daemon before: {why}"
+                    "still no new high-priority job should be started here, and best-effort jobs are held{closed}, until `pillion resume`, as under the daemon before: {why}"
                 );
                 (Kind::Draining, text)
             }
@@ -412,6 +452,7 @@ impl Daemon {
             events: Mutex::default(),
             inbox: Mutex::default(),
             word: Mutex::new(Word::beside(socket, &identity.gpu.uuid)),
+            grip: Arc::default(),
             alarm: alarm.map_err(system("making an eventfd"))?,
             pages,
             clock,
@@ -451,6 +492,15 @@ impl Daemon {
             faults,
             record: None,
         })
+    }
+
+    /// Gives the daemon the device's node, which is closed with NVML when somebody releases the device.
+    #[must_use]
+    pub fn with_node(self, node: Option<Node>) -> Self {
+        if let Some(node) = node {
+            self.shared.grip.put_node(node);
+        }
+        self
     }
 
     /// Writes to `file` what is granted to best-effort jobs and why they wait: one

@@ -1,7 +1,8 @@
 //! That a GPU is drained, for the daemon that comes next.
 //!
 //! A daemon is restarted by itself and for an upgrade, and a broken GPU is not mended by that. So why it is drained is kept in a file
-//! beside the socket (`<gpu uuid>.drained`), which the next daemon reads and `pillion resume` removes. The usual folders
+//! beside the socket (`<gpu uuid>.drained`), which the next daemon reads and `pillion resume` removes.
+//! A second line says that its device is released (`pillion drain --release`): the next daemon leaves it closed. The usual folders
 //! (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot, and the file goes with them.
 //!
 //! Only the daemon's user and root can write it (and the folder). What somebody else has put there is left aside and told: it would let
@@ -17,8 +18,16 @@ use rustix::fs::OFlags;
 
 /// Nobody but the daemon's user needs it: everybody is told by `pillion status`.
 const MODE: u32 = 0o600;
+/// The second line where the device is released.
+const RELEASED: &str = "released";
 /// Of a reason; ours are shorter.
 const WHY_BYTES_MAX: u64 = 1_024;
+
+/// Whether the daemon before, which listened at `socket`, has released the device of GPU `uuid`: the next one leaves it closed.
+#[must_use]
+pub fn is_released(socket: &Path, uuid: &str) -> bool {
+    matches!(Word::beside(socket, uuid).read(), Found::Why(_, true))
+}
 
 /// The file of one GPU.
 #[derive(Debug)]
@@ -31,8 +40,8 @@ pub(crate) struct Word {
 pub(crate) enum Found {
     /// Nothing: the GPU is not drained.
     Nothing,
-    /// Why the GPU is drained.
-    Why(String),
+    /// Why the GPU is drained, and whether its device is released.
+    Why(String, bool),
     /// The file of another user, of this id.
     Foreign(u32),
 }
@@ -62,20 +71,28 @@ impl Word {
             return Found::Foreign(owner);
         }
         match self.text() {
-            Ok(text) => match text.trim_end() {
-                "" => self.illegible("it is empty"),
-                why if why.chars().any(char::is_control) => self.illegible("it is no text"),
-                why => Found::Why(why.to_owned()),
-            },
+            Ok(text) => {
+                let text = text.trim_end();
+                let (why, is_released) = match text.split_once('\n') {
+                    Some((why, RELEASED)) => (why, true),
+                    _ => (text, false),
+                };
+                match why {
+                    "" => self.illegible("it is empty"),
+                    _ if why.chars().any(char::is_control) => self.illegible("it is no text"),
+                    _ => Found::Why(why.to_owned(), is_released),
+                }
+            }
             Err(error) => self.illegible(&error.to_string()),
         }
     }
 
     fn illegible(&self, why: &str) -> Found {
         let path = self.path.display();
-        Found::Why(format!(
+        let why = format!(
             "the daemon before has drained it, for a reason that cannot be read ({path}: {why})"
-        ))
+        );
+        Found::Why(why, false)
     }
 
     fn text(&self) -> io::Result<String> {
@@ -90,12 +107,12 @@ impl Word {
         Ok(text)
     }
 
-    /// The GPU is drained, for that reason.
+    /// The GPU is drained, for that reason, and its device released or not.
     ///
     /// # Errors
     ///
     /// It cannot be written: the next daemon will not know.
-    pub(crate) fn keep(&self, why: &str) -> io::Result<()> {
+    pub(crate) fn keep(&self, why: &str, is_released: bool) -> io::Result<()> {
         self.remove()?;
         // One that is interrupted here leaves an empty file: drained all the same.
         let mut file = OpenOptions::new()
@@ -103,7 +120,10 @@ impl Word {
             .create_new(true)
             .mode(MODE)
             .open(&self.path)?;
-        writeln!(file, "{why}")
+        match is_released {
+            true => writeln!(file, "{why}\n{RELEASED}"),
+            false => writeln!(file, "{why}"),
+        }
     }
 
     /// It is drained no more.
@@ -135,12 +155,15 @@ mod tests {
     fn what_was_kept_is_found_until_it_is_removed_and_nobody_else_can_write_it() {
         let (folder, word) = word();
         assert_eq!(word.read(), Found::Nothing);
-        word.keep("Xid 48: worse").unwrap();
-        word.keep("Xid 79: gone").unwrap();
+        word.keep("Xid 48: worse", true).unwrap();
+        assert_eq!(word.read(), Found::Why("Xid 48: worse".to_owned(), true));
+        assert!(is_released(&folder.path().join("gpu0.sock"), "GPU-1"));
+        word.keep("Xid 79: gone", false).unwrap();
+        assert!(!is_released(&folder.path().join("gpu0.sock"), "GPU-1"));
         let path = folder.path().join("GPU-1.drained");
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(word.read(), Found::Why("Xid 79: gone".to_owned()));
+        assert_eq!(word.read(), Found::Why("Xid 79: gone".to_owned(), false));
         for _ in 0..2 {
             word.remove().unwrap();
             assert_eq!(word.read(), Found::Nothing);
@@ -151,13 +174,14 @@ mod tests {
     fn what_cannot_be_read_says_that_it_is_drained_all_the_same() {
         let (_folder, word) = word();
         let expect_drained = |part: &str| match word.read() {
-            Found::Why(why) => assert!(why.contains(part), "{why}"),
+            Found::Why(why, false) => assert!(why.contains(part), "{why}"),
             other => panic!("{other:?} where {part} was to be said"),
         };
         for (bytes, part) in [
             (b"".as_slice(), "it is empty"),
             (b"\xff\xfe", "valid UTF-8"),
             (b"a\x1b[2J", "it is no text"),
+            (b"a\nreleased\nb", "it is no text"),
         ] {
             fs::write(word.path(), bytes).unwrap();
             expect_drained(part);
@@ -168,6 +192,6 @@ mod tests {
         word.remove().unwrap();
         fs::create_dir(word.path()).unwrap();
         expect_drained("cannot be read");
-        assert!(word.remove().is_err() && word.keep("Xid 48").is_err());
+        assert!(word.remove().is_err() && word.keep("Xid 48", false).is_err());
     }
 }

@@ -124,10 +124,14 @@ kinds! {
     NvmlSilent = "nvml-silent", Warning;
     /// A rule holds best-effort jobs.
     Held = "held", Warning;
-    /// A rule drains the GPU.
+    /// A rule or an operator drains the GPU.
     Draining = "draining", Warning;
-    /// An operator ended what rules hold.
+    /// An operator ended what is held.
     Resumed = "resumed", Info;
+    /// An operator has device node and NVML closed.
+    DeviceReleased = "device-released", Warning;
+    /// They are open again.
+    DeviceOpened = "device-opened", Info;
     /// A rule began to do something.
     Action = "action", Warning;
     /// It is done.

@@ -24,7 +24,8 @@
 //! | `sharing` | how jobs share the GPU: by MPS or in time slices, and who says so |
 //! | [`measured`] | what was measured on the GPU, and whether priorities between blocks are counted on |
 //! | [`socket`] | where clients find the daemon, and who may be it |
-//! | `drained` | that the GPU is drained, for the daemon that comes next |
+//! | [`drained`] | that the GPU is drained, for the daemon that comes next |
+//! | `grip` | what the daemon itself has of the device, which it gives up so that the GPU can be reset |
 //! | [`claim`] | one daemon per GPU, wherever it listens |
 //! | [`control`] | the thread that talks with clients |
 //! | [`daemon`] | the thread that decides, and both together |
@@ -60,7 +61,7 @@ pub mod device;
 #[forbid(unsafe_code)]
 mod disposal;
 
-mod drained;
+pub mod drained;
 #[forbid(unsafe_code)]
 pub mod events;
 #[forbid(unsafe_code)]
@@ -69,6 +70,8 @@ mod excess;
 pub mod faults;
 #[forbid(unsafe_code)]
 pub mod gpu;
+#[forbid(unsafe_code)]
+mod grip;
 #[forbid(unsafe_code)]
 mod ledgers;
 #[forbid(unsafe_code)]

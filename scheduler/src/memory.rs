@@ -4,7 +4,7 @@
 //! A thread of its own, because NVML may take its time, and in real time, because what it asks is: on the virtual
 //! clock nothing waits for it. NVML is opened when it is first needed, by the thread that asks it ([`crate::nvml::Asked`]); where
 //! there is none that is said once, and the end of a process has to do. One that fails to answer, or does not come back with
-//! one, is asked again, for a while.
+//! one, is asked again, for a while. While the device is released ([`crate::grip`]) there is none, either.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
 //! come back for a second; to compare, once a second while any process keeps an account. Every ten seconds it is asked all the same, for
@@ -25,6 +25,7 @@ use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
 use crate::excess::{Eviction, Holding};
 use crate::faults::ending::Evicted;
+use crate::grip::{Grip, User};
 use crate::nvml::{Asked, NvmlError, PATIENCE, Process, Processes, Silence};
 use crate::state::JobKey;
 use crate::strays::{self, real_uid};
@@ -76,6 +77,8 @@ pub(crate) struct Watch {
     /// When the accounts were compared last.
     compared_ns: Option<u64>,
     unmanaged: Unmanaged,
+    /// Which time it is that the device is open, as of the last look.
+    opened: Option<u64>,
 }
 
 /// What is made of NVML's answers.
@@ -96,15 +99,18 @@ enum Nvml {
 /// What the thread says that asks NVML.
 enum Answer {
     Missing(NvmlError),
+    /// The device is released.
+    Released,
     Listed(Result<Vec<Process>, NvmlError>),
 }
 
 impl Watch {
     pub(crate) fn new(shared: Arc<Shared>, uuid: &str) -> Self {
         Self {
+            opened: None,
             shared,
             uuid: uuid.to_owned(),
-            nvml: Nvml::NotAsked,
+            nvml: Nvml::Missing,
             is_silent: false,
             answers: Answers::default(),
             looks_in_vain: 0,
@@ -116,9 +122,11 @@ impl Watch {
 
     /// Watches until the daemon stops.
     pub(crate) fn run(mut self) {
+        self.keep_to_grip();
         while self.wait() {
             #[cfg(test)]
             self.shared.panic_if_asked();
+            self.keep_to_grip();
             let leaving = self.shared.ledgers().leaving(has_ended);
             if leaving.is_anybody_over {
                 self.look();
@@ -134,6 +142,18 @@ impl Watch {
         }
         let is_soon = self.is_comparing() || self.unmanaged.has_suspects();
         Some(if is_soon { &SLOW_LOOK } else { &IDLE_LOOK })
+    }
+
+    /// While the device is released there is no NVML. The thread that asks it ends, and what that has open is closed.
+    fn keep_to_grip(&mut self) {
+        let opened = self.shared.grip().opened();
+        if std::mem::replace(&mut self.opened, opened) != opened {
+            self.nvml = match opened {
+                Some(_) => Nvml::NotAsked,
+                None => Nvml::Missing,
+            };
+            self.answers = Answers::default();
+        }
     }
 
     /// Whether there are accounts to compare.
@@ -327,10 +347,10 @@ impl Watch {
         };
     }
 
-    /// The processes that have memory of the device; none if the daemon is to end.
+    /// The processes that have memory of the device; none if the daemon is to end, or the device was released just now.
     fn listed(&mut self) -> Option<Result<Vec<Process>, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
-            self.nvml = match start_asking(&self.uuid) {
+            self.nvml = match start_asking(&self.uuid, self.shared.grip()) {
                 Ok(asked) => Nvml::Asked(asked),
                 Err(error) => no_nvml(&format!("no thread to ask NVML: {error}")),
             };
@@ -339,6 +359,8 @@ impl Watch {
             return Some(Ok(Vec::new()));
         };
         match asked.ask((), self.shared.stop_fd(), &PATIENCE) {
+            // Just now: the next look finds it so.
+            Ok(Answer::Released) => None,
             Ok(Answer::Missing(error)) => {
                 self.nvml = no_nvml(&error.to_string());
                 Some(Ok(Vec::new()))
@@ -366,18 +388,25 @@ impl Watch {
 }
 
 /// A thread that asks NVML for who has memory of the device with this UUID.
-fn start_asking(uuid: &str) -> std::io::Result<Asked<(), Answer>> {
-    let uuid = uuid.to_owned();
-    let mut processes = None;
+fn start_asking(uuid: &str, grip: &Arc<Grip>) -> std::io::Result<Asked<(), Answer>> {
+    let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
+    // NVML is closed before it is said to be.
+    let mut processes: Option<(Processes, User)> = None;
     Asked::start("pillion-memory-ask", move |()| {
-        let open = match processes.take() {
-            Some(open) => Ok(open),
-            None => Processes::open(&uuid),
+        let open = match processes.take_if(|(_, user)| !user.is_over()) {
+            Some(open) => open,
+            None => {
+                processes = None;
+                let Some(user) = grip.user() else {
+                    return Answer::Released;
+                };
+                match Processes::open(&uuid) {
+                    Ok(open) => (open, user),
+                    Err(error) => return Answer::Missing(error),
+                }
+            }
         };
-        match open {
-            Ok(open) => Answer::Listed(processes.insert(open).list()),
-            Err(error) => Answer::Missing(error),
-        }
+        Answer::Listed(processes.insert(open).0.list())
     })
 }
 

@@ -185,12 +185,33 @@ pub struct Process {
 
 /// A device's processes, as NVML lists them. Open as long as this lives.
 pub struct Processes {
-    library: Library,
+    library: Open,
     device: Device,
 }
 
+/// NVML, initialised until this is dropped: as long as anybody has it so it keeps the device's node open.
+pub(crate) struct Open(Library);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum. NVML counts who has initialised it.
+        if let Ok(shut_down) = unsafe { self.0.get::<Call>("nvmlShutdown") } {
+            // SAFETY: as above; the library is open, and was initialised by whoever made this.
+            let _ = unsafe { shut_down() };
+        }
+    }
+}
+
+impl core::ops::Deref for Open {
+    type Target = Library;
+
+    fn deref(&self) -> &Library {
+        &self.0
+    }
+}
+
 /// NVML, initialised, and the device with this UUID.
-pub(crate) fn open_device(uuid: &str) -> Result<(Library, Device), NvmlError> {
+pub(crate) fn open_device(uuid: &str) -> Result<(Open, Device), NvmlError> {
     const CALL: &str = "nvmlDeviceGetHandleByUUID";
     // SAFETY: runs the initialisers of the system's own management library.
     let library = unsafe { Library::new(LIBRARY) }.map_err(NvmlError::NoLibrary)?;
@@ -199,6 +220,7 @@ pub(crate) fn open_device(uuid: &str) -> Result<(Library, Device), NvmlError> {
     let init = init.map_err(|_| NvmlError::NoSymbol("nvmlInit_v2"))?;
     // SAFETY: as above; the library is open.
     check("nvmlInit_v2", unsafe { init() })?;
+    let library = Open(library);
     // SAFETY: the signature that nvml.h gives the name.
     let get = unsafe { library.get::<GetDevice>(CALL) };
     let get = get.map_err(|_| NvmlError::NoSymbol(CALL))?;

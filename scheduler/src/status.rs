@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::config::{AUTO, sharing_name};
 use crate::events::EventsStatus;
 use crate::gpu::Gpu;
+use crate::grip::Released;
 use crate::ledgers::{Ledgers, MemoryStatus};
 use crate::realtime;
 use crate::sharing::sharing_by;
@@ -39,9 +40,9 @@ pub struct Status {
     pub daemon: DaemonStatus,
     /// What it schedules.
     pub gpu: GpuStatus,
-    /// Why a rule drains the GPU: no new high-priority job should be started there. None: it does not.
+    /// Why the GPU is drained, by a rule or an operator: no new high-priority job should be started there. None: it does not.
     pub draining: Option<String>,
-    /// What rules hold because of a fault, whether such jobs are there or not; what who asks may see.
+    /// What is held, whether such jobs are there or not; what who asks may see.
     pub held: Vec<HeldStatus>,
     /// The rules, and what follows from them now.
     pub policy: PolicyStatus,
@@ -83,7 +84,7 @@ impl Viewer {
     }
 }
 
-/// A hold because of a fault, which lasts until `pillion resume`.
+/// A hold, which lasts until `pillion resume`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldStatus {
     /// The one job that is held, by its id; none: all best-effort jobs are, or all of a user.
@@ -108,6 +109,15 @@ impl HeldStatus {
             why: why.to_owned(),
         })
     }
+}
+
+/// That the device is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ReleasedStatus {
+    /// Since when, on the daemon's clock.
+    pub since_ns: u64,
+    /// Parts of the daemon that have it open still, because the driver has not answered them; 0: it is closed.
+    pub open: usize,
 }
 
 /// Jobs of other users.
@@ -178,6 +188,8 @@ pub struct GpuStatus {
     /// The folder in which the daemon looks for MPS's pipes and which is not there for it; none: it is, or MPS does not share the GPU.
     /// Without it MPS cannot be asked to end a job's work.
     pub mps_unseen: Option<String>,
+    /// The daemon has closed device node and NVML, until `pillion resume`; none: it has not.
+    pub released: Option<ReleasedStatus>,
 }
 
 /// The policy in force.
@@ -389,6 +401,7 @@ impl Status {
                 sharing_wrong: state.ways.is_wrong(),
                 sharing_mixed: state.ways.is_differing(),
                 mps_unseen: None,
+                released: None,
             },
             draining: state.holds.draining().map(str::to_owned),
             held: (state.holds.listed())
@@ -418,6 +431,12 @@ impl Status {
         let is_on_mps = self.gpu.sharing == sharing_name(Sharing::Mps);
         let pipes = pipes.filter(|_| is_on_mps || self.gpu.sharing_mixed);
         self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
+    }
+
+    /// Device node and NVML are closed.
+    pub(crate) fn note_released(&mut self, released: Option<Released>) {
+        self.gpu.released =
+            released.map(|Released { since_ns, open }| ReleasedStatus { since_ns, open });
     }
 
     /// The document.
@@ -575,7 +594,7 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> String {
     let policy = state.gate.policy();
     if let Some(why) = state.holds.why(key) {
-        return format!("held because of a fault until `pillion resume`: {why}");
+        return format!("held until `pillion resume`: {why}");
     }
     if *policy == Policy::None {
         return "nothing: the policy is none".to_owned();

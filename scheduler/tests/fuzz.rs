@@ -118,6 +118,7 @@ fn packets() -> Vec<Vec<u8>> {
         }),
         Request::Resume { job: job() },
         Request::Resume { job: String::new() },
+        Request::Drain { is_release: true },
         Request::Memory(of),
     ];
     let mut packets: Vec<Vec<u8>> = requests.iter().map(Request::encode).collect();

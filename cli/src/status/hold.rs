@@ -1,7 +1,10 @@
 //! What `pillion status` says of a best-effort job that does not get on, in sentences for whoever is woken by it: how much it
 //! gets, what holds it, and what of it hurts others.
 
+use jiff::Timestamp;
 use serde_json::Value;
+
+use crate::events::time_of;
 
 /// Kernels named in one line; the rest is counted.
 const NAMED_MAX: usize = 3;
@@ -41,14 +44,15 @@ pub(super) fn bounds(policy: &Value) -> Option<String> {
     ))
 }
 
-/// What rules hold because of a fault, whether such jobs are there or not; a line each.
+/// What is held until an operator says otherwise, whether such jobs are there or not; a line each.
 pub(crate) fn for_faults(status: &Value) -> Vec<String> {
     let draining = status["draining"].as_str().map(|why| {
         format!(
-            "drained because of a fault: no new high-priority job should be started here, and best-effort jobs are held, until \
+            "drained: no new high-priority job should be started here, and best-effort jobs are held, until \
              `pillion resume`: {why}"
         )
     });
+    let released = released(status);
     let holds = status["held"].as_array().into_iter().flatten();
     let holds = holds.filter_map(|hold| {
         let why = hold["why"].as_str()?;
@@ -65,12 +69,28 @@ pub(crate) fn for_faults(status: &Value) -> Vec<String> {
                 "`pillion resume`".to_owned(),
             ),
         };
-        Some(format!(
-            "{whose} held because of a fault until {what}: {why}"
-        ))
+        Some(format!("{whose} held until {what}: {why}"))
     });
     let holds: Vec<String> = holds.collect();
-    draining.into_iter().chain(holds).collect()
+    draining.into_iter().chain(released).chain(holds).collect()
+}
+
+/// That the daemon has let go of its device.
+fn released(status: &Value) -> Option<String> {
+    let released = &status["gpu"]["released"];
+    let now_ns = status["daemon"]["now_ns"].as_u64()?;
+    let for_ns = now_ns.saturating_sub(released["since_ns"].as_u64()?);
+    let for_ms = i64::try_from(for_ns / 1_000_000).ok()?;
+    let since = time_of(Timestamp::now().as_millisecond().saturating_sub(for_ms));
+    let said = match released["open"].as_u64()? {
+        0 => "device node and NVML closed".to_owned(),
+        open => format!(
+            "device node and NVML not closed yet, as the driver does not answer {open} parts of the daemon"
+        ),
+    };
+    Some(format!(
+        "released: {said}, since {since}, until `pillion resume`; Xids, errors in memory, a stuck GPU and memory past accounts are not seen"
+    ))
 }
 
 /// A job's share for the table: per cent, with `<` where it is an upper bound.

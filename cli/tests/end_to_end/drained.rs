@@ -52,7 +52,11 @@ fn starts(gpu: &Gpu, daemon: &Daemon) -> i32 {
     gpu.pillion_run("hp", daemon.socket(), &words).run().code()
 }
 
-const DRAINED: [&str; 3] = ["drained because of a fault", "Xid 48", "`pillion resume`"];
+const DRAINED: [&str; 3] = [
+    "drained: no new high-priority job",
+    "Xid 48",
+    "`pillion resume`",
+];
 
 fn expect_drained(gpu: &Gpu, daemon: &Daemon) {
     expect_shown(gpu, daemon, &DRAINED, true);
@@ -158,7 +162,7 @@ fn best_effort_jobs_that_are_held_are_shown_as_held_also_while_there_are_none() 
     gpu.inject("xid 92");
     event_when(&gpu, &daemon, "held", |_| true);
     let parts = [
-        "best-effort jobs are held because of a fault until `pillion resume`: Xid 92",
+        "best-effort jobs are held until `pillion resume`: Xid 92",
         "no jobs",
     ];
     expect_shown(&gpu, &daemon, &parts, true);

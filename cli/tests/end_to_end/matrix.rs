@@ -116,7 +116,7 @@ impl Stage {
             self.held.inject("xid 92");
             let is_held = |job: &Value| {
                 let enforcing = job["enforcing"].as_str().unwrap_or_default();
-                job["waiting"] == true && enforcing.starts_with("held because of a fault")
+                job["waiting"] == true && enforcing.starts_with("held until `pillion resume`")
             };
             self.holding
                 .job_when(label, "a thread held for the fault", is_held);

@@ -50,6 +50,8 @@ fn requests_and_replies_survive_the_journey() {
         Request::Stop(stop),
         Request::Ending(ending),
         resume,
+        Request::Drain { is_release: false },
+        Request::Drain { is_release: true },
     ];
     let events = Request::Events { since: u64::MAX };
     for request in [attach(), Request::Status, events]

@@ -2,7 +2,9 @@
 //! in trouble, and the thread that looks for faults has more to do than before.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
+use crate::grip::{Grip, User};
 use crate::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
 
 /// What is asked.
@@ -49,20 +51,24 @@ struct Current {
 const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 
 impl Meter {
-    /// Of the device with this UUID. Nothing is asked yet.
-    pub(super) fn new(uuid: &str) -> Self {
-        let uuid = uuid.to_owned();
-        let mut gauges = None;
+    /// Of the device with this UUID. Nothing is asked yet. What is open is closed when this is dropped.
+    pub(super) fn new(uuid: &str, grip: &Arc<Grip>) -> Self {
+        let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
+        // NVML is closed before it is said to be.
+        let mut open: Option<(Gauges, User)> = None;
         Self::of(move |gauge| {
-            if gauges.is_none() {
-                gauges = match Gauges::open(&uuid) {
-                    Ok(open) => Some(open),
+            if open.is_none() {
+                let Some(user) = grip.user() else {
+                    return Reading::Missing("the device is released".to_owned());
+                };
+                open = match Gauges::open(&uuid) {
+                    Ok(gauges) => Some((gauges, user)),
                     Err(error) => return Reading::Missing(error.to_string()),
                 };
             }
-            match (&gauges, gauge) {
-                (Some(gauges), Gauge::Ecc) => Reading::Ecc(gauges.ecc()),
-                (gauges, _) => Reading::Use(gauges.as_ref().and_then(Gauges::busy_pct)),
+            match (&open, gauge) {
+                (Some((gauges, _)), Gauge::Ecc) => Reading::Ecc(gauges.ecc()),
+                (open, _) => Reading::Use(open.as_ref().and_then(|(gauges, _)| gauges.busy_pct())),
             }
         })
     }

@@ -85,8 +85,10 @@ pub(crate) struct FaultWatch {
     stuck: Stuck,
     stuck_jobs: StuckJobs,
     doings: Doings,
-    /// None on the virtual clock.
+    /// None on the virtual clock, and while the device is released.
     meter: Option<Meter>,
+    /// Which time it is that the device is open, as of the last look.
+    opened: Option<u64>,
     ecc: Option<Ecc>,
     /// How the clients stood, and when, before it was asked how busy the device is.
     progress: Option<(u64, Progress)>,
@@ -121,6 +123,7 @@ impl FaultWatch {
             stuck_jobs: StuckJobs::default(),
             doings,
             meter: None,
+            opened: None,
             ecc: None,
             progress: None,
             clock: Clock::monotonic(),
@@ -189,21 +192,11 @@ impl FaultWatch {
 
     /// Looks until the daemon stops.
     pub(crate) fn run(mut self) {
-        if self.is_real() {
-            let mut meter = Meter::new(&self.uuid);
-            self.looked.ecc_ns = self.clock.now_ns();
-            meter.want(Gauge::Ecc);
-            let _ = meter.poll(self.looked.ecc_ns);
-            self.meter = Some(meter);
-            let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
-            let waiting = move || wait_for_reports(&shared, &uuid);
-            if let Err(error) = self.shared.start_thread("pillion-nvml", waiting) {
-                tracing::warn!("no thread for what NVML reports: {error}");
-            }
-        }
+        self.keep_to_grip();
         while self.wait() {
             #[cfg(test)]
             self.shared.panic_if_asked();
+            self.keep_to_grip();
             let given = std::mem::take(&mut *self.shared.inbox());
             if given.is_memory_news {
                 self.looked.ecc_ns = 0;
@@ -223,6 +216,29 @@ impl FaultWatch {
                 self.evict(evicted);
             }
             self.go_on();
+        }
+    }
+
+    /// Looks at the device while it is open, and closes what is open of it when it was released.
+    fn keep_to_grip(&mut self) {
+        let opened = self.shared.grip().opened();
+        if !self.is_real() || opened == self.opened {
+            return;
+        }
+        self.opened = opened;
+        (self.meter, self.progress) = (None, None);
+        if opened.is_none() {
+            return;
+        }
+        let mut meter = Meter::new(&self.uuid, self.shared.grip());
+        self.looked.ecc_ns = self.clock.now_ns();
+        meter.want(Gauge::Ecc);
+        let _ = meter.poll(self.looked.ecc_ns);
+        self.meter = Some(meter);
+        let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
+        let waiting = move || wait_for_reports(&shared, &uuid);
+        if let Err(error) = self.shared.start_thread("pillion-nvml", waiting) {
+            tracing::warn!("no thread for what NVML reports: {error}");
         }
     }
 
@@ -688,8 +704,12 @@ fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
     faults
 }
 
-/// Hands on what NVML reports, until the daemon stops.
+/// Hands on what NVML reports, until the daemon stops or the device is released.
 fn wait_for_reports(shared: &Shared, uuid: &str) {
+    // Dropped after the reports: NVML is closed before it is said to be.
+    let Some(user) = shared.grip().user() else {
+        return;
+    };
     let reports = match Reports::open(uuid) {
         Ok(reports) => reports,
         Err(error) => {
@@ -701,7 +721,7 @@ fn wait_for_reports(shared: &Shared, uuid: &str) {
     tracing::info!("NVML reports Xids and errors in memory");
     let clock = Clock::monotonic();
     let mut is_failing = false;
-    while !shared.is_stopping() {
+    while !shared.is_stopping() && !user.is_over() {
         match reports.wait(REPORT_MS) {
             Ok(report) => {
                 is_failing = false;

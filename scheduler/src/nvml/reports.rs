@@ -7,7 +7,7 @@ use core::ffi::{c_uint, c_ulonglong, c_void};
 
 use libloading::Library;
 
-use super::{Device, NvmlError, check, open_device};
+use super::{Device, NvmlError, Open, check, open_device};
 
 /// nvmlEventTypeSingleBitEccError, nvmlEventTypeDoubleBitEccError.
 const MEMORY_ERRORS: c_ulonglong = 0x1 | 0x2;
@@ -38,6 +38,7 @@ struct Utilization {
 }
 
 type CreateSet = unsafe extern "C" fn(*mut *mut c_void) -> c_uint;
+type Free = unsafe extern "C" fn(*mut c_void) -> c_uint;
 type GetTypes = unsafe extern "C" fn(*mut c_void, *mut c_ulonglong) -> c_uint;
 type Register = unsafe extern "C" fn(*mut c_void, c_ulonglong, *mut c_void) -> c_uint;
 type Wait = unsafe extern "C" fn(*mut c_void, *mut EventData, c_uint) -> c_uint;
@@ -61,7 +62,16 @@ pub(crate) struct Reports {
     set: *mut c_void,
     wait: Wait,
     /// Open as long as `wait` may be called.
-    _library: Library,
+    library: Open,
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        if let Ok(free) = symbol::<Free>(&self.library, "nvmlEventSetFree") {
+            // SAFETY: the set is this library's, and is not used any more.
+            let _ = unsafe { free(self.set) };
+        }
+    }
 }
 
 impl Reports {
@@ -82,15 +92,12 @@ impl Reports {
         let mut set = core::ptr::null_mut();
         // SAFETY: room for one handle.
         check("nvmlEventSetCreate", unsafe { create(&raw mut set) })?;
+        let reports = Self { set, wait, library };
         // SAFETY: device and set are this library's.
         check("nvmlDeviceRegisterEvents", unsafe {
             register(device, types & (MEMORY_ERRORS | XID), set)
         })?;
-        Ok(Self {
-            set,
-            wait,
-            _library: library,
-        })
+        Ok(reports)
     }
 
     /// The next report, if one comes within so many ms.
@@ -132,7 +139,7 @@ pub(crate) struct Gauges {
     pages: Option<GetState>,
     use_: Option<GetUse>,
     /// Open as long as these may be called.
-    _library: Library,
+    _library: Open,
 }
 
 impl Gauges {

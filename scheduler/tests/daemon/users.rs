@@ -209,6 +209,32 @@ fn nobody_is_told_a_name_of_another_users_job_by_status_set_or_stop() {
     assert_eq!(as_user(ANNE, &[], || ask(&socket, &packet).0), Reply::Done);
 }
 
+#[test]
+fn only_root_and_the_daemons_user_drain_a_gpu_release_it_and_resume_it() {
+    if !can_be_others() {
+        return;
+    }
+    let running = Running::open_to_all("");
+    let socket = running.socket();
+    let resume = Request::Resume { job: String::new() };
+    let [drain, release] = [false, true].map(|is_release| Request::Drain { is_release });
+    for request in [&drain, &release, &resume] {
+        let packet = request.encode();
+        match as_user(BOB, &[], || ask(&socket, &packet).0) {
+            Reply::Refused { reason } => assert!(reason.starts_with("only root"), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+        let told = status(&socket);
+        assert!(
+            told["draining"].is_null() && told["gpu"]["released"].is_null(),
+            "{told}"
+        );
+    }
+    for request in [drain, release, resume] {
+        assert_eq!(ask(&socket, &request.encode()).0, Reply::Done);
+    }
+}
+
 /// A job is its id and its user's.
 #[test]
 fn root_says_whose_job_it_ends_where_several_users_have_one_of_that_name() {
@@ -268,7 +294,7 @@ fn the_fault_of_a_high_priority_job_holds_its_users_best_effort_jobs_and_nobody_
     assert!(!is_held(&his) && !is_held(&bobs[1]));
     let told = as_user(BOB, &[], || status(&socket));
     assert!(
-        !told.to_string().contains("held because of a fault"),
+        !told.to_string().contains("held until `pillion resume`"),
         "{told}"
     );
 }

@@ -1,0 +1,173 @@
+//! `pillion drain`: a GPU takes no more work, and can be released for a reset.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use clap::Args;
+use protocol::clock::Clock;
+use protocol::hello::{Request, ask_status_within};
+use scheduler::gpu::{self, Gpu, Select};
+use serde_json::Value;
+
+use crate::daemons::{self, PATIENCE};
+use crate::failure::Failure;
+use crate::out;
+use crate::run;
+use crate::status::for_faults;
+
+/// Drains a GPU: best-effort jobs are held, new high-priority ones are warned of, until `pillion resume`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: pillion drain --gpu 0000:01:00.0 --release\n\n\
+                  What is in flight completes, and high-priority jobs that are there go on; `pillion run --require-daemon` starts no new \
+                  one. It stays so until root or the daemon's user says `pillion resume`, also when the daemon is started anew.\n\n\
+                  With --release the daemon lets go of the device, so that the GPU can be reset, and says which of its clients hold it \
+                  still: end these first (`pillion stop`). docs/faults.md has the whole way. Exit 0 when it is done.")]
+pub(crate) struct Options {
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, all that have a daemon. The driver is asked
+    /// for an index alone, which takes a GPU that works.
+    #[arg(long, value_name = "G")]
+    gpu: Option<String>,
+    /// Also close the device node and NVML.
+    #[arg(long)]
+    release: bool,
+}
+
+/// How long the daemon may take to close what it has open, ns.
+const RELEASE_NS: u64 = 8_000_000_000;
+/// Between two questions whether it has, ns.
+const LOOK_NS: u64 = 50_000_000;
+
+/// Exit 69 if no daemon answers, 1 if one refuses or has not let go.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let sockets = daemons::sockets();
+    let sockets = match &options.gpu {
+        Some(name) => vec![the_one(&sockets, name)?],
+        None => sockets,
+    };
+    let request = Request::Drain {
+        is_release: options.release,
+    };
+    let told = daemons::tell_each(&sockets, &request, PATIENCE);
+    let done = told.done.clone();
+    let refused = told.refused.first().map(|(_, reason)| anyhow!("{reason}"));
+    told.into_result()?;
+    if options.release {
+        done.iter().try_for_each(|socket| say_released(socket))?;
+    }
+    refused.map_or(Ok(()), |reason| Err(reason.into()))
+}
+
+/// The socket of the daemon whose GPU is called so.
+fn the_one(sockets: &[PathBuf], name: &str) -> Result<PathBuf, Failure> {
+    let found = sockets.iter().filter_map(|socket| {
+        let gpu = ask(socket).ok()?["gpu"].take();
+        Some((socket, serde_json::from_value::<Named>(gpu).ok()?.into()))
+    });
+    let found: Vec<(&PathBuf, Gpu)> = found.collect();
+    if found.is_empty() {
+        return Err(Failure::unavailable(anyhow!("no daemon answers")));
+    }
+    let gpus = found.iter().map(|(_, gpu)| gpu.clone()).collect();
+    let gpu = match run::select_of(name) {
+        // Of all GPUs of the machine, not of those that have a daemon.
+        Select::Index(_) => run::select(name).map_err(Failure::usage)?,
+        other => gpu::choose(gpus, &other).map_err(Failure::usage)?,
+    };
+    let mut found = found.into_iter();
+    let socket = found.find(|(_, of)| of.uuid == gpu.uuid);
+    let socket = socket.map(|(socket, _)| socket.clone());
+    socket.ok_or_else(|| Failure::unavailable(anyhow!("no daemon answers for GPU {}", gpu.uuid)))
+}
+
+/// A GPU as the status names it.
+#[derive(serde::Deserialize)]
+struct Named {
+    uuid: String,
+    name: String,
+    pci: String,
+}
+
+impl From<Named> for Gpu {
+    fn from(named: Named) -> Self {
+        Self {
+            uuid: named.uuid,
+            name: named.name,
+            pci: named.pci.parse().unwrap_or_default(),
+            sms: 0,
+            memory_bytes: 0,
+        }
+    }
+}
+
+fn ask(socket: &Path) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(&ask_status_within(socket, PATIENCE)?)?)
+}
+
+/// Waits until a daemon has let go of its device, and says who has not.
+fn say_released(socket: &Path) -> Result<(), Failure> {
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns() + RELEASE_NS;
+    let status = loop {
+        let status = ask(socket).map_err(Failure::unavailable)?;
+        let is_closed = status["gpu"]["released"]["open"] == 0;
+        if is_closed || clock.now_ns() >= end_ns {
+            break status;
+        }
+        clock.sleep_until(clock.now_ns() + LOOK_NS);
+    };
+    for line in for_faults(&status).into_iter().chain(holders(&status)) {
+        out::line(format_args!("{line}"))?;
+    }
+    let released = &status["gpu"]["released"];
+    match released["open"].as_u64() {
+        Some(0) => Ok(()),
+        Some(_) => Err(anyhow!(
+            "the driver does not answer the daemon, which has the device open still; `pillion status` says when it has let go. If it never does, end \
+             the daemon (pid {}): as long as it is in the driver it cannot be killed either, and only a reboot helps",
+            status["daemon"]["pid"]
+        )
+        .into()),
+        None => Err(anyhow!("somebody has resumed the GPU meanwhile").into()),
+    }
+}
+
+/// The daemon's clients, which have the device open, too; a line each.
+fn holders(status: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for job in status["jobs"].as_array().into_iter().flatten() {
+        let id = job["job"].as_str().unwrap_or("N/A");
+        for client in job["clients"].as_array().into_iter().flatten() {
+            let text = format!(
+                "pid {} {} of job {id} holds the GPU: `pillion stop {id}`",
+                client["pid"],
+                client["name"].as_str().unwrap_or("N/A"),
+            );
+            let legible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+            lines.push(text.chars().map(legible).collect());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_client_is_named_with_what_ends_it() {
+        let client = |pid: u32, name: &str| json!({"pid": pid, "name": name});
+        let jobs = json!([
+            {"job": "train", "clients": [client(7, "python"), client(8, "a\u{1b}b")]},
+            {"job": "over", "clients": []},
+        ]);
+        assert_eq!(
+            holders(&json!({ "jobs": jobs })),
+            [
+                "pid 7 python of job train holds the GPU: `pillion stop train`",
+                "pid 8 a\u{fffd}b of job train holds the GPU: `pillion stop train`"
+            ]
+        );
+    }
+}

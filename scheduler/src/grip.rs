@@ -1,0 +1,269 @@
+//! What the daemon itself holds of its device: the locked device node ([`crate::claim`]) and NVML. A GPU that somebody has open
+//! cannot be reset, so both are given up on demand (`pillion drain --release`) until somebody says otherwise.
+//!
+//! Who opens NVML holds a [`User`] for as long, and there are none to be had while the device is released. Nobody waits
+//! for those who are there: each sees for itself that its time is over ([`User::is_over`]) and closes what it has. One whose call
+//! does not return closes nothing, and who asks is told how many there still are ([`Grip::released`]).
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::Mutex;
+
+use crate::claim::{self, Node};
+use crate::nvml::{NvmlError, Processes};
+use crate::socket::SocketError;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Grip {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// None where the GPU has none, or the claim is another's.
+    node: Option<Node>,
+    /// Since when the device is released, ns on the daemon's clock.
+    released_ns: Option<u64>,
+    /// How often it was released: who has begun before is over.
+    releases: u64,
+    /// Who has something of the device open.
+    users: usize,
+    /// Somebody is opening it.
+    is_reopening: bool,
+}
+
+/// Somebody who has something of the device open.
+#[derive(Debug)]
+pub(crate) struct User {
+    grip: Arc<Grip>,
+    releases: u64,
+}
+
+impl User {
+    /// Whether the device has been released since: what is open is to be closed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.grip.held.lock().releases != self.releases
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.grip.held.lock().users -= 1;
+    }
+}
+
+/// That the device is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) since_ns: u64,
+    /// Parts of the daemon that have it open still.
+    pub(crate) open: usize,
+}
+
+/// An attempt to open it again, of which there is one at a time. Ends when it is dropped, by whoever has it then.
+#[derive(Debug)]
+pub(crate) struct Reopening {
+    user: User,
+    node: Option<(PathBuf, String)>,
+}
+
+impl Drop for Reopening {
+    fn drop(&mut self) {
+        self.user.grip.held.lock().is_reopening = false;
+    }
+}
+
+/// The device is open again: what is to be kept of it.
+#[derive(Debug)]
+pub(crate) struct Reopened {
+    locked: Option<File>,
+    reopening: Reopening,
+}
+
+impl Grip {
+    /// The device's node, which is closed with the rest from now on.
+    pub(crate) fn put_node(&self, mut node: Node) {
+        let mut held = self.held.lock();
+        if held.released_ns.is_some() {
+            drop(node.close());
+        }
+        held.node = Some(node);
+    }
+
+    /// Leave to open the device; none while it is released.
+    pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
+        let mut held = self.held.lock();
+        held.released_ns
+            .is_none()
+            .then(|| Self::admit(self, &mut held))
+    }
+
+    fn admit(this: &Arc<Self>, held: &mut Held) -> User {
+        held.users += 1;
+        User {
+            grip: Arc::clone(this),
+            releases: held.releases,
+        }
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.held.lock().released_ns.is_some()
+    }
+
+    /// Which time it is that the device is open; none while it is released.
+    pub(crate) fn opened(&self) -> Option<u64> {
+        let held = self.held.lock();
+        held.released_ns.is_none().then_some(held.releases)
+    }
+
+    /// Since when the device is released, if it is, and what is open of it all the same.
+    pub(crate) fn released(&self) -> Option<Released> {
+        let held = self.held.lock();
+        held.released_ns.map(|since_ns| Released {
+            since_ns,
+            open: held.users,
+        })
+    }
+
+    /// Gives the device up. False if that was so already. The caller wakes those who have it open.
+    pub(crate) fn release(self: &Arc<Self>, now_ns: u64) -> bool {
+        let mut held = self.held.lock();
+        held.releases += 1;
+        let is_news = held.released_ns.is_none();
+        held.released_ns.get_or_insert(now_ns);
+        let Some(file) = held.node.as_mut().and_then(Node::close) else {
+            return is_news;
+        };
+        let user = Self::admit(self, &mut held);
+        drop(held);
+        // The kernel's driver has a say in it, and may be stuck.
+        let close = move || {
+            drop(file);
+            drop(user);
+        };
+        let thread = thread::Builder::new().name("pillion-close".to_owned());
+        if let Err(error) = thread.spawn(close) {
+            // What was to run there is dropped here, and with it the file.
+            tracing::warn!("no thread to close the device node: {error}");
+        }
+        is_news
+    }
+
+    /// Begins to open the device again.
+    ///
+    /// # Errors
+    ///
+    /// Somebody is at it.
+    pub(crate) fn reopen(self: &Arc<Self>) -> Result<Reopening, String> {
+        let mut held = self.held.lock();
+        if std::mem::replace(&mut held.is_reopening, true) {
+            return Err("it is being opened already; if that goes on, the driver does not answer, and only a reboot helps".to_owned());
+        }
+        let node = held.node.as_ref().map(Node::name);
+        Ok(Reopening {
+            user: Self::admit(self, &mut held),
+            node,
+        })
+    }
+
+    /// The device is there again.
+    ///
+    /// # Errors
+    ///
+    /// It was released once more meanwhile.
+    pub(crate) fn hold(&self, reopened: Reopened) -> Result<(), String> {
+        let mut held = self.held.lock();
+        if held.releases != reopened.reopening.user.releases {
+            drop(held);
+            return Err("it was released once more meanwhile".to_owned());
+        }
+        held.released_ns = None;
+        let before = match (&mut held.node, reopened.locked) {
+            (Some(node), Some(file)) => node.keep(file),
+            _ => None,
+        };
+        drop(held);
+        drop(before);
+        Ok(())
+    }
+}
+
+impl Reopening {
+    /// Locks the node, and asks NVML for the device with this UUID. Takes as long as the driver likes.
+    ///
+    /// # Errors
+    ///
+    /// Another daemon has the device, or NVML does not find it.
+    pub(crate) fn open(self, uuid: &str) -> Result<Reopened, String> {
+        let locked = match &self.node {
+            Some((path, uuid)) => claim::lock(path, uuid).map_err(|error| match error {
+                SocketError::Claimed { .. } => {
+                    format!("{error}; end that daemon, or leave it the GPU and stop this one")
+                }
+                other => other.to_string(),
+            })?,
+            None => None,
+        };
+        match Processes::open(uuid).and_then(|processes| processes.list()) {
+            Ok(_) => {}
+            // It was not there before either.
+            Err(error @ (NvmlError::NoLibrary(_) | NvmlError::NoSymbol(_))) => {
+                tracing::warn!("{error}; the device is taken on without NVML");
+            }
+            Err(error) => {
+                return Err(format!(
+                    "{error}; once `nvidia-smi` shows the GPU again say `pillion resume` once more; if it does not come back, reboot"
+                ));
+            }
+        }
+        Ok(Reopened {
+            locked,
+            reopening: self,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_opens_a_device_that_is_released_and_who_has_it_open_is_counted_until_it_closes() {
+        let grip = Arc::new(Grip::default());
+        let user = grip.user().unwrap();
+        assert!(!user.is_over());
+        assert_eq!((grip.released(), grip.opened()), (None, Some(0)));
+        assert!(grip.release(7));
+        assert!(!grip.release(8), "said once");
+        assert!(user.is_over() && grip.user().is_none());
+        let released = |open| Some(Released { since_ns: 7, open });
+        assert_eq!((grip.released(), grip.opened()), (released(1), None));
+        drop(user);
+        assert_eq!(grip.released(), released(0));
+    }
+
+    #[test]
+    fn one_at_a_time_opens_it_again_and_in_vain_if_it_is_released_meanwhile() {
+        let grip = Arc::new(Grip::default());
+        grip.release(7);
+        let reopened = |reopening| Reopened {
+            locked: None,
+            reopening,
+        };
+        let first = grip.reopen().unwrap();
+        assert!(grip.reopen().is_err());
+        grip.release(8);
+        assert!(grip.hold(reopened(first)).is_err());
+        assert!(grip.is_released());
+        let second = grip.reopen().unwrap();
+        assert_eq!(grip.released().unwrap().open, 1);
+        grip.hold(reopened(second)).unwrap();
+        assert_eq!((grip.released(), grip.opened()), (None, Some(2)));
+        grip.release(9);
+        assert_eq!(grip.released().unwrap().open, 0);
+    }
+}
