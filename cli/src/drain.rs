@@ -95,6 +95,8 @@ impl From<Named> for Gpu {
             pci: named.pci.parse().unwrap_or_default(),
             sms: 0,
             memory_bytes: 0,
+            cuda_driver: 0,
+            block_priority: None,
         }
     }
 }

@@ -434,11 +434,10 @@ impl Daemon {
             started_ns: clock.now_ns(),
             gpu,
         };
-        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
-        let leaving = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let leaving = leaving.map_err(io::Error::from);
-        let alarm = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let alarm = alarm.map_err(io::Error::from);
+        let bell = |flags| eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(io::Error::from);
+        let stop = bell(EventfdFlags::empty());
+        let leaving = bell(EventfdFlags::NONBLOCK);
+        let alarm = bell(EventfdFlags::NONBLOCK);
         let gpu = identity.gpu.clone();
         let mut state = State::new(config, gpu.sms, Arc::clone(&pages));
         state.block_priority.known = known;
