@@ -25,6 +25,10 @@ use rustix::net::{
 
 use crate::{VERSION, Version};
 
+mod places;
+
+pub use places::{format_uuid, socket_folders, socket_paths};
+
 /// "PLN1".
 pub const HELLO_MAGIC: u32 = u32::from_le_bytes(*b"PLN1");
 /// Longest packet, bytes.
@@ -468,36 +472,6 @@ pub fn peer_version(packet: &[u8]) -> Option<Version> {
     let major = u16::from_le_bytes(packet.get(4..6)?.try_into().ok()?);
     let minor = u16::from_le_bytes(packet.get(6..8)?.try_into().ok()?);
     (magic == HELLO_MAGIC).then_some(Version { major, minor })
-}
-
-/// The sockets on which a GPU's daemon may listen, root's first; `uuid` is `GPU-…` as NVML prints.
-pub fn socket_paths(uuid: &str) -> Vec<PathBuf> {
-    socket_folders()
-        .into_iter()
-        .map(|folder| folder.join(format!("{uuid}.sock")))
-        .collect()
-}
-
-/// The folders in which daemons put their sockets, root's first.
-pub fn socket_folders() -> Vec<PathBuf> {
-    let mut folders = vec![PathBuf::from("/run/pillion")];
-    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()) {
-        folders.push(Path::new(&runtime).join("pillion"));
-    }
-    folders
-}
-
-/// A device's UUID as NVML and nvidia-smi print it.
-pub fn format_uuid(bytes: [u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    format!(
-        "GPU-{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
 }
 
 /// A socket that accepts clients at `path`, which must not exist.

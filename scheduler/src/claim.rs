@@ -384,8 +384,8 @@ mod tests {
     #[test]
     fn a_daemon_in_another_network_namespace_is_seen_by_the_device_node() {
         let uuid = format!("GPU-claim-net-{}", std::process::id());
-        let node = tempfile::NamedTempFile::new().unwrap();
-        let node = Some(node.path());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let node = Some(file.path());
         let mut first = Claim::take_with(&uuid, node, false).unwrap();
         let elsewhere = |node| {
             thread::scope(|scope| {
@@ -408,7 +408,7 @@ mod tests {
         let closed = first.node.as_mut().and_then(Node::close);
         drop(closed);
         elsewhere(node).unwrap().unwrap();
-        let locked = lock(node.unwrap(), &uuid).unwrap().unwrap();
+        let locked = lock(file.path(), &uuid).unwrap().unwrap();
         assert!(first.node.as_mut().unwrap().keep(locked).is_none());
         elsewhere(node).unwrap().unwrap_err();
         drop(first);

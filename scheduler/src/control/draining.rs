@@ -165,6 +165,8 @@ mod tests {
             pci: "0000:01:00.0".parse().unwrap(),
             sms: 80,
             memory_bytes: 16 << 30,
+            cuda_driver: 0,
+            block_priority: None,
         };
         let socket = folder.join("gpu0.sock");
         let is_released = crate::drained::is_released(&socket, uuid);
