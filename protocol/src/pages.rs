@@ -254,8 +254,6 @@ counters! {
     Panics = "panics_caught",
     /// Libraries opened so that their calls pass by us (`RTLD_DEEPBIND`, `dlmopen`).
     Bypasses = "bypasses",
-    /// Launch functions of the driver that the program obtained and that are not our hooks, each once.
-    LaunchesPassedBy = "launch_functions_passed_by",
     /// Allocations that the driver granted.
     Allocations = "allocations",
     /// Bytes of device memory that the application asked for in these.
@@ -319,6 +317,8 @@ counters! {
     CopiesOvertaken = "copies_overtaken",
     /// Streams with the priority of others of which the application asked another one, as the device has too few for two classes.
     PrioritiesShared = "priorities_shared",
+    /// Launch functions of the driver that the program obtained and that are not our hooks, each once.
+    LaunchesPassedBy = "launch_functions_passed_by",
 }
 
 impl Counter {
