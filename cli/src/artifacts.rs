@@ -21,8 +21,9 @@ const DRIVER: &str = "libcuda.so.1";
 /// Where the shim looks for the driver, from its own folder (`interpose/shim/build.rs`).
 const DRIVER_FOLDER: &str = "driver";
 
-/// A folder in which the shim has the driver's name, with a link to `driver` where the shim looks for it. It is this user's, and made
-/// if it is not there: in `$XDG_CACHE_HOME` or `~/.cache`, which outlive a login, else in the folder for temporary files.
+/// A folder in which the shim has the driver's name, with a link to `driver` where the shim looks
+/// for it. It is this user's, and made if it is not there: in `$XDG_CACHE_HOME` or `~/.cache`,
+/// which outlive a login, else in the folder for temporary files.
 ///
 /// # Errors
 /// There is no shim, or no such folder can be made, or the driver is the shim itself.
@@ -51,13 +52,15 @@ pub(crate) fn shim_folder(driver: &Path) -> Result<PathBuf> {
     Err(why.unwrap_or_else(|| anyhow!("no folder for the links of the shim")))
 }
 
-/// Whether a folder, or the one in which it would be made, is this user's: the environment may be another's (sudo -E).
+/// Whether a folder, or the one in which it would be made, is this user's: the environment may be
+/// another's (sudo -E).
 fn is_of(folder: &Path, user: u32) -> bool {
     let there = folder.ancestors().take(2).find_map(|it| it.metadata().ok());
     there.is_some_and(|there| there.uid() == user)
 }
 
-/// Makes a folder that nobody but this user may change: who could write there would choose the job's driver.
+/// Makes a folder that nobody but this user may change: who could write there would choose the
+/// job's driver.
 fn own_folder(folder: &Path, user: u32) -> Result<()> {
     let name = folder.display().to_string();
     let make = |folder: &Path| match DirBuilder::new().mode(0o700).create(folder) {

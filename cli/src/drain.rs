@@ -15,7 +15,8 @@ use crate::out;
 use crate::run;
 use crate::status::for_faults;
 
-/// Drains a GPU: best-effort jobs are held, new high-priority ones are warned of, until `pillion resume`.
+/// Drains a GPU: best-effort jobs are held, new high-priority ones are warned of, until `pillion
+/// resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: pillion drain --gpu 0000:01:00.0 --release\n\n\
                   What is in flight completes, and high-priority jobs that are there go on; `pillion run --require-daemon` starts no new \
@@ -23,8 +24,8 @@ use crate::status::for_faults;
                   With --release the daemon lets go of the device, so that the GPU can be reset, and says which of its clients hold it \
                   still: end these first (`pillion stop`). docs/faults.md has the whole way. Exit 0 when it is done.")]
 pub(crate) struct Options {
-    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, all that have a daemon. The driver is asked
-    /// for an index alone, which takes a GPU that works.
+    /// The GPU: its index, the beginning of its UUID, or its PCI bus id; without it, all that have
+    /// a daemon. The driver is asked for an index alone, which takes a GPU that works.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
     /// Also close the device node and NVML.

@@ -13,7 +13,8 @@ pub(crate) use scheduler::mps::PIPES_ENV;
 
 /// The file that the control daemon holds a lock on as long as it lives (seen of R535 and R550).
 const LOCK_FILE: &str = "control_lock";
-/// The file in which the control daemon writes its process id, some releases' (R550's does, R535's does not).
+/// The file in which the control daemon writes its process id, some releases' (R550's does, R535's
+/// does not).
 const PID_FILE: &str = "nvidia-cuda-mps-control.pid";
 
 /// What there is of MPS.

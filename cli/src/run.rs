@@ -56,7 +56,8 @@ pub(crate) struct Options {
     /// 40%, or unlimited (default: `PILLION_MEMORY`, or what the daemon's configuration says).
     #[arg(long, value_name = "SIZE|PCT", value_parser = quota_of)]
     memory: Option<Quota>,
-    /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is drained.
+    /// Refuse to start (exit 69) if no daemon answers, or for a high-priority job if its GPU is
+    /// drained.
     #[arg(long)]
     require_daemon: bool,
     /// Also stand in the place of the driver's library (`libcuda.so.1`): reaches programs that open
@@ -184,11 +185,12 @@ fn preload(library: &Path) -> OsString {
     value
 }
 
-/// The driver behind the shim, for a `pillion run --shim` within another: what the loader finds there is the outer one's shim.
+/// The driver behind the shim, for a `pillion run --shim` within another: what the loader finds
+/// there is the outer one's shim.
 const DRIVER_ENV: &str = "PILLION_DRIVER";
 
-/// Puts the shim where the loader looks before it looks for the driver, and the driver behind it: what
-/// the loader finds without it, unless `PILLION_DRIVER` names another file.
+/// Puts the shim where the loader looks before it looks for the driver, and the driver behind it:
+/// what the loader finds without it, unless `PILLION_DRIVER` names another file.
 ///
 /// The preload library stays, for programs that find the driver without the search path; where the
 /// driver that it finds is the shim, it steps aside.

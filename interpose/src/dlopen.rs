@@ -61,7 +61,8 @@ extern "C-unwind" fn watch_namespace(
 }
 
 /// Notes a library that is about to be opened so that it passes by. Null is the program itself, which
-/// is opened already; the driver calls nothing of its own that we hook, and what `dlsym` finds in it are our hooks.
+/// is opened already; the driver calls nothing of its own that we hook, and what `dlsym` finds in
+/// it are our hooks.
 fn note(way: Way, file: *const c_char) {
     if file.is_null() {
         return;

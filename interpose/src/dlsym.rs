@@ -65,7 +65,8 @@ extern "C" fn decide_version(
 ///
 /// Runs inside any `dlsym` of any thread of any program, before `main` too: it does not allocate,
 /// lock, format or panic. For operators and NVML, of which only a program that uses them asks, and for a library that brings the
-/// driver along for itself, or looks for what comes after itself, it takes the dynamic linker's locks, as `dlsym` itself does.
+/// driver along for itself, or looks for what comes after itself, it takes the dynamic linker's
+/// locks, as `dlsym` itself does.
 fn answer(
     handle: *mut c_void,
     symbol: *const c_char,
@@ -140,8 +141,9 @@ fn answer(
     }
 }
 
-/// What comes after the caller is libc's to find. But a program, or a library preloaded before us, that looks for what comes after
-/// itself finds our exports, and would take what its driver lacks for there.
+/// What comes after the caller is libc's to find. But a program, or a library preloaded before us,
+/// that looks for what comes after itself finds our exports, and would take what its driver lacks
+/// for there.
 fn next(
     name: &CStr,
     caller: *mut c_void,

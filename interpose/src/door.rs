@@ -120,8 +120,8 @@ fn through<B>(
     })
 }
 
-/// Runs what follows a real call that was made without [`pass`]. Nothing is asked of the driver: a tool that `cuInit` loads may have made the
-/// call.
+/// Runs what follows a real call that was made without [`pass`]. Nothing is asked of the driver: a
+/// tool that `cuInit` loads may have made the call.
 pub(crate) fn follow(index: usize, after: impl FnOnce()) {
     aside(index, || {
         lifecycle::panic_if_asked(index);

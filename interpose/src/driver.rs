@@ -48,8 +48,9 @@ pub(crate) fn has(index: usize) -> bool {
     real::entry_point(index).is_some()
 }
 
-/// Whether `cuInit` has succeeded in this process. Before that, and after it failed, the driver refuses this call without looking
-/// at its argument (CUDA_ERROR_NOT_INITIALIZED; seen of R535 and R550).
+/// Whether `cuInit` has succeeded in this process. Before that, and after it failed, the driver
+/// refuses this call without looking at its argument (CUDA_ERROR_NOT_INITIALIZED; seen of R535 and
+/// R550).
 pub(crate) fn is_initialised() -> bool {
     let mut count = 0;
     call!(cuDeviceGetCount(&raw mut count => *mut c_int)) == CUresult::SUCCESS
@@ -136,7 +137,8 @@ pub(crate) fn device_attribute(device: CUdevice, attribute: CUdevice_attribute) 
     value.filter(|_| result == CUresult::SUCCESS)
 }
 
-/// Whether contexts on a device share it by MPS; `None` where the driver does not say, as older ones do not.
+/// Whether contexts on a device share it by MPS; `None` where the driver does not say, as older
+/// ones do not.
 pub(crate) fn is_on_mps(device: CUdevice) -> Option<bool> {
     let mut value: c_int = 0;
     let result = call!(cuDeviceGetAttribute(

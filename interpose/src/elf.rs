@@ -72,11 +72,12 @@ pub(crate) fn find_in_libc(name: &CStr) -> Option<NonNull<c_void>> {
     ONLY_IN_LIBC.iter().find_map(|mark| find_beside(mark, name))
 }
 
-/// Takes back functions that we export: who looks one up from now on does not find it here. Before anybody looks.
+/// Takes back functions that we export: who looks one up from now on does not find it here. Before
+/// anybody looks.
 #[cfg(shim)]
 pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
-    // SAFETY: our own tables. What is written is the value of a symbol, which is ours and read by the dynamic linker alone, under its
-    // lock, which this thread has: it is loading us.
+    // SAFETY: our own tables. What is written is the value of a symbol, which is ours and read by
+    // the dynamic linker alone, under its lock, which this thread has: it is loading us.
     unsafe {
         let file = &raw const __ehdr_start;
         let own = Object {
@@ -97,7 +98,8 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
             let from = header.p_vaddr as usize;
             header.p_type == libc::PT_LOAD && (from..from + header.p_memsz as usize).contains(&at)
         });
-        // Code is not made writable: where symbols lie among it (a linker without separate segments) the names stay.
+        // Code is not made writable: where symbols lie among it (a linker without separate
+        // segments) the names stay.
         let is_data = |segment: &&libc::Elf64_Phdr| segment.p_flags & libc::PF_X == 0;
         let Some(segment) = segment.filter(is_data).filter(|_| !found.is_empty()) else {
             return;
@@ -144,7 +146,8 @@ pub(crate) fn find_after(ours: *const c_void, name: &CStr) -> Option<NonNull<c_v
     find_in_libc(name)
 }
 
-/// Whether an object that lies at `one` is before the one at `other` in the order of look-ups, if it was there before the program began.
+/// Whether an object that lies at `one` is before the one at `other` in the order of look-ups, if
+/// it was there before the program began.
 #[cfg(not(shim))]
 pub(crate) fn is_before(one: usize, other: usize) -> bool {
     // SAFETY: as in `find_beside`: the search ends with what was there before the program began.

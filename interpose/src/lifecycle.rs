@@ -115,8 +115,8 @@ pub(crate) fn is_inert() -> bool {
 }
 
 /// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
-/// asks for it. Returns whether the hook has anything to do: not before the driver is initialised, as it then refuses
-/// every call whatever its arguments are, and a hook must not look at them.
+/// asks for it. Returns whether the hook has anything to do: not before the driver is initialised,
+/// as it then refuses every call whatever its arguments are, and a hook must not look at them.
 #[inline]
 pub(crate) fn handle_call(index: usize) -> bool {
     if phase() == Phase::Unread && !begin() {
@@ -186,7 +186,8 @@ pub(crate) fn config() -> Option<&'static Config> {
     CONFIG.get()
 }
 
-/// Reads the environment if nobody has, for those who have something to say before the driver is initialised.
+/// Reads the environment if nobody has, for those who have something to say before the driver is
+/// initialised.
 pub(crate) fn prepare() {
     if phase() == Phase::Unread && !HAS_BEGUN.load(Ordering::Acquire) {
         read_environment();

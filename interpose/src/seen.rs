@@ -151,12 +151,14 @@ pub(crate) fn handle_passed_by(index: usize) {
     }
 }
 
-/// What a function launches that is not our hook is not seen. The program's user shall know, at once: this may be
-/// called in any `dlsym` and formats, but no program that is hooked as it should be comes here.
+/// What a function launches that is not our hook is not seen. The program's user shall know, at
+/// once: this may be called in any `dlsym` and formats, but no program that is hooked as it should
+/// be comes here.
 #[cold]
 fn say_if_launch(name: &CStr) {
     let text = name.to_string_lossy();
-    // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's arguments are not.)
+    // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's
+    // arguments are not.)
     if !text.contains("Launch") || resolver::is_elsewhere() {
         return;
     }

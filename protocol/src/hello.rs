@@ -96,13 +96,14 @@ pub enum Request {
     Stop(Stop),
     /// Who asks is about to end the processes of a job, by signals first, and sees to it that MPS is asked before any is killed.
     Ending(Ending),
-    /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be root or the daemon's user. A daemon
-    /// that does not know the word (before 2.3) refuses.
+    /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be
+    /// root or the daemon's user. A daemon that does not know the word (before 2.3) refuses.
     Drain {
         /// Close device node and NVML, too, until [`Request::Resume`].
         is_release: bool,
     },
-    /// Let go what is held, and open the device before, if it is closed. Who asks must be root or the daemon's user.
+    /// Let go what is held, and open the device before, if it is closed. Who asks must be root or
+    /// the daemon's user.
     Resume {
         /// Id of the job that is meant; empty for everything.
         job: String,
@@ -181,8 +182,8 @@ pub struct Attach {
     /// Whether the kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), which who ends its job must know. No where it
     /// is missing. Since 2.2.
     pub falls_with_parent: bool,
-    /// Whether contexts on the device share it by MPS, as the client's driver says (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is
-    /// missing the driver does not say. Since 2.4.
+    /// Whether contexts on the device share it by MPS, as the client's driver says
+    /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is missing the driver does not say. Since 2.4.
     pub is_on_mps: Option<bool>,
 }
 

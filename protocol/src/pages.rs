@@ -317,7 +317,8 @@ counters! {
     CopiesOvertaken = "copies_overtaken",
     /// Streams with the priority of others of which the application asked another one, as the device has too few for two classes.
     PrioritiesShared = "priorities_shared",
-    /// Launch functions of the driver that the program obtained and that are not our hooks, each once.
+    /// Launch functions of the driver that the program obtained and that are not our hooks, each
+    /// once.
     LaunchesPassedBy = "launch_functions_passed_by",
 }
 

@@ -31,8 +31,8 @@ pub struct Config {
     pub gpu: Select,
     /// `[gpu] sharing`: whether jobs run under MPS; none: `auto`.
     pub sharing: Option<Sharing>,
-    /// `[policy] name` and its numbers. What [`Config::block_priority`] leaves open is off there until
-    /// [`Config::set_block_priority`].
+    /// `[policy] name` and its numbers. What [`Config::block_priority`] leaves open is off there
+    /// until [`Config::set_block_priority`].
     pub policy: Policy,
     /// `[policy] block_priority`; none: `auto`.
     pub block_priority: Option<bool>,
@@ -203,7 +203,8 @@ impl Config {
 }
 
 impl Config {
-    /// Whether priorities between blocks of different processes work on this GPU, where the file leaves that open.
+    /// Whether priorities between blocks of different processes work on this GPU, where the file
+    /// leaves that open.
     pub fn set_block_priority(&mut self, is_known_to_work: bool) {
         if let Policy::Pillion(params) = &mut self.policy {
             params.block_priority = self.block_priority.unwrap_or(is_known_to_work);

@@ -145,8 +145,8 @@ impl Shared {
         self.state().drain_gpu(why)
     }
 
-    /// The same because somebody says so, for a reason that counts where there is none yet; and releases the device, if that is asked.
-    /// Whether each is news.
+    /// The same because somebody says so, for a reason that counts where there is none yet; and
+    /// releases the device, if that is asked. Whether each is news.
     pub(crate) fn drain_and_release(&self, why: &str, is_release: bool) -> (bool, bool) {
         let word = self.word.lock();
         let known = self.state().holds.draining().map(str::to_owned);
@@ -493,7 +493,8 @@ impl Daemon {
         })
     }
 
-    /// Gives the daemon the device's node, which is closed with NVML when somebody releases the device.
+    /// Gives the daemon the device's node, which is closed with NVML when somebody releases the
+    /// device.
     #[must_use]
     pub fn with_node(self, node: Option<Node>) -> Self {
         if let Some(node) = node {

@@ -40,7 +40,8 @@ use crate::nvml;
 const LIBRARY: &str = "libcuda.so.1";
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` (cuda.h).
 const ATTRIBUTE_SMS: c_int = 16;
-/// What only a software GPU's driver has (`softgpu/driver`): whether priorities between blocks of different processes work.
+/// What only a software GPU's driver has (`softgpu/driver`): whether priorities between blocks of
+/// different processes work.
 const BLOCK_PRIORITY: &str = "softgpu_block_priority";
 /// Longest text that is asked for: a device name (NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96).
 const TEXT_BYTES: usize = 256;
@@ -110,8 +111,8 @@ type GetAttribute = unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_uint;
 type GetBytes = unsafe extern "C" fn(*mut usize, c_int) -> c_uint;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_uint;
 
-/// The file of the driver's library, by the path under which the loader finds it in this process, whose links stay links; `None` if it
-/// says none.
+/// The file of the driver's library, by the path under which the loader finds it in this process,
+/// whose links stay links; `None` if it says none.
 ///
 /// # Errors
 ///
@@ -121,7 +122,8 @@ pub fn library_path() -> Result<Option<PathBuf>, DeviceError> {
     let driver = Driver::open()?;
     let function: Count = driver.symbol(CALL)?;
     let mut told = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address, and room for what is told of it. It is told with the loader's own text of a file that stays open.
+    // SAFETY: an address, and room for what is told of it. It is told with the loader's own text of
+    // a file that stays open.
     let path = unsafe {
         let found = libc::dladdr(function as *const c_void, told.as_mut_ptr());
         let name = told.assume_init().dli_fname;
@@ -145,7 +147,8 @@ pub fn driver_version() -> Result<u32, DeviceError> {
 ///
 /// # Errors
 ///
-/// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list; it tells what NVML says of that.
+/// See [`DeviceError`]. No GPU is an error of `cuInit` (100), not an empty list; it tells what NVML
+/// says of that.
 pub fn gpus() -> Result<Vec<Gpu>, DeviceError> {
     let failed = |doing| move |error| DeviceError::NoAnswer { doing, error };
     let pipe = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
@@ -288,7 +291,8 @@ impl Driver {
         const CALL: &str = "cuDriverGetVersion";
         let get: Count = self.symbol(CALL)?;
         let mut version = 0;
-        // SAFETY: writes one int to the pointer, which is valid for the call; allowed before cuInit.
+        // SAFETY: writes one int to the pointer, which is valid for the call; allowed before
+        // cuInit.
         check(CALL, unsafe { get(&raw mut version) })?;
         Ok(u32::try_from(version).unwrap_or(0))
     }
@@ -297,7 +301,8 @@ impl Driver {
     fn block_priority(&self, device: c_int) -> Option<bool> {
         let get: Get = self.symbol(BLOCK_PRIORITY).ok()?;
         let mut value = 0;
-        // SAFETY: the software GPU's driver, which alone has this name, writes one int to the pointer.
+        // SAFETY: the software GPU's driver, which alone has this name, writes one int to the
+        // pointer.
         let result = unsafe { get(&raw mut value, device) };
         check(BLOCK_PRIORITY, result).ok()?;
         Some(value != 0)

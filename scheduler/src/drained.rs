@@ -1,9 +1,10 @@
 //! That a GPU is drained, for the daemon that comes next.
 //!
 //! A daemon is restarted by itself and for an upgrade, and a broken GPU is not mended by that. So why it is drained is kept in a file
-//! beside the socket (`<gpu uuid>.drained`), which the next daemon reads and `pillion resume` removes.
-//! A second line says that its device is released (`pillion drain --release`): the next daemon leaves it closed. The usual folders
-//! (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are emptied at boot, and the file goes with them.
+//! beside the socket (`<gpu uuid>.drained`), which the next daemon reads and `pillion resume`
+//! removes. A second line says that its device is released (`pillion drain --release`): the next
+//! daemon leaves it closed. The usual folders (`/run/pillion`, `$XDG_RUNTIME_DIR/pillion`) are
+//! emptied at boot, and the file goes with them.
 //!
 //! Only the daemon's user and root can write it (and the folder). What somebody else has put there is left aside and told: it would let
 //! any user drain the GPU. What is the daemon's own and cannot be read, or is no text, says that the GPU is drained, and not why: a
@@ -23,7 +24,8 @@ const RELEASED: &str = "released";
 /// Of a reason; ours are shorter.
 const WHY_BYTES_MAX: u64 = 1_024;
 
-/// Whether the daemon before, which listened at `socket`, has released the device of GPU `uuid`: the next one leaves it closed.
+/// Whether the daemon before, which listened at `socket`, has released the device of GPU `uuid`:
+/// the next one leaves it closed.
 #[must_use]
 pub fn is_released(socket: &Path, uuid: &str) -> bool {
     matches!(Word::beside(socket, uuid).read(), Found::Why(_, true))

@@ -106,9 +106,11 @@ pub struct Gpu {
     pub sms: u32,
     /// Memory, bytes; 0 if the driver does not say.
     pub memory_bytes: u64,
-    /// The newest CUDA version of its driver, as `cuDriverGetVersion` says it; 0 if that does not say.
+    /// The newest CUDA version of its driver, as `cuDriverGetVersion` says it; 0 if that does not
+    /// say.
     pub cuda_driver: u32,
-    /// Whether priorities between blocks of different processes work, as a software GPU's server says; no other driver does.
+    /// Whether priorities between blocks of different processes work, as a software GPU's server
+    /// says; no other driver does.
     pub block_priority: Option<bool>,
 }
 

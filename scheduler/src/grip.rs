@@ -1,9 +1,11 @@
-//! What the daemon itself holds of its device: the locked device node ([`crate::claim`]) and NVML. A GPU that somebody has open
-//! cannot be reset, so both are given up on demand (`pillion drain --release`) until somebody says otherwise.
+//! What the daemon itself holds of its device: the locked device node ([`crate::claim`]) and NVML.
+//! A GPU that somebody has open cannot be reset, so both are given up on demand (`pillion drain
+//! --release`) until somebody says otherwise.
 //!
-//! Who opens NVML holds a [`User`] for as long, and there are none to be had while the device is released. Nobody waits
-//! for those who are there: each sees for itself that its time is over ([`User::is_over`]) and closes what it has. One whose call
-//! does not return closes nothing, and who asks is told how many there still are ([`Grip::released`]).
+//! Who opens NVML holds a [`User`] for as long, and there are none to be had while the device is
+//! released. Nobody waits for those who are there: each sees for itself that its time is over
+//! ([`User::is_over`]) and closes what it has. One whose call does not return closes nothing, and
+//! who asks is told how many there still are ([`Grip::released`]).
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -64,7 +66,8 @@ pub(crate) struct Released {
     pub(crate) open: usize,
 }
 
-/// An attempt to open it again, of which there is one at a time. Ends when it is dropped, by whoever has it then.
+/// An attempt to open it again, of which there is one at a time. Ends when it is dropped, by
+/// whoever has it then.
 #[derive(Debug)]
 pub(crate) struct Reopening {
     user: User,
@@ -193,7 +196,8 @@ impl Grip {
 }
 
 impl Reopening {
-    /// Locks the node, and asks NVML for the device with this UUID. Takes as long as the driver likes.
+    /// Locks the node, and asks NVML for the device with this UUID. Takes as long as the driver
+    /// likes.
     ///
     /// # Errors
     ///

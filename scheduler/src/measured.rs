@@ -1,6 +1,8 @@
-//! What was measured on this GPU and cannot be asked of its driver: whether priorities between blocks of different processes work.
+//! What was measured on this GPU and cannot be asked of its driver: whether priorities between
+//! blocks of different processes work.
 //!
-//! `benches/gpu` measures it and writes `<gpu uuid>.measured`, which the daemon reads at its start and on SIGHUP:
+//! `benches/gpu` measures it and writes `<gpu uuid>.measured`, which the daemon reads at its start
+//! and on SIGHUP:
 //!
 //! ```toml
 //! schema_version = 1
@@ -9,9 +11,9 @@
 //! block_priority = true
 //! ```
 //!
-//! What else may stand there ([`TOLD_KEYS`]) is for people. The file lies in [`folder`], and counts only if it is root's or the daemon's
-//! own user's: what is in it lets best-effort work go beside high-priority kernels. What cannot be used is told, and counts as not
-//! measured.
+//! What else may stand there ([`TOLD_KEYS`]) is for people. The file lies in [`folder`], and counts
+//! only if it is root's or the daemon's own user's: what is in it lets best-effort work go beside
+//! high-priority kernels. What cannot be used is told, and counts as not measured.
 //!
 //! A software GPU is asked instead ([`crate::gpu::Gpu::block_priority`]).
 
@@ -125,7 +127,8 @@ impl Counting {
     }
 }
 
-/// Where what was measured is kept: the service manager's `STATE_DIRECTORY`, else `/var/lib/pillion` for root, and
+/// Where what was measured is kept: the service manager's `STATE_DIRECTORY`, else
+/// `/var/lib/pillion` for root, and
 /// `$XDG_STATE_HOME/pillion` (`~/.local/state/pillion`) for others.
 #[must_use]
 pub fn folder() -> PathBuf {

@@ -4,12 +4,14 @@
 //! A thread of its own, because NVML may take its time, and in real time, because what it asks is: on the virtual
 //! clock nothing waits for it. NVML is opened when it is first needed, by the thread that asks it ([`crate::nvml::Asked`]); where
 //! there is none that is said once, and the end of a process has to do. One that fails to answer, or does not come back with
-//! one, is asked again, for a while. While the device is released ([`crate::grip`]) there is none, either.
+//! one, is asked again, for a while. While the device is released ([`crate::grip`]) there is none,
+//! either.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
-//! come back for a second; to compare, once a second while any process keeps an account. Every ten seconds it is asked all the same, for
-//! programs that use the GPU without us ([`crate::unmanaged`]). On the virtual clock nothing is
-//! compared: a second there is no second of ours.
+//! come back for a second; to compare, once a second while any process keeps an account. Every ten
+//! seconds it is asked all the same, for programs that use the GPU without us
+//! ([`crate::unmanaged`]). On the virtual clock nothing is compared: a second there is no second of
+//! ours.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -144,7 +146,8 @@ impl Watch {
         Some(if is_soon { &SLOW_LOOK } else { &IDLE_LOOK })
     }
 
-    /// While the device is released there is no NVML. The thread that asks it ends, and what that has open is closed.
+    /// While the device is released there is no NVML. The thread that asks it ends, and what that
+    /// has open is closed.
     fn keep_to_grip(&mut self) {
         let opened = self.shared.grip().opened();
         if std::mem::replace(&mut self.opened, opened) != opened {
@@ -347,7 +350,8 @@ impl Watch {
         };
     }
 
-    /// The processes that have memory of the device; none if the daemon is to end, or the device was released just now.
+    /// The processes that have memory of the device; none if the daemon is to end, or the device
+    /// was released just now.
     fn listed(&mut self) -> Option<Result<Vec<Process>, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
             self.nvml = match start_asking(&self.uuid, self.shared.grip()) {

@@ -36,8 +36,9 @@ const TOLD_CHARS_MAX: usize = 200;
 /// Longest time that the control daemon has to say that it is there, ns.
 const THERE_NS: u64 = 5_000_000_000;
 
-/// Whether MPS's control daemon answers this command, so that programs that look for MPS where this process does become its clients. Nothing is
-/// started by the question. Not, once `stop` can be read.
+/// Whether MPS's control daemon answers this command, so that programs that look for MPS where this
+/// process does become its clients. Nothing is started by the question. Not, once `stop` can be
+/// read.
 #[must_use]
 pub fn is_there(command: &[String], stop: BorrowedFd<'_>) -> bool {
     let Ok(stop) = stop.try_clone_to_owned() else {

@@ -125,7 +125,8 @@ pub fn ask() -> Result<Nvml, NvmlError> {
     })
 }
 
-/// Why CUDA may see no GPU, as far as NVML can tell: no kernel module, none in the machine, or hidden from this process. Asks NVML.
+/// Why CUDA may see no GPU, as far as NVML can tell: no kernel module, none in the machine, or
+/// hidden from this process. Asks NVML.
 pub(crate) fn why_no_gpu() -> String {
     match count() {
         Err(error) => format!("NVML does not work either: {error}"),
@@ -189,12 +190,14 @@ pub struct Processes {
     device: Device,
 }
 
-/// NVML, initialised until this is dropped: as long as anybody has it so it keeps the device's node open.
+/// NVML, initialised until this is dropped: as long as anybody has it so it keeps the device's node
+/// open.
 pub(crate) struct Open(Library);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum. NVML counts who has initialised it.
+        // SAFETY: nvml.h declares it without parameters and with nvmlReturn_t, an enum. NVML counts
+        // who has initialised it.
         if let Ok(shut_down) = unsafe { self.0.get::<Call>("nvmlShutdown") } {
             // SAFETY: as above; the library is open, and was initialised by whoever made this.
             let _ = unsafe { shut_down() };

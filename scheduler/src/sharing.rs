@@ -1,4 +1,5 @@
-//! How jobs share the GPU: by MPS or in time slices. Who says so, whose word counts, and what follows.
+//! How jobs share the GPU: by MPS or in time slices. Who says so, whose word counts, and what
+//! follows.
 //!
 //! | known by | when |
 //! |---|---|
@@ -7,19 +8,22 @@
 //! | `control-daemon` | none has, `[gpu] sharing` is `auto`, and MPS's control daemon answers |
 //! | `assumption` | none has, `auto`, and it does not: time slices |
 //!
-//! **A client's word counts more than the configuration**: the driver has done what it says. A configured way that
-//! is not the true one is reported, and not acted on.
+//! **A client's word counts more than the configuration**: the driver has done what it says. A
+//! configured way that is not the true one is reported, and not acted on.
 //!
-//! **What is assumed is time slices.** They are right or cautious in either case: best-effort work then goes only while
-//! high-priority jobs are idle. Under MPS that costs best-effort jobs what they would get beside busy ones. MPS assumed where time
-//! slices are true would let kernels go beside high-priority ones by resource and SMs, which mean nothing there: each
-//! takes the whole GPU from the high-priority job for a slice.
+//! **What is assumed is time slices.** They are right or cautious in either case: best-effort work
+//! then goes only while high-priority jobs are idle. Under MPS that costs best-effort jobs what
+//! they would get beside busy ones. MPS assumed where time slices are true would let kernels go
+//! beside high-priority ones by resource and SMs, which mean nothing there: each takes the whole
+//! GPU from the high-priority job for a slice.
 //!
-//! **Where clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`) kernels of some pairs never overlap, so leases
-//! are made as in time slices until they are alike. Whether MPS is asked before a process is killed goes by that process's own word.
-//! A client that lies costs best-effort jobs what time slices cost them.
+//! **Where clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`) kernels of
+//! some pairs never overlap, so leases are made as in time slices until they are alike. Whether MPS
+//! is asked before a process is killed goes by that process's own word. A client that lies costs
+//! best-effort jobs what time slices cost them.
 //!
-//! What clients said last is kept when none is left: it is what the next ones are most likely to say.
+//! What clients said last is kept when none is left: it is what the next ones are most likely to
+//! say.
 
 use policy::Sharing;
 
@@ -139,8 +143,8 @@ impl Ways {
         self.has_control_daemon = is_there;
     }
 
-    /// What all clients that are there say, after one has come or gone; whether that is news: something else than before, or
-    /// than the configuration says.
+    /// What all clients that are there say, after one has come or gone; whether that is news:
+    /// something else than before, or than the configuration says.
     pub(crate) fn handle_words(&mut self, words: impl IntoIterator<Item = Sharing>) -> bool {
         let mut words = words.into_iter();
         let Some(first) = words.next() else {

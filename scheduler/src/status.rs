@@ -40,7 +40,8 @@ pub struct Status {
     pub daemon: DaemonStatus,
     /// What it schedules.
     pub gpu: GpuStatus,
-    /// Why the GPU is drained, by a rule or an operator: no new high-priority job should be started there. None: it does not.
+    /// Why the GPU is drained, by a rule or an operator: no new high-priority job should be started
+    /// there. None: it does not.
     pub draining: Option<String>,
     /// What is held, whether such jobs are there or not; what who asks may see.
     pub held: Vec<HeldStatus>,
@@ -116,7 +117,8 @@ impl HeldStatus {
 pub struct ReleasedStatus {
     /// Since when, on the daemon's clock.
     pub since_ns: u64,
-    /// Parts of the daemon that have it open still, because the driver has not answered them; 0: it is closed.
+    /// Parts of the daemon that have it open still, because the driver has not answered them; 0: it
+    /// is closed.
     pub open: usize,
 }
 
@@ -179,7 +181,8 @@ pub struct GpuStatus {
     pub sharing: &'static str,
     /// What `[gpu] sharing` says: one of these, or `auto`.
     pub sharing_configured: &'static str,
-    /// Who says how it is shared: `clients`, `configuration`, `control-daemon` (MPS's) or, where nobody does, `assumption`.
+    /// Who says how it is shared: `clients`, `configuration`, `control-daemon` (MPS's) or, where
+    /// nobody does, `assumption`.
     pub sharing_known_by: &'static str,
     /// `[gpu] sharing` names another way than clients do.
     pub sharing_wrong: bool,

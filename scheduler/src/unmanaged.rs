@@ -1,11 +1,13 @@
 //! Programs that use the GPU without us: named, once each, with what can be seen of the reason.
 //!
-//! Who empties `LD_PRELOAD` on the way to a program, an entry point of a container say, has it run without the library, and then nothing
-//! holds it and nothing counts its memory. NVML lists it all the same. A process is named when it was listed for [`GRACE_NS`], since one
-//! that is about to attach has a context before it is a client.
+//! Who empties `LD_PRELOAD` on the way to a program, an entry point of a container say, has it run
+//! without the library, and then nothing holds it and nothing counts its memory. NVML lists it all
+//! the same. A process is named when it was listed for [`GRACE_NS`], since one that is about to
+//! attach has a context before it is a client.
 //!
-//! A program of CUDA's is known by the driver's library among its mappings. That and its environment are told to a daemon of root's, or of
-//! the same user; others' processes, and those that this PID namespace shows under other numbers, are not named.
+//! A program of CUDA's is known by the driver's library among its mappings. That and its
+//! environment are told to a daemon of root's, or of the same user; others' processes, and those
+//! that this PID namespace shows under other numbers, are not named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +19,8 @@ use crate::strays;
 /// How the processes of MPS are called; servers work for others.
 const MPS: &str = "nvidia-cuda-mps";
 
-/// How long a process is given to attach after it was first seen, ns. One that waits for a daemon asks every few seconds.
+/// How long a process is given to attach after it was first seen, ns. One that waits for a daemon
+/// asks every few seconds.
 const GRACE_NS: u64 = 15_000_000_000;
 
 /// Who was listed so far: by process id, since when, ns.
@@ -28,7 +31,8 @@ pub(crate) struct Unmanaged {
 }
 
 impl Unmanaged {
-    /// These processes use the GPU now and are no clients. Who of them is to be told: has been one for long, and has not been told.
+    /// These processes use the GPU now and are no clients. Who of them is to be told: has been one
+    /// for long, and has not been told.
     pub(crate) fn handle_listed(&mut self, strangers: &[u32], now_ns: u64) -> Vec<u32> {
         let is_there = |pid: &u32| strangers.contains(pid);
         self.told.retain(is_there);
@@ -75,7 +79,8 @@ pub(crate) fn look_into(pid: u32, at_ns: u64) -> Option<TurnedAway> {
     })
 }
 
-/// Why a program is no client, by its mappings (proc_pid_maps(5)) and its environment (proc_pid_environ(5)).
+/// Why a program is no client, by its mappings (proc_pid_maps(5)) and its environment
+/// (proc_pid_environ(5)).
 fn why(maps: &[u8], environment: &[u8]) -> &'static str {
     let mut variables = environment.split(|byte| *byte == 0);
     let is_of_a_job = strays::job_id(environment).is_some();

@@ -10,7 +10,8 @@ pub(super) fn examine(findings: &mut Vec<Finding>, daemons: &[Value]) {
     const SUBJECT: &str = "MPS";
     let mps = Mps::look();
     let state = mps.state();
-    // Where clients have said how they share the GPU, what was configured does not matter; what is found out needs no check.
+    // Where clients have said how they share the GPU, what was configured does not matter; what is
+    // found out needs no check.
     let configured = daemons
         .iter()
         .filter(|status| status["gpu"]["sharing_known_by"] == "configuration");

@@ -1,5 +1,5 @@
-//! How a GPU is shared and whether priorities between blocks are counted on: what was configured, what is true, and
-//! what of it needs somebody.
+//! How a GPU is shared and whether priorities between blocks are counted on: what was configured,
+//! what is true, and what of it needs somebody.
 
 use serde_json::Value;
 
@@ -22,7 +22,8 @@ pub(crate) fn shared(gpu: &Value) -> String {
     }
 }
 
-/// What is wrong with how it is shared, if anything is: of a configuration that is not true, and of clients that differ.
+/// What is wrong with how it is shared, if anything is: of a configuration that is not true, and of
+/// clients that differ.
 pub(crate) fn trouble(status: &Value) -> Option<String> {
     let gpu = &status["gpu"];
     let word = |key: &str| gpu[key].as_str().unwrap_or("N/A");

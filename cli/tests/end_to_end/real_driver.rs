@@ -1,8 +1,10 @@
-//! NVIDIA's own libraries, on a machine without a device: whatever is asked of them, a program gets with us what it gets without.
+//! NVIDIA's own libraries, on a machine without a device: whatever is asked of them, a program gets
+//! with us what it gets without.
 //!
-//! `.ci/real-drivers target/drivers` brings them (a few MB, nothing is installed); `PILLION_DRIVERS` names another folder. Without
-//! a device `cuInit` fails, and everything before that can be tried: the doors, the resolver, and how each function refuses what it is
-//! given. The export tables (`cuGetExportTable`) are left alone, here as everywhere.
+//! `.ci/real-drivers target/drivers` brings them (a few MB, nothing is installed);
+//! `PILLION_DRIVERS` names another folder. Without a device `cuInit` fails, and everything before
+//! that can be tried: the doors, the resolver, and how each function refuses what it is given. The
+//! export tables (`cuGetExportTable`) are left alone, here as everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -112,7 +114,8 @@ impl Driver {
         collect(self.command(way, words))
     }
 
-    /// Runs a program without us and in every way with us: what it says, and how it ends, is the same.
+    /// Runs a program without us and in every way with us: what it says, and how it ends, is the
+    /// same.
     fn expect_the_same(&self, words: &[&Path]) -> Ended {
         let alone = self.run(None, words);
         for way in WAYS {
@@ -164,7 +167,8 @@ fn versions() -> Vec<String> {
     versions.iter().map(u32::to_string).collect()
 }
 
-/// The places in a line of `real_driver`, each a symbol and the file that it lies in, and the line without the files.
+/// The places in a line of `real_driver`, each a symbol and the file that it lies in, and the line
+/// without the files.
 fn places(line: &str) -> (Vec<(&str, &str)>, String) {
     let mut places = Vec::new();
     let mut rest = String::new();
@@ -182,8 +186,8 @@ fn places(line: &str) -> (Vec<(&str, &str)>, String) {
     (places, rest.trim_end().to_owned())
 }
 
-/// Compares what `real_driver` said with us with what it said alone: the same symbols, and each in our library if the table says
-/// hook, and in the driver's if not. How many hooks there were.
+/// Compares what `real_driver` said with us with what it said alone: the same symbols, and each in
+/// our library if the table says hook, and in the driver's if not. How many hooks there were.
 fn compare(alone: &str, ours: &str) -> Result<usize, String> {
     let count = (alone.lines().count(), ours.lines().count());
     if count.0 != count.1 {
@@ -380,7 +384,8 @@ fn nvidias_runtimes_find_no_device_as_without_us() {
     }
 }
 
-/// Names that are in no table of ours: the profiler's, those of graphics. A program that is linked with them must not end for it.
+/// Names that are in no table of ours: the profiler's, those of graphics. A program that is linked
+/// with them must not end for it.
 #[test]
 fn a_program_that_uses_names_outside_the_table_runs_with_the_shim_too() {
     for driver in drivers() {
@@ -498,7 +503,8 @@ fn the_daemon_says_by_name_why_it_finds_no_gpu() {
     }
 }
 
-/// In the field `import torch` hung where LLVM's OpenMP looks up what comes after it, and NCCL where it first asks for memory.
+/// In the field `import torch` hung where LLVM's OpenMP looks up what comes after it, and NCCL
+/// where it first asks for memory.
 #[test]
 fn pytorch_and_nccl_begin_beside_another_interposer_as_without_us() {
     let [_, driver] = drivers();

@@ -1,4 +1,5 @@
-//! A device that is released: pilliond has neither NVML nor the device open until somebody resumes it.
+//! A device that is released: pilliond has neither NVML nor the device open until somebody resumes
+//! it.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -19,8 +20,9 @@ fn has_nvml(daemon: &Daemon) -> bool {
     maps.contains("libnvidia-ml.so") || maps.contains("libnvidia_ml.so")
 }
 
-/// Whether nobody in the daemon has NVML open: by its own word, and by the threads that would. The library may stay mapped: the
-/// dynamic linker does not unload one that has things of a thread's to drop, as the stand-in may.
+/// Whether nobody in the daemon has NVML open: by its own word, and by the threads that would. The
+/// library may stay mapped: the dynamic linker does not unload one that has things of a thread's to
+/// drop, as the stand-in may.
 fn is_closed(daemon: &Daemon) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
     let names = tasks.flatten().map(|task| {

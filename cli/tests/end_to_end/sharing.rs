@@ -1,4 +1,5 @@
-//! How the GPU is shared, and whether priorities between blocks work there: found out, told, and acted on, whatever was configured.
+//! How the GPU is shared, and whether priorities between blocks work there: found out, told, and
+//! acted on, whatever was configured.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,8 @@ const WAYS: [&str; 2] = ["mps", "timeslice"];
 /// A second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A daemon that was told this of how its GPU is shared, and asks no control daemon of this machine's.
+/// A daemon that was told this of how its GPU is shared, and asks no control daemon of this
+/// machine's.
 fn daemon(gpu: &Gpu, sharing: &str) -> Daemon {
     gpu.daemon_told(sharing, "[faults]\nmps_terminate = [\"/no/such/program\"]")
 }
@@ -28,7 +30,8 @@ fn shown(gpu: &Gpu, daemon: &Daemon) -> String {
     collect(command).expect_success().output
 }
 
-/// The verdict on this subject, and what was found, of `pillion doctor`; none: it says nothing of it.
+/// The verdict on this subject, and what was found, of `pillion doctor`; none: it says nothing of
+/// it.
 fn examined(gpu: &Gpu, daemon: &Daemon, subject: &str) -> Option<(String, String)> {
     let mut command = gpu.command(pillion());
     command

@@ -1,4 +1,5 @@
-//! Jobs and machines that are not as we would have them: the library emptied out of the environment, an old processor.
+//! Jobs and machines that are not as we would have them: the library emptied out of the
+//! environment, an old processor.
 
 use serde_json::Value;
 

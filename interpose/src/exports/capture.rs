@@ -91,8 +91,8 @@ fn handle_begun(stream: Stream, result: CUresult) {
 }
 
 /// A capture that failed has mostly ended too, but not if it may not be ended by this thread or the
-/// call made no sense; the driver is asked, but where nothing is in capture: R595 does not survive that question about a handle
-/// that it has just refused.
+/// call made no sense; the driver is asked, but where nothing is in capture: R595 does not survive
+/// that question about a handle that it has just refused.
 fn handle_ended(stream: Stream, result: CUresult) {
     let is_refused = || !STREAMS.is_capturing() || driver::is_still_capturing(stream.handle());
     if result != CUresult::SUCCESS && is_refused() {

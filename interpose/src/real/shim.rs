@@ -1,13 +1,16 @@
 //! The driver behind the shim, which is itself the `libcuda.so.1` that the program finds.
 //!
-//! The shim depends on the driver like any library on another (`DT_NEEDED`, written by `shim/build.rs`): the driver's file, or a link
-//! to it, is called [`DRIVER`] and lies beside the shim. So the dynamic linker loads both together, and what the shim does not
-//! define, a program finds in the driver: every name that this driver has, those that we have never heard of too. Without a driver the
-//! shim is not loaded either, and the program is told so as it would be without us.
+//! The shim depends on the driver like any library on another (`DT_NEEDED`, written by
+//! `shim/build.rs`): the driver's file, or a link to it, is called [`DRIVER`] and lies beside the
+//! shim. So the dynamic linker loads both together, and what the shim does not define, a program
+//! finds in the driver: every name that this driver has, those that we have never heard of too.
+//! Without a driver the shim is not loaded either, and the program is told so as it would be
+//! without us.
 //!
-//! The other way round, names of hooks that this driver lacks are withdrawn as soon as both are there, so that a program that asks
-//! `dlsym` for one does not find it. What is linked with such a name was bound before that, and finds a hook
-//! that answers CUDA_ERROR_NOT_FOUND.
+//! The other way round, names of hooks that this driver lacks are withdrawn as soon as both are
+//! there, so that a program that asks
+//! `dlsym` for one does not find it. What is linked with such a name was bound before that, and
+//! finds a hook that answers CUDA_ERROR_NOT_FOUND.
 
 use core::ffi::{CStr, c_int, c_void};
 
@@ -21,8 +24,10 @@ const DRIVER: &CStr = c"$ORIGIN/driver/libcuda.so.1";
 #[unsafe(no_mangle)]
 static pillion_shim: u8 = 1;
 
-/// Run by the dynamic linker once the shim and the driver are loaded, before anybody can ask for a name.
-// SAFETY: a function that may run before all others of this library: it uses nothing that is to be made first.
+/// Run by the dynamic linker once the shim and the driver are loaded, before anybody can ask for a
+/// name.
+// SAFETY: a function that may run before all others of this library: it uses nothing that is to be
+// made first.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = withdraw_what_is_lacking;

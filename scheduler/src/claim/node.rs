@@ -7,8 +7,8 @@
 //!
 //! The lock is one byte whose place follows from the UUID, so that daemons of several MIG instances, which share a node, are not
 //! in each other's way; of an open file description (`F_OFD_SETLK` of fcntl(2)), because the driver opens and closes the same node
-//! in this process and would take a process's lock with it. While the device is released ([`crate::grip`]) there is no lock, and another
-//! daemon may take it.
+//! in this process and would take a process's lock with it. While the device is released
+//! ([`crate::grip`]) there is no lock, and another daemon may take it.
 
 use std::fs::{self, File};
 use std::io;

@@ -15,8 +15,8 @@ use crate::nvml::{Asked, Silence};
 use crate::state::Released;
 use crate::status::Viewer;
 
-/// How long a device that was released may take to be opened again, s: a driver that has nobody left initialises the GPU anew, which
-/// takes seconds. Less than who asks waits (`pillion resume`).
+/// How long a device that was released may take to be opened again, s: a driver that has nobody
+/// left initialises the GPU anew, which takes seconds. Less than who asks waits (`pillion resume`).
 const REOPEN_S: i64 = 20;
 
 const REOPEN: Timespec = Timespec {
@@ -25,7 +25,8 @@ const REOPEN: Timespec = Timespec {
 };
 
 impl Control {
-    /// Drains the GPU, and releases its device if that is asked. Nobody waits for that here: the status says when it is done.
+    /// Drains the GPU, and releases its device if that is asked. Nobody waits for that here: the
+    /// status says when it is done.
     pub(super) fn drain(&self, socket: &OwnedFd, uid: u32, is_release: bool) {
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may drain its GPU";
@@ -50,7 +51,8 @@ impl Control {
         let _ = send(socket, &Reply::Done.encode(), &[]);
     }
 
-    /// Lets go what is held: of one job, or everything if none is named, for which the device is opened before.
+    /// Lets go what is held: of one job, or everything if none is named, for which the device is
+    /// opened before.
     pub(super) fn resume(&self, socket: Line, uid: u32, job: &str) {
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may end what is held";
@@ -68,7 +70,8 @@ impl Control {
                 reopen(&shared, &gpu).map_err(|why| format!("GPU {gpu} stays released: {why}"));
             answer(&socket, result.and_then(|()| resume_all(&shared, uid)));
         };
-        // It waits for the driver, and who asked is told by it. Without a thread the connection ends.
+        // It waits for the driver, and who asked is told by it. Without a thread the connection
+        // ends.
         if let Err(error) = self.shared.start_thread("pillion-reopen", reopen) {
             tracing::warn!("no thread to open the device: {error}");
         }

@@ -51,7 +51,8 @@ struct Current {
 const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 
 impl Meter {
-    /// Of the device with this UUID. Nothing is asked yet. What is open is closed when this is dropped.
+    /// Of the device with this UUID. Nothing is asked yet. What is open is closed when this is
+    /// dropped.
     pub(super) fn new(uuid: &str, grip: &Arc<Grip>) -> Self {
         let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
         // NVML is closed before it is said to be.

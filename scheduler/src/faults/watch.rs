@@ -168,7 +168,8 @@ impl FaultWatch {
         }
     }
 
-    /// Its answer, or that there is none, comes by itself: the thread that asks ends then, or with the daemon.
+    /// Its answer, or that there is none, comes by itself: the thread that asks ends then, or with
+    /// the daemon.
     fn ask_control_daemon(&self) {
         let (shared, command) = (Arc::clone(&self.shared), self.rules.mps_terminate.clone());
         let is_asking = Arc::clone(&self.is_asking);

@@ -197,7 +197,8 @@ impl State {
         clients.filter(move |client| pids.contains(&client.peer.pid))
     }
 
-    /// The processes that are overdue, of whichever job. What is no client of MPS is none, whatever its page says.
+    /// The processes that are overdue, of whichever job. What is no client of MPS is none, whatever
+    /// its page says.
     pub(crate) fn overdue(&self) -> Vec<u32> {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
         let overdue = clients.filter(|client| client.is_overdue() && self.is_on_mps(client));

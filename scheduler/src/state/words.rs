@@ -26,8 +26,8 @@ impl State {
         self.ways.news.take()
     }
 
-    /// Whether MPS's control daemon is to be asked now: nobody who knows has said how the GPU is shared, and nobody has been asked since
-    /// somebody came who does not know.
+    /// Whether MPS's control daemon is to be asked now: nobody who knows has said how the GPU is
+    /// shared, and nobody has been asked since somebody came who does not know.
     pub(crate) fn take_control_daemon_wanted(&mut self) -> bool {
         std::mem::take(&mut self.ways.is_control_daemon_wanted) && self.ways.wants_control_daemon()
     }

@@ -360,7 +360,8 @@ fn a_hello_that_ends_in_the_middle_is_refused_at_every_byte() {
     let Request::Attach(whole) = request(BestEffort, "train") else {
         unreachable!("it is one")
     };
-    // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag and an answer.
+    // Before the device nothing may be missing; behind it are the memory (nothing), no slot, a flag
+    // and an answer.
     let least = packet.len() - 2 - 2 - 2 - 1 - 1 - whole.device.len();
     for bytes in 1..least {
         let (reply, ..) = ask(&running.socket(), &packet[..bytes]);

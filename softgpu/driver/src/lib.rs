@@ -1,9 +1,10 @@
 //! A stand-in for NVIDIA's `libcuda.so.1`: the CUDA driver API on the software GPU.
 //!
-//! It exports every symbol of `abi`'s table, and one of its own (`softgpu_block_priority`). What the software GPU has goes to the device server
-//! (`softgpu-server`) that `SOFTGPU_SOCKET` names; the rest answers CUDA_ERROR_NOT_SUPPORTED and is
-//! counted. `cuGetExportTable` is denied: the private tables behind it are NVIDIA's, and real
-//! cudart from 11.2 on, which insists on them, does not run here.
+//! It exports every symbol of `abi`'s table, and one of its own (`softgpu_block_priority`). What
+//! the software GPU has goes to the device server (`softgpu-server`) that `SOFTGPU_SOCKET` names;
+//! the rest answers CUDA_ERROR_NOT_SUPPORTED and is counted. `cuGetExportTable` is denied: the
+//! private tables behind it are NVIDIA's, and real cudart from 11.2 on, which insists on them, does
+//! not run here.
 //!
 //! | environment | meaning |
 //! |---|---|

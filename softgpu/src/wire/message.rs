@@ -69,7 +69,8 @@ pub enum Reply {
         is_virtual: bool,
         /// Whether processes share it by MPS, else in time slices.
         is_mps: bool,
-        /// Whether waiting blocks of a kernel with the greater priority go first, of whichever process.
+        /// Whether waiting blocks of a kernel with the greater priority go first, of whichever
+        /// process.
         block_priority: bool,
     },
     /// Done.

@@ -240,7 +240,8 @@ impl Gpu {
         self.daemon_at(self.path("pillion.sock"), policy)
     }
 
-    /// A daemon that is told this of how the GPU is shared, with these lines from its `[policy]` on.
+    /// A daemon that is told this of how the GPU is shared, with these lines from its `[policy]`
+    /// on.
     pub(crate) fn daemon_told(&self, sharing: &str, policy: &str) -> Daemon {
         let socket = self.path("pillion.sock");
         let mut command = self.command(cargo_folder().join("pilliond"));

@@ -101,7 +101,8 @@ pub(crate) fn driver_folder() -> &'static Path {
     })
 }
 
-/// A folder in which the shim has the driver's name, before the driver of that file, as `pillion run --shim` makes one.
+/// A folder in which the shim has the driver's name, before the driver of that file, as `pillion
+/// run --shim` makes one.
 pub(crate) fn shim_folder(driver: &Path) -> PathBuf {
     let name = driver.display().to_string().replace('/', "-");
     let folder = scratch().join(format!("shim{name}"));

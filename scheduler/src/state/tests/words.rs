@@ -18,7 +18,8 @@ fn expect_sharing(rig: &Rig, sharing_is: &str, known_by: &str) {
     assert_eq!(sharing(rig), (sharing_is.into(), known_by.into()));
 }
 
-/// Whether a best-effort kernel goes beside a busy high-priority job, which that and Orion's law allow under MPS alone.
+/// Whether a best-effort kernel goes beside a busy high-priority job, which that and Orion's law
+/// allow under MPS alone.
 fn goes_beside(rig: &mut Rig, hp: &mut Player, be: &Player) -> bool {
     rig.launch(hp, Class::Compute, 10 * MS);
     rig.poll();

@@ -46,8 +46,8 @@ exports! {
     };
 }
 
-/// One of our own functions, or why there is none. As R525 to R570 answer, before `cuInit` and after it: a version above the
-/// driver's own, which R580 refuses, is any other's.
+/// One of our own functions, or why there is none. As R525 to R570 answer, before `cuInit` and
+/// after it: a version above the driver's own, which R580 refuses, is any other's.
 fn resolve(
     symbol: &Text,
     version: c_int,
