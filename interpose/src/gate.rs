@@ -10,7 +10,8 @@
 //! as on a host with more threads than processors, is not: launches wait for it, for `max_hold` each.
 //! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when it did. A piece of a copy
 //! ([`crate::cutting`]) waits as a launch does, and goes also when another thread of the process comes. What goes without a lease is
-//! charged all the same, so that the daemon's sums stay right, except when there is no daemon.
+//! charged all the same, so that the daemon's sums stay right, except when there is no daemon. A collective kernel does not
+//! wait for a lease ([`admit_collective`]).
 
 use core::sync::atomic::Ordering;
 
@@ -101,6 +102,35 @@ pub(crate) fn admit(
             wait(hold, &kernel, &|| false).map(|(admitted, _)| admitted)
         }
     }
+}
+
+/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may have begun and spin until it
+/// begins, so it does not wait for a lease, only where the job is held for a fault.
+///
+/// # Errors
+///
+/// As [`admit`].
+pub(crate) fn admit_collective(
+    client: &'static Client,
+    lease: &'static LeasePage,
+    known: &Kernel,
+    unknown: u64,
+    before_sleep: impl FnOnce(),
+) -> Result<Admitted, &'static Client> {
+    let kernel = judged(client, known, unknown);
+    let grant = match try_admit(client, lease, &kernel, client.clock.now_ns()) {
+        Ok(grant) => grant,
+        Err(_) if lease.is_held() => return admit(client, lease, known, unknown, before_sleep),
+        Err(_) => {
+            client.page.count(Counter::CollectivesPassed, 1);
+            charged(client, lease, &kernel)
+        }
+    };
+    Ok(Admitted {
+        client,
+        lease,
+        grant,
+    })
 }
 
 /// How long the pieces of a copy may yet wait, and whether they are to wait at all.

@@ -15,6 +15,8 @@
 //! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon
 //! assumes when the graph is launched.
 //!
+//! A graph with kernels of collective communication waits at the gate as any other, as a whole.
+//!
 //! Pairing: an update gives each node of an executable the parameters of its counterpart in another
 //! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists
 //! them, which is the order in which they were made. The sum is right whatever the pairs.
@@ -61,6 +63,8 @@ pub(crate) struct Cost {
     pub(crate) kernels: u64,
     /// Of these, kernels that no profile knows.
     pub(crate) unknown: u64,
+    /// Of these, kernels of collective communication.
+    pub(crate) collectives: u64,
 }
 
 /// What people know a graph by that has so many kernels.
@@ -83,6 +87,7 @@ impl Cost {
         },
         kernels: 0,
         unknown: 1,
+        collectives: 0,
     };
 
     /// As a launch is announced: as known only if all of it is. A graph without kernels takes time
@@ -97,6 +102,7 @@ impl Cost {
             },
             is_profiled: self.unknown == 0,
             is_learnt: false,
+            is_collective: false,
         }
     }
 }
@@ -117,6 +123,7 @@ struct Sum {
     need: AtomicU64,
     kernels: AtomicU64,
     unknown: AtomicU64,
+    collectives: AtomicU64,
     /// What the executable was seen to take ([`Taken`]). Not of the words that are whole together.
     taken: AtomicU64,
     /// Whether the executable was launched since another one that looked for room passed it.
@@ -145,6 +152,8 @@ struct Totals {
     kernels: u64,
     /// Of these, kernels that no profile knows.
     unknown: u64,
+    /// Of these, kernels of collective communication.
+    collectives: u64,
     /// Kernels by class, as [`CLASSES`] has them.
     classes: [u64; CLASSES.len()],
     /// Kernels by the SMs that they need.
@@ -177,6 +186,7 @@ impl Graphs {
                     need: AtomicU64::new(0),
                     kernels: AtomicU64::new(0),
                     unknown: AtomicU64::new(0),
+                    collectives: AtomicU64::new(0),
                     taken: AtomicU64::new(0),
                     is_used: AtomicBool::new(false),
                 }
@@ -463,6 +473,7 @@ impl Sum {
         self.need.store(need, Ordering::Relaxed);
         self.kernels.store(cost.kernels, Ordering::Relaxed);
         self.unknown.store(cost.unknown, Ordering::Relaxed);
+        self.collectives.store(cost.collectives, Ordering::Relaxed);
         // Pairs with the Acquire in `read`: who sees the even version sees all words.
         self.version
             .store((version | 1).wrapping_add(1), Ordering::Release);
@@ -494,6 +505,7 @@ impl Sum {
                 },
                 kernels: self.kernels.load(Ordering::Relaxed),
                 unknown: self.unknown.load(Ordering::Relaxed),
+                collectives: self.collectives.load(Ordering::Relaxed),
             };
             // Pairs with the fence in `write`.
             fence(Ordering::Acquire);
@@ -638,6 +650,9 @@ impl Totals {
         if known.unknown() > 0 {
             change(&mut self.unknown);
         }
+        if known.is_collective {
+            change(&mut self.collectives);
+        }
         for (class, count) in CLASSES.iter().zip(&mut self.classes) {
             if *class == known.kernel.class {
                 change(count);
@@ -665,6 +680,7 @@ impl Totals {
             },
             kernels: self.kernels,
             unknown: self.unknown,
+            collectives: self.collectives,
         }
     }
 }

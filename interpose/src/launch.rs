@@ -57,6 +57,8 @@ pub(crate) enum Begun {
         grant: Grant,
         /// What goes, for who learns how long it takes.
         number: Number,
+        /// Whether it is a kernel of collective communication.
+        is_collective: bool,
     },
 }
 
@@ -107,7 +109,11 @@ fn begin_known(
     };
     let slot = slot_at(place);
     let mark_own = || mark_own_stream(client, slot);
-    match gate::admit(client, lease, &known.kernel, unknown, mark_own) {
+    let admitted = match known.is_collective {
+        true => gate::admit_collective(client, lease, &known.kernel, unknown, mark_own),
+        false => gate::admit(client, lease, &known.kernel, unknown, mark_own),
+    };
+    match admitted {
         Ok(Admitted {
             client,
             lease,
@@ -118,6 +124,7 @@ fn begin_known(
             slot,
             grant,
             number: known.number,
+            is_collective: known.is_collective,
         },
         Err(successor) => announced(successor, place, stream, &known),
     }
@@ -152,6 +159,7 @@ impl Request {
 pub(crate) struct BegunGraph {
     begun: Begun,
     kernels: u64,
+    collectives: u64,
 }
 
 /// What comes before the driver's launch of a graph: as for one kernel of the graph's cost.
@@ -161,14 +169,14 @@ pub(crate) fn begin_graph(
     exec: CUgraphExec,
     stream: Stream,
 ) -> BegunGraph {
-    let mut kernels = 0;
+    let (mut kernels, mut collectives) = (0, 0);
     let begun = begin_known(
         client,
         stream,
         || exec.is_null(),
         |client| {
             let (cost, known) = GRAPHS.launched(exec);
-            kernels = cost.kernels;
+            (kernels, collectives) = (cost.kernels, cost.collectives);
             let longest = &client.page.told.longest;
             // What was learnt its learner tells.
             if !known.is_learnt && !longest.has(cost.kernel.expected_ns) {
@@ -181,7 +189,11 @@ pub(crate) fn begin_graph(
             (known, if known.is_learnt { 0 } else { cost.unknown })
         },
     );
-    BegunGraph { begun, kernels }
+    BegunGraph {
+        begun,
+        kernels,
+        collectives,
+    }
 }
 
 /// What comes after it.
@@ -190,6 +202,9 @@ pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
     settle(&graph.begun, result, |client| {
         client.page.count(Counter::GraphLaunches, 1);
         client.page.count(Counter::GraphKernels, graph.kernels);
+        if graph.collectives > 0 && matches!(client.side, Side::BestEffort(_)) {
+            client.page.count(Counter::Collectives, graph.collectives);
+        }
     });
 }
 
@@ -394,10 +409,14 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
             slot,
             ref grant,
             number,
+            is_collective,
             ..
         } => {
             gate::handle_launched(client, lease, grant, accepted);
             if accepted {
+                if is_collective {
+                    client.page.count(Counter::Collectives, 1);
+                }
                 handle_admitted(client, slot, grant, number);
             }
         }

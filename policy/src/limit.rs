@@ -18,17 +18,20 @@ pub enum Limit {
     Interference,
     /// Another BE job has the turn.
     Turn,
+    /// The job launches kernels that wait for peers on other GPUs, and goes only while no HP job is attached.
+    Collectives,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ungated,
         Self::Budget,
         Self::Throttle,
         Self::HpBusy,
         Self::Interference,
         Self::Turn,
+        Self::Collectives,
     ];
 
     /// The word in records.
@@ -41,6 +44,7 @@ impl Limit {
             Self::HpBusy => "hp-busy",
             Self::Interference => "interference",
             Self::Turn => "turn",
+            Self::Collectives => "collectives",
         }
     }
 }

@@ -320,6 +320,10 @@ counters! {
     /// Launch functions of the driver that the program obtained and that are not our hooks, each
     /// once.
     LaunchesPassedBy = "launch_functions_passed_by",
+    /// Kernels of collective communication (NCCL, NVSHMEM) that a best-effort client launched, those in graphs among them.
+    Collectives = "launches_collective",
+    /// Launches of these that did not wait although no lease allowed them.
+    CollectivesPassed = "collectives_passed",
 }
 
 impl Counter {

@@ -45,6 +45,8 @@ pub struct Config {
     pub unknown_kernel_ns: u64,
     /// `[policy] on_daemon_loss`: what best-effort launches do when the daemon is gone.
     pub on_daemon_loss: OnDaemonLoss,
+    /// `[policy] collectives`: what is done about best-effort jobs that launch collectives.
+    pub on_collectives: OnCollectives,
     /// `[socket] path`, if it is not the usual one.
     pub socket_path: Option<PathBuf>,
     /// `[memory]`: what jobs may hold of the GPU's memory.
@@ -152,6 +154,21 @@ impl OnDaemonLoss {
             Self::Hold => Self::NAMES[1],
         }
     }
+}
+
+/// What is done about best-effort jobs that launch kernels of collective communication, which wait
+/// for their peers on other GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnCollectives {
+    /// They are granted nothing while a high-priority client is attached.
+    Refuse,
+    /// They are gated as other jobs are.
+    Gate,
+}
+
+impl OnCollectives {
+    /// The words of the file, in the order of the variants.
+    pub const NAMES: [&'static str; 2] = ["refuse", "gate"];
 }
 
 /// For what the daemon finds out by itself.

@@ -224,6 +224,14 @@ impl Shared {
         }
     }
 
+    /// Reports jobs that launch collective kernels and are refused for it.
+    pub(crate) fn tell_collectives(&self) {
+        let news = self.state().take_collectives();
+        for draft in news {
+            self.tell(draft);
+        }
+    }
+
     /// What the daemon before has left to say.
     fn take_over(&self) {
         let word = self.word.lock();

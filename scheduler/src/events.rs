@@ -96,6 +96,8 @@ kinds! {
     TurnedAway = "turned-away", Warning;
     /// A process uses the GPU and is no client.
     Unmanaged = "unmanaged", Warning;
+    /// A best-effort job launches collective kernels, and is refused for it beside high-priority jobs.
+    Collectives = "collectives", Warning;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
     /// A process was asked to end, or killed, for its memory.

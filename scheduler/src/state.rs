@@ -30,6 +30,7 @@
 //! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
 
 mod away;
+mod collectives;
 mod death;
 mod faulty;
 mod feed;
@@ -55,7 +56,7 @@ use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
 use crate::access::{HpAccess, Limits, place_to_give_up};
-use crate::config::{Config, JobRule};
+use crate::config::{Config, JobRule, OnCollectives};
 use crate::measured::Counting;
 use crate::pages::GpuPages;
 use crate::sharing::{Ways, sharing_by};
@@ -159,6 +160,8 @@ pub(crate) struct Job {
     pub(crate) past: Totals,
     /// Iff best-effort.
     pub(crate) lessee: Option<Lessee>,
+    /// That it launches collectives was told.
+    is_collective_told: bool,
 }
 
 impl Job {
@@ -251,6 +254,8 @@ pub struct State {
     pub(crate) sms: u32,
     poll_ns: u64,
     unknown_ns: u64,
+    /// What is done about best-effort jobs that launch collectives.
+    on_collectives: OnCollectives,
     /// What best-effort jobs were promised.
     rules: Vec<JobRule>,
     /// Who may be high-priority; `None`: everybody.
@@ -298,6 +303,7 @@ impl State {
             sms,
             poll_ns: config.poll_ns,
             unknown_ns: config.unknown_kernel_ns,
+            on_collectives: config.on_collectives,
             rules: config.jobs.clone(),
             access: config.high_priority.clone(),
             limits: config.limits,
@@ -355,6 +361,7 @@ impl State {
         self.poll_ns = config.poll_ns;
         self.block_priority.configured = config.block_priority;
         self.unknown_ns = config.unknown_kernel_ns;
+        self.on_collectives = config.on_collectives;
         self.rules.clone_from(&config.jobs);
         self.access.clone_from(&config.high_priority);
         self.limits = config.limits;
@@ -455,6 +462,7 @@ impl State {
             clients: Vec::new(),
             past,
             lessee,
+            is_collective_told: false,
         });
         let last = self.jobs.len() - 1;
         &mut self.jobs[last]
@@ -591,7 +599,7 @@ impl State {
                 continue;
             };
             lessee.read(job.clients.iter().map(|client| &*client.page));
-            is_drained &= lessee.view().drained || lessee.is_stalled();
+            is_drained &= lessee.view().drained || lessee.is_stalled() || lessee.is_refused();
         }
         let is_active = self.lessees().any(Lessee::is_active);
         let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
@@ -607,10 +615,12 @@ impl State {
         }));
         let hp = self.hp_for_policy(now_ns);
         self.views.clear();
+        let refuses = hp.present && self.refuses_collectives();
         for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
             if !hp.present {
                 lessee.forgive();
             }
+            lessee.set_refusing(refuses);
             self.views
                 .extend(lessee.poll_view(is_drained || !hp.present));
         }

@@ -602,6 +602,10 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> Strin
     if *policy == Policy::None {
         return "nothing: the policy is none".to_owned();
     }
+    if lessee.is_refused() {
+        return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which do not wait"
+            .to_owned();
+    }
     if lessee.is_stalled() {
         return "held: its work in flight does not complete".to_owned();
     }

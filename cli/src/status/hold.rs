@@ -174,6 +174,9 @@ fn reason(limit: &str) -> &str {
             "because its next kernel was longer than what was left of the bound, or it was about to go"
         }
         "turn" => "because it was another best-effort job's turn",
+        "collectives" => {
+            "because it launches collective kernels, which wait for other GPUs, and a high-priority job is attached"
+        }
         other => other,
     }
 }

@@ -19,6 +19,7 @@ mod bad_input;
 mod chaos;
 mod charges;
 mod clients;
+mod collectives;
 mod contagion;
 mod copies;
 mod daemon_loss;

@@ -23,6 +23,7 @@ fn known(class: Class, sm_needed: u32, expected_ns: u64) -> Known {
         },
         is_profiled: expected_ns != 0,
         is_learnt: false,
+        is_collective: false,
     }
 }
 
@@ -54,6 +55,32 @@ fn a_graph_costs_what_its_kernels_cost_and_needs_what_the_largest_needs() {
     let cost = GRAPHS.cost(exec(1));
     assert_eq!((cost.kernels, cost.unknown), (1, 1));
     assert!(!cost.known().is_profiled);
+}
+
+#[test]
+fn collectives_of_a_graph_are_counted_as_its_nodes_change() {
+    static GRAPHS: Graphs = Graphs::new();
+    let plain = known(Class::Memory, 3, 100);
+    let collective = Known {
+        is_collective: true,
+        ..plain
+    };
+    let parts = vec![part(8, 0, Some(collective)), part(16, 0, Some(plain))];
+    GRAPHS.handle_made(exec(1), Some(parts));
+    let counted = || {
+        let (cost, known) = GRAPHS.launched(exec(1));
+        // It waits at the gate as a whole.
+        assert!(!known.is_collective);
+        (cost.kernels, cost.collectives)
+    };
+    assert_eq!(counted(), (2, 1));
+    GRAPHS.handle_kernel(exec(1), node(16), collective);
+    assert_eq!(counted(), (2, 2));
+    GRAPHS.handle_enabled(exec(1), node(8), false);
+    assert_eq!(counted(), (1, 1));
+    GRAPHS.handle_kernel(exec(1), node(16), plain);
+    assert_eq!(counted(), (1, 0));
+    assert_eq!(GRAPHS.launched(exec(2)).0.collectives, 0);
 }
 
 /// The cost of an executable's parts, added up anew, and the steps that its totals have taken.

@@ -26,6 +26,7 @@
 //! is kept once by its text, however often modules are loaded and unloaded. Only a program that
 //! compiles kernels under ever new names fills these two tables.
 
+mod collective;
 mod functions;
 mod identities;
 mod learnt;
@@ -39,6 +40,7 @@ use policy::{Class, Kernel};
 use profiler::{Match, Operator, ProfileIndex, ResourceClass};
 use protocol::pages::Counter;
 
+use self::collective::is_collective;
 use self::functions::{Function, Functions, Origin, Sight};
 use self::identities::{Identities, Identity, IdentityIndex};
 pub(crate) use self::learnt::{Learnt, Number, Taken};
@@ -78,6 +80,8 @@ pub(crate) struct Known {
     pub(crate) is_profiled: bool,
     /// Whether its duration is what it was seen to take.
     pub(crate) is_learnt: bool,
+    /// Whether it is a kernel of collective communication ([`collective`]).
+    pub(crate) is_collective: bool,
 }
 
 impl Known {
@@ -85,6 +89,28 @@ impl Known {
     #[inline]
     pub(crate) fn unknown(&self) -> u64 {
         u64::from(!(self.is_profiled || self.is_learnt))
+    }
+}
+
+/// What profile, driver and name say of a launch at the first sight of its shape.
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    kernel: Kernel,
+    is_profiled: bool,
+    is_collective: bool,
+}
+
+impl Judged {
+    /// Of a launch that is not kept.
+    fn not_kept(self) -> Known {
+        Known {
+            id: 0,
+            number: Number::default(),
+            kernel: self.kernel,
+            is_profiled: self.is_profiled,
+            is_learnt: false,
+            is_collective: self.is_collective,
+        }
     }
 }
 
@@ -255,13 +281,12 @@ impl Kernels {
                         .keep(what, shape, || self.judge(client, function, &what, shape))
                 })
             }
-            None => Known {
-                id: 0,
-                number: Number::default(),
+            None => Judged {
                 kernel: unknown(shape),
                 is_profiled: false,
-                is_learnt: false,
-            },
+                is_collective: false,
+            }
+            .not_kept(),
         };
         (known, identity)
     }
@@ -369,13 +394,7 @@ impl Kernels {
 
     /// What the gate will ask for, from the profile and the driver.
     #[cold]
-    fn judge(
-        &self,
-        client: &Client,
-        function: CUfunction,
-        what: &What,
-        shape: &Shape,
-    ) -> (Kernel, bool) {
+    fn judge(&self, client: &Client, function: CUfunction, what: &What, shape: &Shape) -> Judged {
         let identity = what.identity;
         let operator = what.label.operator();
         let mut is_in_operator = false;
@@ -419,7 +438,11 @@ impl Kernels {
         let longest = &client.page.told.longest;
         longest.note(kernel.expected_ns, kernel.sm_needed, name);
         self.say_judged(identity, shape, &kernel, &told);
-        (kernel, found.is_some())
+        Judged {
+            kernel,
+            is_profiled: found.is_some(),
+            is_collective: self.text_of(identity).is_some_and(is_collective),
+        }
     }
 
     fn text_of(&self, identity: IdentityIndex) -> Option<&str> {
@@ -510,7 +533,7 @@ struct Told {
 /// not known how many SMs it needs: all of them.
 #[cfg(not(shim))]
 #[cold]
-fn judge_operator(client: &Client, label: LabelIndex) -> (Kernel, bool) {
+fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
     let operator = label.operator();
     let found = client
         .profile
@@ -543,7 +566,11 @@ fn judge_operator(client: &Client, label: LabelIndex) -> (Kernel, bool) {
             ),
         );
     }
-    (kernel, found.is_some())
+    Judged {
+        kernel,
+        is_profiled: found.is_some(),
+        is_collective: false,
+    }
 }
 
 /// Whether it was said that there are unknown kernels.

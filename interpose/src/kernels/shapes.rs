@@ -6,7 +6,7 @@
 use policy::{Class, Kernel};
 
 use super::identities::IdentityIndex;
-use super::{Known, Learnt, Number, Shape, Taken};
+use super::{Judged, Known, Learnt, Number, Shape, Taken};
 use crate::labels::LabelIndex;
 use crate::memo::{Found, Memo, NOTE_BITS};
 
@@ -38,10 +38,11 @@ const REST_WORDS: usize = 2;
 /// The word, of those that belong to a shape, that says what was learnt.
 const TAKEN: usize = 1;
 
-/// The parts of a note: whether the shape is profiled, its class, its SMs.
+/// The parts of a note: whether the shape is profiled, its class, whether it is collective, its SMs.
 const PROFILED: u64 = 1;
 const CLASS_SHIFT: u32 = 1;
-const CLASS_MASK: u64 = 0x7f;
+const CLASS_MASK: u64 = 0x3f;
+const COLLECTIVE: u64 = 1 << 7;
 const SM_SHIFT: u32 = 8;
 
 const _: () = assert!(SM_SHIFT + u32::BITS <= NOTE_BITS);
@@ -62,26 +63,19 @@ impl Shapes {
         &self,
         what: What,
         shape: &Shape,
-        compute: impl FnOnce() -> (Kernel, bool),
+        compute: impl FnOnce() -> Judged,
     ) -> Known {
         // Before a place is taken, as the driver is asked here and may take its time.
-        let (kernel, is_profiled) = compute();
-        let note = u64::from(is_profiled)
+        let judged = compute();
+        let kernel = &judged.kernel;
+        let note = u64::from(judged.is_profiled)
             | (u64::from(kernel.class.bits()) & CLASS_MASK) << CLASS_SHIFT
+            | if judged.is_collective { COLLECTIVE } else { 0 }
             | u64::from(kernel.sm_needed) << SM_SHIFT;
         let kept = self.memo.keep(&key(what, shape), note, |generation| {
             [kernel.expected_ns, Taken::fresh(generation.into())]
         });
-        kept.map_or(
-            Known {
-                id: 0,
-                number: Number::default(),
-                kernel,
-                is_profiled,
-                is_learnt: false,
-            },
-            |kept| known(&kept),
-        )
+        kept.map_or(judged.not_kept(), |kept| known(&kept))
     }
 
     /// The words of a number for those who learn.
@@ -137,6 +131,7 @@ fn known(found: &Found<REST_WORDS>) -> Known {
         },
         is_profiled: note & PROFILED != 0,
         is_learnt: learnt_ns != 0,
+        is_collective: note & COLLECTIVE != 0,
     }
 }
 
@@ -172,6 +167,16 @@ mod tests {
         expected_ns: 12_345,
     };
 
+    const PROFILED_KERNEL: Judged = Judged {
+        kernel: KERNEL,
+        is_profiled: true,
+        is_collective: false,
+    };
+    const UNKNOWN_KERNEL: Judged = Judged {
+        is_profiled: false,
+        ..PROFILED_KERNEL
+    };
+
     fn what(identity: u32) -> What {
         What {
             identity: IdentityIndex(identity),
@@ -184,8 +189,9 @@ mod tests {
     fn what_is_kept_is_found_and_only_under_its_key() {
         static SHAPES: Shapes = Shapes::new();
         assert_eq!(SHAPES.find(what(1), &SHAPE), None);
-        let kept = SHAPES.keep(what(1), &SHAPE, || (KERNEL, true));
-        assert_eq!((kept.kernel, kept.is_profiled), (KERNEL, true));
+        let kept = SHAPES.keep(what(1), &SHAPE, || PROFILED_KERNEL);
+        let of_kept = (kept.kernel, kept.is_profiled, kept.is_collective);
+        assert_eq!(of_kept, (KERNEL, true, false));
         assert_eq!(SHAPES.find(what(1), &SHAPE), Some(kept));
         assert_eq!(SHAPES.find(what(2), &SHAPE), None);
         let elsewhere = What {
@@ -209,9 +215,34 @@ mod tests {
     }
 
     #[test]
+    fn a_collective_kernel_is_one_each_time_and_differs_in_nothing_else() {
+        static SHAPES: Shapes = Shapes::new();
+        for (number, plain) in [(1, PROFILED_KERNEL), (3, UNKNOWN_KERNEL)] {
+            let collective = Judged {
+                is_collective: true,
+                ..plain
+            };
+            let [of_plain, of_collective] = [(0, plain), (1, collective)].map(|(step, judged)| {
+                let what = what(number + step);
+                let kept = SHAPES.keep(what, &SHAPE, || judged);
+                assert_eq!(SHAPES.find(what, &SHAPE), Some(kept));
+                kept
+            });
+            assert!(of_collective.is_collective && !of_plain.is_collective);
+            let same = Known {
+                id: of_plain.id,
+                number: of_plain.number,
+                is_collective: false,
+                ..of_collective
+            };
+            assert_eq!(same, of_plain);
+        }
+    }
+
+    #[test]
     fn what_was_learnt_stands_in_place_of_what_was_told_until_it_is_taken_back() {
         static SHAPES: Shapes = Shapes::new();
-        let kept = SHAPES.keep(what(1), &SHAPE, || (KERNEL, true));
+        let kept = SHAPES.keep(what(1), &SHAPE, || PROFILED_KERNEL);
         assert!(!kept.is_learnt && usize::from(kept.number.place) == kept.id as usize);
         let learnt = SHAPES.learnt(kept.number.place).unwrap();
         assert_eq!((learnt.told_ns, learnt.unknown), (12_345, 0));
@@ -234,7 +265,7 @@ mod tests {
         };
         let is_found = shapes.find(what(0), &shape).is_some();
         if !is_found {
-            let known = shapes.keep(what(0), &shape, || (KERNEL, false));
+            let known = shapes.keep(what(0), &shape, || UNKNOWN_KERNEL);
             assert!(known.kernel == KERNEL && known.id != 0);
         }
         !is_found
@@ -267,14 +298,14 @@ mod tests {
     #[test]
     fn a_number_that_is_given_to_another_shape_is_another_generation_that_nothing_was_learnt_of() {
         static SHAPES: Shapes = Shapes::new();
-        let first = SHAPES.keep(what(1), &SHAPE, || (KERNEL, true));
+        let first = SHAPES.keep(what(1), &SHAPE, || PROFILED_KERNEL);
         assert!(SHAPES.learnt(first.number.place).unwrap().taken.set(0, 7));
         let mut others = (0..).map(|number| {
             let shape = Shape {
                 grid: [number, 7, 7],
                 ..SHAPE
             };
-            SHAPES.keep(what(0), &shape, || (KERNEL, false))
+            SHAPES.keep(what(0), &shape, || UNKNOWN_KERNEL)
         });
         let heir = others.find(|known| known.number.place == first.number.place);
         let heir = heir.unwrap();

@@ -17,7 +17,9 @@ use policy::{
 use profiler::settings::{self, Fault, Reader, Section, Value};
 use toml::de::{DeTable, DeValue};
 
-use super::{AUTO, Config, JobRule, OnDaemonLoss, SHARING_NAMES, access, faults, memory};
+use super::{
+    AUTO, Config, JobRule, OnCollectives, OnDaemonLoss, SHARING_NAMES, access, faults, memory,
+};
 use crate::gpu::{PciAddress, Select};
 use crate::socket::PATH_BYTES_MAX;
 
@@ -35,12 +37,13 @@ const GPU_KEYS: [&str; 4] = ["index", "uuid", "pci", "sharing"];
 const SOCKET_KEYS: [&str; 1] = ["path"];
 const JOB_KEYS: [&str; 2] = ["weight", "min_progress"];
 /// Keys of `[policy]` that every policy has.
-const POLICY_KEYS: [&str; 5] = [
+const POLICY_KEYS: [&str; 6] = [
     "name",
     "poll_us",
     "max_hold_ms",
     "unknown_kernel_us",
     "on_daemon_loss",
+    "collectives",
 ];
 /// Keys that not every policy has, and the policies that look at them.
 const OWN_KEYS: [(&str, &[&str]); 17] = [
@@ -131,6 +134,7 @@ impl Parser<'_> {
             UNKNOWN_KERNEL_US_DEFAULT,
         );
         let on_daemon_loss = self.on_daemon_loss(&policy);
+        let on_collectives = self.on_collectives(&policy);
         let socket_path = self.socket_path(&socket);
         Some(Config {
             gpu: select?,
@@ -141,6 +145,7 @@ impl Parser<'_> {
             max_hold_ns: hold_ms? * 1_000_000,
             unknown_kernel_ns: unknown_us? * 1_000,
             on_daemon_loss: on_daemon_loss?,
+            on_collectives: on_collectives?,
             socket_path: socket_path?,
             memory: memory?,
             high_priority: high_priority?,
@@ -419,6 +424,11 @@ impl Parser<'_> {
             .0
             .word(section, "on_daemon_loss", &OnDaemonLoss::NAMES)?;
         Some([OnDaemonLoss::Run, OnDaemonLoss::Hold][index.unwrap_or(0)])
+    }
+
+    fn on_collectives(&mut self, section: &Section<'_, '_>) -> Option<OnCollectives> {
+        let index = self.0.word(section, "collectives", &OnCollectives::NAMES)?;
+        Some([OnCollectives::Refuse, OnCollectives::Gate][index.unwrap_or(0)])
     }
 
     fn socket_path(&mut self, section: &Section<'_, '_>) -> Option<Option<PathBuf>> {

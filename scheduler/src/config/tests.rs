@@ -57,7 +57,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 48);
+    assert_eq!(shown, 49);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -194,6 +194,7 @@ fn the_defaults_are_the_blueprints() {
     assert_eq!((config.poll_ns, config.max_hold_ns), (50_000, 100_000_000));
     assert_eq!(config.unknown_kernel_ns, 100_000);
     assert_eq!(config.on_daemon_loss, OnDaemonLoss::Run);
+    assert_eq!(config.on_collectives, OnCollectives::Refuse);
     assert_eq!(config.socket_path, None);
     assert_eq!(config.memory.best_effort, Quota::Percent(40.0));
     assert_eq!(config.memory.high_priority, Quota::Unlimited);
@@ -235,7 +236,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
         (
             "[policy]\npol_us = 50",
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
-             unknown_kernel_us, on_daemon_loss, dur_threshold_pct, residual_us, lease_ms, \
+             unknown_kernel_us, on_daemon_loss, collectives, dur_threshold_pct, residual_us, lease_ms, \
              sm_threshold, slo_p99, slo_throughput, block_priority, feedback, beside, kernel_pairs, \
              idle_floor, gap_prediction, learnt_pace, learnt_durations, gated_copies, completion_prediction, sliding; nearest is `poll_us`",
         ),
@@ -276,8 +277,9 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
              nearest is 2.5",
         ),
         (
-            "[policy]\non_daemon_loss = \"halt\"",
-            "gpu0.toml:5:18: on_daemon_loss is \"halt\"; must be one of run, hold",
+            "[policy]\non_daemon_loss = \"halt\"\ncollectives = \"gang\"",
+            "gpu0.toml:5:18: on_daemon_loss is \"halt\"; must be one of run, hold\n\
+             gpu0.toml:6:15: collectives is \"gang\"; must be one of refuse, gate",
         ),
         (
             "[policy]\nname = \"temporal\"\nsm_threshold = 80",
@@ -390,7 +392,7 @@ proptest! {
     #[test]
     fn any_value_of_any_key_is_taken_or_has_a_fault(
         key in prop::sample::select(vec![
-            "name", "poll_us", "max_hold_ms", "unknown_kernel_us", "on_daemon_loss",
+            "name", "poll_us", "max_hold_ms", "unknown_kernel_us", "on_daemon_loss", "collectives",
             "dur_threshold_pct", "residual_us", "lease_ms", "sm_threshold",
         ]),
         value in prop_oneof![

@@ -294,6 +294,7 @@ impl FaultWatch {
             let mut state = self.shared.state();
             (state.take_stickies(), state.take_deaths())
         };
+        self.shared.tell_collectives();
         faults.extend(stickies.into_iter().map(Fault::of_sticky));
         faults.extend(deaths.into_iter().map(Fault::of_death));
         if !self.is_real() {

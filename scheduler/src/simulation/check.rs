@@ -50,6 +50,8 @@ pub(super) struct Facts {
     /// A policy without a plain bound was in force.
     was_unbounded: Cell<bool>,
     announced: RefCell<Vec<Announced>>,
+    /// Jobs that launched collective kernels, with the number of the daemon that was told.
+    collective: RefCell<Vec<(u64, JobKey)>>,
 }
 
 /// An announcement of high-priority work, from its beginning to its end.
@@ -68,6 +70,11 @@ impl Facts {
         let is_unbounded = !plan::has_plain_bound(config);
         self.was_unbounded
             .set(self.was_unbounded.get() | is_unbounded);
+    }
+
+    pub(super) fn handle_collective(&self, seat: &Seat) {
+        let mut collective = self.collective.borrow_mut();
+        collective.push((seat.daemon, seat.key.clone()));
     }
 
     pub(super) fn handle_announced(&self, seat: &Seat, begun: u64, ended: u64) {
@@ -330,15 +337,15 @@ pub(super) fn launched_without_waiting(world: &World) {
     );
 }
 
-/// After each poll: tables are bounded; what bounds are in force.
-pub(super) fn polled(world: &World, state: &State, config: &Config) {
-    let clients = state
+/// After each poll, which began at the moment `begun`: tables are bounded; what bounds are in force; who is refused.
+pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) {
+    let count = state
         .jobs
         .iter()
         .map(|job| job.clients.len())
         .sum::<usize>();
     assert!(
-        clients <= CLIENTS_MAX
+        count <= CLIENTS_MAX
             && state.lessees().count() <= JOBS_MAX
             && state.ended.len() <= ENDED_MAX
     );
@@ -355,6 +362,34 @@ pub(super) fn polled(world: &World, state: &State, config: &Config) {
         world.facts.gating_since.set(Some(world.tick()));
     }
     assert!(state.hp.is_valid());
+    let is_protecting = state.hp.present || state.is_expecting(world.now_ns.get());
+    if plan::refuses_collectives(config) && is_protecting {
+        let daemon = world.daemon.borrow();
+        let number = daemon.as_ref().map_or(0, |daemon| daemon.number);
+        for (process, seat) in clients(world, number) {
+            if process
+                .collective_since
+                .get()
+                .is_some_and(|since| since < begun)
+            {
+                check_refused(state, &process, &seat);
+            }
+        }
+    }
+}
+
+/// The job of a process that launched a collective kernel is granted nothing.
+fn check_refused(state: &State, process: &Process, seat: &Seat) {
+    let job = state.jobs.iter().find(|job| job.key == seat.key);
+    let Some(lessee) = job.and_then(|job| job.lessee.as_ref()) else {
+        return; // Its end is known already.
+    };
+    assert!(
+        lessee.is_refused() && lessee.is_closed(),
+        "process {} launches collectives, and its job is granted {:?}",
+        process.pid,
+        lessee.published()
+    );
 }
 
 /// At a moment when nobody is in the middle of anything the daemon looks: what it knows is the truth.
@@ -465,6 +500,19 @@ fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     }
 }
 
+/// Whether the job of `seat` is granted nothing because processes of it, of now or before, launched collective kernels.
+fn is_refused(
+    world: &World,
+    daemon: &Daemon,
+    clients: &[(Rc<Process>, Rc<Seat>)],
+    seat: &Seat,
+) -> bool {
+    let collective = world.facts.collective.borrow();
+    plan::refuses_collectives(&daemon.config.borrow())
+        && clients.iter().any(|(process, _)| process.is_hp())
+        && collective.contains(&(daemon.number, seat.key.clone()))
+}
+
 /// The GPU is drained: what is in flight ends, and nothing more is let go, however long it has waited.
 fn nobody_is_served(world: &Rc<World>, daemon: &Rc<Daemon>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     daemon.drain(world);
@@ -522,7 +570,9 @@ pub(super) fn all_are_served(world: &Rc<World>) {
     }
     for _ in 0..LOOKS_MAX {
         complete_all(world, &clients);
-        hungry.retain(|(process, _)| process.granted.get() == 0);
+        hungry.retain(|(process, seat)| {
+            process.granted.get() == 0 && !is_refused(world, &daemon, &clients, seat)
+        });
         if hungry.is_empty() {
             break;
         }

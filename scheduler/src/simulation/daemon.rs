@@ -120,6 +120,7 @@ impl Daemon {
             return;
         };
         world.facts.polls.set(world.facts.polls.get() + 1);
+        let begun = world.tick();
         self.run(world, "poll", || {
             let now_ns = world.now_ns.get();
             state.poll(now_ns);
@@ -127,7 +128,7 @@ impl Daemon {
         });
         world.facts.polls.set(world.facts.polls.get() + 1);
         if !self.is_dead.get() {
-            check::polled(world, &state, &self.config.borrow());
+            check::polled(world, &state, &self.config.borrow(), begun);
         }
     }
 

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64Mcg;
 use super::daemon::name_of;
 use super::faults;
 use super::world::HONEST_JOBS;
-use crate::config::Config;
+use crate::config::{Config, OnCollectives};
 use protocol::hello::JobClass;
 
 /// Configurations that a running daemon may be given one after the other.
@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) configs: Vec<Config>,
     /// A high-priority process may write anything into epoch and rings.
     pub(super) has_lying_hp: bool,
+    /// Processes of one job launch collective kernels.
+    pub(super) has_collectives: bool,
     /// Jobs are stopped.
     pub(super) has_stops: bool,
     /// One in so many steps kills who makes it.
@@ -55,6 +57,7 @@ impl Plan {
         Self {
             configs: (0..CONFIGS).map(|_| config()).collect(),
             has_lying_hp: rng.random_range(0..4) == 0,
+            has_collectives: rng.random_range(0..3) == 0,
             has_stops: rng.random_range(0..2) == 0,
             kill_one_in: [30, 100, 1000][rng.random_range(0..3)],
             gap: [6, 40, 400][rng.random_range(0..3)],
@@ -78,6 +81,7 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
         _ => "",
     };
     let loss = ["run", "hold"][rng.random_range(0..2)];
+    let collectives = OnCollectives::NAMES[rng.random_range(0..2)];
     let hold_ms = [20, 5][rng.random_range(0..2)];
     // Small enough that some are turned away, and mostly none.
     let clients = [4, 8, 192][rng.random_range(0..3)];
@@ -92,6 +96,7 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
     let rules = faults::rules(|bound| rng.random_range(0..bound));
     format!(
         "[policy]\nname = \"{policy}\"\n{residual}max_hold_ms = {hold_ms}\non_daemon_loss = \"{loss}\"\n\
+         collectives = \"{collectives}\"\n\
          [limits]\nclients_per_user = {clients}\njobs_per_user = {jobs}\n{promise}{rules}"
     )
 }
@@ -99,6 +104,11 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
 /// Whether best-effort launches wait for anything.
 pub(super) fn is_gating(config: &Config) -> bool {
     config.policy != Policy::None
+}
+
+/// Whether jobs that launch collectives are granted nothing beside high-priority clients.
+pub(super) fn refuses_collectives(config: &Config) -> bool {
+    is_gating(config) && config.on_collectives == OnCollectives::Refuse
 }
 
 /// Whether there is a plain bound on best-effort work in flight.

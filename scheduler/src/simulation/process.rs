@@ -97,6 +97,8 @@ pub(super) struct Process {
     pub(super) waiting: Cell<Option<(Kernel, u64)>>,
     /// Launches that a lease has granted.
     pub(super) granted: Cell<u64>,
+    /// The moment after which its page says that it launched a collective kernel.
+    pub(super) collective_since: Cell<Option<u64>>,
     /// The CUDA result after which its context is lost; 0: it is not.
     pub(super) sticky: Cell<u32>,
     /// What it holds of the memory, and what that would be if a change that it is making is made.
@@ -128,6 +130,7 @@ impl Process {
             completed_ns: Cell::new(0),
             waiting: Cell::new(None),
             granted: Cell::new(0),
+            collective_since: Cell::new(None),
             sticky: Cell::new(0),
             held_bytes: Cell::new(0),
             next_bytes: Cell::new(0),
@@ -197,6 +200,7 @@ impl Process {
         let before = self.seat();
         // What is in flight is nothing to this daemon before it is announced to it.
         let launched = self.launched.take();
+        let is_collective = self.collective_since.take().is_some();
         self.begin_to_move(&seat);
         *self.seat.borrow_mut() = Some(Rc::new(seat));
         let Some(seat) = self.seat() else { return };
@@ -219,6 +223,9 @@ impl Process {
                 self.waiting.set(None);
             }
             seat.is_booked.set(true);
+            if is_collective {
+                self.count_collective(world, &seat);
+            }
             if self.sticky.get() != 0 {
                 self.say_sticky(world, &seat);
             }
@@ -391,6 +398,7 @@ impl Process {
             .waiting
             .get()
             .map_or_else(|| world.kernel(), |(kernel, _)| kernel);
+        let is_collective = self.waiting.get().is_none() && world.is_collective(self);
         let cost_ns = kernel.expected_ns;
         let now_ns = world.now_ns.get();
         let charged = lease.try_charge(
@@ -401,7 +409,11 @@ impl Process {
             |terms, left_ns| admits(&granted(terms, left_ns), 0, &kernel),
         );
         let Ok(terms) = charged else {
-            return self.hold(world, seat, &asked, kernel);
+            match is_collective && !lease.is_held() {
+                true => self.pass(world, seat, lease, cost_ns),
+                false => self.hold(world, seat, &asked, kernel),
+            }
+            return;
         };
         let answered = world.tick();
         self.charged_ns.set(self.charged_ns.get() + cost_ns);
@@ -419,6 +431,26 @@ impl Process {
         let looked = world.tick();
         let is_slip = slipped(&seat.gpu.hp, &terms);
         check::looked_back(world, seat, &terms, &asked, (answered, looked), is_slip);
+        if is_collective {
+            self.count_collective(world, seat);
+        }
+    }
+
+    /// A collective kernel goes although no lease allows it (`interpose::gate::admit_collective`).
+    fn pass(&self, world: &World, seat: &Seat, lease: &LeasePage, cost_ns: u64) {
+        lease.charge(&seat.page.charged_ns, cost_ns);
+        self.charged_ns.set(self.charged_ns.get() + cost_ns);
+        self.in_flight.borrow_mut().push(cost_ns);
+        self.count_collective(world, seat);
+    }
+
+    /// The driver has taken a collective kernel.
+    fn count_collective(&self, world: &World, seat: &Seat) {
+        seat.page.count(Counter::Collectives, 1);
+        if self.collective_since.get().is_none() {
+            self.collective_since.set(Some(world.tick()));
+            world.facts.handle_collective(seat);
+        }
     }
 
     /// It may not go: it begins to wait, goes on waiting, or has waited for long enough.

@@ -36,6 +36,8 @@ pub(super) const KERNEL_NS_MAX: u64 = 150 * US;
 
 /// Names of jobs that keep to the rules; the processes of those after them lie.
 pub(super) const HONEST_JOBS: usize = 3;
+/// The one of them whose processes may launch collective kernels.
+const COLLECTIVE_JOB: usize = 1;
 const LYING_JOBS: usize = 2;
 
 /// What unwinds who is killed.
@@ -193,6 +195,11 @@ impl World {
             sm_needed: self.below(100) as u32,
             expected_ns: 1 + self.below(KERNEL_NS_MAX),
         }
+    }
+
+    /// Whether the next launch of `process` is of a collective kernel.
+    pub(super) fn is_collective(&self, process: &Process) -> bool {
+        self.plan.has_collectives && process.job == COLLECTIVE_JOB && self.one_in(3)
     }
 
     /// A whole life: things happen, then nothing goes wrong any more and all must be served, then all end.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use policy::{JobId, JobView, Lease, Limit, Progress};
 use protocol::lease::Terms;
 use protocol::pages::{
-    ClientPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
+    ClientPage, Counter, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
 };
 use protocol::record::EXPECTED_NS_MAX;
 use protocol::segment::Mapping;
@@ -74,6 +74,10 @@ pub(crate) struct Lessee {
     is_stalled: bool,
     /// Because of a fault, until an operator says otherwise.
     is_held: bool,
+    /// A client of it has launched kernels of collective communication.
+    has_collectives: bool,
+    /// Because of these, while a high-priority client is attached.
+    is_refused: bool,
     /// It was part of the last decision.
     is_counted: bool,
     /// Its sums were read without a refund in between.
@@ -112,6 +116,8 @@ impl Lessee {
             closed_since_ns: None,
             is_stalled: false,
             is_held: false,
+            has_collectives: false,
+            is_refused: false,
             is_counted: false,
             is_settled: true,
         }
@@ -135,6 +141,12 @@ impl Lessee {
 
     pub(crate) fn published(&self) -> &Terms {
         &self.published
+    }
+
+    /// Whether what is published admits nothing.
+    #[cfg(test)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.published == CLOSED || self.published == HELD
     }
 
     /// The rule behind the lease of the last decision.
@@ -162,9 +174,28 @@ impl Lessee {
         }
     }
 
-    /// Whether a thread of the job waits for what the policy will say, and not for an operator.
+    /// Whether a client of the job has launched kernels of collective communication.
+    pub(crate) fn has_collectives(&self) -> bool {
+        self.has_collectives
+    }
+
+    /// Whether the job is granted nothing because of these.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    /// From the next decision on, the job is granted nothing if it has launched kernels of
+    /// collective communication; or it is granted what the policy says. A job that is refused is
+    /// left out of the decision: what it has in flight may wait for other GPUs and never
+    /// completes in time for anybody else.
+    pub(crate) fn set_refusing(&mut self, refuses: bool) {
+        self.is_refused = refuses && self.has_collectives;
+    }
+
+    /// Whether a thread of the job waits for what the policy will say, and not for an operator or
+    /// the end of the last high-priority client.
     pub(crate) fn is_waiting_for_policy(&self) -> bool {
-        self.view.waiting && !self.is_held
+        self.view.waiting && !self.is_held && !self.is_refused
     }
 
     /// Whether the job needs the daemon's attention often.
@@ -190,6 +221,12 @@ impl Lessee {
         // The sum is read with Acquire, which pairs with the AcqRel add in `LeasePage::charge`: the clients' sums read
         // after it hold at least what it does.
         let mut last = None;
+        if !self.has_collectives {
+            let mut counts = clients
+                .clone()
+                .map(|page| page.counted(Counter::Collectives));
+            self.has_collectives = counts.any(|count| count > 0);
+        }
         let settled = self.page.read_settled(|total_ns| {
             last = Some((total_ns, InFlight::of(clients.clone())));
         });
@@ -214,7 +251,7 @@ impl Lessee {
         if begins_anew || !self.is_counted {
             self.charged.settle();
         }
-        self.is_counted = !self.is_stalled;
+        self.is_counted = !self.is_stalled && !self.is_refused;
         self.is_counted.then(|| self.view_for_policy())
     }
 
@@ -223,7 +260,7 @@ impl Lessee {
         self.is_counted = false;
     }
 
-    /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled.
+    /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled or is refused.
     pub(crate) fn handle_lease(
         &mut self,
         lease: Option<(Lease, Limit)>,
@@ -231,12 +268,18 @@ impl Lessee {
         now_ns: u64,
         hp_present: bool,
     ) {
-        let closed = (Lease::closed(epoch, now_ns), Limit::Throttle);
-        (self.lease, self.limit) = lease.unwrap_or(closed);
-        let view = self.view_for_policy();
+        let limit = match self.is_refused {
+            true => Limit::Collectives,
+            false => Limit::Throttle,
+        };
+        (self.lease, self.limit) = lease.unwrap_or((Lease::closed(epoch, now_ns), limit));
+        let view = JobView {
+            waiting: self.view.waiting && !self.is_held,
+            ..self.view
+        };
         self.progress
             .handle_decision(now_ns, &view, self.limit, hp_present);
-        if self.view.drained || !admits_nothing(&self.lease) {
+        if self.view.drained || self.is_refused || !admits_nothing(&self.lease) {
             self.closed_since_ns = None;
             self.is_stalled = false;
             return;

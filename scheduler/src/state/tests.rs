@@ -1,6 +1,7 @@
 //! The state against clients that are played here: they map the same pages and do what the library
 //! does, or what it never would.
 
+mod collectives;
 mod death;
 mod faulty;
 mod hold;

@@ -1,0 +1,89 @@
+//! Kernels of collective communication (NCCL, NVSHMEM), known by their names.
+//!
+//! A collective kernel spins on its GPU until its peers on other GPUs have begun, so a peer that
+//! waits at a gate makes the others spin. NCCL launches one only for two or more ranks, which are
+//! on different GPUs: a job that launches one uses several GPUs. NVSHMEM is taken to do so, too.
+//!
+//! The names are those of `libnccl.so.2` 2.14 to 2.28 (`ncclKernel_AllReduce_RING_LL_Sum_float`,
+//! `ncclDevKernel_…`, `ncclSymkDevKernel_…`) and of NVSHMEM 2.10 to 3.4, its host library
+//! (`barrier_on_stream_kernel_threadgroup`, `alltoall_on_stream_kernel<…>`) and its device library
+//! (`nvshmemi_proxy_…`).
+
+/// Beginnings of NVSHMEM's collective kernels; `_on_stream_kernel` comes later in the name.
+const ON_STREAM: [&str; 9] = [
+    "barrier",
+    "sync",
+    "broadcast",
+    "collect",
+    "fcollect",
+    "alltoall",
+    "reduce",
+    "reducescatter",
+    "rdxn",
+];
+
+/// NVSHMEM's kernel that fills memory of its own GPU at the start.
+const NVSHMEM_INIT: &str = "nvshmemi_init_array";
+
+/// Whether a function of this name, mangled or not, is a collective kernel.
+pub(super) fn is_collective(name: &str) -> bool {
+    let demangled = profiler::names::demangled(name);
+    let own = own_name(demangled.as_deref().unwrap_or(name));
+    if let Some(rest) = own.strip_prefix("nccl") {
+        return rest.contains("Kernel");
+    }
+    if own.starts_with("nvshmem") {
+        return !own.starts_with(NVSHMEM_INIT);
+    }
+    let of_stream = own.split_once("_on_stream_kernel");
+    of_stream.is_some_and(|(operation, _)| {
+        let mut known = ON_STREAM.iter();
+        known.any(|known| operation.starts_with(known))
+    })
+}
+
+/// The function's name without return type, namespaces, parameters and arguments of templates.
+fn own_name(text: &str) -> &str {
+    let text = text.strip_prefix("void ").unwrap_or(text);
+    let end = text.find(['(', '<']).unwrap_or(text.len());
+    let path = text.get(..end).unwrap_or(text);
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_of_nccl_and_nvshmem_are_collective_by_their_own_names_alone() {
+        for name in [
+            "ncclKernel_AllReduce_RING_LL_Sum_float",
+            "_Z39ncclDevKernel_AllReduce_Sum_f32_RING_LL24ncclDevKernelArgsStorageILm4096EE",
+            "_Z21ncclDevKernel_Generic24ncclDevKernelArgsStorageILm4096EE",
+            "ncclSymkDevKernel_AllGather_LL(ncclSymkDevWorkArgs4K)",
+            "barrier_on_stream_kernel_threadgroup(int, int)",
+            "void reduce_on_stream_kernel<float, 0>(int, float*, float const*, unsigned long)",
+            "_Z25sync_all_on_stream_kernelv",
+            "nvshmemi_proxy_quiet_kernel",
+            "void nvshmem::alltoall_on_stream_kernel<float>(float*)",
+        ] {
+            assert!(is_collective(name), "{name}");
+        }
+        for name in [
+            "",
+            "nccl",
+            "ncclInit",
+            // NCCL's kernel for one rank has no peers to wait for.
+            "_Z13oneRankReduceI7FuncSumIfEEvPvS2_mmS2_",
+            "nvshmemi_init_array_kernel",
+            "void user::kernel<ncclDevKernel_Generic>(ncclDevKernelArgs)",
+            "myncclKernel",
+            "copy_on_stream_kernel",
+            "barrier_kernel",
+            "_Z4gemmPfS_",
+            "_Zgarbled",
+        ] {
+            assert!(!is_collective(name), "{name}");
+        }
+    }
+}
