@@ -243,11 +243,11 @@ pub(super) fn check(world: &World, daemon: &Daemon) {
         // Who is at work may have looked at the quota of before.
         let is_at_rest = (holders.iter())
             .all(|(it, _)| !it.is_alive.get() || it.held_bytes.get() == it.next_bytes.get());
-        // Who is not here yet, or whose welcome was lost, may bring what it held before another quota was set.
+        // A process that is not here yet, or whose welcome was lost, may bring a page from before
+        // another quota was set, with what it holds and what dead processes of the job held.
         let is_one_away = processes.iter().any(|other| {
             let is_here = holders.iter().any(|(it, _)| it.pid == other.pid);
-            let holds = other.is_alive.get() && other.held_bytes.get() > 0;
-            holds && !is_here && key_of(other) == key
+            other.is_alive.get() && !is_here && key_of(other) == key
         });
         if is_within && is_at_rest && !is_one_away {
             may_be_over.retain(|other| *other != key);
