@@ -2,7 +2,7 @@
 //!
 //! A hook is three parts: *before*, the *real* call, *after*. The door sees to it that
 //!
-//! - the real call is made exactly once (a copy that is cut: once for each piece), whatever goes wrong in our two parts: a panic in either is
+//! - the real call is made exactly once, whatever goes wrong in our two parts: a panic in either is
 //!   caught, counted and said once, and the hook goes on as if that part did not exist;
 //! - what our parts, or the driver inside the real call, ask of hooked functions goes straight to
 //!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
@@ -21,24 +21,22 @@ use abi::types::CUresult;
 use protocol::pages::Counter;
 
 use crate::client::Client;
-use crate::cutting;
 use crate::kept_out::HOLDERS;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
 use crate::sys::Errno;
 use crate::{inside, seen, signals, sticky};
 
-// Where on the stack the hook lies that a thread is inside of is in [`inside`]: [`OUTSIDE`] if it is in none, [`NEW`] if it never was,
-// [`STOPPED`] if a signal has stopped it for good, [`OURS`] if it acts for the library. Stacks grow downwards, so a call from inside has
-// a lower address; one at the same or a higher address is made after the hook was jumped out of.
+// The word of [`inside`] says where on the stack the hook lies that a thread is inside of:
+// [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`] if
+// it acts for the library. Stacks grow downwards, so a call from inside has a lower address; one at
+// the same or a higher address is made after the hook was jumped out of.
 
-/// No address of a stack is as low: a thread that has not been in any hook yet.
-const NEW: usize = 0;
-/// Nor as this.
-const OUTSIDE: usize = 1;
+/// No address of a stack is as low. A thread's word is this at first.
+const OUTSIDE: usize = 0;
 /// Nor as this: a thread that a signal has stopped for good outside of every hook. It may still run handlers of the application's, and
 /// stops in the first hook that they call.
-const STOPPED: usize = 2;
+const STOPPED: usize = 1;
 /// Every address of a stack is lower.
 const OURS: usize = usize::MAX;
 
@@ -85,10 +83,8 @@ fn through<B>(
             seen::handle_nested_call();
             return real(None);
         }
-        match inside.get() {
-            OUTSIDE | STOPPED => {}
-            NEW => handle_first(index),
-            _ => handle_jump(),
+        if !matches!(inside.get(), OUTSIDE | STOPPED) {
+            handle_jump();
         }
         signals::stop_if_dying();
         let _inside = Inside::enter(inside, here);
@@ -123,26 +119,13 @@ fn through<B>(
 /// Runs what follows a real call that was made without [`pass`]. Nothing is asked of the driver: a
 /// tool that `cuInit` loads may have made the call.
 pub(crate) fn follow(index: usize, after: impl FnOnce()) {
-    aside(index, || {
+    let errno = Errno::of_thread();
+    let left = errno.read();
+    guarded(index, || {
         lifecycle::panic_if_asked(index);
         after();
     });
-}
-
-/// This thread calls a hook for the first time.
-#[cold]
-fn handle_first(index: usize) {
-    aside(index, cutting::handle_new_thread);
-}
-
-/// Runs one of our own parts that is neither before nor after the real call of [`pass`], with `errno` as if it had not run;
-/// `None` if it panicked.
-pub(crate) fn aside<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
-    let errno = Errno::of_thread();
-    let left = errno.read();
-    let made = guarded(index, part);
     errno.write(left);
-    made
 }
 
 /// Runs one of our own parts; `None` if it panicked.
@@ -162,7 +145,7 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 /// Whether the calling thread is in no hook. A signal handler may ask.
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
-    matches!(inside::with(Cell::get), OUTSIDE | NEW)
+    inside::with(Cell::get) == OUTSIDE
 }
 
 /// Marks a thread that a signal has stopped for good outside of every hook, so that it is stopped once. In its signal handler.
@@ -204,7 +187,6 @@ fn say_panic(info: &PanicHookInfo<'_>) {
 #[cold]
 fn handle_jump() {
     HOLDERS.forget_this_thread();
-    cutting::handle_jump();
 }
 
 #[cold]

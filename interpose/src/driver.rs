@@ -279,17 +279,6 @@ pub(crate) fn device_of_pointer(address: CUdeviceptr) -> Result<CUdevice, CUresu
     checked(result, device)
 }
 
-/// First address and bytes of the allocation that an address is in.
-pub(crate) fn allocation_of(address: CUdeviceptr) -> Result<(CUdeviceptr, usize), CUresult> {
-    let mut found = (CUdeviceptr(0), 0);
-    let result = call!(cuMemGetAddressRange_v2(
-        &raw mut found.0 => *mut CUdeviceptr,
-        &raw mut found.1 => *mut usize,
-        address => CUdeviceptr
-    ));
-    checked(result, found)
-}
-
 /// The device that physical memory lies on.
 pub(crate) fn device_of_handle(handle: CUmemGenericAllocationHandle) -> Result<CUdevice, CUresult> {
     let nowhere = CUmemLocation {

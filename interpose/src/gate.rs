@@ -8,10 +8,10 @@
 //! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone.
 //! A daemon is gone when its connection has ended ([`crate::hang_up`]), or when it has been silent for five seconds. A daemon that is only late,
 //! as on a host with more threads than processors, is not: launches wait for it, for `max_hold` each.
-//! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when it did. A piece of a copy
-//! ([`crate::cutting`]) waits as a launch does, and goes also when another thread of the process comes. What goes without a lease is
-//! charged all the same, so that the daemon's sums stay right, except when there is no daemon. A collective kernel does not
-//! wait for a lease ([`admit_collective`]).
+//! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when
+//! it did. What goes without a lease is charged all the same, so that the daemon's sums stay right,
+//! except when there is no daemon. A collective kernel does not wait for a lease
+//! ([`admit_collective`]).
 
 use core::sync::atomic::Ordering;
 
@@ -98,8 +98,7 @@ pub(crate) fn admit(
         }),
         Err(_) => {
             before_sleep();
-            let hold = Hold::begin(client, lease, hold_ns_max(client));
-            wait(hold, &kernel, &|| false).map(|(admitted, _)| admitted)
+            wait(Hold::begin(client, lease), &kernel)
         }
     }
 }
@@ -130,66 +129,6 @@ pub(crate) fn admit_collective(
         client,
         lease,
         grant,
-    })
-}
-
-/// How long the pieces of a copy may yet wait, and whether they are to wait at all.
-pub(crate) struct Patience {
-    /// Of `max_hold`, all pieces together, ns.
-    left_ns: u64,
-    /// Says that nothing waits any more. Who makes it say so rings the lease's bell then.
-    is_over: fn() -> bool,
-}
-
-impl Patience {
-    /// That of a copy of a client.
-    pub(crate) fn new(client: &Client, is_over: fn() -> bool) -> Self {
-        Self {
-            left_ns: hold_ns_max(client),
-            is_over,
-        }
-    }
-}
-
-/// A piece of a copy that may go.
-pub(crate) struct Pass {
-    pub(crate) admitted: Admitted,
-    /// The rest goes with it: there is nobody to protect, or no patience left, or no daemon.
-    pub(crate) takes_rest: bool,
-}
-
-/// As [`admit`], for a piece of a copy; `piece` is what is known of it.
-pub(crate) fn admit_piece(
-    client: &'static Client,
-    lease: &'static LeasePage,
-    piece: &Kernel,
-    patience: &mut Patience,
-    before_sleep: impl FnOnce(),
-) -> Result<Pass, &'static Client> {
-    if let Ok(grant) = try_admit(client, lease, piece, client.clock.now_ns()) {
-        let takes_rest = (patience.is_over)() || grant.is_ungated();
-        let admitted = Admitted {
-            client,
-            lease,
-            grant,
-        };
-        return Ok(Pass {
-            admitted,
-            takes_rest,
-        });
-    }
-    before_sleep();
-    let hold = Hold::begin(client, lease, patience.left_ns);
-    let begun_ns = hold.begun_ns;
-    let (admitted, is_interrupted) = wait(hold, piece, &patience.is_over)?;
-    let waited_ns = client.clock.now_ns().saturating_sub(begun_ns);
-    patience.left_ns = patience.left_ns.saturating_sub(waited_ns);
-    let grant = &admitted.grant;
-    // What a signal lets go is one piece, as it would be one launch: else a program with a timer would be gated little.
-    let goes_alone = is_interrupted || grant.terms.is_some() && !grant.is_ungated();
-    Ok(Pass {
-        admitted,
-        takes_rest: (patience.is_over)() || !goes_alone,
     })
 }
 
@@ -284,17 +223,13 @@ enum Step {
     SleepUntil(u64),
 }
 
-/// What goes in the end, and whether a signal let it. `is_over`: it does not wait any more.
+/// What goes in the end.
 ///
 /// # Errors
 ///
 /// As [`admit`].
 #[cold]
-fn wait(
-    mut hold: Hold,
-    kernel: &Kernel,
-    is_over: &dyn Fn() -> bool,
-) -> Result<(Admitted, bool), &'static Client> {
+fn wait(mut hold: Hold, kernel: &Kernel) -> Result<Admitted, &'static Client> {
     loop {
         hold.follow()?;
         let Hold { client, lease, .. } = hold;
@@ -305,18 +240,14 @@ fn wait(
         };
         // Read before the lease is looked at, so that no change in between is slept through.
         let seen = lease.bell.read();
-        if is_over() {
-            client.page.count(Counter::Interrupted, 1);
-            return Ok((admitted(charged(client, lease, kernel)), false));
-        }
         match hold.poll(kernel) {
-            Step::Go(grant) => return Ok((admitted(grant), false)),
+            Step::Go(grant) => return Ok(admitted(grant)),
             Step::SleepUntil(deadline_ns) => {
                 let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
                 signals::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
-                    return Ok((admitted(charged(client, lease, kernel)), true));
+                    return Ok(admitted(charged(client, lease, kernel)));
                 }
             }
         }
@@ -335,15 +266,14 @@ struct Hold {
 }
 
 impl Hold {
-    /// It lasts for so many ns at most.
-    fn begin(client: &'static Client, lease: &'static LeasePage, hold_ns: u64) -> Self {
+    fn begin(client: &'static Client, lease: &'static LeasePage) -> Self {
         let begun_ns = client.clock.now_ns();
         client.page.count(Counter::Held, 1);
         let hold = Self {
             client,
             lease,
             begun_ns,
-            end_ns: begun_ns.saturating_add(hold_ns),
+            end_ns: begun_ns.saturating_add(hold_ns_max(client)),
             told_ns: begun_ns,
         };
         hold.tell();
@@ -459,17 +389,6 @@ fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
         (true, false) => return 0,
     };
     heard_ns.saturating_add(silence_ns)
-}
-
-/// So much more goes with what was granted, without asking; it is paid for where that was.
-pub(crate) fn extend(admitted: &mut Admitted, more: &Kernel) {
-    let Admitted {
-        client,
-        lease,
-        grant,
-    } = admitted;
-    lease.charge(&client.page.charged_ns, more.expected_ns);
-    grant.cost_ns = grant.cost_ns.saturating_add(more.expected_ns);
 }
 
 /// A launch that goes without asking, but not without paying.

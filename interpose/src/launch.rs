@@ -3,12 +3,10 @@
 use core::ffi::c_int;
 
 use abi::types::{CUfunction, CUgraphExec, CUresult};
-use policy::copies::kernel_of_piece;
 use protocol::pages::{Counter, LeasePage};
 
 use crate::client::{Client, Side};
-use crate::completion::Mark;
-use crate::gate::{self, Admitted, Grant, Pass, Patience};
+use crate::gate::{self, Admitted, Grant};
 use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Known, Number, Shape};
 #[cfg(not(shim))]
@@ -16,8 +14,7 @@ use crate::labels::LabelIndex;
 use crate::sight::{self, Kind, Sight};
 use crate::streams::{Place, STREAMS, Slot, Stream};
 use crate::{
-    announce, completion, door, driver, helper, labels, learner, lifecycle, marks, priority, rings,
-    seen,
+    announce, completion, driver, helper, labels, learner, lifecycle, marks, priority, rings, seen,
 };
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
@@ -234,43 +231,6 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
     });
 }
 
-/// Who pays for what goes on a best-effort client's stream.
-#[derive(Clone, Copy)]
-pub(crate) struct Payer {
-    pub(crate) client: &'static Client,
-    pub(crate) lease: &'static LeasePage,
-    slot: Option<u32>,
-}
-
-impl Payer {
-    /// Of a stream; `None`: nobody manages it, or as a high-priority one.
-    pub(crate) fn of(stream: Stream) -> Option<Self> {
-        let place = STREAMS.place(stream);
-        let client = client_at(place)?;
-        match client.side {
-            Side::HighPriority => None,
-            Side::BestEffort(lease) => Some(Self {
-                client,
-                lease,
-                slot: slot_at(place),
-            }),
-        }
-    }
-
-    /// What comes before so many bytes of a copy; it may wait here, as long as `patience` lasts. `None`: nobody is to pay for them
-    /// any more, as the process is high-priority by now.
-    pub(crate) fn begin_piece(self, bytes: u64, patience: &mut Patience) -> Option<Piece> {
-        let mark_own = || mark_own_stream(self.client, self.slot);
-        let kernel = kernel_of_piece(bytes);
-        let pass = gate::admit_piece(self.client, self.lease, &kernel, patience, mark_own).ok()?;
-        Some(Piece {
-            slot: self.slot,
-            pass,
-            is_settled: false,
-        })
-    }
-}
-
 /// The client of a place for streams.
 #[inline]
 fn client_at(place: Place) -> Option<&'static Client> {
@@ -285,74 +245,6 @@ fn slot_at(place: Place) -> Option<u32> {
     match place {
         Place::Slot(index) => Some(index),
         Place::Overflow | Place::Foreign => None,
-    }
-}
-
-/// A piece of a copy between [`Payer::begin_piece`] and [`Piece::end`]. Dropped in between, because its thread is cancelled in the
-/// driver's call, it counts as taken.
-pub(crate) struct Piece {
-    slot: Option<u32>,
-    pass: Pass,
-    is_settled: bool,
-}
-
-impl Piece {
-    /// Who pays for it.
-    pub(crate) fn client(&self) -> &'static Client {
-        self.pass.admitted.client
-    }
-
-    /// Whether the rest of its copy goes with it.
-    pub(crate) fn takes_rest(&self) -> bool {
-        self.pass.takes_rest
-    }
-
-    /// So much more goes with it, without asking.
-    pub(crate) fn extend(&mut self, bytes: u64) {
-        gate::extend(&mut self.pass.admitted, &kernel_of_piece(bytes));
-    }
-
-    /// What comes after it; another result than success takes it back. The mark behind it, if it has one.
-    pub(crate) fn end(mut self, result: CUresult) -> Option<Mark> {
-        self.settle(result == CUresult::SUCCESS)
-    }
-
-    fn settle(&mut self, accepted: bool) -> Option<Mark> {
-        self.is_settled = true;
-        let Admitted {
-            client,
-            lease,
-            grant,
-        } = &self.pass.admitted;
-        gate::handle_launched(client, lease, grant, accepted);
-        if !accepted {
-            return None;
-        }
-        // It has no number: what it takes is not learnt, and kernels that are seen complete with it are told from it.
-        handle_admitted(client, self.slot, grant, Number::default())
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        if !self.is_settled {
-            door::guarded(abi::id::cuMemcpyHtoD_v2, || self.give_up());
-        }
-    }
-}
-
-impl Piece {
-    /// Its thread is cancelled in the driver's call, and may hold the driver's locks: it counts as taken, and the driver is not called.
-    fn give_up(&self) {
-        let Admitted { client, grant, .. } = &self.pass.admitted;
-        let cost_ns = grant.cost_ns;
-        match self.slot.and_then(|index| STREAMS.slot(index)) {
-            Some(slot) => {
-                slot.add_issued(cost_ns);
-                helper::wake(client);
-            }
-            None => completion::count(client, cost_ns),
-        }
     }
 }
 
@@ -423,18 +315,12 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
     }
 }
 
-/// An admitted launch is with the driver: from here on it is in flight, up to the mark behind it if it has one.
+/// An admitted launch is with the driver: from here on it is in flight.
 #[inline]
-fn handle_admitted(
-    client: &Client,
-    slot: Option<u32>,
-    grant: &Grant,
-    number: Number,
-) -> Option<Mark> {
+fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Number) {
     let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));
     let Some((index, slot)) = placed else {
-        completion::count(client, grant.cost_ns);
-        return None;
+        return completion::count(client, grant.cost_ns);
     };
     let mark = slot.add_issued(grant.cost_ns);
     if client.helper.is_learning() {
@@ -442,8 +328,7 @@ fn handle_admitted(
     }
     // Of what nobody gates completion is of no interest, unless its durations are learnt just now.
     if grant.is_ungated() && !client.helper.is_learning() {
-        helper::wake_idle(client);
-        return Some(Mark { slot: index, mark });
+        return helper::wake_idle(client);
     }
     let is_pending = slot.event.is_pending();
     if !is_pending && is_own_to_mark(slot) && mark.wrapping_sub(slot.event.mark()) >= RECORD_NS {
@@ -453,7 +338,6 @@ fn handle_admitted(
         let in_flight_ns = mark.saturating_sub(slot.completed());
         helper::wake_before(client, grant.at_ns.saturating_add(in_flight_ns));
     }
-    Some(Mark { slot: index, mark })
 }
 
 /// Whether only a thread that launches on the stream may leave an event in it ([`crate::sight`]).

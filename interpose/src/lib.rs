@@ -2,8 +2,8 @@
 //!
 //! Loaded with `LD_PRELOAD` into every process of a job, it hands out its own versions (*hooks*) of
 //! the driver's entry points where they matter to sharing, and the driver's own everywhere else.
-//! A hook always makes the real call, once, with the application's arguments (but long best-effort copies in pieces,
-//! [`cutting`]), and returns the driver's result unchanged; before and after it, it does Pillion's part.
+//! A hook always makes the real call, once, with the application's arguments, and returns the
+//! driver's result unchanged; before and after it, it does Pillion's part.
 //!
 //! **Three doors** through which a program may obtain an entry point:
 //!
@@ -61,8 +61,6 @@ mod config;
 mod contexts;
 #[forbid(unsafe_code)]
 mod counts;
-#[forbid(unsafe_code)]
-mod cutting;
 #[cfg(not(shim))]
 mod dlopen;
 #[cfg(not(shim))]
@@ -117,8 +115,6 @@ mod marks;
 #[forbid(unsafe_code)]
 mod memo;
 mod names;
-#[forbid(unsafe_code)]
-mod newcomers;
 #[cfg(not(shim))]
 mod nvml;
 #[cfg(not(shim))]

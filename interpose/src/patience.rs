@@ -1,4 +1,4 @@
-//! Waiting for a thread of ours that is in a driver call or begins, and for one of the application's that makes a copy in pieces.
+//! Waiting for a thread of ours that is in a driver call or begins.
 //!
 //! Such a call takes microseconds, unless the thread drains a dying process. It may have lost its processor, though, and giving
 //! way again and again (`sched_yield`) costs a time slice of everybody else each time: on a machine with ten busy processes a
@@ -10,7 +10,7 @@
 
 use protocol::clock::Clock;
 
-/// So long one waits, ns: who is longer in the driver than that is stuck there, or has a rest of gigabytes to copy.
+/// So long one waits, ns: who is longer in the driver than that is stuck there.
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// How often one looks, ns; a thread whose timers are not exact (timer slack, 50 us) does so less often.
 const LOOK_NS: u64 = 10_000;

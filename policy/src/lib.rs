@@ -39,7 +39,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod copies;
 pub mod durations;
 pub mod gate;
 pub mod kernel;

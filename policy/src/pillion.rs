@@ -209,9 +209,6 @@ pub struct PillionParams {
     /// Durations of best-effort kernels are learnt from their completions ([`crate::durations`]); by whoever launches
     /// them, the gate itself is told no kernels.
     pub learnt_durations: bool,
-    /// Long best-effort copies between host and device are cut and pass the gate ([`crate::copies`]); by whoever makes them,
-    /// as with durations. Off by default: see `docs/policy.md`, "Copies".
-    pub gated_copies: bool,
     /// What is in flight is predicted to complete as expected before that is seen.
     pub completion_prediction: bool,
     /// The bounds slide; else everything drains when one is reached, as in [`orion`].
@@ -245,7 +242,6 @@ impl Default for PillionParams {
             gap_prediction: true,
             learnt_pace: true,
             learnt_durations: true,
-            gated_copies: false,
             completion_prediction: true,
             sliding: true,
             residual_ns_unknown: orion.residual_ns_unknown,

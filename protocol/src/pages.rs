@@ -62,9 +62,8 @@ pub struct DaemonPage {
     pub unknown_ns: AtomicU64,
     /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles say. Since 2.1.
     pub learnt_durations: AtomicU32,
-    /// Non-zero: long copies of best-effort clients between host and device are cut, and each piece is charged and waits as a
-    /// kernel does. Since 2.2.
-    pub gated_copies: AtomicU32,
+    /// Zero. To clients of 2.2 to 2.4 another value says to make long copies in pieces.
+    _reserved: AtomicU32,
     /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
     pub live_epoch: Line<AtomicU64>,
 }
@@ -203,11 +202,11 @@ pub const LEASE_HELD: u32 = 1 << 11;
 pub const LEASE_WHOLE: u32 = 1 << 10;
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal $(at $index:literal)?,)*) => {
         /// What a client counts for the daemon's `status`; a running total each, or so many now ([`Counter::is_total`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
-        pub enum Counter { $($(#[$doc])* $name,)* }
+        pub enum Counter { $($(#[$doc])* $name $(= $index)?,)* }
 
         impl Counter {
             /// Every counter, in the order of their index.
@@ -232,19 +231,19 @@ counters! {
     GraphKernels = "graph_kernels",
     /// Functions that the host was asked to call in a stream's order.
     HostCalls = "host_calls",
-    /// Best-effort launches, and pieces of copies, granted by a lease made beside busy high-priority work.
+    /// Best-effort launches granted by a lease made beside busy high-priority work.
     BesideHp = "launches_beside_hp",
-    /// Best-effort launches, and pieces of copies, that had to wait at the gate; so there may be more than launches.
+    /// Best-effort launches that had to wait at the gate.
     Held = "launches_held",
     /// Time waited at the gate, ns, over all threads.
     HeldNs = "held_ns",
-    /// Launches, and pieces of copies, granted because `max_hold` ran out.
+    /// Launches granted because `max_hold` ran out.
     Forced = "launches_forced",
-    /// Waits at the gate that ended on a signal, or because another thread may see no half of a copy.
+    /// Waits at the gate that ended on a signal.
     Interrupted = "holds_interrupted",
-    /// Launches, and pieces of copies, between whose check and driver call the epoch moved on.
+    /// Launches between whose check and driver call the epoch moved on.
     Slips = "slips",
-    /// Launches, and pieces of copies, let through because the daemon was gone.
+    /// Launches let through because the daemon was gone.
     Unmanaged = "launches_unmanaged",
     /// Records dropped because a ring was full.
     Dropped = "records_dropped",
@@ -309,14 +308,9 @@ counters! {
     /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. As of
     /// now, of processes that live.
     KernelsLearnt = "kernels_learnt",
-    /// Copies that were made in pieces.
-    CopiesCut = "copies_cut",
-    /// The pieces of these.
-    CopyPieces = "copy_pieces",
-    /// Threads that could see half of a copy, because a second was too short for the driver to take the rest.
-    CopiesOvertaken = "copies_overtaken",
     /// Streams with the priority of others of which the application asked another one, as the device has too few for two classes.
-    PrioritiesShared = "priorities_shared",
+    // 43 to 45 are other counters of older clients.
+    PrioritiesShared = "priorities_shared" at 46,
     /// Launch functions of the driver that the program obtained and that are not our hooks, each
     /// once.
     LaunchesPassedBy = "launch_functions_passed_by",
@@ -392,7 +386,7 @@ const _: () = {
     assert!(size_of::<DaemonPage>() == 128 && offset_of!(DaemonPage, live_epoch) == 64);
     assert!(offset_of!(DaemonPage, max_hold_ns) == 24 && offset_of!(DaemonPage, unknown_ns) == 32);
     assert!(offset_of!(DaemonPage, learnt_durations) == 40);
-    assert!(offset_of!(DaemonPage, gated_copies) == 44);
+    assert!(offset_of!(DaemonPage, _reserved) == 44);
     assert!(size_of::<HpPage>() == 64);
     assert!(size_of::<LeasePage>() == 128 && offset_of!(LeasePage, charges) == 64);
     assert!(offset_of!(LeasePage, limit_total_ns) == 32 && offset_of!(LeasePage, bell) == 48);
@@ -400,7 +394,8 @@ const _: () = {
     assert!(offset_of!(ClientPage, detached) == 48 && offset_of!(ClientPage, stop) == 52);
     assert!(offset_of!(ClientPage, sticky) == 56 && offset_of!(ClientPage, seen_to_until_s) == 60);
     assert!(offset_of!(ClientPage, told) == 64);
-    assert!(Counter::ALL.len() <= COUNTERS_ROOM);
+    assert!(Counter::KernelsLearnt as usize == 42);
+    assert!((Counter::ALL[Counter::ALL.len() - 1] as usize) < COUNTERS_ROOM);
     assert!(offset_of!(Told, longest) == 8 * COUNTERS_ROOM && size_of::<Told>() == 8 * 128);
     let owners = 64 + 8 * 128;
     let rings = owners + 4 * RINGS + 8 * RINGS;

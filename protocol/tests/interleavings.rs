@@ -28,13 +28,8 @@ mod recent;
 #[path = "../../interpose/src/memo.rs"]
 mod memo;
 
-#[allow(dead_code, reason = "what only the library needs of it")]
-#[path = "../../interpose/src/newcomers.rs"]
-mod newcomers;
-
 use life::{Life, Rest, State, Turn};
 use memo::Memo;
-use newcomers::Newcomers;
 use recent::{Launch, Recent};
 
 fn record(value: u64) -> [u64; RECORD_WORDS] {
@@ -633,47 +628,5 @@ fn threads_that_replace_each_others_keys_leave_each_place_with_one() {
             let (key, found) = memo.at(place).expect("a place was lost");
             assert_eq!((found.rest, found.note), (key, key[0]), "a mixture");
         }
-    });
-}
-
-#[test]
-fn a_thread_in_its_first_call_comes_before_all_pieces_of_a_copy_or_after_them() {
-    model(|| {
-        // The pair, how many of a copy's two pieces are made, and the bell that the newcomer rings.
-        let shared = Arc::new((Newcomers::new(), AtomicU32::new(0), AtomicU32::new(0)));
-        assert!(!shared.0.enter(), "the first thread, and no copy");
-        let cutter = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (newcomers, made, bell) = &*shared;
-                if !newcomers.try_begin(1) {
-                    return None;
-                }
-                made.store(1, Ordering::Relaxed);
-                // The second piece waits at the gate: it sleeps until the bell is another than this, unless somebody has come.
-                let seen = bell.load(Ordering::Acquire);
-                let slept_on = newcomers.is_alone().then_some(seen);
-                made.store(2, Ordering::Relaxed);
-                newcomers.end();
-                slept_on
-            })
-        };
-        let newcomer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (newcomers, made, bell) = &*shared;
-                if newcomers.enter() {
-                    bell.fetch_add(1, Ordering::AcqRel);
-                    while !newcomers.is_over() {
-                        thread::yield_now();
-                    }
-                }
-                made.load(Ordering::Relaxed)
-            })
-        };
-        // The bell rings once at most, so who sleeps on the word that it leaves sleeps on.
-        assert_ne!(cutter.join().unwrap(), Some(1), "the ring was lost");
-        assert_ne!(newcomer.join().unwrap(), 1, "half of a copy was seen");
-        assert!(shared.0.is_over());
     });
 }

@@ -91,8 +91,6 @@ fn configure(daemon: &DaemonPage, config: &Config) {
     daemon
         .learnt_durations
         .store(learns.into(), Ordering::Relaxed);
-    let gates = matches!(&config.policy, Policy::Pillion(params) if params.gated_copies);
-    daemon.gated_copies.store(gates.into(), Ordering::Relaxed);
 }
 
 /// A page for one client.

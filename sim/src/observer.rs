@@ -19,7 +19,7 @@ pub trait Observer {
         let _ = (now_ns, client, request, arrival_ns);
     }
 
-    /// A launch, or a piece of a copy, is held: it did not go at the instant at which its thread made it. `rule` is the
+    /// A launch is held: it did not go at the instant at which its thread made it. `rule` is the
     /// scheduler's word for why.
     fn hold_started(&mut self, now_ns: u64, launch: &Launch, rule: &'static str) {
         let _ = (now_ns, launch, rule);
@@ -30,7 +30,7 @@ pub trait Observer {
         let _ = (now_ns, launch);
     }
 
-    /// A launch, or a piece of a copy, goes to the device.
+    /// A launch goes to the device.
     fn issued(&mut self, now_ns: u64, launch: &Launch) {
         let _ = (now_ns, launch);
     }
@@ -40,12 +40,7 @@ pub trait Observer {
         let _ = (started_ns, now_ns, launch);
     }
 
-    /// A piece of a copy is complete, which passed the gate as this launch (with the rest of the copy, if that went with it).
-    fn piece_completed(&mut self, started_ns: u64, now_ns: u64, launch: &Launch, kind: OpKind) {
-        let _ = (started_ns, now_ns, launch, kind);
-    }
-
-    /// A copy that passed no gate is complete.
+    /// A copy is complete.
     fn copy_completed(&mut self, started_ns: u64, now_ns: u64, client: ClientId, kind: OpKind) {
         let _ = (started_ns, now_ns, client, kind);
     }

@@ -1,6 +1,5 @@
 //! A job's trace as the engine runs it: kernels resolved for the device once, operations by index.
 
-use policy::copies::{CUT_BYTES_MIN, Pieces};
 use policy::{Class, Kernel};
 use profiler::{ResourceClass, Trace, TraceKernel};
 use softgpu::{CopyDirection, Device, KernelShape, Op};
@@ -18,21 +17,6 @@ pub(crate) enum Step {
         direction: CopyDirection,
         bytes: u64,
     },
-    /// A piece of such a copy, which passes the gate.
-    Piece {
-        direction: CopyDirection,
-        bytes: u64,
-        is_first: bool,
-        /// What comes behind it of the same copy.
-        rest: Rest,
-    },
-}
-
-/// The pieces of a copy behind one of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rest {
-    pub(crate) pieces: usize,
-    pub(crate) bytes: u64,
 }
 
 /// A kernel as device and policy see it.
@@ -83,33 +67,6 @@ impl Program {
         })
     }
 
-    /// The same with its long copies in pieces, as a best-effort client makes them whose copies pass the gate.
-    pub(crate) fn cut(mut self) -> Self {
-        let steps = std::mem::take(&mut self.steps);
-        for step in steps {
-            match step {
-                Step::Copy { direction, bytes } if bytes >= CUT_BYTES_MIN => {
-                    let count = Pieces::of(bytes).count();
-                    let pieces = (1..).zip(Pieces::of(bytes)).map(|(nth, (offset, length))| {
-                        let rest = Rest {
-                            pieces: count - nth,
-                            bytes: bytes - offset - length,
-                        };
-                        Step::Piece {
-                            direction,
-                            bytes: length,
-                            is_first: offset == 0,
-                            rest,
-                        }
-                    });
-                    self.steps.extend(pieces);
-                }
-                step => self.steps.push(step),
-            }
-        }
-        self
-    }
-
     /// The operation that the step at `index` is for the device.
     pub(crate) fn op(&self, index: usize) -> Op {
         match self.steps[index] {
@@ -117,10 +74,7 @@ impl Program {
                 shape: self.kernels[kernel as usize].shape,
                 priority: None,
             },
-            Step::Copy { direction, bytes }
-            | Step::Piece {
-                direction, bytes, ..
-            } => Op::Copy { direction, bytes },
+            Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
         }
     }
 }

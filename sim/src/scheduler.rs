@@ -6,8 +6,7 @@
 //! call until one has gone. So with depth 1, the default, a launch call returns when its launch has
 //! gone, as in Pillion's library and in Orion's.
 //!
-//! Copies are no scheduler's business: they go as soon as they are at the head. Except for one that gates them
-//! ([`Scheduler::gates_copies`]): then a client's long copies are cut, and their pieces ([`policy::copies`]) are launches to it.
+//! Copies are no scheduler's business: they go as soon as they are at the head.
 //!
 //! The world calls, at each instant at which anything happened: `handle_` for what happened (device
 //! before host), then [`Scheduler::poll`] once. It calls `poll` also at [`Scheduler::next_wake_ns`].
@@ -32,23 +31,14 @@ pub struct Launch {
     pub seq: u64,
     /// The request that it is part of, from 0 upwards.
     pub request: u64,
-    /// Its place in the trace, from 0; [`Launch::NO_KERNEL`] of a piece of a copy.
+    /// Its place in the trace, from 0.
     pub place: u32,
-    /// Which of the trace's kernels it is, from 0; [`Launch::NO_KERNEL`] of a piece of a copy.
+    /// Which of the trace's kernels it is, from 0.
     pub kernel_index: u32,
     /// It is the last launch of its request.
     pub is_last: bool,
-    /// It is a piece of a copy, and not the first.
-    pub is_rest: bool,
-    /// It is a piece of a copy; expected duration of what comes behind it of that copy, ns.
-    pub rest_ns: u64,
     /// What a profile would say of it.
     pub kernel: Kernel,
-}
-
-impl Launch {
-    /// In place of a number of a kernel: a piece of a copy.
-    pub const NO_KERNEL: u32 = u32::MAX;
 }
 
 /// How the clients are put on the device.
@@ -112,18 +102,6 @@ pub trait Scheduler {
     fn queue_depth(&self, client: ClientId) -> u32 {
         let _ = client;
         1
-    }
-
-    /// Whether long copies of the client are cut, and their pieces launches to it. Asked once.
-    fn gates_copies(&self, client: ClientId) -> bool {
-        let _ = client;
-        false
-    }
-
-    /// Whether what is left of a copy goes with the piece that the last poll issued. Asked once for each such piece.
-    fn takes_rest(&self, client: ClientId) -> bool {
-        let _ = client;
-        false
     }
 
     /// A client's thread begins a request at `now_ns` that arrived at `arrival_ns`.

@@ -16,8 +16,6 @@
 
 use std::collections::VecDeque;
 
-use policy::copies::kernel_of_piece;
-use policy::{Class, Kernel};
 use softgpu::{Completion, Gpu, KernelId, Op, StreamId};
 
 use crate::arrivals::Schedule;
@@ -26,7 +24,7 @@ use crate::host::HostModel;
 use crate::job::JobClass;
 use crate::observer::Observer;
 use crate::outcome::{JobOutcome, Outcome, Share};
-use crate::program::{Program, Rest, Step};
+use crate::program::{Program, Step};
 use crate::scheduler::{ClientId, ClientState, Issue, Launch, Scheduler, State};
 
 /// A run in progress.
@@ -67,12 +65,8 @@ struct Client {
     head: usize,
     /// Steps that are complete.
     done: usize,
-    /// What has left the software queue, over all requests: launches, and pieces of copies.
+    /// Launches that have left the software queue, over all requests.
     issued: u64,
-    /// What of that is complete.
-    completed: u64,
-    /// Pieces of copies that took their rest along and are not complete, in order: which step, and what it took.
-    with_rest: VecDeque<(usize, Rest)>,
     /// Steps on their way to the device, and when they are there.
     under_way: VecDeque<(u64, usize)>,
     hold: Option<Hold>,
@@ -138,12 +132,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
             by_stream[stream.0 as usize] = place;
             // Each thread may be in a call.
             let depth = scheduler.queue_depth(ClientId(place)).max(job.threads);
-            // Copies of a program with several threads go as they are.
-            let gates_copies = job.threads == 1 && scheduler.gates_copies(ClientId(place));
-            let program = match gates_copies {
-                true => program.cut(),
-                false => program,
-            };
             let kernels = program.kernels.iter().map(|kernel| {
                 gpu.prepare(&kernel.shape)
                     .expect("the kernel was checked against the device")
@@ -256,31 +244,25 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let place = self.by_stream[completion.stream.0 as usize];
         let client = &mut self.clients[place];
         let index = client.done;
-        client.completed += u64::from(client.is_queued(index));
-        let launch = client.launch(place, index, client.completed);
-        client.done += 1 + client.take_rest(index);
-        if let Some(launch) = &launch {
-            let state = &mut self.states[place];
-            state.in_flight -= 1;
-            state.in_flight_ns -= launch.kernel.expected_ns;
-            self.scheduler.handle_complete(self.now_ns, launch);
-        }
-        let (started_ns, at_ns) = (completion.started_ns, completion.at_ns);
-        match (client.program.steps[index], launch) {
-            (Step::Launch { .. }, Some(launch)) => {
-                client.outcome.launches += 1;
-                self.observer.kernel_completed(started_ns, at_ns, &launch);
-            }
-            (_, Some(piece)) => {
-                let kind = completion.kind;
-                self.observer
-                    .piece_completed(started_ns, at_ns, &piece, kind);
-            }
-            (_, None) => {
+        client.done += 1;
+        match client.program.steps[index] {
+            Step::Copy { .. } => {
                 let id = ClientId(place);
+                let (started_ns, at_ns) = (completion.started_ns, completion.at_ns);
                 self.scheduler.handle_copied(self.now_ns, id);
                 self.observer
                     .copy_completed(started_ns, at_ns, id, completion.kind);
+            }
+            Step::Launch { .. } => {
+                client.outcome.launches += 1;
+                let seq = client.outcome.launches;
+                let launch = client.launch(place, index, seq);
+                let state = &mut self.states[place];
+                state.in_flight -= 1;
+                state.in_flight_ns -= launch.kernel.expected_ns;
+                self.scheduler.handle_complete(self.now_ns, &launch);
+                self.observer
+                    .kernel_completed(completion.started_ns, completion.at_ns, &launch);
             }
         }
         self.try_return(place);
@@ -362,9 +344,10 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let index = client.made;
         client.made += 1;
         client.thread = Thread::InCall;
-        let state = &mut self.states[place];
-        let seq = client.issued + u64::from(state.queued) + 1;
-        if let Some(launch) = client.launch(place, index, seq) {
+        if let Step::Launch { .. } = client.program.steps[index] {
+            let state = &mut self.states[place];
+            let seq = client.issued + u64::from(state.queued) + 1;
+            let launch = client.launch(place, index, seq);
             state.queued += 1;
             if client.head == index {
                 state.head = Some(launch);
@@ -379,7 +362,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
     fn issue_copies(&mut self, place: usize) {
         while let client = &mut self.clients[place]
             && client.head < client.made
-            && !client.is_queued(client.head)
+            && let Step::Copy { .. } = client.program.steps[client.head]
         {
             let index = client.head;
             client.head += 1;
@@ -390,8 +373,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
     /// If the thread waits in a call that may return now, it does.
     fn try_return(&mut self, place: usize) {
         let client = &mut self.clients[place];
-        let rests = client.with_rest.iter().map(|(_, rest)| rest.pieces);
-        let on_device = client.head - client.done - rests.sum::<usize>();
+        let on_device = client.head - client.done;
         if client.thread != Thread::InCall
             || self.states[place].queued >= client.depth
             || on_device >= self.host.driver_queue as usize
@@ -401,13 +383,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         let steps = client.program.steps.len();
         if client.made < steps {
             client.thread = Thread::Launching;
-            let gap_ns = match client.program.steps[client.made] {
-                Step::Piece {
-                    is_first: false, ..
-                } => PIECE_CALL_NS.min(client.launch_gap_ns),
-                _ => client.launch_gap_ns,
-            };
-            client.acts_ns = self.now_ns.saturating_add(gap_ns);
+            client.acts_ns = self.now_ns.saturating_add(client.launch_gap_ns);
         } else if client.done < steps {
             client.thread = Thread::Synchronising;
         } else {
@@ -433,15 +409,9 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
     /// The launch at the head of the software queue goes.
     fn issue(&mut self, place: usize) {
         let state = &mut self.states[place];
-        let mut launch = state.head.expect("a scheduler issues what is queued");
+        let launch = state.head.expect("a scheduler issues what is queued");
         let client = &mut self.clients[place];
         let index = client.head;
-        if launch.rest_ns > 0 && self.scheduler.takes_rest(ClientId(place)) {
-            client.add_rest(index);
-            launch = client
-                .launch(place, index, launch.seq)
-                .expect("a piece is a launch");
-        }
         client.head += 1;
         client.issued += 1;
         state.queued -= 1;
@@ -457,7 +427,7 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
         self.issue_copies(place);
         let client = &self.clients[place];
         if self.states[place].queued > 0 {
-            self.states[place].head = client.launch(place, client.head, client.issued + 1);
+            self.states[place].head = Some(client.launch(place, client.head, client.issued + 1));
         }
         self.try_return(place);
     }
@@ -480,12 +450,6 @@ impl<'a, O: Observer + ?Sized> World<'a, O> {
                 priority: None,
             },
             Step::Copy { direction, bytes } => Op::Copy { direction, bytes },
-            Step::Piece {
-                direction, bytes, ..
-            } => Op::Copy {
-                direction,
-                bytes: bytes + client.rest_with(index).bytes,
-            },
         };
         self.gpu
             .submit(self.now_ns, client.stream, op)
@@ -540,8 +504,6 @@ impl Client {
             head: 0,
             done: 0,
             issued: 0,
-            completed: 0,
-            with_rest: VecDeque::new(),
             under_way: VecDeque::new(),
             hold: None,
             warmup_left: experiment.warmup_requests,
@@ -587,79 +549,23 @@ impl Client {
         }
     }
 
-    /// Whether the step stands in the software queue until the scheduler lets it go.
-    fn is_queued(&self, index: usize) -> bool {
-        !matches!(self.program.steps[index], Step::Copy { .. })
-    }
-
-    /// The launch that is step `index` of the current request, if it stands in the software queue.
-    fn launch(&self, place: usize, index: usize, seq: u64) -> Option<Launch> {
-        let launch = Launch {
+    /// The launch that is step `index` of the current request.
+    fn launch(&self, place: usize, index: usize, seq: u64) -> Launch {
+        let Step::Launch {
+            kernel,
+            place: in_trace,
+        } = self.program.steps[index]
+        else {
+            unreachable!("copies are not launches");
+        };
+        Launch {
             client: ClientId(place),
             seq,
             request: self.outcome.requests,
-            place: Launch::NO_KERNEL,
-            kernel_index: Launch::NO_KERNEL,
-            is_last: false,
-            is_rest: false,
-            rest_ns: 0,
-            kernel: NOTHING,
-        };
-        match self.program.steps[index] {
-            Step::Copy { .. } => None,
-            Step::Launch {
-                kernel,
-                place: in_trace,
-            } => Some(Launch {
-                place: in_trace,
-                kernel_index: kernel,
-                is_last: u64::from(in_trace) + 1 == self.program.launches,
-                kernel: self.program.kernels[kernel as usize].kernel,
-                ..launch
-            }),
-            Step::Piece {
-                bytes,
-                is_first,
-                rest,
-                ..
-            } => {
-                let taken = self.rest_with(index).bytes;
-                Some(Launch {
-                    is_rest: !is_first,
-                    rest_ns: kernel_of_piece(rest.bytes - taken).expected_ns,
-                    kernel: kernel_of_piece(bytes + taken),
-                    ..launch
-                })
-            }
-        }
-    }
-
-    /// The pieces behind the one at the head, which its thread has not made yet, go with it.
-    fn add_rest(&mut self, index: usize) {
-        assert_eq!(self.made, self.head + 1, "one piece in the queue at a time");
-        if let Step::Piece { rest, .. } = self.program.steps[index] {
-            self.with_rest.push_back((index, rest));
-            self.made += rest.pieces;
-            self.head += rest.pieces;
-        }
-    }
-
-    /// What went with the piece at `index`.
-    fn rest_with(&self, index: usize) -> Rest {
-        let mut taken = self.with_rest.iter();
-        let found = taken.find(|(piece, _)| *piece == index);
-        found.map_or(Rest::default(), |(_, rest)| *rest)
-    }
-
-    /// The step at `index` is complete: how many went with it.
-    fn take_rest(&mut self, index: usize) -> usize {
-        let taken = self.with_rest.front();
-        match taken.is_some_and(|(piece, _)| *piece == index) {
-            true => self
-                .with_rest
-                .pop_front()
-                .map_or(0, |(_, rest)| rest.pieces),
-            false => 0,
+            place: in_trace,
+            kernel_index: kernel,
+            is_last: u64::from(in_trace) + 1 == self.program.launches,
+            kernel: self.program.kernels[kernel as usize].kernel,
         }
     }
 
@@ -688,17 +594,6 @@ impl Client {
         self.outcome
     }
 }
-
-/// From the call for one piece of a copy to that for the next, ns, unless launches follow each other faster: what the stand-in driver
-/// charges a call ([`HostModel`], `launch_gap_ns`), as the framework does nothing between.
-const PIECE_CALL_NS: u64 = 5_000;
-
-/// In place of a kernel that is filled in.
-const NOTHING: Kernel = Kernel {
-    class: Class::Unknown,
-    sm_needed: 0,
-    expected_ns: 0,
-};
 
 /// Of high-priority streams, as CUDA numbers them: lower goes first, 0 is the default.
 const HIGH_PRIORITY: i32 = -1;

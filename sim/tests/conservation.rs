@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use common::{experiment, job, kernel, trace};
-use policy::copies::{BYTES_PER_NS, CUT_BYTES_MIN};
 use proptest::prelude::*;
 use sim::{
     Arrivals, ClientId, Copies, Experiment, HostModel, Job, JobClass, Launch, NoObserver, Observer,
@@ -39,11 +38,6 @@ struct Seen {
     hold: Option<u64>,
     held: u64,
     copies: u64,
-    /// Pieces of copies among what was completed, and those of them that were a copy's first.
-    pieces: u64,
-    cut: u64,
-    /// What the pieces were expected to take together, ns.
-    pieces_ns: u64,
 }
 
 impl Watcher {
@@ -117,14 +111,6 @@ impl Observer for Watcher {
         seen.busy_until_ns = now_ns;
     }
 
-    fn piece_completed(&mut self, started_ns: u64, now_ns: u64, launch: &Launch, kind: OpKind) {
-        self.kernel_completed(started_ns, now_ns, launch);
-        let seen = self.at(now_ns, launch.client, format_args!("piece {kind:?}"));
-        seen.pieces += 1;
-        seen.pieces_ns += launch.kernel.expected_ns;
-        seen.cut += u64::from(!launch.is_rest);
-    }
-
     fn copy_completed(&mut self, started_ns: u64, now_ns: u64, client: ClientId, kind: OpKind) {
         let seen = self.at(now_ns, client, format_args!("copied {kind:?}"));
         assert!(seen.busy_until_ns <= started_ns && started_ns < now_ns);
@@ -185,7 +171,7 @@ fn any_host() -> impl Strategy<Value = HostModel> {
         driver_queue: 2,
         ..HostModel::default()
     };
-    // What waits goes by itself, copies with their rest.
+    // What waits goes by itself.
     let impatient = HostModel {
         max_hold_ns: 1_000_000,
         ..HostModel::default()
@@ -213,7 +199,7 @@ fn check(experiment: &Experiment) {
         let seen = watcher.clients.get(&ClientId(index)).unwrap_or(&none);
         assert_eq!(
             (got.requests, got.launches),
-            (seen.requests, seen.completed - seen.pieces),
+            (seen.requests, seen.completed),
             "{spec}"
         );
         assert_eq!(
@@ -226,16 +212,8 @@ fn check(experiment: &Experiment) {
             let each = job.trace.launches.len() as u64;
             let copies =
                 u64::from(job.copies.to_device_bytes > 0) + u64::from(job.copies.to_host_bytes > 0);
-            assert_eq!(seen.issued - seen.pieces, got.requests * each, "{spec}");
-            assert_eq!(seen.copies + seen.cut, got.requests * copies, "{spec}");
-            if seen.cut > 0 {
-                let each = [job.copies.to_device_bytes, job.copies.to_host_bytes];
-                let long = each.iter().filter(|bytes| **bytes >= CUT_BYTES_MIN);
-                let least_ns = got.requests * long.sum::<u64>() / BYTES_PER_NS;
-                // Each is rounded up.
-                let pieces_ns = least_ns..=least_ns + seen.pieces;
-                assert!(pieces_ns.contains(&seen.pieces_ns), "{spec}: bytes");
-            }
+            assert_eq!(seen.issued, got.requests * each, "{spec}");
+            assert_eq!(seen.copies, got.requests * copies, "{spec}");
             assert_eq!(seen.request, None, "{spec}");
         }
     }
@@ -269,14 +247,11 @@ proptest! {
         be in prop::collection::vec(any_job(JobClass::BestEffort), 0..4),
         host in any_host(),
         is_sliced in any::<bool>(),
-        gates_copies in any::<bool>(),
         seed in any::<u64>(),
     ) {
         let jobs: Vec<Job> = std::iter::once(hp).chain(be).collect();
         for name in PolicySpec::NAMES {
-            let mut spec: PolicySpec = name.parse().expect("a known policy");
-            // Those that know the number.
-            spec.set("gated_copies", f64::from(u8::from(gates_copies)));
+            let spec: PolicySpec = name.parse().expect("a known policy");
             let mut experiment = experiment(jobs.clone(), spec, 0.03);
             experiment.host = host;
             experiment.seed = seed;

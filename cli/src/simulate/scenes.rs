@@ -102,8 +102,6 @@ enum What {
     /// The launch at that place of the job's trace.
     Kernel(u32),
     Copy(OpKind),
-    /// A part of a copy that was cut.
-    Piece(OpKind),
 }
 
 /// What happened in the window of one run.
@@ -138,16 +136,6 @@ impl<'p> Scene<'p> {
         Ok(scene)
     }
 
-    fn add(&mut self, span_ns: (u64, u64), client: ClientId, what: What) {
-        if self.is_shown(span_ns) {
-            self.spans.push(Span {
-                client: client.0,
-                what,
-                span_ns,
-            });
-        }
-    }
-
     const fn is_shown(&self, (start_ns, end_ns): (u64, u64)) -> bool {
         end_ns >= self.window_ns.0 && start_ns <= self.window_ns.1
     }
@@ -180,10 +168,6 @@ impl<'p> Scene<'p> {
                         let name = kernel.map_or("", |kernel| kernel.name.as_str());
                         ("kernel", name, json!({"launch": place}))
                     }
-                    What::Piece(OpKind::Copy(CopyDirection::HostToDevice)) => {
-                        ("copy", "h2d", json!({"is_piece": true}))
-                    }
-                    What::Piece(_) => ("copy", "d2h", json!({"is_piece": true})),
                     What::Copy(OpKind::Copy(CopyDirection::HostToDevice)) => {
                         ("copy", "h2d", json!({"bytes": job.copies.to_device_bytes}))
                     }
@@ -236,18 +220,24 @@ impl Observer for Scene<'_> {
     }
 
     fn kernel_completed(&mut self, started_ns: u64, now_ns: u64, launch: &Launch) {
-        self.add(
-            (started_ns, now_ns),
-            launch.client,
-            What::Kernel(launch.place),
-        );
-    }
-
-    fn piece_completed(&mut self, started_ns: u64, now_ns: u64, launch: &Launch, kind: OpKind) {
-        self.add((started_ns, now_ns), launch.client, What::Piece(kind));
+        let span_ns = (started_ns, now_ns);
+        if self.is_shown(span_ns) {
+            self.spans.push(Span {
+                client: launch.client.0,
+                what: What::Kernel(launch.place),
+                span_ns,
+            });
+        }
     }
 
     fn copy_completed(&mut self, started_ns: u64, now_ns: u64, client: ClientId, kind: OpKind) {
-        self.add((started_ns, now_ns), client, What::Copy(kind));
+        let span_ns = (started_ns, now_ns);
+        if self.is_shown(span_ns) {
+            self.spans.push(Span {
+                client: client.0,
+                what: What::Copy(kind),
+                span_ns,
+            });
+        }
     }
 }

@@ -30,9 +30,6 @@ kernel class=compute grid=40,1,1 block=512,1,1 shared_bytes=65536 registers=64 s
 launch 0 x20
 ";
 
-/// How long both jobs have requests.
-const FOUR_SECONDS: [&str; 2] = ["--seconds", "4"];
-
 /// An iteration of ten kernels that fill the device for 5 ms, in one wave: once they run nothing helps.
 const BE_TRACE: &str = "\
 pillion-trace 1
@@ -71,12 +68,12 @@ struct Outcome {
 }
 
 /// Processes that share a software GPU on the virtual clock.
-pub(crate) struct Stage {
+struct Stage {
     folder: TempDir,
 }
 
 impl Stage {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
@@ -86,7 +83,7 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+    fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
         path
@@ -103,11 +100,10 @@ impl Stage {
     }
 
     /// The device of so many participants of the clock.
-    pub(crate) fn start_server(&self, processes: u32) -> Process {
+    fn start_server(&self) -> Process {
         let mut server = clean_command(cargo_folder().join("softgpu-server"));
         server.arg("--socket").arg(self.path("gpu.sock"));
-        server.args(["--sharing", "mps", "--processes"]);
-        server.arg(processes.to_string());
+        server.args(["--sharing", "mps", "--processes", "3"]);
         server.arg("--clock-page").arg(self.path("clock"));
         let mut server = Process::start("softgpu-server", server);
         until("the device server", || {
@@ -117,7 +113,7 @@ impl Stage {
         server
     }
 
-    pub(crate) fn start_daemon(&self, policy: &str) -> Process {
+    fn start_daemon(&self, policy: &str) -> Process {
         let socket = self.path("pillion.sock");
         let text = format!(
             "[gpu]\nindex = 0\nsharing = \"mps\"\n\n[policy]\n{policy}\n\n[socket]\npath = {socket:?}\n"
@@ -133,14 +129,7 @@ impl Stage {
     }
 
     /// `hp` answers thirty requests a second, any other name has work without end.
-    pub(crate) fn start_replay(
-        &self,
-        name: &str,
-        rank: u16,
-        trace: &Path,
-        profile: Option<&Path>,
-        more: &[&str],
-    ) -> Process {
+    fn start_replay(&self, name: &str, rank: u16, trace: &Path, profile: Option<&Path>) -> Process {
         let mut replay = self.command("pillion-replay", rank);
         let class = match name {
             "hp" => "high-priority",
@@ -149,8 +138,7 @@ impl Stage {
         replay
             .arg("--trace")
             .arg(trace)
-            .args(["--seed", "3"])
-            .args(more);
+            .args(["--seconds", "4", "--seed", "3"]);
         if name == "hp" {
             replay.args(["--arrivals", "poisson", "--rate", "30"]);
         }
@@ -171,7 +159,7 @@ impl Stage {
         Process::start(name, replay)
     }
 
-    pub(crate) fn report(&self, name: &str) -> Value {
+    fn report(&self, name: &str) -> Value {
         let text = std::fs::read_to_string(self.path(&format!("{name}.json"))).unwrap();
         serde_json::from_str(&text).unwrap()
     }
@@ -207,10 +195,10 @@ fn play_traces(hp_trace: &str, be_trace: &str, told: Told, policy: &str) -> Outc
         Told::Nothing => None,
         Told::Times(times) => Some(stage.write("be.toml", &profile_of(&be_trace, times))),
     };
-    let _server = stage.start_server(3);
+    let _server = stage.start_server();
     let daemon = stage.start_daemon(&format!("name = \"pillion\"\n{policy}"));
-    let hp = stage.start_replay("hp", 1, &hp_trace, Some(&hp_trace), &FOUR_SECONDS);
-    let be = stage.start_replay("be", 2, &be_trace, be_profile.as_deref(), &FOUR_SECONDS);
+    let hp = stage.start_replay("hp", 1, &hp_trace, Some(&hp_trace));
+    let be = stage.start_replay("be", 2, &be_trace, be_profile.as_deref());
     for job in [hp, be] {
         job.finish_whenever().expect_success();
     }

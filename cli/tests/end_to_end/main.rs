@@ -21,7 +21,6 @@ mod charges;
 mod clients;
 mod collectives;
 mod contagion;
-mod copies;
 mod daemon_loss;
 mod deaths;
 mod demo;

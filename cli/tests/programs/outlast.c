@@ -1,31 +1,39 @@
-/* outlast WAY: a call that lasts until a line comes on standard input, for which a function of the host waits that the call's stream has
- * before it. Then says what the call answered and what was asked for, and lasts until it is told to end.
+/* outlast WAY: a call that lasts until a line comes on standard input, for which a function of the
+ * host waits that the call's stream has before it. Then says what was asked for, and lasts until it
+ * is told to end.
  *
  *   copy    a copy of a few KiB to the host
- *   long    a copy of 8 MiB to the device; before it, with nothing in flight, it says "idle" and waits for a line
- *   fails   the same, which the driver will refuse; nothing of it is asked for */
+ *   launch  a launch into a stream that is full; before it, with nothing in flight, it says "idle"
+ *           and waits for a line */
 #include "cuda_min.h"
 
-#define LONG_BYTES ((size_t)8 << 20)
+/* What a stream of the software GPU holds. */
+#define STREAM_DEPTH 1024
 
 CUresult cuLaunchHostFunc(CUstream, void (*)(void *), void *);
+CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
+
+static atomic_int lines;
 
 /* A byte at a time: the rest is the end's. */
 static void wait_for_line(void *unused) {
     char byte;
     (void)unused;
     while (read(0, &byte, 1) > 0 && byte != '\n') {}
+    lines++;
+}
+
+/* Fills the stream behind the function of the host, which is one of what it holds. */
+static void fill(CUdeviceptr byte) {
+    for (int i = 1; i < STREAM_DEPTH; i++) CHECK(cuMemsetD8Async(byte, 0, 1, NULL));
 }
 
 int main(int argc, char **argv) {
     struct work work;
-    CUdeviceptr device;
     float few[ELEMENTS];
-    char *many = calloc(1, LONG_BYTES);
-    if (argc != 2 || many == NULL) return 2;
+    if (argc != 2) return 2;
     open_door("linked");
     work_open(&work, PLAIN_IMAGE);
-    CHECK(cu.MemAlloc(&device, LONG_BYTES));
     work_launch(&work, NULL);
     CHECK(cu.CtxSynchronize());
     if (strcmp(argv[1], "copy")) {
@@ -33,10 +41,13 @@ int main(int argc, char **argv) {
         wait_for_line(NULL);
     }
     CHECK(cuLaunchHostFunc(NULL, wait_for_line, NULL));
+    if (strcmp(argv[1], "copy")) fill(work.x);
     say("waits");
     if (!strcmp(argv[1], "copy")) to_host(few, work.y, sizeof few);
-    else if (!strcmp(argv[1], "long")) to_device(device, many, LONG_BYTES);
-    else printf("result %u\n", cu.MemcpyHtoD(device, many, LONG_BYTES));
+    else {
+        work_launch(&work, NULL);
+        if (lines < 2) return WRONG_RESULT;
+    }
     say("over");
     say_asked();
     fflush(stdout);

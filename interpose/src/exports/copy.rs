@@ -4,9 +4,6 @@
 //! completion: the host has the bytes, so what the stream held before is over. A copy to the device
 //! may return once its source has been read, and copies within the device return at once (CUDA
 //! driver API, "API synchronization behavior").
-//!
-//! Those between host and device may be made in pieces ([`crate::cutting`]); those that touch an array, that a descriptor
-//! describes ([`super::copy_shape`]) or whose direction the driver finds out are made whole.
 
 use core::ffi::{c_uint, c_void};
 
@@ -17,7 +14,6 @@ use super::hook;
 use crate::client::Client;
 use crate::completion::{Mark, handle_reached, mark_of_stream};
 use crate::counts::{handle_copied, of_stream};
-use crate::cutting::{self, Span};
 use crate::streams::{Flavour, Stream};
 
 /// Defines a copy: one whose return says nothing about its stream, one in a stream's order (`in`),
@@ -54,131 +50,19 @@ macro_rules! copy {
     };
 }
 
-/// An address that a copy begins at.
-trait Address: Copy {
-    /// Whether it is one of the device.
-    const IS_DEVICE: bool;
-    fn address(self) -> u64;
-    /// So many bytes on.
-    fn at(self, offset: u64) -> Self;
-}
+copy!(cuMemcpyHtoD(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoDAsync(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
+copy!(cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
+copy!(cuMemcpyHtoDAsync_v2_ptsz(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of PerThread);
 
-impl Address for CUdeviceptr {
-    const IS_DEVICE: bool = true;
-
-    fn address(self) -> u64 {
-        self.0
-    }
-
-    fn at(self, offset: u64) -> Self {
-        Self(self.0.wrapping_add(offset))
-    }
-}
-
-impl Address for CUdeviceptr_v1 {
-    const IS_DEVICE: bool = true;
-
-    fn address(self) -> u64 {
-        self.0.into()
-    }
-
-    fn at(self, offset: u64) -> Self {
-        Self(self.0.wrapping_add(offset as c_uint))
-    }
-}
-
-impl Address for *const c_void {
-    const IS_DEVICE: bool = false;
-
-    fn address(self) -> u64 {
-        self.addr() as u64
-    }
-
-    fn at(self, offset: u64) -> Self {
-        self.wrapping_byte_add(offset as usize)
-    }
-}
-
-impl Address for *mut c_void {
-    const IS_DEVICE: bool = false;
-
-    fn address(self) -> u64 {
-        self.addr() as u64
-    }
-
-    fn at(self, offset: u64) -> Self {
-        self.wrapping_byte_add(offset as usize)
-    }
-}
-
-/// Defines a copy between host and device as above, which may be made in pieces: one on a default stream whose return says
-/// nothing about it (`on`), one whose return says that it is done (`waits for`), or one in a stream's order (`in`).
-macro_rules! cuttable {
-    ($name:ident($to:ty, $from:ty, $bytes:ty), $direction:ident, on $stream:ident) => {
-        cuttable! {
-            @make $name($to, $from, $bytes,), $direction, |to, from, bytes| Stream::$stream, false;
-            after |client, _mark, result| handle_copied(client, result, Counter::$direction, bytes as usize);
-        }
-    };
-    ($name:ident($to:ty, $from:ty, $bytes:ty), $direction:ident, waits for $stream:ident) => {
-        cuttable! {
-            @make $name($to, $from, $bytes,), $direction, |to, from, bytes| Stream::$stream, true;
-            after |client, mark, result| handle_received(client, mark, result, bytes as usize);
-        }
-    };
-    ($name:ident($to:ty, $from:ty, $bytes:ty), $direction:ident, in $flavour:ident) => {
-        cuttable! {
-            @make $name($to, $from, $bytes, stream: CUstream), $direction,
-            |to, from, bytes| Stream::of(stream, Flavour::$flavour), false;
-            after |client, _mark, result| {
-                let client = of_stream(client, Stream::of(stream, Flavour::$flavour));
-                handle_copied(client, result, Counter::$direction, bytes as usize);
-            };
-        }
-    };
-    (
-        @make $name:ident($to_type:ty, $from_type:ty, $bytes_type:ty, $($argument:ident: $type:ty)?), $direction:ident,
-        |$to:ident, $from:ident, $bytes:ident| $stream:expr, $waits:expr;
-        after |$client:ident, $mark:ident, $result:ident| $after:expr;
-    ) => {
-        hook! {
-            $name($to: $to_type, $from: $from_type, $bytes: $bytes_type, $($argument: $type)?);
-            before |client| {
-                let (to, from) = ($to.address(), $from.address());
-                let is_to_device = <$to_type as Address>::IS_DEVICE;
-                let span = Span { to, from, is_to_device, bytes: $bytes as u64 };
-                let stream = $stream;
-                let mark = if $waits { mark_of_stream(stream) } else { None };
-                (cutting::begin(client, stream, span), mark)
-            };
-            call |begun, real| {
-                let long = begun.and_then(|(long, _)| long.as_ref());
-                cutting::made(abi::id::$name, long, ($bytes as u64, $waits), |offset, length| {
-                    // SAFETY: the application's own arguments, or a part of the range that they name.
-                    unsafe { real($to.at(offset), $from.at(offset), length as $bytes_type, $($argument)?) }
-                })
-            };
-            after |$client, (_long, found), $result| {
-                let $mark = *found;
-                $after
-            };
-        }
-    };
-}
-
-cuttable!(cuMemcpyHtoD(CUdeviceptr_v1, *const c_void, c_uint), CopiedHtoDBytes, on Legacy);
-cuttable!(cuMemcpyHtoD_v2(CUdeviceptr, *const c_void, usize), CopiedHtoDBytes, on Legacy);
-cuttable!(cuMemcpyHtoD_v2_ptds(CUdeviceptr, *const c_void, usize), CopiedHtoDBytes, on PerThread);
-cuttable!(cuMemcpyHtoDAsync(CUdeviceptr_v1, *const c_void, c_uint), CopiedHtoDBytes, in Plain);
-cuttable!(cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize), CopiedHtoDBytes, in Plain);
-cuttable!(cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr, *const c_void, usize), CopiedHtoDBytes, in PerThread);
-
-cuttable!(cuMemcpyDtoH(*mut c_void, CUdeviceptr_v1, c_uint), CopiedDtoHBytes, waits for Legacy);
-cuttable!(cuMemcpyDtoH_v2(*mut c_void, CUdeviceptr, usize), CopiedDtoHBytes, waits for Legacy);
-cuttable!(cuMemcpyDtoH_v2_ptds(*mut c_void, CUdeviceptr, usize), CopiedDtoHBytes, waits for PerThread);
-cuttable!(cuMemcpyDtoHAsync(*mut c_void, CUdeviceptr_v1, c_uint), CopiedDtoHBytes, in Plain);
-cuttable!(cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize), CopiedDtoHBytes, in Plain);
-cuttable!(cuMemcpyDtoHAsync_v2_ptsz(*mut c_void, CUdeviceptr, usize), CopiedDtoHBytes, in PerThread);
+copy!(cuMemcpyDtoH(to: *mut c_void, from: CUdeviceptr_v1, bytes: c_uint), bytes, waits for Legacy);
+copy!(cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize), bytes, waits for Legacy);
+copy!(cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize), bytes, waits for PerThread);
+copy!(cuMemcpyDtoHAsync(to: *mut c_void, from: CUdeviceptr_v1, bytes: c_uint, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
+copy!(cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
+copy!(cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of PerThread);
 
 copy!(cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes);
 copy!(cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);

@@ -46,7 +46,7 @@ const POLICY_KEYS: [&str; 6] = [
     "collectives",
 ];
 /// Keys that not every policy has, and the policies that look at them.
-const OWN_KEYS: [(&str, &[&str]); 17] = [
+const OWN_KEYS: [(&str, &[&str]); 16] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
     ("residual_us", &["orion", "temporal", "pillion"]),
     ("lease_ms", &["orion", "temporal", "launch-gate", "pillion"]),
@@ -61,7 +61,6 @@ const OWN_KEYS: [(&str, &[&str]); 17] = [
     ("gap_prediction", &["pillion"]),
     ("learnt_pace", &["pillion"]),
     ("learnt_durations", &["pillion"]),
-    ("gated_copies", &["pillion"]),
     ("completion_prediction", &["pillion"]),
     ("sliding", &["pillion"]),
 ];
@@ -327,7 +326,6 @@ impl Parser<'_> {
         let gap_prediction = flag("gap_prediction", defaults.gap_prediction);
         let learnt_pace = flag("learnt_pace", defaults.learnt_pace);
         let learnt_durations = flag("learnt_durations", defaults.learnt_durations);
-        let gated_copies = flag("gated_copies", defaults.gated_copies);
         let completion_prediction = flag("completion_prediction", defaults.completion_prediction);
         let sliding = flag("sliding", defaults.sliding);
         Some(PillionParams {
@@ -341,7 +339,6 @@ impl Parser<'_> {
             gap_prediction: gap_prediction?,
             learnt_pace: learnt_pace?,
             learnt_durations: learnt_durations?,
-            gated_copies: gated_copies?,
             completion_prediction: completion_prediction?,
             sliding: sliding?,
             residual_ns_unknown: common.residual_ns_unknown,

@@ -57,7 +57,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 49);
+    assert_eq!(shown, 48);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -238,7 +238,7 @@ fn each_fault_has_its_place_its_value_and_the_nearest_right_one() {
             "gpu0.toml:5:1: unknown key `pol_us` in [policy]; keys are name, poll_us, max_hold_ms, \
              unknown_kernel_us, on_daemon_loss, collectives, dur_threshold_pct, residual_us, lease_ms, \
              sm_threshold, slo_p99, slo_throughput, block_priority, feedback, beside, kernel_pairs, \
-             idle_floor, gap_prediction, learnt_pace, learnt_durations, gated_copies, completion_prediction, sliding; nearest is `poll_us`",
+             idle_floor, gap_prediction, learnt_pace, learnt_durations, completion_prediction, sliding; nearest is `poll_us`",
         ),
         (
             "[policy]\nname = \"orin\"",
@@ -427,7 +427,6 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
         gap_prediction: false,
         learnt_pace: false,
         learnt_durations: false,
-        gated_copies: true,
         completion_prediction: false,
         sliding: false,
         residual_ns_unknown: 50_000,
@@ -436,7 +435,7 @@ fn pillions_target_and_switches_are_read_and_belong_to_it_alone() {
     };
     let keys = "name = \"pillion\"\nslo_p99 = \"20ms\"\nblock_priority = false\nfeedback = false\n\
                 beside = false\nkernel_pairs = false\nidle_floor = false\ngap_prediction = false\nlearnt_pace = false\n\
-                learnt_durations = false\ngated_copies = true\ncompletion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4\npoll_us = 300";
+                learnt_durations = false\ncompletion_prediction = false\nsliding = false\nresidual_us = 50\nlease_ms = 4\npoll_us = 300";
     assert_eq!(read(keys), Policy::Pillion(expected));
     let least = read("name = \"pillion\"");
     assert_eq!(least, Policy::Pillion(pillion()));

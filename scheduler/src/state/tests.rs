@@ -746,12 +746,9 @@ fn another_configuration_is_in_force_from_the_next_poll_on() {
     assert_eq!(page.max_hold_ns.load(Ordering::Relaxed), 7 * MS);
     assert_eq!(page.unknown_ns.load(Ordering::Relaxed), 30 * US);
     assert_eq!(page.learnt_durations.load(Ordering::Relaxed), 1);
-    assert_eq!(page.gated_copies.load(Ordering::Relaxed), 0);
-    let keys = "name = \"pillion\"\nlearnt_durations = false\ngated_copies = true";
+    let keys = "name = \"pillion\"\nlearnt_durations = false";
     rig.state.reconfigure(&config(keys));
-    let page = &rig.pages.daemon;
-    assert_eq!(page.learnt_durations.load(Ordering::Relaxed), 0);
-    assert_eq!(page.gated_copies.load(Ordering::Relaxed), 1);
+    assert_eq!(rig.pages.daemon.learnt_durations.load(Ordering::Relaxed), 0);
 }
 
 #[test]

@@ -137,10 +137,6 @@ struct Lessee {
     granted: Terms,
     published: Terms,
     wait: Option<Wait>,
-    /// What went last was a piece of a copy whose rest goes with it: its wait was over, or nobody is to be protected.
-    takes_rest: bool,
-    /// How long what is tried, with the pieces before it of the same copy, may yet wait, ns.
-    hold_left_ns: u64,
     /// A launch was made and not tried yet; means something while no thread waits.
     is_fresh: bool,
 }
@@ -155,8 +151,6 @@ struct Terms {
 /// A thread at the gate.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// Since when it waits.
-    begun_ns: u64,
     /// When it goes without a lease.
     end_ns: u64,
     /// When it runs again because it was woken.
@@ -359,7 +353,7 @@ impl Leased {
                 continue;
             };
             let now = (now_ns, clock_ns);
-            if lessee.try_go(now, self.host.max_hold_ns, self.epoch, &launch) {
+            if lessee.try_go(now, self.epoch, &launch) {
                 // Who waited behind it was woken with it, and comes when it is the first.
                 lessee.is_fresh = state.clients[index].queued > 1;
                 lessee.helper.wake(now_ns, self.host.wake_ns);
@@ -367,8 +361,7 @@ impl Leased {
                 issues.push(Issue { client });
             } else if lessee.wait.is_none() {
                 lessee.wait = Some(Wait {
-                    begun_ns: now_ns,
-                    end_ns: now_ns + lessee.hold_left_ns,
+                    end_ns: now_ns + self.host.max_hold_ns,
                     retry_ns: u64::MAX,
                 });
                 is_rung = true;
@@ -386,16 +379,6 @@ impl Scheduler for Leased {
             one_context: false,
             priorities: true,
         }
-    }
-
-    fn gates_copies(&self, client: ClientId) -> bool {
-        let gates = matches!(self.gate.policy(), Policy::Pillion(params) if params.gated_copies);
-        gates && matches!(self.clients[client.0], Client::BestEffort(_))
-    }
-
-    fn takes_rest(&self, client: ClientId) -> bool {
-        let lessee = self.clients[client.0].lessee();
-        lessee.is_some_and(|lessee| lessee.takes_rest)
     }
 
     fn handle_request_start(&mut self, now_ns: u64, client: ClientId, _arrival_ns: u64) {
@@ -595,8 +578,6 @@ impl Lessee {
             granted: CLOSED,
             published: CLOSED,
             wait: None,
-            takes_rest: false,
-            hold_left_ns: 0,
             is_fresh: false,
         }
     }
@@ -675,17 +656,8 @@ impl Lessee {
     }
 
     /// Whether the launch goes, now and by the clock; it is charged then.
-    fn try_go(
-        &mut self,
-        (now_ns, clock_ns): (u64, u64),
-        max_hold_ns: u64,
-        epoch: u64,
-        launch: &Launch,
-    ) -> bool {
+    fn try_go(&mut self, (now_ns, clock_ns): (u64, u64), epoch: u64, launch: &Launch) -> bool {
         self.is_fresh = false;
-        if !launch.is_rest && self.wait.is_none() {
-            self.hold_left_ns = max_hold_ns;
-        }
         let kernel = self.judged(launch);
         let terms = &self.published;
         let budget_ns = terms.limit_total_ns.saturating_sub(self.charged_ns);
@@ -694,21 +666,15 @@ impl Lessee {
             ..terms.lease
         };
         let is_live = lease.ungated || (lease.epoch == epoch && clock_ns < lease.expiry_ns);
-        let is_admitted = is_live && admits(&lease, 0, &kernel);
-        let is_over = self.wait.is_some_and(|wait| wait.end_ns <= now_ns);
-        if !is_admitted && !is_over {
+        let is_forced = self.wait.is_some_and(|wait| wait.end_ns <= now_ns);
+        if !(is_forced || is_live && admits(&lease, 0, &kernel)) {
             if let Some(wait) = &mut self.wait {
                 wait.retry_ns = u64::MAX;
             }
             return false;
         }
-        if let Some(wait) = self.wait.take() {
-            let waited_ns = now_ns - wait.begun_ns;
-            self.hold_left_ns = self.hold_left_ns.saturating_sub(waited_ns);
-        }
-        self.takes_rest = !is_admitted || lease.ungated;
-        let rest_ns = if self.takes_rest { launch.rest_ns } else { 0 };
-        let cost_ns = kernel.expected_ns + rest_ns;
+        self.wait = None;
+        let cost_ns = kernel.expected_ns;
         if let Some(learner) = &mut self.learner {
             let is_alone = is_live && !lease.ungated && !lease.beside_hp;
             learner.handle_launch(now_ns, launch, if is_alone { epoch } else { 0 });

@@ -194,7 +194,7 @@ const ORION: [Param; 6] = [
     RESIDUAL_US,
     LEASE_MS,
 ];
-const PILLION: [Param; 17] = [
+const PILLION: [Param; 16] = [
     param(
         "slo_p99",
         "what a high-priority request may take: so many times as long as alone",
@@ -233,10 +233,6 @@ const PILLION: [Param; 17] = [
     switch(
         "learnt_durations",
         "1: what best-effort kernels take is learnt from their completions",
-    ),
-    switch(
-        "gated_copies",
-        "1: long copies of best-effort jobs are cut and pass the gate",
     ),
     switch(
         "completion_prediction",
@@ -466,7 +462,6 @@ impl PillionSpec {
             "gap_prediction" => params.gap_prediction = is_on,
             "learnt_pace" => params.learnt_pace = is_on,
             "learnt_durations" => params.learnt_durations = is_on,
-            "gated_copies" => params.gated_copies = is_on,
             "completion_prediction" => params.completion_prediction = is_on,
             "sliding" => params.sliding = is_on,
             "is_profiled" => self.is_profiled = is_on,
@@ -494,7 +489,6 @@ impl PillionSpec {
             ("gap_prediction", _) => flag(params.gap_prediction),
             ("learnt_pace", _) => flag(params.learnt_pace),
             ("learnt_durations", _) => flag(params.learnt_durations),
-            ("gated_copies", _) => flag(params.gated_copies),
             ("completion_prediction", _) => flag(params.completion_prediction),
             ("sliding", _) => flag(params.sliding),
             ("is_profiled", _) => flag(self.is_profiled),
