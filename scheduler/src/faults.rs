@@ -10,8 +10,9 @@
 //! | `stuck` | the device is busy and nothing of any client moves ([`stuck`]) |
 //! | `job-stuck` | a best-effort job has work in flight and nothing of it moves, while others do ([`stuck`]) |
 //!
-//! Each is an event ([`crate::events`]); rules say what else is done ([`rules`]). [`watch`] is the thread that looks and does it;
-//! [`act`] what takes time: running commands, and ending a job's processes ([`ending`]). No decision about launches waits for any of this.
+//! Each is an event ([`crate::events`]); rules say what else is done ([`rules`]). [`watch`] is the
+//! thread that looks and does it; [`act`] what takes time: restarting MPS, and ending a job's processes
+//! ([`ending`]). No decision about launches waits for any of this.
 //!
 //! On the virtual clock only sticky errors are looked for: a second there is none of NVML's.
 

@@ -129,15 +129,19 @@ fn a_word_that_cannot_be_read_drains_all_the_same() {
 fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_there_is_told_before()
 {
     let gpu = Gpu::start("timeslice");
-    let rule = "[faults]\nmps_logs = [\"/nonexistent/control.log\"]\n[[faults.rules]]\nfault = \"xid\"\naction = \"run\"\n\
-                command = [\"/nonexistent/page\"]\n";
+    let rule = "[faults]\nmps_logs = [\"/nonexistent/control.log\"]\nmps_control = [\"/bin/true\"]\n\
+                mps_start = [\"/nonexistent/start\"]\n\
+                [[faults.rules]]\nfault = \"xid\"\naction = \"restart-mps\"\n";
     let daemon = gpu.daemon(rule);
     until("NVML's reports", || {
         daemon.log().contains("NVML reports").then_some(())
     });
     let told = event_when(&gpu, &daemon, "config-doubtful", |_| true);
     assert!(
-        told["text"].as_str().unwrap().contains("/nonexistent/page"),
+        told["text"]
+            .as_str()
+            .unwrap()
+            .contains("/nonexistent/start"),
         "{told}"
     );
     gpu.inject("xid 79");
@@ -150,7 +154,7 @@ fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_the
     let checked = collect(check).expect_success();
     assert!(checked.output.ends_with("gpu0.toml: ok\n"), "{checked:#?}");
     checked.expect_errors(&[
-        "warning: [faults] command: /nonexistent/page: ",
+        "warning: [faults] mps_start: /nonexistent/start: ",
         "warning: [faults] mps_logs: /nonexistent/control.log: is not there",
     ]);
 }

@@ -8,7 +8,7 @@ use profiler::settings::{Reader, Section, Value};
 use toml::de::DeTable;
 
 use crate::faults::FaultKind;
-use crate::faults::rules::{Action, FaultRule, FaultRules, GRACE_NS, PER_HOUR, TIMEOUT_NS};
+use crate::faults::rules::{Action, FaultRule, FaultRules, GRACE_NS, PER_HOUR};
 
 const KEYS: [&str; 7] = [
     "stuck_s",
@@ -19,28 +19,12 @@ const KEYS: [&str; 7] = [
     "mps_terminate",
     "rules",
 ];
-const RULE_KEYS: [&str; 7] = [
-    "fault",
-    "codes",
-    "action",
-    "per_hour",
-    "command",
-    "timeout_s",
-    "grace_s",
-];
-
-/// Keys of a rule that only one action looks at, and that action.
-const OWN_KEYS: [(&str, &str); 3] = [
-    ("command", "run"),
-    ("timeout_s", "run"),
-    ("grace_s", "restart-job"),
-];
+const RULE_KEYS: [&str; 5] = ["fault", "codes", "action", "per_hour", "grace_s"];
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// A day. 0 switches it off.
 const STUCK_S: RangeInclusive<u64> = 0..=86_400;
 const PER_HOUR_RANGE: RangeInclusive<u64> = 1..=1_000;
-const TIMEOUT_S: RangeInclusive<u64> = 1..=3_600;
 const GRACE_S: RangeInclusive<u64> = 0..=3_600;
 /// NVIDIA's catalogue ends far below.
 const XID_MAX: u64 = 9_999;
@@ -173,21 +157,16 @@ fn rule(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<FaultRule>
     let action = action.map(|index| Action::NAMES[index]);
     let codes = codes(reader, section, fault);
     let per_hour = reader.number(section, "per_hour", PER_HOUR_RANGE, PER_HOUR.into());
-    let timeout_s = reader.number(section, "timeout_s", TIMEOUT_S, TIMEOUT_NS / SECOND_NS);
     let grace_s = reader.number(section, "grace_s", GRACE_S, GRACE_NS / SECOND_NS);
-    let command = command(reader, section, "command");
     let (fault, action) = (fault?, action?);
     let mut is_right = true;
-    for (key, user) in OWN_KEYS {
-        if let Some(value) = section.get(key).filter(|_| user != action) {
-            let what = format!("{key} is set, but action {action} does not look at it");
-            reader.fault(
-                value.span().start,
-                what,
-                Some(format!("action = \"{user}\"")),
-            );
-            is_right = false;
-        }
+    if let Some(value) = section.get("grace_s")
+        && action != "restart-job"
+    {
+        let what = format!("grace_s is set, but action {action} does not look at it");
+        let near = Some("action = \"restart-job\"".to_owned());
+        reader.fault(value.span().start, what, near);
+        is_right = false;
     }
     let action = match action {
         "report" => Action::Report,
@@ -196,19 +175,7 @@ fn rule(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<FaultRule>
             grace_ns: grace_s? * SECOND_NS,
         },
         "restart-mps" => Action::RestartMps,
-        "drain-gpu" => Action::DrainGpu,
-        _ => Action::Run {
-            command: command?.or_else(|| {
-                let near = Some("command = [\"/usr/bin/logger\", \"pillion\"]".to_owned());
-                reader.fault(
-                    section.offset,
-                    "a rule with action run has no command",
-                    near,
-                );
-                None
-            })?,
-            timeout_ns: timeout_s? * SECOND_NS,
-        },
+        _ => Action::DrainGpu,
     };
     if matches!(action, Action::RestartJob { .. }) && !fault.is_of_job() {
         let what = format!("restart-job is for faults of a job, and {fault} is the GPU's");

@@ -57,7 +57,7 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
     });
     let text: Vec<&str> = lines.collect();
     let config = check(&text.join("\n")).unwrap();
-    assert_eq!(shown, 48);
+    assert_eq!(shown, 47);
     let defaults = check(LEAST).unwrap();
     let expected = Config {
         socket_path: Some("/run/pillion/gpu0.sock".into()),
@@ -76,18 +76,10 @@ fn every_key_that_the_example_shows_commented_out_is_taken_as_shown() {
                 .map(|name| Path::new("/var/log/nvidia-mps").join(name))
                 .to_vec(),
             rules: vec![FaultRule {
-                fault: FaultKind::Xid,
-                codes: vec![79],
-                action: Action::Run {
-                    command: [
-                        "/usr/bin/logger",
-                        "-t",
-                        "pillion",
-                        "the GPU has fallen off the bus",
-                    ]
-                    .map(str::to_owned)
-                    .to_vec(),
-                    timeout_ns: 30_000_000_000,
+                fault: FaultKind::StickyError,
+                codes: vec![700, 719],
+                action: Action::RestartJob {
+                    grace_ns: 10_000_000_000,
                 },
                 per_hour: 3,
             }],

@@ -1,20 +1,19 @@
-//! What is done about a fault and takes its time: the processes of a job are ended, commands are run. Nobody waits for any of it.
+//! What is done about a fault and takes its time: the processes of a job are ended, MPS is restarted.
+//! Nobody waits for any of it.
 //!
 //! **A job is ended** as [`super::ending`] says.
 //!
-//! **A command** is a program and its arguments, without a shell, with the daemon's own rights, in a process group of its own,
-//! its standard input empty and its output in the daemon's log. It is told about the fault in its environment
-//! (`PILLION_FAULT_…`). What takes too long is killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of
+//! **MPS is restarted** by commands: programs and their arguments, without a shell, with the daemon's
+//! own rights, in a process group of their own and with their output in the daemon's log. What takes
+//! too long is killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of
 //! them for faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for the GPU's own.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
-use super::Fault;
 use super::asking::Asker;
 use super::ending::{Begun, Ending, Evicted, ToStop};
 use crate::program::{self, Output, Started};
@@ -191,19 +190,18 @@ impl Doings {
         now_ns: u64,
         name: &'static str,
         steps: Vec<Step>,
-        fault: &Fault,
-        about: &About<'_>,
+        job: Option<&JobKey>,
     ) -> Result<(), String> {
         let mut steps = steps.into_iter();
         let Some(step) = steps.next() else {
             return Ok(());
         };
-        self.check_room(fault.job.as_ref())?;
-        let environment = environment(fault, about);
+        self.check_room(job)?;
+        let environment = program::environment(|_| false, []);
         let started = step.start(&environment)?;
         self.commands.push(Running {
             name,
-            job: fault.job.clone(),
+            job: job.cloned(),
             end_ns: now_ns.saturating_add(step.timeout_ns),
             step,
             rest: steps.collect(),
@@ -332,35 +330,6 @@ impl Running {
         });
         None
     }
-}
-
-/// What a command is told beside the fault.
-pub(crate) struct About<'a> {
-    pub(crate) gpu: &'a str,
-    /// Of the fault's event.
-    pub(crate) seq: u64,
-}
-
-/// Our own environment, and the fault. Jobs choose what they are called: these are data, never to be evaluated.
-fn environment(fault: &Fault, about: &About<'_>) -> Vec<CString> {
-    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
-    let job = fault.job.as_ref();
-    let of_fault = [
-        ("KIND", fault.kind.name().to_owned()),
-        ("CODE", number(fault.code)),
-        ("JOB", job.map_or_else(String::new, |key| key.id.clone())),
-        ("UID", number(job.map(|key| key.uid.into()))),
-        ("PID", number(fault.pid.map(u64::from))),
-        ("GPU", about.gpu.to_owned()),
-        ("SEQ", about.seq.to_string()),
-        ("TEXT", fault.text.clone()),
-    ];
-    let of_fault = of_fault.map(|(name, value)| {
-        let name = OsString::from(format!("PILLION_FAULT_{name}"));
-        (name, OsString::from(value))
-    });
-    let is_left_out = |name: &OsStr| name.as_bytes().starts_with(b"PILLION_FAULT_");
-    program::environment(is_left_out, of_fault)
 }
 
 #[cfg(test)]

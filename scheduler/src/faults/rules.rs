@@ -1,9 +1,10 @@
 //! Which fault has which consequence.
 //!
 //! Every rule of the file that is for a fault is followed, in the order of the file, and the first of the [`default_rules`] that is for it
-//! after them, unless one of those names the code, or says `report`. What has consequences outside the daemon (a job ended, MPS restarted, a command run) is done at most
-//! `per_hour` times in an hour by one rule, so that a fault which comes back does not become a storm: a job is ended so often, and
-//! what others feel is done so often for the faults of all jobs of one user, who can call each job anything.
+//! after them, unless one of those names the code, or says `report`. What has consequences outside the
+//! daemon (a job ended, MPS restarted) is done at most `per_hour` times in an hour by one rule, so that
+//! a fault which comes back does not become a storm: a job is ended so often, and what others feel is
+//! done so often for the faults of all jobs of one user, who can call each job anything.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -54,25 +55,21 @@ impl Default for FaultRules {
 }
 
 impl FaultRules {
-    /// Programs that rules would run and that cannot be run, a sentence each. What MPS needs by default is left out: it may not be installed.
+    /// Programs that would be run and cannot be, a sentence each. What MPS needs by default is left out:
+    /// it may not be installed.
     #[must_use]
     pub fn missing_programs(&self) -> Vec<String> {
         let default = Self::default();
         let is_restarting = |rule: &FaultRule| rule.action == Action::RestartMps;
         let is_restarting = self.rules.iter().any(is_restarting);
         let is_terminating = self.mps_terminate != default.mps_terminate;
-        let own = self.rules.iter().filter_map(|rule| match &rule.action {
-            Action::Run { command, .. } => Some(("command", command)),
-            _ => None,
-        });
         let named = [
             (is_restarting, "mps_control", &self.mps_control),
             (is_restarting, "mps_start", &self.mps_start),
             (is_terminating, "mps_terminate", &self.mps_terminate),
         ];
         let named = named.into_iter().filter(|(is_used, ..)| *is_used);
-        let named = named.map(|(_, key, command)| (key, command));
-        let doubts = own.chain(named).filter_map(|(key, command)| {
+        let doubts = named.filter_map(|(_, key, command)| {
             let program = Path::new(command.first()?);
             let why = why_not_executable(program)?;
             Some(format!("[faults] {key}: {}: {why}", program.display()))
@@ -118,8 +115,6 @@ pub struct FaultRule {
 pub const PER_HOUR: u32 = 3;
 /// `grace_s` if it is not said, ns.
 pub const GRACE_NS: u64 = 10_000_000_000;
-/// `timeout_s` if it is not said, ns.
-pub const TIMEOUT_NS: u64 = 30_000_000_000;
 
 /// What can be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,24 +133,16 @@ pub enum Action {
     RestartMps,
     /// No new high-priority job is taken, and best-effort launches wait.
     DrainGpu,
-    /// A program is run.
-    Run {
-        /// Program and arguments; no shell.
-        command: Vec<String>,
-        /// After so long it is killed.
-        timeout_ns: u64,
-    },
 }
 
 impl Action {
     /// The words of the file.
-    pub const NAMES: [&'static str; 6] = [
+    pub const NAMES: [&'static str; 5] = [
         "report",
         "hold-be",
         "restart-job",
         "restart-mps",
         "drain-gpu",
-        "run",
     ];
 
     /// The word in the file.
@@ -167,7 +154,6 @@ impl Action {
             Self::RestartJob { .. } => Self::NAMES[2],
             Self::RestartMps => Self::NAMES[3],
             Self::DrainGpu => Self::NAMES[4],
-            Self::Run { .. } => Self::NAMES[5],
         }
     }
 
@@ -181,7 +167,7 @@ impl Action {
             Self::RestartJob { .. } => {
                 Some(job.map_or_else(user, |key| Whose::Job(key.uid, key.id.clone())))
             }
-            Self::RestartMps | Self::Run { .. } => Some(user()),
+            Self::RestartMps => Some(user()),
         }
     }
 }
@@ -291,7 +277,7 @@ impl Book {
             .filter(|(_, rule)| rule.is_for(fault));
         let mut found: Vec<(usize, FaultRule)> =
             own.map(|(place, rule)| (place, rule.clone())).collect();
-        // Whoever wants to be paged for an Xid has not said that a broken GPU may take more work.
+        // A rule for all Xids has not said that a broken GPU may take more work.
         let is_instead = |rule: &FaultRule| !rule.codes.is_empty() || rule.action == Action::Report;
         if !found.iter().any(|(_, rule)| is_instead(rule)) {
             let first = self.own.len();
@@ -442,17 +428,17 @@ mod tests {
     fn a_default_stays_beside_a_rule_for_everything_and_goes_for_one_that_names_the_code_or_reports()
      {
         let drain = Decision::Act(Action::DrainGpu);
-        let run = Decision::Act(RUN);
+        let restart = Decision::Act(Action::RestartMps);
         for (codes, action, of_79) in [
-            (&[][..], RUN, &[run.clone(), drain][..]),
-            (&[79], RUN, std::slice::from_ref(&run)),
+            (&[][..], Action::RestartMps, &[restart.clone(), drain][..]),
+            (&[79], Action::RestartMps, std::slice::from_ref(&restart)),
             (&[], Action::Report, &[]),
             (&[79], Action::Report, &[]),
         ] {
-            let is_for_all = codes.is_empty() && action == RUN;
+            let is_for_all = codes.is_empty() && action == Action::RestartMps;
             let mut book = book(&[rule(FaultKind::Xid, codes, action, 9)]);
             assert_eq!(book.handle_fault(0, &xid(79)), of_79, "{codes:?}");
-            let of_13 = is_for_all.then(|| run.clone());
+            let of_13 = is_for_all.then(|| restart.clone());
             let of_13: Vec<Decision> = of_13.into_iter().collect();
             assert_eq!(book.handle_fault(0, &xid(13)), of_13, "{codes:?}");
         }
@@ -466,12 +452,11 @@ mod tests {
             RESTART,
             Action::RestartMps,
             Action::DrainGpu,
-            RUN,
         ];
         let own = actions.map(|action| rule(FaultKind::DiedInFlight, &[], action, 9));
         for (severity, is_seen_to, followed) in [
-            (Severity::Error, false, &[1, 2, 3, 4, 5][..]),
-            (Severity::Warning, false, &[1, 2, 5][..]),
+            (Severity::Error, false, &[1, 2, 3, 4][..]),
+            (Severity::Warning, false, &[1, 2][..]),
             (Severity::Error, true, &[][..]),
             (Severity::Warning, true, &[][..]),
         ] {
@@ -515,40 +500,30 @@ mod tests {
         fault
     }
 
-    const RUN: Action = Action::Run {
-        command: Vec::new(),
-        timeout_ns: TIMEOUT_NS,
-    };
-
     #[test]
     fn a_user_who_calls_each_job_otherwise_does_not_set_off_more_than_one_job_could() {
-        for action in [RUN, Action::RestartMps] {
-            let mut book = book(&[rule(FaultKind::StickyError, &[], action.clone(), 2)]);
-            let acts = (0..1_000).flat_map(|n: u64| book.handle_fault(n, &sticky(&n.to_string())));
-            let acts: Vec<Decision> = acts.collect();
-            let act = Decision::Act(action.clone());
-            let expected = [act.clone(), act, Decision::TooOften(action.name(), 2)];
-            assert_eq!(acts, expected);
-            let other = book.handle_fault(5, &of_user(1001, "0"));
-            assert_eq!(
-                other,
-                [Decision::Act(action)],
-                "another user has its own share"
-            );
-        }
+        let mut book = book(&[rule(FaultKind::StickyError, &[], Action::RestartMps, 2)]);
+        let acts = (0..1_000).flat_map(|n: u64| book.handle_fault(n, &sticky(&n.to_string())));
+        let acts: Vec<Decision> = acts.collect();
+        let act = Decision::Act(Action::RestartMps);
+        let too_often = Decision::TooOften("restart-mps", 2);
+        assert_eq!(acts, [act.clone(), act.clone(), too_often]);
+        let other = book.handle_fault(5, &of_user(1001, "0"));
+        assert_eq!(other, [act], "another user has its own share");
     }
 
     #[test]
     fn a_user_cannot_make_the_daemon_forget_what_was_done_for_it_or_for_others() {
         let mut book = book(&[
             rule(FaultKind::StickyError, &[], RESTART, 1),
-            rule(FaultKind::StickyError, &[], RUN, 1),
+            rule(FaultKind::StickyError, &[], Action::RestartMps, 1),
         ]);
         assert_eq!(book.handle_fault(0, &of_user(1001, "other")).len(), 2);
         for at_ns in 1..3 * REMEMBERED_MAX as u64 {
             let acts = book.handle_fault(at_ns, &sticky(&at_ns.to_string()));
-            let runs = acts.iter().filter(|act| **act == Decision::Act(RUN));
-            assert_eq!(runs.count(), usize::from(at_ns == 1), "{at_ns}");
+            let restarts = acts.iter();
+            let restarts = restarts.filter(|act| **act == Decision::Act(Action::RestartMps));
+            assert_eq!(restarts.count(), usize::from(at_ns == 1), "{at_ns}");
         }
         let others = book.handle_fault(REMEMBERED_MAX as u64 * 3, &of_user(1001, "other"));
         let is_limited = |act: &Decision| matches!(act, Decision::TooOften(..));

@@ -15,11 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::act::{About, Doings, ENDINGS_MAX, Step};
+use super::act::{Doings, ENDINGS_MAX, Step};
 use super::ending::{Begun, Evicted};
 use super::meter::{Gauge, Meter, Reading};
 use super::mps::Follower;
-use super::rules::{Action, Book, Decision, FaultRules, TIMEOUT_NS};
+use super::rules::{Action, Book, Decision, FaultRules};
 use super::stuck::{News, Stuck, StuckJobs};
 use super::{Fault, FaultKind};
 use crate::daemon::Shared;
@@ -40,6 +40,8 @@ const REPORT_MS: u32 = 500;
 const REPORTS_MAX: usize = 256;
 /// What MPS is told to do: to end, and its servers with it after so many seconds.
 const QUIT: &str = "quit -t 10\n";
+/// After so long a program that ends or starts MPS is killed.
+const MPS_PROGRAM_NS: u64 = 30_000_000_000;
 
 /// What other threads leave for the one that looks.
 #[derive(Debug, Default)]
@@ -449,7 +451,7 @@ impl FaultWatch {
     }
 
     fn handle_fault(&mut self, fault: &Fault) {
-        let seq = self.shared.tell(fault.draft());
+        self.shared.tell(fault.draft());
         if fault.kind == FaultKind::Xid {
             // Counters follow an Xid of memory.
             self.looked.ecc_ns = 0;
@@ -465,7 +467,7 @@ impl FaultWatch {
                     self.tell_of(fault.job.as_ref(), Kind::ActionLimited, text);
                 }
                 Decision::Act(action) => {
-                    if let Err(why) = self.act(now_ns, &action, fault, seq) {
+                    if let Err(why) = self.act(now_ns, &action, fault) {
                         let text = format!("{}: {why}", action.name());
                         self.tell_of(fault.job.as_ref(), Kind::ActionFailed, text);
                     }
@@ -482,7 +484,7 @@ impl FaultWatch {
         });
     }
 
-    fn act(&mut self, now_ns: u64, action: &Action, fault: &Fault, seq: u64) -> Result<(), String> {
+    fn act(&mut self, now_ns: u64, action: &Action, fault: &Fault) -> Result<(), String> {
         match action {
             Action::Report => Ok(()),
             Action::HoldBe => {
@@ -506,24 +508,12 @@ impl FaultWatch {
                     command: command.to_vec(),
                     input,
                     may_fail,
-                    timeout_ns: TIMEOUT_NS,
+                    timeout_ns: MPS_PROGRAM_NS,
                 };
                 // A control daemon that is gone cannot be told to quit.
                 let quit = step(&self.rules.mps_control, QUIT, true);
                 let start = step(&self.rules.mps_start, "", false);
-                self.start_command(now_ns, action, vec![quit, start], fault, seq)
-            }
-            Action::Run {
-                command,
-                timeout_ns,
-            } => {
-                let step = Step {
-                    command: command.clone(),
-                    input: "",
-                    may_fail: false,
-                    timeout_ns: *timeout_ns,
-                };
-                self.start_command(now_ns, action, vec![step], fault, seq)
+                self.start_commands(now_ns, action, vec![quit, start], fault)
             }
         }
     }
@@ -638,23 +628,18 @@ impl FaultWatch {
         self.shared.tell(draft.of_job(&job).pid(pid));
     }
 
-    fn start_command(
+    fn start_commands(
         &mut self,
         now_ns: u64,
         action: &Action,
         steps: Vec<Step>,
         fault: &Fault,
-        seq: u64,
     ) -> Result<(), String> {
         let words: Vec<String> = steps.iter().map(|step| step.command.join(" ")).collect();
-        let about = About {
-            gpu: &self.uuid,
-            seq,
-        };
-        self.doings
-            .run(now_ns, action.name(), steps, fault, &about)?;
-        let text = format!("{}: {}", action.name(), words.join(", then "));
-        self.tell_of(fault.job.as_ref(), Kind::Action, text);
+        let (name, job) = (action.name(), fault.job.as_ref());
+        self.doings.run(now_ns, name, steps, job)?;
+        let text = format!("{name}: {}", words.join(", then "));
+        self.tell_of(job, Kind::Action, text);
         Ok(())
     }
 

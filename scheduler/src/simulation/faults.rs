@@ -105,8 +105,8 @@ pub(super) fn rules(mut below: impl FnMut(u64) -> u64) -> String {
         rule("sticky-error", "action = \"hold-be\"");
     }
     if below(2) == 0 {
-        let run = format!("action = \"run\"\ncommand = [\"/bin/true\"]\nper_hour = {second}");
-        rule("xid", &format!("codes = [{}]\n{run}", XIDS[0]));
+        let restart = format!("action = \"restart-mps\"\nper_hour = {second}");
+        rule("xid", &format!("codes = [{}]\n{restart}", XIDS[0]));
     }
     text
 }
@@ -175,7 +175,7 @@ impl Watch {
             let name = rule.action.name();
             let whose = match rule.action {
                 Action::RestartJob { .. } => (name, uid, id.clone()),
-                Action::Run { .. } => (name, uid, None),
+                Action::RestartMps => (name, uid, None),
                 _ => continue,
             };
             let mut done = self.done.borrow_mut();

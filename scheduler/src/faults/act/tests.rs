@@ -7,7 +7,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::*;
-use crate::faults::FaultKind;
 
 const PATIENCE_NS: u64 = 60_000_000_000;
 
@@ -20,28 +19,8 @@ fn shell(script: &str) -> Step {
     }
 }
 
-fn fault() -> Fault {
-    Fault {
-        kind: FaultKind::StickyError,
-        code: Some(700),
-        job: Some(JobKey {
-            id: "a job; rm -rf /\n".to_owned(),
-            uid: 1000,
-            class: protocol::hello::JobClass::BestEffort,
-        }),
-        pid: Some(7),
-        text: "what\0 happened".to_owned(),
-        severity: None,
-        is_seen_to: false,
-    }
-}
-
 fn run(doings: &mut Doings, steps: Vec<Step>) -> Result<(), String> {
-    let about = About {
-        gpu: "GPU-1",
-        seq: 3,
-    };
-    doings.run(0, "run", steps, &fault(), &about)
+    doings.run(0, "run", steps, Some(&job_of(1000, "job")))
 }
 
 /// Goes on until everything is done; time stands at `now_ns`.
@@ -65,23 +44,6 @@ fn outcomes(doings: &mut Doings, now_ns: u64) -> Vec<Outcome> {
             Ok(true)
         );
     }
-}
-
-#[test]
-fn a_command_is_told_of_the_fault_and_no_shell_sees_what_a_job_is_called() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("out");
-    let script = format!(
-        "printf '%s|' \"$PILLION_FAULT_KIND\" \"$PILLION_FAULT_CODE\" \"$PILLION_FAULT_JOB\" \"$PILLION_FAULT_UID\" \
-         \"$PILLION_FAULT_PID\" \"$PILLION_FAULT_GPU\" \"$PILLION_FAULT_SEQ\" \"$PILLION_FAULT_TEXT\" > {}",
-        out.display()
-    );
-    let mut doings = Doings::default();
-    run(&mut doings, vec![shell(&script)]).unwrap();
-    let told = outcomes(&mut doings, 0);
-    assert!(told.len() == 1 && told[0].is_success, "{told:?}");
-    let expected = "sticky-error|700|a job; rm -rf /\n|1000|7|GPU-1|3|what happened|";
-    assert_eq!(std::fs::read_to_string(out).unwrap(), expected);
 }
 
 #[test]
@@ -132,25 +94,14 @@ fn one_that_takes_too_long_is_killed_with_all_that_it_started() {
 #[test]
 fn the_faults_of_one_users_jobs_leave_places_for_others_and_for_the_gpus() {
     let mut doings = Doings::default();
-    let about = About {
-        gpu: "GPU-1",
-        seq: 3,
-    };
-    let mut run_for = |fault: &Fault| doings.run(0, "run", vec![shell("read word")], fault, &about);
-    let of_user = |uid: u32| {
-        let mut fault = fault();
-        let key = fault.job.as_mut().unwrap();
-        (key.uid, key.id) = (uid, uid.to_string());
-        fault
-    };
+    let mut run_for = |job: Option<&JobKey>| doings.run(0, "run", vec![shell("read word")], job);
     for uid in 0..COMMANDS_MAX as u32 {
-        let fault = of_user(uid);
-        let taken = (0..10).filter(|_| run_for(&fault).is_ok()).count();
+        let job = job_of(uid, &uid.to_string());
+        let taken = (0..10).filter(|_| run_for(Some(&job)).is_ok()).count();
         assert_eq!(taken, if uid < 3 { COMMANDS_PER_USER } else { 0 }, "{uid}");
     }
-    let of_gpu = Fault::of_xid(79);
-    assert!((0..COMMANDS_OF_GPU).all(|_| run_for(&of_gpu).is_ok()));
-    assert_eq!(run_for(&of_gpu).unwrap_err(), "8 commands run already");
+    assert!((0..COMMANDS_OF_GPU).all(|_| run_for(None).is_ok()));
+    assert_eq!(run_for(None).unwrap_err(), "8 commands run already");
     outcomes(&mut doings, 0);
 }
 
@@ -214,7 +165,7 @@ fn job_of(uid: u32, id: &str) -> JobKey {
     JobKey {
         id: id.to_owned(),
         uid,
-        ..fault().job.unwrap()
+        class: protocol::hello::JobClass::BestEffort,
     }
 }
 
@@ -229,7 +180,7 @@ fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_and_not_cal
         let nobody = rustix::process::Uid::from_raw(65_534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
         let mut doings = Doings::default();
-        let job = fault().job.unwrap();
+        let job = job_of(1000, "job");
         let begun = doings.end_job(5, &job, vec![(pid, process)], 10).unwrap();
         assert_eq!((begun.count, begun.denied), (1, 1));
         let mut told = Vec::new();
@@ -253,7 +204,7 @@ fn processes_that_may_not_be_sent_signals_are_asked_by_their_library_and_not_cal
 fn a_process_that_is_asked_and_does_not_end_is_drained_and_killed() {
     let mut deaf = Deaf::start();
     let pid = deaf.0.id();
-    let job = fault().job.unwrap();
+    let job = job_of(1000, "a job; rm -rf /\n");
     let mut doings = Doings::default();
     let begun = doings.end_job(0, &job, vec![deaf.open()], 10).unwrap();
     assert_eq!((begun.count, begun.denied), (1, 0));
