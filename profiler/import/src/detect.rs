@@ -1,7 +1,7 @@
 //! What a file is, by its content; its name says nothing.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::Error;
 use crate::input::Input;
@@ -75,7 +75,7 @@ impl Format {
 /// # Errors
 /// [`Error::Unreadable`], and [`Error::Damaged`] of a compressed file.
 pub fn detect(path: &Path) -> Result<Format, Error> {
-    if path.is_dir() && parquet_folder(path).join(PARQUET_OF_KERNELS).is_file() {
+    if path.join(PARQUET_OF_KERNELS).is_file() {
         return Ok(Format::NsysParquet);
     }
     let mut input = Input::open(path, u64::MAX)?;
@@ -90,14 +90,6 @@ pub fn detect(path: &Path) -> Result<Format, Error> {
 
 /// The file of a Parquet export that has a row for each launch.
 const PARQUET_OF_KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL.parquet";
-
-/// The folder of a Parquet export: `path` itself, or, of a file, the one that it is in.
-pub(crate) fn parquet_folder(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !path.is_dir() => parent.to_owned(),
-        _ => path.to_owned(),
-    }
-}
 
 /// First bytes that tell a format, and what it is called where it is none that is read.
 const MAGICS: [(&[u8], &str); 7] = [

@@ -36,8 +36,6 @@ mod known;
 pub mod limits;
 pub mod name;
 mod ncu;
-#[cfg(feature = "parquet")]
-mod nsys_parquet;
 mod nsys_sqlite;
 mod nsys_stats;
 pub mod occupancy;
@@ -77,15 +75,10 @@ pub struct Context<'a> {
 pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     match detect(path)? {
         Format::NsysSqlite => nsys_sqlite::read(path, context),
-        #[cfg(feature = "parquet")]
-        Format::NsysParquet => nsys_parquet::read(path, context),
-        #[cfg(not(feature = "parquet"))]
         Format::NsysParquet => Err(Error::NotSuitable {
             path: path.to_owned(),
-            found: "a Parquet export of Nsight Systems, which this build does not read".to_owned(),
-            remedy: "build it with `cargo build --release -p pillion-cli --features parquet`, or export with \
-                     `nsys export --type sqlite`"
-                .to_owned(),
+            found: "a Parquet export of Nsight Systems, which is not read".to_owned(),
+            remedy: "export the report with `nsys export --type sqlite` instead".to_owned(),
         }),
         Format::NcuCsv | Format::NcuText => ncu::csv::read(path, context),
         Format::NcuReport => ncu::report::read(path, context),

@@ -44,7 +44,7 @@ const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
 const NVTX: &str = "NVTX_EVENTS";
 
 /// The tables and columns that are read, and the rows of them that are needed.
-pub(crate) const READ: [(&str, &[&str], &str); 9] = [
+const READ: [(&str, &[&str], &str); 9] = [
     (KERNELS, &kernels::COLUMNS, ""),
     (GRAPHS, &["start", "end"], ""),
     (CALLS, &["start", "globalTid", "correlationId"], ""),
@@ -62,10 +62,6 @@ pub(crate) const READ: [(&str, &[&str], &str); 9] = [
 
 /// The rows about the tool, not the machine.
 const VERSIONS: &str = "WHERE name IN ('EXPORT_PRODUCT_VERSION', 'EXPORT_SCHEMA_VERSION')";
-
-/// The table of strings, of which only names are read.
-#[cfg(feature = "parquet")]
-pub(crate) const STRINGS: (&str, &[&str]) = ("StringIds", &["id", "value"]);
 
 /// Longest string or row that SQLite may hand out, bytes.
 const ROW_BYTES_MAX: i32 = 64 << 20;
@@ -99,23 +95,11 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
         reason: reason(&error),
         remedy: EXPORT_AGAIN,
     };
-    read_open(path, &open(path).map_err(damaged)?, context)
-}
-
-/// Reads a database that is open; `path` is for messages.
-pub(crate) fn read_open(
-    path: &Path,
-    connection: &Connection,
-    context: &mut Context<'_>,
-) -> Result<Source, Error> {
-    let tables = Tables::of(connection).map_err(|error| Error::Damaged {
-        path: path.to_owned(),
-        reason: reason(&error),
-        remedy: EXPORT_AGAIN,
-    })?;
+    let connection = open(path).map_err(damaged)?;
+    let tables = Tables::of(&connection).map_err(damaged)?;
     let reader = Reader {
         path,
-        connection,
+        connection: &connection,
         tables: &tables,
     };
     reader.read(context)

@@ -10,8 +10,6 @@ mod ncu_made;
 mod ncu_real;
 mod nsys_made;
 mod nsys_real;
-#[cfg(feature = "parquet")]
-mod parquet_made;
 mod requests;
 mod scrub;
 mod stats_real;
