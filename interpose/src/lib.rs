@@ -100,8 +100,6 @@ mod launch;
 #[forbid(unsafe_code)]
 mod learner;
 #[forbid(unsafe_code)]
-mod legacy;
-#[forbid(unsafe_code)]
 mod life;
 #[forbid(unsafe_code)]
 mod lifecycle;

@@ -1,4 +1,4 @@
-/* Modules, libraries and legacy launches of the driver API, beside what cuda_min.h has; found by dlsym. */
+/* Modules, libraries and launches on several devices of the driver API, beside what cuda_min.h has; found by dlsym. */
 #ifndef CODE_H
 #define CODE_H
 
@@ -19,16 +19,7 @@ typedef struct {
     X(cuLibraryGetKernel, (CUkernel *, CUlibrary, const char *)) \
     X(cuLibraryEnumerateKernels, (CUkernel *, unsigned, CUlibrary)) \
     X(cuKernelGetFunction, (CUfunction *, CUkernel)) \
-    X(cuLaunchCooperativeKernelMultiDevice, (LaunchParams *, unsigned, unsigned)) \
-    X(cuFuncSetBlockShape, (CUfunction, int, int, int)) \
-    X(cuFuncSetSharedSize, (CUfunction, unsigned)) \
-    X(cuParamSetSize, (CUfunction, unsigned)) \
-    X(cuParamSeti, (CUfunction, int, unsigned)) \
-    X(cuParamSetf, (CUfunction, int, float)) \
-    X(cuParamSetv, (CUfunction, int, void *, unsigned)) \
-    X(cuLaunch, (CUfunction)) \
-    X(cuLaunchGrid, (CUfunction, int, int)) \
-    X(cuLaunchGridAsync, (CUfunction, int, int, CUstream))
+    X(cuLaunchCooperativeKernelMultiDevice, (LaunchParams *, unsigned, unsigned))
 
 #define CODE_FIELD(name, parameters) CUresult(*name) parameters;
 static struct { CODE_FUNCTIONS(CODE_FIELD) } code;

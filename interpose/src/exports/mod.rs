@@ -18,7 +18,6 @@ mod entry;
 mod graph;
 mod lasting;
 mod launch;
-mod legacy;
 mod memory;
 mod module;
 mod order;
@@ -177,7 +176,6 @@ mod all {
     pub(super) use super::graph::*;
     pub(super) use super::lasting::*;
     pub(super) use super::launch::*;
-    pub(super) use super::legacy::*;
     pub(super) use super::memory::*;
     pub(super) use super::module::*;
     pub(super) use super::order::*;

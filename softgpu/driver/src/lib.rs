@@ -94,8 +94,6 @@ mod images;
 #[forbid(unsafe_code)]
 mod launches;
 #[forbid(unsafe_code)]
-mod legacy;
-#[forbid(unsafe_code)]
 mod libraries;
 #[forbid(unsafe_code)]
 mod link;
@@ -116,6 +114,8 @@ mod pools;
 #[forbid(unsafe_code)]
 mod ranges;
 mod raw;
+#[forbid(unsafe_code)]
+mod several;
 mod shared;
 #[forbid(unsafe_code)]
 mod shared_events;

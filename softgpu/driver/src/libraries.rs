@@ -232,7 +232,6 @@ pub(crate) fn on_device(kernel: &LibraryKernel) -> Function {
             .dynamic_shared_bytes_max
             .unwrap_or(SHARED_BYTES_DEFAULT),
         is_maximum_set: false,
-        legacy: Arc::default(),
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use abi::types::CUresult;
-use parking_lot::Mutex;
 use softgpu::wire::MemoryRequest;
 
 use crate::driver::Driver;
@@ -179,7 +178,6 @@ fn function_of(tables: &mut Tables, module: u64, entry: &Entry) -> Result<u64, C
         traits: Arc::clone(&entry.traits),
         dynamic_shared_bytes_max: SHARED_BYTES_DEFAULT,
         is_maximum_set: false,
-        legacy: Arc::new(Mutex::default()),
     };
     let handle = tables.new_code_handle();
     tables.functions.insert(handle, function);

@@ -9,7 +9,6 @@ use std::ffi::CString;
 use std::sync::{Arc, OnceLock};
 
 use abi::types::{CUmemAccess_flags, CUresult};
-use parking_lot::Mutex;
 use softgpu::Builtin;
 use softgpu::module_image::ImageKernel;
 use softgpu::wire::{CONTEXTS, EVENTS, STREAMS, StreamKind};
@@ -18,7 +17,6 @@ use crate::captures::Captures;
 use crate::graphs::Graphs;
 use crate::holdings::{Holdings, Physical};
 use crate::images::{Image, Traits};
-use crate::legacy::Legacy;
 use crate::libraries::Libraries;
 use crate::link::Link;
 use crate::linking::Linkings;
@@ -161,8 +159,6 @@ pub(crate) struct Function {
     pub(crate) dynamic_shared_bytes_max: u32,
     /// Whether that was set for this function itself, not for the kernel it comes from.
     pub(crate) is_maximum_set: bool,
-    /// What the oldest ways to launch have set.
-    pub(crate) legacy: Arc<Mutex<Legacy>>,
 }
 
 /// What a function does.

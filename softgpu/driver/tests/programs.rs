@@ -214,12 +214,12 @@ fn occupancy_is_that_of_the_model() {
 }
 
 #[test]
-fn launches_of_other_times_compute_like_those_of_today() {
+fn launches_with_packed_parameters_and_on_several_devices_compute_like_others() {
     let server = Server::start(&["--sharing", "mps"]);
-    run(&mut server.program("legacy"));
+    run(&mut server.program("several"));
     let stats = server.finish();
-    assert_eq!(count(&stats, "legacy", "launches"), 6);
-    assert_eq!(count(&stats, "legacy", "launches_completed"), 6);
+    assert_eq!(count(&stats, "several", "launches"), 3);
+    assert_eq!(count(&stats, "several", "launches_completed"), 3);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Launches.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
 use abi::types::{CUDA_LAUNCH_PARAMS, CUfunction, CUlaunchConfig, CUresult, CUstream};
 
 use super::{exports, flavoured};
 use crate::driver::Driver;
 use crate::launches::{Arguments, Launch, Options, options};
-use crate::raw::{Bytes, Extra, In, Params};
+use crate::raw::{Extra, In, Params};
 use crate::streams::Flavour;
 
 /// A launch's shape and place, as most entry points take them.
@@ -117,29 +117,4 @@ exports! {
     cuLaunchCooperativeKernelMultiDevice(
         launches: In<CUDA_LAUNCH_PARAMS>, count: c_uint, flags: c_uint,
     ) live |driver| driver.launch_on_several(&launches, count, flags);
-
-    cuFuncSetBlockShape(function: CUfunction, x: c_int, y: c_int, z: c_int)
-        |driver| driver.set_block_shape(function, [x, y, z]);
-
-    cuFuncSetSharedSize(function: CUfunction, bytes: c_uint) |driver| driver.set_shared_size(function, bytes);
-
-    cuParamSetSize(function: CUfunction, bytes: c_uint) |driver| driver.set_params_size(function, bytes);
-
-    cuParamSeti(function: CUfunction, offset: c_int, value: c_uint)
-        |driver| driver.set_param(function, offset, &value.to_le_bytes());
-
-    cuParamSetf(function: CUfunction, offset: c_int, value: f32)
-        |driver| driver.set_param(function, offset, &value.to_le_bytes());
-
-    cuParamSetv(function: CUfunction, offset: c_int, value: Bytes, bytes: c_uint)
-        |driver| value.with(bytes as usize, |value| driver.set_param(function, offset, value))?;
-
-
-    cuLaunch(function: CUfunction) live |driver| driver.launch_legacy(function, [1, 1], CUstream::NULL);
-
-    cuLaunchGrid(function: CUfunction, width: c_int, height: c_int)
-        live |driver| driver.launch_legacy(function, [width, height], CUstream::NULL);
-
-    cuLaunchGridAsync(function: CUfunction, width: c_int, height: c_int, stream: CUstream)
-        live |driver| driver.launch_legacy(function, [width, height], stream);
 }

@@ -57,12 +57,3 @@ typedef struct {
     void **params;
 } LaunchParams;
 CUresult cuLaunchCooperativeKernelMultiDevice(LaunchParams *, unsigned, unsigned);
-CUresult cuFuncSetBlockShape(CUfunction, int, int, int);
-CUresult cuFuncSetSharedSize(CUfunction, unsigned);
-CUresult cuParamSetSize(CUfunction, unsigned);
-CUresult cuParamSeti(CUfunction, int, unsigned);
-CUresult cuParamSetf(CUfunction, int, float);
-CUresult cuParamSetv(CUfunction, int, void *, unsigned);
-CUresult cuLaunch(CUfunction);
-CUresult cuLaunchGrid(CUfunction, int, int);
-CUresult cuLaunchGridAsync(CUfunction, int, int, CUstream);
