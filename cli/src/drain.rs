@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// a daemon. The driver is asked for an index alone, which takes a GPU that works.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
-    /// Also close the device node and NVML.
+    /// Also close NVML, which has the device open.
     #[arg(long)]
     release: bool,
 }

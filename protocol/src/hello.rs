@@ -99,7 +99,7 @@ pub enum Request {
     /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be
     /// root or the daemon's user. A daemon that does not know the word (before 2.3) refuses.
     Drain {
-        /// Close device node and NVML, too, until [`Request::Resume`].
+        /// Close NVML, too, until [`Request::Resume`].
         is_release: bool,
     },
     /// Let go what is held, and open the device before, if it is closed. Who asks must be root or

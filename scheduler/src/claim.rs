@@ -5,18 +5,17 @@
 //! jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)): the kernel
 //! gives it to one process of a network namespace, says which, and takes it back however that process
 //! ends. No file, so no folder that every user must be able to write. Daemons in different network
-//! namespaces do not see each other's name: for these there is a lock on the GPU's device node ([`node`]).
+//! namespaces do not see each other's name (ARCHITECTURE.md, "Known limits").
 //!
-//! Any user may take any abstract name, and lock a node, so having it makes nobody a daemon. Who has it is one if it is root's or our own user's,
-//! or another user's and a `pilliond` as far as the system shows (`/proc/PID/comm`, or nothing at all of that process): two
-//! daemons on one GPU would be worse than one that an operator has to end. Anybody else is passed over, and named in the log.
+//! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it is
+//! root's or our own user's, or another user's and a `pilliond` as far as the system shows
+//! (`/proc/PID/comm`, or nothing at all of that process): two daemons on one GPU would be worse than
+//! one that an operator has to end. Anybody else is passed over, and named in the log.
 
-mod node;
-
-use std::fs::{self, File};
+use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -30,7 +29,6 @@ use rustix::net::{
 };
 use rustix::process::{Pid, test_kill_process};
 
-use crate::gpu::Gpu;
 use crate::socket::SocketError;
 
 /// The right to schedule a GPU; given up when dropped.
@@ -40,34 +38,6 @@ pub struct Claim {
     /// Lets everybody through, who learns from the kernel who listens: were they left to wait, there would soon be no room for
     /// more, and who cannot ask takes us for no daemon. None where the name is another's.
     porter: Option<JoinHandle<()>>,
-    /// The device node, where there is one.
-    node: Option<Node>,
-}
-
-/// A GPU's device node, locked while it is open.
-#[derive(Debug)]
-pub struct Node {
-    path: PathBuf,
-    uuid: String,
-    /// None where it is not open, or the lock is not ours.
-    locked: Option<File>,
-}
-
-impl Node {
-    /// Its file and whose lock it is, for [`lock`].
-    pub(crate) fn name(&self) -> (PathBuf, String) {
-        (self.path.clone(), self.uuid.clone())
-    }
-
-    /// Its file, which is to be closed: then the lock is given up.
-    pub(crate) fn close(&mut self) -> Option<File> {
-        self.locked.take()
-    }
-
-    /// It is open and locked again. Returns what was before.
-    pub(crate) fn keep(&mut self, locked: File) -> Option<File> {
-        self.locked.replace(locked)
-    }
 }
 
 impl Drop for Claim {
@@ -77,47 +47,17 @@ impl Drop for Claim {
         if let Some(porter) = self.porter.take() {
             let _ = porter.join();
         }
-        drop(self.node.take());
     }
 }
 
 impl Claim {
-    /// Claims a GPU for this process. Where the device is released its node stays closed.
+    /// Claims the GPU of this UUID for this process.
     ///
     /// # Errors
     ///
     /// [`SocketError::Claimed`] if another daemon has it, [`SocketError::Claim`] if the system
     /// refuses a step.
-    pub fn take(gpu: &Gpu, is_released: bool) -> Result<Self, SocketError> {
-        Self::take_with(&gpu.uuid, node::path(gpu.pci).as_deref(), is_released)
-    }
-
-    pub(crate) fn take_with(
-        uuid: &str,
-        node: Option<&Path>,
-        is_released: bool,
-    ) -> Result<Self, SocketError> {
-        let mut claim = Self::take_name(uuid)?;
-        if let Some(path) = node {
-            let locked = match is_released {
-                true => None,
-                false => lock(path, uuid)?,
-            };
-            claim.node = Some(Node {
-                path: path.to_owned(),
-                uuid: uuid.to_owned(),
-                locked,
-            });
-        }
-        Ok(claim)
-    }
-
-    /// The device's node, whose lock is given up by whoever has it from now on.
-    pub fn take_node(&mut self) -> Option<Node> {
-        self.node.take()
-    }
-
-    fn take_name(uuid: &str) -> Result<Self, SocketError> {
+    pub fn take(uuid: &str) -> Result<Self, SocketError> {
         let claim = |source: Errno| SocketError::Claim {
             uuid: uuid.to_owned(),
             source: source.into(),
@@ -131,12 +71,7 @@ impl Claim {
                 Ok(()) => {
                     listen(&*socket, BACKLOG).map_err(claim)?;
                     let porter = start_porter(&socket);
-                    let node = None;
-                    return Ok(Self {
-                        socket,
-                        porter,
-                        node,
-                    });
+                    return Ok(Self { socket, porter });
                 }
                 Err(Errno::ADDRINUSE) => {}
                 Err(error) => return Err(claim(error)),
@@ -165,35 +100,8 @@ impl Claim {
         Self {
             socket,
             porter: None,
-            node: None,
         }
     }
-}
-
-/// Locks a GPU's device node. What keeps it from that, other than a daemon, is said: a GPU without its lock is better than one without
-/// a daemon.
-pub(crate) fn lock(node: &Path, uuid: &str) -> Result<Option<File>, SocketError> {
-    let at = node.display();
-    match node::lock(node, uuid) {
-        Ok(node::Lock::Ours(file)) => return Ok(Some(file)),
-        Ok(node::Lock::Held(holder)) if holder.is_daemon() => {
-            let (uuid, holder) = (uuid.to_owned(), holder.words());
-            let holder = format!("{holder}, which has locked {at} (in another network namespace)");
-            return Err(SocketError::Claimed { uuid, holder });
-        }
-        Ok(node::Lock::Held(stranger)) => {
-            let stranger = stranger.words();
-            tracing::warn!(
-                uuid,
-                "{stranger} has locked {at} as daemons do, and is none"
-            );
-        }
-        Err(error) => tracing::warn!(
-            uuid,
-            "{at} cannot be locked, so a daemon in another network namespace would not be seen: {error}"
-        ),
-    }
-    Ok(None)
 }
 
 /// So often the name is asked for before a holder that cannot be found is taken to be there.
@@ -251,7 +159,7 @@ fn new_socket() -> rustix::io::Result<OwnedFd> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// A process that has the name, or the lock, as far as it can be seen.
+/// A process that has the name, as far as it can be seen.
 #[derive(Debug)]
 struct Holder {
     pid: Option<u32>,
@@ -359,68 +267,22 @@ mod tests {
 
     use super::*;
 
-    fn take(uuid: &str) -> Result<Claim, SocketError> {
-        Claim::take_with(uuid, None, false)
-    }
-
     #[test]
     fn a_gpu_is_claimed_once_and_again_when_it_was_given_up() {
         // Of this process alone, so that a second run of the tests is not in the way.
         let uuid = format!("GPU-claim-{}", std::process::id());
-        let claim = take(&uuid).unwrap();
-        let error = take(&uuid).unwrap_err().to_string();
+        let claim = Claim::take(&uuid).unwrap();
+        let error = Claim::take(&uuid).unwrap_err().to_string();
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
         // A service manager tries again and again: each attempt is answered.
         for _ in 0..4 * BACKLOG {
-            let error = take(&uuid).unwrap_err().to_string();
+            let error = Claim::take(&uuid).unwrap_err().to_string();
             assert!(error.starts_with(&expected), "{error}");
         }
-        take(&format!("{uuid}-other")).unwrap();
+        Claim::take(&format!("{uuid}-other")).unwrap();
         drop(claim);
-        take(&uuid).unwrap();
-    }
-
-    #[test]
-    fn a_daemon_in_another_network_namespace_is_seen_by_the_device_node() {
-        let uuid = format!("GPU-claim-net-{}", std::process::id());
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let node = Some(file.path());
-        let mut first = Claim::take_with(&uuid, node, false).unwrap();
-        let elsewhere = |node| {
-            thread::scope(|scope| {
-                let elsewhere = scope.spawn(|| {
-                    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).ok()?;
-                    Some(Claim::take_with(&uuid, node, false).map(drop))
-                });
-                elsewhere.join().unwrap()
-            })
-        };
-        let Some(by_name_alone) = elsewhere(None) else {
-            testing::ignore("only root can make network namespaces");
-        };
-        by_name_alone.unwrap();
-        let error = elsewhere(node).unwrap().unwrap_err().to_string();
-        let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
-        assert!(error.starts_with(&expected), "{error}");
-        assert!(error.contains("which has locked"), "{error}");
-        // Given up by itself, as where the device is released, and with the claim.
-        let closed = first.node.as_mut().and_then(Node::close);
-        drop(closed);
-        elsewhere(node).unwrap().unwrap();
-        let locked = lock(file.path(), &uuid).unwrap().unwrap();
-        assert!(first.node.as_mut().unwrap().keep(locked).is_none());
-        elsewhere(node).unwrap().unwrap_err();
-        drop(first);
-        elsewhere(node).unwrap().unwrap();
-    }
-
-    #[test]
-    fn a_node_that_cannot_be_locked_keeps_no_daemon_from_its_gpu() {
-        let uuid = format!("GPU-claim-node-{}", std::process::id());
-        let node = Some(Path::new("/nonexistent/nvidia0"));
-        let mut claim = Claim::take_with(&uuid, node, false).unwrap();
-        assert!(claim.take_node().unwrap().locked.is_none());
+        Claim::take(&uuid).unwrap();
     }
 
     /// A porter at a name of this process's own to whom `accept` says what the system says.
@@ -500,7 +362,7 @@ mod tests {
         let socket = new_socket().unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes());
         bind(&socket, &name.unwrap()).unwrap();
-        let error = take(&uuid).unwrap_err();
+        let error = Claim::take(&uuid).unwrap_err();
         assert!(matches!(error, SocketError::Claimed { .. }), "{error}");
     }
 
@@ -512,7 +374,7 @@ mod tests {
         for listens in [false, true] {
             let uuid = format!("GPU-claim-{listens}-{}", std::process::id());
             let mut stranger = stranger(&uuid, listens, "squatter");
-            take(&uuid).unwrap();
+            Claim::take(&uuid).unwrap();
             drop(stranger.stdin.take());
             assert!(stranger.wait().unwrap().success());
         }
@@ -526,12 +388,12 @@ mod tests {
         for listens in [false, true] {
             let uuid = format!("GPU-claim-user-{listens}-{}", std::process::id());
             let mut daemon = stranger(&uuid, listens, "pilliond");
-            let error = take(&uuid).unwrap_err().to_string();
+            let error = Claim::take(&uuid).unwrap_err().to_string();
             let holder = format!("is held by pilliond pid {} of user 61003", daemon.id());
             assert!(error.contains(&holder), "{error}");
             drop(daemon.stdin.take());
             assert!(daemon.wait().unwrap().success());
-            take(&uuid).unwrap();
+            Claim::take(&uuid).unwrap();
         }
     }
 }

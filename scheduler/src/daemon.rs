@@ -17,7 +17,6 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::claim::Node;
 use crate::config::{Config, ConfigError};
 use crate::control::Control;
 use crate::drained::{Found, Word};
@@ -242,7 +241,7 @@ impl Shared {
                 let closed = match is_released {
                     true => {
                         self.grip.release(self.clock.now_ns());
-                        ", device node and NVML stay closed"
+                        ", NVML stays closed"
                     }
                     false => "",
                 };
@@ -499,16 +498,6 @@ impl Daemon {
             faults,
             record: None,
         })
-    }
-
-    /// Gives the daemon the device's node, which is closed with NVML when somebody releases the
-    /// device.
-    #[must_use]
-    pub fn with_node(self, node: Option<Node>) -> Self {
-        if let Some(node) = node {
-            self.shared.grip.put_node(node);
-        }
-        self
     }
 
     /// Writes to `file` what is granted to best-effort jobs and why they wait: one

@@ -24,13 +24,6 @@ const RELEASED: &str = "released";
 /// Of a reason; ours are shorter.
 const WHY_BYTES_MAX: u64 = 1_024;
 
-/// Whether the daemon before, which listened at `socket`, has released the device of GPU `uuid`:
-/// the next one leaves it closed.
-#[must_use]
-pub fn is_released(socket: &Path, uuid: &str) -> bool {
-    matches!(Word::beside(socket, uuid).read(), Found::Why(_, true))
-}
-
 /// The file of one GPU.
 #[derive(Debug)]
 pub(crate) struct Word {
@@ -159,9 +152,7 @@ mod tests {
         assert_eq!(word.read(), Found::Nothing);
         word.keep("Xid 48: worse", true).unwrap();
         assert_eq!(word.read(), Found::Why("Xid 48: worse".to_owned(), true));
-        assert!(is_released(&folder.path().join("gpu0.sock"), "GPU-1"));
         word.keep("Xid 79: gone", false).unwrap();
-        assert!(!is_released(&folder.path().join("gpu0.sock"), "GPU-1"));
         let path = folder.path().join("GPU-1.drained");
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -130,9 +130,9 @@ kinds! {
     Draining = "draining", Warning;
     /// An operator ended what is held.
     Resumed = "resumed", Info;
-    /// An operator has device node and NVML closed.
+    /// An operator has NVML closed.
     DeviceReleased = "device-released", Warning;
-    /// They are open again.
+    /// It is open again.
     DeviceOpened = "device-opened", Info;
     /// A rule began to do something.
     Action = "action", Warning;

@@ -1,22 +1,16 @@
-//! What the daemon itself holds of its device: the locked device node ([`crate::claim`]) and NVML.
-//! A GPU that somebody has open cannot be reset, so both are given up on demand (`pillion drain
-//! --release`) until somebody says otherwise.
+//! What the daemon itself holds of its device: NVML. A GPU that somebody has open cannot be reset, so
+//! NVML is given up on demand (`pillion drain --release`) until somebody says otherwise.
 //!
 //! Who opens NVML holds a [`User`] for as long, and there are none to be had while the device is
 //! released. Nobody waits for those who are there: each sees for itself that its time is over
 //! ([`User::is_over`]) and closes what it has. One whose call does not return closes nothing, and
 //! who asks is told how many there still are ([`Grip::released`]).
 
-use std::fs::File;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 
 use parking_lot::Mutex;
 
-use crate::claim::{self, Node};
 use crate::nvml::{NvmlError, Processes};
-use crate::socket::SocketError;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -26,8 +20,6 @@ pub(crate) struct Grip {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// None where the GPU has none, or the claim is another's.
-    node: Option<Node>,
     /// Since when the device is released, ns on the daemon's clock.
     released_ns: Option<u64>,
     /// How often it was released: who has begun before is over.
@@ -71,7 +63,6 @@ pub(crate) struct Released {
 #[derive(Debug)]
 pub(crate) struct Reopening {
     user: User,
-    node: Option<(PathBuf, String)>,
 }
 
 impl Drop for Reopening {
@@ -80,23 +71,11 @@ impl Drop for Reopening {
     }
 }
 
-/// The device is open again: what is to be kept of it.
+/// An attempt that NVML has answered.
 #[derive(Debug)]
-pub(crate) struct Reopened {
-    locked: Option<File>,
-    reopening: Reopening,
-}
+pub(crate) struct Reopened(Reopening);
 
 impl Grip {
-    /// The device's node, which is closed with the rest from now on.
-    pub(crate) fn put_node(&self, mut node: Node) {
-        let mut held = self.held.lock();
-        if held.released_ns.is_some() {
-            drop(node.close());
-        }
-        held.node = Some(node);
-    }
-
     /// Leave to open the device; none while it is released.
     pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
         let mut held = self.held.lock();
@@ -133,26 +112,11 @@ impl Grip {
     }
 
     /// Gives the device up. False if that was so already. The caller wakes those who have it open.
-    pub(crate) fn release(self: &Arc<Self>, now_ns: u64) -> bool {
+    pub(crate) fn release(&self, now_ns: u64) -> bool {
         let mut held = self.held.lock();
         held.releases += 1;
         let is_news = held.released_ns.is_none();
         held.released_ns.get_or_insert(now_ns);
-        let Some(file) = held.node.as_mut().and_then(Node::close) else {
-            return is_news;
-        };
-        let user = Self::admit(self, &mut held);
-        drop(held);
-        // The kernel's driver has a say in it, and may be stuck.
-        let close = move || {
-            drop(file);
-            drop(user);
-        };
-        let thread = thread::Builder::new().name("pillion-close".to_owned());
-        if let Err(error) = thread.spawn(close) {
-            // What was to run there is dropped here, and with it the file.
-            tracing::warn!("no thread to close the device node: {error}");
-        }
         is_news
     }
 
@@ -166,10 +130,8 @@ impl Grip {
         if std::mem::replace(&mut held.is_reopening, true) {
             return Err("it is being opened already; if that goes on, the driver does not answer, and only a reboot helps".to_owned());
         }
-        let node = held.node.as_ref().map(Node::name);
         Ok(Reopening {
             user: Self::admit(self, &mut held),
-            node,
         })
     }
 
@@ -178,40 +140,28 @@ impl Grip {
     /// # Errors
     ///
     /// It was released once more meanwhile.
-    pub(crate) fn hold(&self, reopened: Reopened) -> Result<(), String> {
+    pub(crate) fn hold(&self, Reopened(reopening): Reopened) -> Result<(), String> {
         let mut held = self.held.lock();
-        if held.releases != reopened.reopening.user.releases {
-            drop(held);
-            return Err("it was released once more meanwhile".to_owned());
+        let is_current = held.releases == reopening.user.releases;
+        if is_current {
+            held.released_ns = None;
         }
-        held.released_ns = None;
-        let before = match (&mut held.node, reopened.locked) {
-            (Some(node), Some(file)) => node.keep(file),
-            _ => None,
-        };
+        // Before the attempt, whose end takes this lock.
         drop(held);
-        drop(before);
-        Ok(())
+        match is_current {
+            true => Ok(()),
+            false => Err("it was released once more meanwhile".to_owned()),
+        }
     }
 }
 
 impl Reopening {
-    /// Locks the node, and asks NVML for the device with this UUID. Takes as long as the driver
-    /// likes.
+    /// Asks NVML for the device with this UUID. Takes as long as the driver likes.
     ///
     /// # Errors
     ///
-    /// Another daemon has the device, or NVML does not find it.
+    /// NVML does not find it.
     pub(crate) fn open(self, uuid: &str) -> Result<Reopened, String> {
-        let locked = match &self.node {
-            Some((path, uuid)) => claim::lock(path, uuid).map_err(|error| match error {
-                SocketError::Claimed { .. } => {
-                    format!("{error}; end that daemon, or leave it the GPU and stop this one")
-                }
-                other => other.to_string(),
-            })?,
-            None => None,
-        };
         match Processes::open(uuid).and_then(|processes| processes.list()) {
             Ok(_) => {}
             // It was not there before either.
@@ -224,10 +174,7 @@ impl Reopening {
                 ));
             }
         }
-        Ok(Reopened {
-            locked,
-            reopening: self,
-        })
+        Ok(Reopened(self))
     }
 }
 
@@ -254,18 +201,14 @@ mod tests {
     fn one_at_a_time_opens_it_again_and_in_vain_if_it_is_released_meanwhile() {
         let grip = Arc::new(Grip::default());
         grip.release(7);
-        let reopened = |reopening| Reopened {
-            locked: None,
-            reopening,
-        };
         let first = grip.reopen().unwrap();
         assert!(grip.reopen().is_err());
         grip.release(8);
-        assert!(grip.hold(reopened(first)).is_err());
+        assert!(grip.hold(Reopened(first)).is_err());
         assert!(grip.is_released());
         let second = grip.reopen().unwrap();
         assert_eq!(grip.released().unwrap().open, 1);
-        grip.hold(reopened(second)).unwrap();
+        grip.hold(Reopened(second)).unwrap();
         assert_eq!((grip.released(), grip.opened()), (None, Some(2)));
         grip.release(9);
         assert_eq!(grip.released().unwrap().open, 0);

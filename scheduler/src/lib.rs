@@ -24,8 +24,8 @@
 //! | `sharing` | how jobs share the GPU: by MPS or in time slices, and who says so |
 //! | [`measured`] | what was measured on the GPU, and whether priorities between blocks are counted on |
 //! | [`socket`] | where clients find the daemon, and who may be it |
-//! | [`drained`] | that the GPU is drained, for the daemon that comes next |
-//! | `grip` | what the daemon itself has of the device, which it gives up so that the GPU can be reset |
+//! | `drained` | that the GPU is drained, for the daemon that comes next |
+//! | `grip` | NVML, which the daemon gives up so that the GPU can be reset |
 //! | [`claim`] | one daemon per GPU, wherever it listens |
 //! | [`control`] | the thread that talks with clients |
 //! | [`daemon`] | the thread that decides, and both together |
@@ -60,8 +60,7 @@ pub mod daemon;
 pub mod device;
 #[forbid(unsafe_code)]
 mod disposal;
-
-pub mod drained;
+mod drained;
 #[forbid(unsafe_code)]
 pub mod events;
 #[forbid(unsafe_code)]

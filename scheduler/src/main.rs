@@ -22,7 +22,7 @@ use scheduler::claim::Claim;
 use scheduler::config::ConfigError;
 use scheduler::daemon::{Pulse, Reloader, Stopper};
 use scheduler::realtime::{self, Begun};
-use scheduler::{Config, Daemon, device, drained, gpu, socket};
+use scheduler::{Config, Daemon, device, gpu, socket};
 use sd_notify::NotifyState;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
@@ -126,8 +126,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("{}", arguments.config.display()))?;
     let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
     let uuid = gpu.uuid.clone();
-    let mut claim = Claim::take(&gpu, drained::is_released(&path, &uuid))?;
-    let mut daemon = Daemon::start(&config, gpu, &path, clock)?.with_node(claim.take_node());
+    let _claim = Claim::take(&uuid)?;
+    let mut daemon = Daemon::start(&config, gpu, &path, clock)?;
     if let Some(path) = std::env::var_os("PILLION_RECORD") {
         let file = File::create(&path).with_context(|| format!("{}", path.display()))?;
         daemon = daemon.record_to(file);

@@ -191,7 +191,7 @@ pub struct GpuStatus {
     /// The folder in which the daemon looks for MPS's pipes and which is not there for it; none: it is, or MPS does not share the GPU.
     /// Without it MPS cannot be asked to end a job's work.
     pub mps_unseen: Option<String>,
-    /// The daemon has closed device node and NVML, until `pillion resume`; none: it has not.
+    /// The daemon has closed NVML, until `pillion resume`; none: it has not.
     pub released: Option<ReleasedStatus>,
 }
 
@@ -436,7 +436,7 @@ impl Status {
         self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
     }
 
-    /// Device node and NVML are closed.
+    /// NVML is closed.
     pub(crate) fn note_released(&mut self, released: Option<Released>) {
         self.gpu.released =
             released.map(|Released { since_ns, open }| ReleasedStatus { since_ns, open });

@@ -83,10 +83,10 @@ fn released(status: &Value) -> Option<String> {
     let for_ms = i64::try_from(for_ns / 1_000_000).ok()?;
     let since = time_of(Timestamp::now().as_millisecond().saturating_sub(for_ms));
     let said = match released["open"].as_u64()? {
-        0 => "device node and NVML closed".to_owned(),
-        open => format!(
-            "device node and NVML not closed yet, as the driver does not answer {open} parts of the daemon"
-        ),
+        0 => "NVML closed".to_owned(),
+        open => {
+            format!("NVML not closed yet, as the driver does not answer {open} parts of the daemon")
+        }
     };
     Some(format!(
         "released: {said}, since {since}, until `pillion resume`; Xids, errors in memory, a stuck GPU and memory past accounts are not seen"

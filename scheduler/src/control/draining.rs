@@ -42,7 +42,7 @@ impl Control {
         }
         if is_released {
             let text = format!(
-                "user {uid} has the device released: device node and NVML are closed until `pillion resume`. Until then Xids, errors in memory, \
+                "user {uid} has the device released: NVML is closed until `pillion resume`. Until then Xids, errors in memory, \
                  a stuck GPU and memory past accounts are not seen, and memory of processes that end counts as free at once"
             );
             self.shared.tell(Draft::new(Kind::DeviceReleased, text));
@@ -105,7 +105,7 @@ fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
         }
     };
     grip.hold(reopened)?;
-    let text = format!("device node and NVML of {gpu} are open again");
+    let text = format!("NVML of {gpu} is open again");
     shared.tell(Draft::new(Kind::DeviceOpened, text));
     shared.note_grip();
     Ok(())
@@ -138,118 +138,5 @@ fn tell_of_jobs(shared: &Shared, uid: u32, released: &Released) {
     for key in &released.jobs {
         let text = format!("resumed by user {uid}: job {:?}, which was held", key.id);
         shared.tell(Draft::new(Kind::Resumed, text).of_job(key));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::thread;
-    use std::time::Duration;
-
-    use protocol::clock::Clock;
-    use protocol::hello::{Request, ask_once, ask_status};
-    use serde_json::Value;
-
-    use super::*;
-    use crate::claim::{Claim, lock};
-    use crate::{Config, Daemon, Gpu};
-
-    const DRAIN: Request = Request::Drain { is_release: true };
-
-    /// A daemon that has locked `node`, which the device is said to have.
-    fn daemon(folder: &Path, node: &Path, uuid: &str) -> Daemon {
-        let path = folder.join("gpu0.toml");
-        std::fs::write(&path, "[gpu]\nindex = 0\nsharing = \"timeslice\"\n").unwrap();
-        let config = Config::load(&path).unwrap();
-        let gpu = Gpu {
-            uuid: uuid.to_owned(),
-            name: "V100-SXM2-16GB".to_owned(),
-            pci: "0000:01:00.0".parse().unwrap(),
-            sms: 80,
-            memory_bytes: 16 << 30,
-            cuda_driver: 0,
-            block_priority: None,
-        };
-        let socket = folder.join("gpu0.sock");
-        let is_released = crate::drained::is_released(&socket, uuid);
-        let mut claim = Claim::take_with(uuid, Some(node), is_released).unwrap();
-        let daemon = Daemon::start(&config, gpu, &socket, Clock::monotonic()).unwrap();
-        daemon.with_node(claim.take_node())
-    }
-
-    fn ask(socket: &Path, request: &Request) -> Reply {
-        ask_once(socket, request, Duration::from_secs(60)).unwrap()
-    }
-
-    fn has_open(node: &Path) -> bool {
-        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
-        let mut files = descriptors.filter_map(|fd| std::fs::read_link(fd.path()).ok());
-        files.any(|file| file == node)
-    }
-
-    /// Once every part of it has closed the device.
-    fn wait_until_closed(socket: &Path) {
-        let clock = Clock::monotonic();
-        loop {
-            let status: Value = serde_json::from_str(&ask_status(socket).unwrap()).unwrap();
-            if status["gpu"]["released"]["open"] == 0 {
-                return;
-            }
-            clock.sleep_until(clock.now_ns() + 1_000_000);
-        }
-    }
-
-    /// Runs `during` while the daemon does.
-    fn run(daemon: Daemon, during: impl FnOnce()) {
-        let stopper = daemon.stopper();
-        thread::scope(|scope| {
-            let running = scope.spawn(move || daemon.run());
-            during();
-            stopper.stop();
-            running.join().unwrap().unwrap();
-        });
-    }
-
-    #[test]
-    fn the_device_node_is_closed_while_the_device_is_released_also_by_the_next_daemon() {
-        let folder = tempfile::tempdir().unwrap();
-        let (node, socket) = (
-            folder.path().join("nvidia0"),
-            folder.path().join("gpu0.sock"),
-        );
-        std::fs::write(&node, "").unwrap();
-        let uuid = format!("GPU-drain-{}", std::process::id());
-        let before = daemon(folder.path(), &node, &uuid);
-        run(before, || {
-            assert!(has_open(&node));
-            for _ in 0..2 {
-                assert_eq!(ask(&socket, &DRAIN), Reply::Done);
-                wait_until_closed(&socket);
-                assert!(!has_open(&node));
-            }
-        });
-        let next = daemon(folder.path(), &node, &uuid);
-        assert!(!has_open(&node));
-        run(next, || {
-            wait_until_closed(&socket);
-            // Somebody else has it meanwhile, who is a daemon as far as can be seen.
-            let theirs = lock(&node, &uuid).unwrap();
-            let resume = Request::Resume { job: String::new() };
-            let Reply::Refused { reason } = ask(&socket, &resume) else {
-                panic!("the device is another's");
-            };
-            assert!(reason.contains("stays released"), "{reason}");
-            assert!(reason.contains("which has locked"), "{reason}");
-            drop(theirs);
-            wait_until_closed(&socket);
-            assert!(!has_open(&node));
-            assert_eq!(ask(&socket, &resume), Reply::Done);
-            assert!(has_open(&node));
-            assert!(
-                matches!(ask(&socket, &resume), Reply::Refused { .. }),
-                "nothing is held"
-            );
-        });
     }
 }
