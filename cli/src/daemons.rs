@@ -35,7 +35,7 @@ pub(crate) struct Told {
     /// Who has not, and why.
     pub(crate) refused: Vec<(PathBuf, String)>,
     /// Who does not answer, in words.
-    silent: Vec<String>,
+    pub(crate) silent: Vec<String>,
 }
 
 /// Says it to each of these, which have so long to answer.
@@ -56,6 +56,14 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
 }
 
 impl Told {
+    /// What is wrong with those that have not done it: those that refuse, then those that do not answer.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let refused = self.refused.iter().map(|(_, reason)| reason.clone());
+        let silent = self.silent.iter();
+        let silent = silent.map(|error| format!("a daemon does not answer: {error}"));
+        refused.chain(silent).collect()
+    }
+
     /// Whether anybody has done it; see [`tell`].
     pub(crate) fn into_result(self) -> Result<(), Failure> {
         match (self.done.is_empty(), self.refused.first()) {

@@ -38,7 +38,7 @@ const RELEASE_NS: u64 = 8_000_000_000;
 /// Between two questions whether it has, ns.
 const LOOK_NS: u64 = 50_000_000;
 
-/// Exit 69 if no daemon answers, 1 if one refuses or has not let go.
+/// Exit 69 if no daemon answers, 1 if one refuses, does not answer or has not let go.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sockets = daemons::sockets();
     let sockets = match &options.gpu {
@@ -50,12 +50,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let told = daemons::tell_each(&sockets, &request, PATIENCE);
     let done = told.done.clone();
-    let refused = told.refused.first().map(|(_, reason)| anyhow!("{reason}"));
+    let troubles = told.troubles();
     told.into_result()?;
-    if options.release {
-        done.iter().try_for_each(|socket| say_released(socket))?;
+    // Each says who holds its GPU still, also after one that has not let go.
+    let released = match options.release {
+        true => done.iter().map(|socket| say_released(socket)).collect(),
+        false => Vec::new(),
+    };
+    released.into_iter().collect::<Result<(), Failure>>()?;
+    match troubles.is_empty() {
+        true => Ok(()),
+        false => Err(anyhow!("{}", troubles.join("; ")).into()),
     }
-    refused.map_or(Ok(()), |reason| Err(reason.into()))
 }
 
 /// The socket of the daemon whose GPU is called so.

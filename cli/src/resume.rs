@@ -26,7 +26,7 @@ pub(crate) struct Options {
 /// Longest wait for a daemon that opens its device: more than it waits for the driver.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Exit 69 if no daemon answers, 1 if none holds that or a device stays released.
+/// Exit 69 if no daemon answers, 1 if none holds that, one does not answer, or a device stays released.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let request = Request::Resume {
         job: options.job.clone().unwrap_or_default(),
@@ -40,5 +40,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some((_, reason)) = stuck {
         return Err(anyhow!("{reason}").into());
     }
-    told.into_result()
+    // Some have nothing to resume; one that does not answer may have.
+    let silent = told.silent.join(", ");
+    told.into_result()?;
+    match silent.is_empty() || options.job.is_some() {
+        true => Ok(()),
+        false => {
+            Err(anyhow!("a daemon does not answer and may hold what it held: {silent}").into())
+        }
+    }
 }

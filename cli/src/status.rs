@@ -207,7 +207,7 @@ fn remarks(job: &Value, policy: &Value) -> Vec<String> {
     let shared = job["totals"]["priorities_shared"].as_u64().unwrap_or(0);
     if shared > 0 {
         lines.push(format!(
-            "{shared} of its streams have the priority of others that it told apart: the device has too few for two classes"
+            "{shared} of its streams have the priority of others although it asked for different ones: its class has only a part of the device's levels"
         ));
     }
     let clients = job["clients"].as_array().into_iter().flatten();

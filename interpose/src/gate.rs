@@ -98,7 +98,7 @@ pub(crate) fn admit(
         }),
         Err(_) => {
             before_sleep();
-            wait(Hold::begin(client, lease), &kernel)
+            wait(Hold::begin(client, lease, false), &kernel)
         }
     }
 }
@@ -119,11 +119,11 @@ pub(crate) fn admit_collective(
     let kernel = judged(client, known, unknown);
     let grant = match try_admit(client, lease, &kernel, client.clock.now_ns()) {
         Ok(grant) => grant,
-        Err(_) if lease.is_held() => return admit(client, lease, known, unknown, before_sleep),
-        Err(_) => {
-            client.page.count(Counter::CollectivesPassed, 1);
-            charged(client, lease, &kernel)
+        Err(_) if lease.is_held() => {
+            before_sleep();
+            return wait(Hold::begin(client, lease, true), &kernel);
         }
+        Err(_) => passed(client, lease, &kernel),
     };
     Ok(Admitted {
         client,
@@ -263,10 +263,12 @@ struct Hold {
     end_ns: u64,
     /// When that client's daemon was told.
     told_ns: u64,
+    /// It waits only as long as the job is held for a fault.
+    is_collective: bool,
 }
 
 impl Hold {
-    fn begin(client: &'static Client, lease: &'static LeasePage) -> Self {
+    fn begin(client: &'static Client, lease: &'static LeasePage, is_collective: bool) -> Self {
         let begun_ns = client.clock.now_ns();
         client.page.count(Counter::Held, 1);
         let hold = Self {
@@ -275,6 +277,7 @@ impl Hold {
             begun_ns,
             end_ns: begun_ns.saturating_add(hold_ns_max(client)),
             told_ns: begun_ns,
+            is_collective,
         };
         hold.tell();
         hold
@@ -319,6 +322,9 @@ impl Hold {
             return Step::Go(grant);
         }
         let is_held = lease.is_held();
+        if self.is_collective && !is_held {
+            return Step::Go(passed(client, lease, kernel));
+        }
         // A daemon that has taken this process for dead (its connection was closed under us) serves it
         // no more than one that is gone.
         let gone_ns = match client.page.detached.load(Ordering::Acquire) {
@@ -389,6 +395,12 @@ fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
         (true, false) => return 0,
     };
     heard_ns.saturating_add(silence_ns)
+}
+
+/// A collective kernel that goes although no lease allows it.
+fn passed(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+    client.page.count(Counter::CollectivesPassed, 1);
+    charged(client, lease, kernel)
 }
 
 /// A launch that goes without asking, but not without paying.

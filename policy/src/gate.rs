@@ -118,6 +118,15 @@ impl Gate {
         }
     }
 
+    /// A best-effort job that is left out of the snapshots has work in flight, or had since the last
+    /// look: requests that meet it tell nothing of what they take alone, nor of the bounds. Before
+    /// [`Gate::handle_request`]. Only `pillion` listens.
+    pub fn handle_excluded(&mut self, now_ns: u64) {
+        if let Policy::Pillion(_) = &self.policy {
+            self.memory.pillion.handle_excluded(now_ns);
+        }
+    }
+
     /// A request of the HP client `client` has ended, as the client's timeline tells it
     /// ([`crate::HpTimeline::take_request`]). Before [`Gate::handle_snapshot`] of the same poll. Only
     /// `pillion` listens.

@@ -284,6 +284,8 @@ pub(crate) struct Learnt {
     exposed_ns: Option<u64>,
     /// When it was last seen in flight or waiting.
     wanted_ns: Option<u64>,
+    /// When work of a BE job that is not decided about was last seen.
+    excluded_ns: Option<u64>,
     /// Since when no more than the least has been in flight.
     calm_since_ns: Option<u64>,
     /// Requests that have ended.
@@ -329,11 +331,14 @@ impl Learnt {
         let since = |at_ns: Option<u64>| at_ns.is_some_and(|at_ns| at_ns >= request.began_ns);
         let (was_exposed, was_wanted) = (since(self.exposed_ns), since(self.wanted_ns));
         let was_calm = self.calm_since_ns.is_some_and(|at| at <= request.began_ns);
-        let is_alone = was_calm || !was_exposed;
+        // What such work costs a request no bound changes.
+        let was_excluded = since(self.excluded_ns);
+        let is_alone = !was_excluded && (was_calm || !was_exposed);
         self.solo
             .handle_request(client, request.launches, request.measure_ns(), is_alone);
         if let Some(solo_ns) = solo_ns
             && was_wanted
+            && !was_excluded
             && params.feedback
         {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
@@ -357,6 +362,11 @@ impl Learnt {
         if jobs.iter().any(|job| !job.drained || job.waiting) {
             self.wanted_ns = Some(now_ns);
         }
+    }
+
+    /// Work of a BE job that is in no snapshot is in flight, or was since the last look.
+    pub(crate) fn handle_excluded(&mut self, now_ns: u64) {
+        self.excluded_ns = Some(now_ns);
     }
 
     /// An HP client has gone.

@@ -7,6 +7,7 @@ use policy::{
     Policy, Request, Sharing, Slo, Snapshot, admits,
 };
 
+mod excluded;
 mod floor;
 
 const COMPUTE: ClassSet = ClassSet::EMPTY.with(Class::Compute);

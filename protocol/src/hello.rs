@@ -97,7 +97,7 @@ pub enum Request {
     /// Who asks is about to end the processes of a job, by signals first, and sees to it that MPS is asked before any is killed.
     Ending(Ending),
     /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be
-    /// root or the daemon's user. A daemon that does not know the word (before 2.3) refuses.
+    /// root or the daemon's user. A daemon that does not know the request (before 2.4) refuses.
     Drain {
         /// Close NVML, too, until [`Request::Resume`].
         is_release: bool,

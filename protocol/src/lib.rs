@@ -61,7 +61,7 @@ pub mod segment;
 /// | 2.1 | a lease may say that a launch must fit into its budget ([`pages::LEASE_WHOLE`]); clients count operators; an attach says what quota of memory it wants, and a welcome comes with the job's ledger, which it brings along to the next daemon; a client names its longest kernels in what was room for counters, and counts the charges that it takes back; a daemon says whether durations are learnt; a client tells its first sticky CUDA error; a lease may be held for a fault ([`pages::LEASE_HELD`]) |
 /// | 2.2 | a welcome says the class that was given, which need not be the one that was asked for; a client is told that somebody sees to its end ([`pages::ClientPage::seen_to_until_s`]), and tells when its time to drain is over; one that ends says before what of its work is complete |
 /// | 2.3 | a record says when a launch that revoked leases was made, and since when a completion was known ([`record::Launch::at_ns`]) |
-/// | 2.4 | an attach says whether the device is shared by MPS ([`hello::Attach::is_on_mps`]) |
+/// | 2.4 | an attach says whether the device is shared by MPS ([`hello::Attach::is_on_mps`]); a daemon can be asked to drain ([`hello::Request::Drain`]); clients count collective kernels and launch functions that pass by |
 pub const VERSION: Version = Version { major: 2, minor: 4 };
 
 /// Since when clients look at the class in a welcome. Who is older would take itself for what it asked to be.

@@ -308,7 +308,7 @@ counters! {
     /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. As of
     /// now, of processes that live.
     KernelsLearnt = "kernels_learnt",
-    /// Streams with the priority of others of which the application asked another one, as the device has too few for two classes.
+    /// Streams with the priority of others of which the application asked another one, as each class has a part of the device's levels.
     // 43 to 45 are other counters of older clients.
     PrioritiesShared = "priorities_shared" at 46,
     /// Launch functions of the driver that the program obtained and that are not our hooks, each

@@ -177,8 +177,11 @@ impl Shared {
     }
 
     /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the daemons that come after this one, too.
-    pub(crate) fn release(&self, job: Option<&str>) -> Released {
+    pub(crate) fn release(&self, job: Option<&str>) -> Option<Released> {
         let word = self.word.lock();
+        if job.is_none() && self.grip.is_released() {
+            return None;
+        }
         let released = self.state().release(job);
         if job.is_none()
             && let Err(error) = word.remove()
@@ -188,7 +191,7 @@ impl Shared {
                 format!("a daemon that is started anew will drain the GPU again: {path}: {error}");
             self.tell(Draft::new(Kind::ActionFailed, text));
         }
-        released
+        Some(released)
     }
 
     fn tell_start(&self, identity: &Identity) {

@@ -98,6 +98,9 @@ const fn hint(result: c_uint) -> &'static str {
         CUresult::SYSTEM_DRIVER_MISMATCH | CUresult::COMPAT_NOT_SUPPORTED_ON_DEVICE => {
             ", the driver's library and kernel module differ in version: reboot or reload"
         }
+        CUresult::SYSTEM_NOT_READY => {
+            ", on machines with NVSwitch often because nvidia-fabricmanager does not run"
+        }
         CUresult::UNKNOWN => ", often a kernel module that is not loaded (nvidia-uvm)",
         _ => "",
     }
@@ -183,7 +186,13 @@ fn tell(writer: OwnedFd) {
     unsafe { std::env::set_var(PIPES_ENV, NO_MPS) };
     let answer = gpus_here().map_err(|error| match &error {
         // The driver's word says that nothing is there and not why; NVML's does.
-        DeviceError::Failed { call: "cuInit", .. } => format!("{error}; {}", nvml::why_no_gpu()),
+        DeviceError::Failed {
+            call: "cuInit",
+            result,
+        } => {
+            let is_none_visible = CUresult(*result) == CUresult::NO_DEVICE;
+            format!("{error}; {}", nvml::why_no_gpu(is_none_visible))
+        }
         _ => error.to_string(),
     });
     // Who gets no answer says so.

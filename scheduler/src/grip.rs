@@ -1,10 +1,10 @@
-//! What the daemon itself holds of its device: NVML. A GPU that somebody has open cannot be reset, so
-//! NVML is given up on demand (`pillion drain --release`) until somebody says otherwise.
+//! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process has
+//! it open, so `pillion drain --release` closes NVML until `pillion resume`.
 //!
-//! Who opens NVML holds a [`User`] for as long, and there are none to be had while the device is
-//! released. Nobody waits for those who are there: each sees for itself that its time is over
-//! ([`User::is_over`]) and closes what it has. One whose call does not return closes nothing, and
-//! who asks is told how many there still are ([`Grip::released`]).
+//! A thread that opens NVML holds a [`User`] while it is open, and [`Grip::user`] gives none while
+//! the device is released. A release does not wait: each thread polls [`User::is_over`] and closes
+//! what it opened. A thread whose call into NVML does not return closes nothing;
+//! [`Grip::released`] counts the users that are left.
 
 use std::sync::Arc;
 

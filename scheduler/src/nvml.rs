@@ -125,15 +125,16 @@ pub fn ask() -> Result<Nvml, NvmlError> {
     })
 }
 
-/// Why CUDA may see no GPU, as far as NVML can tell: no kernel module, none in the machine, or
-/// hidden from this process. Asks NVML.
-pub(crate) fn why_no_gpu() -> String {
+/// Why CUDA may not work, as far as NVML can tell: no kernel module, no GPU in the machine, or, where
+/// CUDA says that it sees none, GPUs that are hidden from this process. Asks NVML.
+pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
     match count() {
         Err(error) => format!("NVML does not work either: {error}"),
         Ok(0) => "NVML works and sees no GPU: there is none in this machine, or none was given to this container".to_owned(),
-        Ok(count) => {
-            format!("NVML sees {count}, so they are hidden from CUDA: {}", hidden_by())
+        Ok(count) if is_none_visible => {
+            format!("NVML sees {count} GPUs, so they are hidden from CUDA: {}", hidden_by())
         }
+        Ok(count) => format!("NVML works and sees {count} GPUs"),
     }
 }
 

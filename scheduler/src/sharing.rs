@@ -171,7 +171,7 @@ impl Ways {
             (Heard::Alike(heard), Some(configured)) if heard != configured => Draft::new(
                 Kind::SharingWrong,
                 format!(
-                    "[gpu] sharing is \"{}\", but clients share the GPU {in_force}, as their driver says: that is what is acted on",
+                    "[gpu] sharing is \"{}\", but clients share the GPU {in_force}, as their driver says; leases follow the driver",
                     sharing_name(configured)
                 ),
             ),

@@ -626,6 +626,9 @@ impl State {
         }
         // What requests met must be known before they are judged.
         self.gate.handle_jobs(now_ns, &self.views);
+        if self.lessees().any(Lessee::is_excluded_at_work) {
+            self.gate.handle_excluded(now_ns);
+        }
         for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
             let id = client.id;
             while let Some(request) = client

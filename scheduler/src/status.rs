@@ -603,7 +603,7 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> Strin
         return "nothing: the policy is none".to_owned();
     }
     if lessee.is_refused() {
-        return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which do not wait"
+        return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs"
             .to_owned();
     }
     if lessee.is_stalled() {

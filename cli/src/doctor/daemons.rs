@@ -127,7 +127,7 @@ fn judge(subject: String, status: &Value) -> Finding {
     );
     if status["draining"].is_string() {
         let why = status::for_faults(status).join("; ");
-        let mend = "see to the GPU as docs/faults.md says for that fault, then `pillion resume`; `pillion events` has more";
+        let mend = "if a fault is the reason, see to the GPU as docs/faults.md says for it; then `pillion resume`; `pillion events` has more";
         return Finding::error(subject, format!("{found}; {why}"), mend);
     }
     if text("/daemon/version") != env!("CARGO_PKG_VERSION") {

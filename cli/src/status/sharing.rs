@@ -14,9 +14,9 @@ pub(crate) fn shared(gpu: &Value) -> String {
     match (configured, word("sharing_known_by")) {
         ("auto", Some("clients")) => format!("{sharing} (auto)"),
         ("auto", Some("control-daemon")) => {
-            format!("{sharing} (auto; MPS's control daemon answers, and no client has said it)")
+            format!("{sharing} (auto; MPS's control daemon answers, and no client has reported it)")
         }
-        ("auto", _) => format!("{sharing} (auto; assumed, as no client has said it)"),
+        ("auto", _) => format!("{sharing} (auto; assumed: no client has reported it)"),
         _ if configured != sharing => format!("{sharing} (configured: {configured})"),
         _ => sharing.to_owned(),
     }
@@ -29,7 +29,7 @@ pub(crate) fn trouble(status: &Value) -> Option<String> {
     let word = |key: &str| gpu[key].as_str().unwrap_or("N/A");
     if gpu["sharing_wrong"] == true {
         return Some(format!(
-            "[gpu] sharing is \"{}\", which is wrong: clients share the GPU by \"{}\", and that is what is acted on",
+            "[gpu] sharing is \"{}\", which is wrong: clients share the GPU by \"{}\", and leases follow that",
             word("sharing_configured"),
             word("sharing"),
         ));
@@ -81,13 +81,13 @@ mod tests {
                 "timeslice",
                 "auto",
                 "assumption",
-                "timeslice (auto; assumed, as no client has said it)",
+                "timeslice (auto; assumed: no client has reported it)",
             ),
             (
                 "mps",
                 "auto",
                 "control-daemon",
-                "mps (auto; MPS's control daemon answers, and no client has said it)",
+                "mps (auto; MPS's control daemon answers, and no client has reported it)",
             ),
         ] {
             let gpu = json!({"sharing": sharing, "sharing_configured": configured, "sharing_known_by": known_by});

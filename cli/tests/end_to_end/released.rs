@@ -29,7 +29,7 @@ fn is_closed(daemon: &Daemon) -> bool {
         name.unwrap_or_default().trim_end().to_owned()
     });
     // A thread's name is cut to 15 characters; that of the thread that has this one ask is shorter.
-    let asks = ["pillion-memory-", "pillion-nvml"];
+    let asks = ["pillion-memory-", "pillion-nvml", "pillion-gauges"];
     let has_thread = names.into_iter().any(|name| asks.contains(&&*name));
     !has_thread && released(daemon)["open"] == 0
 }

@@ -32,7 +32,7 @@ impl Control {
             let why = "only root and the daemon's own user may drain its GPU";
             return refuse(socket, why.to_owned());
         }
-        let why = format!("user {uid} wants it so (`pillion drain`)");
+        let why = format!("requested by user {uid} (`pillion drain`)");
         let (is_drained, is_released) = self.shared.drain_and_release(&why, is_release);
         if is_drained {
             let text = format!(
@@ -42,7 +42,7 @@ impl Control {
         }
         if is_released {
             let text = format!(
-                "user {uid} has the device released: NVML is closed until `pillion resume`. Until then Xids, errors in memory, \
+                "user {uid} has released the device: NVML is being closed, until `pillion resume`. Until then Xids, errors in memory, \
                  a stuck GPU and memory past accounts are not seen, and memory of processes that end counts as free at once"
             );
             self.shared.tell(Draft::new(Kind::DeviceReleased, text));
@@ -114,15 +114,18 @@ fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
 fn resume_job(shared: &Shared, uid: u32, job: &str) -> Result<(), String> {
     let released = shared.release(Some(job));
     shared.ring();
-    if released.is_nothing() {
-        return Err(format!("job {job:?} is not held by itself"));
-    }
+    let released = released.filter(|released| !released.is_nothing());
+    let released = released.ok_or_else(|| format!("job {job:?} is not held by itself"))?;
     tell_of_jobs(shared, uid, &released);
     Ok(())
 }
 
 fn resume_all(shared: &Shared, uid: u32) -> Result<(), String> {
-    let released = shared.release(None);
+    let Some(released) = shared.release(None) else {
+        return Err(
+            "the device was released again meanwhile; say `pillion resume` once more".to_owned(),
+        );
+    };
     shared.ring();
     if released.is_nothing() {
         return Err("nothing is held".to_owned());

@@ -24,6 +24,7 @@ use super::stuck::{News, Stuck, StuckJobs};
 use super::{Fault, FaultKind};
 use crate::daemon::Shared;
 use crate::events::{Draft, Kind};
+use crate::grip::User;
 use crate::mps;
 use crate::nvml::{Ecc, NvmlError, Report, Reports};
 use crate::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Progress, Whose};
@@ -238,8 +239,12 @@ impl FaultWatch {
         meter.want(Gauge::Ecc);
         let _ = meter.poll(self.looked.ecc_ns);
         self.meter = Some(meter);
+        // Taken here: a thread that begins only after the next release ends at once.
+        let Some(user) = self.shared.grip().user() else {
+            return;
+        };
         let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
-        let waiting = move || wait_for_reports(&shared, &uuid);
+        let waiting = move || wait_for_reports(&shared, &uuid, &user);
         if let Err(error) = self.shared.start_thread("pillion-nvml", waiting) {
             tracing::warn!("no thread for what NVML reports: {error}");
         }
@@ -692,11 +697,8 @@ fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
 }
 
 /// Hands on what NVML reports, until the daemon stops or the device is released.
-fn wait_for_reports(shared: &Shared, uuid: &str) {
-    // Dropped after the reports: NVML is closed before it is said to be.
-    let Some(user) = shared.grip().user() else {
-        return;
-    };
+/// `user` outlives the reports: NVML is closed before the status says so.
+fn wait_for_reports(shared: &Shared, uuid: &str, user: &User) {
     let reports = match Reports::open(uuid) {
         Ok(reports) => reports,
         Err(error) => {

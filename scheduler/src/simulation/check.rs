@@ -17,7 +17,7 @@ use super::process::{Process, Seat};
 use super::stopping;
 use super::world::{Actor, MS, US, World};
 use crate::config::Config;
-use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Look, Refused, State};
+use crate::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Lessee, Look, Refused, State};
 
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
 /// the announcement, an exchange, a count, and the same of a drop.
@@ -508,7 +508,13 @@ fn is_refused(
     seat: &Seat,
 ) -> bool {
     let collective = world.facts.collective.borrow();
-    plan::refuses_collectives(&daemon.config.borrow())
+    let state = daemon.state.borrow();
+    let job = state.jobs.iter().find(|job| job.key == seat.key);
+    let is_known = job
+        .and_then(|job| job.lessee.as_ref())
+        .is_some_and(Lessee::has_collectives);
+    is_known
+        && plan::refuses_collectives(&daemon.config.borrow())
         && clients.iter().any(|(process, _)| process.is_hp())
         && collective.contains(&(daemon.number, seat.key.clone()))
 }

@@ -40,8 +40,8 @@ impl State {
         new.map(|job| {
             job.is_collective_told = true;
             let text = format!(
-                "best-effort job {} launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs: it is granted \
-                 nothing while a high-priority job is attached; [policy] collectives = \"gate\" changes that",
+                "best-effort job {:?} launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs: it gets no lease \
+                 while a high-priority job is attached ([policy] collectives)",
                 job.key.id
             );
             Draft::new(Kind::Collectives, text).of_job(&job.key)

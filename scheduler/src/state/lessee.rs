@@ -82,6 +82,8 @@ pub(crate) struct Lessee {
     is_counted: bool,
     /// Its sums were read without a refund in between.
     is_settled: bool,
+    /// Work of it was in flight at the last reading, or completed since the one before.
+    has_worked: bool,
 }
 
 /// What must be published for a job.
@@ -120,6 +122,7 @@ impl Lessee {
             is_refused: false,
             is_counted: false,
             is_settled: true,
+            has_worked: false,
         }
     }
 
@@ -198,6 +201,11 @@ impl Lessee {
         self.view.waiting && !self.is_held && !self.is_refused
     }
 
+    /// Whether work of a job that is left out of the decision was in flight since the last one.
+    pub(crate) fn is_excluded_at_work(&self) -> bool {
+        !self.is_counted && self.has_worked
+    }
+
     /// Whether the job needs the daemon's attention often.
     pub(crate) fn is_active(&self) -> bool {
         self.is_waiting_for_policy() || !self.view.drained
@@ -235,10 +243,12 @@ impl Lessee {
             return;
         };
         let charged_total_ns = self.charged.handle_reading(total_ns);
+        let completed_total_ns = charged_total_ns.saturating_sub(found.ns);
+        self.has_worked = found.ns > 0 || completed_total_ns != self.view.completed_total_ns;
         self.view = JobView {
             id: self.id,
             charged_total_ns,
-            completed_total_ns: charged_total_ns.saturating_sub(found.ns),
+            completed_total_ns,
             drained: found.ns == 0,
             waiting: found.waiting,
         };
