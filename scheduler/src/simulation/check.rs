@@ -78,6 +78,10 @@ impl Facts {
     }
 
     pub(super) fn handle_announced(&self, seat: &Seat, begun: u64, ended: u64) {
+        // The daemon serves it no more: no lease names the epoch for it.
+        if seat.is_over.get() {
+            return;
+        }
         let mut announced = self.announced.borrow_mut();
         if announced.len() >= ANNOUNCED_MAX {
             announced.remove(0);
