@@ -9,8 +9,6 @@
 //!   has it as an archive. As a library that we need, it costs every process 0.1 ms to load, and
 //!   systems with another C library have none.
 
-#![forbid(unsafe_code)]
-
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

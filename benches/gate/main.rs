@@ -9,8 +9,6 @@
 //! | decision | one poll: rings, sums, law, leases, with two high-priority and six best-effort clients | 1 us |
 //! | arrival | from the first step of a high-priority launch to the last best-effort launch that is still admitted | 2 us |
 
-#![forbid(unsafe_code)]
-
 mod arrival;
 mod clients;
 mod decision;

@@ -4,8 +4,6 @@
 //! slack. Its *lateness* is the time from its deadline until it runs. Beside it threads compute without end. Blocks of sleeps under
 //! `SCHED_OTHER` and under `SCHED_RR`, which `pilliond` asks for by the same function, follow each other in one run.
 
-#![forbid(unsafe_code)]
-
 use std::hint::black_box;
 use std::num::NonZeroU64;
 use std::process::ExitCode;

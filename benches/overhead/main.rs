@@ -21,29 +21,18 @@
 //! [`launch::check`].
 
 mod artifacts;
-#[forbid(unsafe_code)]
 mod attach;
 mod child;
 mod driver;
-#[forbid(unsafe_code)]
 mod events;
-#[forbid(unsafe_code)]
 mod idle;
-#[forbid(unsafe_code)]
 mod import_torch;
-#[forbid(unsafe_code)]
 mod launch;
-#[forbid(unsafe_code)]
 mod preload;
-#[forbid(unsafe_code)]
 mod processes;
-#[forbid(unsafe_code)]
 mod profile;
-#[forbid(unsafe_code)]
 mod ring;
-#[forbid(unsafe_code)]
 mod tasks;
-#[forbid(unsafe_code)]
 mod threads;
 
 use std::fs;

@@ -2,6 +2,11 @@
 //!
 //! The signatures are those of the CUDA driver API (cuda.h).
 
+#![expect(
+    unsafe_code,
+    reason = "calls the driver's functions by their addresses"
+)]
+
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::ptr;
 

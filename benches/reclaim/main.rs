@@ -16,7 +16,6 @@
 //! profile `release`): at milliseconds it makes no difference.
 
 mod holder;
-#[forbid(unsafe_code)]
 mod stage;
 
 use std::fs;

@@ -11,12 +11,8 @@
 //! Words: the *bare* side is the thing without Pillion, the *with* side the same thing with it; a
 //! *cost* is the difference of their medians. Times are nanoseconds unless the name says otherwise.
 
-#[forbid(unsafe_code)]
 pub mod alternate;
-#[forbid(unsafe_code)]
 pub mod machine;
-#[forbid(unsafe_code)]
 pub mod report;
-#[forbid(unsafe_code)]
 pub mod summary;
 pub mod timer;

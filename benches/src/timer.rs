@@ -8,6 +8,8 @@
 //! Both sides of a comparison are read in the same way, so the cost of reading falls out of the
 //! difference. Ticks are turned into nanoseconds only afterwards.
 
+#![expect(unsafe_code, reason = "reads the processor's counter of cycles")]
+
 use protocol::clock::Clock;
 
 /// How long the counter is compared with the clock. The error of two readings of the clock, some

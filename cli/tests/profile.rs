@@ -1,5 +1,4 @@
 //! The profile commands as a user runs them: output, exit codes, and what is written.
-#![forbid(unsafe_code)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

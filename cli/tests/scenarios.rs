@@ -1,5 +1,4 @@
 //! What `pillion simulate --scenario` takes: where a scenario comes from, and how its numbers are written.
-#![forbid(unsafe_code)]
 
 #[cfg(test)]
 mod simulating;

@@ -1,5 +1,4 @@
 //! `pillion simulate` as a user runs it: output, exit codes, refusals, and what is written.
-#![forbid(unsafe_code)]
 
 #[cfg(test)]
 mod pages;

@@ -4,8 +4,6 @@
 //! their peaks, a profile of one is scaled to another. It is data and look-up, nothing else: no IO, no
 //! unsafe, no dependency of weight, because it is linked into the preloaded library.
 
-#![forbid(unsafe_code)]
-
 mod model;
 mod table;
 

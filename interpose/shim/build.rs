@@ -6,8 +6,6 @@
 //! It depends on the driver by a name of its own (`src/real/shim.rs`). For that it is linked with
 //! an empty library that has this name.
 
-#![forbid(unsafe_code)]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -9,6 +9,11 @@
 //! namespace it loads depends on who opens (`DT_RPATH`, `$ORIGIN`), and an error of ours would be left
 //! for the program's `dlerror`. So what was opened is looked at on the next occasion and not at once.
 
+#![expect(
+    unsafe_code,
+    reason = "exports C functions, and reads names that callers pass"
+)]
+
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::bypass::{self, Way};

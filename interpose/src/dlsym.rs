@@ -6,6 +6,11 @@
 //! `dlvsym` asks for a version. The driver's symbols have none, and the loader takes one without a
 //! version for any; so the same question is asked with the version.
 
+#![expect(
+    unsafe_code,
+    reason = "exports C functions, and reads names that callers pass"
+)]
+
 use core::ffi::{CStr, c_char, c_void};
 
 use crate::loaded::{File, past_us};

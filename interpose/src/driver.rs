@@ -4,6 +4,11 @@
 //! towards the driver exactly as it does when it passes them there itself. A function that this
 //! driver lacks answers [`CUresult::NOT_FOUND`].
 
+#![expect(
+    unsafe_code,
+    reason = "calls the driver's functions by their addresses"
+)]
+
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr;
 

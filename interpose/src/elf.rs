@@ -8,6 +8,8 @@
 //! in it. No lock is needed, since libc is among the objects that were there before the program began;
 //! they stand at the front of the list and are never unloaded.
 
+#![expect(unsafe_code, reason = "reads the tables of loaded files")]
+
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::{self, NonNull};
 

@@ -9,6 +9,8 @@
 //!
 //! A thread that does nothing, started by the first libc, makes it leave that state for good.
 
+#![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
+
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -15,6 +15,8 @@
 //! | `_dl_find_object` | unwinding a panic, since glibc 2.35 | -1, not found: a panic aborts |
 //! | `__register_atfork` | learning of forks; what `pthread_atfork` becomes | an error: the process stays unmanaged |
 
+#![expect(unsafe_code, reason = "a weak reference takes assembly")]
+
 /// Defines `__wrap_x`, which jumps to `__real_x` or, if there is none, returns a number.
 macro_rules! import_weakly {
     ($wrap:literal, $real:literal, $missing:literal) => {

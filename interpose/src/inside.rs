@@ -8,6 +8,14 @@
 //! loaded later and handles no signal, keeps the compiler's model: there may be no room left in that block, in which all thread locals of a
 //! library are (some 300 bytes) that has one of this kind.)
 
+#![cfg_attr(
+    not(shim),
+    expect(
+        unsafe_code,
+        reason = "reads a word at a distance from the thread's pointer"
+    )
+)]
+
 use core::cell::Cell;
 
 #[cfg(shim)]

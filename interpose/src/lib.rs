@@ -38,124 +38,79 @@
 //! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP is high-priority, BE is
 //! best-effort.
 
-#[forbid(unsafe_code)]
 mod announce;
-#[forbid(unsafe_code)]
 mod attach;
 #[cfg(not(shim))]
-#[forbid(unsafe_code)]
 mod bypass;
-#[forbid(unsafe_code)]
 mod captures;
-#[forbid(unsafe_code)]
 mod carried;
-#[forbid(unsafe_code)]
 mod client;
-#[forbid(unsafe_code)]
 mod clients;
-#[forbid(unsafe_code)]
 mod completion;
-#[forbid(unsafe_code)]
 mod config;
-#[forbid(unsafe_code)]
 mod contexts;
-#[forbid(unsafe_code)]
 mod counts;
 #[cfg(not(shim))]
 mod dlopen;
 #[cfg(not(shim))]
 mod dlsym;
-#[forbid(unsafe_code)]
 mod door;
 mod driver;
 mod elf;
-#[forbid(unsafe_code)]
 mod events;
 mod exports;
 #[cfg(shim)]
 mod first_libc;
-#[forbid(unsafe_code)]
 mod gate;
-#[forbid(unsafe_code)]
 mod graphs;
-#[forbid(unsafe_code)]
 mod hang_up;
-#[forbid(unsafe_code)]
 mod helper;
 mod imports;
 mod inside;
-#[forbid(unsafe_code)]
 mod kept_out;
-#[forbid(unsafe_code)]
 mod kernels;
 #[cfg(not(shim))]
-#[forbid(unsafe_code)]
 mod labels;
 #[cfg(shim)]
-#[forbid(unsafe_code)]
 #[path = "labels/shim.rs"]
 mod labels;
-#[forbid(unsafe_code)]
 mod launch;
-#[forbid(unsafe_code)]
 mod learner;
-#[forbid(unsafe_code)]
 mod life;
-#[forbid(unsafe_code)]
 mod lifecycle;
 #[cfg(not(shim))]
 mod loaded;
 mod loader;
-#[forbid(unsafe_code)]
 mod log;
-#[forbid(unsafe_code)]
 mod marks;
-#[forbid(unsafe_code)]
 mod memo;
 mod names;
 #[cfg(not(shim))]
 mod nvml;
 #[cfg(not(shim))]
 mod operators;
-#[forbid(unsafe_code)]
 mod patience;
-#[forbid(unsafe_code)]
 mod priority;
-#[forbid(unsafe_code)]
 mod provisional;
-#[forbid(unsafe_code)]
 mod quota;
 mod real;
-#[forbid(unsafe_code)]
 mod reattach;
-#[forbid(unsafe_code)]
 mod recent;
-#[forbid(unsafe_code)]
 mod resolver;
-#[forbid(unsafe_code)]
 mod rings;
-#[forbid(unsafe_code)]
 mod seen;
-#[forbid(unsafe_code)]
 mod seen_to;
-#[forbid(unsafe_code)]
 mod sight;
 #[cfg(not(shim))]
 mod signals;
 #[cfg(shim)]
-#[forbid(unsafe_code)]
 #[path = "signals/shim.rs"]
 mod signals;
-#[forbid(unsafe_code)]
 mod standard;
-#[forbid(unsafe_code)]
 mod sticky;
-#[forbid(unsafe_code)]
 mod streams;
 mod sys;
-#[forbid(unsafe_code)]
 mod table;
 #[cfg(not(test))]
 mod unwinder;
-#[forbid(unsafe_code)]
 mod waited;

@@ -3,6 +3,11 @@
 //! Nothing is loaded here: a file is opened only if it is in the process already. The linker takes its locks meanwhile
 //! and may allocate, so none of this is for the launch path.
 
+#![expect(
+    unsafe_code,
+    reason = "asks the dynamic linker, which answers by pointers"
+)]
+
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;

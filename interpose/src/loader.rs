@@ -6,6 +6,8 @@
 //! found them. A wrapper that calls makes another interposer find itself, for ever (notes on the
 //! field: HAMi-core #315, reproduced with a `getenv` interposer).
 
+#![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
+
 #[cfg(not(shim))]
 use core::ffi::c_long;
 use core::ffi::{CStr, c_char, c_int, c_void};

@@ -3,6 +3,8 @@
 //! PyTorch obtains tens of thousands of functions, many of them again and again, so a name is kept
 //! by content: the number of names is bounded by what the application's modules contain.
 
+#![expect(unsafe_code, reason = "shares what is kept for good by its address")]
+
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 

@@ -8,6 +8,11 @@
 //! library steps aside for good. In the shim itself the driver is another file of that name; see
 //! [`find`].
 
+#![expect(
+    unsafe_code,
+    reason = "asks the dynamic linker, which answers by pointers"
+)]
+
 use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, Ordering};

@@ -45,6 +45,8 @@
 //! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;
 //! of programs that set their handlers by system call (Go), which simply replace ours.
 
+#![expect(unsafe_code, reason = "sets signal handlers, and is one")]
+
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;

@@ -1,5 +1,10 @@
 //! The few things asked of libc and the kernel that have no safe form elsewhere.
 
+#![expect(
+    unsafe_code,
+    reason = "libc's and the kernel's functions without a safe form"
+)]
+
 use core::cell::Cell;
 use core::ffi::{CStr, c_int};
 use core::mem::MaybeUninit;

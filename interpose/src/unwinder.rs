@@ -9,6 +9,11 @@
 //! `_Unwind_…` to a jump here. Where there is no such library, nothing can be cancelled, and the
 //! unwinder that is linked into us does.
 
+#![expect(
+    unsafe_code,
+    reason = "calls the unwinder's functions by their addresses"
+)]
+
 use core::ffi::{CStr, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};

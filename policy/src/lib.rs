@@ -37,8 +37,6 @@
 //! profiles. *In flight* is launched and not seen complete. *Beside* means
 //! while an HP kernel executes.
 
-#![forbid(unsafe_code)]
-
 pub mod durations;
 pub mod gate;
 pub mod kernel;

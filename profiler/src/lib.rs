@@ -14,8 +14,6 @@
 //! of what the whole device can do (0 to 1). Lines and columns in errors count from 1; columns
 //! count characters.
 
-#![forbid(unsafe_code)]
-
 pub mod base_name;
 pub mod error;
 pub mod limits;

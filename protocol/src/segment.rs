@@ -3,6 +3,8 @@
 //! The maker seals the size, so that no peer can truncate the file under a mapping (that would be
 //! a SIGBUS in the other process). Nothing has a name in a file system, so nothing is left behind.
 
+#![expect(unsafe_code, reason = "maps shared memory as page types")]
+
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;

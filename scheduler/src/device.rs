@@ -12,6 +12,11 @@
 //! The signatures are those of the CUDA driver API (cuda.h), the same in every version since 4.0;
 //! `cuDeviceGetUuid_v2`, which knows MIG instances, since 11.4.
 
+#![expect(
+    unsafe_code,
+    reason = "calls the driver's functions by their addresses, and forks"
+)]
+
 use core::error::Error;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{ManuallyDrop, MaybeUninit};

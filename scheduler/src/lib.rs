@@ -40,68 +40,41 @@
 //!
 //! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
 //! mean, and used; see [`state`]. Packets are decoded by `protocol::hello`.
-//!
-//! `unsafe` is in [`device`], [`nvml`] with its `reports`, [`peer`] and [`realtime`] only.
 
 #[cfg(test)]
 #[macro_use]
 extern crate testing;
 
-#[forbid(unsafe_code)]
 pub mod access;
-#[forbid(unsafe_code)]
 pub mod claim;
-#[forbid(unsafe_code)]
 pub mod config;
-#[forbid(unsafe_code)]
 pub mod control;
-#[forbid(unsafe_code)]
 pub mod daemon;
 pub mod device;
-#[forbid(unsafe_code)]
 mod disposal;
 mod drained;
-#[forbid(unsafe_code)]
 pub mod events;
-#[forbid(unsafe_code)]
 mod excess;
-#[forbid(unsafe_code)]
 pub mod faults;
-#[forbid(unsafe_code)]
 pub mod gpu;
-#[forbid(unsafe_code)]
 mod grip;
-#[forbid(unsafe_code)]
 mod ledgers;
-#[forbid(unsafe_code)]
 pub mod measured;
-#[forbid(unsafe_code)]
 mod memory;
-#[forbid(unsafe_code)]
 pub mod mps;
 pub mod nvml;
-#[forbid(unsafe_code)]
 pub mod pages;
 pub mod peer;
-#[forbid(unsafe_code)]
 mod program;
 pub mod realtime;
-#[forbid(unsafe_code)]
 pub mod rules;
-#[forbid(unsafe_code)]
 mod sharing;
 #[cfg(test)]
-#[forbid(unsafe_code)]
 mod simulation;
-#[forbid(unsafe_code)]
 pub mod socket;
-#[forbid(unsafe_code)]
 pub mod state;
-#[forbid(unsafe_code)]
 pub mod status;
-#[forbid(unsafe_code)]
 pub mod strays;
-#[forbid(unsafe_code)]
 mod unmanaged;
 
 pub use config::{Config, ConfigError};

@@ -3,8 +3,6 @@
 //! Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 the command line or the configuration
 //! cannot be used. SIGHUP makes it read its configuration again.
 
-#![forbid(unsafe_code)]
-
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};

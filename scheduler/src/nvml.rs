@@ -3,6 +3,8 @@
 //! Opened at run time, as the driver itself ([`crate::device`]): where it is missing, that is said.
 //! Signatures are those of nvml.h, the same since the first version with the suffix `_v2` of `nvmlInit`.
 
+#![expect(unsafe_code, reason = "calls NVML's functions by their addresses")]
+
 use core::ffi::{c_char, c_uint, c_void};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,6 +4,8 @@
 //! is known by a descriptor that the kernel keeps with the connection (Linux 6.5), so that no later process of that number is
 //! taken for it; where the kernel is older, by its number.
 
+#![expect(unsafe_code, reason = "system calls without a safe form")]
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 

@@ -13,6 +13,8 @@
 //!
 //! Unsafe: `sched_getscheduler`, `sched_setscheduler` and `sigaction`, for which no crate of ours has a safe form.
 
+#![expect(unsafe_code, reason = "system calls without a safe form")]
+
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr;

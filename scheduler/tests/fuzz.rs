@@ -2,7 +2,6 @@
 //! refused, never with a panic, and the daemon goes on serving others.
 //!
 //! How inputs are broken, seeds and times are in `fuzzing`, which the readers of profiles are tried by too.
-#![forbid(unsafe_code)]
 
 #[path = "../../profiler/import/tests/fuzzing/mod.rs"]
 mod fuzzing;

@@ -23,8 +23,6 @@
 //! experiments have equal outcomes, to the byte. Times are ns of virtual time from the start of the
 //! run.
 
-#![forbid(unsafe_code)]
-
 pub mod arrivals;
 pub mod error;
 pub mod experiment;

@@ -33,8 +33,6 @@
 //!
 //! What the model says about a policy is a model's word; hardware is measured on hardware.
 
-#![forbid(unsafe_code)]
-
 pub use crate::builtin::{Builtin, Fault, Memory, Param};
 pub use crate::contention::Contention;
 pub use crate::error::Error;

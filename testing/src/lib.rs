@@ -20,7 +20,6 @@
 //! What a test prints, and the message and place of its panic, are shown if it fails, or at once
 //! with `--nocapture`, then with the backtrace if RUST_BACKTRACE asks for one. What threads print
 //! that a test has started is shown at once.
-#![forbid(unsafe_code)]
 
 use std::cell::RefCell;
 use std::env;

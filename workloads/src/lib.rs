@@ -20,8 +20,6 @@
 //! Units: times are nanoseconds, sizes are elements or bytes as the name says, arithmetic counts a
 //! multiply-add as two operations.
 
-#![forbid(unsafe_code)]
-
 mod efficiency;
 mod lower;
 mod network;

@@ -3,7 +3,6 @@
 //! What a program prints, what it counts and how it ends is compared with a run without Pillion, with the daemon's status
 //! and with the device server's own counters. The C programs are in `tests/programs`; `common` builds all there is to
 //! build. Times are nanoseconds (`_ns`) or milliseconds (`_ms`).
-#![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
     reason = "tests, which Clippy does not know as such"

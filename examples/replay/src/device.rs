@@ -4,6 +4,8 @@
 //! On the software GPU a trace is loaded as it is; on any GPU as calibrated synthetic kernels
 //! ([`crate::synthetic`]).
 
+#![expect(unsafe_code, reason = "cudarc's driver calls")]
+
 use std::ffi::{CString, c_void};
 
 use anyhow::{Context, Result, ensure};

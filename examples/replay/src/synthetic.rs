@@ -3,6 +3,8 @@
 //! The text and its parameters are [`crate::ptx`]'s. The GPU itself keeps count: what it tells after the last launch is
 //! compared with what was launched, and every word of the buffer with what it was.
 
+#![expect(unsafe_code, reason = "cudarc's driver calls")]
+
 use std::ffi::{CString, c_void};
 
 use anyhow::{Context, Result};

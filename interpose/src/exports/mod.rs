@@ -7,6 +7,11 @@
 //! Hooks, and the driver's functions as we call them, are `extern "C-unwind"`: a thread that is
 //! cancelled (`pthread_cancel`) inside the driver unwinds through our frame to its end.
 
+#![expect(
+    unsafe_code,
+    reason = "hooks are C functions, called with the application's pointers"
+)]
+
 mod array;
 #[cfg(test)]
 mod audit;

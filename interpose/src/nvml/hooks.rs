@@ -5,6 +5,11 @@
 //! those of nvml.h. The functions are C and no CUDA entry points, so they do not go through [`crate::door::pass`]; panics
 //! are caught and `errno` kept in the same way.
 
+#![expect(
+    unsafe_code,
+    reason = "hooks are C functions, called with the application's pointers"
+)]
+
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -4,6 +4,8 @@
 //! called with what the application is about to call the operator with. A library without them leaves the label with
 //! its name alone.
 
+#![expect(unsafe_code, reason = "reads what the application's pointers point to")]
+
 use core::ffi::{c_int, c_void};
 
 use abi::{Library, OPERATORS};

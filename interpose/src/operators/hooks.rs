@@ -4,6 +4,11 @@
 //! library's function this call would have reached without us ([`sites::decide`]) and jumps there, or, for the library
 //! whose operators are labelled, to the *hook*, with the arguments as it found them. `dlsym` hands out the hook itself.
 
+#![expect(
+    unsafe_code,
+    reason = "hooks are C functions, called with the application's pointers"
+)]
+
 use core::ffi::{c_int, c_void};
 
 use abi::OPERATOR_COUNT;

@@ -14,6 +14,11 @@
 //! A site is found in a table without a lock; the first call of a site asks the dynamic linker, which takes its locks
 //! and may allocate, as the first call of any function in a program that binds lazily does.
 
+#![expect(
+    unsafe_code,
+    reason = "asks the dynamic linker, which answers by pointers"
+)]
+
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};

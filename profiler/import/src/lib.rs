@@ -23,8 +23,6 @@
 //!
 //! Units: times are nanoseconds (`_ns`), sizes bytes (`_bytes`), ratios percent of a peak (`_pct`).
 
-#![forbid(unsafe_code)]
-
 pub mod check;
 pub mod classify;
 pub mod compare;

@@ -2,7 +2,6 @@
 //! with a panic, and what is read makes a profile that reads back.
 //!
 //! How inputs are broken, seeds and times are in `fuzzing`, which the daemon's readers are tried by too.
-#![forbid(unsafe_code)]
 
 mod fuzzing;
 

@@ -1,5 +1,10 @@
 //! The driver, as far as a launch needs it.
 
+#![expect(
+    unsafe_code,
+    reason = "calls the driver's functions by their addresses"
+)]
+
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, OnceLock};

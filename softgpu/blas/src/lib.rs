@@ -9,10 +9,8 @@
 //! in than the runtime's.
 
 mod driver;
-#[forbid(unsafe_code)]
 mod product;
 pub mod raw;
-#[forbid(unsafe_code)]
 mod status;
 
 pub use crate::driver::{has_context, launch};

@@ -4,6 +4,8 @@
 //! Parameter types are those of `crate::raw`, so that no function here touches the application's
 //! memory. That `abi`'s table is complete is shown by [`ADDRESSES`], which names every symbol.
 
+#![expect(unsafe_code, reason = "exports C functions")]
+
 mod array;
 mod capture;
 mod context;

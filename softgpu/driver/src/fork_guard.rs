@@ -5,6 +5,11 @@
 //! (`MADV_WIPEONFORK`), whichever way the child was made, so a call costs one load and no system
 //! call.
 
+#![expect(
+    unsafe_code,
+    reason = "maps a page that children of a fork find cleared"
+)]
+
 use std::io;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 

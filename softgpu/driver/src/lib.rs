@@ -56,76 +56,42 @@
 //!
 //! Times are device nanoseconds, sizes bytes.
 
-#[forbid(unsafe_code)]
 mod arrays;
-#[forbid(unsafe_code)]
 mod attributes;
-#[forbid(unsafe_code)]
 mod boxes;
-#[forbid(unsafe_code)]
 mod captures;
-#[forbid(unsafe_code)]
 mod contexts;
-#[forbid(unsafe_code)]
 mod copies;
-#[forbid(unsafe_code)]
 mod cost;
-#[forbid(unsafe_code)]
 mod door;
-#[forbid(unsafe_code)]
 mod driver;
-#[forbid(unsafe_code)]
 mod event_lock;
-#[forbid(unsafe_code)]
 mod events;
 mod exports;
 mod fork_guard;
-#[forbid(unsafe_code)]
 mod functions;
 mod graphs;
-#[forbid(unsafe_code)]
 mod green;
-#[forbid(unsafe_code)]
 mod holdings;
-#[forbid(unsafe_code)]
 mod host_calls;
-#[forbid(unsafe_code)]
 mod images;
-#[forbid(unsafe_code)]
 mod launches;
-#[forbid(unsafe_code)]
 mod libraries;
-#[forbid(unsafe_code)]
 mod link;
-#[forbid(unsafe_code)]
 mod linking;
-#[forbid(unsafe_code)]
 mod managed;
-#[forbid(unsafe_code)]
 mod memory;
-#[forbid(unsafe_code)]
 mod modules;
-#[forbid(unsafe_code)]
 mod physical;
-#[forbid(unsafe_code)]
 mod pointers;
-#[forbid(unsafe_code)]
 mod pools;
-#[forbid(unsafe_code)]
 mod ranges;
 mod raw;
-#[forbid(unsafe_code)]
 mod several;
 mod shared;
-#[forbid(unsafe_code)]
 mod shared_events;
-#[forbid(unsafe_code)]
 mod streams;
-#[forbid(unsafe_code)]
 mod tables;
-#[forbid(unsafe_code)]
 mod thread;
-#[forbid(unsafe_code)]
 mod values;
-#[forbid(unsafe_code)]
 mod visible;

@@ -1,6 +1,8 @@
 //! The pages that this process shares with the device server, as types of its own, so that
 //! `protocol` can map them.
 
+#![expect(unsafe_code, reason = "says which types are pages")]
+
 use std::ops::Deref;
 
 use protocol::segment::SharedPage;

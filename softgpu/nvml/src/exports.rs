@@ -5,6 +5,8 @@
 //! `crate::device` and `crate::usage`. Parameter types are those of `crate::raw`, so that no
 //! function here touches the application's memory.
 
+#![expect(unsafe_code, reason = "exports C functions")]
+
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
 use crate::code::{Code, Outcome};

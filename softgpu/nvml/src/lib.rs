@@ -28,19 +28,12 @@
 //! Structures, codes and which argument is wrong when are those of NVIDIA's public nvml.h and its
 //! reference (docs.nvidia.com/deploy/nvml-api).
 
-#[forbid(unsafe_code)]
 mod code;
-#[forbid(unsafe_code)]
 mod device;
 mod exports;
-#[forbid(unsafe_code)]
 mod library;
-#[forbid(unsafe_code)]
 mod link;
 mod raw;
-#[forbid(unsafe_code)]
 mod reports;
-#[forbid(unsafe_code)]
 mod types;
-#[forbid(unsafe_code)]
 mod usage;

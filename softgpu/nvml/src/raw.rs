@@ -4,6 +4,11 @@
 //! what the prototype says for as long as the call lasts. Null is checked here, once. All of the
 //! library's access to the application's memory is in this file.
 
+#![expect(
+    unsafe_code,
+    reason = "reads and writes what the application's pointers point to"
+)]
+
 use std::ffi::{CStr, c_char, c_uint};
 
 use crate::code::{Code, Outcome};

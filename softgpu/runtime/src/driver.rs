@@ -1,5 +1,10 @@
 //! The driver, as far as the runtime needs it: opened once, asked for entry points by name and version.
 
+#![expect(
+    unsafe_code,
+    reason = "calls the driver's functions by their addresses"
+)]
+
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

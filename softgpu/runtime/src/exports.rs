@@ -2,6 +2,8 @@
 //!
 //! Each is a door (`crate::door`) around a few words. Arguments that are the driver's own are handed to it as they came.
 
+#![expect(unsafe_code, reason = "exports C functions")]
+
 mod code;
 #[cfg(cuda12)]
 mod cuda12;

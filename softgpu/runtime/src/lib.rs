@@ -21,24 +21,16 @@
 //! are first used. The application's pointers go to the driver as they came; the few that are read or written here are
 //! in [`raw`].
 
-#[forbid(unsafe_code)]
 mod copies;
-#[forbid(unsafe_code)]
 mod device;
-#[forbid(unsafe_code)]
 mod door;
 mod driver;
-#[forbid(unsafe_code)]
 mod error;
 mod exports;
-#[forbid(unsafe_code)]
 mod launches;
-#[forbid(unsafe_code)]
 mod properties;
 mod raw;
-#[forbid(unsafe_code)]
 mod registry;
 #[cfg_attr(cuda12, path = "cuda12.rs")]
 #[cfg_attr(not(cuda12), path = "cuda13.rs")]
-#[forbid(unsafe_code)]
 mod release;

@@ -3,6 +3,11 @@
 //! What crosses the C interface is trusted as far as C trusts it: a pointer is null, or points to what the prototype
 //! says for as long as the call lasts. Null is checked here, once.
 
+#![expect(
+    unsafe_code,
+    reason = "reads and writes what the application's pointers point to"
+)]
+
 use crate::error::Error;
 
 /// Where a result goes.

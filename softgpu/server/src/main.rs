@@ -31,24 +31,16 @@ use crate::socket::Socket;
 use crate::time_source::{RealTime, TimeSource};
 use crate::world::{MpsKill, World};
 
-#[forbid(unsafe_code)]
 mod client;
-#[forbid(unsafe_code)]
 mod device_memory;
-#[forbid(unsafe_code)]
 mod label;
-#[forbid(unsafe_code)]
 mod main_loop;
 mod pool;
-#[forbid(unsafe_code)]
 mod recorder;
 mod shared;
-#[forbid(unsafe_code)]
 mod socket;
 mod store;
-#[forbid(unsafe_code)]
 mod time_source;
-#[forbid(unsafe_code)]
 mod world;
 
 /// A GPU in software, shared by all processes that use the stand-in libcuda.so.1.

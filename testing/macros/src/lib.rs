@@ -1,5 +1,4 @@
 //! The attribute `#[test]` of targets whose harness is the crate `testing`.
-#![forbid(unsafe_code)]
 
 use proc_macro::TokenStream;
 

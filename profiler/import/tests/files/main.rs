@@ -1,5 +1,4 @@
 //! Imports of whole files: real ones, which are not part of the repository, and ones made here.
-#![forbid(unsafe_code)]
 
 #[macro_use]
 extern crate testing;

@@ -7,7 +7,5 @@
 //! numbers are those of the public `cublas_api.h` and `library_types.h`.
 
 mod exports;
-#[forbid(unsafe_code)]
 mod handle;
-#[forbid(unsafe_code)]
 mod numbers;

@@ -1,5 +1,7 @@
 //! The C functions of `cublasLt.h` that the stand-in has.
 
+#![expect(unsafe_code, reason = "exports C functions")]
+
 use std::ffi::{c_int, c_uint, c_void};
 
 use abi::types::CUstream;
