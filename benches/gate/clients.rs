@@ -13,8 +13,8 @@ use protocol::record::{Launch, Record};
 use protocol::segment::{Access, Mapping};
 use protocol::sync::Ordering;
 use scheduler::Config;
-use scheduler::pages::{GpuPages, client_page, lease_page};
-use scheduler::state::{NewPages, Peer, State};
+use scheduler::core::state::{NewPages, Peer, State};
+use scheduler::host::pages::{GpuPages, client_page, lease_page};
 
 /// SMs of the GPU that is not there.
 const SMS: u32 = 80;

@@ -15,7 +15,7 @@ use benches::machine::Machine;
 use clap::Parser;
 use protocol::clock::Clock;
 use protocol::pages::Bell;
-use scheduler::realtime::{self, Begun};
+use scheduler::host::realtime::{self, Begun};
 
 /// A poll thread's sleep while best-effort work waits (`poll_us`), ns.
 const POLL_NS: u64 = 50_000;

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use clap::Args;
 use protocol::clock::Clock;
 use protocol::hello::{Request, ask_status_within};
-use scheduler::gpu::{self, Gpu, Select};
+use scheduler::config::gpu::{self, Gpu, Select};
 use serde_json::Value;
 
 use crate::daemons::{self, PATIENCE};

@@ -1,5 +1,5 @@
 //! NVIDIA's MPS on this machine: whether its control daemon runs. Nothing here starts it or ends it. What it is asked for is in
-//! `scheduler::mps`.
+//! `scheduler::host::mps`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rustix::process::geteuid;
-use scheduler::mps;
-pub(crate) use scheduler::mps::PIPES_ENV;
+use scheduler::host::mps;
+pub(crate) use scheduler::host::mps::PIPES_ENV;
 
 /// The file that the control daemon holds a lock on as long as it lives (seen of R535 and R550).
 const LOCK_FILE: &str = "control_lock";

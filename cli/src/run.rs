@@ -19,7 +19,7 @@ use protocol::hello::{
     JobClass, TEXT_BYTES_MAX, ask_status_within, connect_to, socket_folders, socket_paths,
 };
 use protocol::quota::Quota;
-use scheduler::gpu::{self, Gpu, Select};
+use scheduler::config::gpu::{self, Gpu, Select};
 use serde_json::Value;
 
 use crate::artifacts;
@@ -204,7 +204,7 @@ fn put_shim_first(command: &mut Command) -> Result<(), Failure> {
             }
             path
         }
-        None => scheduler::device::library_path()
+        None => scheduler::host::device::library_path()
             .map_err(anyhow::Error::from)?
             .context("the file of the driver's library is not known; PILLION_DRIVER can name it")?,
     };
@@ -255,7 +255,10 @@ fn is_made_up(id: &str) -> bool {
 
 /// The GPU that `--gpu` names.
 pub(crate) fn select(text: &str) -> anyhow::Result<Gpu> {
-    Ok(gpu::choose(scheduler::device::gpus()?, &select_of(text))?)
+    Ok(gpu::choose(
+        scheduler::host::device::gpus()?,
+        &select_of(text),
+    )?)
 }
 
 /// What of a GPU `--gpu` says.

@@ -30,7 +30,7 @@ use protocol::hello::{Ending, Reply, Request, Stop, ask_once};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
-use scheduler::mps::{CONTROL, Control, Doomed};
+use scheduler::host::mps::{CONTROL, Control, Doomed};
 use serde_json::{Value, json};
 
 use crate::daemons::PATIENCE;

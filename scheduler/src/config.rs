@@ -9,7 +9,10 @@
 
 mod access;
 mod faults;
+pub mod gpu;
+pub mod limits;
 mod memory;
+pub mod memory_rules;
 mod parse;
 
 use std::path::{Path, PathBuf};
@@ -19,10 +22,10 @@ use profiler::Place;
 pub use profiler::settings::Fault;
 use protocol::quota::Quota;
 
-use crate::access::{HpAccess, Limits};
+use crate::config::gpu::Select;
+use crate::config::limits::{HpAccess, Limits};
+use crate::config::memory_rules::Rule;
 use crate::faults::rules::FaultRules;
-use crate::gpu::Select;
-use crate::rules::Rule;
 
 /// A daemon's configuration, checked.
 #[derive(Clone, Debug, PartialEq)]

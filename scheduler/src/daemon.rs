@@ -4,6 +4,10 @@
 //! the bell until it is time to look again. The bell's word is read *before* the poll, so that
 //! whatever happens during it ends the wait at once.
 
+pub(crate) mod control;
+mod fault_watch;
+mod memory_watch;
+
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::num::NonZeroU64;
@@ -17,21 +21,21 @@ use parking_lot::{Mutex, MutexGuard};
 use protocol::clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::config::gpu::Gpu;
 use crate::config::{Config, ConfigError};
-use crate::control::Control;
-use crate::drained::{Found, Word};
-use crate::events::{self, Draft, Events, Kind};
-use crate::faults::watch::{FaultWatch, Inbox};
-use crate::gpu::Gpu;
-use crate::grip::Grip;
-use crate::ledgers::Ledgers;
-use crate::measured::{self, BlockPriority};
-use crate::memory::Watch;
-use crate::pages::GpuPages;
-use crate::realtime;
-use crate::socket::{Seat, SocketError};
-use crate::state::{Entry, Look, Released, State};
-use crate::status::Identity;
+use crate::core::ledgers::Ledgers;
+use crate::core::state::{Entry, Look, Released, State};
+use crate::daemon::control::Control;
+use crate::daemon::fault_watch::{FaultWatch, Inbox};
+use crate::daemon::memory_watch::Watch;
+use crate::host::drain_marker::{Found, Word};
+use crate::host::grip::Grip;
+use crate::host::measured::{self, BlockPriority};
+use crate::host::pages::GpuPages;
+use crate::host::realtime;
+use crate::host::socket::{Seat, SocketError};
+use crate::report::events::{self, Draft, Events, Kind};
+use crate::report::status::Identity;
 
 /// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
 /// poll's interval (prctl(2), PR_SET_TIMERSLACK).
@@ -504,7 +508,7 @@ impl Daemon {
     }
 
     /// Writes to `file` what is granted to best-effort jobs and why they wait: one
-    /// [`crate::state::Entry`] per line.
+    /// [`crate::core::state::Entry`] per line.
     #[must_use]
     pub fn record_to(mut self, file: File) -> Self {
         self.shared.state().start_record();

@@ -2,15 +2,15 @@
 //!
 //! | fault | how it is seen |
 //! |---|---|
-//! | `sticky-error` | a client's word in its page: a CUDA result after which its context is lost ([`crate::state`]) |
-//! | `died-in-flight` | a client's process is gone, and its page tells of work that is not complete ([`crate::state`]) |
+//! | `sticky-error` | a client's word in its page: a CUDA result after which its context is lost ([`crate::core::state`]) |
+//! | `died-in-flight` | a client's process is gone, and its page tells of work that is not complete ([`crate::core::state`]) |
 //! | `xid` | NVML's events of the device |
 //! | `ecc`, `ecc-corrected` | NVML's counters, and rows or pages that wait to be replaced |
 //! | `mps-fault` | lines in the logs of MPS ([`mps`]) |
 //! | `stuck` | the device is busy and nothing of any client moves ([`stuck`]) |
 //! | `job-stuck` | a best-effort job has work in flight and nothing of it moves, while others do ([`stuck`]) |
 //!
-//! Each is an event ([`crate::events`]); rules say what else is done ([`rules`]). [`watch`] is the
+//! Each is an event ([`crate::report::events`]); rules say what else is done ([`rules`]). `daemon::fault_watch` is the
 //! thread that looks and does it; [`act`] what takes time: restarting MPS, and ending a job's processes
 //! ([`ending`]). No decision about launches waits for any of this.
 //!
@@ -19,19 +19,18 @@
 pub(crate) mod act;
 mod asking;
 pub(crate) mod ending;
-mod meter;
+pub(crate) mod meter;
 pub mod mps;
 pub mod rules;
 pub(crate) mod stuck;
-pub(crate) mod watch;
 
 use std::fmt;
 
 use abi::types::CUresult;
 use protocol::hello::JobClass;
 
-use crate::events::{Draft, Kind, Severity};
-use crate::state::{Death, How, JobKey, Sticky, Whose};
+use crate::core::state::{Death, How, JobKey, Sticky, Whose};
+use crate::report::events::{Draft, Kind, Severity};
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,9 +8,9 @@
 //! for it, but never called one: its identity tells.
 
 use anyhow::Context;
-use scheduler::device;
-use scheduler::gpu::{Gpu, Select, choose};
-use scheduler::nvml;
+use scheduler::config::gpu::{Gpu, Select, choose};
+use scheduler::host::device;
+use scheduler::host::nvml;
 use serde_json::{Value, json};
 use softgpu::{Device, is_software_uuid};
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use protocol::hello::{HelloError, ask_status, socket_folders, socket_paths};
-use scheduler::gpu::Gpu;
+use scheduler::config::gpu::Gpu;
 use serde_json::Value;
 
 use super::Finding;

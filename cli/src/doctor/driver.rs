@@ -1,8 +1,8 @@
 //! The driver, NVML, and the GPUs that they show.
 
-use scheduler::device;
-use scheduler::gpu::Gpu;
-use scheduler::nvml;
+use scheduler::config::gpu::Gpu;
+use scheduler::host::device;
+use scheduler::host::nvml;
 
 use super::{Finding, Verdict};
 

@@ -13,8 +13,8 @@ use anyhow::anyhow;
 use protocol::hello::connect_to;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use scheduler::peer;
-use scheduler::strays::{ancestors, supervisors};
+use scheduler::host::peer;
+use scheduler::host::unattached::{ancestors, supervisors};
 use serde_json::Value;
 
 use super::Process;

@@ -9,7 +9,7 @@ use protocol::quota::{self, Quota};
 use toml::de::DeTable;
 
 use super::{Context, MemoryRules, OnExcess};
-use crate::rules::Rule;
+use crate::config::memory_rules::Rule;
 
 const MEMORY_KEYS: [&str; 6] = [
     "best_effort",

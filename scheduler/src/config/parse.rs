@@ -20,8 +20,8 @@ use toml::de::{DeTable, DeValue};
 use super::{
     AUTO, Config, JobRule, OnCollectives, OnDaemonLoss, SHARING_NAMES, access, faults, memory,
 };
-use crate::gpu::{PciAddress, Select};
-use crate::socket::PATH_BYTES_MAX;
+use crate::config::gpu::{PciAddress, Select};
+use crate::host::socket::PATH_BYTES_MAX;
 
 const TABLES: [&str; 8] = [
     "gpu",

@@ -16,8 +16,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::asking::Asker;
 use super::ending::{Begun, Ending, Evicted, ToStop};
-use crate::program::{self, Output, Started};
-use crate::state::{CLIENTS_MAX, JobKey};
+use crate::core::state::{CLIENTS_MAX, JobKey};
+use crate::host::program::{self, Output, Started};
 
 /// Commands at once.
 pub(crate) const COMMANDS_MAX: usize = 8;

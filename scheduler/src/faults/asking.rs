@@ -1,4 +1,4 @@
-//! Asks MPS to end the work of processes that are about to be killed ([`crate::mps`]): of one after the other, in one thread of its
+//! Asks MPS to end the work of processes that are about to be killed ([`crate::host::mps`]): of one after the other, in one thread of its
 //! own, so that whoever has many of them neither fills the machine with programs that ask nor keeps the control daemon from
 //! others. Users take turns, and of one user what is being ended; who waits is with those that are being ended ([`Ending`]), whose
 //! number is bounded.
@@ -11,8 +11,8 @@ use protocol::clock::Clock;
 use protocol::ending::TERMINATE_NS;
 
 use super::ending::Ending;
-use crate::mps::{Control, Doomed};
-use crate::nvml::{Asked, Silence};
+use crate::host::mps::{Control, Doomed};
+use crate::host::nvml::{Asked, Silence};
 
 /// Longest time for one process, ns: half of what there is. Whoever comes meanwhile has the other.
 const QUESTION_NS_MAX: u64 = TERMINATE_NS / 2;

@@ -15,8 +15,8 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::act::Outcome;
 use super::asking::Answer;
-use crate::memory::has_ended;
-use crate::state::JobKey;
+use crate::core::state::JobKey;
+use crate::host::peer::has_ended;
 
 /// Of processes that may not be sent signals.
 const DENIED: &str = "this daemon is not of the user and has no CAP_KILL";

@@ -1,15 +1,15 @@
-//! The device's gauges, asked by a thread of its own ([`crate::nvml::Asked`]) and waited for by nobody: where NVML hangs the device is
+//! The device's gauges, asked by a thread of its own ([`crate::host::nvml::Asked`]) and waited for by nobody: where NVML hangs the device is
 //! in trouble, and the thread that looks for faults has more to do than before.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::grip::{Grip, User};
-use crate::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
+use crate::host::grip::{Grip, User};
+use crate::host::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gauge {
+pub(crate) enum Gauge {
     /// Errors in memory so far.
     Ecc,
     /// How much of the last sample period the device was busy.
@@ -18,7 +18,7 @@ pub(super) enum Gauge {
 
 /// What it said.
 #[derive(Debug, PartialEq)]
-pub(super) enum Reading {
+pub(crate) enum Reading {
     /// There are no gauges.
     Missing(String),
     Ecc(Ecc),
@@ -27,7 +27,7 @@ pub(super) enum Reading {
 }
 
 /// See the module's text.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     asked: Option<Asked<Gauge, Reading>>,
     /// What is to be asked next, each once.
     wanted: Vec<Gauge>,
@@ -53,7 +53,7 @@ const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 impl Meter {
     /// Of the device with this UUID. Nothing is asked yet. What is open is closed when this is
     /// dropped.
-    pub(super) fn new(uuid: &str, grip: &Arc<Grip>) -> Self {
+    pub(crate) fn new(uuid: &str, grip: &Arc<Grip>) -> Self {
         let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
         // NVML is closed before it is said to be.
         let mut open: Option<(Gauges, User)> = None;
@@ -89,36 +89,36 @@ impl Meter {
     }
 
     /// Whether there is something to ask.
-    pub(super) fn is_there(&self) -> bool {
+    pub(crate) fn is_there(&self) -> bool {
         self.asked.is_some()
     }
 
     /// Readable when there may be an answer; none while nothing is asked.
-    pub(super) fn answered(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn answered(&self) -> Option<BorrowedFd<'_>> {
         let asked = self.asked.as_ref().filter(|_| self.current.is_some());
         asked.map(Asked::answered)
     }
 
     /// Whether an answer is waited for.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(crate) fn is_asking(&self) -> bool {
         self.current.is_some_and(|current| !current.is_late)
     }
 
     /// Whether it is asked about this, and the answer waited for.
-    pub(super) fn asks(&self, gauge: Gauge) -> bool {
+    pub(crate) fn asks(&self, gauge: Gauge) -> bool {
         let is_asked = |current: Current| current.gauge == gauge && !current.is_late;
         self.current.is_some_and(is_asked)
     }
 
     /// Asks, as soon as what was asked before is answered.
-    pub(super) fn want(&mut self, gauge: Gauge) {
+    pub(crate) fn want(&mut self, gauge: Gauge) {
         if !self.wanted.contains(&gauge) {
             self.wanted.push(gauge);
         }
     }
 
     /// What has been answered, if anything; then asks what is wanted next.
-    pub(super) fn poll(&mut self, now_ns: u64) -> Option<Reading> {
+    pub(crate) fn poll(&mut self, now_ns: u64) -> Option<Reading> {
         let reading = self.poll_answer(now_ns);
         if self.current.is_none() {
             self.poll_question(now_ns);
@@ -127,7 +127,7 @@ impl Meter {
     }
 
     /// What is to be said, once.
-    pub(super) fn poll_news(&mut self) -> Option<String> {
+    pub(crate) fn poll_news(&mut self) -> Option<String> {
         self.news.take()
     }
 

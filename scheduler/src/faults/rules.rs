@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use super::{Fault, FaultKind};
-use crate::access::place_to_give_up;
-use crate::events::Severity;
+use crate::config::limits::place_to_give_up;
+use crate::report::events::Severity;
 
 /// `[faults]`: what is looked for, and the rules.
 #[derive(Clone, Debug, PartialEq)]
@@ -352,7 +352,7 @@ mod tests {
     use protocol::hello::JobClass;
 
     use super::*;
-    use crate::state::JobKey;
+    use crate::core::state::JobKey;
 
     fn xid(code: u64) -> Fault {
         Fault::of_xid(code)

@@ -14,9 +14,9 @@ use protocol::segment::{Mapping, identity};
 use super::daemon::{Daemon, key_of, peer_of};
 use super::process::{Process, Seat};
 use super::world::World;
-use crate::ledgers::{Brought, Comer, Found, Image, Ledgers, Opened};
-use crate::rules::Owner;
-use crate::state::JobKey;
+use crate::config::memory_rules::Owner;
+use crate::core::ledgers::{Brought, Comer, Found, Image, Ledgers, Opened};
+use crate::core::state::JobKey;
 
 /// A process's place in its job's ledger.
 pub(super) struct Place {

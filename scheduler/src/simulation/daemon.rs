@@ -22,12 +22,12 @@ use super::stopping::Truth;
 use super::world::{Actor, HONEST_JOBS, MS, World};
 use crate::Gpu;
 use crate::config::Config;
-use crate::events::Events;
-use crate::ledgers::Ledgers;
-use crate::nvml;
-use crate::pages::{GpuPages, client_page, lease_page};
-use crate::state::{JobKey, NewPages, Peer, RETURN_NS, State, TurnedAway, job_key};
-use crate::status::{Identity, Status, Viewer};
+use crate::core::ledgers::Ledgers;
+use crate::core::state::{JobKey, NewPages, Peer, RETURN_NS, State, TurnedAway, job_key};
+use crate::host::nvml;
+use crate::host::pages::{GpuPages, client_page, lease_page};
+use crate::report::events::Events;
+use crate::report::status::{Identity, Status, Viewer};
 
 /// Most processes are of the first of these users, and some jobs of the other have the same name.
 pub(super) const USERS: [u32; 2] = [1000, 1001];

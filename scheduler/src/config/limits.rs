@@ -1,0 +1,125 @@
+//! Who may be high-priority, and how much of the daemon one user may take.
+//!
+//! Both are the operator's (`[high_priority]` and `[limits]` of the configuration), and both are about whose a process is as
+//! the kernel knows it, never about what it says of itself.
+//!
+//! A job that asks for high-priority and may not have it is best-effort, not turned away: turned away it would run
+//! unmanaged, and so harm whom the list protects.
+
+use crate::config::memory_rules::{Owner, is_below};
+use crate::core::state::CLIENTS_MAX;
+
+/// Who may be high-priority: who is in any of the lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HpAccess {
+    /// User ids.
+    pub users: Vec<u32>,
+    /// Group ids: of the process's own group, or one that it is also in.
+    pub groups: Vec<u32>,
+    /// Paths of cgroups without a slash at their end; those below are meant too. Empty is the root.
+    pub cgroups: Vec<String>,
+}
+
+impl HpAccess {
+    /// Whether a process of `owner` may. What cannot be seen of it gives it nothing.
+    pub(crate) fn allows(&self, owner: &Owner) -> bool {
+        let is_in = |rule: &String| owner.cgroups.iter().any(|path| is_below(rule, path));
+        self.users.contains(&owner.uid)
+            || self.groups.iter().any(|group| owner.gids.contains(group))
+            || self.cgroups.iter().any(is_in)
+    }
+}
+
+/// How much of the daemon one user may take, so that something is left for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `clients_per_user`: attached processes.
+    pub clients_per_user: usize,
+    /// `jobs_per_user`: best-effort jobs.
+    pub jobs_per_user: usize,
+    /// `connections_per_user`: connections that have not said yet what they want; another one takes the place of the oldest.
+    pub connections_per_user: usize,
+}
+
+impl Limits {
+    /// Of one user's clients, places that its best-effort jobs leave to its high-priority ones: a sixth, and no more than all
+    /// best-effort jobs leave to all high-priority ones.
+    pub(crate) fn hp_room_of_user(&self) -> usize {
+        (self.clients_per_user / 6).min(HP_ROOM)
+    }
+}
+
+/// Places for clients that best-effort jobs, whosever they are, leave to high-priority ones.
+pub const HP_ROOM: usize = CLIENTS_MAX / 8;
+
+impl Default for Limits {
+    /// Three quarters of what there is for one user; of connections, which are silent for microseconds, a quarter.
+    fn default() -> Self {
+        Self {
+            clients_per_user: CLIENTS_MAX * 3 / 4,
+            jobs_per_user: policy::JOBS_MAX * 3 / 4,
+            connections_per_user: 16,
+        }
+    }
+}
+
+/// The place in a full list that is to be given up for another: the oldest of the user who has most of it, so that nobody can
+/// push out what others have there. `uids` are in the list's order, the oldest first.
+pub(crate) fn place_to_give_up(uids: impl Iterator<Item = u32> + Clone) -> Option<usize> {
+    let count = |uid| uids.clone().filter(|other| *other == uid).count();
+    let places = uids.clone().enumerate();
+    // Of equals the last wins in `max_by_key`, so from the youngest to the oldest.
+    let mut places: Vec<(usize, u32)> = places.collect();
+    places.reverse();
+    let most = places.into_iter().max_by_key(|(_, uid)| count(*uid));
+    most.map(|(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(uid: u32, gids: &[u32], cgroup: &str) -> Owner {
+        Owner {
+            uid,
+            gids: gids.to_vec(),
+            cgroups: vec![cgroup.to_owned()],
+        }
+    }
+
+    #[test]
+    fn who_is_in_any_list_may_be_high_priority_and_nobody_else() {
+        let access = HpAccess {
+            users: vec![1000],
+            groups: vec![44],
+            cgroups: vec!["/system.slice/serve.service".to_owned()],
+        };
+        for (owner, may) in [
+            (owner(1000, &[100], "/user.slice"), true),
+            (owner(1001, &[100, 44], "/user.slice"), true),
+            (owner(1001, &[100], "/system.slice/serve.service"), true),
+            (owner(1001, &[100], "/system.slice/serve.service/a"), true),
+            (owner(1001, &[100], "/system.slice/serve.service2"), false),
+            (owner(1001, &[100], "/user.slice"), false),
+            // Root is nobody special: in containers everybody is.
+            (owner(0, &[0], "/"), false),
+        ] {
+            assert_eq!(access.allows(&owner), may, "{owner:?}");
+        }
+        let unseen = Owner {
+            uid: 1001,
+            ..Owner::default()
+        };
+        assert!(!access.allows(&unseen));
+        assert!(!HpAccess::default().allows(&owner(0, &[0], "")));
+    }
+
+    #[test]
+    fn of_a_full_list_the_oldest_of_who_has_most_goes() {
+        let place = |uids: &[u32]| place_to_give_up(uids.iter().copied());
+        assert_eq!(place(&[1, 2, 2, 3]), Some(1));
+        assert_eq!(place(&[1, 2, 3]), Some(0));
+        assert_eq!(place(&[3, 1, 1, 3]), Some(0));
+        assert_eq!(place(&[]), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! The operator's rules of memory: what jobs of a user, a group or a cgroup cannot have more than, whatever they ask for.
+//!
+//! Whose a process is comes from the kernel and not from the process ([`crate::host::peer`]): its user and groups, and the cgroup that
+//! it is in when it attaches (cgroups(7)). A login without a job's environment is under its user's rules all the
+//! same.
+
+use std::fs;
+
+use protocol::quota::Quota;
+
+/// One rule. What it does not name is anybody's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// User id.
+    pub user: Option<u32>,
+    /// Group id: the process's own group, or one that it is also in.
+    pub group: Option<u32>,
+    /// Path of a cgroup without a slash at its end; those below it are meant too. Empty is the root.
+    pub cgroup: Option<String>,
+    /// The most that each of its jobs may hold.
+    pub quota: Quota,
+}
+
+/// Whose a process is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pub(crate) gids: Vec<u32>,
+    /// Paths, one for each hierarchy.
+    pub(crate) cgroups: Vec<String>,
+}
+
+/// The cgroups of a process that is there now; none if they cannot be seen from here (`hidepid`, another namespace of
+/// processes), which every rule that names one is for: rules are kept or nothing is granted.
+pub(crate) fn cgroups_of(pid: u32) -> Vec<String> {
+    cgroups(&fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default())
+}
+
+/// Each line is hierarchy, controllers and path, with colons between.
+fn cgroups(text: &str) -> Vec<String> {
+    let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths
+        .map(|path| path.trim_end_matches('/').to_owned())
+        .collect()
+}
+
+/// Whether the cgroup `path` is `rule` or below it.
+pub(crate) fn is_below(rule: &str, path: &str) -> bool {
+    let rest = path.strip_prefix(rule);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Rule {
+    fn is_for(&self, owner: &Owner) -> bool {
+        self.user.is_none_or(|user| user == owner.uid)
+            && self
+                .group
+                .is_none_or(|group| owner.gids.is_empty() || owner.gids.contains(&group))
+            && self.cgroup.as_ref().is_none_or(|rule| {
+                let mut paths = owner.cgroups.iter();
+                owner.cgroups.is_empty() || paths.any(|path| is_below(rule, path))
+            })
+    }
+}
+
+/// The most that a job of `owner` may hold of a device with `device_bytes`, by all rules that are for it; `None` if none is. A
+/// part of what nobody knows is nothing: rules are kept or nothing is granted.
+pub(crate) fn most_bytes(rules: &[Rule], owner: &Owner, device_bytes: u64) -> Option<u64> {
+    let its = rules.iter().filter(|rule| rule.is_for(owner));
+    its.filter_map(|rule| rule.quota.bytes_of(device_bytes))
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn owner() -> Owner {
+        Owner {
+            uid: 1000,
+            gids: vec![100, 27, 44],
+            cgroups: cgroups("0::/user.slice/user-1000.slice/session-3.scope\n"),
+        }
+    }
+
+    fn rule(user: Option<u32>, group: Option<u32>, cgroup: Option<&str>) -> Rule {
+        Rule {
+            user,
+            group,
+            cgroup: cgroup.map(str::to_owned),
+            quota: Quota::Bytes(GIB),
+        }
+    }
+
+    #[test]
+    fn a_rule_is_for_whom_all_that_it_names_is_true_of() {
+        for (rule, is_for) in [
+            (rule(Some(1000), None, None), true),
+            (rule(Some(1001), None, None), false),
+            (rule(None, Some(44), None), true),
+            (rule(None, Some(100), None), true),
+            (rule(None, Some(0), None), false),
+            (rule(None, None, Some("/user.slice")), true),
+            (rule(None, None, Some("/user.slice/user-1000.slice")), true),
+            (rule(None, None, Some("/user")), false),
+            (rule(None, None, Some("")), true),
+            (rule(Some(1000), None, Some("/system.slice")), false),
+            (rule(Some(1000), Some(27), Some("/user.slice")), true),
+        ] {
+            assert_eq!(rule.is_for(&owner()), is_for, "{rule:?}");
+        }
+        // Of whom nothing can be seen but the user.
+        let hidden = Owner {
+            uid: 1000,
+            ..Owner::default()
+        };
+        assert!(rule(None, Some(0), None).is_for(&hidden));
+        assert!(rule(None, None, Some("/system.slice")).is_for(&hidden));
+        assert!(!rule(Some(1001), Some(0), None).is_for(&hidden));
+    }
+
+    #[test]
+    fn of_several_rules_the_smallest_holds() {
+        let mut rules = vec![rule(Some(1000), None, None), rule(None, Some(44), None)];
+        rules[1].quota = Quota::Percent(5.0);
+        assert_eq!(most_bytes(&rules, &owner(), 10 * GIB), Some(GIB / 2));
+        assert_eq!(most_bytes(&rules, &owner(), 100 * GIB), Some(GIB));
+        let other = Owner {
+            gids: vec![0],
+            ..Owner::default()
+        };
+        assert_eq!(most_bytes(&rules, &other, 10 * GIB), None);
+        assert_eq!(most_bytes(&rules, &owner(), 0), Some(0));
+        rules.truncate(1);
+        rules[0].quota = Quota::Unlimited;
+        assert_eq!(most_bytes(&rules, &owner(), 10 * GIB), None);
+    }
+
+    #[test]
+    fn this_process_has_a_cgroup() {
+        assert!(!cgroups_of(std::process::id()).is_empty());
+        assert!(cgroups_of(u32::MAX).is_empty());
+    }
+}

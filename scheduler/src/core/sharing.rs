@@ -1,0 +1,271 @@
+//! How jobs share the GPU: by MPS or in time slices. Who says so, whose word counts, and what
+//! follows.
+//!
+//! | known by | when |
+//! |---|---|
+//! | `clients` | a client has attached whose driver says whether MPS shares the device (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) |
+//! | `configuration` | none has, and `[gpu] sharing` names a way |
+//! | `control-daemon` | none has, `[gpu] sharing` is `auto`, and MPS's control daemon answers |
+//! | `assumption` | none has, `auto`, and it does not: time slices |
+//!
+//! **A client's word counts more than the configuration**: the driver has done what it says. A
+//! configured way that is not the true one is reported, and not acted on.
+//!
+//! **What is assumed is time slices.** They are right or cautious in either case: best-effort work
+//! then goes only while high-priority jobs are idle. Under MPS that costs best-effort jobs what
+//! they would get beside busy ones. MPS assumed where time slices are true would let kernels go
+//! beside high-priority ones by resource and SMs, which mean nothing there: each takes the whole
+//! GPU from the high-priority job for a slice.
+//!
+//! **Where clients differ** (one does not see MPS's pipes, `CUDA_MPS_PIPE_DIRECTORY`) kernels of
+//! some pairs never overlap, so leases are made as in time slices until they are alike. Whether MPS
+//! is asked before a process is killed goes by that process's own word. A client that lies costs
+//! best-effort jobs what time slices cost them.
+//!
+//! What clients said last is kept when none is left: it is what the next ones are most likely to
+//! say.
+
+use policy::Sharing;
+
+use crate::config::sharing_name;
+use crate::report::events::{Draft, Kind};
+
+/// What is known of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ways {
+    /// None: `auto`.
+    configured: Option<Sharing>,
+    /// MPS's control daemon answered when it was asked last.
+    has_control_daemon: bool,
+    heard: Option<Heard>,
+    /// It is to be asked: since the beginning, or since a client came that does not know.
+    pub(crate) is_control_daemon_wanted: bool,
+    /// What nobody has been told yet.
+    pub(crate) news: Option<Draft>,
+}
+
+/// What those clients say whose drivers know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// The same.
+    Alike(Sharing),
+    /// One this, another that.
+    Differing,
+}
+
+/// Who says how the GPU is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KnownBy {
+    Clients,
+    Configuration,
+    ControlDaemon,
+    Assumption,
+}
+
+impl KnownBy {
+    /// The word in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Clients => "clients",
+            Self::Configuration => "configuration",
+            Self::ControlDaemon => "control-daemon",
+            Self::Assumption => "assumption",
+        }
+    }
+}
+
+impl Ways {
+    /// Nobody has said anything yet.
+    pub(crate) fn new(configured: Option<Sharing>) -> Self {
+        Self {
+            configured,
+            has_control_daemon: false,
+            heard: None,
+            is_control_daemon_wanted: true,
+            news: None,
+        }
+    }
+
+    /// What `[gpu] sharing` says; none: `auto`.
+    pub(crate) fn configured(&self) -> Option<Sharing> {
+        self.configured
+    }
+
+    /// What leases are made by.
+    pub(crate) fn in_force(&self) -> Sharing {
+        match self.heard {
+            Some(Heard::Alike(sharing)) => sharing,
+            Some(Heard::Differing) => Sharing::TimeSlice,
+            None => match (self.configured, self.has_control_daemon) {
+                (Some(configured), _) => configured,
+                (None, true) => Sharing::Mps,
+                (None, false) => Sharing::TimeSlice,
+            },
+        }
+    }
+
+    /// Who says so.
+    pub(crate) fn known_by(&self) -> KnownBy {
+        match (self.heard, self.configured, self.has_control_daemon) {
+            (Some(_), _, _) => KnownBy::Clients,
+            (None, Some(_), _) => KnownBy::Configuration,
+            (None, None, true) => KnownBy::ControlDaemon,
+            (None, None, false) => KnownBy::Assumption,
+        }
+    }
+
+    /// Whether MPS shares the GPU among some clients at least.
+    pub(crate) fn has_mps(&self) -> bool {
+        self.in_force() == Sharing::Mps || self.is_differing()
+    }
+
+    /// Whether clients say different things.
+    pub(crate) fn is_differing(&self) -> bool {
+        self.heard == Some(Heard::Differing)
+    }
+
+    /// Whether `[gpu] sharing` names another way than the true one.
+    pub(crate) fn is_wrong(&self) -> bool {
+        let Some(Heard::Alike(heard)) = self.heard else {
+            return false;
+        };
+        self.configured
+            .is_some_and(|configured| configured != heard)
+    }
+
+    /// Whether the control daemon's answer would count.
+    pub(crate) fn wants_control_daemon(&self) -> bool {
+        self.configured.is_none() && self.heard.is_none()
+    }
+
+    /// MPS's control daemon has answered, or has not.
+    pub(crate) fn handle_control_daemon(&mut self, is_there: bool) {
+        self.has_control_daemon = is_there;
+    }
+
+    /// What all clients that are there say, after one has come or gone; whether that is news:
+    /// something else than before, or than the configuration says.
+    pub(crate) fn handle_words(&mut self, words: impl IntoIterator<Item = Sharing>) -> bool {
+        let mut words = words.into_iter();
+        let Some(first) = words.next() else {
+            return false;
+        };
+        let heard = match words.all(|word| word == first) {
+            true => Heard::Alike(first),
+            false => Heard::Differing,
+        };
+        let before = self.heard.replace(heard);
+        let is_expected = before.is_none() && self.configured.map(Heard::Alike) == Some(heard);
+        before != Some(heard) && !is_expected
+    }
+
+    /// What is to be told of what clients say, if anything is.
+    pub(crate) fn to_tell(&self) -> Option<Draft> {
+        let in_force = in_words(self.in_force());
+        Some(match (self.heard?, self.configured) {
+            (Heard::Differing, _) => Draft::new(
+                Kind::SharingMixed,
+                "some clients share the GPU by MPS, others in time slices (CUDA_MPS_PIPE_DIRECTORY says where a process looks for MPS): \
+                 as long as that is so best-effort work goes only while high-priority jobs are idle",
+            ),
+            (Heard::Alike(heard), Some(configured)) if heard != configured => Draft::new(
+                Kind::SharingWrong,
+                format!(
+                    "[gpu] sharing is \"{}\", but clients share the GPU {in_force}, as their driver says; leases follow the driver",
+                    sharing_name(configured)
+                ),
+            ),
+            (Heard::Alike(_), _) => Draft::new(
+                Kind::SharingKnown,
+                format!("clients share the GPU {in_force}, as their driver says"),
+            ),
+        })
+    }
+}
+
+/// The way of a client of MPS, and of another.
+pub(crate) fn sharing_by(is_on_mps: bool) -> Sharing {
+    match is_on_mps {
+        true => Sharing::Mps,
+        false => Sharing::TimeSlice,
+    }
+}
+
+/// For sentences.
+fn in_words(sharing: Sharing) -> &'static str {
+    match sharing {
+        Sharing::Mps => "by MPS",
+        Sharing::TimeSlice => "in time slices",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Sharing::{Mps, TimeSlice};
+    use super::*;
+
+    #[test]
+    fn a_clients_word_counts_more_than_the_configuration_and_that_more_than_the_control_daemons() {
+        for (configured, has_control_daemon, words, in_force, known_by) in [
+            (None, false, &[][..], TimeSlice, KnownBy::Assumption),
+            (None, true, &[], Mps, KnownBy::ControlDaemon),
+            (
+                Some(TimeSlice),
+                true,
+                &[],
+                TimeSlice,
+                KnownBy::Configuration,
+            ),
+            (Some(Mps), false, &[], Mps, KnownBy::Configuration),
+            (None, true, &[TimeSlice], TimeSlice, KnownBy::Clients),
+            (None, false, &[Mps], Mps, KnownBy::Clients),
+            (
+                Some(Mps),
+                true,
+                &[TimeSlice, TimeSlice],
+                TimeSlice,
+                KnownBy::Clients,
+            ),
+            (Some(TimeSlice), false, &[Mps, Mps], Mps, KnownBy::Clients),
+            (
+                Some(Mps),
+                true,
+                &[Mps, TimeSlice],
+                TimeSlice,
+                KnownBy::Clients,
+            ),
+        ] {
+            let mut ways = Ways::new(configured);
+            ways.handle_control_daemon(has_control_daemon);
+            assert_eq!(ways.handle_words(words.iter().copied()), !words.is_empty());
+            assert_eq!(
+                (ways.in_force(), ways.known_by()),
+                (in_force, known_by),
+                "{ways:?}"
+            );
+            let wanted = configured.is_none() && words.is_empty();
+            assert_eq!(ways.wants_control_daemon(), wanted);
+        }
+    }
+
+    #[test]
+    fn a_configured_way_that_is_not_the_true_one_is_wrong_and_said_once_until_something_else_is() {
+        let said = |ways: &mut Ways, words: &[Sharing]| {
+            let is_new = ways.handle_words(words.iter().copied());
+            is_new.then(|| ways.to_tell().unwrap().kind())
+        };
+        let mut ways = Ways::new(Some(Mps));
+        assert!(!ways.is_wrong());
+        assert_eq!(said(&mut ways, &[TimeSlice]), Some(Kind::SharingWrong));
+        assert!(ways.is_wrong() && !ways.has_mps());
+        assert_eq!(said(&mut ways, &[TimeSlice, TimeSlice]), None);
+        // Nobody is left, and another comes.
+        assert_eq!(said(&mut ways, &[]), None);
+        assert_eq!(said(&mut ways, &[TimeSlice]), None);
+        assert!(ways.is_wrong());
+        assert_eq!(said(&mut ways, &[TimeSlice, Mps]), Some(Kind::SharingMixed));
+        assert!(!ways.is_wrong() && ways.has_mps() && ways.is_differing());
+        assert_eq!(said(&mut ways, &[Mps]), Some(Kind::SharingKnown));
+        assert!(!ways.is_wrong() && !ways.is_differing());
+    }
+}

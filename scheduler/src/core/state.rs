@@ -1,0 +1,794 @@
+//! Everything the daemon knows of its GPU's clients, and what follows from it.
+//!
+//! No IO and no clock: what happens comes in through `handle_` functions, [`State::poll`] decides,
+//! and time is an argument. The only way out is shared memory (atomics in pages) and a list of
+//! bells that the caller rings ([`State::ring_bells`]).
+//!
+//! ## One poll
+//!
+//! 1. Note the epoch, then drain the rings of all high-priority clients. In that order: work that is
+//!    announced after the note has an epoch of its own and voids what is decided here.
+//! 2. Read the best-effort jobs' sums, ask the policy ([`policy::Gate`]).
+//! 3. Publish what is true whatever high-priority clients do meanwhile: closed leases, and ungated
+//!    ones where nobody is protected.
+//! 4. Name the epoch live (`protocol::lease::announce_live`), drain again. Nothing arrived: publish
+//!    the open leases. Else raise the epoch and decide again, at most [`ROUNDS_MAX`] times; a
+//!    high-priority client that keeps launching in that time keeps the old leases stale, which is
+//!    what it should do.
+//!
+//! An open lease that is closed stays named live until high-priority work raises the epoch. So a
+//! best-effort thread that was between check and driver call when its lease was closed still counts
+//! its slip, at the price of one compare-and-swap for the next high-priority launch.
+//!
+//! A hold because of a fault is published when it is told, between polls: no high-priority launch can make it wrong.
+//!
+//! ## How often
+//!
+//! With nobody to protect once a second, for what people are told; not at all without clients
+//! ([`Look`]). Beside a high-priority client every millisecond, so that its rings do not fill;
+//! while best-effort work waits or runs, when the decision may change by itself
+//! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
+
+mod away;
+mod collectives;
+mod death;
+mod faulty;
+mod feed;
+mod lessee;
+mod record;
+mod room;
+mod stop;
+mod stopping;
+mod totals;
+mod words;
+
+use core::cell::Cell;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use policy::{Gate, HpView, JOBS_MAX, JobId, JobTerms, JobView, Outlook, Sharing, Snapshot};
+use protocol::clock::Clock;
+use protocol::hello::{Attach, JobClass};
+use protocol::lease::announce_live;
+use protocol::pages::{Bell, ClientPage, Counter, LeasePage};
+use protocol::segment::Mapping;
+use protocol::sync::Ordering;
+
+use crate::config::limits::{HpAccess, Limits, place_to_give_up};
+use crate::config::{Config, JobRule, OnCollectives};
+use crate::core::sharing::{Ways, sharing_by};
+use crate::host::measured::Counting;
+use crate::host::pages::GpuPages;
+
+pub(crate) use away::Away;
+pub use away::{Listed, TurnedAway};
+use death::End;
+pub(crate) use death::{Death, How};
+use faulty::Holds;
+pub(crate) use faulty::{
+    HELD_JOBS_PER_USER, HELD_USERS_MAX, JobProgress, NewlyHeld, Progress, Released, Sticky, Whose,
+};
+pub use feed::Faults;
+use feed::Feed;
+pub use lessee::DRAIN_NS_MAX;
+pub(crate) use lessee::Lessee;
+use lessee::Need;
+use record::Record;
+pub use record::{Entry, Grant};
+pub use room::Refused;
+pub use stop::Stopped;
+pub use stopping::Moment;
+use stopping::Stopping;
+pub(crate) use totals::Totals;
+
+/// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
+/// two reads of each ring that it has claimed per poll if it is high-priority.
+pub const CLIENTS_MAX: usize = 256;
+
+/// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
+pub const ENDED_MAX: usize = 256;
+
+/// Decisions per poll. One is the rule; each further one means that high-priority work arrived
+/// within the microsecond between two drains.
+pub const ROUNDS_MAX: usize = 4;
+
+/// Between two looks with nobody to protect, ns. Clients take a silence of five of them for the
+/// daemon's end.
+const ALONE_POLL_NS: u64 = 1_000_000_000;
+
+/// Between two looks while no best-effort work waits or runs (design §1). Its ring of 1024 records
+/// then still holds a launch every microsecond.
+const IDLE_POLL_NS: u64 = 1_000_000;
+
+/// So long clients of the daemon before are waited for: they ask for a new one every half second at most
+/// (`interpose/src/reattach.rs`).
+pub const RETURN_NS: u64 = 1_000_000_000;
+
+/// When to poll next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// At this time, or earlier if the bell rings.
+    At(u64),
+    /// When the bell rings: there is no client.
+    WhenRung,
+}
+
+/// The process that attaches, as the kernel vouches for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Process id; 0 if it cannot be seen from here (another PID namespace).
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+}
+
+/// The pages made for a client that attaches.
+#[derive(Debug)]
+pub struct NewPages {
+    /// Its own.
+    pub client: Mapping<ClientPage>,
+    /// Its job's, used if it is the first client of a best-effort job.
+    pub lease: (OwnedFd, Mapping<LeasePage>),
+}
+
+/// What an attached client is told.
+#[derive(Debug)]
+pub struct Attached {
+    /// Its number.
+    pub client: u64,
+    /// Its job's lease page, if it is best-effort.
+    pub lease: Option<Arc<OwnedFd>>,
+    /// Why the GPU is drained, if it is and this is a new high-priority job.
+    pub draining: Option<String>,
+}
+
+/// What makes a job: clients that say the same of these are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JobKey {
+    pub(crate) id: String,
+    /// A job is one user's: nobody joins, and so spends, another's.
+    pub(crate) uid: u32,
+    pub(crate) class: JobClass,
+}
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) key: JobKey,
+    pub(crate) clients: Vec<Client>,
+    /// Of clients that have gone.
+    pub(crate) past: Totals,
+    /// Iff best-effort.
+    pub(crate) lessee: Option<Lessee>,
+    /// That it launches collectives was told.
+    is_collective_told: bool,
+}
+
+impl Job {
+    /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
+    fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
+        let lessee = self.lessee.as_ref()?;
+        let is_named = |rule: &&JobRule| {
+            let mut programs = self.clients.iter().map(|client| &client.name);
+            rule.name == self.key.id || programs.any(|name| *name == rule.name)
+        };
+        let rule = rules.iter().find(is_named)?;
+        let share = lessee.progress().share().map_or(1.0, |share| share.value());
+        let terms = JobTerms {
+            weight: rule.weight,
+            is_behind: share < rule.min_progress,
+        };
+        Some((lessee.id(), terms))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    pub(crate) peer: Peer,
+    pub(crate) name: String,
+    pub(crate) profile: String,
+    pub(crate) profile_fit: String,
+    pub(crate) attached_ns: u64,
+    /// Until when the daemon itself ends its process, ns of real time; 0: it does not.
+    ended_from_here_until_ns: Cell<u64>,
+    /// The kernel sends it a signal when what started it ends.
+    pub(crate) falls_with_parent: bool,
+    /// How it shares the GPU, as its driver says.
+    pub(crate) sharing: Option<Sharing>,
+    /// The class that it asked for and may not have.
+    pub(crate) denied: Option<JobClass>,
+    pub(crate) page: Mapping<ClientPage>,
+    /// Its sticky error, if it told one, has been looked at.
+    is_sticky_taken: bool,
+    /// Iff high-priority.
+    pub(crate) feed: Option<Box<Feed>>,
+    end: End,
+}
+
+impl Client {
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            counters: core::array::from_fn(|i| self.page.counted(Counter::ALL[i])),
+            charged_ns: self.page.charged_ns.load(Ordering::Relaxed),
+            faults: self.faults(),
+        }
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.feed
+            .as_ref()
+            .map_or_else(Faults::default, |feed| feed.faults())
+    }
+}
+
+/// A client that has been detached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) key: JobKey,
+    pub(crate) pid: u32,
+}
+
+/// A job without clients.
+#[derive(Debug)]
+pub(crate) struct EndedJob {
+    pub(crate) key: JobKey,
+    pub(crate) totals: Totals,
+    pub(crate) ended_ns: u64,
+}
+
+/// A bell to ring: of a job's lease, or of a client's helper thread.
+#[derive(Clone, Copy, Debug)]
+enum Wake {
+    Lease { job: usize },
+    Helper { job: usize, client: usize },
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct State {
+    pub(crate) pages: Arc<GpuPages>,
+    pub(crate) ways: Ways,
+    /// Whether priorities between blocks are counted on.
+    pub(crate) block_priority: Counting,
+    pub(crate) sms: u32,
+    poll_ns: u64,
+    unknown_ns: u64,
+    /// What is done about best-effort jobs that launch collectives.
+    on_collectives: OnCollectives,
+    /// What best-effort jobs were promised.
+    rules: Vec<JobRule>,
+    /// Who may be high-priority; `None`: everybody.
+    pub(crate) access: Option<HpAccess>,
+    pub(crate) limits: Limits,
+    pub(crate) gate: Gate,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) ended: VecDeque<EndedJob>,
+    /// As of the last poll.
+    pub(crate) hp: HpView,
+    /// When to look again while best-effort work waits or runs, as of the last decision.
+    next_look_ns: u64,
+    /// Buffer of a poll.
+    views: Vec<JobView>,
+    /// A high-priority client, or another policy, has come since the last poll.
+    is_gating: bool,
+    /// Found out by the last poll, or by who closed the state.
+    wakes: Vec<Wake>,
+    /// If somebody wants to know.
+    record: Option<Record>,
+    clients_ever: u64,
+    jobs_ever: u64,
+    /// Until then clients of the daemon before may be on their way.
+    returning_until_ns: u64,
+    is_closed: bool,
+    /// Of clients that are gone, until somebody asks.
+    stickies: Vec<Sticky>,
+    /// The same of processes that ended with work in flight.
+    deaths: Vec<Death>,
+    pub(crate) holds: Holds,
+    pub(crate) away: Away,
+    stopping: Stopping,
+    /// Why the last reading of the configuration changed nothing.
+    pub(crate) config_error: Option<String>,
+}
+
+impl State {
+    /// A GPU with `sms` SMs and no client.
+    #[must_use]
+    pub fn new(config: &Config, sms: u32, pages: Arc<GpuPages>) -> Self {
+        Self {
+            pages,
+            ways: Ways::new(config.sharing),
+            block_priority: Counting::new(config.block_priority),
+            sms,
+            poll_ns: config.poll_ns,
+            unknown_ns: config.unknown_kernel_ns,
+            on_collectives: config.on_collectives,
+            rules: config.jobs.clone(),
+            access: config.high_priority.clone(),
+            limits: config.limits,
+            gate: Gate::new(config.policy),
+            jobs: Vec::new(),
+            ended: VecDeque::new(),
+            hp: HpView::ABSENT,
+            next_look_ns: 0,
+            views: Vec::with_capacity(JOBS_MAX),
+            is_gating: false,
+            wakes: Vec::new(),
+            record: None,
+            clients_ever: 0,
+            jobs_ever: 0,
+            returning_until_ns: 0,
+            is_closed: false,
+            stickies: Vec::new(),
+            deaths: Vec::new(),
+            holds: Holds::default(),
+            away: Away::default(),
+            stopping: Stopping::default(),
+            config_error: None,
+        }
+    }
+
+    /// There was a daemon here before: its clients come back one by one ([`RETURN_NS`]), and best-effort ones that come first must not
+    /// run as if there were no high-priority one.
+    pub fn expect_returning(&mut self, now_ns: u64) {
+        self.returning_until_ns = now_ns.saturating_add(RETURN_NS);
+    }
+
+    /// The high-priority side as the policy is to see it.
+    fn hp_for_policy(&self, now_ns: u64) -> HpView {
+        match self.is_expecting(now_ns) {
+            true => HpView::IDLE,
+            false => self.hp,
+        }
+    }
+
+    /// Whether no high-priority client is there, and one of the daemon before may be on its way.
+    pub(crate) fn is_expecting(&self, now_ns: u64) -> bool {
+        !self.hp.present && now_ns < self.returning_until_ns
+    }
+
+    /// Another configuration is in force from the next poll on. Where the policy or a number of it is
+    /// another one, what was learnt of high-priority requests is learnt anew.
+    pub fn reconfigure(&mut self, config: &Config) {
+        // What a job was promised and is promised no more must not stay.
+        if *self.gate.policy() != config.policy || self.rules != config.jobs {
+            self.gate = Gate::new(config.policy);
+            let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
+            lessees.for_each(Lessee::handle_new_gate);
+            self.is_gating = true;
+        }
+        self.poll_ns = config.poll_ns;
+        self.block_priority.configured = config.block_priority;
+        self.unknown_ns = config.unknown_kernel_ns;
+        self.on_collectives = config.on_collectives;
+        self.rules.clone_from(&config.jobs);
+        self.access.clone_from(&config.high_priority);
+        self.limits = config.limits;
+        self.pages.configure(config);
+        self.config_error = None;
+    }
+
+    /// The configuration was read again and could not be used: all stays as it is, and status says why.
+    pub fn handle_config_error(&mut self, why: String) {
+        self.config_error = Some(why);
+    }
+
+    /// A process attaches at `now_ns`. The caller rings the daemon's bell before it tells the client,
+    /// so that a high-priority client is known, and leases are gated, before it launches.
+    ///
+    /// # Errors
+    ///
+    /// A table is full; the reason is for the client's log.
+    pub fn handle_attach(
+        &mut self,
+        now_ns: u64,
+        peer: Peer,
+        attach: Attach,
+        pages: NewPages,
+    ) -> Result<Attached, Refused> {
+        let key = job_key(&attach.job, attach.class, peer);
+        let job = self.check_comer(&key)?;
+        // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
+        let is_new_hp = key.class == JobClass::HighPriority && job.is_none();
+        let draining = self.holds.draining().filter(|_| is_new_hp);
+        let draining = draining.map(str::to_owned);
+        self.clients_ever += 1;
+        let client = Client {
+            id: self.clients_ever,
+            peer,
+            name: attach.name,
+            profile: attach.profile,
+            profile_fit: attach.profile_fit,
+            attached_ns: now_ns,
+            ended_from_here_until_ns: Cell::new(0),
+            falls_with_parent: attach.falls_with_parent,
+            sharing: attach.is_on_mps.map(sharing_by),
+            denied: None,
+            page: pages.client,
+            is_sticky_taken: false,
+            feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new(now_ns))),
+            end: End::default(),
+        };
+        if key.class == JobClass::HighPriority {
+            // Before its hello is answered: what was free for all is now gated.
+            let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
+            lessees.for_each(Lessee::close_if_ungated);
+            self.is_gating = true;
+        }
+        let job = match job {
+            Some(index) => &mut self.jobs[index],
+            None => self.add_job(key, pages.lease),
+        };
+        let attached = Attached {
+            client: client.id,
+            lease: job.lessee.as_ref().map(Lessee::fd),
+            draining,
+        };
+        job.clients.push(client);
+        let by = Gone {
+            key: job.key.clone(),
+            pid: peer.pid,
+        };
+        self.note_words(&by);
+        Ok(attached)
+    }
+
+    /// A client asked for a class that it may not have, and has another.
+    pub fn handle_denied(&mut self, client: u64, asked: JobClass) {
+        let mut clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+        if let Some(client) = clients.find(|known| known.id == client) {
+            client.denied = Some(asked);
+        }
+    }
+
+    fn add_job(&mut self, key: JobKey, lease: (OwnedFd, Mapping<LeasePage>)) -> &mut Job {
+        let ended = self.ended.iter().position(|job| job.key == key);
+        let past = ended
+            .and_then(|index| self.ended.remove(index))
+            .map_or_else(Totals::default, |job| job.totals);
+        self.jobs_ever += 1;
+        let id = JobId(self.jobs_ever);
+        let lessee = match key.class {
+            JobClass::BestEffort => Some(Lessee::new(id, lease.0, lease.1)),
+            JobClass::HighPriority => None,
+        };
+        let lessee = lessee.map(|mut lessee| {
+            lessee.set_held(self.holds.is_held(&key));
+            lessee
+        });
+        self.jobs.push(Job {
+            key,
+            clients: Vec::new(),
+            past,
+            lessee,
+            is_collective_told: false,
+        });
+        let last = self.jobs.len() - 1;
+        &mut self.jobs[last]
+    }
+
+    /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
+    /// its totals stay with its job. The caller rings the daemon's bell. Returns who it was.
+    pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
+        self.wakes.clear(); // They name jobs and clients by place.
+        for index in 0..self.jobs.len() {
+            let job = &mut self.jobs[index];
+            let Some(place) = job.clients.iter().position(|c| c.id == client) else {
+                continue;
+            };
+            let mut client = job.clients.remove(place);
+            // It may only have lost its connection: then it must learn that nobody serves it. Release
+            // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what is held for a fault every 100 ms).
+            client.page.detached.store(1, Ordering::Release);
+            self.gate.handle_detach(client.id);
+            job.past.add(&client.totals().of_ended());
+            let gone = Gone {
+                key: job.key.clone(),
+                pid: client.peer.pid,
+            };
+            let sticky = client.take_sticky(&job.key);
+            if job.clients.is_empty() {
+                let job = self.jobs.remove(index);
+                self.ended.push_back(EndedJob {
+                    key: job.key,
+                    totals: job.past,
+                    ended_ns: now_ns,
+                });
+                if self.ended.len() > ENDED_MAX {
+                    let place = place_to_give_up(self.ended.iter().map(|job| job.key.uid));
+                    self.ended.remove(place.unwrap_or(0));
+                }
+            }
+            self.keep_sticky(sticky);
+            self.note_words(&gone);
+            return Some(gone);
+        }
+        None
+    }
+
+    /// Looks, decides and publishes at `now_ns`; says when to look again.
+    pub fn poll(&mut self, now_ns: u64) -> Look {
+        self.wakes.clear();
+        if self.is_closed {
+            return Look::WhenRung;
+        }
+        let daemon = &self.pages.daemon;
+        daemon.heartbeat_ns.store(now_ns, Ordering::Relaxed);
+        // Release: who sees the daemon awake sees the heartbeat above, not one from before its sleep.
+        daemon.asleep.store(0, Ordering::Release);
+        if std::mem::take(&mut self.is_gating) {
+            self.wake_best_effort();
+        }
+        for _ in 0..ROUNDS_MAX {
+            if self.poll_round(now_ns) {
+                break;
+            }
+        }
+        let gated = self.jobs.iter().filter_map(|job| job.lessee.as_ref());
+        if !gated.into_iter().any(Lessee::is_gated) {
+            let live_epoch = &self.pages.daemon.live_epoch;
+            // A store takes the line from every high-priority launch that follows.
+            if live_epoch.load(Ordering::Relaxed) != 0 {
+                live_epoch.store(0, Ordering::Relaxed);
+            }
+        }
+        self.poll_questions(now_ns);
+        self.note(now_ns);
+        self.look(now_ns)
+    }
+
+    /// With nobody to protect helpers do not look at what is in flight, so its sums are too high
+    /// until they do.
+    fn wake_best_effort(&mut self) {
+        for (job, known) in self.jobs.iter().enumerate() {
+            if known.lessee.is_some() {
+                let places = 0..known.clients.len();
+                let wakes = places.map(|client| Wake::Helper { job, client });
+                self.wakes.extend(wakes);
+            }
+        }
+    }
+
+    /// One decision. False: high-priority work arrived before the leases were out.
+    fn poll_round(&mut self, now_ns: u64) -> bool {
+        // Acquire pairs with the Release of the bump in `protocol::lease::announce`: whose bump is
+        // seen, whose push is drained.
+        let epoch = self.pages.hp.epoch.load(Ordering::Acquire);
+        self.drain(now_ns);
+        self.decide(now_ns, epoch);
+        if !self.publish_at_once(now_ns) {
+            return true;
+        }
+        // 0 is never live: only a high-priority client that scribbles makes it the epoch.
+        let is_overtaken = epoch == 0 || {
+            announce_live(&self.pages.daemon, epoch);
+            self.drain(now_ns)
+        };
+        if is_overtaken {
+            // Losing the race to a bump by a client is as good.
+            let _ = self.pages.hp.epoch.compare_exchange(
+                epoch,
+                epoch.wrapping_add(1).max(1),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            return false;
+        }
+        self.publish_open(now_ns);
+        true
+    }
+
+    /// Reads the rings of all high-priority clients; whether work arrived.
+    fn drain(&mut self, now_ns: u64) -> bool {
+        let unknown_ns = self.unknown_ns;
+        let mut is_busier = false;
+        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
+            if let Some(feed) = &mut client.feed {
+                is_busier |= feed.drain(&client.page, now_ns, unknown_ns);
+            }
+        }
+        is_busier
+    }
+
+    /// Asks the policy for every best-effort job.
+    fn decide(&mut self, now_ns: u64, epoch: u64) {
+        let mut is_drained = true;
+        for job in &mut self.jobs {
+            let Some(lessee) = &mut job.lessee else {
+                continue;
+            };
+            lessee.read(job.clients.iter().map(|client| &*client.page));
+            is_drained &= lessee.view().drained || lessee.is_stalled() || lessee.is_refused();
+        }
+        let is_active = self.lessees().any(Lessee::is_active);
+        let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+        let feeds = feeds.filter_map(|client| client.feed.as_mut());
+        let mut outlook = Outlook::idle(now_ns);
+        self.hp = HpView::merge(feeds.map(|feed| {
+            let view = feed.timeline().poll_view(now_ns);
+            let until_ns = now_ns.saturating_add(IDLE_POLL_NS);
+            if is_active {
+                outlook = outlook.merge(feed.timeline().outlook(now_ns, until_ns));
+            }
+            view
+        }));
+        let hp = self.hp_for_policy(now_ns);
+        self.views.clear();
+        let refuses = hp.present && self.refuses_collectives();
+        for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
+            if !hp.present {
+                lessee.forgive();
+            }
+            lessee.set_refusing(refuses);
+            self.views
+                .extend(lessee.poll_view(is_drained || !hp.present));
+        }
+        // What requests met must be known before they are judged.
+        self.gate.handle_jobs(now_ns, &self.views);
+        if self.lessees().any(Lessee::is_excluded_at_work) {
+            self.gate.handle_excluded(now_ns);
+        }
+        for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
+            let id = client.id;
+            while let Some(request) = client
+                .feed
+                .as_mut()
+                .and_then(|feed| feed.timeline().take_request())
+            {
+                self.gate.handle_request(id, &request);
+            }
+        }
+        let snapshot = Snapshot {
+            now_ns,
+            sharing: self.ways.in_force(),
+            sms: self.sms,
+            epoch,
+            hp,
+            be: &self.views,
+        };
+        for job in self.jobs.iter().filter(|_| !self.rules.is_empty()) {
+            if let Some((id, terms)) = job.terms(&self.rules) {
+                self.gate.handle_terms(id, terms);
+            }
+        }
+        self.gate.handle_snapshot(&snapshot);
+        self.next_look_ns = self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns);
+        for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
+            let place = self.views.iter().position(|view| view.id == lessee.id());
+            let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
+            lessee.handle_lease(lease, epoch, now_ns, hp.present);
+        }
+    }
+
+    /// Publishes what no high-priority launch can make wrong; whether open leases are left to do.
+    fn publish_at_once(&mut self, now_ns: u64) -> bool {
+        let mut is_open_left = false;
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            let Some(lessee) = &mut job.lessee else {
+                continue;
+            };
+            match lessee.need(now_ns) {
+                Need::Nothing => {}
+                Need::AtOnce(terms) => {
+                    if lessee.publish(&terms, now_ns) {
+                        self.wakes.push(Wake::Lease { job: index });
+                    }
+                }
+                Need::Open(_) => {
+                    lessee.close_if_ungated();
+                    is_open_left = true;
+                }
+            }
+        }
+        is_open_left
+    }
+
+    fn publish_open(&mut self, now_ns: u64) {
+        for (index, job) in self.jobs.iter_mut().enumerate() {
+            let Some(lessee) = &mut job.lessee else {
+                continue;
+            };
+            if let Need::Open(terms) = lessee.need(now_ns)
+                && lessee.publish(&terms, now_ns)
+            {
+                self.wakes.push(Wake::Lease { job: index });
+            }
+        }
+    }
+
+    /// Asks high-priority clients that are quiet what has completed.
+    fn poll_questions(&mut self, now_ns: u64) {
+        let someone_waits = self.lessees().any(Lessee::is_waiting_for_policy);
+        for (job, clients) in self.jobs.iter_mut().map(|job| &mut job.clients).enumerate() {
+            for (place, client) in clients.iter_mut().enumerate() {
+                let Some(feed) = &mut client.feed else {
+                    continue;
+                };
+                if feed.poll_question(&client.page, now_ns, someone_waits) {
+                    let client = place;
+                    self.wakes.push(Wake::Helper { job, client });
+                }
+            }
+        }
+    }
+
+    fn look(&self, now_ns: u64) -> Look {
+        if self.jobs.is_empty() {
+            // Release: who sees the daemon asleep may let its heartbeat age.
+            self.pages.daemon.asleep.store(1, Ordering::Release);
+            return Look::WhenRung;
+        }
+        if !self.hp_for_policy(now_ns).present {
+            return Look::At(now_ns + ALONE_POLL_NS);
+        }
+        if !self.lessees().any(Lessee::is_active) {
+            return Look::At(now_ns + IDLE_POLL_NS);
+        }
+        Look::At(self.next_look_ns.min(now_ns + IDLE_POLL_NS))
+    }
+
+    /// Rings what the last poll found must be rung.
+    pub fn ring_bells(&self, clock: &Clock) {
+        for wake in &self.wakes {
+            if let Some(bell) = self.bell(*wake) {
+                bell.ring(clock);
+            }
+        }
+    }
+
+    /// How many bells [`State::ring_bells`] rings.
+    #[must_use]
+    pub fn bells_to_ring(&self) -> usize {
+        self.wakes.len()
+    }
+
+    fn bell(&self, wake: Wake) -> Option<&Bell> {
+        match wake {
+            Wake::Lease { job } => Some(&self.jobs.get(job)?.lessee.as_ref()?.page().bell),
+            Wake::Helper { job, client } => {
+                Some(&self.jobs.get(job)?.clients.get(client)?.page.helper_bell)
+            }
+        }
+    }
+
+    /// The daemon ends: clients see at once that it is gone. Whoever waits is to be rung
+    /// ([`State::ring_bells`]) and then does as `on_daemon_loss` says.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        let daemon = &self.pages.daemon;
+        daemon.live_epoch.store(0, Ordering::Relaxed);
+        daemon.asleep.store(0, Ordering::Relaxed);
+        daemon.heartbeat_ns.store(0, Ordering::Release);
+        self.wakes.clear();
+        let leases = self.jobs.iter().enumerate();
+        let leases = leases.filter(|(_, job)| job.lessee.is_some());
+        self.wakes
+            .extend(leases.map(|(job, _)| Wake::Lease { job }));
+    }
+
+    pub(crate) fn has_clients(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    pub(crate) fn lessees(&self) -> impl Iterator<Item = &Lessee> {
+        self.jobs.iter().filter_map(|job| job.lessee.as_ref())
+    }
+}
+
+/// A process that names no job is one by itself.
+pub(crate) fn job_key(job: &str, class: JobClass, peer: Peer) -> JobKey {
+    let id = if job.is_empty() {
+        format!("pid-{}", peer.pid)
+    } else {
+        job.to_owned()
+    };
+    JobKey {
+        id,
+        uid: peer.uid,
+        class,
+    }
+}
+
+#[cfg(test)]
+mod tests;

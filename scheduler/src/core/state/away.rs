@@ -1,0 +1,201 @@
+//! Processes that wanted to be clients and are none.
+//!
+//! One that is refused asks again, for as long as it lives (`interpose/src/reattach.rs`). So a process is one entry here however often
+//! it asks, and an event is told of it once; the rest is counted. The status lists the youngest few, of each user as many as of any
+//! other; of [`KNOWN_MAX`] is known that they were told, the youngest again.
+
+use core::hash::{Hash, Hasher};
+use std::collections::VecDeque;
+use std::hash::DefaultHasher;
+
+use serde::Serialize;
+
+use super::State;
+use crate::config::limits::place_to_give_up;
+
+/// Processes turned away that the status lists.
+pub(super) const LISTED_MAX: usize = 32;
+
+/// Processes of which is known that they were turned away before, 32 bytes each. Where more than that ask in turns, each time
+/// is the first.
+const KNOWN_MAX: usize = 4096;
+
+/// A process that wanted to be a client and is none: it runs unmanaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TurnedAway {
+    /// Process id; 0 if it cannot be seen from the daemon's PID namespace.
+    pub pid: u32,
+    /// When the process started, in clock ticks since boot; 0 if that cannot be seen.
+    #[serde(skip)]
+    pub started_ticks: u64,
+    /// User id.
+    pub uid: u32,
+    /// Program; empty if it did not come to say.
+    pub name: String,
+    /// Id of its job; empty if it did not come to say.
+    pub job: String,
+    /// Always false, as opposed to clients.
+    pub attached: bool,
+    /// Why not, as it was told the last time.
+    pub reason: String,
+    /// When it was told so, on the daemon's clock.
+    pub at_ns: u64,
+}
+
+/// One that was turned away, once or more often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// The last time.
+    #[serde(flatten)]
+    pub process: TurnedAway,
+    /// How often so far.
+    pub times: u64,
+}
+
+/// Who was turned away, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    listed: VecDeque<Listed>,
+    known: VecDeque<Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    who: Who,
+    times: u64,
+}
+
+/// What tells a process from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// Its number, and when it started.
+    Seen(u32, u64),
+    /// In a PID namespace that we do not see into: its user, and a hash of what it says of itself.
+    Unseen(u32, u64),
+}
+
+impl Who {
+    fn of(process: &TurnedAway) -> Self {
+        if process.pid != 0 && process.started_ticks != 0 {
+            return Self::Seen(process.pid, process.started_ticks);
+        }
+        let mut hasher = DefaultHasher::new();
+        (process.pid, &process.name, &process.job).hash(&mut hasher);
+        Self::Unseen(process.uid, hasher.finish())
+    }
+}
+
+impl Away {
+    /// The youngest, the oldest of these first.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Listed> {
+        self.listed.iter()
+    }
+
+    /// How often that was, with this time.
+    fn count(&mut self, who: Who) -> u64 {
+        if let Some(known) = self.known.iter_mut().find(|known| known.who == who) {
+            known.times = known.times.saturating_add(1);
+            return known.times;
+        }
+        if self.known.len() >= KNOWN_MAX {
+            self.known.pop_front();
+        }
+        self.known.push_back(Known { who, times: 1 });
+        1
+    }
+
+    fn list(&mut self, process: TurnedAway, times: u64) {
+        let who = Who::of(&process);
+        let is_same = |listed: &Listed| Who::of(&listed.process) == who;
+        if let Some(place) = self.listed.iter().position(is_same) {
+            self.listed.remove(place);
+        } else if self.listed.len() >= LISTED_MAX {
+            let uids = self.listed.iter().map(|listed| listed.process.uid);
+            let place = place_to_give_up(uids);
+            self.listed.remove(place.unwrap_or(0));
+        }
+        self.listed.push_back(Listed { process, times });
+    }
+}
+
+impl State {
+    /// Whether the status lists a process among those that are no clients.
+    pub(crate) fn lists_as_away(&self, process: &TurnedAway) -> bool {
+        let who = Who::of(process);
+        self.away
+            .listed()
+            .any(|listed| Who::of(&listed.process) == who)
+    }
+
+    /// A process that wanted to be a client is none. Returns whether that is news: it has not been told of this process.
+    pub fn handle_turned_away(&mut self, process: TurnedAway) -> bool {
+        let times = self.away.count(Who::of(&process));
+        self.away.list(process, times);
+        times == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u32, started_ticks: u64, job: &str) -> TurnedAway {
+        TurnedAway {
+            pid,
+            started_ticks,
+            uid: 1000,
+            name: "python".to_owned(),
+            job: job.to_owned(),
+            attached: false,
+            reason: String::new(),
+            at_ns: 0,
+        }
+    }
+
+    fn is_news(away: &mut Away, process: TurnedAway) -> bool {
+        let times = away.count(Who::of(&process));
+        away.list(process, times);
+        times == 1
+    }
+
+    #[test]
+    fn a_process_is_news_once_and_another_of_its_number_is_another() {
+        let mut away = Away::default();
+        for (pid, started, job, expected) in [
+            (7, 100, "a", true),
+            (7, 100, "a", false),
+            (7, 100, "b", false),
+            (7, 200, "a", true),
+            (8, 100, "a", true),
+            (0, 0, "a", true),
+            (0, 0, "a", false),
+            (0, 0, "b", true),
+            (7, 100, "a", false),
+        ] {
+            let found = is_news(&mut away, process(pid, started, job));
+            assert_eq!(found, expected, "{pid} {started} {job}");
+        }
+        let times: Vec<u64> = away.listed().map(|listed| listed.times).collect();
+        assert_eq!(times, [1, 1, 2, 1, 4]);
+    }
+
+    #[test]
+    fn who_has_asked_often_is_counted_whether_it_is_listed_or_not_and_all_of_it_is_bounded() {
+        let mut away = Away::default();
+        for round in 0..3 {
+            for pid in 1..=200 {
+                assert_eq!(is_news(&mut away, process(pid, 1, "j")), round == 0);
+            }
+        }
+        assert_eq!(away.listed().count(), LISTED_MAX);
+        assert!(away.listed().all(|listed| listed.times == 3));
+        for pid in 1..=2 * KNOWN_MAX as u32 {
+            is_news(&mut away, process(pid, 2, "j"));
+        }
+        assert_eq!(
+            (away.listed.len(), away.known.len()),
+            (LISTED_MAX, KNOWN_MAX)
+        );
+        assert!(is_news(&mut away, process(1, 1, "j")));
+    }
+}

@@ -1,0 +1,51 @@
+//! Best-effort jobs that launch kernels of collective communication (NCCL, NVSHMEM).
+//!
+//! Such a kernel occupies its GPU until the kernels of its peers on other GPUs have begun, so a
+//! rank that is held on this GPU makes its peers spin on theirs, beside the high-priority jobs
+//! there. Daemons of different GPUs do not know of each other, so ranks are not held together.
+//!
+//! `[policy] collectives = "refuse"`: a job that was seen launching collectives is granted nothing
+//! while a high-priority client is attached. Its collective kernels go without a lease, because
+//! their peers may have begun; each other launch of it waits for `max_hold`.
+//!
+//! `"gate"`: the job is granted what the policy grants any job, and its collective kernels go
+//! without a lease where there is none.
+//!
+//! A job is seen launching when a client of it has counted such a launch
+//! ([`Counter::Collectives`](protocol::pages::Counter::Collectives)), at the poll after it.
+
+use policy::Policy;
+
+use super::{Job, Lessee, State};
+use crate::config::OnCollectives;
+use crate::report::events::{Draft, Kind};
+
+impl State {
+    /// Whether jobs that launch collectives are granted nothing beside high-priority clients.
+    pub(super) fn refuses_collectives(&self) -> bool {
+        let is_gating = *self.gate.policy() != Policy::None;
+        is_gating && self.on_collectives == OnCollectives::Refuse
+    }
+
+    /// The jobs that launch collectives, will be refused for it, and were not reported yet.
+    pub(crate) fn take_collectives(&mut self) -> Vec<Draft> {
+        if !self.refuses_collectives() {
+            return Vec::new();
+        }
+        let is_new = |job: &&mut Job| {
+            let lessee = job.lessee.as_ref();
+            !job.is_collective_told && lessee.is_some_and(Lessee::has_collectives)
+        };
+        let new = self.jobs.iter_mut().filter(is_new);
+        new.map(|job| {
+            job.is_collective_told = true;
+            let text = format!(
+                "best-effort job {:?} launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs: it gets no lease \
+                 while a high-priority job is attached ([policy] collectives)",
+                job.key.id
+            );
+            Draft::new(Kind::Collectives, text).of_job(&job.key)
+        })
+        .collect()
+    }
+}

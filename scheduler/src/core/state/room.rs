@@ -1,0 +1,92 @@
+//! Whether there is room for one more client: at all, and for one of that user.
+
+use policy::JOBS_MAX;
+use protocol::hello::JobClass;
+
+use super::{CLIENTS_MAX, JobKey, State};
+use crate::config::limits::HP_ROOM;
+
+/// Why a client cannot attach; its job then runs unmanaged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The client table is full.
+    #[error("{CLIENTS_MAX} clients are attached, no more are served")]
+    Clients,
+    /// Too many best-effort jobs.
+    #[error("{JOBS_MAX} best-effort jobs are attached, no more are served")]
+    Jobs,
+    /// The places that are left are for high-priority jobs.
+    #[error("the last {HP_ROOM} places for clients are for high-priority jobs")]
+    HpRoom,
+    /// The user has all clients that one may have.
+    #[error("{0} clients of your user are attached, as many as [limits] clients_per_user allows")]
+    UserClients(usize),
+    /// The places that are left to the user are for high-priority jobs.
+    #[error(
+        "{0} best-effort clients of your user are attached; what [limits] clients_per_user leaves is for its high-priority jobs"
+    )]
+    UserHpRoom(usize),
+    /// The user has all best-effort jobs that one may have.
+    #[error(
+        "{0} best-effort jobs of your user are attached, as many as [limits] jobs_per_user allows"
+    )]
+    UserJobs(usize),
+    /// The daemon is going.
+    #[error("the daemon is shutting down")]
+    Closing,
+}
+
+impl State {
+    /// Whether a process of that job may be a client, for who wants to know before its pages are made; the job's place if it is there.
+    pub(crate) fn check_comer(&self, key: &JobKey) -> Result<Option<usize>, Refused> {
+        let job = self.jobs.iter().position(|job| job.key == *key);
+        self.check_room(key, job)?;
+        self.check_share(key, job)?;
+        Ok(job)
+    }
+
+    /// Whether there is room for one more; `job` is its place if there is that job already.
+    fn check_room(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
+        if self.is_closed {
+            return Err(Refused::Closing);
+        }
+        if self.jobs.iter().map(|job| job.clients.len()).sum::<usize>() >= CLIENTS_MAX {
+            return Err(Refused::Clients);
+        }
+        let best_effort = || self.jobs.iter().filter(|job| job.lessee.is_some());
+        if key.class == JobClass::HighPriority {
+            return Ok(());
+        }
+        let clients: usize = best_effort().map(|job| job.clients.len()).sum();
+        if clients >= CLIENTS_MAX - HP_ROOM {
+            return Err(Refused::HpRoom);
+        }
+        if job.is_none() && best_effort().count() >= JOBS_MAX {
+            return Err(Refused::Jobs);
+        }
+        Ok(())
+    }
+
+    /// Whether the user may have one more.
+    fn check_share(&self, key: &JobKey, job: Option<usize>) -> Result<(), Refused> {
+        let limits = self.limits;
+        let of_user = || self.jobs.iter().filter(|job| job.key.uid == key.uid);
+        let clients: usize = of_user().map(|job| job.clients.len()).sum();
+        if clients >= limits.clients_per_user {
+            return Err(Refused::UserClients(limits.clients_per_user));
+        }
+        if key.class == JobClass::HighPriority {
+            return Ok(());
+        }
+        let best_effort = || of_user().filter(|job| job.lessee.is_some());
+        let clients: usize = best_effort().map(|job| job.clients.len()).sum();
+        let most = limits.clients_per_user - limits.hp_room_of_user();
+        if clients >= most {
+            return Err(Refused::UserHpRoom(most));
+        }
+        if job.is_none() && best_effort().count() >= limits.jobs_per_user {
+            return Err(Refused::UserJobs(limits.jobs_per_user));
+        }
+        Ok(())
+    }
+}

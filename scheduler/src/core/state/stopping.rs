@@ -1,0 +1,325 @@
+//! Jobs that are being stopped, for who attaches meanwhile.
+//!
+//! What ends a job (`pillion stop`) asks those whom it sees. Whoever attaches between two of its looks, or after the last one, is told by
+//! the daemon, before its hello is answered: that somebody sees to its end, and once the job's processes are asked to launch nothing more,
+//! the same. A job is an id and a user.
+//!
+//! Several may end it at once; it is being ended until the last of them has done so. When that one says that nobody of the job is left, it
+//! is *over*. A process that was started while it was being ended (a supervisor has started anew what ended) and attaches only then is
+//! asked to end, too, for [`LATE_NS`]. One that was started before or after is not, also if it is ended once more within that
+//! time: `pillion stop job; PILLION_JOB=job exec program` starts a new one. A job that was given up goes on, with all that it starts,
+//! and so does one whose last asker has died.
+//!
+//! The rule `restart-job` has no entry here: what attaches after it began is the job that has come back.
+
+use std::collections::VecDeque;
+
+use crate::config::limits::place_to_give_up;
+
+/// Jobs of which that is known at once. A user who has most of them loses the oldest of them first.
+pub(super) const STOPPING_MAX: usize = 64;
+
+/// How long a process that was started while its job was being ended may take to attach, ns: it loads libraries and weights before.
+const LATE_NS: u64 = 60_000_000_000;
+
+/// Who may end a job at once, and how many times of which it is known that it was being ended; more are not told from the oldest.
+const ASKERS_MAX: usize = 8;
+
+/// When something is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub now_ns: u64,
+    /// `CLOCK_BOOTTIME` in the clock ticks in which `proc_pid_stat(5)` says when a process started.
+    pub boot_ticks: u64,
+}
+
+/// What a process that attaches is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Somebody sees to its end, until then, ns.
+    SeenTo(u64),
+    /// To launch nothing more and to end.
+    Stop,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: String,
+    uid: u32,
+    /// From when to when it was ended, of the times that are over: what was started then was started anew.
+    over: VecDeque<(u64, u64)>,
+    /// When it began that it is being ended.
+    begun_ticks: u64,
+    /// Who ends it, and for how long at most; nobody: it is over.
+    askers: Vec<(u32, u64)>,
+    /// Then it is forgotten.
+    until_ns: u64,
+    /// Its processes are asked to launch nothing more.
+    is_frozen: bool,
+}
+
+/// The jobs that are being stopped, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Stopping {
+    entries: VecDeque<Entry>,
+}
+
+impl Stopping {
+    fn find(&mut self, id: &str, uid: u32, now_ns: u64) -> Option<&mut Entry> {
+        self.entries.retain(|entry| now_ns < entry.until_ns);
+        let mut entries = self.entries.iter_mut();
+        entries.find(|entry| entry.uid == uid && entry.id == id)
+    }
+
+    /// `asker` ends it from `at` on, for so long. Until when somebody does, ns.
+    pub(super) fn begin(
+        &mut self,
+        id: &str,
+        uid: u32,
+        asker: u32,
+        at: Moment,
+        within_ns: u64,
+    ) -> u64 {
+        let until_ns = at.now_ns.saturating_add(within_ns);
+        if let Some(entry) = self.find(id, uid, at.now_ns) {
+            if entry.askers.is_empty() {
+                entry.begun_ticks = at.boot_ticks;
+                // Nobody is left of those whom that was for.
+                entry.is_frozen = false;
+            }
+            entry.askers.retain(|(known, _)| *known != asker);
+            if entry.askers.len() >= ASKERS_MAX {
+                entry.askers.remove(0);
+            }
+            entry.askers.push((asker, until_ns));
+            let untils = entry.askers.iter().map(|(_, until_ns)| *until_ns);
+            entry.until_ns = untils.max().unwrap_or(until_ns);
+            return entry.until_ns;
+        }
+        if self.entries.len() >= STOPPING_MAX {
+            let place = place_to_give_up(self.entries.iter().map(|entry| entry.uid));
+            place.and_then(|place| self.entries.remove(place));
+        }
+        self.entries.push_back(Entry {
+            id: id.to_owned(),
+            uid,
+            over: VecDeque::new(),
+            begun_ticks: at.boot_ticks,
+            askers: vec![(asker, until_ns)],
+            until_ns,
+            is_frozen: false,
+        });
+        until_ns
+    }
+
+    /// Its processes are asked to launch nothing more, if it is known.
+    pub(super) fn freeze(&mut self, id: &str, uid: u32, now_ns: u64) {
+        if let Some(entry) = self.find(id, uid, now_ns) {
+            entry.is_frozen |= !entry.askers.is_empty();
+        }
+    }
+
+    /// `asker` ends it no more, if it is known; `is_over`: because nobody is there. Until when another does, ns; 0: nobody does.
+    pub(super) fn end(&mut self, id: &str, uid: u32, asker: u32, at: Moment, is_over: bool) -> u64 {
+        let Some(entry) = self.find(id, uid, at.now_ns) else {
+            return 0;
+        };
+        let was_ended = !entry.askers.is_empty();
+        let goes_on = |(known, until_ns): &(u32, u64)| *known != asker && at.now_ns < *until_ns;
+        entry.askers.retain(goes_on);
+        let others = entry.askers.iter().map(|(_, until_ns)| *until_ns).max();
+        if let Some(until_ns) = others {
+            entry.until_ns = until_ns;
+            return until_ns;
+        }
+        if is_over && was_ended {
+            entry.until_ns = at.now_ns.saturating_add(LATE_NS);
+            entry.over.push_back((entry.begun_ticks, at.boot_ticks));
+            if entry.over.len() > ASKERS_MAX {
+                entry.over.pop_front();
+            }
+        } else if was_ended {
+            self.entries
+                .retain(|entry| entry.uid != uid || entry.id != id);
+        }
+        0
+    }
+
+    /// Whether it ends any job.
+    pub(super) fn is_asker(&self, asker: u32, now_ns: u64) -> bool {
+        let askers = self.entries.iter().flat_map(|entry| &entry.askers);
+        let mut until = askers.filter(|(known, _)| *known == asker);
+        until.any(|(_, until_ns)| now_ns < *until_ns)
+    }
+
+    /// `asker` has died: it gives up what it ended. Each job with its user, and until when another ends it, ns; 0: nobody does.
+    pub(super) fn forget_asker(&mut self, asker: u32, at: Moment) -> Vec<(String, u32, u64)> {
+        self.entries.retain(|entry| at.now_ns < entry.until_ns);
+        let is_its = |entry: &&Entry| entry.askers.iter().any(|(known, _)| *known == asker);
+        let its = self.entries.iter().filter(is_its);
+        let its: Vec<_> = its.map(|entry| (entry.id.clone(), entry.uid)).collect();
+        its.into_iter()
+            .map(|(id, uid)| {
+                let until_ns = self.end(&id, uid, asker, at, false);
+                (id, uid, until_ns)
+            })
+            .collect()
+    }
+
+    /// What a process of a job that attaches is told; `started_ticks` is 0 if it cannot be seen when it started.
+    pub(super) fn word(
+        &mut self,
+        id: &str,
+        uid: u32,
+        now_ns: u64,
+        started_ticks: u64,
+    ) -> Option<Word> {
+        let entry = self.find(id, uid, now_ns)?;
+        if entry.askers.is_empty() {
+            let is_within = |(begun, over): &(u64, u64)| (*begun..*over).contains(&started_ticks);
+            let is_its = started_ticks != 0 && entry.over.iter().any(is_within);
+            return is_its.then_some(Word::Stop);
+        }
+        Some(match entry.is_frozen {
+            true => Word::Stop,
+            false => Word::SeenTo(entry.until_ns),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn at(s: u64) -> Moment {
+        Moment {
+            now_ns: s * S,
+            boot_ticks: s * 100,
+        }
+    }
+
+    /// What who attaches at that second is told, having started in that one.
+    fn word(stopping: &mut Stopping, uid: u32, now_s: u64, started_s: u64) -> Option<Word> {
+        stopping.word("job", uid, now_s * S, started_s * 100)
+    }
+
+    #[test]
+    fn who_comes_to_a_job_that_is_being_ended_is_told_as_the_others_were() {
+        let mut stopping = Stopping::default();
+        assert_eq!(word(&mut stopping, 1, 10, 5), None);
+        stopping.freeze("job", 1, 10 * S);
+        assert_eq!(word(&mut stopping, 1, 10, 5), None);
+        stopping.begin("job", 1, 7, at(10), 30 * S);
+        let seen_to = Some(Word::SeenTo(40 * S));
+        assert_eq!(word(&mut stopping, 1, 20, 5), seen_to);
+        assert_eq!(word(&mut stopping, 1, 20, 0), seen_to);
+        // Another's of that name, and another of the user's.
+        assert_eq!(word(&mut stopping, 2, 20, 5), None);
+        assert_eq!(stopping.word("other", 1, 20 * S, 500), None);
+        stopping.begin("job", 1, 7, at(20), 30 * S);
+        stopping.freeze("job", 1, 21 * S);
+        assert_eq!(word(&mut stopping, 1, 22, 5), Some(Word::Stop));
+        // Whoever ended it has itself ended.
+        assert_eq!(word(&mut stopping, 1, 50, 5), None);
+        assert!(stopping.entries.is_empty());
+    }
+
+    #[test]
+    fn of_who_comes_after_a_job_is_over_those_are_told_that_were_started_meanwhile() {
+        let mut stopping = Stopping::default();
+        stopping.begin("job", 1, 7, at(10), 30 * S);
+        stopping.end("job", 1, 7, at(20), true);
+        for (started_s, told) in [
+            (5, None),
+            (10, Some(Word::Stop)),
+            (19, Some(Word::Stop)),
+            (20, None),
+            (21, None),
+            (0, None),
+        ] {
+            assert_eq!(word(&mut stopping, 1, 21, started_s), told, "{started_s}");
+        }
+        assert_eq!(word(&mut stopping, 1, 79, 19), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 80, 19), None);
+        // One that was given up goes on, with all that it starts.
+        stopping.begin("job", 1, 7, at(90), 30 * S);
+        stopping.freeze("job", 1, 91 * S);
+        stopping.end("job", 1, 7, at(95), false);
+        assert_eq!(word(&mut stopping, 1, 96, 92), None);
+        // One that is ended again is ended as the first time.
+        stopping.begin("job", 1, 7, at(100), 30 * S);
+        stopping.freeze("job", 1, 101 * S);
+        stopping.end("job", 1, 7, at(102), true);
+        stopping.begin("job", 1, 7, at(110), 30 * S);
+        let seen_to = Some(Word::SeenTo(140 * S));
+        assert_eq!(word(&mut stopping, 1, 111, 105), seen_to);
+        stopping.end("job", 1, 7, at(120), true);
+        // What was started in between is a new job.
+        for (started_s, told) in [
+            (101, Some(Word::Stop)),
+            (105, None),
+            (115, Some(Word::Stop)),
+            (121, None),
+        ] {
+            assert_eq!(word(&mut stopping, 1, 122, started_s), told, "{started_s}");
+        }
+        // Said once more it is what it was.
+        stopping.end("job", 1, 7, at(122), false);
+        assert_eq!(word(&mut stopping, 1, 123, 115), Some(Word::Stop));
+    }
+
+    #[test]
+    fn a_job_that_two_end_is_ended_until_both_have_done_so() {
+        let mut stopping = Stopping::default();
+        assert_eq!(stopping.begin("job", 1, 7, at(10), 30 * S), 40 * S);
+        assert_eq!(stopping.begin("job", 1, 8, at(12), 10 * S), 40 * S);
+        assert_eq!(stopping.end("job", 1, 7, at(13), false), 22 * S);
+        let seen_to = Some(Word::SeenTo(22 * S));
+        assert_eq!(word(&mut stopping, 1, 14, 5), seen_to);
+        assert_eq!(stopping.end("job", 1, 8, at(15), true), 0);
+        assert_eq!(word(&mut stopping, 1, 16, 12), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 16, 15), None);
+    }
+
+    #[test]
+    fn what_somebody_ended_who_has_died_is_given_up_unless_another_ends_it() {
+        let mut stopping = Stopping::default();
+        stopping.begin("job", 1, 7, at(10), 30 * S);
+        stopping.freeze("job", 1, 10 * S);
+        stopping.begin("shared", 1, 7, at(10), 30 * S);
+        stopping.begin("shared", 1, 8, at(11), 20 * S);
+        stopping.begin("other", 1, 8, at(11), 20 * S);
+        assert!(stopping.is_asker(7, 12 * S));
+        let told = stopping.forget_asker(7, at(12));
+        let given_up = ("job".to_owned(), 1, 0);
+        assert_eq!(told, [given_up, ("shared".to_owned(), 1, 31 * S)]);
+        assert!(!stopping.is_asker(7, 12 * S));
+        assert!(stopping.is_asker(8, 12 * S));
+        assert!(!stopping.is_asker(8, 31 * S));
+        assert_eq!(word(&mut stopping, 1, 13, 11), None);
+        let seen_to = Some(Word::SeenTo(31 * S));
+        for job in ["shared", "other"] {
+            assert_eq!(stopping.word(job, 1, 13 * S, 1_100), seen_to, "{job}");
+        }
+        // Nothing of it is left.
+        assert_eq!(stopping.forget_asker(7, at(14)), []);
+    }
+
+    #[test]
+    fn a_user_who_stops_many_jobs_forgets_its_own() {
+        let mut stopping = Stopping::default();
+        stopping.begin("job", 2, 7, at(1), 30 * S);
+        for job in 0..2 * STOPPING_MAX {
+            stopping.begin(&job.to_string(), 1, 7, at(2), 30 * S);
+            assert!(stopping.entries.len() <= STOPPING_MAX);
+        }
+        stopping.begin("job", 3, 7, at(3), 30 * S);
+        assert_eq!(stopping.entries.len(), STOPPING_MAX);
+        for uid in [2, 3] {
+            assert!(word(&mut stopping, uid, 4, 0).is_some(), "{uid}");
+        }
+    }
+}

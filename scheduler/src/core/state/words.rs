@@ -1,0 +1,59 @@
+//! What clients say of how they share the GPU, and what is to be told of it.
+
+use policy::Sharing;
+
+use super::{Client, Gone, State};
+use crate::report::events::{Draft, Kind};
+
+impl State {
+    /// A client has come or gone: what is known of how the GPU is shared may have changed.
+    pub(super) fn note_words(&mut self, by: &Gone) {
+        let clients = self.jobs.iter().flat_map(|job| &job.clients);
+        let words: Vec<Sharing> = clients
+            .clone()
+            .filter_map(|client| client.sharing)
+            .collect();
+        let is_silent = clients.count() > words.len();
+        if self.ways.handle_words(words) {
+            let news = self.ways.to_tell();
+            self.ways.news = news.map(|draft| draft.of_job(&by.key).pid(by.pid));
+        }
+        self.ways.is_control_daemon_wanted |= is_silent;
+    }
+
+    /// What is to be told of how the GPU is shared since this was last asked, if anything is.
+    pub(crate) fn take_sharing_news(&mut self) -> Option<Draft> {
+        self.ways.news.take()
+    }
+
+    /// Whether MPS's control daemon is to be asked now: nobody who knows has said how the GPU is
+    /// shared, and nobody has been asked since somebody came who does not know.
+    pub(crate) fn take_control_daemon_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.ways.is_control_daemon_wanted) && self.ways.wants_control_daemon()
+    }
+
+    /// MPS's control daemon has answered, or has not.
+    pub(crate) fn handle_control_daemon(&mut self, is_there: bool) {
+        let before = self.ways.in_force();
+        self.ways.handle_control_daemon(is_there);
+        if self.ways.in_force() != before {
+            let text = match is_there {
+                true => {
+                    "MPS's control daemon answers: as long as no client says otherwise jobs are taken to share the GPU by MPS"
+                }
+                false => {
+                    "MPS's control daemon does not answer any more: as long as no client says otherwise jobs are taken to share the GPU in time slices"
+                }
+            };
+            self.ways.news = Some(Draft::new(Kind::SharingKnown, text));
+        }
+    }
+
+    /// Whether this client is one of MPS: by its own word, else as the others are.
+    pub(crate) fn is_on_mps(&self, client: &Client) -> bool {
+        match client.sharing {
+            Some(sharing) => sharing == Sharing::Mps,
+            None => self.ways.has_mps(),
+        }
+    }
+}

@@ -1,0 +1,763 @@
+//! The thread that talks with clients: accepts, answers, notices their end.
+//!
+//! It runs in real time and never waits for the poll thread: on the virtual clock a client keeps the
+//! processor while it waits for our reply, so the poll thread cannot run meanwhile. The state is
+//! changed here, under its lock, and the poll thread's bell rung, *before* the reply leaves.
+//!
+//! A client ends with its connection, or with its process (a pidfd): a child that was forked keeps
+//! the connection open, and a connection cannot outlive what it is for. Either is noticed at once. A
+//! client that must know that it has been forgotten (on the virtual clock, where the moment must not
+//! be left to chance) shuts its side down and reads until the end: ours is closed last.
+//!
+//! Nobody can stop this thread: sockets do not block, a connection that says nothing costs its user a place
+//! in a bounded queue, descriptors that come with a packet are closed elsewhere, who talks without end is hung up on, and a status
+//! goes out on a thread of its own, of which each user has few and for a bounded time.
+
+mod away;
+mod draining;
+mod ending;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use protocol::clock::Clock;
+use protocol::hello::{
+    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, peer_version,
+    send,
+};
+use protocol::quota::Quota;
+use protocol::{COMPLETES_AT_END, VERSION, Version, WELCOME_SAYS_CLASS};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{SocketFlags, accept_with};
+
+use crate::config::limits::place_to_give_up;
+use crate::config::memory_rules::Owner;
+use crate::core::ledgers::{Brought, Comer, Image, LedgerError, Opened};
+use crate::core::state::{JobKey, NewPages, Peer, job_key};
+use crate::daemon::Shared;
+use crate::host::fd_reaper::{Disposal, Line};
+use crate::host::mps;
+use crate::host::pages::{GpuFds, client_page, lease_page};
+use crate::host::peer;
+use crate::host::socket::Seat;
+use crate::report::events::{self, Draft, Kind};
+use crate::report::status::{Identity, Status, Viewer};
+
+use away::refuse;
+use ending::Asker;
+
+/// Connections that have not said yet what they want. One of who has most of them is dropped for another.
+pub(crate) const UNHEARD_MAX: usize = 64;
+
+/// Statuses and events being sent at once; the operator gets one beside them, whoever has these.
+const READERS_MAX: usize = 8;
+/// Of these, one user's.
+const READERS_PER_USER: usize = 2;
+
+/// How long somebody who asked for a status or events may take to read all of it.
+const READING_NS_MAX: u64 = 2_000_000_000;
+
+/// Packets that an attached client may send, which has nothing to say; then its connection is ended.
+const TALK_MAX: u32 = 64;
+
+/// How long no connection is accepted after the system had no descriptor left for one.
+const ACCEPT_PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// The control thread's own.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    seat: Seat,
+    fds: GpuFds,
+    identity: Identity,
+    unheard: VecDeque<Unheard>,
+    clients: Vec<Connection>,
+    /// The system had no descriptor left.
+    is_accept_paused: bool,
+    disposal: Arc<Disposal>,
+    /// No descriptors are let in.
+    is_shut: bool,
+    /// Who is being sent a status or events.
+    readers: Arc<Mutex<Vec<u32>>>,
+    /// Who ends jobs.
+    askers: Vec<Asker>,
+}
+
+/// A connection that has not said yet what it wants.
+struct Unheard {
+    uid: u32,
+    socket: Line,
+}
+
+/// An attached client's.
+struct Connection {
+    client: u64,
+    /// Its job and slot, if it keeps an account of its memory.
+    account: Option<(JobKey, u16)>,
+    socket: Line,
+    /// None where its process cannot be seen from here.
+    process: Option<OwnedFd>,
+    /// Packets that it has sent since.
+    said: u32,
+    pid: u32,
+    /// Of its library.
+    version: Version,
+}
+
+/// What of a client has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Its process, or, where that cannot be seen from here, what may be that.
+    Death,
+    /// Only its connection.
+    OfConnection,
+}
+
+/// What an attached client has.
+struct Welcomed {
+    client: u64,
+    class: JobClass,
+    account: Option<(JobKey, u16)>,
+}
+
+/// Who wants to be a client.
+struct Applicant {
+    peer: Peer,
+    /// None where its process cannot be seen from here.
+    process: Option<OwnedFd>,
+    owner: Owner,
+    /// Of its library.
+    version: Version,
+}
+
+/// Which descriptor is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ready {
+    Stop,
+    Listener,
+    Unheard(usize),
+    ClientSocket(usize),
+    ClientProcess(usize),
+    Asker,
+}
+
+impl Control {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        seat: Seat,
+        fds: GpuFds,
+        identity: Identity,
+    ) -> io::Result<Self> {
+        // A connection that is gone again when we accept must not make us wait for the next.
+        ioctl_fionbio(seat.listener(), true)?;
+        Ok(Self {
+            shared,
+            seat,
+            fds,
+            identity,
+            unheard: VecDeque::new(),
+            clients: Vec::new(),
+            is_accept_paused: false,
+            disposal: Arc::new(Disposal::start()?),
+            is_shut: false,
+            readers: Arc::default(),
+            askers: Vec::new(),
+        })
+    }
+
+    /// Serves until told to stop. The socket is gone when this returns.
+    pub(crate) fn run(mut self) {
+        loop {
+            let ready = match self.wait() {
+                Ok(ready) => ready,
+                Err(error) => {
+                    // Only for want of memory; nobody could be served.
+                    tracing::error!("waiting for clients: {error}");
+                    return;
+                }
+            };
+            #[cfg(test)]
+            self.shared.panic_if_asked();
+            // From the last to the first, so that removing one leaves the places of the rest.
+            for ready in ready.into_iter().rev() {
+                match ready {
+                    Ready::Stop => return,
+                    Ready::Listener => self.accept(),
+                    Ready::Unheard(place) => self.hear(place),
+                    Ready::ClientSocket(place) => self.hear_client(place),
+                    Ready::ClientProcess(place) => {
+                        self.end_client(place, Ending::Death, "its process ended");
+                    }
+                    Ready::Asker => self.drop_dead_askers(),
+                }
+            }
+        }
+    }
+
+    /// What is ready, each client once, clients in order, and those who end jobs last.
+    fn wait(&mut self) -> io::Result<Vec<Ready>> {
+        let mut sources = vec![(Ready::Stop, self.shared.stop_fd())];
+        let is_paused = std::mem::take(&mut self.is_accept_paused);
+        if !is_paused {
+            sources.push((Ready::Listener, self.seat.listener().as_fd()));
+        }
+        let unheard = self.unheard.iter().enumerate();
+        sources.extend(unheard.map(|(place, one)| (Ready::Unheard(place), one.socket.as_fd())));
+        for (place, connection) in self.clients.iter().enumerate() {
+            sources.push((Ready::ClientSocket(place), connection.socket.as_fd()));
+            if let Some(process) = &connection.process {
+                sources.push((Ready::ClientProcess(place), process.as_fd()));
+            }
+        }
+        // Last, and so dealt with before anybody is heard: who comes to what one ended who has died is told nothing of it.
+        let askers = self.askers.iter();
+        sources.extend(askers.map(|asker| (Ready::Asker, asker.process.as_fd())));
+        let mut fds: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(_, fd)| PollFd::new(fd, PollFlags::IN))
+            .collect();
+        let timeout = is_paused.then_some(&ACCEPT_PAUSE);
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = sources.iter().zip(&fds);
+        let ready = ready.filter(|(_, fd)| !fd.revents().is_empty());
+        let mut ready: Vec<Ready> = ready.map(|((source, _), _)| *source).collect();
+        // A client whose process has ended usually has both: the second would name another's place.
+        ready.dedup_by(|next, first| match (*first, *next) {
+            (Ready::ClientSocket(a), Ready::ClientProcess(b)) if a == b => {
+                *first = Ready::ClientProcess(a);
+                true
+            }
+            _ => false,
+        });
+        Ok(ready)
+    }
+
+    fn accept(&mut self) {
+        // Connections have it from the listener.
+        let is_stuck = self.disposal.is_stuck();
+        if is_stuck != self.is_shut {
+            peer::let_descriptors(self.seat.listener(), !is_stuck);
+            self.is_shut = is_stuck;
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match accept_with(self.seat.listener(), flags) {
+            Ok(socket) => self.queue(socket),
+            Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
+                tracing::warn!("accepting a connection: {error}");
+                self.is_accept_paused = true;
+            }
+            // Gone again, or interrupted: the next call of poll tells.
+            Err(_) => {}
+        }
+    }
+
+    /// A new connection waits to be heard, in the place of an older one of its user who has too many, or of who has most.
+    fn queue(&mut self, socket: OwnedFd) {
+        let socket = Line::new(socket, &self.disposal);
+        let Ok(uid) = peer::uid_of(&socket) else {
+            return;
+        };
+        let limit = self.shared.state().limits.connections_per_user;
+        let mut own = self
+            .unheard
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.uid == uid);
+        let oldest_own = own.next().map(|(place, _)| place);
+        // Itself not counted: one of its own is counted above.
+        let place = match oldest_own {
+            Some(place) if 1 + own.count() >= limit => Some(place),
+            _ if self.unheard.len() >= UNHEARD_MAX => {
+                place_to_give_up(self.unheard.iter().map(|one| one.uid))
+            }
+            _ => None,
+        };
+        if let Some(place) = place {
+            self.unheard.remove(place);
+        }
+        self.unheard.push_back(Unheard { uid, socket });
+    }
+
+    /// A new connection says what it wants.
+    fn hear(&mut self, place: usize) {
+        let Some(Unheard { socket, uid }) = self.unheard.remove(place) else {
+            return;
+        };
+        let (packet, mut memory) = match socket.receive() {
+            Ok((packet, memory)) if !packet.is_empty() => (packet, memory),
+            _ => return,
+        };
+        match Request::decode(&packet) {
+            Ok(Request::Status) => self.send_status(socket, uid),
+            Ok(Request::Events { since }) => self.send_events(socket, uid, since),
+            Ok(Request::Attach(attach)) => {
+                let version = peer_version(&packet).unwrap_or(VERSION);
+                self.attach(socket, attach, version, memory.pop());
+            }
+            Ok(Request::Set(set)) => self.set(&socket, uid, &set),
+            Ok(Request::Stop(stop)) => self.stop(&socket, uid, &stop),
+            Ok(Request::Ending(ending)) => self.see_to(&socket, uid, &ending),
+            Ok(Request::Resume { job }) => self.resume(socket, uid, &job),
+            Ok(Request::Drain { is_release }) => self.drain(&socket, uid, is_release),
+            Ok(Request::Memory(of)) => self.tell_memory(&socket, &of),
+            Err(HelloError::Version { peer }) => {
+                let reason = format!("the client speaks protocol {peer}, this daemon {VERSION}");
+                self.turn_away_unknown(&socket, reason);
+            }
+            Err(error) => self.turn_away_unknown(&socket, error.to_string()),
+        }
+    }
+
+    /// A process wants to be a client; `brought` is the memory file that came with its packet.
+    fn attach(&mut self, socket: Line, attach: Attach, version: Version, brought: Option<OwnedFd>) {
+        let (peer, process) = match peer::of(&socket) {
+            Ok(found) => found,
+            Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
+        };
+        let applicant = Applicant {
+            owner: self.owner(&socket, peer, process.as_ref()),
+            peer,
+            process,
+            version,
+        };
+        let (name, job) = (attach.name.clone(), attach.job.clone());
+        match self.try_attach(&socket, &applicant, attach, brought) {
+            Ok(Welcomed {
+                client,
+                class,
+                account,
+            }) => {
+                let key = job_key(&job, class, peer);
+                let text = format!(
+                    "attached: {} job {:?}, {name}, client {client}",
+                    class.name(),
+                    key.id
+                );
+                let draft = Draft::new(Kind::Attached, text);
+                self.shared.tell(draft.of_job(&key).pid(peer.pid));
+                self.shared.tell_sharing();
+                // Whoever looks for faults looks more often from the first client on.
+                self.shared.alarm();
+                peer::let_descriptors(&socket, false);
+                self.clients.push(Connection {
+                    client,
+                    account,
+                    socket,
+                    process: applicant.process,
+                    said: 0,
+                    pid: peer.pid,
+                    version,
+                });
+            }
+            Err(reason) => {
+                self.turn_away(&socket, peer, (name, job), reason);
+            }
+        }
+    }
+
+    /// The class that a process gets: best-effort where it asks for high-priority and may not have it. Turned away it would run
+    /// unmanaged, and harm whom the list protects; so only one whose library would not understand is.
+    fn class_for(&self, applicant: &Applicant, attach: &Attach) -> Result<JobClass, String> {
+        let asked = attach.class;
+        if asked != JobClass::HighPriority || self.may_be_high_priority(&applicant.owner) {
+            return Ok(asked);
+        }
+        let (pid, uid, version) = (applicant.peer.pid, applicant.peer.uid, applicant.version);
+        let denied = format!("[high_priority] does not allow process {pid} of user {uid}");
+        if !version.has(WELCOME_SAYS_CLASS) {
+            return Err(format!(
+                "{denied}, and its library (protocol {version}) cannot be told that it is best-effort"
+            ));
+        }
+        let key = job_key(&attach.job, JobClass::BestEffort, applicant.peer);
+        let text = format!("{denied}: job {:?} is best-effort", key.id);
+        let draft = Draft::new(Kind::Denied, text);
+        self.shared.tell(draft.of_job(&key).pid(pid));
+        Ok(JobClass::BestEffort)
+    }
+
+    fn may_be_high_priority(&self, owner: &Owner) -> bool {
+        let state = self.shared.state();
+        let access = state.access.as_ref();
+        access.is_none_or(|access| access.allows(owner))
+    }
+
+    /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says
+    /// welcome.
+    fn try_attach(
+        &self,
+        socket: &OwnedFd,
+        applicant: &Applicant,
+        mut attach: Attach,
+        brought: Option<OwnedFd>,
+    ) -> Result<Welcomed, String> {
+        if attach.device.is_empty() {
+            tracing::warn!(
+                "job {:?}: its driver does not tell the device's UUID; it is taken to use {}",
+                attach.job,
+                self.identity.gpu.uuid
+            );
+        } else {
+            self.check_device(&attach.device)?;
+        }
+        let asked = attach.class;
+        let class = self.class_for(applicant, &attach)?;
+        attach.class = class;
+        let key = job_key(&attach.job, class, applicant.peer);
+        let room = self.shared.state().check_comer(&key);
+        room.map_err(|refused| refused.to_string())?;
+        let clock = self.shared.clock();
+        let no_memory = |error: io::Error| format!("no shared memory: {error}");
+        let (client_fd, client) = client_page(clock).map_err(no_memory)?;
+        let lease = lease_page(clock).map_err(no_memory)?;
+        // Last of all that may fail before the state is asked: a slot is given back by hand.
+        let opened = self.open_account(applicant, &attach, brought)?;
+        let slot = opened.as_ref().map(|(_, opened)| opened.slot);
+        let pages = NewPages { client, lease };
+        let attached = self
+            .enter(applicant.peer, attach, pages)
+            .map_err(|refused| {
+                self.cancel_account(opened.as_ref());
+                refused.to_string()
+            })?;
+        if asked != class {
+            self.shared.state().handle_denied(attached.client, asked);
+        }
+        if let Some(why) = &attached.draining {
+            let text = format!(
+                "job {:?} is new and high-priority, and the GPU is drained: {why}",
+                key.id
+            );
+            let draft = Draft::new(Kind::AttachedDraining, text);
+            self.shared.tell(draft.of_job(&key).pid(applicant.peer.pid));
+        }
+        self.shared.ring();
+        let hp = match class {
+            JobClass::HighPriority => &self.fds.hp,
+            JobClass::BestEffort => &self.fds.hp_read,
+        };
+        let mut fds: Vec<BorrowedFd<'_>> = [&self.fds.daemon_read, hp, &self.fds.bell, &client_fd]
+            .into_iter()
+            .map(AsFd::as_fd)
+            .collect();
+        fds.extend(attached.lease.as_ref().map(|lease| lease.as_fd()));
+        fds.extend(opened.as_ref().map(|(_, opened)| opened.fd.as_fd()));
+        let client = attached.client;
+        let welcome = Reply::Welcome {
+            client,
+            slot,
+            class: Some(class),
+        };
+        if let Err(error) = send(socket, &welcome.encode(), &fds) {
+            self.detach(client, "it does not take the welcome");
+            self.cancel_account(opened.as_ref());
+            return Err(format!("it does not take the welcome: {error}"));
+        }
+        let account = opened.map(|(key, opened)| (key, opened.slot));
+        Ok(Welcomed {
+            client,
+            class,
+            account,
+        })
+    }
+
+    /// A slot in its job's ledger, for a process that keeps an account of its memory.
+    fn open_account(
+        &self,
+        applicant: &Applicant,
+        attach: &Attach,
+        brought: Option<OwnedFd>,
+    ) -> Result<Option<(JobKey, Opened)>, String> {
+        let Some(asked) = &attach.memory else {
+            return Ok(None);
+        };
+        let (peer, owner) = (applicant.peer, &applicant.owner);
+        let key = job_key(&attach.job, attach.class, peer);
+        let process = applicant.process.as_ref();
+        let process = process.and_then(|process| process.try_clone().ok());
+        let image = Image::of(peer.pid);
+        let brought = brought.zip(attach.slot);
+        let comer = Comer {
+            peer,
+            image,
+            process,
+            owner,
+            asked,
+            brought: brought.and_then(|(fd, slot)| Brought::open(fd, slot, peer.pid, image)),
+        };
+        let opened = self.shared.ledgers().handle_attach(&key, comer);
+        let opened = opened.map_err(|error| error.to_string())?;
+        // The comparison begins with the first account.
+        self.shared.note_memory();
+        Ok(Some((key, opened)))
+    }
+
+    /// Whose a process is, if a rule asks for it.
+    fn owner(&self, socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> Owner {
+        let is_asked = self.shared.state().access.is_some() || self.shared.ledgers().has_rules();
+        match is_asked {
+            true => peer::owner(socket, peer, process),
+            false => Owner::default(),
+        }
+    }
+
+    /// What the process held comes back once the device shows it free.
+    fn close_account(&self, account: Option<&(JobKey, u16)>) {
+        if let Some((key, slot)) = account {
+            self.shared.ledgers().handle_detach(key, *slot);
+            self.shared.note_memory();
+        }
+    }
+
+    /// The process was turned away, and never had its ledger unless it brought it.
+    fn cancel_account(&self, account: Option<&(JobKey, Opened)>) {
+        let Some((key, opened)) = account else {
+            return;
+        };
+        let mut ledgers = self.shared.ledgers();
+        if opened.is_kept {
+            ledgers.handle_detach(key, opened.slot);
+        } else {
+            ledgers.handle_turned_away(key, opened.slot);
+        }
+    }
+
+    /// Turns away who uses another GPU: its work would hold jobs here that it does not disturb, and
+    /// be held for others. Who cannot say which it uses (its driver does not tell) is believed, as
+    /// somebody has named this daemon to it.
+    fn check_device(&self, asked: &str) -> Result<(), String> {
+        let gpu = &self.identity.gpu;
+        if gpu.is(asked) {
+            return Ok(());
+        }
+        let ours = &gpu.uuid;
+        Err(format!(
+            "this daemon schedules {ours}, and the process uses {asked}"
+        ))
+    }
+
+    /// An attached client has nothing to say on its connection but its end. A newer one may think it
+    /// has; it is not heard.
+    fn hear_client(&mut self, place: usize) {
+        let connection = &mut self.clients[place];
+        let is_end = match connection.socket.receive() {
+            Ok((packet, _)) => packet.is_empty(),
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        };
+        connection.said += 1;
+        if is_end {
+            // Of a process that ends the connection often does so first.
+            let pid = connection.pid;
+            let is_death = connection.process.is_none() || Image::is_ending(pid);
+            let ending = if is_death {
+                Ending::Death
+            } else {
+                Ending::OfConnection
+            };
+            self.end_client(place, ending, "its connection ended");
+        } else if connection.said > TALK_MAX {
+            let why = "it talks where there is nothing to say";
+            self.end_client(place, Ending::OfConnection, why);
+        }
+    }
+
+    fn end_client(&mut self, place: usize, ending: Ending, why: &str) {
+        let connection = self.clients.remove(place);
+        if ending == Ending::Death && connection.version.has(COMPLETES_AT_END) {
+            let now_ns = self.shared.clock().now_ns();
+            let real_ns = Clock::monotonic().now_ns();
+            let mut state = self.shared.state();
+            state.handle_death(now_ns, real_ns, connection.client);
+        }
+        self.detach(connection.client, why);
+        self.close_account(connection.account.as_ref());
+    }
+
+    fn detach(&self, client: u64, why: &str) {
+        let now_ns = self.shared.clock().now_ns();
+        let gone = self.shared.state().handle_detach(now_ns, client);
+        self.shared.ring();
+        if let Some(gone) = gone {
+            let text = format!("detached: client {client}: {why}");
+            let draft = Draft::new(Kind::Detached, text);
+            self.shared.tell(draft.of_job(&gone.key).pid(gone.pid));
+        }
+        self.shared.tell_sharing();
+        // What it may have told last is looked at now.
+        self.shared.alarm();
+    }
+
+    /// Another quota for a running job.
+    fn set(&self, socket: &OwnedFd, uid: u32, set: &Set) {
+        match self.try_set(uid, set) {
+            Ok(()) => {
+                tracing::info!("job {:?} may hold {}", set.job, set.memory);
+                let _ = send(socket, &Reply::Done.encode(), &[]);
+            }
+            Err(reason) => refuse(socket, reason),
+        }
+    }
+
+    fn try_set(&self, uid: u32, set: &Set) -> Result<(), String> {
+        let quota = Quota::parse(&set.memory)
+            .filter(|quota| !quota.is_too_small())
+            .ok_or_else(|| LedgerError::Quota(set.memory.clone()).to_string())?;
+        let mut ledgers = self.shared.ledgers();
+        let whose = Some(uid).filter(|&uid| uid != 0);
+        let set_jobs = ledgers.set_quota(&set.job, whose, quota);
+        match set_jobs.map_err(|error| error.to_string())? {
+            // What another user's jobs are called is not told, not even by the reason.
+            0 if whose.is_some() => Err(format!(
+                "no job {:?} of your user holds memory of this GPU",
+                set.job
+            )),
+            0 => Err(format!("no job {:?} holds memory of this GPU", set.job)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells a process of a job what the job may hold and holds, whether it is a client or not.
+    fn tell_memory(&self, socket: &OwnedFd, of: &MemoryOf) {
+        let told = peer::of(socket)
+            .map_err(|error| format!("who you are cannot be seen: {error}"))
+            .and_then(|(peer, process)| {
+                if !of.device.is_empty() {
+                    self.check_device(&of.device)?;
+                }
+                let owner = self.owner(socket, peer, process.as_ref());
+                let class = match of.class {
+                    JobClass::HighPriority if !self.may_be_high_priority(&owner) => {
+                        JobClass::BestEffort
+                    }
+                    class => class,
+                };
+                let key = job_key(&of.job, class, peer);
+                let ledgers = self.shared.ledgers();
+                let told = ledgers.memory_of(&key, &owner, &of.memory);
+                told.map_err(|error| error.to_string())
+            });
+        match told {
+            Ok(is) => {
+                let _ = send(socket, &Reply::Memory(is).encode(), &[]);
+            }
+            Err(reason) => refuse(socket, reason),
+        }
+    }
+
+    fn send_status(&self, socket: Line, uid: u32) {
+        let viewer = Viewer::of(uid);
+        let Some(reading) = self.begin_reading(uid, viewer) else {
+            return refuse(&socket, "too many statuses are being read".to_owned());
+        };
+        let now_ns = self.shared.clock().now_ns();
+        let mut status = {
+            let state = self.shared.state();
+            let ledgers = self.shared.ledgers();
+            let events = self.shared.events().status();
+            Status::of(&state, &ledgers, events, &self.identity, now_ns, viewer)
+        };
+        status.note_unseen(mps::unseen_pipes());
+        status.note_released(self.shared.grip().released());
+        send_document(socket, reading, move || status.to_json());
+    }
+
+    /// What happened after number `since`, as far as who asks may see it.
+    fn send_events(&self, socket: Line, uid: u32, since: u64) {
+        let viewer = Viewer::of(uid);
+        let Some(reading) = self.begin_reading(uid, viewer) else {
+            return refuse(&socket, "too many statuses are being read".to_owned());
+        };
+        let document = {
+            let events = self.shared.events();
+            events::Document {
+                schema_version: events::SCHEMA_VERSION,
+                gpu: self.identity.gpu.uuid.clone(),
+                daemon_pid: std::process::id(),
+                daemon_started_ns: self.identity.started_ns,
+                now_ns: self.shared.clock().now_ns(),
+                status: events.status(),
+                events: events.since(since, viewer),
+            }
+        };
+        send_document(socket, reading, move || document.to_json());
+    }
+
+    /// A place among those who are being sent a document, unless there is none for this user.
+    fn begin_reading(&self, uid: u32, viewer: Viewer) -> Option<Reading> {
+        let mut readers = self.readers.lock();
+        let own = readers.iter().filter(|reader| **reader == uid).count();
+        let is_full = match viewer {
+            Viewer::Operator => readers.len() > READERS_MAX,
+            Viewer::User(_) => readers.len() >= READERS_MAX || own >= READERS_PER_USER,
+        };
+        if is_full {
+            return None;
+        }
+        readers.push(uid);
+        let readers = Arc::clone(&self.readers);
+        Some(Reading { readers, uid })
+    }
+}
+
+/// Somebody is being sent a document, until this is dropped.
+struct Reading {
+    readers: Arc<Mutex<Vec<u32>>>,
+    uid: u32,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut readers = self.readers.lock();
+        if let Some(place) = readers.iter().position(|reader| *reader == self.uid) {
+            readers.swap_remove(place);
+        }
+    }
+}
+
+/// Sends what `to_json` makes, on a thread of its own: who asked may take its time to read.
+fn send_document(
+    socket: Line,
+    reading: Reading,
+    to_json: impl FnOnce() -> String + Send + 'static,
+) {
+    let send = move || {
+        let _reading = reading;
+        if let Err(error) = send_within(&socket, &to_json(), READING_NS_MAX) {
+            tracing::debug!("sending a document: {error}");
+        }
+    };
+    let thread = thread::Builder::new().name("pillion-status".to_owned());
+    if let Err(error) = thread.spawn(send) {
+        tracing::warn!("no thread for a document: {error}");
+    }
+}
+
+/// Sends a document in packets that fit, to somebody who has so long to read all of them. Real time: the virtual clock stands
+/// still meanwhile.
+fn send_within(socket: &OwnedFd, document: &str, within_ns: u64) -> io::Result<()> {
+    ioctl_fionbio(socket, false)?;
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns() + within_ns;
+    for packet in document.as_bytes().chunks(PACKET_BYTES_MAX) {
+        let left_ns = end_ns.saturating_sub(clock.now_ns());
+        // The socket takes a timeout of nothing for none.
+        if left_ns < 1_000 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        set_socket_timeout(socket, Timeout::Send, Some(Duration::from_nanos(left_ns)))?;
+        send(socket, packet, &[])?;
+    }
+    Ok(())
+}

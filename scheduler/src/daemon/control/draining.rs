@@ -1,0 +1,145 @@
+//! An operator drains the GPU, has its device released, or lets go what is held.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use protocol::hello::{Reply, send};
+use rustix::event::Timespec;
+
+use super::Control;
+use super::away::refuse;
+use crate::core::state::Released;
+use crate::daemon::Shared;
+use crate::host::fd_reaper::Line;
+use crate::host::nvml::{Asked, Silence};
+use crate::report::events::{Draft, Kind};
+use crate::report::status::Viewer;
+
+/// How long a device that was released may take to be opened again, s: a driver that has nobody
+/// left initialises the GPU anew, which takes seconds. Less than who asks waits (`pillion resume`).
+const REOPEN_S: i64 = 20;
+
+const REOPEN: Timespec = Timespec {
+    tv_sec: REOPEN_S,
+    tv_nsec: 0,
+};
+
+impl Control {
+    /// Drains the GPU, and releases its device if that is asked. Nobody waits for that here: the
+    /// status says when it is done.
+    pub(super) fn drain(&self, socket: &OwnedFd, uid: u32, is_release: bool) {
+        if Viewer::of(uid) != Viewer::Operator {
+            let why = "only root and the daemon's own user may drain its GPU";
+            return refuse(socket, why.to_owned());
+        }
+        let why = format!("requested by user {uid} (`pillion drain`)");
+        let (is_drained, is_released) = self.shared.drain_and_release(&why, is_release);
+        if is_drained {
+            let text = format!(
+                "no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`: {why}"
+            );
+            self.shared.tell(Draft::new(Kind::Draining, text));
+        }
+        if is_released {
+            let text = format!(
+                "user {uid} has released the device: NVML is being closed, until `pillion resume`. Until then Xids, errors in memory, \
+                 a stuck GPU and memory past accounts are not seen, and memory of processes that end counts as free at once"
+            );
+            self.shared.tell(Draft::new(Kind::DeviceReleased, text));
+        }
+        self.shared.note_grip();
+        let _ = send(socket, &Reply::Done.encode(), &[]);
+    }
+
+    /// Lets go what is held: of one job, or everything if none is named, for which the device is
+    /// opened before.
+    pub(super) fn resume(&self, socket: Line, uid: u32, job: &str) {
+        if Viewer::of(uid) != Viewer::Operator {
+            let why = "only root and the daemon's own user may end what is held";
+            return refuse(&socket, why.to_owned());
+        }
+        if !job.is_empty() {
+            return answer(&socket, resume_job(&self.shared, uid, job));
+        }
+        if !self.shared.grip().is_released() {
+            return answer(&socket, resume_all(&self.shared, uid));
+        }
+        let (shared, gpu) = (Arc::clone(&self.shared), self.identity.gpu.uuid.clone());
+        let reopen = move || {
+            let result =
+                reopen(&shared, &gpu).map_err(|why| format!("GPU {gpu} stays released: {why}"));
+            answer(&socket, result.and_then(|()| resume_all(&shared, uid)));
+        };
+        // It waits for the driver, and who asked is told by it. Without a thread the connection
+        // ends.
+        if let Err(error) = self.shared.start_thread("pillion-reopen", reopen) {
+            tracing::warn!("no thread to open the device: {error}");
+        }
+    }
+}
+
+fn answer(socket: &OwnedFd, result: Result<(), String>) {
+    match result {
+        Ok(()) => {
+            let _ = send(socket, &Reply::Done.encode(), &[]);
+        }
+        Err(reason) => refuse(socket, reason),
+    }
+}
+
+/// Opens the device again.
+fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
+    let grip = shared.grip();
+    let mut reopening = Some(grip.reopen()?);
+    let uuid = gpu.to_owned();
+    // What comes too late is closed again.
+    let open = move |()| reopening.take().map(|reopening| reopening.open(&uuid));
+    let mut asked = Asked::start("pillion-reopen-ask", open).map_err(|error| error.to_string())?;
+    let reopened = match asked.ask((), shared.stop_fd(), &REOPEN) {
+        Ok(Some(reopened)) => reopened?,
+        Err(Silence::Stopping) => return Err("the daemon is ending".to_owned()),
+        Ok(None) | Err(Silence::Late | Silence::Ended) => {
+            return Err(format!(
+                "the driver has not answered for {REOPEN_S} s; see whether `nvidia-smi` does, and say `pillion resume` once more; if it never does, reboot"
+            ));
+        }
+    };
+    grip.hold(reopened)?;
+    let text = format!("NVML of {gpu} is open again");
+    shared.tell(Draft::new(Kind::DeviceOpened, text));
+    shared.note_grip();
+    Ok(())
+}
+
+fn resume_job(shared: &Shared, uid: u32, job: &str) -> Result<(), String> {
+    let released = shared.release(Some(job));
+    shared.ring();
+    let released = released.filter(|released| !released.is_nothing());
+    let released = released.ok_or_else(|| format!("job {job:?} is not held by itself"))?;
+    tell_of_jobs(shared, uid, &released);
+    Ok(())
+}
+
+fn resume_all(shared: &Shared, uid: u32) -> Result<(), String> {
+    let Some(released) = shared.release(None) else {
+        return Err(
+            "the device was released again meanwhile; say `pillion resume` once more".to_owned(),
+        );
+    };
+    shared.ring();
+    if released.is_nothing() {
+        return Err("nothing is held".to_owned());
+    }
+    tell_of_jobs(shared, uid, &released);
+    let text = format!("resumed by user {uid}: everything that was held");
+    shared.tell(Draft::new(Kind::Resumed, text));
+    Ok(())
+}
+
+/// Each job's user is told of that, and of what was held for all everybody.
+fn tell_of_jobs(shared: &Shared, uid: u32, released: &Released) {
+    for key in &released.jobs {
+        let text = format!("resumed by user {uid}: job {:?}, which was held", key.id);
+        shared.tell(Draft::new(Kind::Resumed, text).of_job(key));
+    }
+}

@@ -1,0 +1,139 @@
+//! What an operator's tool asks who ends a job (`pillion stop`), and what a process is told that comes to the job meanwhile.
+
+use std::os::fd::OwnedFd;
+
+use protocol::clock::Clock;
+use protocol::hello::{Attach, Ending, Reply, Stop, send};
+use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Control, peer, refuse};
+use crate::config::limits::place_to_give_up;
+use crate::core::ledgers::Image;
+use crate::core::state::{Attached, Moment, NewPages, Peer, Refused, Stopped};
+
+/// Those who end jobs and are watched, so that what they said does not outlive them; of one more the oldest of who has most of them is not any
+/// longer, and its word stays for as long as it said.
+const ASKERS_MAX: usize = 64;
+
+/// Who ends jobs.
+pub(super) struct Asker {
+    pid: u32,
+    uid: u32,
+    pub(super) process: OwnedFd,
+}
+
+impl Control {
+    /// Asks the clients of a job to end. Whether they do is for who asked to see.
+    pub(super) fn stop(&self, socket: &OwnedFd, uid: u32, stop: &Stop) {
+        let clock = self.shared.clock();
+        let meant = stopped(&stop.job, stop.user);
+        let mut state = self.shared.state();
+        let asked = state.stop(&meant, uid, Clock::monotonic().now_ns(), clock);
+        drop(state);
+        answer(socket, asked, |clients| {
+            tracing::info!("job {:?}: {clients} processes are to end", stop.job);
+        });
+    }
+
+    /// Somebody is about to end a job's processes, and sees to it that MPS is asked first.
+    pub(super) fn see_to(&mut self, socket: &OwnedFd, uid: u32, ending: &Ending) {
+        // Who ends jobs is told from others by its process, and does so no longer than that lives.
+        let asker = peer::of(socket).ok();
+        let has_ended = |process: &Option<OwnedFd>| process.as_ref().is_some_and(peer::has_ended);
+        let Some((Peer { pid, .. }, process)) = asker.filter(|asker| !has_ended(&asker.1)) else {
+            return refuse(socket, "who asks has ended".to_owned());
+        };
+        // One of these may have had its number.
+        self.drop_dead_askers();
+        // Who asks may have seen them end before we have.
+        let clients = self.clients.iter();
+        let gone: Vec<u64> = clients
+            .filter(|known| known.process.as_ref().is_some_and(peer::has_ended))
+            .map(|known| known.client)
+            .collect();
+        let by = Peer { pid, uid };
+        let meant = stopped(&ending.job, ending.user);
+        let at = moment();
+        let mut state = self.shared.state();
+        let what = (ending.within_ns, ending.is_over);
+        let told = state.see_to(&meant, by, at, what, &gone);
+        let is_asker = |asker: &Asker| state.is_asker(asker.pid, at.now_ns);
+        self.askers
+            .retain(|asker| asker.pid != pid && is_asker(asker));
+        let process = process.filter(|_| state.is_asker(pid, at.now_ns));
+        drop(state);
+        self.askers
+            .extend(process.map(|process| Asker { pid, uid, process }));
+        if self.askers.len() > ASKERS_MAX {
+            let place = place_to_give_up(self.askers.iter().map(|asker| asker.uid));
+            place.map(|place| self.askers.remove(place));
+        }
+        answer(socket, told, |_| {});
+    }
+
+    /// Those who ended jobs and have died end them no more.
+    pub(super) fn drop_dead_askers(&mut self) {
+        let askers = std::mem::take(&mut self.askers);
+        let is_dead = |asker: &Asker| peer::has_ended(&asker.process);
+        let (dead, alive): (Vec<_>, Vec<_>) = askers.into_iter().partition(is_dead);
+        self.askers = alive;
+        for Asker { pid, .. } in dead {
+            tracing::info!("process {pid}, which was ending a job, has ended");
+            self.shared.state().handle_asker_death(pid, moment());
+        }
+    }
+
+    /// A process becomes a client. If its job is being ended it is told before it launches anything.
+    pub(super) fn enter(
+        &self,
+        peer: Peer,
+        attach: Attach,
+        pages: NewPages,
+    ) -> Result<Attached, Refused> {
+        let clock = self.shared.clock();
+        let job = attach.job.clone();
+        let started_ticks = Image::of(peer.pid).started_ticks;
+        let (now_ns, real_ns) = (clock.now_ns(), Clock::monotonic().now_ns());
+        let mut state = self.shared.state();
+        let attached = state.handle_attach(now_ns, peer, attach, pages)?;
+        let is_to_end = state.tell_comer(attached.client, started_ticks, real_ns, clock);
+        drop(state);
+        if is_to_end {
+            let pid = peer.pid;
+            tracing::info!(
+                "job {job:?} is being ended, and so is process {pid}, which comes to it"
+            );
+        }
+        Ok(attached)
+    }
+}
+
+fn moment() -> Moment {
+    Moment {
+        now_ns: Clock::monotonic().now_ns(),
+        boot_ticks: boot_ticks(),
+    }
+}
+
+/// What time it is where processes start (`proc_pid_stat(5)`, field 22).
+fn boot_ticks() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let ticks_per_s = clock_ticks_per_second();
+    let (s, ns) = (now.tv_sec as u64, now.tv_nsec as u64);
+    s * ticks_per_s + ns * ticks_per_s / 1_000_000_000
+}
+
+fn stopped(job: &str, user: Option<u32>) -> Stopped<'_> {
+    Stopped { job, user }
+}
+
+fn answer(socket: &OwnedFd, done: Result<usize, String>, say: impl FnOnce(usize)) {
+    match done {
+        Ok(clients) => {
+            say(clients);
+            let _ = send(socket, &Reply::Done.encode(), &[]);
+        }
+        Err(reason) => refuse(socket, reason),
+    }
+}

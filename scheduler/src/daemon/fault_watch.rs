@@ -1,0 +1,785 @@
+//! The threads that look for faults. One waits for what NVML reports of the device, because that call cannot be interrupted; it
+//! wakes the other, which looks at everything else, asks the rules and sees to what follows. A third reads the device's gauges
+//! for that one, which does not wait for it, because these calls may hang ([`Meter`]).
+//!
+//! Both live in real time: what they ask is of it. NVML's is asked for [`REPORT_MS`] at most, so it ends soon after the daemon,
+//! which does not wait for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use protocol::clock::Clock;
+use protocol::ending::SEEN_TO_NS;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::core::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Progress, Whose};
+use crate::daemon::Shared;
+use crate::faults::act::{Doings, ENDINGS_MAX, Step};
+use crate::faults::ending::{Begun, Evicted};
+use crate::faults::meter::{Gauge, Meter, Reading};
+use crate::faults::mps::Follower;
+use crate::faults::rules::{Action, Book, Decision, FaultRules};
+use crate::faults::stuck::{News, Stuck, StuckJobs};
+use crate::faults::{Fault, FaultKind};
+use crate::host::grip::User;
+use crate::host::mps;
+use crate::host::nvml::{Ecc, NvmlError, Report, Reports};
+use crate::report::events::{Draft, Kind};
+
+/// Between two looks while there are clients, or while something is being done.
+const LOOK_NS: u64 = 100_000_000;
+/// Between two looks at the device's use, and at the logs of MPS where there is no client.
+const SLOW_LOOK_NS: u64 = 1_000_000_000;
+/// Between two looks at the counters of errors in memory.
+const ECC_NS: u64 = 10_000_000_000;
+/// Longest wait for a report of NVML, ms; and between two tries where it fails.
+const REPORT_MS: u32 = 500;
+/// Reports that nobody has looked at: the oldest is dropped for another, which takes a device that reports without end.
+const REPORTS_MAX: usize = 256;
+/// What MPS is told to do: to end, and its servers with it after so many seconds.
+const QUIT: &str = "quit -t 10\n";
+/// After so long a program that ends or starts MPS is killed.
+const MPS_PROGRAM_NS: u64 = 30_000_000_000;
+
+/// What other threads leave for the one that looks.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    reports: VecDeque<Fault>,
+    /// NVML says that there is news of errors in memory.
+    is_memory_news: bool,
+    /// Rules that are to be in force from now on.
+    rules: Option<FaultRules>,
+    /// Processes that are to be ended for their memory.
+    evicted: Vec<Evicted>,
+}
+
+impl Inbox {
+    pub(crate) fn put_rules(&mut self, rules: &FaultRules) {
+        self.rules = Some(rules.clone());
+    }
+
+    /// A process that was asked to end for its memory, and did not. Whether there was room.
+    pub(crate) fn put_evicted(&mut self, evicted: Evicted) -> bool {
+        let has_room = self.evicted.len() < ENDINGS_MAX;
+        if has_room {
+            self.evicted.push(evicted);
+        }
+        has_room
+    }
+
+    fn put_report(&mut self, fault: Fault) {
+        if self.reports.len() >= REPORTS_MAX {
+            self.reports.pop_front();
+        }
+        self.reports.push_back(fault);
+    }
+}
+
+/// See the module's text.
+pub(crate) struct FaultWatch {
+    shared: Arc<Shared>,
+    uuid: String,
+    rules: FaultRules,
+    book: Book,
+    followers: Vec<Follower>,
+    stuck: Stuck,
+    stuck_jobs: StuckJobs,
+    doings: Doings,
+    /// None on the virtual clock, and while the device is released.
+    meter: Option<Meter>,
+    /// Which time it is that the device is open, as of the last look.
+    opened: Option<u64>,
+    ecc: Option<Ecc>,
+    /// How the clients stood, and when, before it was asked how busy the device is.
+    progress: Option<(u64, Progress)>,
+    /// Real time.
+    clock: Clock,
+    looked: Looked,
+    /// MPS shares the GPU, as was seen last.
+    has_mps: bool,
+    /// MPS's control daemon is being asked. It orders nothing else.
+    is_asking: Arc<AtomicBool>,
+}
+
+/// When was looked last, ns.
+#[derive(Debug, Default)]
+struct Looked {
+    logs_ns: u64,
+    use_ns: u64,
+    ecc_ns: u64,
+    control_daemon_ns: Option<u64>,
+}
+
+impl FaultWatch {
+    pub(crate) fn new(shared: Arc<Shared>, uuid: &str, rules: &FaultRules) -> Self {
+        let doings = Doings::new(&rules.mps_terminate);
+        let mut watch = Self {
+            shared,
+            uuid: uuid.to_owned(),
+            rules: rules.clone(),
+            book: Book::new(rules),
+            followers: Vec::new(),
+            stuck: Stuck::default(),
+            stuck_jobs: StuckJobs::default(),
+            doings,
+            meter: None,
+            opened: None,
+            ecc: None,
+            progress: None,
+            clock: Clock::monotonic(),
+            looked: Looked::default(),
+            has_mps: false,
+            is_asking: Arc::default(),
+        };
+        watch.follow_logs();
+        watch.look_at_sharing();
+        watch
+    }
+
+    /// Whether MPS shares the GPU, which clients say, and its control daemon where they do not.
+    fn look_at_sharing(&mut self) {
+        let now_ns = self.clock.now_ns();
+        // Clients whose drivers do not know may come without end.
+        let may_ask = self.is_real()
+            && !self.is_asking.load(Ordering::Relaxed)
+            && (self.looked.control_daemon_ns)
+                .is_none_or(|asked_ns| now_ns.saturating_sub(asked_ns) >= SLOW_LOOK_NS);
+        let (has_mps, is_wanted) = {
+            let mut state = self.shared.state();
+            let is_wanted = may_ask && state.take_control_daemon_wanted();
+            (state.ways.has_mps(), is_wanted)
+        };
+        let is_new = has_mps && !std::mem::replace(&mut self.has_mps, has_mps);
+        self.doings.set_on_mps(has_mps);
+        if !self.is_real() {
+            return;
+        }
+        if let Some(folder) = mps::unseen_pipes().filter(|_| is_new) {
+            tracing::warn!(
+                "{} is not there for this daemon: as long as that is so MPS cannot be asked to end the work of jobs that are killed ({} names another folder; \
+                 a service with PrivateTmp does not see it)",
+                folder.display(),
+                mps::PIPES_ENV
+            );
+        }
+        if is_wanted {
+            self.looked.control_daemon_ns = Some(now_ns);
+            self.ask_control_daemon();
+        }
+    }
+
+    /// Its answer, or that there is none, comes by itself: the thread that asks ends then, or with
+    /// the daemon.
+    fn ask_control_daemon(&self) {
+        let (shared, command) = (Arc::clone(&self.shared), self.rules.mps_terminate.clone());
+        let is_asking = Arc::clone(&self.is_asking);
+        is_asking.store(true, Ordering::Relaxed);
+        let asking = move || {
+            let is_there = mps::is_there(&command, shared.stop_fd());
+            shared.state().handle_control_daemon(is_there);
+            shared.tell_sharing();
+            is_asking.store(false, Ordering::Relaxed);
+        };
+        if let Err(error) = self.shared.start_thread("pillion-there", asking) {
+            self.is_asking.store(false, Ordering::Relaxed);
+            tracing::warn!("no thread to ask MPS's control daemon: {error}");
+        }
+    }
+
+    /// Whether the device is looked at: not on the virtual clock, a second of which is none of NVML's.
+    fn is_real(&self) -> bool {
+        !self.shared.clock().is_virtual()
+    }
+
+    /// Looks until the daemon stops.
+    pub(crate) fn run(mut self) {
+        self.keep_to_grip();
+        while self.wait() {
+            #[cfg(test)]
+            self.shared.panic_if_asked();
+            self.keep_to_grip();
+            let given = std::mem::take(&mut *self.shared.inbox());
+            if given.is_memory_news {
+                self.looked.ecc_ns = 0;
+            }
+            if let Some(rules) = given.rules.filter(|rules| *rules != self.rules) {
+                self.book = Book::new(&rules);
+                self.doings.set_mps(&rules.mps_terminate);
+                self.rules = rules;
+                self.follow_logs();
+            }
+            let mut faults: Vec<Fault> = given.reports.into();
+            self.look(&mut faults);
+            for fault in faults {
+                self.handle_fault(&fault);
+            }
+            for evicted in given.evicted {
+                self.evict(evicted);
+            }
+            self.go_on();
+        }
+    }
+
+    /// Looks at the device while it is open, and closes what is open of it when it was released.
+    fn keep_to_grip(&mut self) {
+        let opened = self.shared.grip().opened();
+        if !self.is_real() || opened == self.opened {
+            return;
+        }
+        self.opened = opened;
+        (self.meter, self.progress) = (None, None);
+        if opened.is_none() {
+            return;
+        }
+        let mut meter = Meter::new(&self.uuid, self.shared.grip());
+        self.looked.ecc_ns = self.clock.now_ns();
+        meter.want(Gauge::Ecc);
+        let _ = meter.poll(self.looked.ecc_ns);
+        self.meter = Some(meter);
+        // Taken here: a thread that begins only after the next release ends at once.
+        let Some(user) = self.shared.grip().user() else {
+            return;
+        };
+        let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());
+        let waiting = move || wait_for_reports(&shared, &uuid, &user);
+        if let Err(error) = self.shared.start_thread("pillion-nvml", waiting) {
+            tracing::warn!("no thread for what NVML reports: {error}");
+        }
+    }
+
+    fn follow_logs(&mut self) {
+        let known = std::mem::take(&mut self.followers);
+        let mut known: Vec<Follower> = known.into_iter().collect();
+        for path in &self.rules.mps_logs {
+            let place = known.iter().position(|follower| follower.path() == path);
+            let follower = place.map(|place| known.swap_remove(place));
+            let mut follower = follower.unwrap_or_else(|| Follower::new(path));
+            // What is in it now is old news; it is read again at the next look.
+            let _ = place.is_none().then(|| follower.poll(&[]));
+            self.followers.push(follower);
+        }
+    }
+
+    /// Until there may be something; false when the daemon stops.
+    fn wait(&self) -> bool {
+        let has_clients = self.shared.state().has_clients();
+        let look_ns = match () {
+            () if has_clients || !self.doings.is_idle() => Some(LOOK_NS),
+            () if !self.followers.is_empty() => Some(SLOW_LOOK_NS),
+            () if self.meter.as_ref().is_some_and(Meter::is_asking) => Some(SLOW_LOOK_NS),
+            () if self.meter.as_ref().is_some_and(Meter::is_there) => Some(ECC_NS),
+            () => None,
+        };
+        let look = look_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (ns % 1_000_000_000).cast_signed(),
+        });
+        let (stop, alarm) = (self.shared.stop_fd(), self.shared.alarm_fd());
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+            PollFd::from_borrowed_fd(alarm, PollFlags::IN),
+        ];
+        let answered = self.meter.as_ref().and_then(Meter::answered);
+        let others = self.doings.descriptors().chain(answered);
+        fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        // Interrupted or not, the next look is none too many.
+        let _ = poll(&mut fds, look.as_ref());
+        let is_stopped = !fds[0].revents().is_empty();
+        let is_called = !fds[1].revents().is_empty();
+        if is_called {
+            let _ = rustix::io::read(alarm, &mut [0; 8]);
+        }
+        !is_stopped
+    }
+
+    fn look(&mut self, faults: &mut Vec<Fault>) {
+        self.look_at_sharing();
+        let (stickies, deaths) = {
+            let mut state = self.shared.state();
+            (state.take_stickies(), state.take_deaths())
+        };
+        self.shared.tell_collectives();
+        faults.extend(stickies.into_iter().map(Fault::of_sticky));
+        faults.extend(deaths.into_iter().map(Fault::of_death));
+        if !self.is_real() {
+            return;
+        }
+        let now_ns = self.clock.now_ns();
+        let is_due = |last_ns: &mut u64, ns: u64| {
+            let is_due = now_ns.saturating_sub(*last_ns) >= ns;
+            if is_due {
+                *last_ns = now_ns;
+            }
+            is_due
+        };
+        // Not quite the time between two looks: they come a little early or late.
+        if is_due(&mut self.looked.logs_ns, LOOK_NS / 2) {
+            self.read_logs(now_ns, faults);
+        }
+        if is_due(&mut self.looked.use_ns, SLOW_LOOK_NS - LOOK_NS / 2) {
+            self.look_at_jobs(now_ns, faults);
+            self.look_at_use(now_ns, faults);
+        }
+        if is_due(&mut self.looked.ecc_ns, ECC_NS - LOOK_NS / 2) {
+            self.want(Gauge::Ecc);
+        }
+        self.poll_meter(now_ns, faults);
+    }
+
+    fn want(&mut self, gauge: Gauge) {
+        if let Some(meter) = &mut self.meter {
+            meter.want(gauge);
+        }
+    }
+
+    /// What the gauges say, as soon as they do.
+    fn poll_meter(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let Some(meter) = &mut self.meter else {
+            return;
+        };
+        let reading = meter.poll(now_ns);
+        if let Some(text) = meter.poll_news() {
+            self.shared.tell(Draft::new(Kind::NvmlSilent, text));
+        }
+        match reading {
+            Some(Reading::Ecc(ecc)) => {
+                // Of counts before ours nothing is known; what waits for a reset is told also if it did so before this daemon came.
+                let before = self.ecc.replace(ecc).unwrap_or_default();
+                faults.extend(news_of_memory(&before, &ecc));
+            }
+            Some(Reading::Use(busy_pct)) => {
+                let asked = self.progress.take();
+                if let Some((at_ns, progress)) = asked
+                    && let Some(busy_pct) = busy_pct
+                {
+                    self.handle_use(at_ns, busy_pct, progress, faults);
+                }
+            }
+            Some(Reading::Missing(_)) | None => {}
+        }
+    }
+
+    fn read_logs(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let is_on_mps = self.has_mps;
+        for follower in &mut self.followers {
+            let lines = follower.poll(&self.rules.mps_patterns);
+            let trouble = follower.take_trouble();
+            if let Some(kind) = trouble {
+                let path = follower.path().display();
+                let text = format!("{path}: {kind}; faults of MPS that it tells are not seen");
+                self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
+            }
+            if follower.take_absence(now_ns) && is_on_mps {
+                let path = follower.path().display();
+                let text = format!(
+                    "{path}: has not been there for a minute; faults of MPS that it tells are not seen"
+                );
+                self.shared.tell(Draft::new(Kind::MpsLogSilent, text));
+            }
+            let path = follower.path().display();
+            let lines = lines.iter().map(|line| format!("MPS ({path}): {line}"));
+            faults.extend(lines.map(|text| Fault::of_gpu(FaultKind::MpsFault, None, text)));
+        }
+    }
+
+    fn look_at_jobs(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let Some(limit_ns) = self.rules.stuck_ns else {
+            self.stuck_jobs = StuckJobs::default();
+            return;
+        };
+        let (all, jobs) = {
+            let state = self.shared.state();
+            (state.progress(), state.job_progress())
+        };
+        for (key, news) in self.stuck_jobs.handle_look(now_ns, all, jobs, limit_ns) {
+            match news {
+                News::Stuck(ns) => faults.push(Fault::of_stuck_job(key, ns)),
+                News::Moves => {
+                    let text = format!("job {:?} is stuck no more", key.id);
+                    self.tell_of(Some(&key), Kind::StuckEnded, text);
+                }
+            }
+        }
+    }
+
+    fn look_at_use(&mut self, now_ns: u64, faults: &mut Vec<Fault>) {
+        let meter = self.meter.as_ref().filter(|meter| meter.is_there());
+        let Some(meter) = meter.filter(|_| self.rules.stuck_ns.is_some()) else {
+            self.progress = None;
+            return self.stuck.forget();
+        };
+        let is_asked = meter.asks(Gauge::Use);
+        let progress = self.shared.state().progress();
+        if !progress.is_waiting {
+            // NVML costs the driver time; where nobody waits it is not asked, nor believed if it was.
+            self.progress = None;
+            return self.handle_use(now_ns, 0, progress, faults);
+        }
+        if !is_asked {
+            self.progress = Some((now_ns, progress));
+            self.want(Gauge::Use);
+        }
+    }
+
+    fn handle_use(
+        &mut self,
+        now_ns: u64,
+        busy_pct: u32,
+        progress: Progress,
+        faults: &mut Vec<Fault>,
+    ) {
+        let Some(limit_ns) = self.rules.stuck_ns else {
+            return;
+        };
+        let news = self.stuck.handle_look(now_ns, busy_pct, progress, limit_ns);
+        self.tell_of_progress(news, faults);
+    }
+
+    fn tell_of_progress(&self, news: Option<News>, faults: &mut Vec<Fault>) {
+        match news {
+            Some(News::Stuck(ns)) => {
+                let seconds = ns / 1_000_000_000;
+                let text = format!(
+                    "the GPU is busy, and nothing of any client has completed or begun for {seconds} s"
+                );
+                faults.push(Fault::of_gpu(FaultKind::Stuck, None, text));
+            }
+            Some(News::Moves) => {
+                let text = "the GPU is stuck no more: something has completed, begun or ended";
+                self.shared.tell(Draft::new(Kind::StuckEnded, text));
+            }
+            None => {}
+        }
+    }
+
+    fn handle_fault(&mut self, fault: &Fault) {
+        self.shared.tell(fault.draft());
+        if fault.kind == FaultKind::Xid {
+            // Counters follow an Xid of memory.
+            self.looked.ecc_ns = 0;
+        }
+        let now_ns = self.clock.now_ns();
+        for decision in self.book.handle_fault(now_ns, fault) {
+            match decision {
+                Decision::TooOften(action, per_hour) => {
+                    let text = format!(
+                        "{action} is not done: {per_hour} times in an hour were enough ({})",
+                        fault.text
+                    );
+                    self.tell_of(fault.job.as_ref(), Kind::ActionLimited, text);
+                }
+                Decision::Act(action) => {
+                    if let Err(why) = self.act(now_ns, &action, fault) {
+                        let text = format!("{}: {why}", action.name());
+                        self.tell_of(fault.job.as_ref(), Kind::ActionFailed, text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_of(&self, job: Option<&JobKey>, kind: Kind, text: String) {
+        let draft = Draft::new(kind, text);
+        self.shared.tell(match job {
+            Some(key) => draft.of_job(key),
+            None => draft,
+        });
+    }
+
+    fn act(&mut self, now_ns: u64, action: &Action, fault: &Fault) -> Result<(), String> {
+        match action {
+            Action::Report => Ok(()),
+            Action::HoldBe => {
+                self.hold(fault);
+                Ok(())
+            }
+            Action::DrainGpu => {
+                let why = fault.text_for_all();
+                if self.shared.drain(&why) {
+                    let text = format!(
+                        "no new high-priority job should be started here, and best-effort jobs are held, until `pillion resume`: {why}"
+                    );
+                    self.tell_of(None, Kind::Draining, text);
+                }
+                self.shared.ring();
+                Ok(())
+            }
+            Action::RestartJob { grace_ns } => self.end_job(now_ns, fault, *grace_ns),
+            Action::RestartMps => {
+                let step = |command: &[String], input, may_fail| Step {
+                    command: command.to_vec(),
+                    input,
+                    may_fail,
+                    timeout_ns: MPS_PROGRAM_NS,
+                };
+                // A control daemon that is gone cannot be told to quit.
+                let quit = step(&self.rules.mps_control, QUIT, true);
+                let start = step(&self.rules.mps_start, "", false);
+                self.start_commands(now_ns, action, vec![quit, start], fault)
+            }
+        }
+    }
+
+    fn hold(&self, fault: &Fault) {
+        let whose = fault.whose();
+        let why = fault.text_for_all();
+        let newly = self.shared.state().hold(whose, &why);
+        self.shared.ring();
+        let Some(newly) = newly else { return };
+        if let NewlyHeld::Nobody(uid) = newly {
+            let text = format!(
+                "best-effort jobs of user {uid} are not held: those of {HELD_USERS_MAX} users are already ({why})"
+            );
+            return self.tell_of(fault.job.as_ref(), Kind::ActionFailed, text);
+        }
+        let (who, what) = match (newly, whose) {
+            (NewlyHeld::Job, Whose::Job(key)) => (
+                format!("job {:?} is", key.id),
+                format!("`pillion resume {}`", key.id),
+            ),
+            (NewlyHeld::User(uid), Whose::Job(_)) => (
+                format!(
+                    "{HELD_JOBS_PER_USER} jobs of user {uid} are held by name; now all its best-effort jobs are"
+                ),
+                "`pillion resume`".to_owned(),
+            ),
+            (NewlyHeld::User(uid), _) => (
+                format!("best-effort jobs of user {uid} are"),
+                "`pillion resume`".to_owned(),
+            ),
+            (NewlyHeld::All | NewlyHeld::Job | NewlyHeld::Nobody(_), _) => (
+                "best-effort jobs are".to_owned(),
+                "`pillion resume`".to_owned(),
+            ),
+        };
+        let text = format!("{who} held until {what}: {why}");
+        // What holds everybody is everybody's to know.
+        self.tell_of(fault.job.as_ref(), Kind::Held, text);
+    }
+
+    fn end_job(&mut self, now_ns: u64, fault: &Fault, grace_ns: u64) -> Result<(), String> {
+        let Some(key) = &fault.job else {
+            return Err("the fault is no job's".to_owned());
+        };
+        let pids = self.shared.state().pids_of(key);
+        let mut processes = Vec::new();
+        for pid in pids {
+            let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            match id.map_or(Err(Errno::SRCH), |id| pidfd_open(id, PidfdFlags::empty())) {
+                Ok(process) => processes.push((pid, Arc::new(process))),
+                Err(Errno::SRCH) => {}
+                Err(error) => return Err(format!("process {pid} of job {:?}: {error}", key.id)),
+            }
+        }
+        // Seen again: a number that was free in between would be another process's.
+        let still = self.shared.state().pids_of(key);
+        processes.retain(|(pid, _)| still.contains(pid));
+        if processes.is_empty() {
+            let text = format!("restart-job: job {:?} has ended by itself", key.id);
+            self.tell_of(Some(key), Kind::ActionDone, text);
+            return Ok(());
+        }
+        // Before any is sent a signal.
+        let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
+        let within_ns = grace_ns.saturating_add(SEEN_TO_NS);
+        self.see_to(key, &pids, within_ns);
+        let Begun { count, denied } = self.doings.end_job(now_ns, key, processes, grace_ns)?;
+        if count > 0 {
+            let how = match denied {
+                0 => "are asked to end".to_owned(),
+                _ => format!(
+                    "are asked to end, {denied} of them by their library only: this daemon is not of their user and has no CAP_KILL"
+                ),
+            };
+            let text = format!(
+                "restart-job: the {count} processes of job {:?} {how}; whoever supervises it starts it anew",
+                key.id
+            );
+            self.tell_of(Some(key), Kind::Action, text);
+        }
+        Ok(())
+    }
+
+    /// Tells these processes that they are being ended from here, for so long.
+    fn see_to(&self, key: &JobKey, pids: &[u32], within_ns: u64) {
+        let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
+        state.see_to_processes(key, pids, now_ns, within_ns);
+    }
+
+    fn evict(&mut self, evicted: Evicted) {
+        let (job, pid, is_client) = (evicted.job.clone(), evicted.pid, evicted.is_client);
+        self.see_to(&job, &[pid], SEEN_TO_NS);
+        let how = match (self.doings.evict(self.clock.now_ns(), evicted), is_client) {
+            (Ok(true), true) => "is to be drained and killed",
+            (Ok(true), false) => "is to be killed",
+            (Ok(false), _) => "is being ended with its job, now without any grace",
+            (Err(why), _) => {
+                let is_news = self.shared.ledgers().handle_put_off(pid, true);
+                if is_news {
+                    let text = format!("process {pid} is not made to end yet: {why}");
+                    self.tell_of(Some(&job), Kind::ActionFailed, text);
+                }
+                return;
+            }
+        };
+        self.shared.ledgers().handle_begun(pid);
+        let text = format!(
+            "process {pid} {how}: it was asked to end and did not; its job has more memory than its quota"
+        );
+        let draft = Draft::new(Kind::Evicted, text);
+        self.shared.tell(draft.of_job(&job).pid(pid));
+    }
+
+    fn start_commands(
+        &mut self,
+        now_ns: u64,
+        action: &Action,
+        steps: Vec<Step>,
+        fault: &Fault,
+    ) -> Result<(), String> {
+        let words: Vec<String> = steps.iter().map(|step| step.command.join(" ")).collect();
+        let (name, job) = (action.name(), fault.job.as_ref());
+        self.doings.run(now_ns, name, steps, job)?;
+        let text = format!("{name}: {}", words.join(", then "));
+        self.tell_of(job, Kind::Action, text);
+        Ok(())
+    }
+
+    /// What takes its time goes on.
+    fn go_on(&mut self) {
+        let (now_ns, mut outcomes) = (self.clock.now_ns(), Vec::new());
+        if !self.doings.is_idle() {
+            let overdue = self.shared.state().overdue();
+            self.doings.handle_overdue(now_ns, &overdue);
+        }
+        let shared = &self.shared;
+        let handle_spared = |pid| shared.state().note_spared(pid);
+        for (key, pids) in self.doings.poll(now_ns, &mut outcomes, handle_spared) {
+            let clock = self.shared.clock();
+            self.shared.state().stop_processes(&key, &pids, clock);
+        }
+        for outcome in outcomes {
+            let kind = match outcome.is_success {
+                true => Kind::ActionDone,
+                false => Kind::ActionFailed,
+            };
+            self.tell_of(outcome.job.as_ref(), kind, outcome.text);
+            if let Some(pid) = outcome.out_of_reach {
+                self.shared.ledgers().handle_out_of_reach(pid);
+            }
+        }
+    }
+}
+
+/// What is new between two looks at the counters. One that went down was reset.
+fn news_of_memory(before: &Ecc, now: &Ecc) -> Vec<Fault> {
+    let more = |before: Option<u64>, now: Option<u64>| {
+        let more = now?.saturating_sub(before?);
+        (more > 0).then_some(more)
+    };
+    let mut faults = Vec::new();
+    if let Some(count) = more(before.uncorrected, now.uncorrected) {
+        let text = format!("{count} more errors in the GPU's memory that could not be corrected");
+        faults.push(Fault::of_gpu(FaultKind::Ecc, Some(count), text));
+    }
+    if let Some(count) = more(before.corrected, now.corrected) {
+        let text = format!("{count} more errors in the GPU's memory, corrected");
+        faults.push(Fault::of_gpu(FaultKind::EccCorrected, Some(count), text));
+    }
+    if now.is_pending == Some(true) && before.is_pending != Some(true) {
+        let text = "rows or pages of the GPU's memory wait for a reset to be replaced";
+        faults.push(Fault::of_gpu(FaultKind::Ecc, None, text.to_owned()));
+    }
+    faults
+}
+
+/// Hands on what NVML reports, until the daemon stops or the device is released.
+/// `user` outlives the reports: NVML is closed before the status says so.
+fn wait_for_reports(shared: &Shared, uuid: &str, user: &User) {
+    let reports = match Reports::open(uuid) {
+        Ok(reports) => reports,
+        Err(error) => {
+            let text = format!("{error}; Xids are not seen");
+            shared.tell(Draft::new(Kind::NvmlSilent, text));
+            return;
+        }
+    };
+    tracing::info!("NVML reports Xids and errors in memory");
+    let clock = Clock::monotonic();
+    let mut is_failing = false;
+    while !shared.is_stopping() && !user.is_over() {
+        match reports.wait(REPORT_MS) {
+            Ok(report) => {
+                is_failing = false;
+                match report {
+                    None => continue,
+                    Some(Report::Xid(xid)) => shared.inbox().put_report(Fault::of_xid(xid)),
+                    // The counters say how many.
+                    Some(Report::MemoryError) => shared.inbox().is_memory_news = true,
+                }
+                shared.alarm();
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_failing, true) {
+                    tell_of_silence(shared, &error);
+                }
+                clock.sleep_until(clock.now_ns() + u64::from(REPORT_MS) * 1_000_000);
+            }
+        }
+    }
+}
+
+fn tell_of_silence(shared: &Shared, error: &NvmlError) {
+    let text = format!("{error}; until it answers again Xids are not seen");
+    shared.tell(Draft::new(Kind::NvmlSilent, text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_has_grown_is_news_of_memory() {
+        let ecc = |corrected, uncorrected, is_pending| Ecc {
+            corrected: Some(corrected),
+            uncorrected: Some(uncorrected),
+            is_pending: Some(is_pending),
+        };
+        let kinds = |before: Ecc, now: Ecc| -> Vec<_> {
+            let faults = news_of_memory(&before, &now);
+            faults
+                .iter()
+                .map(|fault| (fault.kind, fault.code))
+                .collect()
+        };
+        assert_eq!(kinds(ecc(5, 1, true), ecc(5, 1, true)), []);
+        assert_eq!(kinds(ecc(5, 1, false), ecc(0, 0, false)), [], "reset");
+        let all = [
+            (FaultKind::Ecc, Some(2)),
+            (FaultKind::EccCorrected, Some(1)),
+            (FaultKind::Ecc, None),
+        ];
+        assert_eq!(kinds(ecc(5, 1, false), ecc(6, 3, true)), all);
+        assert_eq!(
+            kinds(Ecc::default(), ecc(6, 3, false)),
+            [],
+            "counts of a time before ours"
+        );
+    }
+
+    #[test]
+    fn a_device_that_reports_without_end_fills_no_memory() {
+        let mut inbox = Inbox::default();
+        for xid in 0..3 * REPORTS_MAX as u64 {
+            inbox.put_report(Fault::of_xid(xid));
+        }
+        assert_eq!(inbox.reports.len(), REPORTS_MAX);
+        assert_eq!(
+            inbox.reports.back().unwrap().code,
+            Some(3 * REPORTS_MAX as u64 - 1)
+        );
+    }
+}

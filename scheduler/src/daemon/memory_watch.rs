@@ -1,0 +1,478 @@
+//! The thread that watches the GPU's memory: takes back what dead processes held, once the device shows it free, and compares
+//! every second what the living have with what they account for ([`crate::core::unaccounted_memory`]).
+//!
+//! A thread of its own, because NVML may take its time, and in real time, because what it asks is: on the virtual
+//! clock nothing waits for it. NVML is opened when it is first needed, by the thread that asks it ([`crate::host::nvml::Asked`]); where
+//! there is none that is said once, and the end of a process has to do. One that fails to answer, or does not come back with
+//! one, is asked again, for a while. While the device is released ([`crate::host::grip`]) there is none,
+//! either.
+//!
+//! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
+//! come back for a second; to compare, once a second while any process keeps an account. Every ten
+//! seconds it is asked all the same, for programs that use the GPU without us
+//! ([`crate::host::unmanaged`]). On the virtual clock nothing is compared: a second there is no second of
+//! ours.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use protocol::clock::Clock;
+use protocol::ending::SEEN_TO_NS;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::config::OnExcess;
+use crate::core::state::JobKey;
+use crate::core::unaccounted_memory::{Eviction, Holding};
+use crate::daemon::Shared;
+use crate::faults::ending::Evicted;
+use crate::host::grip::{Grip, User};
+use crate::host::nvml::{Asked, NvmlError, PATIENCE, Process, Processes, Silence};
+use crate::host::peer::has_ended;
+use crate::host::unattached::{self, real_uid};
+use crate::host::unmanaged::{Unmanaged, look_into};
+use crate::report::events::{Draft, Kind};
+
+/// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
+const LEAVING_LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// Between two looks at who uses the GPU while nobody keeps an account.
+const IDLE_LOOK: Timespec = Timespec {
+    tv_sec: 10,
+    tv_nsec: 0,
+};
+
+/// Between two looks after [`QUICK_LOOKS`] of them in vain, and between two comparisons.
+const SLOW_LOOK: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
+
+/// No comparison is due sooner after another, ns: news come between.
+const COMPARE_NS_MIN: u64 = 900_000_000;
+
+/// Looks in vain after which it is looked less often: a second of them.
+const QUICK_LOOKS: u32 = 50;
+
+/// How long a process may take to be evicted, ns: from the time that it is asked to end, which is [`crate::core::unaccounted_memory`]'s seconds before it is
+/// made to.
+const SEEN_TO_NS_MAX: u64 = SEEN_TO_NS + 15_000_000_000;
+
+/// How long NVML may fail, ns, before the end of a process has to do.
+const FAILING_NS_MAX: u64 = 1_000_000_000;
+
+/// See the module's text.
+pub(crate) struct Watch {
+    shared: Arc<Shared>,
+    uuid: String,
+    nvml: Nvml,
+    /// NVML did not come back with its last answer, which was said.
+    is_silent: bool,
+    answers: Answers,
+    /// Looks since something came back or somebody left.
+    looks_in_vain: u32,
+    /// Real time: NVML's answers are of it.
+    clock: Clock,
+    /// When the accounts were compared last.
+    compared_ns: Option<u64>,
+    unmanaged: Unmanaged,
+    /// Which time it is that the device is open, as of the last look.
+    opened: Option<u64>,
+}
+
+/// What is made of NVML's answers.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Since when there were none but failing ones, ns.
+    failing_since_ns: Option<u64>,
+    /// That it fails still was said.
+    is_given_up: bool,
+}
+
+enum Nvml {
+    NotAsked,
+    Asked(Asked<(), Answer>),
+    Missing,
+}
+
+/// What the thread says that asks NVML.
+enum Answer {
+    Missing(NvmlError),
+    /// The device is released.
+    Released,
+    Listed(Result<Vec<Process>, NvmlError>),
+}
+
+impl Watch {
+    pub(crate) fn new(shared: Arc<Shared>, uuid: &str) -> Self {
+        Self {
+            opened: None,
+            shared,
+            uuid: uuid.to_owned(),
+            nvml: Nvml::Missing,
+            is_silent: false,
+            answers: Answers::default(),
+            looks_in_vain: 0,
+            clock: Clock::monotonic(),
+            compared_ns: None,
+            unmanaged: Unmanaged::default(),
+        }
+    }
+
+    /// Watches until the daemon stops.
+    pub(crate) fn run(mut self) {
+        self.keep_to_grip();
+        while self.wait() {
+            #[cfg(test)]
+            self.shared.panic_if_asked();
+            self.keep_to_grip();
+            let leaving = self.shared.ledgers().leaving(has_ended);
+            if leaving.is_anybody_over {
+                self.look();
+            }
+            self.compare_if_due();
+        }
+    }
+
+    /// How often NVML is to be asked who uses the GPU; not at all where it says nothing.
+    fn pace(&self) -> Option<&'static Timespec> {
+        if self.shared.clock().is_virtual() || matches!(self.nvml, Nvml::Missing) {
+            return None;
+        }
+        let is_soon = self.is_comparing() || self.unmanaged.has_suspects();
+        Some(if is_soon { &SLOW_LOOK } else { &IDLE_LOOK })
+    }
+
+    /// While the device is released there is no NVML. The thread that asks it ends, and what that
+    /// has open is closed.
+    fn keep_to_grip(&mut self) {
+        let opened = self.shared.grip().opened();
+        if std::mem::replace(&mut self.opened, opened) != opened {
+            self.nvml = match opened {
+                Some(_) => Nvml::NotAsked,
+                None => Nvml::Missing,
+            };
+            self.answers = Answers::default();
+        }
+    }
+
+    /// Whether there are accounts to compare.
+    fn is_comparing(&self) -> bool {
+        let ledgers = self.shared.ledgers();
+        ledgers.on_excess() != OnExcess::Ignore && ledgers.has_holders()
+    }
+
+    fn compare_if_due(&mut self) {
+        let Some(pace) = self.pace() else {
+            return;
+        };
+        let now_ns = self.clock.now_ns();
+        // A little less than the pace: a poll may end early by a rounding.
+        let least_ns = COMPARE_NS_MIN * u64::try_from(pace.tv_sec).unwrap_or(1);
+        let is_early = |last_ns| now_ns.saturating_sub(last_ns) < least_ns;
+        if self.compared_ns.is_some_and(is_early) {
+            return;
+        }
+        self.compared_ns = Some(now_ns);
+        let before = self.shared.ledgers().holdings();
+        // An error is said by those who wait for memory; the next comparison is in a second.
+        let Some(Ok(listed)) = self.listed() else {
+            return;
+        };
+        self.name_unmanaged(&listed);
+        if !self.is_comparing() {
+            return;
+        }
+        let strays = strays_of(&listed, &before);
+        let compared = self
+            .shared
+            .ledgers()
+            .handle_listed(&before, &listed, &strays);
+        for (job, excess) in compared.news {
+            let (id, pid, bytes) = (&job.id, excess.pid, excess.bytes);
+            let what = if excess.is_client {
+                format!("{bytes} bytes of the GPU's memory are in no account")
+            } else {
+                format!("no client, and has {bytes} bytes of the GPU's memory")
+            };
+            let text = format!("job {id:?}, process {pid}: {what}");
+            let draft = Draft::new(Kind::MemoryExcess, text);
+            self.shared.tell(draft.of_job(&job).pid(pid));
+        }
+        for (job, eviction) in compared.evictions {
+            self.evict(&job, eviction);
+        }
+    }
+
+    /// Names who uses the GPU and is no client.
+    fn name_unmanaged(&mut self, listed: &[Process]) {
+        let is_client = self.shared.state().pids();
+        let strangers = listed.iter().map(|process| process.pid);
+        let strangers: Vec<u32> = strangers.filter(|pid| !is_client.contains(pid)).collect();
+        for pid in self
+            .unmanaged
+            .handle_listed(&strangers, self.clock.now_ns())
+        {
+            let Some(found) = look_into(pid, self.shared.clock().now_ns()) else {
+                continue;
+            };
+            let text = format!("{}, job {:?}: {}", found.name, found.job, found.reason);
+            let draft = Draft::new(Kind::Unmanaged, text);
+            let draft = draft.of(&found.job, found.uid).pid(pid);
+            let mut state = self.shared.state();
+            // Who has asked and was refused has its reason.
+            let is_news = !state.lists_as_away(&found) && state.handle_turned_away(found);
+            drop(state);
+            if is_news {
+                self.shared.tell(draft);
+            }
+        }
+    }
+
+    /// Asks a process of a job to end, or has it ended.
+    fn evict(&self, job: &JobKey, eviction: Eviction) {
+        let pid = eviction.pid;
+        let client = self.shared.ledgers().process_of(job, pid);
+        let is_client = client.is_some();
+        let process = match client {
+            Some(client) => Ok(client),
+            None => open(pid).and_then(|process| match real_uid(pid) == Some(job.uid) {
+                true => Ok(Arc::new(process)),
+                // Which process is the job's is told by words that the job can write, and by descent; whose it is, by the
+                // kernel. Looked at after it is held: a later process of that number is not signalled.
+                false => Err(Errno::PERM),
+            }),
+        };
+        let done = process.and_then(|process| match eviction.is_kill {
+            false => {
+                // Before the signal: it may end of that, and not before MPS was asked to end its work.
+                let (state, now_ns) = (self.shared.state(), self.clock.now_ns());
+                state.see_to_processes(job, &[pid], now_ns, SEEN_TO_NS_MAX);
+                drop(state);
+                pidfd_send_signal(&*process, Signal::TERM)
+            }
+            true => {
+                let evicted = Evicted {
+                    job: job.clone(),
+                    pid,
+                    process,
+                    is_client,
+                };
+                let has_room = self.shared.inbox().put_evicted(evicted);
+                self.shared.alarm();
+                // It takes its time: the thread that ends jobs does it.
+                has_room.then_some(()).ok_or(Errno::AGAIN)
+            }
+        });
+        self.tell_of_eviction(job, eviction, done);
+    }
+
+    /// A process was asked to end, or handed over to be ended, or not.
+    fn tell_of_eviction(&self, job: &JobKey, eviction: Eviction, done: Result<(), Errno>) {
+        let Eviction { pid, is_kill } = eviction;
+        let how = if is_kill { "killed" } else { "asked to end" };
+        let text = match done {
+            // Whoever ends it says so.
+            Ok(()) if is_kill => return,
+            Ok(()) => {
+                self.shared.ledgers().handle_begun(pid);
+                format!("process {pid} is asked to end; its job has more memory than its quota")
+            }
+            // It has ended.
+            Err(Errno::SRCH) => return,
+            Err(error @ Errno::PERM) => {
+                self.shared.ledgers().handle_out_of_reach(pid);
+                format!("process {pid} is not to be {how}: {error}")
+            }
+            // No descriptor, or no room with who ends it: that passes.
+            Err(error) => {
+                let is_news = self.shared.ledgers().handle_put_off(pid, is_kill);
+                if !is_news {
+                    return;
+                }
+                format!("process {pid} is not {how} yet: {error}")
+            }
+        };
+        let draft = Draft::new(Kind::Evicted, text);
+        self.shared.tell(draft.of_job(job).pid(pid));
+    }
+
+    /// Until there is something to look at; false when the daemon stops.
+    fn wait(&mut self) -> bool {
+        let watched = self.shared.ledgers().leaving(has_ended);
+        let pace = self.pace();
+        let (stop, leaving) = (self.shared.stop_fd(), self.shared.leaving_fd());
+        let mut fds = vec![
+            PollFd::new(&stop, PollFlags::IN),
+            PollFd::new(&leaving, PollFlags::IN),
+        ];
+        let living = watched.living.iter();
+        fds.extend(living.map(|process| PollFd::new(&**process, PollFlags::IN)));
+        let look = match self.looks_in_vain {
+            0..QUICK_LOOKS => &LEAVING_LOOK,
+            _ => &SLOW_LOOK,
+        };
+        // Interrupted or not, the next look is none too many.
+        let wait = watched.is_anybody_over.then_some(look);
+        let wait = wait.or(pace);
+        let _ = poll(&mut fds, wait);
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let (is_stopped, has_left) = (is_ready(&fds[0]), is_ready(&fds[1]));
+        let has_news = fds[1..].iter().any(is_ready);
+        if has_left {
+            let _ = rustix::io::read(leaving, &mut [0; 8]);
+        }
+        if has_news {
+            self.looks_in_vain = 0;
+        }
+        !is_stopped
+    }
+
+    fn look(&mut self) {
+        // Asked before the ledgers are locked: who attaches does not wait for NVML.
+        let Some(answer) = self.listed() else {
+            return;
+        };
+        let listed = match answer {
+            Ok(listed) => Some(listed.iter().map(|process| process.pid).collect()),
+            Err(error) => self.answers.handle_failure(&error, self.clock.now_ns()),
+        };
+        let back = listed.map_or(0, |listed: Vec<u32>| {
+            let mut ledgers = self.shared.ledgers();
+            ledgers.poll_leaving(|pid| listed.contains(&pid))
+        });
+        self.looks_in_vain = match back {
+            0 => self.looks_in_vain.saturating_add(1),
+            _ => 0,
+        };
+    }
+
+    /// The processes that have memory of the device; none if the daemon is to end, or the device
+    /// was released just now.
+    fn listed(&mut self) -> Option<Result<Vec<Process>, NvmlError>> {
+        if let Nvml::NotAsked = self.nvml {
+            self.nvml = match start_asking(&self.uuid, self.shared.grip()) {
+                Ok(asked) => Nvml::Asked(asked),
+                Err(error) => no_nvml(&format!("no thread to ask NVML: {error}")),
+            };
+        }
+        let Nvml::Asked(asked) = &mut self.nvml else {
+            return Some(Ok(Vec::new()));
+        };
+        match asked.ask((), self.shared.stop_fd(), &PATIENCE) {
+            // Just now: the next look finds it so.
+            Ok(Answer::Released) => None,
+            Ok(Answer::Missing(error)) => {
+                self.nvml = no_nvml(&error.to_string());
+                Some(Ok(Vec::new()))
+            }
+            Ok(Answer::Listed(listed)) => {
+                if std::mem::take(&mut self.is_silent) {
+                    tracing::info!("NVML answers again: memory is compared");
+                }
+                if listed.is_ok() {
+                    self.answers = Answers::default();
+                }
+                Some(listed)
+            }
+            Err(Silence::Stopping) => None,
+            Err(Silence::Late | Silence::Ended) => {
+                if !std::mem::replace(&mut self.is_silent, true) {
+                    let what = "until it does memory is not compared, and that of processes that ended counts as free";
+                    let text = format!("{}; {what}", NvmlError::Silent);
+                    self.shared.tell(Draft::new(Kind::NvmlSilent, text));
+                }
+                Some(Err(NvmlError::Silent))
+            }
+        }
+    }
+}
+
+/// A thread that asks NVML for who has memory of the device with this UUID.
+fn start_asking(uuid: &str, grip: &Arc<Grip>) -> std::io::Result<Asked<(), Answer>> {
+    let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
+    // NVML is closed before it is said to be.
+    let mut processes: Option<(Processes, User)> = None;
+    Asked::start("pillion-memory-ask", move |()| {
+        let open = match processes.take_if(|(_, user)| !user.is_over()) {
+            Some(open) => open,
+            None => {
+                processes = None;
+                let Some(user) = grip.user() else {
+                    return Answer::Released;
+                };
+                match Processes::open(&uuid) {
+                    Ok(open) => (open, user),
+                    Err(error) => return Answer::Missing(error),
+                }
+            }
+        };
+        Answer::Listed(processes.insert(open).0.list())
+    })
+}
+
+fn no_nvml(why: &str) -> Nvml {
+    tracing::warn!(
+        "{why}; memory of processes that ended counts as free at once, and who uses the GPU past a quota or without Pillion is not seen"
+    );
+    Nvml::Missing
+}
+
+impl Answers {
+    /// Who has memory of the device where NVML fails at this time: none if that is to be asked again; nobody once it has failed for
+    /// long.
+    fn handle_failure(&mut self, error: &NvmlError, now_ns: u64) -> Option<Vec<u32>> {
+        let Some(since_ns) = self.failing_since_ns else {
+            self.failing_since_ns = Some(now_ns);
+            tracing::warn!("{error}; it is asked again");
+            return None;
+        };
+        if now_ns.saturating_sub(since_ns) < FAILING_NS_MAX {
+            return None;
+        }
+        if !std::mem::replace(&mut self.is_given_up, true) {
+            tracing::warn!(
+                "{error}, still; until it answers memory of processes that ended counts as free"
+            );
+        }
+        Some(Vec::new())
+    }
+}
+
+/// The process of that number now.
+fn open(pid: u32) -> Result<OwnedFd, Errno> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pidfd_open(pid.ok_or(Errno::SRCH)?, PidfdFlags::empty())
+}
+
+/// Of those that have memory and no account, the processes that are of a job.
+fn strays_of(listed: &[Process], holdings: &[Holding]) -> Vec<(u32, JobKey)> {
+    let has_account = |pid| holdings.iter().any(|holding| holding.pid == pid);
+    let others = listed.iter().filter(|process| !has_account(process.pid));
+    others
+        .filter_map(|process| Some((process.pid, unattached::job_of(process.pid, holdings)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvml_that_fails_is_asked_again_for_a_while_and_believed_once_it_answers() {
+        let failing = NvmlError::NoSymbol("nvmlInit_v2");
+        let mut answers = Answers::default();
+        for now_ns in [5, 6, 5 + FAILING_NS_MAX - 1] {
+            assert_eq!(answers.handle_failure(&failing, now_ns), None);
+        }
+        let given_up = answers.handle_failure(&failing, 5 + FAILING_NS_MAX);
+        assert_eq!(given_up, Some(vec![]), "the end has to do");
+        // It has answered.
+        answers = Answers::default();
+        assert_eq!(answers.handle_failure(&failing, 9 * FAILING_NS_MAX), None);
+    }
+}

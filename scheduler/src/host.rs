@@ -1,0 +1,19 @@
+//! The machine around the daemon: the driver and NVML, processes, sockets, descriptors, files.
+//!
+//! Every module wraps one thing of the operating system or the driver. None decides anything about jobs.
+
+pub mod device;
+pub(crate) mod drain_marker;
+pub(crate) mod fd_reaper;
+pub mod gpu_lock;
+pub(crate) mod grip;
+pub mod measured;
+pub mod mps;
+pub mod nvml;
+pub mod pages;
+pub mod peer;
+pub(crate) mod program;
+pub mod realtime;
+pub mod socket;
+pub mod unattached;
+pub(crate) mod unmanaged;

@@ -1,0 +1,216 @@
+//! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process has
+//! it open, so `pillion drain --release` closes NVML until `pillion resume`.
+//!
+//! A thread that opens NVML holds a [`User`] while it is open, and [`Grip::user`] gives none while
+//! the device is released. A release does not wait: each thread polls [`User::is_over`] and closes
+//! what it opened. A thread whose call into NVML does not return closes nothing;
+//! [`Grip::released`] counts the users that are left.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::host::nvml::{NvmlError, Processes};
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Grip {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Since when the device is released, ns on the daemon's clock.
+    released_ns: Option<u64>,
+    /// How often it was released: who has begun before is over.
+    releases: u64,
+    /// Who has something of the device open.
+    users: usize,
+    /// Somebody is opening it.
+    is_reopening: bool,
+}
+
+/// Somebody who has something of the device open.
+#[derive(Debug)]
+pub(crate) struct User {
+    grip: Arc<Grip>,
+    releases: u64,
+}
+
+impl User {
+    /// Whether the device has been released since: what is open is to be closed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.grip.held.lock().releases != self.releases
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.grip.held.lock().users -= 1;
+    }
+}
+
+/// That the device is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    pub(crate) since_ns: u64,
+    /// Parts of the daemon that have it open still.
+    pub(crate) open: usize,
+}
+
+/// An attempt to open it again, of which there is one at a time. Ends when it is dropped, by
+/// whoever has it then.
+#[derive(Debug)]
+pub(crate) struct Reopening {
+    user: User,
+}
+
+impl Drop for Reopening {
+    fn drop(&mut self) {
+        self.user.grip.held.lock().is_reopening = false;
+    }
+}
+
+/// An attempt that NVML has answered.
+#[derive(Debug)]
+pub(crate) struct Reopened(Reopening);
+
+impl Grip {
+    /// Leave to open the device; none while it is released.
+    pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
+        let mut held = self.held.lock();
+        held.released_ns
+            .is_none()
+            .then(|| Self::admit(self, &mut held))
+    }
+
+    fn admit(this: &Arc<Self>, held: &mut Held) -> User {
+        held.users += 1;
+        User {
+            grip: Arc::clone(this),
+            releases: held.releases,
+        }
+    }
+
+    pub(crate) fn is_released(&self) -> bool {
+        self.held.lock().released_ns.is_some()
+    }
+
+    /// Which time it is that the device is open; none while it is released.
+    pub(crate) fn opened(&self) -> Option<u64> {
+        let held = self.held.lock();
+        held.released_ns.is_none().then_some(held.releases)
+    }
+
+    /// Since when the device is released, if it is, and what is open of it all the same.
+    pub(crate) fn released(&self) -> Option<Released> {
+        let held = self.held.lock();
+        held.released_ns.map(|since_ns| Released {
+            since_ns,
+            open: held.users,
+        })
+    }
+
+    /// Gives the device up. False if that was so already. The caller wakes those who have it open.
+    pub(crate) fn release(&self, now_ns: u64) -> bool {
+        let mut held = self.held.lock();
+        held.releases += 1;
+        let is_news = held.released_ns.is_none();
+        held.released_ns.get_or_insert(now_ns);
+        is_news
+    }
+
+    /// Begins to open the device again.
+    ///
+    /// # Errors
+    ///
+    /// Somebody is at it.
+    pub(crate) fn reopen(self: &Arc<Self>) -> Result<Reopening, String> {
+        let mut held = self.held.lock();
+        if std::mem::replace(&mut held.is_reopening, true) {
+            return Err("it is being opened already; if that goes on, the driver does not answer, and only a reboot helps".to_owned());
+        }
+        Ok(Reopening {
+            user: Self::admit(self, &mut held),
+        })
+    }
+
+    /// The device is there again.
+    ///
+    /// # Errors
+    ///
+    /// It was released once more meanwhile.
+    pub(crate) fn hold(&self, Reopened(reopening): Reopened) -> Result<(), String> {
+        let mut held = self.held.lock();
+        let is_current = held.releases == reopening.user.releases;
+        if is_current {
+            held.released_ns = None;
+        }
+        // Before the attempt, whose end takes this lock.
+        drop(held);
+        match is_current {
+            true => Ok(()),
+            false => Err("it was released once more meanwhile".to_owned()),
+        }
+    }
+}
+
+impl Reopening {
+    /// Asks NVML for the device with this UUID. Takes as long as the driver likes.
+    ///
+    /// # Errors
+    ///
+    /// NVML does not find it.
+    pub(crate) fn open(self, uuid: &str) -> Result<Reopened, String> {
+        match Processes::open(uuid).and_then(|processes| processes.list()) {
+            Ok(_) => {}
+            // It was not there before either.
+            Err(error @ (NvmlError::NoLibrary(_) | NvmlError::NoSymbol(_))) => {
+                tracing::warn!("{error}; the device is taken on without NVML");
+            }
+            Err(error) => {
+                return Err(format!(
+                    "{error}; once `nvidia-smi` shows the GPU again say `pillion resume` once more; if it does not come back, reboot"
+                ));
+            }
+        }
+        Ok(Reopened(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_opens_a_device_that_is_released_and_who_has_it_open_is_counted_until_it_closes() {
+        let grip = Arc::new(Grip::default());
+        let user = grip.user().unwrap();
+        assert!(!user.is_over());
+        assert_eq!((grip.released(), grip.opened()), (None, Some(0)));
+        assert!(grip.release(7));
+        assert!(!grip.release(8), "said once");
+        assert!(user.is_over() && grip.user().is_none());
+        let released = |open| Some(Released { since_ns: 7, open });
+        assert_eq!((grip.released(), grip.opened()), (released(1), None));
+        drop(user);
+        assert_eq!(grip.released(), released(0));
+    }
+
+    #[test]
+    fn one_at_a_time_opens_it_again_and_in_vain_if_it_is_released_meanwhile() {
+        let grip = Arc::new(Grip::default());
+        grip.release(7);
+        let first = grip.reopen().unwrap();
+        assert!(grip.reopen().is_err());
+        grip.release(8);
+        assert!(grip.hold(Reopened(first)).is_err());
+        assert!(grip.is_released());
+        let second = grip.reopen().unwrap();
+        assert_eq!(grip.released().unwrap().open, 1);
+        grip.hold(Reopened(second)).unwrap();
+        assert_eq!((grip.released(), grip.opened()), (None, Some(2)));
+        grip.release(9);
+        assert_eq!(grip.released().unwrap().open, 0);
+    }
+}

@@ -1,0 +1,331 @@
+//! What was measured on this GPU and cannot be asked of its driver: whether priorities between
+//! blocks of different processes work.
+//!
+//! `benches/gpu` measures it and writes `<gpu uuid>.measured`, which the daemon reads at its start
+//! and on SIGHUP:
+//!
+//! ```toml
+//! schema_version = 1
+//! uuid = "GPU-…"
+//! cuda_driver = 12080        # cuDriverGetVersion: measured with another driver it does not count
+//! block_priority = true
+//! ```
+//!
+//! What else may stand there ([`TOLD_KEYS`]) is for people. The file lies in [`folder`], and counts
+//! only if it is root's or the daemon's own user's: what is in it lets best-effort work go beside
+//! high-priority kernels. What cannot be used is told, and counts as not measured.
+//!
+//! A software GPU is asked instead ([`crate::config::gpu::Gpu::block_priority`]).
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use profiler::settings::{self, Reader, Section};
+use rustix::fs::OFlags;
+
+use crate::config::gpu::Gpu;
+
+/// The version of the file: changes when a reader of the old one would be misled.
+pub const SCHEMA_VERSION: u64 = 1;
+/// Keys that are for people.
+pub const TOLD_KEYS: [&str; 6] = ["driver", "gpu", "date", "alone_ms", "without_ms", "with_ms"];
+/// Of a file; ours are a tenth of it.
+const FILE_BYTES_MAX: u64 = 4_096;
+/// Versions of CUDA that drivers may say.
+const CUDA_DRIVERS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
+
+/// What is known of priorities between blocks on a GPU, and by whose word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockPriority {
+    /// The software GPU's server says whether they work.
+    Told(bool),
+    /// It was measured, by this file.
+    Measured(bool, PathBuf),
+    /// There is no such file.
+    NotMeasured(PathBuf),
+    /// The file cannot be used; why.
+    Unusable(String),
+}
+
+impl BlockPriority {
+    /// Of `gpu`, whose file would be in `folder`.
+    #[must_use]
+    pub fn find(gpu: &Gpu, folder: &Path) -> Self {
+        if let Some(works) = gpu.block_priority {
+            return Self::Told(works);
+        }
+        // Parts of a GPU were once called with slashes (MIG).
+        let path = folder.join(format!("{}.measured", gpu.uuid.replace('/', "_")));
+        let text = match text_of(&path) {
+            Ok(Some(text)) => text,
+            Ok(None) => return Self::NotMeasured(path),
+            Err(error) => return Self::Unusable(format!("{}: {error}", path.display())),
+        };
+        match parse(&path, &text, gpu) {
+            Ok(works) => Self::Measured(works, path),
+            Err(why) => Self::Unusable(why),
+        }
+    }
+
+    /// Whether they are known to work.
+    #[must_use]
+    pub fn works(&self) -> bool {
+        matches!(self, Self::Told(true) | Self::Measured(true, _))
+    }
+
+    /// For people, after "on" or "off".
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self {
+            Self::Told(_) => "by the software GPU's word".to_owned(),
+            Self::Measured(_, path) => format!("as measured ({})", path.display()),
+            Self::NotMeasured(path) => format!(
+                "because nobody has measured whether it works on this GPU: benches/gpu does, and writes {}",
+                path.display()
+            ),
+            Self::Unusable(why) => {
+                format!("because what was measured on this GPU cannot be used: {why}")
+            }
+        }
+    }
+}
+
+/// Whether priorities between blocks are counted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// What `[policy] block_priority` says; none: `auto`.
+    pub configured: Option<bool>,
+    /// What is known.
+    pub known: BlockPriority,
+}
+
+impl Counting {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(configured: Option<bool>) -> Self {
+        Self {
+            configured,
+            known: BlockPriority::NotMeasured(PathBuf::new()),
+        }
+    }
+
+    /// Whether they are.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.configured.unwrap_or(self.known.works())
+    }
+
+    /// Why, for people.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self.configured {
+            Some(_) => "by the configuration".to_owned(),
+            None => self.known.why(),
+        }
+    }
+}
+
+/// Where what was measured is kept: the service manager's `STATE_DIRECTORY`, else
+/// `/var/lib/pillion` for root, and
+/// `$XDG_STATE_HOME/pillion` (`~/.local/state/pillion`) for others.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    // A service may have several, of which the first is meant.
+    let given = of("STATE_DIRECTORY").and_then(|given| std::env::split_paths(&given).next());
+    if let Some(given) = given {
+        return given;
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/pillion");
+    }
+    let home = || of("HOME").map(|home| Path::new(&home).join(".local/state"));
+    let state = of("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+    state.unwrap_or_default().join("pillion")
+}
+
+/// What the file says; none: there is none.
+fn text_of(path: &Path) -> io::Result<Option<String>> {
+    // Neither a link nor a FIFO in its place is followed or waited for.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits();
+    let mut options = OpenOptions::new();
+    let file = match options
+        .read(true)
+        .custom_flags(flags.cast_signed())
+        .open(path)
+    {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let owner = file.metadata()?.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!(
+            "it is of user {owner}, and must be root's or this daemon's user's"
+        )));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "it is longer than {FILE_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(Some(text))
+}
+
+/// Whether priorities between blocks work on `gpu` with its driver, by the file at `path`.
+fn parse(path: &Path, text: &str, gpu: &Gpu) -> Result<bool, String> {
+    let lines = |faults: Vec<settings::Fault>| {
+        let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        lines.join("; ")
+    };
+    let document = settings::document(path, text).map_err(lines)?;
+    let mut reader = Reader::new(path, text);
+    let keys = ["schema_version", "uuid", "cuda_driver", "block_priority"];
+    let known: Vec<&str> = keys.iter().chain(&TOLD_KEYS).copied().collect();
+    reader.check_keys("the file", &document, &known);
+    let root = Section {
+        offset: 0,
+        table: Some(&document),
+    };
+    for key in keys.iter().filter(|key| root.get(key).is_none()) {
+        reader.fault(0, format!("{key} is missing"), None);
+    }
+    let version = SCHEMA_VERSION..=SCHEMA_VERSION;
+    reader.number(&root, "schema_version", version, SCHEMA_VERSION);
+    let cuda_driver = reader.number(&root, "cuda_driver", CUDA_DRIVERS, 0);
+    let works = reader.flag(&root, "block_priority", false);
+    let uuid = reader.text(&root, "uuid", "a GPU's UUID");
+    let faults = reader.into_faults();
+    let (Some(cuda_driver), Some(works), Some(Some((_, uuid))), true) =
+        (cuda_driver, works, uuid, faults.is_empty())
+    else {
+        return Err(lines(faults));
+    };
+    let path = path.display();
+    if !gpu.is(uuid) {
+        return Err(format!("{path}: it is about GPU {uuid}"));
+    }
+    let own = u64::from(gpu.cuda_driver);
+    if cuda_driver != own {
+        return Err(format!(
+            "{path}: it was measured with a driver of CUDA {}, and now there is one of CUDA {}",
+            cuda_version(cuda_driver),
+            cuda_version(own)
+        ));
+    }
+    Ok(works)
+}
+
+/// As people write it.
+fn cuda_version(number: u64) -> String {
+    format!("{}.{}", number / 1_000, number % 1_000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const RIGHT: &str =
+        "schema_version = 1\nuuid = \"GPU-aa11\"\ncuda_driver = 12080\nblock_priority = true\n";
+
+    fn gpu(block_priority: Option<bool>) -> Gpu {
+        Gpu {
+            uuid: "GPU-aa11".to_owned(),
+            name: "A100-SXM4-40GB".to_owned(),
+            pci: "0000:04:00.0".parse().unwrap(),
+            sms: 108,
+            memory_bytes: 40 << 30,
+            cuda_driver: 12_080,
+            block_priority,
+        }
+    }
+
+    /// What is found where the file has this text.
+    fn found(text: &str) -> BlockPriority {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("GPU-aa11.measured"), text).unwrap();
+        BlockPriority::find(&gpu(None), folder.path())
+    }
+
+    #[test]
+    fn a_software_gpus_word_counts_and_else_the_file_and_without_one_it_is_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("GPU-aa11.measured");
+        let find = |told| BlockPriority::find(&gpu(told), folder.path());
+        assert_eq!(find(None), BlockPriority::NotMeasured(path.clone()));
+        assert!(!find(None).works());
+        assert!(find(None).why().contains("GPU-aa11.measured"));
+        fs::write(&path, RIGHT).unwrap();
+        assert_eq!(find(None), BlockPriority::Measured(true, path.clone()));
+        assert!(find(None).works());
+        fs::write(&path, RIGHT.replace("true", "false")).unwrap();
+        assert_eq!(find(None), BlockPriority::Measured(false, path));
+        for told in [false, true] {
+            assert_eq!(find(Some(told)), BlockPriority::Told(told));
+            assert_eq!(find(Some(told)).works(), told);
+        }
+    }
+
+    #[test]
+    fn what_is_for_people_is_left_aside() {
+        let more = "driver = \"570.86\"\ngpu = \"A100\"\ndate = \"today\"\nalone_ms = 0.1\nwithout_ms = 9.5\nwith_ms = 0.4\n";
+        assert!(found(&format!("{RIGHT}{more}")).works());
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_is_off_and_says_where_and_why() {
+        for (text, why) in [
+            ("", "GPU-aa11.measured:1:1: schema_version is missing"),
+            ("schema_version", "GPU-aa11.measured:1:"),
+            (
+                &RIGHT.replace("= 1\n", "= 2\n"),
+                ":1:18: schema_version is 2; must be a whole number from 1 to 1",
+            ),
+            (
+                &RIGHT.replace("true", "\"yes\""),
+                ":4:18: block_priority is \"yes\"; must be true or false",
+            ),
+            (
+                &RIGHT.replace("block_priority", "block"),
+                "unknown key `block`",
+            ),
+            (&RIGHT.replace("aa11", "aa12"), "it is about GPU GPU-aa12"),
+            (
+                &RIGHT.replace("12080", "12040"),
+                "it was measured with a driver of CUDA 12.4, and now there is one of CUDA 12.8",
+            ),
+            (&"#".repeat(5_000), "it is longer than 4096 bytes"),
+        ] {
+            let found = found(text);
+            assert!(!found.works(), "{text}");
+            let BlockPriority::Unusable(said) = found else {
+                panic!("{found:?} of {text}")
+            };
+            assert!(said.contains(why), "{said}");
+        }
+    }
+
+    #[test]
+    fn neither_a_link_nor_another_users_file_is_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("GPU-aa11.measured");
+        let other = folder.path().join("other");
+        fs::write(&other, RIGHT).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        let find = || BlockPriority::find(&gpu(None), folder.path());
+        assert!(matches!(find(), BlockPriority::Unusable(_)));
+        fs::rename(&other, &path).unwrap();
+        assert!(find().works());
+        if !rustix::process::geteuid().is_root() {
+            testing::ignore("only root can give a file away");
+        }
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        assert!(find().why().contains("it is of user 65534"));
+    }
+}

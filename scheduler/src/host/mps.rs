@@ -1,0 +1,498 @@
+//! What NVIDIA's MPS is asked for before one of its clients is killed: to end what that has in flight (`terminate_client`). One
+//! way for all who kill: `pillion stop`, the rule `restart-job` and `[memory] excess = "evict"`.
+//!
+//! MPS is asked by its own program: a command on its standard input, the answer on its standard output, trouble on its standard
+//! error. That may take its time; nobody who serves clients does it.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use protocol::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::geteuid;
+
+use crate::host::peer::has_ended;
+use crate::host::program::{self, Output, Started};
+use crate::host::unattached::real_uid;
+
+/// Names the folder of the pipes (NVIDIA's MPS guide).
+pub const PIPES_ENV: &str = "CUDA_MPS_PIPE_DIRECTORY";
+/// The program that speaks with the control daemon, as NVIDIA calls it.
+pub const CONTROL: &str = "nvidia-cuda-mps-control";
+/// More of an answer is not read, bytes. A pipe holds as much.
+const ANSWER_BYTES_MAX: u64 = 1 << 16;
+/// How long a program that was killed is waited for, ns. One that hangs in the kernel ends when it does not any more.
+const KILLED_NS: u64 = 1_000_000_000;
+/// Of an answer that is no success, what is told, characters.
+const TOLD_CHARS_MAX: usize = 200;
+
+/// Longest time that the control daemon has to say that it is there, ns.
+const THERE_NS: u64 = 5_000_000_000;
+
+/// Whether MPS's control daemon answers this command, so that programs that look for MPS where this
+/// process does become its clients. Nothing is started by the question. Not, once `stop` can be
+/// read.
+#[must_use]
+pub fn is_there(command: &[String], stop: BorrowedFd<'_>) -> bool {
+    let Ok(stop) = stop.try_clone_to_owned() else {
+        return false;
+    };
+    let clock = Clock::monotonic();
+    let end_ns = clock.now_ns().saturating_add(THERE_NS);
+    let answer = Control::until(stop).ask(command, "get_server_list", &[], &clock, end_ns);
+    // Its program says "Cannot find MPS control daemon process", with what status nobody documents.
+    answer.is_ok_and(|answer| !answer.words().contains("Cannot find"))
+}
+
+/// A process that is to be killed.
+#[derive(Debug)]
+pub struct Doomed {
+    /// Its number, where MPS knows it by that.
+    pub pid: u32,
+    /// Stands for it and no other that may get its number.
+    pub process: Arc<OwnedFd>,
+    /// Whose job it is of, as the kernel told when it attached.
+    pub uid: u32,
+}
+
+/// Speaks with the control daemon, one question after the other.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// A program that was killed and has not ended. Before it has, nothing more is asked.
+    left: Option<Started>,
+    /// Once it can be read nothing is asked any more.
+    stop: Option<OwnedFd>,
+}
+
+/// How waiting for a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    Ended,
+    Late,
+    Stopped,
+}
+
+impl Control {
+    /// Asks until `stop` can be read. A program that runs then is ended, and what was asked comes to nothing.
+    #[must_use]
+    pub fn until(stop: OwnedFd) -> Self {
+        Self {
+            left: None,
+            stop: Some(stop),
+        }
+    }
+
+    /// Has MPS end what a client of it has in flight and take it out of the server (`terminate_client`; NVIDIA's MPS guide), so that
+    /// killing it afterwards takes no other client along. The process lives on. At `end_ns` on `clock` nothing is waited for any more.
+    ///
+    /// `command` is the program with its arguments, by its path or as it is called on the search path. Asked are the servers of the
+    /// control daemon that our own environment names, else of the process's own where that is as much our user's as we are
+    /// ([`pipes_of`]), else of NVIDIA's usual one. A control daemon in another PID namespace knows the process by another number: it does
+    /// not find it, or finds another's.
+    ///
+    /// # Errors
+    ///
+    /// Why not, in words: no such program, no server has this client, it refuses or says what we do not know, it takes too long, or
+    /// nothing is to be asked any more.
+    pub fn terminate(
+        &mut self,
+        command: &[String],
+        doomed: &Doomed,
+        clock: &Clock,
+        end_ns: u64,
+    ) -> Result<(), String> {
+        let pipes = pipes_of(doomed).map(|folder| (OsString::from(PIPES_ENV), folder));
+        let is_replaced = |name: &OsStr| pipes.is_some() && name == PIPES_ENV;
+        let environment = program::environment(is_replaced, pipes.clone());
+        let mut ask = |words: &str| self.ask(command, words, &environment, clock, end_ns);
+        let pid = doomed.pid;
+        let servers = ask("get_server_list")?;
+        let mut has_servers = false;
+        for server in numbers_of(&servers.output) {
+            has_servers = true;
+            let clients = ask(&format!("get_client_list {server}"))?;
+            if !numbers_of(&clients.output).any(|client| client == pid) {
+                continue;
+            }
+            let answer = ask(&format!("terminate_client {server} {pid}"))?;
+            return match answer.is_success() {
+                true => Ok(()),
+                false => Err(format!("terminate_client: {}", answer.words())),
+            };
+        }
+        Err(match has_servers {
+            true => "no server of MPS has it as a client".to_owned(),
+            false => ["MPS has no server", &servers.words()]
+                .join(" ")
+                .trim()
+                .to_owned(),
+        })
+    }
+
+    /// What the control daemon answers to one command.
+    fn ask(
+        &mut self,
+        command: &[String],
+        words: &str,
+        environment: &[CString],
+        clock: &Clock,
+        end_ns: u64,
+    ) -> Result<Answer, String> {
+        let name = command.first().map_or(CONTROL, String::as_str);
+        let failed = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+        if let Some(left) = &self.left {
+            match waitpid(left.child, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => {
+                    return Err(failed(&"an earlier one was killed and has not ended"));
+                }
+                _ => self.left = None,
+            }
+        }
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(&error));
+        let (output, to_output) = pipe()?;
+        let (errors, to_errors) = pipe()?;
+        let to_program = Output::To([to_output, to_errors]);
+        let started = program::spawn(command, &format!("{words}\n"), &to_program, environment)?;
+        drop(to_program);
+        let waited = wait_until_ended(clock, &started, end_ns, self.stop.as_ref());
+        if waited != Waited::Ended {
+            started.kill();
+            let killed_ns = clock.now_ns().saturating_add(KILLED_NS);
+            match wait_until_ended(clock, &started, killed_ns, None) {
+                Waited::Ended => drop(waitpid(started.child, None)),
+                _ => self.left = Some(started),
+            }
+            return Err(match waited {
+                Waited::Stopped => failed(&"nothing is asked any more"),
+                _ => format!("{name} does not answer {words:?} in time"),
+            });
+        }
+        let status = waitpid(started.child, None).map_err(|error| failed(&error))?;
+        let answer = Answer {
+            output: text_in(output),
+            errors: text_in(errors),
+        };
+        match status {
+            WaitStatus::Exited(_, 0) => Ok(answer),
+            WaitStatus::Exited(_, code) => Err(format!(
+                "{name} ends with {code} after {words:?}: {}",
+                answer.words()
+            )),
+            _ => Err(format!("{name} is killed after {words:?}")),
+        }
+    }
+}
+
+/// Process ids, one at the beginning of each line.
+fn numbers_of(answer: &str) -> impl Iterator<Item = u32> + '_ {
+    let firsts = answer
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    firsts.filter_map(|word| word.parse().ok())
+}
+
+/// What the control daemon's program said, and that it has ended well.
+#[derive(Debug, Default)]
+struct Answer {
+    output: String,
+    errors: String,
+}
+
+impl Answer {
+    /// NVIDIA's guide has no text for success; what is known of is nothing, 0, and the result's name. Whatever else is said, and
+    /// anything on standard error, may be a refusal.
+    fn is_success(&self) -> bool {
+        let is_known = matches!(self.output.trim(), "" | "0" | "CUDA_SUCCESS");
+        is_known && self.errors.trim().is_empty()
+    }
+
+    /// All of it in one line, cut.
+    fn words(&self) -> String {
+        let words = self.output.split_whitespace();
+        let words: Vec<&str> = words.chain(self.errors.split_whitespace()).collect();
+        words.join(" ").chars().take(TOLD_CHARS_MAX).collect()
+    }
+}
+
+/// Where the pipes are if the environment does not say.
+const PIPES: &str = "/tmp/nvidia-mps";
+
+/// The folder of the pipes where this process's environment says, or NVIDIA's usual one.
+#[must_use]
+pub fn pipes() -> PathBuf {
+    std::env::var_os(PIPES_ENV)
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| PathBuf::from(PIPES), PathBuf::from)
+}
+
+/// That folder if it is not there for this process, which may be in a world of its own (`PrivateTmp`, a container).
+#[must_use]
+pub fn unseen_pipes() -> Option<PathBuf> {
+    Some(pipes()).filter(|folder| !folder.is_dir())
+}
+
+/// The folder of the pipes that a process was started with, where our own environment names none. Of our own user's alone: another
+/// user could name a folder where writing does harm. That is its job's user; and who started it by the kernel's word, not with
+/// whose rights it runs, because a process that executes a setuid program has root's and keeps the environment of its user.
+fn pipes_of(doomed: &Doomed) -> Option<OsString> {
+    let own = geteuid().as_raw();
+    let is_named = std::env::var_os(PIPES_ENV).is_some_and(|value| !value.is_empty());
+    if is_named || doomed.uid != own || real_uid(doomed.pid) != Some(own) {
+        return None;
+    }
+    let environment = fs::read(format!("/proc/{}/environ", doomed.pid)).ok()?;
+    // What was read was this process's, if it is still there.
+    if has_ended(&doomed.process) {
+        return None;
+    }
+    let name = format!("{PIPES_ENV}=");
+    let mut variables = environment.split(|&byte| byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(name.as_bytes()))?;
+    Some(OsString::from_vec(value.to_vec())).filter(|value| !value.as_bytes().is_empty())
+}
+
+/// What is in the pipe. What the program has left to a process of its own is not waited for: a pipe holds all that lists are long.
+fn text_in(pipe: OwnedFd) -> String {
+    let mut bytes = Vec::new();
+    let _ = rustix::io::ioctl_fionbio(&pipe, true);
+    let pipe = fs::File::from(pipe);
+    let _: io::Result<usize> = pipe.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits for a program's end until `end_ns`, or until `stop` can be read.
+fn wait_until_ended(
+    clock: &Clock,
+    started: &Started,
+    end_ns: u64,
+    stop: Option<&OwnedFd>,
+) -> Waited {
+    loop {
+        let left_ns = end_ns.saturating_sub(clock.now_ns());
+        let timeout = Timespec {
+            tv_sec: (left_ns / 1_000_000_000) as i64,
+            tv_nsec: (left_ns % 1_000_000_000) as i64,
+        };
+        let watched = [Some(&started.process), stop].into_iter().flatten();
+        let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(1..) if !fds[0].revents().is_empty() => return Waited::Ended,
+            Ok(1..) => return Waited::Stopped,
+            _ => return Waited::Late,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::process::{Command, Stdio};
+
+    use protocol::ending::TERMINATE_NS;
+    use rustix::process::{Pid, PidfdFlags, getuid, pidfd_open};
+
+    use super::*;
+
+    /// A process that lives until it is killed, with a folder of pipes in its environment.
+    struct Sleeper(std::process::Child);
+
+    impl Sleeper {
+        fn start() -> Self {
+            // No shell: one gives up rights that it was not started with.
+            let mut command = Command::new("/bin/cat");
+            command.env(PIPES_ENV, "/its/own");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            // Before it answers its environment may not be there yet.
+            let heard = child.stdin.as_mut().unwrap();
+            heard.write_all(b"!").unwrap();
+            let said = child.stdout.as_mut().unwrap();
+            said.read_exact(&mut [0; 1]).unwrap();
+            Self(child)
+        }
+
+        fn doomed(&self, uid: u32) -> Doomed {
+            let id = Pid::from_child(&self.0);
+            Doomed {
+                pid: self.0.id(),
+                process: Arc::new(pidfd_open(id, PidfdFlags::empty()).unwrap()),
+                uid,
+            }
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn the_folder_of_pipes_is_that_of_a_process_which_is_our_users_in_every_way() {
+        let own = getuid().as_raw();
+        let its_own = Some(OsString::from("/its/own"));
+        if std::env::var_os(PIPES_ENV).is_some() {
+            testing::ignore("here all are told which folder it is");
+        }
+        let sleeper = Sleeper::start();
+        assert_eq!(pipes_of(&sleeper.doomed(own)), its_own);
+        assert_eq!(pipes_of(&sleeper.doomed(own + 1)), None, "another's job");
+        if !geteuid().is_root() {
+            testing::ignore("only root can be somebody else");
+        }
+        // As a process of a user's is after it has executed a program that is setuid root.
+        let start = || {
+            let (nobody, root) = (
+                rustix::process::Uid::from_raw(65_534),
+                rustix::process::Uid::ROOT,
+            );
+            rustix::thread::set_thread_res_uid(nobody, root, root).unwrap();
+            Sleeper::start()
+        };
+        let raised = std::thread::spawn(start).join().unwrap();
+        let folder = fs::metadata(format!("/proc/{}", raised.0.id())).unwrap();
+        assert_eq!(folder.uid(), 0, "root's rights");
+        for uid in [0, 65_534] {
+            assert_eq!(pipes_of(&raised.doomed(uid)), None, "{uid}");
+        }
+    }
+
+    /// Asks a control daemon's program that is this script, about a process of ours.
+    fn ask(script: &str, limit_ns: u64) -> Result<(), String> {
+        let control = ["/bin/sh", "-c", script].map(str::to_owned);
+        let sleeper = Sleeper::start();
+        let clock = Clock::monotonic();
+        let doomed = sleeper.doomed(getuid().as_raw());
+        let end_ns = clock.now_ns().saturating_add(limit_ns);
+        Control::default().terminate(&control, &doomed, &clock, end_ns)
+    }
+
+    #[test]
+    fn a_control_daemon_that_does_not_answer_is_not_waited_for_and_nothing_of_it_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let held = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).unwrap();
+        let hold = format!("exec 9>{}; sleep 1000 & wait", pipe.display());
+        let why = ask(&hold, 1_500_000_000).unwrap_err();
+        assert_eq!(why, "/bin/sh does not answer \"get_server_list\" in time");
+        // Read to its end when nobody has the other one any more.
+        while rustix::io::read(&held, &mut [0; 1]) != Ok(0) {
+            let minute = Timespec {
+                tv_sec: 60,
+                tv_nsec: 0,
+            };
+            let mut fds = [PollFd::new(&held, PollFlags::IN)];
+            assert_eq!(poll(&mut fds, Some(&minute)), Ok(1));
+        }
+    }
+
+    #[test]
+    fn who_asks_no_more_waits_no_longer_and_nothing_of_the_program_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let (stop, to_stop) = rustix::pipe::pipe().unwrap();
+        let script = format!("exec 9>{}; echo >&9; sleep 1000 & wait", pipe.display());
+        // Stops it once the program is there.
+        let stopping = std::thread::spawn(move || {
+            let mut held = fs::File::open(pipe).unwrap();
+            held.read_exact(&mut [0; 1]).unwrap();
+            rustix::io::write(&to_stop, b"!").unwrap();
+            held
+        });
+        let command = ["/bin/sh".to_owned(), "-c".to_owned(), script];
+        let sleeper = Sleeper::start();
+        let doomed = sleeper.doomed(getuid().as_raw());
+        let mut control = Control::until(stop);
+        let clock = Clock::monotonic();
+        let why = control.terminate(&command, &doomed, &clock, u64::MAX);
+        assert_eq!(why.unwrap_err(), "/bin/sh: nothing is asked any more");
+        // Read to its end when nobody has the other one any more.
+        assert_eq!(stopping.join().unwrap().read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_the_program_says_is_told_as_it_is() {
+        const LONG_NS: u64 = 12 * TERMINATE_NS;
+        for (script, why) in [
+            ("exit 3", "/bin/sh ends with 3 after \"get_server_list\": "),
+            ("kill -9 $$", "/bin/sh is killed after \"get_server_list\""),
+            ("true", "MPS has no server"),
+            (
+                "echo no such folder >&2",
+                "MPS has no server no such folder",
+            ),
+            (
+                "read a b; [ $a = get_server_list ] && echo 5",
+                "/bin/sh ends with 1 after \"get_client_list 5\": ",
+            ),
+            ("echo 5", "no server of MPS has it as a client"),
+        ] {
+            assert_eq!(ask(script, LONG_NS).unwrap_err(), why, "{script}");
+        }
+        let missing = ["/no/such/program".to_owned()];
+        let clock = Clock::monotonic();
+        let doomed = Sleeper::start().doomed(0);
+        let mut control = Control::default();
+        let why = control.terminate(&missing, &doomed, &clock, u64::MAX);
+        let why = why.unwrap_err();
+        assert!(why.starts_with("/no/such/program cannot be run: "), "{why}");
+    }
+
+    #[test]
+    fn a_control_daemon_is_there_if_it_answers_and_not_if_its_program_says_that_it_finds_none() {
+        let (stop, to_stop) = rustix::pipe::pipe().unwrap();
+        let answers = |script: &str| {
+            let command = ["/bin/sh", "-c", script].map(str::to_owned);
+            is_there(&command, stop.as_fd())
+        };
+        assert!(answers("read word; test $word = get_server_list"));
+        assert!(answers("echo 4242"));
+        assert!(!answers("echo Cannot find MPS control daemon process"));
+        assert!(!answers("exit 1"));
+        let missing = ["/no/such/program".to_owned()];
+        assert!(!is_there(&missing, stop.as_fd()));
+        rustix::io::write(&to_stop, b"!").unwrap();
+        assert!(!answers("exec sleep 1000"), "the daemon ends");
+    }
+
+    #[test]
+    fn only_what_is_known_to_be_success_is_taken_for_it_and_the_rest_is_told() {
+        let list = "4242\n 17 something\nno server\n\n";
+        assert_eq!(numbers_of(list).collect::<Vec<_>>(), [4242, 17]);
+        let answer = |output: &str, errors: &str| Answer {
+            output: output.to_owned(),
+            errors: errors.to_owned(),
+        };
+        for success in ["", "0\n", "CUDA_SUCCESS\n"] {
+            assert!(answer(success, "").is_success(), "{success:?}");
+            assert!(!answer(success, "no such client\n").is_success());
+        }
+        for failure in [
+            "1",
+            "CUDA_ERROR_INVALID_VALUE",
+            "Command not recognized",
+            "not CUDA_SUCCESS",
+        ] {
+            assert!(!answer(failure, "").is_success(), "{failure:?}");
+        }
+        assert_eq!(answer("a\n b", "c\n").words(), "a b c");
+        let long = answer("", &"x".repeat(2 * TOLD_CHARS_MAX));
+        assert_eq!(long.words().len(), TOLD_CHARS_MAX);
+    }
+}

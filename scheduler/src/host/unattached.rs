@@ -1,0 +1,116 @@
+//! Processes of a job that are no clients: whose they are, as far as the kernel tells.
+//!
+//! A process that was started with the library switched off, is linked statically or was started without its environment has
+//! memory that no account has. It is the job's of its user that its environment names (`PILLION_JOB`), or that it descends from
+//! a client of.
+
+use std::fs;
+
+use crate::core::state::JobKey;
+use crate::core::unaccounted_memory::Holding;
+
+/// Most generations that are looked back.
+pub const GENERATIONS_MAX: usize = 64;
+const VARIABLE: &[u8] = b"PILLION_JOB=";
+
+/// The job of a process that has memory and no account, if it is one of those that have clients.
+pub(crate) fn job_of(pid: u32, holdings: &[Holding]) -> Option<JobKey> {
+    // Whoever owns its files in /proc: those of one that may not be looked into are root's.
+    let uid = real_uid(pid)?;
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok();
+    // One that names a job is of that job or of none.
+    if let Some(id) = environment.as_deref().and_then(job_id) {
+        let mut holdings = holdings.iter();
+        let found = holdings.find(|holding| holding.job.id == id && holding.job.uid == uid);
+        return found.map(|found| found.job.clone());
+    }
+    let client = |ancestor| holdings.iter().find(|holding| holding.pid == ancestor);
+    let by_descent = ancestors(pid).find_map(client);
+    let found = by_descent.filter(|found| found.job.uid == uid);
+    found.map(|found| found.job.clone())
+}
+
+/// Those from whom a process of a job descends and that are of the job themselves, by their environment and their user: what has started
+/// it, and may start it anew. The nearest first.
+#[must_use]
+pub fn supervisors(pid: u32, job: &str, uid: u32) -> Vec<u32> {
+    let is_its = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok();
+        let id = environment.as_deref().and_then(job_id);
+        id.as_deref() == Some(job) && real_uid(*pid) == Some(uid)
+    };
+    ancestors(pid).filter(is_its).collect()
+}
+
+/// The parent of a process, its parent, and so on, without the first process; at most [`GENERATIONS_MAX`].
+pub fn ancestors(pid: u32) -> impl Iterator<Item = u32> {
+    let parent_of = |pid: &u32| parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
+    std::iter::successors(parent_of(&pid), parent_of).take(GENERATIONS_MAX)
+}
+
+/// Who started a process (proc_pid_status(5)).
+pub(crate) fn real_uid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// What an environment (proc_pid_environ(5)) calls the job.
+pub(crate) fn job_id(environment: &[u8]) -> Option<String> {
+    let mut variables = environment.split(|byte| *byte == 0);
+    let id = variables.find_map(|variable| variable.strip_prefix(VARIABLE))?;
+    let id = String::from_utf8_lossy(id).into_owned();
+    Some(id).filter(|id| !id.is_empty())
+}
+
+/// The parent of a process (proc_pid_stat(5), field 4), unless it has none.
+fn parent(stat: &str) -> Option<u32> {
+    // The name, in parentheses, may contain anything.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let parent = after_name.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    (parent > 1).then_some(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::hello::JobClass;
+
+    use super::*;
+
+    #[test]
+    fn the_job_is_the_environments_or_that_of_an_ancestor() {
+        assert_eq!(
+            job_id(b"A=1\0PILLION_JOB=7-x\0B=2\0").as_deref(),
+            Some("7-x")
+        );
+        assert_eq!(job_id(b"PILLION_JOB=\0XPILLION_JOB=1\0"), None);
+        assert_eq!(parent("12 (a) b) (c)) S 11 12 12 0"), Some(11));
+        assert_eq!(parent("12 (init) S 1 12"), None);
+        let own = std::process::id();
+        let parent = fs::read_to_string("/proc/self/stat").unwrap();
+        let parent = super::parent(&parent).unwrap();
+        let job = JobKey {
+            id: "job".to_owned(),
+            uid: rustix::process::getuid().as_raw(),
+            class: JobClass::BestEffort,
+        };
+        let holding = |pid| Holding {
+            job: job.clone(),
+            pid,
+            held_bytes: 0,
+            context_bytes: 0,
+        };
+        assert_eq!(job_of(own, &[holding(parent)]), Some(job.clone()));
+        assert_eq!(job_of(own, &[holding(u32::MAX)]), None);
+        let mut anothers = holding(parent);
+        anothers.job.uid += 1;
+        assert_eq!(job_of(own, &[anothers]), None);
+    }
+
+    #[test]
+    fn a_process_is_whose_the_kernel_says() {
+        let own = rustix::process::getuid().as_raw();
+        assert_eq!(real_uid(std::process::id()), Some(own));
+        assert_eq!(real_uid(u32::MAX), None);
+    }
+}

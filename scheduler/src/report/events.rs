@@ -1,0 +1,479 @@
+//! What happened that an operator wants to know at three in the morning: each event goes to the log, and is kept for
+//! `pillion events`.
+//!
+//! **Bounds.** Events of jobs and events of the daemon and its GPU are kept apart, [`KEPT_MAX`] of each, so that jobs cannot
+//! push out what the GPU said. Where those of jobs are too many, the user who has most of them loses the oldest: nobody can
+//! push out another's. What fell out is counted. Texts are cut at [`TEXT_BYTES_MAX`].
+//!
+//! **Times.** An event has the daemon's clock (`at_ns`, for differences) and the time of day (`at_unix_ms`, for people and other
+//! logs; nothing is measured with it). Numbers (`seq`) begin at 1 with each daemon and have no gaps but those of events that
+//! one may not see.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::core::state::JobKey;
+use crate::report::status::{CONFIG_ERROR_OF_OTHERS, Viewer};
+
+/// The version of the document: changes when a reader of the old one would be misled.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Events of jobs that are kept, and of the daemon and its GPU as many: two MiB each at the very most.
+pub const KEPT_MAX: usize = 2048;
+
+/// A text is cut here, bytes: a sentence, and a line of a log in it.
+pub const TEXT_BYTES_MAX: usize = 600;
+
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing is to be done.
+    Info,
+    /// Somebody should look, some day.
+    Warning,
+    /// Something is broken.
+    Error,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal, $severity:ident;)*) => {
+        /// What happened.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// All of them, in the order of [`Kind::index`].
+            pub const ALL: &[Self] = &[$(Self::$kind,)*];
+
+            /// The word in JSON and log.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name,)* }
+            }
+
+            /// How much it matters, if nothing else is said of one.
+            #[must_use]
+            pub const fn severity(self) -> Severity {
+                match self { $(Self::$kind => Severity::$severity,)* }
+            }
+
+            const fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The daemon listens.
+    DaemonStarted = "daemon-started", Info;
+    /// It was told to end.
+    DaemonEnding = "daemon-ending", Info;
+    /// Another configuration is in force.
+    ConfigReloaded = "config-reloaded", Info;
+    /// The configuration was read again and is wrong: all stays as it was.
+    ConfigRefused = "config-refused", Error;
+    /// What is in force names a program that cannot be run.
+    ConfigDoubtful = "config-doubtful", Warning;
+    /// A process is a client.
+    Attached = "attached", Info;
+    /// A new high-priority job is a client of a GPU that is drained.
+    AttachedDraining = "attached-draining", Warning;
+    /// A client is gone.
+    Detached = "detached", Info;
+    /// How clients share the GPU is known.
+    SharingKnown = "sharing-known", Info;
+    /// Some clients share the GPU by MPS, others in time slices.
+    SharingMixed = "sharing-mixed", Warning;
+    /// Clients share the GPU in another way than the configuration says.
+    SharingWrong = "sharing-wrong", Error;
+    /// A process asked to be high-priority and may not: it is best-effort.
+    Denied = "denied", Warning;
+    /// A process wanted to be a client and is none.
+    TurnedAway = "turned-away", Warning;
+    /// A process uses the GPU and is no client.
+    Unmanaged = "unmanaged", Warning;
+    /// A best-effort job launches collective kernels, and is refused for it beside high-priority jobs.
+    Collectives = "collectives", Warning;
+    /// A process has memory that is in no account.
+    MemoryExcess = "memory-excess", Warning;
+    /// A process was asked to end, or killed, for its memory.
+    Evicted = "evicted", Warning;
+    /// A client's context is lost: the CUDA result is its code.
+    StickyError = "sticky-error", Error;
+    /// A client's process ended with work in flight, so many ns (its code). An error where MPS may take others along with it.
+    DiedInFlight = "died-in-flight", Warning;
+    /// The driver reports an Xid, which is its code.
+    Xid = "xid", Error;
+    /// Memory of the GPU was wrong and could not be corrected (how often is its code), or waits to be replaced.
+    Ecc = "ecc", Error;
+    /// Memory of the GPU was wrong and was corrected; its code says how often.
+    EccCorrected = "ecc-corrected", Warning;
+    /// MPS says that it failed.
+    MpsFault = "mps-fault", Error;
+    /// A log of MPS cannot be read: faults that it tells are not seen.
+    MpsLogSilent = "mps-log-silent", Warning;
+    /// The GPU is busy and completes nothing.
+    Stuck = "stuck", Error;
+    /// A best-effort job's work does not complete, while others' does.
+    JobStuck = "job-stuck", Warning;
+    /// It does again.
+    StuckEnded = "stuck-ended", Info;
+    /// NVML does not answer: faults that it reports are not seen.
+    NvmlSilent = "nvml-silent", Warning;
+    /// A rule holds best-effort jobs.
+    Held = "held", Warning;
+    /// A rule or an operator drains the GPU.
+    Draining = "draining", Warning;
+    /// An operator ended what is held.
+    Resumed = "resumed", Info;
+    /// An operator has NVML closed.
+    DeviceReleased = "device-released", Warning;
+    /// It is open again.
+    DeviceOpened = "device-opened", Info;
+    /// A rule began to do something.
+    Action = "action", Warning;
+    /// It is done.
+    ActionDone = "action-done", Info;
+    /// It could not be done.
+    ActionFailed = "action-failed", Error;
+    /// It was not done, because it was done too often.
+    ActionLimited = "action-limited", Warning;
+}
+
+/// An event, before it has a number and a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    kind: Kind,
+    text: String,
+    job: Option<(String, u32)>,
+    pid: Option<u32>,
+    code: Option<u64>,
+    severity: Severity,
+}
+
+impl Draft {
+    /// One sentence for people.
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+            job: None,
+            pid: None,
+            code: None,
+            severity: kind.severity(),
+        }
+    }
+
+    /// What happened.
+    #[cfg(test)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// It matters more or less than others of its kind.
+    pub(crate) fn severity(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
+    }
+
+    /// It is about this job, and seen by its user.
+    pub(crate) fn of_job(self, key: &JobKey) -> Self {
+        self.of(&key.id, key.uid)
+    }
+
+    /// It is about a job of this id and user.
+    pub(crate) fn of(mut self, job: &str, uid: u32) -> Self {
+        self.job = Some((job.to_owned(), uid));
+        self
+    }
+
+    pub(crate) fn code(mut self, code: Option<u64>) -> Self {
+        self.code = code;
+        self
+    }
+
+    pub(crate) fn pid(mut self, pid: u32) -> Self {
+        self.pid = Some(pid).filter(|&pid| pid != 0);
+        self
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// Its number: 1 is the daemon's first.
+    pub seq: u64,
+    /// When, on the daemon's clock.
+    pub at_ns: u64,
+    /// When, by the time of day: ms since 1970.
+    pub at_unix_ms: u64,
+    /// A name of [`Kind`].
+    pub kind: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// Id of the job that it is about; none: it is about the daemon or the GPU.
+    pub job: Option<String>,
+    /// That job's user.
+    pub uid: Option<u32>,
+    /// The process that it is about, if it is about one that can be seen from here.
+    pub pid: Option<u32>,
+    /// The number that belongs to the kind: a CUDA result, an Xid, a count.
+    pub code: Option<u64>,
+    /// What happened, in a sentence.
+    pub text: String,
+}
+
+/// The events of a daemon.
+#[derive(Debug)]
+pub struct Events {
+    /// Of the daemon and its GPU, the oldest first.
+    own: VecDeque<Event>,
+    /// Of jobs, the oldest first.
+    of_jobs: VecDeque<Event>,
+    /// How many of these are whose.
+    users: BTreeMap<u32, usize>,
+    /// Of all so far.
+    last_seq: u64,
+    /// By kind, of all so far.
+    counts: [u64; Kind::ALL.len()],
+    fell_out: u64,
+}
+
+/// How many events there were: for metrics.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventsStatus {
+    /// Number of the last; 0: there was none.
+    pub last_seq: u64,
+    /// Events that are not kept any more.
+    pub fell_out: u64,
+    /// How many of each kind since the daemon started.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+/// What `pillion events` asks for.
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// UUID of the GPU.
+    pub gpu: String,
+    /// Process id of the daemon.
+    pub daemon_pid: u32,
+    /// When it started, on its clock. With another one, or another process id, numbers have begun anew.
+    pub daemon_started_ns: u64,
+    /// The daemon's clock, to compare `at_ns` with.
+    pub now_ns: u64,
+    /// How many there were.
+    #[serde(flatten)]
+    pub status: EventsStatus,
+    /// The oldest first.
+    pub events: Vec<Event>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            own: VecDeque::new(),
+            of_jobs: VecDeque::new(),
+            users: BTreeMap::new(),
+            last_seq: 0,
+            counts: [0; Kind::ALL.len()],
+            fell_out: 0,
+        }
+    }
+}
+
+impl Events {
+    /// Keeps an event of `at_ns`; returns it with its number.
+    pub(crate) fn push(&mut self, at_ns: u64, at_unix_ms: u64, draft: Draft) -> Event {
+        self.last_seq += 1;
+        let count = &mut self.counts[draft.kind.index()];
+        *count = count.saturating_add(1);
+        // Names in it are what users like, which may be something that begins another line or drives a terminal.
+        let one = |c: char| match c {
+            '\n' => ' ',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        };
+        let mut text: String = draft.text.chars().map(one).collect();
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+        let (job, uid) = draft.job.unzip();
+        let event = Event {
+            seq: self.last_seq,
+            at_ns,
+            at_unix_ms,
+            kind: draft.kind.name(),
+            severity: draft.severity,
+            job,
+            uid,
+            pid: draft.pid,
+            code: draft.code,
+            text,
+        };
+        match uid {
+            Some(uid) => self.keep_of_job(uid, event.clone()),
+            None => {
+                if self.own.len() >= KEPT_MAX {
+                    self.own.pop_front();
+                    self.fell_out += 1;
+                }
+                self.own.push_back(event.clone());
+            }
+        }
+        event
+    }
+
+    fn keep_of_job(&mut self, uid: u32, event: Event) {
+        *self.users.entry(uid).or_default() += 1;
+        self.of_jobs.push_back(event);
+        if self.of_jobs.len() <= KEPT_MAX {
+            return;
+        }
+        let Some((&most, _)) = self.users.iter().max_by_key(|(_, count)| **count) else {
+            return;
+        };
+        let mut events = self.of_jobs.iter();
+        if let Some(oldest) = events.position(|event| event.uid == Some(most)) {
+            self.of_jobs.remove(oldest);
+            self.fell_out += 1;
+        }
+        if let Some(count) = self.users.get_mut(&most) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&most);
+            }
+        }
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn status(&self) -> EventsStatus {
+        let kinds = Kind::ALL.iter();
+        EventsStatus {
+            last_seq: self.last_seq,
+            fell_out: self.fell_out,
+            counts: kinds
+                .map(|kind| (kind.name(), self.counts[kind.index()]))
+                .collect(),
+        }
+    }
+
+    /// Those after number `since` that `viewer` may see, the oldest first: all that are about no job, but not what is wrong with
+    /// the configuration, which is the operator's; and those of the jobs that it may see.
+    #[must_use]
+    pub fn since(&self, since: u64, viewer: Viewer) -> Vec<Event> {
+        let may_see =
+            |event: &&Event| event.seq > since && event.uid.is_none_or(|owner| viewer.sees(owner));
+        let all = self.own.iter().chain(&self.of_jobs);
+        let mut events: Vec<Event> = all.filter(may_see).cloned().collect();
+        if viewer != Viewer::Operator {
+            let refused = Kind::ConfigRefused.name();
+            let refused = events.iter_mut().filter(|event| event.kind == refused);
+            refused.for_each(|event| event.text = CONFIG_ERROR_OF_OTHERS.to_owned());
+        }
+        events.sort_by_key(|event| event.seq);
+        events
+    }
+}
+
+impl Document {
+    /// As JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings, numbers and maps with string keys only")
+    }
+}
+
+/// Writes an event to the log.
+pub(crate) fn log(event: &Event) {
+    let (seq, kind, job, pid, code) = (event.seq, event.kind, &event.job, event.pid, event.code);
+    let (job, text) = (job.as_deref(), &event.text);
+    match event.severity {
+        Severity::Info => tracing::info!(kind, seq, job, pid, code, "{text}"),
+        Severity::Warning => tracing::warn!(kind, seq, job, pid, code, "{text}"),
+        Severity::Error => tracing::error!(kind, seq, job, pid, code, "{text}"),
+    }
+}
+
+/// The time of day, ms since 1970. Nothing is measured with it.
+pub(crate) fn unix_ms() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let ms = now.tv_sec.saturating_mul(1_000) + now.tv_nsec / 1_000_000;
+    ms.try_into().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_user(events: &mut Events, uid: u32) -> Event {
+        let draft = Draft::new(Kind::Attached, "attached").of("job", uid);
+        events.push(5, 7, draft)
+    }
+
+    #[test]
+    fn a_user_who_makes_events_without_end_pushes_out_only_its_own() {
+        let mut events = Events::default();
+        let started = events.push(0, 0, Draft::new(Kind::DaemonStarted, "started"));
+        let quiet = of_user(&mut events, 1);
+        for _ in 0..3 * KEPT_MAX {
+            of_user(&mut events, 2);
+        }
+        let all = events.since(0, Viewer::Operator);
+        assert_eq!(all.len(), KEPT_MAX + 1);
+        assert_eq!((&all[0], &all[1]), (&started, &quiet));
+        assert_eq!(all.last().unwrap().seq, 3 * KEPT_MAX as u64 + 2);
+        let status = events.status();
+        assert_eq!(status.fell_out, 2 * KEPT_MAX as u64 + 1);
+        assert_eq!(status.counts["attached"], 3 * KEPT_MAX as u64 + 1);
+        assert_eq!(status.counts["evicted"], 0, "every kind is told");
+    }
+
+    #[test]
+    fn users_see_what_is_about_no_job_and_their_own() {
+        let mut events = Events::default();
+        let started = events.push(0, 0, Draft::new(Kind::DaemonStarted, "started"));
+        let own = of_user(&mut events, 1);
+        let other = of_user(&mut events, 2);
+        assert_eq!(
+            events.since(0, Viewer::User(1)),
+            [started.clone(), own.clone()]
+        );
+        assert_eq!(
+            events.since(1, Viewer::User(2)),
+            std::slice::from_ref(&other)
+        );
+        assert_eq!(events.since(0, Viewer::Operator), [started, own, other]);
+        assert_eq!(events.since(3, Viewer::Operator), []);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let mut events = Events::default();
+        let text = "ä".repeat(TEXT_BYTES_MAX);
+        let event = events.push(0, 0, Draft::new(Kind::TurnedAway, text));
+        assert_eq!(event.text.len(), TEXT_BYTES_MAX);
+        assert!(event.text.chars().all(|c| c == 'ä'));
+    }
+
+    #[test]
+    fn a_text_is_one_line_and_the_configurations_faults_are_the_operators() {
+        let mut events = Events::default();
+        let refused = Draft::new(
+            Kind::ConfigRefused,
+            "gpu0.toml:1:1: secret\ngpu0.toml:2:1: more",
+        );
+        events.push(5, 7, refused);
+        events.push(5, 7, Draft::new(Kind::Attached, "a\u{1b}[2Jb").of("job", 1));
+        let all = events.since(0, Viewer::Operator);
+        assert_eq!(all[0].text, "gpu0.toml:1:1: secret gpu0.toml:2:1: more");
+        assert_eq!(all[1].text, "a\u{fffd}[2Jb");
+        let told = events.since(0, Viewer::User(1));
+        assert_eq!(told[0].text, CONFIG_ERROR_OF_OTHERS);
+        assert_eq!(told[1], all[1]);
+    }
+}

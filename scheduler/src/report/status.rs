@@ -1,0 +1,658 @@
+//! What the daemon is doing, as one JSON document (`schema_version` 1) for `pillion status`.
+//!
+//! Field names carry their unit; times are on the daemon's clock, whose zero is arbitrary, so each
+//! is useful only next to `daemon.now_ns`. Counters are clients' own and not checked; a client that
+//! lies about them shows lies about itself.
+
+mod hold;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use policy::{Class, ClassSet, Policy, Sharing};
+use protocol::VERSION;
+use protocol::hello::JobClass;
+use protocol::lease::Terms;
+use protocol::pages::{Counter, LeasePage};
+use protocol::sync::Ordering;
+use serde::Serialize;
+
+use crate::config::gpu::Gpu;
+use crate::config::{AUTO, sharing_name};
+use crate::core::ledgers::{Ledgers, MemoryStatus};
+use crate::core::sharing::sharing_by;
+use crate::core::state::{
+    Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals, Whose,
+};
+use crate::host::grip::Released;
+use crate::host::realtime;
+use crate::report::events::EventsStatus;
+
+pub use hold::{ProgressStatus, TooLong};
+
+/// The version of this document: changes when a reader of the old one would be misled.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The whole document.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The process that answers.
+    pub daemon: DaemonStatus,
+    /// What it schedules.
+    pub gpu: GpuStatus,
+    /// Why the GPU is drained, by a rule or an operator: no new high-priority job should be started
+    /// there. None: it does not.
+    pub draining: Option<String>,
+    /// What is held, whether such jobs are there or not; what who asks may see.
+    pub held: Vec<HeldStatus>,
+    /// The rules, and what follows from them now.
+    pub policy: PolicyStatus,
+    /// The high-priority side.
+    pub hp: HpStatus,
+    /// Jobs with clients, then jobs that have ended, the oldest first; those that who asks may see ([`Viewer`]).
+    pub jobs: Vec<JobStatus>,
+    /// Jobs with clients that who asks may not see.
+    pub others: OthersStatus,
+    /// Processes that wanted to be clients and are not, the oldest first; the last 32.
+    pub turned_away: Vec<Listed>,
+    /// How many events there were, by kind; `pillion events` shows them.
+    pub events: EventsStatus,
+}
+
+/// Who asks. Nobody but the operator is told what other users' jobs are called, use and do: only how many there are, and what
+/// the policy makes of all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Root, or the daemon's own user: is told everything.
+    Operator,
+    /// Is told of the jobs of that user.
+    User(u32),
+}
+
+impl Viewer {
+    /// What a user is to this daemon.
+    #[must_use]
+    pub fn of(uid: u32) -> Self {
+        let own = rustix::process::geteuid();
+        match uid == 0 || uid == own.as_raw() {
+            true => Self::Operator,
+            false => Self::User(uid),
+        }
+    }
+
+    pub(crate) fn sees(self, owner: u32) -> bool {
+        self == Self::Operator || self == Self::User(owner)
+    }
+}
+
+/// A hold, which lasts until `pillion resume`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldStatus {
+    /// The one job that is held, by its id; none: all best-effort jobs are, or all of a user.
+    pub job: Option<String>,
+    /// Whose jobs are held; none: everybody's.
+    pub uid: Option<u32>,
+    /// What happened.
+    pub why: String,
+}
+
+impl HeldStatus {
+    /// None if it is none of the viewer's business.
+    fn of((whose, why): (Whose<'_>, &str), viewer: Viewer) -> Option<Self> {
+        let (job, uid) = match whose {
+            Whose::Job(key) => (Some(key.id.clone()), Some(key.uid)),
+            Whose::User(uid) => (None, Some(uid)),
+            Whose::Everybody => (None, None),
+        };
+        uid.is_none_or(|uid| viewer.sees(uid)).then(|| Self {
+            job,
+            uid,
+            why: why.to_owned(),
+        })
+    }
+}
+
+/// That the device is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ReleasedStatus {
+    /// Since when, on the daemon's clock.
+    pub since_ns: u64,
+    /// Parts of the daemon that have it open still, because the driver has not answered them; 0: it
+    /// is closed.
+    pub open: usize,
+}
+
+/// Jobs of other users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OthersStatus {
+    /// High-priority ones.
+    pub high_priority: usize,
+    /// Best-effort ones.
+    pub best_effort: usize,
+}
+
+impl OthersStatus {
+    fn of(state: &State, viewer: Viewer) -> Self {
+        let hidden = || state.jobs.iter().filter(|job| !viewer.sees(job.key.uid));
+        let best_effort = hidden().filter(|job| job.lessee.is_some()).count();
+        Self {
+            high_priority: hidden().count() - best_effort,
+            best_effort,
+        }
+    }
+}
+
+/// In place of what is wrong with a configuration, which is the operator's: for anybody else.
+pub(crate) const CONFIG_ERROR_OF_OTHERS: &str = "the daemon's user and root are told why";
+
+/// The daemon itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct DaemonStatus {
+    /// Of the program.
+    pub version: &'static str,
+    /// Of the protocol that it speaks with clients.
+    pub protocol: String,
+    /// Process id.
+    pub pid: u32,
+    /// Where clients find it.
+    pub socket: String,
+    /// Now, on its clock.
+    pub now_ns: u64,
+    /// Since its start.
+    pub uptime_ns: u64,
+    /// Whether the poll thread has real-time priority ([`realtime`]).
+    pub real_time: bool,
+}
+
+/// The GPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct GpuStatus {
+    /// As NVML prints it.
+    pub uuid: String,
+    /// Model.
+    pub name: String,
+    /// PCI bus id.
+    pub pci: String,
+    /// Streaming multiprocessors.
+    pub sms: u32,
+    /// Memory, bytes; 0 if the driver does not say.
+    pub memory_bytes: u64,
+    /// What leases are made by: `mps` or `timeslice`.
+    pub sharing: &'static str,
+    /// What `[gpu] sharing` says: one of these, or `auto`.
+    pub sharing_configured: &'static str,
+    /// Who says how it is shared: `clients`, `configuration`, `control-daemon` (MPS's) or, where
+    /// nobody does, `assumption`.
+    pub sharing_known_by: &'static str,
+    /// `[gpu] sharing` names another way than clients do.
+    pub sharing_wrong: bool,
+    /// Some clients share it by MPS, others in time slices.
+    pub sharing_mixed: bool,
+    /// The folder in which the daemon looks for MPS's pipes and which is not there for it; none: it is, or MPS does not share the GPU.
+    /// Without it MPS cannot be asked to end a job's work.
+    pub mps_unseen: Option<String>,
+    /// The daemon has closed NVML, until `pillion resume`; none: it has not.
+    pub released: Option<ReleasedStatus>,
+}
+
+/// The policy in force.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyStatus {
+    /// As in the configuration.
+    pub name: &'static str,
+    /// Its numbers, by name.
+    pub params: BTreeMap<&'static str, f64>,
+    /// Expected best-effort work in flight that it allows at this moment; none if it never holds.
+    pub dur_threshold_ns: Option<u64>,
+    /// Length of a high-priority request undisturbed, once known.
+    pub hp_latency_ns: Option<u64>,
+    /// What a request can afford to wait for: under `pillion` how much longer than alone it may take, under `orion`
+    /// and `temporal` the same as `dur_threshold_ns`.
+    pub affordable_ns: Option<u64>,
+    /// Whether priorities between blocks of different processes are counted on.
+    pub block_priority: BlockPriorityStatus,
+    /// The bounds of `pillion` at this moment; none under another policy.
+    pub bounds: Option<BoundsStatus>,
+    /// Why the last reading of the configuration changed nothing; none if it did not fail.
+    pub config_error: Option<String>,
+}
+
+/// Whether priorities between blocks are counted on, which only `pillion` does.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlockPriorityStatus {
+    /// What `[policy] block_priority` says; none: `auto`.
+    pub configured: Option<bool>,
+    /// Whether they are.
+    pub on: bool,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The bounds of `pillion`.
+#[derive(Clone, Debug, Serialize)]
+pub struct BoundsStatus {
+    /// Expected best-effort work in flight while high-priority jobs are idle.
+    pub idle_ns: u64,
+    /// The same while they are busy.
+    pub beside_ns: u64,
+    /// How many times what a request can afford the first is by what requests took; below 1 where they are being hurt.
+    pub gain: f64,
+    /// The first is not what follows from the gain but more: what Orion lets be in flight.
+    pub floor: bool,
+    /// While they are idle, too, a kernel must fit into what is left of the bound.
+    pub whole: bool,
+    /// What goes beside them must use another resource and fewer SMs than there are.
+    pub pairs: bool,
+}
+
+/// The high-priority side.
+#[derive(Clone, Debug, Serialize)]
+pub struct HpStatus {
+    /// A high-priority client is attached.
+    pub present: bool,
+    /// Its work is in flight.
+    pub busy: bool,
+    /// Resource classes of the kernels that execute now, as predicted.
+    pub executing: Vec<&'static str>,
+    /// Requests are still being measured.
+    pub learning: bool,
+    /// The current `hp_epoch`.
+    pub epoch: u64,
+    /// The epoch that open leases name; 0: none.
+    pub live_epoch: u64,
+}
+
+/// A job.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobStatus {
+    /// Its id.
+    pub job: String,
+    /// Whose it is.
+    pub uid: u32,
+    /// `high-priority` or `best-effort`.
+    pub class: &'static str,
+    /// What Pillion does to it, in words.
+    pub enforcing: String,
+    /// When its last client ended; none while it has clients.
+    pub ended_ns: Option<u64>,
+    /// Its processes.
+    pub clients: Vec<ClientStatus>,
+    /// Of all its clients, also those that have gone, by name of [`Counter`].
+    pub totals: BTreeMap<&'static str, u64>,
+    /// Expected ns of its launches that are not seen complete.
+    pub in_flight_ns: u64,
+    /// Expected ns of all its launches, also of clients that have gone.
+    pub charged_ns: u64,
+    /// Threads of it wait at the gate.
+    pub waiting: bool,
+    /// What they wait for, a word of the policy; none while nobody waits.
+    pub held_by: Option<&'static str>,
+    /// What it gets of what it wants, and what kept it from more; none for high-priority jobs and jobs that have ended.
+    pub progress: Option<ProgressStatus>,
+    /// Those of its longest kernels that make a high-priority request late by themselves, the worst first.
+    pub too_long: Vec<TooLong>,
+    /// It has not drained for too long and is left out of decisions.
+    pub stalled: bool,
+    /// What it may launch now; none for high-priority jobs and jobs that have ended.
+    pub lease: Option<LeaseStatus>,
+    /// What was wrong with its clients' memory.
+    pub faults: Faults,
+    /// What it holds of the GPU's memory; none if none of its clients keeps an account.
+    pub memory: Option<MemoryStatus>,
+}
+
+/// A process of a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClientStatus {
+    /// Number, unique while the daemon lives.
+    pub client: u64,
+    /// Process id; 0 if it cannot be seen from the daemon's PID namespace.
+    pub pid: u32,
+    /// User id.
+    pub uid: u32,
+    /// Program.
+    pub name: String,
+    /// Profile file; empty: none, all its kernels are unknown.
+    pub profile: String,
+    /// Where that was measured and what was done about it; empty: on this model of GPU.
+    pub profile_fit: String,
+    /// True: a client that is listed is attached. (Processes that were turned away are listed by themselves.)
+    pub attached: bool,
+    /// How it shares the GPU, `mps` or `timeslice`: by its own word, else as it is taken to.
+    pub sharing: &'static str,
+    /// The class that it asked for and may not have; none if it has what it asked for.
+    pub denied: Option<&'static str>,
+    /// When it attached.
+    pub attached_ns: u64,
+    /// The kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), as far as its library knows.
+    pub falls_with_parent: bool,
+    /// A signal has asked its process to end, which under MPS waits for who sees to its end, as work is still in flight after the time
+    /// that it has for that (`PILLION_DRAIN_MS`).
+    pub overdue: bool,
+    /// By name of [`Counter`].
+    pub counters: BTreeMap<&'static str, u64>,
+    /// What was wrong with its memory.
+    pub faults: Faults,
+}
+
+/// A lease as published.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeaseStatus {
+    /// Nothing is held.
+    pub ungated: bool,
+    /// Made while high-priority work was in flight.
+    pub beside_hp: bool,
+    /// Epoch it was made under.
+    pub epoch: u64,
+    /// When it ends by itself.
+    pub expiry_ns: u64,
+    /// Resource classes that may be launched.
+    pub classes: Vec<&'static str>,
+    /// Most SMs a kernel may need.
+    pub sms_max: u32,
+    /// Expected ns that may still be charged.
+    pub budget_ns: u64,
+}
+
+/// What a status says that the state does not know.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// Where clients find the daemon.
+    pub socket: String,
+    /// When the daemon started, on its clock.
+    pub started_ns: u64,
+}
+
+impl Status {
+    /// The status of `state` at `now_ns`, as far as it is the viewer's business. Takes no lock and does no IO: serialise
+    /// it after the state is released.
+    #[must_use]
+    pub(crate) fn of(
+        state: &State,
+        ledgers: &Ledgers,
+        events: EventsStatus,
+        identity: &Identity,
+        now_ns: u64,
+        viewer: Viewer,
+    ) -> Self {
+        let live = state.jobs.iter().filter(|job| viewer.sees(job.key.uid));
+        let live = live.map(|job| job_status(state, ledgers, now_ns, job));
+        let ended = state.ended.iter().filter(|job| viewer.sees(job.key.uid));
+        let ended = ended.map(|job| ended_status(ledgers, job));
+        Self {
+            schema_version: SCHEMA_VERSION,
+            daemon: DaemonStatus {
+                version: env!("CARGO_PKG_VERSION"),
+                protocol: VERSION.to_string(),
+                pid: std::process::id(),
+                socket: identity.socket.clone(),
+                now_ns,
+                uptime_ns: now_ns.saturating_sub(identity.started_ns),
+                real_time: realtime::is_held(),
+            },
+            gpu: GpuStatus {
+                uuid: identity.gpu.uuid.clone(),
+                name: identity.gpu.name.clone(),
+                pci: identity.gpu.pci.to_string(),
+                sms: identity.gpu.sms,
+                memory_bytes: identity.gpu.memory_bytes,
+                sharing: sharing_name(state.ways.in_force()),
+                sharing_configured: state.ways.configured().map_or(AUTO, sharing_name),
+                sharing_known_by: state.ways.known_by().name(),
+                sharing_wrong: state.ways.is_wrong(),
+                sharing_mixed: state.ways.is_differing(),
+                mps_unseen: None,
+                released: None,
+            },
+            draining: state.holds.draining().map(str::to_owned),
+            held: (state.holds.listed())
+                .filter_map(|hold| HeldStatus::of(hold, viewer))
+                .collect(),
+            policy: policy_status(state, viewer),
+            hp: HpStatus {
+                present: state.hp.present,
+                busy: state.hp.busy,
+                executing: class_names(state.hp.executing),
+                learning: state.hp.learning,
+                epoch: state.pages.hp.epoch.load(Ordering::Relaxed),
+                live_epoch: state.pages.daemon.live_epoch.load(Ordering::Relaxed),
+            },
+            jobs: live.chain(ended).collect(),
+            others: OthersStatus::of(state, viewer),
+            turned_away: (state.away.listed())
+                .filter(|listed| viewer.sees(listed.process.uid))
+                .cloned()
+                .collect(),
+            events,
+        }
+    }
+
+    /// The folder of MPS's pipes is not there for the daemon.
+    pub(crate) fn note_unseen(&mut self, pipes: Option<PathBuf>) {
+        let is_on_mps = self.gpu.sharing == sharing_name(Sharing::Mps);
+        let pipes = pipes.filter(|_| is_on_mps || self.gpu.sharing_mixed);
+        self.gpu.mps_unseen = pipes.map(|folder| folder.display().to_string());
+    }
+
+    /// NVML is closed.
+    pub(crate) fn note_released(&mut self, released: Option<Released>) {
+        self.gpu.released =
+            released.map(|Released { since_ns, open }| ReleasedStatus { since_ns, open });
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings, numbers and maps with string keys only")
+    }
+}
+
+fn policy_status(state: &State, viewer: Viewer) -> PolicyStatus {
+    let params = state.gate.policy().throttle_params();
+    let error = state.config_error.as_ref();
+    PolicyStatus {
+        name: state.gate.policy().name(),
+        params: params_by_name(state),
+        dur_threshold_ns: params.map(|params| params.dur_threshold_ns(&state.hp)),
+        hp_latency_ns: state.gate.solo_ns().or(state.hp.latency_ns),
+        affordable_ns: hold::affordable_ns(state),
+        block_priority: BlockPriorityStatus {
+            configured: state.block_priority.configured,
+            on: state.block_priority.is_on(),
+            why: state.block_priority.why(),
+        },
+        bounds: bounds_status(state),
+        config_error: error.map(|error| match viewer {
+            Viewer::Operator => error.clone(),
+            Viewer::User(_) => CONFIG_ERROR_OF_OTHERS.to_owned(),
+        }),
+    }
+}
+
+fn bounds_status(state: &State) -> Option<BoundsStatus> {
+    let (bounds, gain) = state.gate.bounds().zip(state.gate.gain())?;
+    Some(BoundsStatus {
+        idle_ns: bounds.idle_ns,
+        beside_ns: bounds.beside_ns,
+        gain,
+        floor: bounds.floor,
+        whole: bounds.whole,
+        pairs: bounds.pairs,
+    })
+}
+
+fn params_by_name(state: &State) -> BTreeMap<&'static str, f64> {
+    let mut by_name = BTreeMap::new();
+    let policy = state.gate.policy();
+    if let Some(params) = policy.throttle_params() {
+        by_name.insert("dur_threshold_pct", params.dur_threshold_pct);
+        by_name.insert("residual_us", params.residual_ns_unknown as f64 / 1e3);
+    }
+    if let Some(lease_ns) = policy.lease_ns() {
+        by_name.insert("lease_ms", lease_ns as f64 / 1e6);
+    }
+    if let Some(sms) = state.gate.sm_threshold(state.sms) {
+        by_name.insert("sm_threshold", sms.into());
+    }
+    by_name
+}
+
+fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobStatus {
+    let mut totals = job.past;
+    for client in &job.clients {
+        totals.add(&client.totals());
+    }
+    let lessee = job.lessee.as_ref();
+    JobStatus {
+        job: job.key.id.clone(),
+        uid: job.key.uid,
+        class: job.key.class.name(),
+        enforcing: lessee.map_or_else(
+            || "goes first; never held".to_owned(),
+            |lessee| enforcing(state, now_ns, &job.key, lessee),
+        ),
+        ended_ns: None,
+        clients: (job.clients.iter())
+            .map(|client| client_status(state, client))
+            .collect(),
+        totals: counters_by_name(&totals),
+        in_flight_ns: lessee.map_or(0, |lessee| lessee.view().in_flight_ns()),
+        charged_ns: totals.charged_ns,
+        waiting: lessee.is_some_and(|lessee| lessee.view().waiting),
+        held_by: lessee
+            .filter(|lessee| lessee.view().waiting)
+            .map(|lessee| lessee.limit().name()),
+        progress: lessee.map(|lessee| ProgressStatus::of(lessee.progress())),
+        too_long: match lessee {
+            Some(_) => hold::too_long(state, job),
+            None => Vec::new(),
+        },
+        stalled: lessee.is_some_and(Lessee::is_stalled),
+        lease: lessee.map(|lessee| lease_status(lessee.published(), lessee.page())),
+        faults: totals.faults,
+        memory: ledgers.status_of(&job.key),
+    }
+}
+
+fn ended_status(ledgers: &Ledgers, job: &EndedJob) -> JobStatus {
+    JobStatus {
+        job: job.key.id.clone(),
+        uid: job.key.uid,
+        class: job.key.class.name(),
+        enforcing: "nothing: it has ended".to_owned(),
+        ended_ns: Some(job.ended_ns),
+        clients: Vec::new(),
+        totals: counters_by_name(&job.totals),
+        in_flight_ns: 0,
+        charged_ns: job.totals.charged_ns,
+        waiting: false,
+        held_by: None,
+        progress: None,
+        too_long: Vec::new(),
+        stalled: false,
+        lease: None,
+        faults: job.totals.faults,
+        memory: ledgers.status_of(&job.key),
+    }
+}
+
+fn client_status(state: &State, client: &Client) -> ClientStatus {
+    ClientStatus {
+        client: client.id,
+        pid: client.peer.pid,
+        uid: client.peer.uid,
+        name: client.name.clone(),
+        profile: client.profile.clone(),
+        profile_fit: client.profile_fit.clone(),
+        attached: true,
+        sharing: sharing_name(sharing_by(state.is_on_mps(client))),
+        denied: client.denied.map(JobClass::name),
+        attached_ns: client.attached_ns,
+        falls_with_parent: client.falls_with_parent,
+        overdue: client.is_overdue(),
+        counters: counters_by_name(&client.totals()),
+        faults: client.faults(),
+    }
+}
+
+fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
+    let charged_ns = page.charges.total_ns.load(Ordering::Relaxed);
+    LeaseStatus {
+        ungated: terms.ungated(),
+        beside_hp: terms.beside_hp(),
+        epoch: terms.epoch,
+        expiry_ns: terms.expiry_ns,
+        classes: class_names(ClassSet::from_bits_truncate(terms.class_bits())),
+        sms_max: terms.sms_max,
+        budget_ns: match terms.ungated() {
+            true => u64::MAX,
+            false => terms.limit_total_ns.saturating_sub(charged_ns),
+        },
+    }
+}
+
+/// What the policy does to a best-effort job now, for people.
+fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> String {
+    let policy = state.gate.policy();
+    if let Some(why) = state.holds.why(key) {
+        return format!("held until `pillion resume`: {why}");
+    }
+    if *policy == Policy::None {
+        return "nothing: the policy is none".to_owned();
+    }
+    if lessee.is_refused() {
+        return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs"
+            .to_owned();
+    }
+    if lessee.is_stalled() {
+        return "held: its work in flight does not complete".to_owned();
+    }
+    if state.is_expecting(now_ns) {
+        return "as beside an idle high-priority job: one of the daemon before may come back"
+            .to_owned();
+    }
+    if !state.hp.present {
+        return "nothing: no high-priority job is attached".to_owned();
+    }
+    if let Some(bounds) = state.gate.bounds() {
+        let (idle_us, beside_us) = (bounds.idle_ns as f64 / 1e3, bounds.beside_ns as f64 / 1e3);
+        let beside = match state.ways.in_force() {
+            Sharing::Mps => format!("{beside_us:.0} us beside them"),
+            Sharing::TimeSlice => "none beside them".to_owned(),
+        };
+        return format!(
+            "{idle_us:.0} us of expected work in flight while high-priority jobs are idle, {beside}"
+        );
+    }
+    let Some(params) = policy.throttle_params() else {
+        return "one launch in flight, and only while high-priority jobs are idle".to_owned();
+    };
+    let bound_us = params.dur_threshold_ns(&state.hp) as f64 / 1e3;
+    match (state.gate.sm_threshold(state.sms), state.ways.in_force()) {
+        (Some(sms), Sharing::Mps) => format!(
+            "{bound_us:.0} us of expected work in flight; beside high-priority kernels only \
+             those of another class that need fewer than {sms} SMs"
+        ),
+        _ => format!(
+            "{bound_us:.0} us of expected work in flight, and only while high-priority jobs are \
+             idle"
+        ),
+    }
+}
+
+fn counters_by_name(totals: &Totals) -> BTreeMap<&'static str, u64> {
+    let names = Counter::ALL.iter().map(|counter| counter.name());
+    names.zip(totals.counters).collect()
+}
+
+fn class_names(classes: ClassSet) -> Vec<&'static str> {
+    Class::ALL
+        .into_iter()
+        .filter(|&class| classes.contains(class))
+        .map(Class::name)
+        .collect()
+}

@@ -1,0 +1,128 @@
+//! Fault simulation: the daemon's core and the library's side of the protocol against each other, with everything that can
+//! go wrong between them, from a seed.
+//!
+//! What runs is what ships: [`State`](crate::core::state::State) with the policy behind it, [`Ledgers`](crate::core::ledgers::Ledgers),
+//! the pages and `protocol`'s rings, leases and ledgers in them. Played are processes (what the library does with the
+//! pages: [`process`]), the device (what is in flight, whose memory is back), NVML, the control thread's conversation
+//! ([`daemon`]) and time. No thread, no socket, no clock: equal seeds are equal runs.
+//!
+//! **What happens** is drawn at each step ([`world`]): launches, completions, allocations; processes come and are killed; a
+//! connection ends although its process lives; the daemon is killed and another one comes; ends are noticed late and out
+//! of order; packets are garbled and welcomes lost; rings overflow; NVML is late, or wrong; time jumps; contexts are lost and Xids
+//! reported, and rules hold jobs or drain the GPU ([`faults`]); accounts of memory go from daemon to daemon ([`accounts`]); the operator
+//! gives another configuration ([`plan`]); jobs are stopped ([`stopper`], [`stopping`]); liars of several jobs and users write anything into what they may write, and bring any page.
+//! Whoever is at work may be interrupted by the others, and killed, between any two
+//! steps: in this build between the calls that it makes, and with `--cfg stepped` between any two accesses of shared
+//! memory (`protocol::sync`), inside the shipped code, on both sides.
+//!
+//! **What must hold** is checked by [`check`], at each grant, each launch and each quiet moment, and once all have left.
+//!
+//! ```text
+//! PILLION_SIM_SEEDS=100000 cargo test --release -p pillion-scheduler simulation     more seeds
+//! PILLION_SIM_SEED=4711    cargo test --release -p pillion-scheduler simulation     one, with its story
+//! RUSTFLAGS="--cfg stepped" cargo test … --target-dir target/stepped                between any two accesses
+//! ```
+
+mod accounts;
+mod check;
+mod daemon;
+mod faults;
+mod plan;
+mod process;
+mod stopper;
+mod stopping;
+mod world;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use world::World;
+
+/// Seeds that are run if `PILLION_SIM_SEEDS` does not say. All of them go between any two accesses, in CI's own build for that.
+const SEEDS: u64 = if cfg!(stepped) { 10_000 } else { 1_000 };
+
+/// Lines of a failed seed's story that are shown, the last ones.
+const STORY_LINES: usize = 80;
+
+/// Seeds that find what was found once, and what it was. What a seed draws changes with what is played: these were seen to fail, between
+/// any two accesses, with the fault put back.
+const FOUND: [(u64, &str); 2] = [
+    (
+        47,
+        "a high-priority process that had launched nothing counted a lost record when it attached again: busy for good",
+    ),
+    (
+        1,
+        "the same, beside four best-effort processes that were granted nothing",
+    ),
+];
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("a whole number"))
+}
+
+/// Runs one seed: what is wrong with it, and its story if it is wanted.
+fn play(seed: u64, is_told: bool) -> (Result<(), String>, Vec<String>) {
+    let world = World::new(seed, is_told);
+    let result = catch_unwind(AssertUnwindSafe(|| world.live()));
+    world.bury();
+    let what = |payload: Box<dyn Any + Send>| match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => format!("{:?}", payload.downcast::<&str>()),
+    };
+    (result.map_err(what), world.story())
+}
+
+fn expect_right(seed: u64) {
+    let Err(what) = play(seed, false).0 else {
+        return;
+    };
+    let (_, story) = play(seed, true);
+    let from = story.len().saturating_sub(STORY_LINES);
+    let story = story[from..].join("\n");
+    panic!(
+        "seed {seed}: {what}\nPILLION_SIM_SEED={seed} tells it from its beginning; its end:\n{story}"
+    );
+}
+
+#[test]
+fn whatever_fails_wherever_nobody_else_is_hurt_and_everything_comes_back() {
+    if let Some(seed) = number("PILLION_SIM_SEED") {
+        let (result, story) = play(seed, true);
+        println!("{}", story.join("\n"));
+        assert_eq!(result, Ok(()), "seed {seed}");
+        return;
+    }
+    let seeds = number("PILLION_SIM_SEEDS").unwrap_or(SEEDS);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        return;
+                    }
+                    expect_right(seed);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_a_seed_found_once_stays_mended() {
+    for (seed, what) in FOUND {
+        assert_eq!(play(seed, false).0, Ok(()), "seed {seed} again: {what}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_itself_and_another_is_another() {
+    let story = |seed| play(seed, true).1;
+    assert_eq!(story(7), story(7));
+    assert_ne!(story(7), story(8));
+}
