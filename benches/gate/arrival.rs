@@ -135,7 +135,7 @@ fn poll(mut daemon: Daemon, words: &Words) {
 }
 
 /// The best-effort job: launches whatever it may, which is complete at once.
-fn launch(be: &Player, pages: &scheduler::host::pages::GpuPages, words: &Words) {
+fn launch(be: &Player, pages: &scheduler::core::pages::GpuPages, words: &Words) {
     let clock = Clock::monotonic();
     while !words.is_over.load(Ordering::Relaxed) {
         if be.try_launch(pages, clock.now_ns(), &KERNEL).is_ok() {

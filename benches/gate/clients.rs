@@ -13,8 +13,10 @@ use protocol::record::{Launch, Record};
 use protocol::segment::{Access, Mapping};
 use protocol::sync::Ordering;
 use scheduler::Config;
-use scheduler::core::state::{NewPages, Peer, State};
-use scheduler::host::pages::{GpuPages, client_page, lease_page};
+use scheduler::core::job_key::Peer;
+use scheduler::core::pages::GpuPages;
+use scheduler::core::state::{NewPages, State};
+use scheduler::host::pages::{client_page, lease_page};
 
 /// SMs of the GPU that is not there.
 const SMS: u32 = 80;

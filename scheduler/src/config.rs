@@ -8,6 +8,7 @@
 //! Times in the file are in the unit that its key names (`_us`, `_ms`); here they are nanoseconds.
 
 mod access;
+pub mod fault_rules;
 mod faults;
 pub mod gpu;
 pub mod limits;
@@ -20,12 +21,13 @@ use std::path::{Path, PathBuf};
 use policy::{Policy, Sharing};
 use profiler::Place;
 pub use profiler::settings::Fault;
+use protocol::hello::NEW_SUFFIX;
 use protocol::quota::Quota;
 
+use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::Select;
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
-use crate::faults::rules::FaultRules;
 
 /// A daemon's configuration, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,6 +175,10 @@ impl OnCollectives {
     /// The words of the file, in the order of the variants.
     pub const NAMES: [&'static str; 2] = ["refuse", "gate"];
 }
+
+/// Longest path of a socket: what the kernel's `sockaddr_un` holds (108 bytes with the final zero,
+/// unix(7)), less what the socket is first called.
+pub const PATH_BYTES_MAX: usize = 107 - NEW_SUFFIX.len();
 
 /// For what the daemon finds out by itself.
 pub const AUTO: &str = "auto";

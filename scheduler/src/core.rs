@@ -4,7 +4,14 @@
 //! out through shared memory (atomics in pages) or as values that the callers carry out. So the fault
 //! simulation runs all of it as shipped.
 
+pub mod block_priority;
+pub mod event;
+pub(crate) mod fairness;
+pub(crate) mod fault;
+pub(crate) mod fault_rules;
+pub mod job_key;
 pub(crate) mod ledgers;
+pub mod pages;
 pub(crate) mod sharing;
 pub mod state;
-pub(crate) mod unaccounted_memory;
+pub mod unaccounted_memory;

@@ -7,34 +7,35 @@
 pub(crate) mod control;
 mod fault_watch;
 mod memory_watch;
+pub(crate) mod shared;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use protocol::clock::Clock;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::config::gpu::Gpu;
 use crate::config::{Config, ConfigError};
+use crate::core::block_priority::BlockPriority;
+use crate::core::event::{Draft, Kind};
 use crate::core::ledgers::Ledgers;
-use crate::core::state::{Entry, Look, Released, State};
+use crate::core::pages::GpuPages;
+use crate::core::state::{Entry, Look, State};
 use crate::daemon::control::Control;
-use crate::daemon::fault_watch::{FaultWatch, Inbox};
+use crate::daemon::fault_watch::FaultWatch;
 use crate::daemon::memory_watch::Watch;
-use crate::host::drain_marker::{Found, Word};
-use crate::host::grip::Grip;
-use crate::host::measured::{self, BlockPriority};
-use crate::host::pages::GpuPages;
+use crate::daemon::shared::Shared;
+use crate::host::drain_marker::Word;
+use crate::host::measured;
 use crate::host::realtime;
 use crate::host::socket::{Seat, SocketError};
-use crate::report::events::{self, Draft, Events, Kind};
 use crate::report::status::Identity;
 
 /// The kernel may end a sleep later than asked by this much; the usual 50 us would double every
@@ -58,272 +59,6 @@ pub enum DaemonError {
     /// The thread that talks with clients, watches memory, or looks for faults panicked: a bug of ours.
     #[error("a thread of the daemon panicked")]
     Panicked,
-}
-
-/// What both threads use.
-pub(crate) struct Shared {
-    state: Mutex<State>,
-    ledgers: Mutex<Ledgers>,
-    events: Mutex<Events>,
-    inbox: Mutex<Inbox>,
-    /// That the GPU is drained, for the next daemon. Whoever needs the state too locks this first.
-    word: Mutex<Word>,
-    grip: Arc<Grip>,
-    /// Readable when whoever looks for faults is to look.
-    alarm: OwnedFd,
-    pages: Arc<GpuPages>,
-    clock: Clock,
-    is_stopping: AtomicBool,
-    /// How often the poll thread has polled.
-    polls: AtomicU64,
-    /// A thread has panicked.
-    has_panicked: AtomicBool,
-    /// A test's: the thread of this name is to panic.
-    #[cfg(test)]
-    panics: Mutex<Option<&'static str>>,
-    /// Readable when stopping.
-    stop: OwnedFd,
-    /// Readable when a process with memory has left.
-    leaving: OwnedFd,
-}
-
-impl Shared {
-    /// The state, locked. Neither thread waits while it holds it.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-
-    /// What jobs hold of the memory, locked. Whoever needs the state too locks that first.
-    pub(crate) fn ledgers(&self) -> MutexGuard<'_, Ledgers> {
-        self.ledgers.lock()
-    }
-
-    /// What happened so far, locked. Nothing else is locked by who holds it.
-    pub(crate) fn events(&self) -> MutexGuard<'_, Events> {
-        self.events.lock()
-    }
-
-    /// What other threads leave for the one that looks for faults, locked. Nothing else is locked by who holds it.
-    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock()
-    }
-
-    /// What the daemon has of the device. Nothing else is locked by its methods.
-    pub(crate) fn grip(&self) -> &Arc<Grip> {
-        &self.grip
-    }
-
-    /// Readable when [`Shared::alarm`] was called.
-    pub(crate) fn alarm_fd(&self) -> BorrowedFd<'_> {
-        self.alarm.as_fd()
-    }
-
-    /// Whoever looks for faults is to look now.
-    pub(crate) fn alarm(&self) {
-        let _ = rustix::io::write(&self.alarm, &1_u64.to_ne_bytes());
-    }
-
-    /// Whether the daemon is about to end.
-    pub(crate) fn is_stopping(&self) -> bool {
-        // Acquire pairs with the Release in `Shared::stop`.
-        self.is_stopping.load(Ordering::Acquire)
-    }
-
-    /// Something happened: it is kept, and logged. Returns its number.
-    pub(crate) fn tell(&self, draft: Draft) -> u64 {
-        let event = self
-            .events()
-            .push(self.clock.now_ns(), events::unix_ms(), draft);
-        events::log(&event);
-        event.seq
-    }
-
-    /// Drains the GPU until [`Shared::release`], also for the daemons that come after this one. False if it was drained already.
-    pub(crate) fn drain(&self, why: &str) -> bool {
-        let word = self.word.lock();
-        // First of all: a daemon that dies here has said it.
-        if self.state().holds.draining() != Some(why) {
-            self.keep(&word, why, self.grip.is_released());
-        }
-        self.state().drain_gpu(why)
-    }
-
-    /// The same because somebody says so, for a reason that counts where there is none yet; and
-    /// releases the device, if that is asked. Whether each is news.
-    pub(crate) fn drain_and_release(&self, why: &str, is_release: bool) -> (bool, bool) {
-        let word = self.word.lock();
-        let known = self.state().holds.draining().map(str::to_owned);
-        let is_news = known.is_none();
-        let why = known.as_deref().unwrap_or(why);
-        let was_released = self.grip.is_released();
-        if is_news || (is_release && !was_released) {
-            self.keep(&word, why, is_release || was_released);
-        }
-        self.state().drain_gpu(why);
-        let is_released = is_release && self.grip.release(self.clock.now_ns());
-        (is_news, is_released)
-    }
-
-    fn keep(&self, word: &Word, why: &str, is_released: bool) {
-        if let Err(error) = word.keep(why, is_released) {
-            let path = word.path().display();
-            let text =
-                format!("a daemon that is started anew will not drain the GPU: {path}: {error}");
-            self.tell(Draft::new(Kind::ActionFailed, text));
-        }
-    }
-
-    /// The device was released, or is open again: whoever looks at it is to see to that.
-    pub(crate) fn note_grip(&self) {
-        self.alarm();
-        self.note_memory();
-        self.ring();
-    }
-
-    /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the daemons that come after this one, too.
-    pub(crate) fn release(&self, job: Option<&str>) -> Option<Released> {
-        let word = self.word.lock();
-        if job.is_none() && self.grip.is_released() {
-            return None;
-        }
-        let released = self.state().release(job);
-        if job.is_none()
-            && let Err(error) = word.remove()
-        {
-            let path = word.path().display();
-            let text =
-                format!("a daemon that is started anew will drain the GPU again: {path}: {error}");
-            self.tell(Draft::new(Kind::ActionFailed, text));
-        }
-        Some(released)
-    }
-
-    fn tell_start(&self, identity: &Identity) {
-        self.tell(Draft::new(
-            Kind::DaemonStarted,
-            format!(
-                "pilliond {} listens for {} at {}",
-                env!("CARGO_PKG_VERSION"),
-                identity.gpu.uuid,
-                identity.socket
-            ),
-        ));
-    }
-
-    /// What of a configuration that is in force will not work.
-    fn tell_doubts(&self, config: &Config) {
-        for doubt in config.faults.missing_programs() {
-            self.tell(Draft::new(Kind::ConfigDoubtful, doubt));
-        }
-        let counting = self.state().block_priority.clone();
-        if let (None, BlockPriority::Unusable(why)) = (counting.configured, counting.known) {
-            let text = format!("block_priority is off, as what was measured cannot be used: {why}");
-            self.tell(Draft::new(Kind::ConfigDoubtful, text));
-        }
-    }
-
-    /// What is to be told of how the GPU is shared.
-    pub(crate) fn tell_sharing(&self) {
-        let news = self.state().take_sharing_news();
-        if let Some(news) = news {
-            self.tell(news);
-        }
-    }
-
-    /// Reports jobs that launch collective kernels and are refused for it.
-    pub(crate) fn tell_collectives(&self) {
-        let news = self.state().take_collectives();
-        for draft in news {
-            self.tell(draft);
-        }
-    }
-
-    /// What the daemon before has left to say.
-    fn take_over(&self) {
-        let word = self.word.lock();
-        let (kind, text) = match word.read() {
-            Found::Nothing => return,
-            Found::Why(why, is_released) => {
-                self.state().drain_gpu(&why);
-                let closed = match is_released {
-                    true => {
-                        self.grip.release(self.clock.now_ns());
-                        ", NVML stays closed"
-                    }
-                    false => "",
-                };
-                let text = format!(
-                    "still no new high-priority job should be started here, and best-effort jobs are held{closed}, until `pillion resume`, as under the daemon before: {why}"
-                );
-                (Kind::Draining, text)
-            }
-            Found::Foreign(uid) => {
-                let path = word.path().display();
-                let text = format!(
-                    "{path} is of user {uid}, who may not say that the GPU is drained: it is left aside"
-                );
-                (Kind::ActionFailed, text)
-            }
-        };
-        self.tell(Draft::new(kind, text));
-    }
-
-    /// Readable once there is somebody's memory to watch, or to watch closely.
-    pub(crate) fn leaving_fd(&self) -> BorrowedFd<'_> {
-        self.leaving.as_fd()
-    }
-
-    /// A process that has memory has come or left: the thread that watches it is to look.
-    pub(crate) fn note_memory(&self) {
-        let _ = rustix::io::write(&self.leaving, &1_u64.to_ne_bytes());
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    pub(crate) fn stop_fd(&self) -> BorrowedFd<'_> {
-        self.stop.as_fd()
-    }
-
-    /// Makes the poll thread look now.
-    pub(crate) fn ring(&self) {
-        // Every client can write to this bell; a false count of sleepers must not make us deaf.
-        self.pages.bell.bell.ring_surely(&self.clock);
-    }
-
-    /// Runs `work` on a thread of that name. A panic there is a bug of ours, and a daemon without one of its threads would go on for
-    /// months blind: it ends, and whoever supervises it starts another.
-    pub(crate) fn start_thread(
-        self: &Arc<Self>,
-        name: &'static str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> io::Result<JoinHandle<()>> {
-        let stopper = StopAtPanic(Arc::clone(self));
-        let thread = thread::Builder::new().name(name.to_owned());
-        thread.spawn(move || {
-            let _stopper = stopper;
-            work();
-        })
-    }
-
-    /// Panics if a test wants that of this thread.
-    #[cfg(test)]
-    pub(crate) fn panic_if_asked(&self) {
-        let asked = *self.panics.lock();
-        assert!(
-            asked.is_none() || asked != thread::current().name(),
-            "a test asked for it"
-        );
-    }
-
-    fn stop(&self) {
-        // Release pairs with the Acquire in `Daemon::run`; the ring that follows orders it as well.
-        self.is_stopping.store(true, Ordering::Release);
-        // It can fail only if it is readable 2^64 - 2 times over.
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        self.ring();
-    }
 }
 
 /// A daemon that listens. [`Daemon::run`] makes it decide.
@@ -626,23 +361,10 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// Ends the daemon when a thread panics.
-struct StopAtPanic(Arc<Shared>);
-
-impl Drop for StopAtPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let name = thread::current().name().unwrap_or("").to_owned();
-            tracing::error!("thread {name} panicked, a bug of ours: the daemon ends");
-            // Relaxed: read after this thread was joined, or too early by a thread that nobody waits for.
-            self.0.has_panicked.store(true, Ordering::Relaxed);
-            self.0.stop();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     /// One whose GPU is nobody's.

@@ -12,6 +12,7 @@ pub mod mps;
 pub mod nvml;
 pub mod pages;
 pub mod peer;
+pub(crate) mod process;
 pub(crate) mod program;
 pub mod realtime;
 pub mod socket;

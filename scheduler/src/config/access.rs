@@ -4,9 +4,9 @@ use profiler::settings::{Reader, Section, Value};
 use toml::de::DeTable;
 
 use super::memory::{self, Named};
+use crate::config::limits::CLIENTS_MAX;
+use crate::config::limits::UNHEARD_MAX;
 use crate::config::limits::{HpAccess, Limits};
-use crate::core::state::CLIENTS_MAX;
-use crate::daemon::control::UNHEARD_MAX;
 
 const HP_KEYS: [&str; 3] = ["users", "groups", "cgroups"];
 const LIMITS_KEYS: [&str; 3] = ["clients_per_user", "jobs_per_user", "connections_per_user"];

@@ -7,8 +7,8 @@ use abi::types::CUresult;
 use profiler::settings::{Reader, Section, Value};
 use toml::de::DeTable;
 
-use crate::faults::FaultKind;
-use crate::faults::rules::{Action, FaultRule, FaultRules, GRACE_NS, PER_HOUR};
+use crate::config::fault_rules::FaultKind;
+use crate::config::fault_rules::{Action, FaultRule, FaultRules, GRACE_NS, PER_HOUR};
 
 const KEYS: [&str; 7] = [
     "stuck_s",

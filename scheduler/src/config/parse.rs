@@ -17,11 +17,11 @@ use policy::{
 use profiler::settings::{self, Fault, Reader, Section, Value};
 use toml::de::{DeTable, DeValue};
 
+use super::PATH_BYTES_MAX;
 use super::{
     AUTO, Config, JobRule, OnCollectives, OnDaemonLoss, SHARING_NAMES, access, faults, memory,
 };
 use crate::config::gpu::{PciAddress, Select};
-use crate::host::socket::PATH_BYTES_MAX;
 
 const TABLES: [&str; 8] = [
     "gpu",

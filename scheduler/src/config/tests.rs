@@ -6,10 +6,10 @@ use policy::{OrionParams, PillionParams, SIMULATOR_ONLY, Slo, SmThreshold};
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::fault_rules::FaultKind;
+use crate::config::fault_rules::{Action, FaultRule};
 use crate::config::limits::{HpAccess, Limits};
 use crate::config::memory_rules::Rule;
-use crate::faults::FaultKind;
-use crate::faults::rules::{Action, FaultRule};
 
 fn check(text: &str) -> Result<Config, ConfigError> {
     Config::check(Path::new("gpu0.toml"), text)

@@ -33,16 +33,16 @@ use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 use serde::Serialize;
 
-pub(crate) use brought::Brought;
-#[cfg(test)]
-pub(crate) use brought::Found;
+pub(crate) use brought::{Brought, Found};
 
-use crate::config::limits::place_to_give_up;
+use crate::config::limits::CLIENTS_MAX;
 use crate::config::memory_rules::{self, Owner};
 use crate::config::{Context, MemoryRules, OnExcess};
-use crate::core::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Peer};
+use crate::core::fairness::place_to_give_up;
+use crate::core::job_key::{JobKey, Peer};
+use crate::core::state::ENDED_MAX;
+use crate::core::unaccounted_memory::Process;
 use crate::core::unaccounted_memory::{Balance, Eviction, Excess, Excesses, Holding, Look};
-use crate::host::nvml::Process;
 
 /// Processes of one user whose memory is counted: twice the clients that it may have, as who leaves is counted until the
 /// device shows its memory free, and who has left its connection until it ends.
@@ -103,38 +103,10 @@ pub(crate) struct Image {
     /// When it started, in clock ticks since boot; 0 if it cannot be seen. The same after execve(2).
     pub(crate) started_ticks: u64,
     /// Where its stack begins: another place for each program, by chance. 0 if it cannot be seen; 1 where we may not.
-    stack: u64,
+    pub(crate) stack: u64,
 }
 
 impl Image {
-    /// Of a process that is there now (proc_pid_stat(5), fields 22 and 28).
-    pub(crate) fn of(pid: u32) -> Self {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name, in parentheses, may contain anything; the fields after it are numbers and a letter.
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let field = |number: usize| {
-            let text = after_name.split_ascii_whitespace().nth(number - 3);
-            text.and_then(|text| text.parse().ok()).unwrap_or(0)
-        };
-        Self {
-            started_ticks: field(22),
-            stack: field(28),
-        }
-    }
-
-    /// Whether that process is on its way out, or gone (proc_pid_stat(5), field 9, of which the bit is `PF_EXITING` of
-    /// `include/linux/sched.h`): it closes its descriptors before it can be waited for.
-    pub(crate) fn is_ending(pid: u32) -> bool {
-        const PF_EXITING: u64 = 4;
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
-            return true;
-        };
-        let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let flags = after_name.split_ascii_whitespace().nth(9 - 3);
-        let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
-        flags.is_none_or(|flags| flags & PF_EXITING != 0)
-    }
-
     /// Of a process that is played.
     #[cfg(test)]
     pub(crate) fn begun(started_ticks: u64) -> Self {

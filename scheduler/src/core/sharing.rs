@@ -28,7 +28,7 @@
 use policy::Sharing;
 
 use crate::config::sharing_name;
-use crate::report::events::{Draft, Kind};
+use crate::core::event::{Draft, Kind};
 
 /// What is known of it.
 #[derive(Clone, Debug)]

@@ -55,11 +55,13 @@ use protocol::pages::{Bell, ClientPage, Counter, LeasePage};
 use protocol::segment::Mapping;
 use protocol::sync::Ordering;
 
-use crate::config::limits::{HpAccess, Limits, place_to_give_up};
+use crate::config::limits::{CLIENTS_MAX, HpAccess, Limits};
 use crate::config::{Config, JobRule, OnCollectives};
+use crate::core::block_priority::Counting;
+use crate::core::fairness::place_to_give_up;
+use crate::core::job_key::{JobKey, Peer, job_key};
+use crate::core::pages::GpuPages;
 use crate::core::sharing::{Ways, sharing_by};
-use crate::host::measured::Counting;
-use crate::host::pages::GpuPages;
 
 pub(crate) use away::Away;
 pub use away::{Listed, TurnedAway};
@@ -81,10 +83,6 @@ pub use stop::Stopped;
 pub use stopping::Moment;
 use stopping::Stopping;
 pub(crate) use totals::Totals;
-
-/// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
-/// two reads of each ring that it has claimed per poll if it is high-priority.
-pub const CLIENTS_MAX: usize = 256;
 
 /// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
 pub const ENDED_MAX: usize = 256;
@@ -114,15 +112,6 @@ pub enum Look {
     WhenRung,
 }
 
-/// The process that attaches, as the kernel vouches for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Process id; 0 if it cannot be seen from here (another PID namespace).
-    pub pid: u32,
-    /// User id.
-    pub uid: u32,
-}
-
 /// The pages made for a client that attaches.
 #[derive(Debug)]
 pub struct NewPages {
@@ -141,15 +130,6 @@ pub struct Attached {
     pub lease: Option<Arc<OwnedFd>>,
     /// Why the GPU is drained, if it is and this is a new high-priority job.
     pub draining: Option<String>,
-}
-
-/// What makes a job: clients that say the same of these are one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JobKey {
-    pub(crate) id: String,
-    /// A job is one user's: nobody joins, and so spends, another's.
-    pub(crate) uid: u32,
-    pub(crate) class: JobClass,
 }
 
 #[derive(Debug)]
@@ -773,20 +753,6 @@ impl State {
 
     pub(crate) fn lessees(&self) -> impl Iterator<Item = &Lessee> {
         self.jobs.iter().filter_map(|job| job.lessee.as_ref())
-    }
-}
-
-/// A process that names no job is one by itself.
-pub(crate) fn job_key(job: &str, class: JobClass, peer: Peer) -> JobKey {
-    let id = if job.is_empty() {
-        format!("pid-{}", peer.pid)
-    } else {
-        job.to_owned()
-    };
-    JobKey {
-        id,
-        uid: peer.uid,
-        class,
     }
 }
 

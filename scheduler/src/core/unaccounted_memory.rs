@@ -20,8 +20,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::core::state::JobKey;
-use crate::host::nvml::Process;
+use crate::core::job_key::JobKey;
+
+/// A process that has memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Process id, as this process sees it.
+    pub pid: u32,
+    /// What it has of the device, bytes; none where NVML does not say (under some drivers, and on WSL).
+    pub used_bytes: Option<u64>,
+}
 
 /// What one process has in its account.
 #[derive(Clone, Debug, PartialEq, Eq)]

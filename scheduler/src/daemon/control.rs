@@ -37,24 +37,24 @@ use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketFlags, accept_with};
 
-use crate::config::limits::place_to_give_up;
+use crate::config::limits::UNHEARD_MAX;
 use crate::config::memory_rules::Owner;
-use crate::core::ledgers::{Brought, Comer, Image, LedgerError, Opened};
-use crate::core::state::{JobKey, NewPages, Peer, job_key};
-use crate::daemon::Shared;
+use crate::core::event::{Draft, Kind};
+use crate::core::fairness::place_to_give_up;
+use crate::core::job_key::{JobKey, Peer, job_key};
+use crate::core::ledgers::{Brought, Comer, Found, Image, LedgerError, Opened};
+use crate::core::state::NewPages;
+use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::{Disposal, Line};
 use crate::host::mps;
 use crate::host::pages::{GpuFds, client_page, lease_page};
 use crate::host::peer;
 use crate::host::socket::Seat;
-use crate::report::events::{self, Draft, Kind};
+use crate::report::events;
 use crate::report::status::{Identity, Status, Viewer};
 
 use away::refuse;
 use ending::Asker;
-
-/// Connections that have not said yet what they want. One of who has most of them is dropped for another.
-pub(crate) const UNHEARD_MAX: usize = 64;
 
 /// Statuses and events being sent at once; the operator gets one beside them, whoever has these.
 const READERS_MAX: usize = 8;
@@ -495,7 +495,8 @@ impl Control {
             process,
             owner,
             asked,
-            brought: brought.and_then(|(fd, slot)| Brought::open(fd, slot, peer.pid, image)),
+            brought: brought
+                .and_then(|(fd, slot)| Brought::open(fd, slot, peer.pid, image, Found::of)),
         };
         let opened = self.shared.ledgers().handle_attach(&key, comer);
         let opened = opened.map_err(|error| error.to_string())?;

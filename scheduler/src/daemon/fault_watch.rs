@@ -5,7 +5,6 @@
 //! Both live in real time: what they ask is of it. NVML's is asked for [`REPORT_MS`] at most, so it ends soon after the daemon,
 //! which does not wait for it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,19 +14,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::core::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, JobKey, NewlyHeld, Progress, Whose};
-use crate::daemon::Shared;
-use crate::faults::act::{Doings, ENDINGS_MAX, Step};
+use crate::config::fault_rules::FaultKind;
+use crate::config::fault_rules::{Action, FaultRules};
+use crate::core::event::{Draft, Kind};
+use crate::core::fault::Fault;
+use crate::core::fault_rules::{Book, Decision};
+use crate::core::job_key::JobKey;
+use crate::core::state::{HELD_JOBS_PER_USER, HELD_USERS_MAX, NewlyHeld, Progress, Whose};
+use crate::daemon::shared::Shared;
+use crate::faults::act::{Doings, Step};
 use crate::faults::ending::{Begun, Evicted};
 use crate::faults::meter::{Gauge, Meter, Reading};
 use crate::faults::mps::Follower;
-use crate::faults::rules::{Action, Book, Decision, FaultRules};
 use crate::faults::stuck::{News, Stuck, StuckJobs};
-use crate::faults::{Fault, FaultKind};
 use crate::host::grip::User;
 use crate::host::mps;
 use crate::host::nvml::{Ecc, NvmlError, Report, Reports};
-use crate::report::events::{Draft, Kind};
 
 /// Between two looks while there are clients, or while something is being done.
 const LOOK_NS: u64 = 100_000_000;
@@ -37,46 +39,10 @@ const SLOW_LOOK_NS: u64 = 1_000_000_000;
 const ECC_NS: u64 = 10_000_000_000;
 /// Longest wait for a report of NVML, ms; and between two tries where it fails.
 const REPORT_MS: u32 = 500;
-/// Reports that nobody has looked at: the oldest is dropped for another, which takes a device that reports without end.
-const REPORTS_MAX: usize = 256;
 /// What MPS is told to do: to end, and its servers with it after so many seconds.
 const QUIT: &str = "quit -t 10\n";
 /// After so long a program that ends or starts MPS is killed.
 const MPS_PROGRAM_NS: u64 = 30_000_000_000;
-
-/// What other threads leave for the one that looks.
-#[derive(Debug, Default)]
-pub(crate) struct Inbox {
-    reports: VecDeque<Fault>,
-    /// NVML says that there is news of errors in memory.
-    is_memory_news: bool,
-    /// Rules that are to be in force from now on.
-    rules: Option<FaultRules>,
-    /// Processes that are to be ended for their memory.
-    evicted: Vec<Evicted>,
-}
-
-impl Inbox {
-    pub(crate) fn put_rules(&mut self, rules: &FaultRules) {
-        self.rules = Some(rules.clone());
-    }
-
-    /// A process that was asked to end for its memory, and did not. Whether there was room.
-    pub(crate) fn put_evicted(&mut self, evicted: Evicted) -> bool {
-        let has_room = self.evicted.len() < ENDINGS_MAX;
-        if has_room {
-            self.evicted.push(evicted);
-        }
-        has_room
-    }
-
-    fn put_report(&mut self, fault: Fault) {
-        if self.reports.len() >= REPORTS_MAX {
-            self.reports.pop_front();
-        }
-        self.reports.push_back(fault);
-    }
-}
 
 /// See the module's text.
 pub(crate) struct FaultWatch {
@@ -767,19 +733,6 @@ mod tests {
             kinds(Ecc::default(), ecc(6, 3, false)),
             [],
             "counts of a time before ours"
-        );
-    }
-
-    #[test]
-    fn a_device_that_reports_without_end_fills_no_memory() {
-        let mut inbox = Inbox::default();
-        for xid in 0..3 * REPORTS_MAX as u64 {
-            inbox.put_report(Fault::of_xid(xid));
-        }
-        assert_eq!(inbox.reports.len(), REPORTS_MAX);
-        assert_eq!(
-            inbox.reports.back().unwrap().code,
-            Some(3 * REPORTS_MAX as u64 - 1)
         );
     }
 }

@@ -23,16 +23,17 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::config::OnExcess;
-use crate::core::state::JobKey;
+use crate::core::event::{Draft, Kind};
+use crate::core::job_key::JobKey;
+use crate::core::unaccounted_memory::Process;
 use crate::core::unaccounted_memory::{Eviction, Holding};
-use crate::daemon::Shared;
+use crate::daemon::shared::Shared;
 use crate::faults::ending::Evicted;
 use crate::host::grip::{Grip, User};
-use crate::host::nvml::{Asked, NvmlError, PATIENCE, Process, Processes, Silence};
+use crate::host::nvml::{Asked, NvmlError, PATIENCE, Processes, Silence};
 use crate::host::peer::has_ended;
 use crate::host::unattached::{self, real_uid};
 use crate::host::unmanaged::{Unmanaged, look_into};
-use crate::report::events::{Draft, Kind};
 
 /// Between two looks while memory of a dead process is not back. A fifth of the 100 ms within which it is to be.
 const LEAVING_LOOK: Timespec = Timespec {

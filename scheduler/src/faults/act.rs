@@ -15,8 +15,9 @@ use std::sync::Arc;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::asking::Asker;
-use super::ending::{Begun, Ending, Evicted, ToStop};
-use crate::core::state::{CLIENTS_MAX, JobKey};
+use super::ending::{Begun, Ending, Evicted, Outcome, ToStop};
+use crate::config::limits::CLIENTS_MAX;
+use crate::core::job_key::JobKey;
 use crate::host::program::{self, Output, Started};
 
 /// Commands at once.
@@ -44,16 +45,6 @@ pub(crate) struct Step {
     /// It may fail, and the next is run all the same.
     pub(crate) may_fail: bool,
     pub(crate) timeout_ns: u64,
-}
-
-/// What came of something.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) is_success: bool,
-    pub(crate) job: Option<JobKey>,
-    pub(crate) text: String,
-    /// A process that was to be evicted, and this daemon may not kill.
-    pub(crate) out_of_reach: Option<u32>,
 }
 
 /// What is being done.

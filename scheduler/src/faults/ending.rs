@@ -13,10 +13,19 @@ use protocol::ending::{DRAIN_NS, FROZEN_NS, KILL_NS, TERMINATE_NS};
 use rustix::io::Errno;
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::act::Outcome;
 use super::asking::Answer;
-use crate::core::state::JobKey;
+use crate::core::job_key::JobKey;
 use crate::host::peer::has_ended;
+
+/// What came of something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) is_success: bool,
+    pub(crate) job: Option<JobKey>,
+    pub(crate) text: String,
+    /// A process that was to be evicted, and this daemon may not kill.
+    pub(crate) out_of_reach: Option<u32>,
+}
 
 /// Of processes that may not be sent signals.
 const DENIED: &str = "this daemon is not of the user and has no CAP_KILL";

@@ -1,6 +1,7 @@
 //! A GPU that is busy and gets nothing done, and a job that gets nothing done while others do.
 
-use crate::core::state::{JobKey, JobProgress, Progress};
+use crate::core::job_key::JobKey;
+use crate::core::state::{JobProgress, Progress};
 
 /// A device that is busy for that much of the time is busy, percent: samples are rounded.
 const BUSY_PCT: u32 = 99;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
+use crate::core::unaccounted_memory::Process;
 use crate::host::device::loaders_words;
 
 mod patience;
@@ -176,15 +177,6 @@ fn count() -> Result<c_uint, NvmlError> {
     // SAFETY: room for one number.
     check(CALLS[1], unsafe { get(&raw mut count) })?;
     Ok(count)
-}
-
-/// A process that has memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Process id, as this process sees it.
-    pub pid: u32,
-    /// What it has of the device, bytes; none where NVML does not say (under some drivers, and on WSL).
-    pub used_bytes: Option<u64>,
 }
 
 /// A device's processes, as NVML lists them. Open as long as this lives.

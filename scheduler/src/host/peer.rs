@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::config::memory_rules::{self, Owner};
-use crate::core::state::Peer;
+use crate::config::memory_rules::{Owner, cgroups};
+use crate::core::job_key::Peer;
 
 /// `SO_PASSRIGHTS` of Linux 6.16 (include/uapi/asm-generic/socket.h): whether senders may pass descriptors.
 const SO_PASSRIGHTS: libc::c_int = 83;
@@ -78,7 +78,7 @@ pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> 
     let own_group = getsockopt(socket, PeerCredentials).map(|credentials| credentials.gid());
     let mut gids = groups(socket);
     gids.extend(own_group);
-    let cgroups = memory_rules::cgroups_of(peer.pid);
+    let cgroups = cgroups_of(peer.pid);
     // Read by number: it was that process's if that is alive still.
     let is_alive = process.is_some_and(|process| !may_have_ended(process));
     Owner {
@@ -86,6 +86,12 @@ pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> 
         gids,
         cgroups: if is_alive { cgroups } else { Vec::new() },
     }
+}
+
+/// The cgroups of a process that is there now; none if they cannot be seen from here (`hidepid`, another namespace of
+/// processes), which every rule that names one is for: rules are kept or nothing is granted.
+fn cgroups_of(pid: u32) -> Vec<String> {
+    cgroups(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default())
 }
 
 /// Whether a process is known to have ended, by its descriptor (pidfd_open(2)).
@@ -180,5 +186,11 @@ mod tests {
         // Nothing is believed of a number alone.
         let nobody = super::owner(&server, peer, None);
         assert!(nobody.cgroups.is_empty(), "{nobody:?}");
+    }
+
+    #[test]
+    fn this_process_has_a_cgroup() {
+        assert!(!cgroups_of(std::process::id()).is_empty());
+        assert!(cgroups_of(u32::MAX).is_empty());
     }
 }

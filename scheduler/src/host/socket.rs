@@ -11,12 +11,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use protocol::hello::{NEW_SUFFIX, listen_whole, socket_folders};
+use protocol::hello::{listen_whole, socket_folders};
 use rustix::fs::{FlockOperation, flock};
-
-/// Longest path of a socket: what the kernel's `sockaddr_un` holds (108 bytes with the final zero,
-/// unix(7)), less what the socket is first called.
-pub const PATH_BYTES_MAX: usize = 107 - NEW_SUFFIX.len();
 
 /// Names a socket for everybody: daemon, library, command line.
 pub const SOCKET_ENV: &str = "PILLION_SOCKET";

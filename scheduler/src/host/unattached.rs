@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use crate::core::state::JobKey;
+use crate::core::job_key::JobKey;
 use crate::core::unaccounted_memory::Holding;
 
 /// Most generations that are looked back.

@@ -19,11 +19,10 @@ use serde::Serialize;
 
 use crate::config::gpu::Gpu;
 use crate::config::{AUTO, sharing_name};
+use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Ledgers, MemoryStatus};
 use crate::core::sharing::sharing_by;
-use crate::core::state::{
-    Client, EndedJob, Faults, Job, JobKey, Lessee, Listed, State, Totals, Whose,
-};
+use crate::core::state::{Client, EndedJob, Faults, Job, Lessee, Listed, State, Totals, Whose};
 use crate::host::grip::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;

@@ -15,8 +15,8 @@ use super::daemon::{Daemon, key_of, peer_of};
 use super::process::{Process, Seat};
 use super::world::World;
 use crate::config::memory_rules::Owner;
+use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Brought, Comer, Found, Image, Ledgers, Opened};
-use crate::core::state::JobKey;
 
 /// A process's place in its job's ledger.
 pub(super) struct Place {
@@ -102,7 +102,7 @@ pub(super) fn open_account(
     brought: Option<(OwnedFd, u16)>,
 ) -> Option<Opened> {
     let image = image(process);
-    let brought = brought.and_then(|(fd, slot)| Brought::open(fd, slot, process.pid, image));
+    let brought = brought.and_then(|(fd, slot)| Brought::open(fd, slot, process.pid, image, found));
     let owner = Owner {
         uid: process.uid,
         ..Owner::default()
@@ -113,7 +113,7 @@ pub(super) fn open_account(
         process: Some(descriptor(world, process.pid)),
         owner: &owner,
         asked,
-        brought: brought.map(|brought| brought.among(found)),
+        brought,
     };
     let own = process.seat().filter(|_| comer.brought.is_some());
     let own = own.and_then(|seat| Some(seat.ledger.as_ref()?.file));

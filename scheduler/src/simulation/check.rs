@@ -17,7 +17,9 @@ use super::process::{Process, Seat};
 use super::stopping;
 use super::world::{Actor, MS, US, World};
 use crate::config::Config;
-use crate::core::state::{CLIENTS_MAX, ENDED_MAX, JobKey, Lessee, Look, Refused, State};
+use crate::config::limits::CLIENTS_MAX;
+use crate::core::job_key::JobKey;
+use crate::core::state::{ENDED_MAX, Lessee, Look, Refused, State};
 
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
 /// the announcement, an exchange, a count, and the same of a drop.

@@ -22,10 +22,12 @@ use super::stopping::Truth;
 use super::world::{Actor, HONEST_JOBS, MS, World};
 use crate::Gpu;
 use crate::config::Config;
+use crate::core::job_key::{JobKey, Peer, job_key};
 use crate::core::ledgers::Ledgers;
-use crate::core::state::{JobKey, NewPages, Peer, RETURN_NS, State, TurnedAway, job_key};
-use crate::host::nvml;
-use crate::host::pages::{GpuPages, client_page, lease_page};
+use crate::core::pages::GpuPages;
+use crate::core::state::{NewPages, RETURN_NS, State, TurnedAway};
+use crate::core::unaccounted_memory::Process as Listed;
+use crate::host::pages::{client_page, lease_page};
 use crate::report::events::Events;
 use crate::report::status::{Identity, Status, Viewer};
 
@@ -394,8 +396,8 @@ fn compare(world: &World, ledgers: &mut Ledgers) {
     let listed = processes
         .iter()
         .filter(|process| world.is_listed(process.pid));
-    let listed: Vec<nvml::Process> = listed
-        .map(|process| nvml::Process {
+    let listed: Vec<Listed> = listed
+        .map(|process| Listed {
             pid: process.pid,
             used_bytes: match world.below(10) {
                 0 => None,

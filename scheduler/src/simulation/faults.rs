@@ -14,9 +14,11 @@ use super::daemon::{Daemon, USERS, key_of, name_of};
 use super::process::{Process, Seat};
 use super::world::{HONEST_JOBS, World};
 use crate::config::Config;
-use crate::core::state::{JobKey, NewlyHeld, State, Sticky, Whose};
-use crate::faults::Fault;
-use crate::faults::rules::{Action, Book, Decision, FaultRule, FaultRules};
+use crate::config::fault_rules::{Action, FaultRule, FaultRules};
+use crate::core::fault::Fault;
+use crate::core::fault_rules::{Book, Decision};
+use crate::core::job_key::JobKey;
+use crate::core::state::{NewlyHeld, State, Sticky, Whose};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// CUDA results after which a context is lost.

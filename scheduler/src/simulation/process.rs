@@ -24,8 +24,8 @@ use super::accounts::{Booked, Place};
 use super::check;
 use super::stopping::{End, Told};
 use super::world::{Actor, HONEST_JOBS, MS, US, World};
-use crate::core::state::JobKey;
-use crate::host::pages::GpuPages;
+use crate::core::job_key::JobKey;
+use crate::core::pages::GpuPages;
 
 /// Streams that a high-priority process uses.
 const STREAMS: usize = 3;

@@ -14,7 +14,8 @@ use super::daemon::Daemon;
 use super::process::{Of, Process};
 use super::stopping::{Told, Whose, check_words, whose};
 use super::world::{Actor, MS, World};
-use crate::core::state::{Moment, Peer, State, Stopped};
+use crate::core::job_key::Peer;
+use crate::core::state::{Moment, State, Stopped};
 
 /// Between two looks of who ends a job.
 const LOOK_NS: u64 = 250 * MS;

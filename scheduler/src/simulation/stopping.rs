@@ -16,7 +16,8 @@ use protocol::sync::Ordering;
 use super::daemon::{Daemon, NOBODY, key_of};
 use super::process::{Of, Process, Seat};
 use super::world::{MS, World};
-use crate::core::state::{JobKey, Moment, Peer, State, Stopped};
+use crate::core::job_key::{JobKey, Peer};
+use crate::core::state::{Moment, State, Stopped};
 
 /// How long a process waits that a signal asks to end, by default.
 const OWN_DRAIN_NS: u64 = 2_000 * MS;

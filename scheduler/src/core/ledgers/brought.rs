@@ -18,12 +18,8 @@ use protocol::ledger::LedgerPage;
 use protocol::pages::PAGE_MAGIC;
 use protocol::segment::{Mapping, identity};
 use protocol::sync::Ordering;
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Holder, Image};
-use crate::host::peer::has_ended;
-use crate::host::unattached::real_uid;
 
 /// What a process brings from the daemon before.
 #[derive(Debug)]
@@ -37,8 +33,14 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// Looks at what process `pid` brings. `None` if that is no page of ours, or not one in which it has that slot.
-    pub(crate) fn open(fd: OwnedFd, slot: u16, pid: u32, image: Image) -> Option<Self> {
+    /// Looks at what process `pid` brings; `find` says what has become of a process by its number and the moment of its beginning. `None` if that is no page of ours, or not one in which it has that slot.
+    pub(crate) fn open(
+        fd: OwnedFd,
+        slot: u16,
+        pid: u32,
+        image: Image,
+        find: fn(u32, u64) -> io::Result<Found>,
+    ) -> Option<Self> {
         let page = Mapping::<LedgerPage>::open_from_peer(&fd).ok()?;
         let slot = usize::from(slot);
         let owner = page.slots.get(slot)?;
@@ -46,19 +48,12 @@ impl Brought {
             && pid != 0
             && owner.pid.load(Ordering::Relaxed) == pid
             && owner.started_ticks.load(Ordering::Relaxed) == image.started_ticks;
-        let find = Found::of;
         is_ours.then_some(Self {
             page,
             fd,
             slot,
             find,
         })
-    }
-
-    /// The same among processes that are played.
-    #[cfg(test)]
-    pub(crate) fn among(self, find: fn(u32, u64) -> io::Result<Found>) -> Self {
-        Self { find, ..self }
     }
 
     /// Whether it is the file of that descriptor.
@@ -140,32 +135,4 @@ pub(crate) enum Found {
     Ended,
     /// So long ago that its number is another's. What NVML says of that number is not about it.
     Replaced,
-}
-
-impl Found {
-    /// Of the process of that number which began then.
-    fn of(number: u32, started_ticks: u64) -> io::Result<Self> {
-        let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
-        let Some(pid) = pid else {
-            return Ok(Self::Ended);
-        };
-        let process = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(process) => process,
-            Err(Errno::SRCH) => return Ok(Self::Ended),
-            Err(error) => return Err(error.into()),
-        };
-        // Looked at after it is held: a later process of that number is told by its beginning. One whose beginning cannot be
-        // seen may be the one.
-        let (image, owner) = (Image::of(number), real_uid(number));
-        let is_other = image.started_ticks != 0 && image.started_ticks != started_ticks;
-        Ok(match () {
-            () if is_other => Self::Replaced,
-            () if has_ended(&process) => Self::Ended,
-            () => Self::There {
-                image,
-                owner,
-                process,
-            },
-        })
-    }
 }

@@ -360,7 +360,13 @@ fn a_process_is_told_from_a_later_one_and_from_the_program_that_it_was() {
 
 /// What a process brings from a daemon that gave it `opened`.
 fn brought(opened: &Opened, pid: u32, image: Image) -> Option<Brought> {
-    Brought::open(opened.fd.try_clone().unwrap(), opened.slot, pid, image)
+    Brought::open(
+        opened.fd.try_clone().unwrap(),
+        opened.slot,
+        pid,
+        image,
+        Found::of,
+    )
 }
 
 /// This process, as others of a job too: it lives.
@@ -503,7 +509,7 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     assert!(brought(&slot(opened.slot + 1), pid, image).is_none());
     assert!(brought(&slot(u16::MAX), pid, image).is_none());
     let file = std::fs::File::open("/dev/zero").unwrap();
-    assert!(Brought::open(file.into(), 0, pid, image).is_none());
+    assert!(Brought::open(file.into(), 0, pid, image, Found::of).is_none());
     // Of whom it cannot be told whether he has ended, nothing may be taken back: a daemon that does not see its clients.
     let unseen = first.handle_attach(&key, comer(0, None)).unwrap();
     reserve(&unseen, GIB);

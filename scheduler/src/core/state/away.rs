@@ -11,7 +11,7 @@ use std::hash::DefaultHasher;
 use serde::Serialize;
 
 use super::State;
-use crate::config::limits::place_to_give_up;
+use crate::core::fairness::place_to_give_up;
 
 /// Processes turned away that the status lists.
 pub(super) const LISTED_MAX: usize = 32;

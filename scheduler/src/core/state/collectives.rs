@@ -18,7 +18,7 @@ use policy::Policy;
 
 use super::{Job, Lessee, State};
 use crate::config::OnCollectives;
-use crate::report::events::{Draft, Kind};
+use crate::core::event::{Draft, Kind};
 
 impl State {
     /// Whether jobs that launch collectives are granted nothing beside high-priority clients.

@@ -8,7 +8,8 @@ use policy::Sharing;
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
 use protocol::record::EXPECTED_NS_MAX;
 
-use super::{Client, Job, JobKey, State};
+use super::{Client, Job, State};
+use crate::core::job_key::JobKey;
 
 /// Deaths that nobody has asked for yet: more than clients there can be.
 const DEATHS_MAX: usize = super::CLIENTS_MAX;

@@ -6,7 +6,8 @@ use std::collections::{BTreeSet, VecDeque};
 use abi::types::CUresult;
 use protocol::pages::Counter;
 
-use super::{Client, Job, JobKey, Lessee, State};
+use super::{Client, Job, Lessee, State};
+use crate::core::job_key::JobKey;
 
 /// Sticky errors of clients that are gone and that nobody has asked for yet: more than clients there can be.
 const GONE_MAX: usize = super::CLIENTS_MAX;

@@ -3,8 +3,9 @@
 use policy::JOBS_MAX;
 use protocol::hello::JobClass;
 
-use super::{CLIENTS_MAX, JobKey, State};
+use super::{CLIENTS_MAX, State};
 use crate::config::limits::HP_ROOM;
+use crate::core::job_key::JobKey;
 
 /// Why a client cannot attach; its job then runs unmanaged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,8 @@ use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
 
 use super::stopping::{Moment, Word};
-use super::{Client, Job, JobKey, Peer, State};
+use super::{Client, Job, State};
+use crate::core::job_key::{JobKey, Peer};
 
 /// A job that is to end, as who asks names it.
 #[derive(Clone, Copy, Debug)]

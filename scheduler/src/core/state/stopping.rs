@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use crate::config::limits::place_to_give_up;
+use crate::core::fairness::place_to_give_up;
 
 /// Jobs of which that is known at once. A user who has most of them loses the oldest of them first.
 pub(super) const STOPPING_MAX: usize = 64;

@@ -3,7 +3,7 @@
 use policy::Sharing;
 
 use super::{Client, Gone, State};
-use crate::report::events::{Draft, Kind};
+use crate::core::event::{Draft, Kind};
 
 impl State {
     /// A client has come or gone: what is known of how the GPU is shared may have changed.

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use protocol::hello::{Reply, send};
 
 use super::Control;
+use crate::core::event::{Draft, Kind};
+use crate::core::job_key::Peer;
 use crate::core::ledgers::Image;
-use crate::core::state::{Peer, TurnedAway};
+use crate::core::state::TurnedAway;
 use crate::host::peer;
-use crate::report::events::{Draft, Kind};
 
 impl Control {
     /// Refuses a process that did not come to say who it is.

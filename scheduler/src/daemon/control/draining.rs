@@ -8,11 +8,11 @@ use rustix::event::Timespec;
 
 use super::Control;
 use super::away::refuse;
+use crate::core::event::{Draft, Kind};
 use crate::core::state::Released;
-use crate::daemon::Shared;
+use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::Line;
 use crate::host::nvml::{Asked, Silence};
-use crate::report::events::{Draft, Kind};
 use crate::report::status::Viewer;
 
 /// How long a device that was released may take to be opened again, s: a driver that has nobody

@@ -8,9 +8,10 @@ use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Control, peer, refuse};
-use crate::config::limits::place_to_give_up;
+use crate::core::fairness::place_to_give_up;
+use crate::core::job_key::Peer;
 use crate::core::ledgers::Image;
-use crate::core::state::{Attached, Moment, NewPages, Peer, Refused, Stopped};
+use crate::core::state::{Attached, Moment, NewPages, Refused, Stopped};
 
 /// Those who end jobs and are watched, so that what they said does not outlive them; of one more the oldest of who has most of them is not any
 /// longer, and its word stays for as long as it said.

@@ -3,10 +3,10 @@
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
 
 use super::*;
+use crate::core::event::{Kind, Severity};
+use crate::core::fault::Fault;
 use crate::core::ledgers::Image;
 use crate::core::state::{Death, How};
-use crate::faults::Fault;
-use crate::report::events::{Kind, Severity};
 
 /// The client's process ends; what is told of that.
 fn end(rig: &mut Rig, player: &Player) -> Vec<Death> {

@@ -1,7 +1,8 @@
 //! What is held for a fault, and what clients say that they cannot go on.
 
 use super::*;
-use crate::core::state::{HELD_JOBS_PER_USER, JobKey, NewlyHeld, Whose};
+use crate::core::job_key::JobKey;
+use crate::core::state::{HELD_JOBS_PER_USER, NewlyHeld, Whose};
 
 fn key(job: &str, class: JobClass) -> JobKey {
     JobKey {

@@ -7,156 +7,13 @@
 //! done so often for the faults of all jobs of one user, who can call each job anything.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
-
-use super::{Fault, FaultKind};
-use crate::config::limits::place_to_give_up;
-use crate::report::events::Severity;
-
-/// `[faults]`: what is looked for, and the rules.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FaultRules {
-    /// `stuck_s`: so long may a busy GPU complete nothing, ns; none: it is not looked for.
-    pub stuck_ns: Option<u64>,
-    /// `mps_logs`: files that MPS writes.
-    pub mps_logs: Vec<PathBuf>,
-    /// `mps_patterns`: what else in a line of these is a fault.
-    pub mps_patterns: Vec<String>,
-    /// `mps_control`: the command that takes `quit` on its standard input and so ends MPS.
-    pub mps_control: Vec<String>,
-    /// `mps_start`: the command that starts it again.
-    pub mps_start: Vec<String>,
-    /// `mps_terminate`: the command that takes `terminate_client` on its standard input, before a client of MPS is killed.
-    pub mps_terminate: Vec<String>,
-    /// `[[faults.rules]]`.
-    pub rules: Vec<FaultRule>,
-}
-
-/// `stuck_s` if it is not said. Kernels of minutes exist, and only events follow by default.
-pub const STUCK_NS: u64 = 60_000_000_000;
-
-/// The program that speaks with MPS's control daemon, where NVIDIA's packages put it.
-const MPS_CONTROL: &str = "/usr/bin/nvidia-cuda-mps-control";
-
-impl Default for FaultRules {
-    fn default() -> Self {
-        Self {
-            stuck_ns: Some(STUCK_NS),
-            mps_logs: Vec::new(),
-            mps_patterns: Vec::new(),
-            mps_control: vec![MPS_CONTROL.to_owned()],
-            mps_start: vec![MPS_CONTROL.to_owned(), "-d".to_owned()],
-            mps_terminate: vec![MPS_CONTROL.to_owned()],
-            rules: Vec::new(),
-        }
-    }
-}
-
-impl FaultRules {
-    /// Programs that would be run and cannot be, a sentence each. What MPS needs by default is left out:
-    /// it may not be installed.
-    #[must_use]
-    pub fn missing_programs(&self) -> Vec<String> {
-        let default = Self::default();
-        let is_restarting = |rule: &FaultRule| rule.action == Action::RestartMps;
-        let is_restarting = self.rules.iter().any(is_restarting);
-        let is_terminating = self.mps_terminate != default.mps_terminate;
-        let named = [
-            (is_restarting, "mps_control", &self.mps_control),
-            (is_restarting, "mps_start", &self.mps_start),
-            (is_terminating, "mps_terminate", &self.mps_terminate),
-        ];
-        let named = named.into_iter().filter(|(is_used, ..)| *is_used);
-        let doubts = named.filter_map(|(_, key, command)| {
-            let program = Path::new(command.first()?);
-            let why = why_not_executable(program)?;
-            Some(format!("[faults] {key}: {}: {why}", program.display()))
-        });
-        doubts.collect()
-    }
-
-    /// `mps_logs` that are not there, a sentence each. They may come.
-    #[must_use]
-    pub fn missing_logs(&self) -> Vec<String> {
-        let missing = self.mps_logs.iter().filter(|path| !path.exists());
-        let sentence =
-            |path: &PathBuf| format!("[faults] mps_logs: {}: is not there", path.display());
-        missing.map(sentence).collect()
-    }
-}
-
-/// Why this process cannot run a program, if it cannot.
-fn why_not_executable(program: &Path) -> Option<String> {
-    match program.metadata() {
-        Err(error) => Some(error.to_string()),
-        Ok(found) if !found.is_file() => Some("is no file".to_owned()),
-        Ok(_) => access(program, Access::EXEC_OK)
-            .err()
-            .map(|error| error.to_string()),
-    }
-}
-
-/// What follows from a fault.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FaultRule {
-    /// `fault`.
-    pub fault: FaultKind,
-    /// `codes`: CUDA results or Xids; empty: any.
-    pub codes: Vec<u64>,
-    /// `action`, with what belongs to it.
-    pub action: Action,
-    /// `per_hour`: how often at most.
-    pub per_hour: u32,
-}
-
-/// `per_hour` if it is not said.
-pub const PER_HOUR: u32 = 3;
-/// `grace_s` if it is not said, ns.
-pub const GRACE_NS: u64 = 10_000_000_000;
-
-/// What can be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Nothing but the event.
-    Report,
-    /// Best-effort launches wait until an operator says otherwise: those of the job whose fault it is, if that is a best-effort
-    /// job; of a high-priority job's fault those of all its user's; else all.
-    HoldBe,
-    /// The processes of the job whose fault it is are ended; whoever supervises it starts it anew.
-    RestartJob {
-        /// From SIGTERM until they are made to.
-        grace_ns: u64,
-    },
-    /// MPS is told to quit and started again.
-    RestartMps,
-    /// No new high-priority job is taken, and best-effort launches wait.
-    DrainGpu,
-}
+use crate::config::fault_rules::{Action, FaultRule, FaultRules, default_rules};
+use crate::core::event::Severity;
+use crate::core::fairness::place_to_give_up;
+use crate::core::fault::Fault;
 
 impl Action {
-    /// The words of the file.
-    pub const NAMES: [&'static str; 5] = [
-        "report",
-        "hold-be",
-        "restart-job",
-        "restart-mps",
-        "drain-gpu",
-    ];
-
-    /// The word in the file.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Report => Self::NAMES[0],
-            Self::HoldBe => Self::NAMES[1],
-            Self::RestartJob { .. } => Self::NAMES[2],
-            Self::RestartMps => Self::NAMES[3],
-            Self::DrainGpu => Self::NAMES[4],
-        }
-    }
-
     /// What its `per_hour` is counted for; none: doing it once more changes nothing.
     fn counted_for(&self, fault: &Fault) -> Option<Whose> {
         let job = fault.job.as_ref();
@@ -183,29 +40,6 @@ impl FaultRule {
         let is_code = |code| self.codes.contains(&code);
         self.fault == fault.kind && (self.codes.is_empty() || fault.code.is_some_and(is_code))
     }
-}
-
-/// Xids after which nothing that runs on the GPU can be trusted or goes on, until it is reset: NVIDIA's catalogue has them
-/// under "reset GPU" or worse.
-pub const XIDS_OF_A_BROKEN_GPU: [u64; 8] = [48, 61, 62, 64, 79, 95, 119, 120];
-
-/// What is done where the file says nothing: a GPU that is broken takes no more work. All else is said and no more, because a
-/// daemon that ends or holds jobs by itself can do more harm than the fault.
-#[must_use]
-pub fn default_rules() -> Vec<FaultRule> {
-    let rule = |fault, codes: &[u64], action| FaultRule {
-        fault,
-        codes: codes.to_vec(),
-        action,
-        per_hour: PER_HOUR,
-    };
-    let mut rules = vec![rule(
-        FaultKind::Xid,
-        &XIDS_OF_A_BROKEN_GPU,
-        Action::DrainGpu,
-    )];
-    rules.extend(FaultKind::ALL.map(|kind| rule(kind, &[], Action::Report)));
-    rules
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -352,7 +186,8 @@ mod tests {
     use protocol::hello::JobClass;
 
     use super::*;
-    use crate::core::state::JobKey;
+    use crate::config::fault_rules::{FaultKind, GRACE_NS, XIDS_OF_A_BROKEN_GPU};
+    use crate::core::job_key::JobKey;
 
     fn xid(code: u64) -> Fault {
         Fault::of_xid(code)

@@ -1,0 +1,240 @@
+//! Something that broke: whose it is, and what people are told.
+
+use abi::types::CUresult;
+use protocol::hello::JobClass;
+
+use crate::config::fault_rules::FaultKind;
+use crate::core::event::{Draft, Kind, Severity};
+use crate::core::job_key::JobKey;
+use crate::core::state::{Death, How, Sticky, Whose};
+
+impl FaultKind {
+    /// Whether it is some job's, and not the GPU's.
+    pub(crate) const fn is_of_job(self) -> bool {
+        matches!(
+            self,
+            Self::StickyError | Self::DiedInFlight | Self::JobStuck
+        )
+    }
+
+    const fn event(self) -> Kind {
+        match self {
+            Self::StickyError => Kind::StickyError,
+            Self::DiedInFlight => Kind::DiedInFlight,
+            Self::Xid => Kind::Xid,
+            Self::Ecc => Kind::Ecc,
+            Self::EccCorrected => Kind::EccCorrected,
+            Self::MpsFault => Kind::MpsFault,
+            Self::Stuck => Kind::Stuck,
+            Self::JobStuck => Kind::JobStuck,
+        }
+    }
+}
+
+/// Something that broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// A CUDA result, an Xid, a number of errors, ns of work; none for the rest.
+    pub(crate) code: Option<u64>,
+    /// The job that it is about; none: the GPU.
+    pub(crate) job: Option<JobKey>,
+    pub(crate) pid: Option<u32>,
+    pub(crate) text: String,
+    /// If it is not that of others of its kind.
+    pub(crate) severity: Option<Severity>,
+    /// Of a process that somebody was ending: nothing follows but the event.
+    pub(crate) is_seen_to: bool,
+}
+
+impl Fault {
+    pub(crate) fn of_gpu(kind: FaultKind, code: Option<u64>, text: String) -> Self {
+        Self {
+            kind,
+            code,
+            job: None,
+            pid: None,
+            text,
+            severity: None,
+            is_seen_to: false,
+        }
+    }
+
+    pub(crate) fn of_sticky(sticky: Sticky) -> Self {
+        let name = CUresult(sticky.code).name();
+        let name = name.map_or_else(Default::default, |name| name.to_string_lossy());
+        let text = format!(
+            "job {:?}: {name} ({}): this process gets nothing more done on the GPU",
+            sticky.key.id, sticky.code
+        );
+        Self {
+            kind: FaultKind::StickyError,
+            code: Some(sticky.code.into()),
+            job: Some(sticky.key),
+            pid: Some(sticky.pid),
+            text,
+            severity: None,
+            is_seen_to: false,
+        }
+    }
+
+    /// Where MPS shares the GPU, others may have been taken along, unless it ended the work when this daemon asked. What a process says of
+    /// its own end changes the text alone.
+    pub(crate) fn of_death(death: Death) -> Self {
+        let how = match death.how {
+            How::Spared => "it was being ended from here",
+            How::GaveUp => "deadline: it was waited for during PILLION_DRAIN_MS",
+            How::SeenTo => "it was being ended by `pillion stop` or by a rule",
+            How::Unasked => "it was killed, crashed or left without a word",
+        };
+        let (severity, what) = match (death.is_on_mps, death.how) {
+            (false, _) => (Severity::Warning, "others are not harmed by that"),
+            (true, How::Spared) => (
+                Severity::Warning,
+                "MPS was asked before, and has ended that work",
+            ),
+            (true, How::SeenTo) => (
+                Severity::Error,
+                "that MPS has ended that work before is not known here (what became of asking says `pillion stop`, or an event action-failed): if not, others may have been taken along, and may have to be restarted",
+            ),
+            (true, How::GaveUp | How::Unasked) => (
+                Severity::Error,
+                "under MPS others may have been taken along, and may have to be restarted",
+            ),
+        };
+        let launches = match death.launches {
+            None => "work".to_owned(),
+            Some(1) => "1 launch".to_owned(),
+            Some(count) => format!("{count} launches"),
+        };
+        let text = format!(
+            "job {:?}: process {} died with {launches} in flight, expected to take {:.3} ms (of a kernel that nobody knows [policy] unknown_kernel_us), as far as it had told; {how}; {what}",
+            death.key.id,
+            death.pid,
+            death.in_flight_ns as f64 / 1e6
+        );
+        Self {
+            kind: FaultKind::DiedInFlight,
+            code: Some(death.in_flight_ns),
+            job: Some(death.key),
+            pid: Some(death.pid),
+            text,
+            severity: Some(severity),
+            is_seen_to: death.is_seen_to,
+        }
+    }
+
+    /// Nothing of a best-effort job has moved for so long, ns.
+    pub(crate) fn of_stuck_job(key: JobKey, ns: u64) -> Self {
+        let seconds = ns / 1_000_000_000;
+        let text = format!(
+            "job {:?}: it has work in flight, of which nothing has completed for {seconds} s, while other jobs go on",
+            key.id
+        );
+        Self {
+            job: Some(key),
+            ..Self::of_gpu(FaultKind::JobStuck, None, text)
+        }
+    }
+
+    pub(crate) fn of_xid(xid: u64) -> Self {
+        let text = match meaning_of_xid(xid) {
+            Some(meaning) => format!("Xid {xid}: {meaning}"),
+            None => format!("Xid {xid}"),
+        };
+        Self::of_gpu(FaultKind::Xid, Some(xid), text)
+    }
+
+    /// Whose best-effort jobs are held where a rule says so. Of a best-effort job's own fault that job; of a high-priority job's its user's
+    /// best-effort jobs, because a job says by itself that it has a fault, and may say so to nobody else's cost; of the GPU's all.
+    pub(crate) fn whose(&self) -> Whose<'_> {
+        match &self.job {
+            Some(key) if key.class == JobClass::BestEffort => Whose::Job(key),
+            Some(key) => Whose::User(key.uid),
+            None => Whose::Everybody,
+        }
+    }
+
+    /// What happened, for everybody: without the name of a job, which only its user may know.
+    pub(crate) fn text_for_all(&self) -> String {
+        match (&self.job, self.code) {
+            (None, _) => self.text.clone(),
+            (Some(key), _) if self.kind == FaultKind::DiedInFlight => {
+                format!("{} of a {} job", self.kind, key.class.name())
+            }
+            (Some(key), Some(code)) => {
+                format!("{} {code} of a {} job", self.kind, key.class.name())
+            }
+            (Some(key), None) => format!("{} of a {} job", self.kind, key.class.name()),
+        }
+    }
+
+    pub(crate) fn draft(&self) -> Draft {
+        let draft = Draft::new(self.kind.event(), self.text.clone());
+        let draft = draft.code(self.code).pid(self.pid.unwrap_or(0));
+        let draft = match self.severity {
+            Some(severity) => draft.severity(severity),
+            None => draft,
+        };
+        match &self.job {
+            Some(key) => draft.of_job(key),
+            None => draft,
+        }
+    }
+}
+
+/// What an Xid means, in our words, after NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors); those that a rule or the
+/// page on faults names.
+pub(crate) fn meaning_of_xid(xid: u64) -> Option<&'static str> {
+    Some(match xid {
+        13 => "an exception in the graphics engine, as a rule a program's own mistake",
+        31 => "a page fault in the GPU's memory, as a rule a program's own mistake",
+        32 => "a corrupted push buffer",
+        43 => "a program's channel was stopped by an error of its own",
+        45 => "work was cleaned up after a program's end or an earlier error",
+        48 => "an error in memory that could not be corrected (double-bit ECC)",
+        61 | 62 => "the GPU's own firmware has halted",
+        63 => "a row or page of memory was recorded to be replaced at the next reset",
+        64 => "a row or page of memory could not be recorded to be replaced",
+        74 => "an error of NVLink",
+        79 => "the GPU has fallen off the bus",
+        92 => "many corrected errors in memory",
+        94 => "an error in memory that could not be corrected, contained to the programs it hit",
+        95 => "an error in memory that could not be corrected and may have hit every program",
+        119 | 120 => "the GPU's system processor (GSP) does not answer",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_everybody_is_told_of_a_jobs_fault_does_not_name_the_job() {
+        let key = JobKey {
+            id: "secret".to_owned(),
+            uid: 1000,
+            class: JobClass::HighPriority,
+        };
+        let fault = Fault::of_sticky(Sticky {
+            key,
+            pid: 7,
+            code: 700,
+        });
+        assert!(fault.text.contains("secret"));
+        assert_eq!(
+            fault.text_for_all(),
+            "sticky-error 700 of a high-priority job"
+        );
+        let xid = Fault::of_xid(79);
+        assert_eq!(xid.text_for_all(), xid.text);
+    }
+
+    #[test]
+    fn every_fault_has_its_name_once_and_an_event_of_that_name() {
+        for (kind, name) in FaultKind::ALL.into_iter().zip(FaultKind::NAMES) {
+            assert_eq!((kind.name(), kind.event().name()), (name, name));
+        }
+    }
+}
