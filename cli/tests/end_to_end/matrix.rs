@@ -35,7 +35,7 @@ const LASTING_NS: [u64; 4] = [150_000_000, 600_000_000, 2_400_000_000, 6_000_000
 /// So many of them there are, and nothing that is launched after them is complete before they are.
 const LASTING: u64 = 2;
 /// How long a process may wait for what is in flight: longer than the longest kernels last, and less than is waited for here. So a process that was
-/// stopped with a lock that the wait needs (ARCHITECTURE.md, known limits) ends late, and one that hangs is seen.
+/// stopped with a lock that the wait needs (docs/limits.md) ends late, and one that hangs is seen.
 const DRAIN_MS: &str = "30000";
 /// Cells of one row at a time.
 const AT_ONCE: usize = 3;

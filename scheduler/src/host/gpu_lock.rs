@@ -5,7 +5,7 @@
 //! jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)): the kernel
 //! gives it to one process of a network namespace, says which, and takes it back however that process
 //! ends. No file, so no folder that every user must be able to write. Daemons in different network
-//! namespaces do not see each other's name (ARCHITECTURE.md, "Known limits").
+//! namespaces do not see each other's name (docs/limits.md).
 //!
 //! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it is
 //! root's or our own user's, or another user's and a `pilliond` as far as the system shows
