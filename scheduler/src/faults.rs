@@ -10,7 +10,7 @@
 //! | `stuck` | the device is busy and nothing of any client moves ([`stuck`]) |
 //! | `job-stuck` | a best-effort job has work in flight and nothing of it moves, while others do ([`stuck`]) |
 //!
-//! Each is an event ([`crate::report::events`]); rules say what else is done ([`rules`]). `daemon::fault_watch` is the
+//! Each is an event ([`crate::report::events`]); rules say what else is done (`core::fault_rules`). `daemon::fault_watch` is the
 //! thread that looks and does it; [`act`] what takes time: restarting MPS, and ending a job's processes
 //! ([`ending`]). No decision about launches waits for any of this.
 //!

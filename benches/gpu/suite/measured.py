@@ -1,4 +1,4 @@
-"""What pilliond reads of what was measured: whether priorities between blocks of different processes work (scheduler/src/measured.rs).
+"""What pilliond reads of what was measured: whether priorities between blocks of different processes work (scheduler/src/host/measured.rs).
 
 A request waits, behind kernels that fill the device, for those in front of it; where waiting blocks of the greater priority go
 first it waits for the blocks that run, one wave of them.
