@@ -36,7 +36,7 @@ use crate::client::{Client, Connection, Descriptor, LedgerSlot, Side};
 use crate::config::Config;
 use crate::log::{self, Level};
 use crate::priority::{self, Priorities};
-use crate::standard::Occupied;
+use crate::stdio_guard::Occupied;
 use crate::{driver, helper, kernels, reattach, sys};
 
 /// Longest wait for the daemon's answer. It answers from a thread that does nothing else, within

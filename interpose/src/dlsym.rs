@@ -15,7 +15,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use crate::loaded::{File, past_us};
 use crate::loader::{self, ABSENT, JUMP, or_jump};
-use crate::seen::{self, Door};
+use crate::telemetry::{self, Door};
 use crate::{elf, exports, nvml, operators, real, resolver};
 
 or_jump! {
@@ -99,13 +99,13 @@ fn answer(
     }
     let Some(index) = abi::lookup(name) else {
         if real::has_unknown(name) {
-            seen::handle_unknown(name);
+            telemetry::handle_unknown(name);
         }
         return JUMP;
     };
     let Some(hook) = exports::hook_of(index) else {
         if real::loaded(index).is_some() {
-            seen::handle_resolved(Door::Dlsym, index, false);
+            telemetry::handle_resolved(Door::Dlsym, index, false);
         }
         return JUMP;
     };
@@ -128,14 +128,14 @@ fn answer(
     match driver {
         // Only what the driver itself exports under that name is replaced.
         Some(driver) if driver.as_ptr() == found && !resolver::is_elsewhere() => {
-            seen::handle_resolved(Door::Dlsym, index, true);
+            telemetry::handle_resolved(Door::Dlsym, index, true);
             hook
         }
         _ => {
             let is_driver = || File::of(found).is_some_and(|file| file.is_named("libcuda.so"));
             if found != hook && !resolver::is_elsewhere() && is_driver() {
                 // Another copy of the driver: of another namespace, or from another path.
-                seen::handle_passed_by(index);
+                telemetry::handle_passed_by(index);
             }
             if handle == libc::RTLD_DEFAULT {
                 found

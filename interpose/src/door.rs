@@ -21,13 +21,13 @@ use abi::types::CUresult;
 use protocol::pages::Counter;
 
 use crate::client::Client;
-use crate::kept_out::HOLDERS;
+use crate::driver_exclusion::HOLDERS;
 use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
 use crate::sys::Errno;
-use crate::{inside, seen, signals, sticky};
+use crate::{reentrancy, signals, sticky_error, telemetry};
 
-// The word of [`inside`] says where on the stack the hook lies that a thread is inside of:
+// The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
 // [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`] if
 // it acts for the library. Stacks grow downwards, so a call from inside has a lower address; one at
 // the same or a higher address is made after the hook was jumped out of.
@@ -76,11 +76,11 @@ fn through<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
-    inside::with(|inside| {
+    reentrancy::with(|inside| {
         let errno = Errno::of_thread();
         let here = ptr::from_ref(&errno).addr();
         if here < inside.get() {
-            seen::handle_nested_call();
+            telemetry::handle_nested_call();
             return real(None);
         }
         if !matches!(inside.get(), OUTSIDE | STOPPED) {
@@ -101,7 +101,7 @@ fn through<B>(
         errno.write(found);
         let result = real(prepared.as_ref());
         if result != CUresult::SUCCESS {
-            sticky::handle_failure(client, result);
+            sticky_error::handle_failure(client, result);
         }
         if let Some(prepared) = &prepared {
             let left = errno.read();
@@ -145,18 +145,18 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 /// Whether the calling thread is in no hook. A signal handler may ask.
 #[cfg(not(shim))]
 pub(crate) fn is_outside() -> bool {
-    inside::with(Cell::get) == OUTSIDE
+    reentrancy::with(Cell::get) == OUTSIDE
 }
 
 /// Marks a thread that a signal has stopped for good outside of every hook, so that it is stopped once. In its signal handler.
 #[cfg(not(shim))]
 pub(crate) fn mark_thread_as_stopped() {
-    inside::with(|inside| inside.set(STOPPED));
+    reentrancy::with(|inside| inside.set(STOPPED));
 }
 
 /// Marks a thread that acts for the library and not for the application: its calls pass by.
 pub(crate) fn mark_thread_as_ours() {
-    inside::with(|inside| inside.set(OURS));
+    reentrancy::with(|inside| inside.set(OURS));
 }
 
 /// What runs when any code of this library panics: one line, once. Our copy of the standard library

@@ -6,7 +6,7 @@
 //! a fault); on a signal, because
 //! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
 //! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone.
-//! A daemon is gone when its connection has ended ([`crate::hang_up`]), or when it has been silent for five seconds. A daemon that is only late,
+//! A daemon is gone when its connection has ended ([`crate::disconnect_watcher`]), or when it has been silent for five seconds. A daemon that is only late,
 //! as on a host with more threads than processors, is not: launches wait for it, for `max_hold` each.
 //! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when
 //! it did. What goes without a lease is charged all the same, so that the daemon's sums stay right,
@@ -22,7 +22,7 @@ use protocol::pages::{Counter, LeasePage, ON_LOSS_HOLD, SILENCE_NS_MAX};
 
 use crate::client::{Client, Side};
 use crate::clients::CLIENTS;
-use crate::recent::Launch;
+use crate::launch_log::Launch;
 use crate::signals;
 
 /// A launch that may go.

@@ -36,12 +36,12 @@ use protocol::sync::Line;
 
 use crate::client::{Client, Handle};
 use crate::contexts::CONTEXTS;
-use crate::kept_out::HOLDERS;
+use crate::driver_exclusion::HOLDERS;
 use crate::learner::Learner;
-use crate::life::State;
 use crate::reattach::Watch;
+use crate::slot_state::State;
 use crate::streams::{STREAMS, Slot};
-use crate::{announce, completion, door, driver, lifecycle, patience, reattach, signals, sys};
+use crate::{announce, backoff, completion, door, driver, lifecycle, reattach, signals, sys};
 
 mod watch;
 
@@ -127,7 +127,7 @@ pub(crate) fn start(client: &'static Client) -> io::Result<()> {
     // On virtual time nothing is sent to a process at a moment that matters.
     if !client.clock.is_virtual() {
         let is_ready = || client.helper.is_ready.load(Ordering::Relaxed);
-        patience::wait_for(&client.clock, READY_NS, is_ready);
+        backoff::wait_for(&client.clock, READY_NS, is_ready);
     }
     Ok(())
 }
@@ -199,7 +199,7 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
     // One clock for all of them.
     let is_over = lifecycle::clients().next().is_none_or(|client| {
         let limit_ns = u64::from(limit_ms) * 1_000_000;
-        patience::wait_for(&client.clock, limit_ns, || {
+        backoff::wait_for(&client.clock, limit_ns, || {
             lifecycle::clients().all(is_finished)
         })
     });
@@ -259,7 +259,7 @@ pub(crate) fn wait_until_all_out() {
 /// One that is stuck there keeps nobody for good.
 fn wait_until_out(client: &Client) {
     let in_driver = &client.helper.in_driver;
-    patience::wait_until(&client.clock, || !in_driver.load(Ordering::SeqCst));
+    backoff::wait_until(&client.clock, || !in_driver.load(Ordering::SeqCst));
 }
 
 fn run(client: &'static Client) {

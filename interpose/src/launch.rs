@@ -14,7 +14,8 @@ use crate::labels::LabelIndex;
 use crate::sight::{self, Kind, Sight};
 use crate::streams::{Place, STREAMS, Slot, Stream};
 use crate::{
-    announce, completion, driver, helper, labels, learner, lifecycle, marks, priority, rings, seen,
+    announce, completion, driver, helper, labels, learner, lifecycle, priority, rings,
+    stream_events, telemetry,
 };
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
@@ -93,7 +94,7 @@ fn begin_known(
     let place = STREAMS.place(stream);
     let Some(client) = client_at(place) else {
         if matches!(place, Place::Foreign) {
-            seen::handle_foreign_launch();
+            telemetry::handle_foreign_launch();
         }
         return Begun::Unmanaged;
     };
@@ -365,6 +366,6 @@ fn record_own(client: &Client, slot: &Slot) {
     if let Some(stream) = slot.stream_here()
         && sight::sight_of(client, slot) == Sight::EventByLauncher
     {
-        marks::try_record(slot, stream, sight::operations(client));
+        stream_events::try_record(slot, stream, sight::operations(client));
     }
 }

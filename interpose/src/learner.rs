@@ -44,7 +44,7 @@ use crate::client::{Client, Side};
 use crate::gate::Grant;
 use crate::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
-use crate::recent::{LAUNCHES, Launch, Recent};
+use crate::launch_log::{LAUNCHES, Launch, Recent};
 use crate::streams::Slot;
 
 mod stream;

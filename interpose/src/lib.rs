@@ -40,6 +40,7 @@
 
 mod announce;
 mod attach;
+mod backoff;
 #[cfg(not(shim))]
 mod bypass;
 mod captures;
@@ -50,24 +51,23 @@ mod completion;
 mod config;
 mod contexts;
 mod counts;
+mod disconnect_watcher;
+#[cfg(shim)]
+mod dlmopen_threads;
 #[cfg(not(shim))]
 mod dlopen;
 #[cfg(not(shim))]
 mod dlsym;
 mod door;
 mod driver;
+mod driver_exclusion;
 mod elf;
 mod events;
 mod exports;
-#[cfg(shim)]
-mod first_libc;
 mod gate;
 mod graphs;
-mod hang_up;
 mod helper;
 mod imports;
-mod inside;
-mod kept_out;
 mod kernels;
 #[cfg(not(shim))]
 mod labels;
@@ -75,42 +75,42 @@ mod labels;
 #[path = "labels/shim.rs"]
 mod labels;
 mod launch;
+mod launch_log;
 mod learner;
-mod life;
 mod lifecycle;
 #[cfg(not(shim))]
 mod loaded;
 mod loader;
 mod log;
-mod marks;
 mod memo;
 mod names;
 #[cfg(not(shim))]
 mod nvml;
 #[cfg(not(shim))]
 mod operators;
-mod patience;
 mod priority;
 mod provisional;
 mod quota;
 mod real;
 mod reattach;
-mod recent;
+mod reentrancy;
 mod resolver;
 mod rings;
-mod seen;
-mod seen_to;
 mod sight;
 #[cfg(not(shim))]
 mod signals;
 #[cfg(shim)]
 #[path = "signals/shim.rs"]
 mod signals;
-mod standard;
-mod sticky;
+mod slot_state;
+mod stdio_guard;
+mod sticky_error;
+mod stream_events;
 mod streams;
+mod supervised_exit;
 mod sys;
 mod table;
+mod telemetry;
 #[cfg(not(test))]
 mod unwinder;
 mod waited;

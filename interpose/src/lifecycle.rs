@@ -31,9 +31,9 @@ use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::config::{self, Config};
 use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
-use crate::seen_to::{self, FROZEN_MS};
+use crate::supervised_exit::{self, FROZEN_MS};
 use crate::sys::SetOnce;
-use crate::{attach, door, driver, helper, provisional, quota, reattach, seen, sight, sys};
+use crate::{attach, door, driver, helper, provisional, quota, reattach, sight, sys, telemetry};
 
 /// Where this process stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -221,7 +221,7 @@ fn read_environment() {
     log::set_level(config.log);
     sight::set_connections(config.connections.as_deref());
     if config.log == Level::Debug {
-        sys::at_exit(seen::handle_exit);
+        sys::at_exit(telemetry::handle_exit);
     }
     PANIC_AT.store(config.panic_at.unwrap_or(usize::MAX), Ordering::Relaxed);
     for complaint in &config.complaints {
@@ -291,7 +291,7 @@ fn try_attach(
     // For good, like the pages that it refers to.
     let client: &'static Client = Box::leak(Box::new(client));
     #[cfg(shim)]
-    crate::first_libc::tell_of_threads();
+    crate::dlmopen_threads::tell_of_threads();
     if let Err(error) = helper::start(client) {
         // Without it what completes would never be learnt.
         client.connection.end(Shutdown::Both);
@@ -315,7 +315,7 @@ fn try_attach(
         Some(reason) => say_unmanaged(reason, device, index),
         None => log::say(Level::Info, format_args!("{client}")),
     }
-    seen::handle_attached();
+    telemetry::handle_attached();
     Ok(())
 }
 
@@ -434,8 +434,8 @@ pub(crate) fn step_aside() {
 /// Waits for what is in flight, and on while somebody sees to the end of this process, who has MPS end it; whether it is complete.
 fn finish(limit_ms: u32) -> bool {
     let mut is_complete = helper::finish_all(limit_ms);
-    while !is_complete && seen_to::is_seen_to(Clock::monotonic().now_ns()) {
-        seen_to::tell_overdue();
+    while !is_complete && supervised_exit::is_seen_to(Clock::monotonic().now_ns()) {
+        supervised_exit::tell_overdue();
         is_complete = helper::finish_all(FROZEN_MS);
     }
     is_complete

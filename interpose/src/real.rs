@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use abi::ENTRY_POINT_COUNT;
 use abi::types::CUresult;
 
-use crate::seen::{self, Door};
+use crate::telemetry::{self, Door};
 use crate::{exports, loader};
 
 #[cfg(not(shim))]
@@ -68,7 +68,7 @@ pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
 fn first_called(index: usize) -> Option<NonNull<c_void>> {
     let found = entry_point(index);
     if found.is_some() {
-        seen::handle_resolved(Door::Export, index, true);
+        telemetry::handle_resolved(Door::Export, index, true);
     }
     found
 }

@@ -1,6 +1,6 @@
 //! What happens when a client's daemon goes, and when one is there again.
 //!
-//! A daemon is gone when it has ended the connection, which a thread waits for that wakes the helper ([`crate::hang_up`]); where there is none
+//! A daemon is gone when it has ended the connection, which a thread waits for that wakes the helper ([`crate::disconnect_watcher`]); where there is none
 //! the helper looks every [`LOOK_NS`]. Until then a daemon that says nothing is slow, or stopped, and this process is still its client.
 //! Afterwards the helper asks for a new one where the old one listened: after some milliseconds, then ever more seldom, at moments that
 //! differ from process to process, for as long as the process lives. It waits for an eighth of the time that there has been none
@@ -41,7 +41,7 @@ use crate::carried::{Account, Line};
 use crate::client::{Client, Side};
 use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::contexts::CONTEXTS;
-use crate::hang_up::{HangUp, Said};
+use crate::disconnect_watcher::{HangUp, Said};
 use crate::log::{self, Level};
 use crate::streams::STREAMS;
 use crate::{lifecycle, quota, rings};

@@ -22,7 +22,7 @@
 //! CUDA. No context is destroyed by us.
 //!
 //! Where MPS shares the GPU and somebody sees to the end of the process (`pillion stop`, the daemon), it does not die by itself when that
-//! time is over and work is in flight: it says so ([`seen_to`]), so that MPS is asked to end the work before a kill, and dies
+//! time is over and work is in flight: it says so ([`supervised_exit`]), so that MPS is asked to end the work before a kill, and dies
 //! by itself only [`FROZEN_MS`] later. Signals of others end it no sooner meanwhile.
 //!
 //! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
@@ -38,7 +38,7 @@
 //! other thread. While it stops a thread it takes few hundred bytes of that stack, as a handler of the application's may come on top: what
 //! is larger is in functions that return first, and are not inlined.
 //!
-//! What [`handle`] does is async-signal-safe: atomics, a word of its thread ([`crate::inside`]), `futex`, `timer_create`, `getpid`, `gettid`,
+//! What [`handle`] does is async-signal-safe: atomics, a word of its thread ([`crate::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`,
 //! `tgkill`, `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
 //! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
@@ -56,7 +56,7 @@ use std::sync::OnceLock;
 use protocol::clock::Clock;
 
 use crate::log::{self, Level};
-use crate::seen_to::{self, FROZEN_MS, is_seen_to};
+use crate::supervised_exit::{self, FROZEN_MS, is_seen_to};
 use crate::sys::Errno;
 use crate::{door, helper, lifecycle};
 
@@ -317,7 +317,7 @@ fn tell_overdue(signal: c_int) -> bool {
     if !arm_timer(signal, FROZEN_MS) {
         return false;
     }
-    seen_to::tell_overdue();
+    supervised_exit::tell_overdue();
     true
 }
 

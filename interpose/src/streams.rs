@@ -8,7 +8,7 @@
 //! slot is given to another stream, so a mark is never reached twice.
 //!
 //! A slot lives as long as its stream, and a little longer: work launched on a destroyed stream
-//! still runs, so the slot *drains* until its event says that it is over ([`crate::life`]).
+//! still runs, so the slot *drains* until its event says that it is over ([`crate::slot_state`]).
 //!
 //! Finding a slot takes no lock. Making one takes a lock that is tried a bounded number of times: a
 //! thread that cannot have it launches without a slot this once.
@@ -24,12 +24,12 @@ use crate::captures::Captures;
 use crate::client::{Client, Handle};
 use crate::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::contexts::CONTEXTS;
-use crate::life::{Life, State};
-use crate::marks::Event;
 use crate::sight::{self, Kind};
+use crate::slot_state::{Life, State};
+use crate::stream_events::Event;
 use crate::table::{Keys, mix};
 use crate::waited::{Seen, Waited};
-use crate::{completion, driver, patience, sys};
+use crate::{backoff, completion, driver, sys};
 
 /// The streams of this process.
 pub(crate) static STREAMS: Streams = Streams::new();
@@ -153,7 +153,7 @@ pub(crate) struct Slot {
     known: AtomicU64,
     /// See [`Slot::idle_at`].
     idle_at: AtomicU32,
-    /// See [`crate::marks`].
+    /// See [`crate::stream_events`].
     pub(crate) event: Event,
 }
 
@@ -516,7 +516,7 @@ impl Streams {
     /// For those who are not launching: waits for whoever holds the lock, who may have lost its processor, and gives it up in the end.
     fn lock_patiently(&self) -> Option<Locked<'_>> {
         let mut locked = None;
-        patience::wait_for(&Clock::process(), LOCK_PATIENCE_NS, || {
+        backoff::wait_for(&Clock::process(), LOCK_PATIENCE_NS, || {
             locked = self.try_lock();
             locked.is_some()
         });

@@ -17,20 +17,20 @@ use protocol::sync::{AtomicU32, AtomicU64, Ordering};
 // The library itself cannot be built for the checker: its tables are made at compile time, which
 // loom's atomics cannot be.
 #[allow(dead_code, reason = "what only the library needs of it")]
-#[path = "../../interpose/src/life.rs"]
-mod life;
+#[path = "../../interpose/src/slot_state.rs"]
+mod slot_state;
 
 #[allow(dead_code, reason = "what only the library needs of it")]
-#[path = "../../interpose/src/recent.rs"]
-mod recent;
+#[path = "../../interpose/src/launch_log.rs"]
+mod launch_log;
 
 #[allow(dead_code, reason = "what only the library needs of it")]
 #[path = "../../interpose/src/memo.rs"]
 mod memo;
 
-use life::{Life, Rest, State, Turn};
+use launch_log::{Launch, Recent};
 use memo::Memo;
-use recent::{Launch, Recent};
+use slot_state::{Life, Rest, State, Turn};
 
 fn record(value: u64) -> [u64; RECORD_WORDS] {
     [value; RECORD_WORDS]

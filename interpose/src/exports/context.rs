@@ -12,7 +12,7 @@ use crate::contexts::{CONTEXTS, Kind};
 use crate::kernels::KERNELS;
 use crate::quota::{self, blocks, pools};
 use crate::streams::STREAMS;
-use crate::{completion, driver, helper, lifecycle, marks};
+use crate::{completion, driver, helper, lifecycle, stream_events};
 
 hook! {
     always cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
@@ -182,11 +182,11 @@ fn handle_destroyed(context: CUcontext) {
         let Some(slot) = STREAMS.slot(index) else {
             continue;
         };
-        marks::forget(slot);
+        stream_events::forget(slot);
         completion::give_up(index, slot, slot.issued());
         STREAMS.free(index);
     }
-    marks::forget_all_of(STREAMS.used().map(|(_, slot)| slot), Handle::from(context));
+    stream_events::forget_all_of(STREAMS.used().map(|(_, slot)| slot), Handle::from(context));
     // A capture in it ended too, for which the helpers may have stayed out.
     helper::wake_all();
     CONTEXTS.handle_destroyed(context);

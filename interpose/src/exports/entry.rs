@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use abi::types::{CUdriverProcAddress_flags, CUdriverProcAddressQueryResult, CUresult};
 
 use super::hook;
-use crate::seen::{self, Door};
+use crate::telemetry::{self, Door};
 use crate::{door, exports, real, resolver};
 
 hook! {
@@ -86,15 +86,15 @@ unsafe fn replace_answer(
     let version = cuda_version.cast_unsigned();
     let index = resolver::substitute(answered, api, version, per_thread);
     if let Some((index, hook)) = index.and_then(|index| Some((index, exports::hook_of(index)?))) {
-        seen::handle_resolved(Door::ProcAddress, index, true);
+        telemetry::handle_resolved(Door::ProcAddress, index, true);
         // SAFETY: see above.
         unsafe { *function = hook };
     } else if let Some(api) = api {
         let known = api.to_str().ok();
         match known.and_then(|api| abi::newest(api, version, per_thread)) {
-            Some(index) if exports::hook_of(index).is_some() => seen::handle_passed_by(index),
-            Some(index) => seen::handle_resolved(Door::ProcAddress, index, false),
-            None => seen::handle_unknown(api),
+            Some(index) if exports::hook_of(index).is_some() => telemetry::handle_passed_by(index),
+            Some(index) => telemetry::handle_resolved(Door::ProcAddress, index, false),
+            None => telemetry::handle_unknown(api),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::events::EVENTS;
 use crate::priority;
 use crate::sight::{self, Sight};
 use crate::streams::{Flavour, Place, STREAMS, Stream};
-use crate::{completion, driver, helper, lifecycle, marks};
+use crate::{completion, driver, helper, lifecycle, stream_events};
 
 hook! {
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
@@ -345,7 +345,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
         return asked;
     };
     if let Sight::Event | Sight::EventByLauncher = sight::sight_of(client, slot) {
-        marks::record_last(slot, stream, sight::operations(client));
+        stream_events::record_last(slot, stream, sight::operations(client));
     }
     slot.drain();
     helper::wake_idle(client);

@@ -8,9 +8,9 @@ use policy::{Look, Looks};
 use super::{EARLIER_NS, Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
 use crate::client::Side;
 use crate::completion;
-use crate::life::State;
-use crate::marks::{self, Reach, Recorded};
 use crate::sight::{self, Kind, Sight};
+use crate::slot_state::State;
+use crate::stream_events::{self, Reach, Recorded};
 use crate::streams::{STREAMS, Slot};
 
 /// A stream in whose completion the helper is interested.
@@ -173,7 +173,7 @@ impl Helper {
     fn query(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
         let reach = self.in_driver(|helper| {
             helper.relax();
-            marks::try_reach(slot)
+            stream_events::try_reach(slot)
         });
         match reach.unwrap_or(Reach::Unknown) {
             Reach::Reached(mark) => {
@@ -323,7 +323,7 @@ impl Helper {
             .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY))?;
         let operations = sight::operations(self.client);
         self.enter(slot.context())
-            .then(|| marks::try_idle(slot, stream, operations))
+            .then(|| stream_events::try_idle(slot, stream, operations))
     }
 
     /// A destroyed stream whose last work may still run; when to look again.
@@ -397,7 +397,7 @@ impl Helper {
             return Recorded::Never;
         }
         let operations = sight::operations(self.client);
-        let recorded = marks::try_record(slot, stream, operations);
+        let recorded = stream_events::try_record(slot, stream, operations);
         if recorded == Recorded::Pending {
             let now_ns = self.client.clock.now_ns();
             self.learner.handle_recorded(index, now_ns);

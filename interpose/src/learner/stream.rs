@@ -6,7 +6,7 @@ use policy::durations::{Completed, Durations, InFlight, Launched};
 
 use super::index_of;
 use crate::kernels::Number;
-use crate::recent::{Launch, Recent};
+use crate::launch_log::{Launch, Recent};
 
 /// A stream as its launches and its event tell.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 //!
 //! Each slot has one event. Whoever records or queries it takes it first, so the helper thread, a
 //! launching thread and a thread that destroys the stream never use it, or the stream's handle, at the
-//! same time; [`crate::life`] has the order in which slot and event are taken.
+//! same time; [`crate::slot_state`] has the order in which slot and event are taken.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,9 +10,9 @@ use abi::types::{CUevent, CUresult, CUstream};
 use protocol::clock::Clock;
 
 use crate::client::Handle;
-use crate::life::{Rest, State, Turn};
+use crate::slot_state::{Rest, State, Turn};
 use crate::streams::Slot;
-use crate::{driver, patience};
+use crate::{backoff, driver};
 
 /// A slot's event.
 pub(crate) struct Event {
@@ -81,7 +81,7 @@ impl Event {
 
     /// Takes it whatever it holds. Whoever has taken it is in a driver call that does not wait for the device.
     fn take_patiently(&self) -> bool {
-        patience::wait_until(&Clock::process(), || {
+        backoff::wait_until(&Clock::process(), || {
             self.turn.try_take(Rest::Idle) || self.turn.try_take(Rest::Pending)
         })
     }

@@ -94,8 +94,8 @@ macro_rules! hook {
                 abi::id::$name,
                 |client| {
                     const FAMILY: Option<protocol::pages::Counter> =
-                        crate::seen::family(abi::ENTRY_POINTS[abi::id::$name].category);
-                    crate::seen::handle_call(client, FAMILY);
+                        crate::telemetry::family(abi::ENTRY_POINTS[abi::id::$name].category);
+                    crate::telemetry::handle_call(client, FAMILY);
                     let $client_before = client;
                     $before
                 },
