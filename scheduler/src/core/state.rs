@@ -29,13 +29,13 @@
 //! while best-effort work waits or runs, when the decision may change by itself
 //! ([`Gate::next_look_ns`]), `poll_us` later at the earliest.
 
-mod away;
+mod be_job;
 mod collectives;
 mod death;
 mod faulty;
-mod feed;
-mod lessee;
+mod hp_client;
 mod record;
+mod rejected;
 mod room;
 mod stop;
 mod stopping;
@@ -63,21 +63,21 @@ use crate::core::job_key::{JobKey, Peer, job_key};
 use crate::core::pages::GpuPages;
 use crate::core::sharing::{Ways, sharing_by};
 
-pub(crate) use away::Away;
-pub use away::{Listed, TurnedAway};
+pub(crate) use be_job::BeJob;
+pub use be_job::DRAIN_NS_MAX;
+use be_job::Need;
 use death::End;
 pub(crate) use death::{Death, How};
 use faulty::Holds;
 pub(crate) use faulty::{
     HELD_JOBS_PER_USER, HELD_USERS_MAX, JobProgress, NewlyHeld, Progress, Released, Sticky, Whose,
 };
-pub use feed::Faults;
-use feed::Feed;
-pub use lessee::DRAIN_NS_MAX;
-pub(crate) use lessee::Lessee;
-use lessee::Need;
+pub use hp_client::Faults;
+use hp_client::HpClient;
 use record::Record;
 pub use record::{Entry, Grant};
+pub(crate) use rejected::Rejected;
+pub use rejected::{Listed, TurnedAway};
 pub use room::Refused;
 pub use stop::Stopped;
 pub use stopping::Moment;
@@ -139,7 +139,7 @@ pub(crate) struct Job {
     /// Of clients that have gone.
     pub(crate) past: Totals,
     /// Iff best-effort.
-    pub(crate) lessee: Option<Lessee>,
+    pub(crate) be_job: Option<BeJob>,
     /// That it launches collectives was told.
     is_collective_told: bool,
 }
@@ -147,18 +147,18 @@ pub(crate) struct Job {
 impl Job {
     /// What it was promised, and whether it gets it; `None` for a high-priority job, and where no rule names this one.
     fn terms(&self, rules: &[JobRule]) -> Option<(JobId, JobTerms)> {
-        let lessee = self.lessee.as_ref()?;
+        let be_job = self.be_job.as_ref()?;
         let is_named = |rule: &&JobRule| {
             let mut programs = self.clients.iter().map(|client| &client.name);
             rule.name == self.key.id || programs.any(|name| *name == rule.name)
         };
         let rule = rules.iter().find(is_named)?;
-        let share = lessee.progress().share().map_or(1.0, |share| share.value());
+        let share = be_job.progress().share().map_or(1.0, |share| share.value());
         let terms = JobTerms {
             weight: rule.weight,
             is_behind: share < rule.min_progress,
         };
-        Some((lessee.id(), terms))
+        Some((be_job.id(), terms))
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct Client {
     /// Its sticky error, if it told one, has been looked at.
     is_sticky_taken: bool,
     /// Iff high-priority.
-    pub(crate) feed: Option<Box<Feed>>,
+    pub(crate) hp_client: Option<Box<HpClient>>,
     end: End,
 }
 
@@ -196,9 +196,9 @@ impl Client {
     }
 
     pub(crate) fn faults(&self) -> Faults {
-        self.feed
+        self.hp_client
             .as_ref()
-            .map_or_else(Faults::default, |feed| feed.faults())
+            .map_or_else(Faults::default, |hp_client| hp_client.faults())
     }
 }
 
@@ -266,7 +266,7 @@ pub struct State {
     /// The same of processes that ended with work in flight.
     deaths: Vec<Death>,
     pub(crate) holds: Holds,
-    pub(crate) away: Away,
+    pub(crate) rejected: Rejected,
     stopping: Stopping,
     /// Why the last reading of the configuration changed nothing.
     pub(crate) config_error: Option<String>,
@@ -303,7 +303,7 @@ impl State {
             stickies: Vec::new(),
             deaths: Vec::new(),
             holds: Holds::default(),
-            away: Away::default(),
+            rejected: Rejected::default(),
             stopping: Stopping::default(),
             config_error: None,
         }
@@ -334,8 +334,8 @@ impl State {
         // What a job was promised and is promised no more must not stay.
         if *self.gate.policy() != config.policy || self.rules != config.jobs {
             self.gate = Gate::new(config.policy);
-            let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
-            lessees.for_each(Lessee::handle_new_gate);
+            let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
+            be_jobs.for_each(BeJob::handle_new_gate);
             self.is_gating = true;
         }
         self.poll_ns = config.poll_ns;
@@ -387,13 +387,14 @@ impl State {
             denied: None,
             page: pages.client,
             is_sticky_taken: false,
-            feed: (key.class == JobClass::HighPriority).then(|| Box::new(Feed::new(now_ns))),
+            hp_client: (key.class == JobClass::HighPriority)
+                .then(|| Box::new(HpClient::new(now_ns))),
             end: End::default(),
         };
         if key.class == JobClass::HighPriority {
             // Before its hello is answered: what was free for all is now gated.
-            let lessees = self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut());
-            lessees.for_each(Lessee::close_if_ungated);
+            let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());
+            be_jobs.for_each(BeJob::close_if_ungated);
             self.is_gating = true;
         }
         let job = match job {
@@ -402,7 +403,7 @@ impl State {
         };
         let attached = Attached {
             client: client.id,
-            lease: job.lessee.as_ref().map(Lessee::fd),
+            lease: job.be_job.as_ref().map(BeJob::fd),
             draining,
         };
         job.clients.push(client);
@@ -429,19 +430,19 @@ impl State {
             .map_or_else(Totals::default, |job| job.totals);
         self.jobs_ever += 1;
         let id = JobId(self.jobs_ever);
-        let lessee = match key.class {
-            JobClass::BestEffort => Some(Lessee::new(id, lease.0, lease.1)),
+        let be_job = match key.class {
+            JobClass::BestEffort => Some(BeJob::new(id, lease.0, lease.1)),
             JobClass::HighPriority => None,
         };
-        let lessee = lessee.map(|mut lessee| {
-            lessee.set_held(self.holds.is_held(&key));
-            lessee
+        let be_job = be_job.map(|mut be_job| {
+            be_job.set_held(self.holds.is_held(&key));
+            be_job
         });
         self.jobs.push(Job {
             key,
             clients: Vec::new(),
             past,
-            lessee,
+            be_job,
             is_collective_told: false,
         });
         let last = self.jobs.len() - 1;
@@ -505,8 +506,8 @@ impl State {
                 break;
             }
         }
-        let gated = self.jobs.iter().filter_map(|job| job.lessee.as_ref());
-        if !gated.into_iter().any(Lessee::is_gated) {
+        let gated = self.jobs.iter().filter_map(|job| job.be_job.as_ref());
+        if !gated.into_iter().any(BeJob::is_gated) {
             let live_epoch = &self.pages.daemon.live_epoch;
             // A store takes the line from every high-priority launch that follows.
             if live_epoch.load(Ordering::Relaxed) != 0 {
@@ -522,7 +523,7 @@ impl State {
     /// until they do.
     fn wake_best_effort(&mut self) {
         for (job, known) in self.jobs.iter().enumerate() {
-            if known.lessee.is_some() {
+            if known.be_job.is_some() {
                 let places = 0..known.clients.len();
                 let wakes = places.map(|client| Wake::Helper { job, client });
                 self.wakes.extend(wakes);
@@ -564,8 +565,8 @@ impl State {
         let unknown_ns = self.unknown_ns;
         let mut is_busier = false;
         for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
-            if let Some(feed) = &mut client.feed {
-                is_busier |= feed.drain(&client.page, now_ns, unknown_ns);
+            if let Some(hp_client) = &mut client.hp_client {
+                is_busier |= hp_client.drain(&client.page, now_ns, unknown_ns);
             }
         }
         is_busier
@@ -575,46 +576,46 @@ impl State {
     fn decide(&mut self, now_ns: u64, epoch: u64) {
         let mut is_drained = true;
         for job in &mut self.jobs {
-            let Some(lessee) = &mut job.lessee else {
+            let Some(be_job) = &mut job.be_job else {
                 continue;
             };
-            lessee.read(job.clients.iter().map(|client| &*client.page));
-            is_drained &= lessee.view().drained || lessee.is_stalled() || lessee.is_refused();
+            be_job.read(job.clients.iter().map(|client| &*client.page));
+            is_drained &= be_job.view().drained || be_job.is_stalled() || be_job.is_refused();
         }
-        let is_active = self.lessees().any(Lessee::is_active);
-        let feeds = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
-        let feeds = feeds.filter_map(|client| client.feed.as_mut());
+        let is_active = self.be_jobs().any(BeJob::is_active);
+        let hp_clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
+        let hp_clients = hp_clients.filter_map(|client| client.hp_client.as_mut());
         let mut outlook = Outlook::idle(now_ns);
-        self.hp = HpView::merge(feeds.map(|feed| {
-            let view = feed.timeline().poll_view(now_ns);
+        self.hp = HpView::merge(hp_clients.map(|hp_client| {
+            let view = hp_client.timeline().poll_view(now_ns);
             let until_ns = now_ns.saturating_add(IDLE_POLL_NS);
             if is_active {
-                outlook = outlook.merge(feed.timeline().outlook(now_ns, until_ns));
+                outlook = outlook.merge(hp_client.timeline().outlook(now_ns, until_ns));
             }
             view
         }));
         let hp = self.hp_for_policy(now_ns);
         self.views.clear();
         let refuses = hp.present && self.refuses_collectives();
-        for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
+        for be_job in self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut()) {
             if !hp.present {
-                lessee.forgive();
+                be_job.forgive();
             }
-            lessee.set_refusing(refuses);
+            be_job.set_refusing(refuses);
             self.views
-                .extend(lessee.poll_view(is_drained || !hp.present));
+                .extend(be_job.poll_view(is_drained || !hp.present));
         }
         // What requests met must be known before they are judged.
         self.gate.handle_jobs(now_ns, &self.views);
-        if self.lessees().any(Lessee::is_excluded_at_work) {
+        if self.be_jobs().any(BeJob::is_excluded_at_work) {
             self.gate.handle_excluded(now_ns);
         }
         for client in self.jobs.iter_mut().flat_map(|job| &mut job.clients) {
             let id = client.id;
             while let Some(request) = client
-                .feed
+                .hp_client
                 .as_mut()
-                .and_then(|feed| feed.timeline().take_request())
+                .and_then(|hp_client| hp_client.timeline().take_request())
             {
                 self.gate.handle_request(id, &request);
             }
@@ -634,10 +635,10 @@ impl State {
         }
         self.gate.handle_snapshot(&snapshot);
         self.next_look_ns = self.gate.next_look_ns(&snapshot, &outlook, self.poll_ns);
-        for lessee in self.jobs.iter_mut().filter_map(|job| job.lessee.as_mut()) {
-            let place = self.views.iter().position(|view| view.id == lessee.id());
+        for be_job in self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut()) {
+            let place = self.views.iter().position(|view| view.id == be_job.id());
             let lease = place.map(|place| self.gate.gate_with_limit(&snapshot, place));
-            lessee.handle_lease(lease, epoch, now_ns, hp.present);
+            be_job.handle_lease(lease, epoch, now_ns, hp.present);
         }
     }
 
@@ -645,18 +646,18 @@ impl State {
     fn publish_at_once(&mut self, now_ns: u64) -> bool {
         let mut is_open_left = false;
         for (index, job) in self.jobs.iter_mut().enumerate() {
-            let Some(lessee) = &mut job.lessee else {
+            let Some(be_job) = &mut job.be_job else {
                 continue;
             };
-            match lessee.need(now_ns) {
+            match be_job.need(now_ns) {
                 Need::Nothing => {}
                 Need::AtOnce(terms) => {
-                    if lessee.publish(&terms, now_ns) {
+                    if be_job.publish(&terms, now_ns) {
                         self.wakes.push(Wake::Lease { job: index });
                     }
                 }
                 Need::Open(_) => {
-                    lessee.close_if_ungated();
+                    be_job.close_if_ungated();
                     is_open_left = true;
                 }
             }
@@ -666,11 +667,11 @@ impl State {
 
     fn publish_open(&mut self, now_ns: u64) {
         for (index, job) in self.jobs.iter_mut().enumerate() {
-            let Some(lessee) = &mut job.lessee else {
+            let Some(be_job) = &mut job.be_job else {
                 continue;
             };
-            if let Need::Open(terms) = lessee.need(now_ns)
-                && lessee.publish(&terms, now_ns)
+            if let Need::Open(terms) = be_job.need(now_ns)
+                && be_job.publish(&terms, now_ns)
             {
                 self.wakes.push(Wake::Lease { job: index });
             }
@@ -679,13 +680,13 @@ impl State {
 
     /// Asks high-priority clients that are quiet what has completed.
     fn poll_questions(&mut self, now_ns: u64) {
-        let someone_waits = self.lessees().any(Lessee::is_waiting_for_policy);
+        let someone_waits = self.be_jobs().any(BeJob::is_waiting_for_policy);
         for (job, clients) in self.jobs.iter_mut().map(|job| &mut job.clients).enumerate() {
             for (place, client) in clients.iter_mut().enumerate() {
-                let Some(feed) = &mut client.feed else {
+                let Some(hp_client) = &mut client.hp_client else {
                     continue;
                 };
-                if feed.poll_question(&client.page, now_ns, someone_waits) {
+                if hp_client.poll_question(&client.page, now_ns, someone_waits) {
                     let client = place;
                     self.wakes.push(Wake::Helper { job, client });
                 }
@@ -702,7 +703,7 @@ impl State {
         if !self.hp_for_policy(now_ns).present {
             return Look::At(now_ns + ALONE_POLL_NS);
         }
-        if !self.lessees().any(Lessee::is_active) {
+        if !self.be_jobs().any(BeJob::is_active) {
             return Look::At(now_ns + IDLE_POLL_NS);
         }
         Look::At(self.next_look_ns.min(now_ns + IDLE_POLL_NS))
@@ -725,7 +726,7 @@ impl State {
 
     fn bell(&self, wake: Wake) -> Option<&Bell> {
         match wake {
-            Wake::Lease { job } => Some(&self.jobs.get(job)?.lessee.as_ref()?.page().bell),
+            Wake::Lease { job } => Some(&self.jobs.get(job)?.be_job.as_ref()?.page().bell),
             Wake::Helper { job, client } => {
                 Some(&self.jobs.get(job)?.clients.get(client)?.page.helper_bell)
             }
@@ -742,7 +743,7 @@ impl State {
         daemon.heartbeat_ns.store(0, Ordering::Release);
         self.wakes.clear();
         let leases = self.jobs.iter().enumerate();
-        let leases = leases.filter(|(_, job)| job.lessee.is_some());
+        let leases = leases.filter(|(_, job)| job.be_job.is_some());
         self.wakes
             .extend(leases.map(|(job, _)| Wake::Lease { job }));
     }
@@ -751,8 +752,8 @@ impl State {
         !self.jobs.is_empty()
     }
 
-    pub(crate) fn lessees(&self) -> impl Iterator<Item = &Lessee> {
-        self.jobs.iter().filter_map(|job| job.lessee.as_ref())
+    pub(crate) fn be_jobs(&self) -> impl Iterator<Item = &BeJob> {
+        self.jobs.iter().filter_map(|job| job.be_job.as_ref())
     }
 }
 

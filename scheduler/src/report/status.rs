@@ -22,7 +22,7 @@ use crate::config::{AUTO, sharing_name};
 use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Ledgers, MemoryStatus};
 use crate::core::sharing::sharing_by;
-use crate::core::state::{Client, EndedJob, Faults, Job, Lessee, Listed, State, Totals, Whose};
+use crate::core::state::{BeJob, Client, EndedJob, Faults, Job, Listed, State, Totals, Whose};
 use crate::host::grip::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
@@ -135,7 +135,7 @@ pub struct OthersStatus {
 impl OthersStatus {
     fn of(state: &State, viewer: Viewer) -> Self {
         let hidden = || state.jobs.iter().filter(|job| !viewer.sees(job.key.uid));
-        let best_effort = hidden().filter(|job| job.lessee.is_some()).count();
+        let best_effort = hidden().filter(|job| job.be_job.is_some()).count();
         Self {
             high_priority: hidden().count() - best_effort,
             best_effort,
@@ -422,7 +422,7 @@ impl Status {
             },
             jobs: live.chain(ended).collect(),
             others: OthersStatus::of(state, viewer),
-            turned_away: (state.away.listed())
+            turned_away: (state.rejected.listed())
                 .filter(|listed| viewer.sees(listed.process.uid))
                 .cloned()
                 .collect(),
@@ -505,33 +505,33 @@ fn job_status(state: &State, ledgers: &Ledgers, now_ns: u64, job: &Job) -> JobSt
     for client in &job.clients {
         totals.add(&client.totals());
     }
-    let lessee = job.lessee.as_ref();
+    let be_job = job.be_job.as_ref();
     JobStatus {
         job: job.key.id.clone(),
         uid: job.key.uid,
         class: job.key.class.name(),
-        enforcing: lessee.map_or_else(
+        enforcing: be_job.map_or_else(
             || "goes first; never held".to_owned(),
-            |lessee| enforcing(state, now_ns, &job.key, lessee),
+            |be_job| enforcing(state, now_ns, &job.key, be_job),
         ),
         ended_ns: None,
         clients: (job.clients.iter())
             .map(|client| client_status(state, client))
             .collect(),
         totals: counters_by_name(&totals),
-        in_flight_ns: lessee.map_or(0, |lessee| lessee.view().in_flight_ns()),
+        in_flight_ns: be_job.map_or(0, |be_job| be_job.view().in_flight_ns()),
         charged_ns: totals.charged_ns,
-        waiting: lessee.is_some_and(|lessee| lessee.view().waiting),
-        held_by: lessee
-            .filter(|lessee| lessee.view().waiting)
-            .map(|lessee| lessee.limit().name()),
-        progress: lessee.map(|lessee| ProgressStatus::of(lessee.progress())),
-        too_long: match lessee {
+        waiting: be_job.is_some_and(|be_job| be_job.view().waiting),
+        held_by: be_job
+            .filter(|be_job| be_job.view().waiting)
+            .map(|be_job| be_job.limit().name()),
+        progress: be_job.map(|be_job| ProgressStatus::of(be_job.progress())),
+        too_long: match be_job {
             Some(_) => hold::too_long(state, job),
             None => Vec::new(),
         },
-        stalled: lessee.is_some_and(Lessee::is_stalled),
-        lease: lessee.map(|lessee| lease_status(lessee.published(), lessee.page())),
+        stalled: be_job.is_some_and(BeJob::is_stalled),
+        lease: be_job.map(|be_job| lease_status(be_job.published(), be_job.page())),
         faults: totals.faults,
         memory: ledgers.status_of(&job.key),
     }
@@ -595,7 +595,7 @@ fn lease_status(terms: &Terms, page: &LeasePage) -> LeaseStatus {
 }
 
 /// What the policy does to a best-effort job now, for people.
-fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> String {
+fn enforcing(state: &State, now_ns: u64, key: &JobKey, be_job: &BeJob) -> String {
     let policy = state.gate.policy();
     if let Some(why) = state.holds.why(key) {
         return format!("held until `pillion resume`: {why}");
@@ -603,11 +603,11 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, lessee: &Lessee) -> Strin
     if *policy == Policy::None {
         return "nothing: the policy is none".to_owned();
     }
-    if lessee.is_refused() {
+    if be_job.is_refused() {
         return "held until no high-priority job is attached: it launches collective kernels (NCCL, NVSHMEM), which wait for other GPUs"
             .to_owned();
     }
-    if lessee.is_stalled() {
+    if be_job.is_stalled() {
         return "held: its work in flight does not complete".to_owned();
     }
     if state.is_expecting(now_ns) {

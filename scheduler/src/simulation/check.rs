@@ -19,7 +19,7 @@ use super::world::{Actor, MS, US, World};
 use crate::config::Config;
 use crate::config::limits::CLIENTS_MAX;
 use crate::core::job_key::JobKey;
-use crate::core::state::{ENDED_MAX, Lessee, Look, Refused, State};
+use crate::core::state::{BeJob, ENDED_MAX, Look, Refused, State};
 
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
 /// the announcement, an exchange, a count, and the same of a drop.
@@ -352,7 +352,7 @@ pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) 
         .sum::<usize>();
     assert!(
         count <= CLIENTS_MAX
-            && state.lessees().count() <= JOBS_MAX
+            && state.be_jobs().count() <= JOBS_MAX
             && state.ended.len() <= ENDED_MAX
     );
     let bound_ns = match &state.gate.policy() {
@@ -387,14 +387,14 @@ pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) 
 /// The job of a process that launched a collective kernel is granted nothing.
 fn check_refused(state: &State, process: &Process, seat: &Seat) {
     let job = state.jobs.iter().find(|job| job.key == seat.key);
-    let Some(lessee) = job.and_then(|job| job.lessee.as_ref()) else {
+    let Some(be_job) = job.and_then(|job| job.be_job.as_ref()) else {
         return; // Its end is known already.
     };
     assert!(
-        lessee.is_refused() && lessee.is_closed(),
+        be_job.is_refused() && be_job.is_closed(),
         "process {} launches collectives, and its job is granted {:?}",
         process.pid,
-        lessee.published()
+        be_job.published()
     );
 }
 
@@ -438,22 +438,22 @@ pub(super) fn quiet(world: &Rc<World>) {
         let truth_ns: u64 = of_job()
             .map(|(process, _)| process.in_flight.borrow().iter().sum::<u64>())
             .sum();
-        let lessee = job.lessee.as_ref().unwrap();
+        let be_job = job.be_job.as_ref().unwrap();
         assert_eq!(
-            lessee.view().in_flight_ns(),
+            be_job.view().in_flight_ns(),
             truth_ns,
             "in flight of job {:?}",
             job.key.id
         );
         let held = daemon.watch.held.borrow().since(&job.key);
         assert_eq!(
-            (state.holds.is_held(&job.key), lessee.page().is_held()),
+            (state.holds.is_held(&job.key), be_job.page().is_held()),
             (held.is_some(), held.is_some()),
             "holds of {:?}",
             job.key
         );
         let is_waiting = of_job().any(|(process, _)| process.waiting.get().is_some());
-        assert_eq!(lessee.view().waiting, is_waiting, "job {:?}", job.key.id);
+        assert_eq!(be_job.view().waiting, is_waiting, "job {:?}", job.key.id);
     }
     if is_hp_honest(world) {
         check_hp(&clients, &state);
@@ -517,8 +517,8 @@ fn is_refused(
     let state = daemon.state.borrow();
     let job = state.jobs.iter().find(|job| job.key == seat.key);
     let is_known = job
-        .and_then(|job| job.lessee.as_ref())
-        .is_some_and(Lessee::has_collectives);
+        .and_then(|job| job.be_job.as_ref())
+        .is_some_and(BeJob::has_collectives);
     is_known
         && plan::refuses_collectives(&daemon.config.borrow())
         && clients.iter().any(|(process, _)| process.is_hp())

@@ -1,4 +1,4 @@
-//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`, `interpose::seen_to`), and what the daemon is to
+//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`, `interpose::supervised_exit`), and what the daemon is to
 //! tell whom meanwhile.
 //!
 //! Who ends a job is in [`stopper`](super::stopper). A process that is asked drains and dies, or handles SIGTERM and goes on until the daemon

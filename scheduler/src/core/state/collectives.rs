@@ -16,7 +16,7 @@
 
 use policy::Policy;
 
-use super::{Job, Lessee, State};
+use super::{BeJob, Job, State};
 use crate::config::OnCollectives;
 use crate::core::event::{Draft, Kind};
 
@@ -33,8 +33,8 @@ impl State {
             return Vec::new();
         }
         let is_new = |job: &&mut Job| {
-            let lessee = job.lessee.as_ref();
-            !job.is_collective_told && lessee.is_some_and(Lessee::has_collectives)
+            let be_job = job.be_job.as_ref();
+            !job.is_collective_told && be_job.is_some_and(BeJob::has_collectives)
         };
         let new = self.jobs.iter_mut().filter(is_new);
         new.map(|job| {

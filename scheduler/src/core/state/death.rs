@@ -55,9 +55,9 @@ pub(crate) enum How {
 impl Client {
     /// What it has in flight, ns, and of a high-priority one how many launches, as far as it has told by `now_ns`.
     fn in_flight(&mut self, now_ns: u64, unknown_ns: u64) -> (u64, Option<u64>) {
-        if let Some(feed) = &mut self.feed {
-            feed.drain(&self.page, now_ns, unknown_ns);
-            let (launches, ns) = feed.timeline().in_flight();
+        if let Some(hp_client) = &mut self.hp_client {
+            hp_client.drain(&self.page, now_ns, unknown_ns);
+            let (launches, ns) = hp_client.timeline().in_flight();
             return (ns, Some(launches));
         }
         // Acquire keeps the load of what is charged behind the load of what is complete: never less than nothing is in flight.

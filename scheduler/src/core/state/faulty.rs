@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use abi::types::CUresult;
 use protocol::pages::Counter;
 
-use super::{Client, Job, Lessee, State};
+use super::{BeJob, Client, Job, State};
 use crate::core::job_key::JobKey;
 
 /// Sticky errors of clients that are gone and that nobody has asked for yet: more than clients there can be.
@@ -201,7 +201,10 @@ impl Client {
     fn progress(&self) -> (u64, [u64; 5]) {
         let page = &self.page;
         let load = |word: &protocol::sync::AtomicU64| word.load(Ordering::Relaxed);
-        let heard_ns = self.feed.as_ref().map_or(0, |feed| feed.heard_ns());
+        let heard_ns = self
+            .hp_client
+            .as_ref()
+            .map_or(0, |hp_client| hp_client.heard_ns());
         let words = [
             page.counted(Counter::Launches),
             page.counted(Counter::Copies),
@@ -237,21 +240,21 @@ impl State {
     /// What moves, as of now.
     pub(crate) fn progress(&self) -> Progress {
         let clients = self.jobs.iter().flat_map(|job| &job.clients);
-        let is_undrained = |lessee: &Lessee| !lessee.view().drained;
+        let is_undrained = |be_job: &BeJob| !be_job.view().drained;
         Progress {
             clients: clients.map(Client::progress).collect(),
-            is_waiting: self.hp.busy || self.lessees().any(is_undrained),
+            is_waiting: self.hp.busy || self.be_jobs().any(is_undrained),
         }
     }
 
     /// What moves of each best-effort job, as of now. High-priority ones are left out: what one never waits for counts as in flight.
     pub(crate) fn job_progress(&self) -> Vec<JobProgress> {
         let jobs = self.jobs.iter();
-        let jobs = jobs.filter_map(|job| Some((job, job.lessee.as_ref()?)));
-        let progress = jobs.map(|(job, lessee)| JobProgress {
+        let jobs = jobs.filter_map(|job| Some((job, job.be_job.as_ref()?)));
+        let progress = jobs.map(|(job, be_job)| JobProgress {
             key: job.key.clone(),
             clients: job.clients.iter().map(Client::progress).collect(),
-            is_waiting: !lessee.view().drained,
+            is_waiting: !be_job.view().drained,
         });
         progress.collect()
     }
@@ -301,11 +304,11 @@ impl State {
         released
     }
 
-    /// Tells every lessee: who is held is so at once, who is not any more goes on at the next poll.
+    /// Tells every best-effort job: one that is held is so from now on, one that is not any more goes on at the next poll.
     pub(super) fn apply_holds(&mut self) {
-        for Job { key, lessee, .. } in &mut self.jobs {
-            if let Some(lessee) = lessee {
-                lessee.set_held(self.holds.is_held(key));
+        for Job { key, be_job, .. } in &mut self.jobs {
+            if let Some(be_job) = be_job {
+                be_job.set_held(self.holds.is_held(key));
             }
         }
     }

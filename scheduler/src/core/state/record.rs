@@ -11,7 +11,7 @@ use policy::{ClassSet, JobId, Limit};
 use protocol::lease::Terms;
 use protocol::pages::LEASE_BESIDE_HP;
 
-use super::{Lessee, State};
+use super::{BeJob, State};
 
 /// A best-effort job from one moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,25 +86,25 @@ pub(super) struct Record {
 type Known = (Terms, bool, Limit);
 
 impl Record {
-    fn handle_job(&mut self, now_ns: u64, id: &str, lessee: &Lessee) {
+    fn handle_job(&mut self, now_ns: u64, id: &str, be_job: &BeJob) {
         // A renewal moves the expiry only.
         let terms = Terms {
             expiry_ns: 0,
-            ..*lessee.published()
+            ..*be_job.published()
         };
-        let view = lessee.view();
-        let known = (terms, view.waiting, lessee.limit());
-        match self.last.iter_mut().find(|(job, _)| *job == lessee.id()) {
+        let view = be_job.view();
+        let known = (terms, view.waiting, be_job.limit());
+        match self.last.iter_mut().find(|(job, _)| *job == be_job.id()) {
             Some((_, before)) if *before == known => return,
             Some((_, before)) => *before = known,
-            None => self.last.push((lessee.id(), known)),
+            None => self.last.push((be_job.id(), known)),
         }
         self.entries.push(Entry {
             at_ns: now_ns,
             job: id.to_owned(),
             grant: grant(&terms, view.charged_total_ns),
             waiting: view.waiting,
-            limit: lessee.limit(),
+            limit: be_job.limit(),
         });
     }
 }
@@ -145,11 +145,11 @@ impl State {
         record.last.retain(|(id, _)| {
             self.jobs
                 .iter()
-                .any(|job| job.lessee.as_ref().is_some_and(|lessee| lessee.id() == *id))
+                .any(|job| job.be_job.as_ref().is_some_and(|be_job| be_job.id() == *id))
         });
         for job in &self.jobs {
-            if let Some(lessee) = &job.lessee {
-                record.handle_job(now_ns, &job.key.id, lessee);
+            if let Some(be_job) = &job.be_job {
+                record.handle_job(now_ns, &job.key.id, be_job);
             }
         }
     }

@@ -54,7 +54,7 @@ impl State {
         if self.jobs.iter().map(|job| job.clients.len()).sum::<usize>() >= CLIENTS_MAX {
             return Err(Refused::Clients);
         }
-        let best_effort = || self.jobs.iter().filter(|job| job.lessee.is_some());
+        let best_effort = || self.jobs.iter().filter(|job| job.be_job.is_some());
         if key.class == JobClass::HighPriority {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl State {
         if key.class == JobClass::HighPriority {
             return Ok(());
         }
-        let best_effort = || of_user().filter(|job| job.lessee.is_some());
+        let best_effort = || of_user().filter(|job| job.be_job.is_some());
         let clients: usize = best_effort().map(|job| job.clients.len()).sum();
         let most = limits.clients_per_user - limits.hp_room_of_user();
         if clients >= most {

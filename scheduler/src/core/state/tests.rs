@@ -562,7 +562,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
     rig.poll_after(50 * US);
     assert_eq!(
         rig.state.jobs[0]
-            .lessee
+            .be_job
             .as_ref()
             .unwrap()
             .view()
@@ -775,9 +775,9 @@ fn what_a_job_was_promised_reaches_the_gate_by_its_name() {
     let promised = config("name = \"pillion\"\n[jobs.heavy]\nweight = 3");
     rig.state.reconfigure(&promised);
     rig.poll_after(MS);
-    let lessees = rig.state.jobs.iter().filter_map(|job| job.lessee.as_ref());
-    let weights: Vec<u32> = lessees
-        .map(|lessee| rig.state.gate.terms(lessee.id()).weight)
+    let be_jobs = rig.state.jobs.iter().filter_map(|job| job.be_job.as_ref());
+    let weights: Vec<u32> = be_jobs
+        .map(|be_job| rig.state.gate.terms(be_job.id()).weight)
         .collect();
     assert_eq!(weights, [1, 3]);
 }

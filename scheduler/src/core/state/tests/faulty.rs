@@ -232,7 +232,7 @@ fn a_job_that_is_held_takes_no_turn_owes_nobody_and_wakes_nobody() {
         .iter()
         .find(|job| job.key == held_key)
         .unwrap();
-    let share = job.lessee.as_ref().unwrap().progress().share();
+    let share = job.be_job.as_ref().unwrap().progress().share();
     assert_eq!(share, None, "it wants nothing");
     // And a high-priority job that is busy is not asked for its sake what has completed.
     other.waits(0);

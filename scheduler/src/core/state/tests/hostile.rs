@@ -120,12 +120,12 @@ fn a_job_that_never_drains_is_left_out_until_it_does() {
         rig.poll_after(MS);
     }
     assert!(rig.try_launch(&honest, &COMPUTE).is_ok());
-    assert!(rig.state.jobs[1].lessee.as_ref().unwrap().is_stalled());
+    assert!(rig.state.jobs[1].be_job.as_ref().unwrap().is_stalled());
     assert!(rig.try_launch(&liar, &COMPUTE).is_err());
     // It drains after all.
     liar.page.charged_ns.store(0, Ordering::Relaxed);
     rig.poll_after(50 * US);
-    assert!(!rig.state.jobs[1].lessee.as_ref().unwrap().is_stalled());
+    assert!(!rig.state.jobs[1].be_job.as_ref().unwrap().is_stalled());
 }
 
 /// The policy's new memory has counted none of what the liar charged before, so none of it may be taken from what it counts.
@@ -335,10 +335,10 @@ fn page_admits(rig: &Rig, be: &Player, spent_ns: u64, kernel: &Kernel) -> bool {
 fn law_admits(rig: &Rig, job: &str, spent_ns: u64, kernel: &Kernel) -> bool {
     let state = &rig.state;
     let job = state.jobs.iter().find(|known| known.key.id == job).unwrap();
-    let lessee = job.lessee.as_ref().unwrap();
+    let be_job = job.be_job.as_ref().unwrap();
     // One that does not drain is left out of the decision, and granted nothing.
     let mut views = state.views.iter();
-    let Some(place) = views.position(|view| view.id == lessee.id()) else {
+    let Some(place) = views.position(|view| view.id == be_job.id()) else {
         return false;
     };
     let snapshot = Snapshot {

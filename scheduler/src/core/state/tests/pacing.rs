@@ -1,7 +1,7 @@
 //! When the daemon looks again, and who is woken when somebody is to be protected.
 
 use super::*;
-use crate::core::state::feed::AGAIN_NS;
+use crate::core::state::hp_client::AGAIN_NS;
 
 const SECOND_NS: u64 = 1_000_000_000;
 

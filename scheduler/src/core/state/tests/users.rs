@@ -1,6 +1,6 @@
 //! Several users of one GPU: what each may take, and what each is told.
 
-use super::super::away::LISTED_MAX;
+use super::super::rejected::LISTED_MAX;
 use super::*;
 
 fn limited(clients_per_user: usize, jobs_per_user: usize) -> Rig {
@@ -85,9 +85,12 @@ fn nobody_pushes_others_out_of_the_lists_of_what_was() {
             .handle_turned_away(turned_away(1000, n.to_string()));
     }
     assert_eq!(rig.state.ended[0].key.id, "mine");
-    assert_eq!(rig.state.away.listed().next().unwrap().process.job, "mine");
+    assert_eq!(
+        rig.state.rejected.listed().next().unwrap().process.job,
+        "mine"
+    );
     assert_eq!(rig.state.ended.len(), ENDED_MAX);
-    assert_eq!(rig.state.away.listed().count(), LISTED_MAX);
+    assert_eq!(rig.state.rejected.listed().count(), LISTED_MAX);
     let youngest = rig.state.ended.back().unwrap();
     assert_eq!(youngest.key.id, (2 * ENDED_MAX - 1).to_string());
 }

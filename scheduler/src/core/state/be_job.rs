@@ -20,7 +20,7 @@
 //! what the policy's throttle has added of this job since it last began anew, and up by no more than
 //! an hour at a time ([`BelievedSum`]); otherwise a job that adds and takes back could erase what
 //! *others* charged to the throttle. A job that does not drain for [`DRAIN_NS_MAX`] while nothing is
-//! granted to it is left out of the decision until it does ([`Lessee::is_stalled`]).
+//! granted to it is left out of the decision until it does ([`BeJob::is_stalled`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ const HELD: Terms = Terms {
 
 /// A best-effort job's account and lease.
 #[derive(Debug)]
-pub(crate) struct Lessee {
+pub(crate) struct BeJob {
     id: JobId,
     page: Mapping<LeasePage>,
     fd: Arc<OwnedFd>,
@@ -97,7 +97,7 @@ pub(crate) enum Need {
     Open(Terms),
 }
 
-impl Lessee {
+impl BeJob {
     pub(crate) fn new(id: JobId, fd: OwnedFd, page: Mapping<LeasePage>) -> Self {
         Self {
             id,

@@ -31,7 +31,7 @@ pub struct Faults {
 
 /// The reading side of one high-priority client.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct HpClient {
     cursors: [Cursor; RINGS],
     /// Rings that threads have claimed, from the first on; the others are not looked at.
     claimed: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Feed {
 
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 
-impl Feed {
+impl HpClient {
     /// Of a client that attaches at `now_ns`.
     pub(crate) fn new(now_ns: u64) -> Self {
         Self {

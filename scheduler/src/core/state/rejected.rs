@@ -54,7 +54,7 @@ pub struct Listed {
 
 /// Who was turned away, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Away {
+pub(crate) struct Rejected {
     listed: VecDeque<Listed>,
     known: VecDeque<Known>,
 }
@@ -85,7 +85,7 @@ impl Who {
     }
 }
 
-impl Away {
+impl Rejected {
     /// The youngest, the oldest of these first.
     pub(crate) fn listed(&self) -> impl Iterator<Item = &Listed> {
         self.listed.iter()
@@ -122,15 +122,15 @@ impl State {
     /// Whether the status lists a process among those that are no clients.
     pub(crate) fn lists_as_away(&self, process: &TurnedAway) -> bool {
         let who = Who::of(process);
-        self.away
+        self.rejected
             .listed()
             .any(|listed| Who::of(&listed.process) == who)
     }
 
     /// A process that wanted to be a client is none. Returns whether that is news: it has not been told of this process.
     pub fn handle_turned_away(&mut self, process: TurnedAway) -> bool {
-        let times = self.away.count(Who::of(&process));
-        self.away.list(process, times);
+        let times = self.rejected.count(Who::of(&process));
+        self.rejected.list(process, times);
         times == 1
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    fn is_news(away: &mut Away, process: TurnedAway) -> bool {
+    fn is_news(away: &mut Rejected, process: TurnedAway) -> bool {
         let times = away.count(Who::of(&process));
         away.list(process, times);
         times == 1
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_process_is_news_once_and_another_of_its_number_is_another() {
-        let mut away = Away::default();
+        let mut away = Rejected::default();
         for (pid, started, job, expected) in [
             (7, 100, "a", true),
             (7, 100, "a", false),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn who_has_asked_often_is_counted_whether_it_is_listed_or_not_and_all_of_it_is_bounded() {
-        let mut away = Away::default();
+        let mut away = Rejected::default();
         for round in 0..3 {
             for pid in 1..=200 {
                 assert_eq!(is_news(&mut away, process(pid, 1, "j")), round == 0);
