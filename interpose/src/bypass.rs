@@ -18,7 +18,7 @@ use protocol::pages::Counter;
 
 use crate::client::Client;
 use crate::log::{self, Level};
-use crate::{config, lifecycle, real, sys};
+use crate::{config, lifecycle, process, real, sys};
 
 /// Most libraries that are named; further ones are counted.
 const NAMES_MAX: usize = 16;
@@ -135,7 +135,7 @@ pub(crate) fn look() {
         return;
     }
     say();
-    lifecycle::clients().take(1).for_each(count);
+    process::clients().take(1).for_each(count);
 }
 
 /// The process has attached to a daemon, which shall know.

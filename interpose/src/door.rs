@@ -22,9 +22,10 @@ use protocol::pages::Counter;
 
 use crate::client::Client;
 use crate::driver_exclusion::HOLDERS;
-use crate::lifecycle::{self, Phase};
 use crate::log::{self, Level};
+use crate::process::Phase;
 use crate::sys::Errno;
+use crate::{lifecycle, process};
 use crate::{reentrancy, signals, sticky_error, telemetry};
 
 // The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
@@ -49,7 +50,7 @@ pub(crate) fn pass<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
-    if lifecycle::phase() >= Phase::Unmanaged {
+    if process::phase() >= Phase::Unmanaged {
         return real(None);
     }
     through(index, before, real, after)
@@ -63,7 +64,7 @@ pub(crate) fn pass_always<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
-    if lifecycle::phase() == Phase::Inert {
+    if process::phase() == Phase::Inert {
         return real(None);
     }
     through(index, before, real, after)
@@ -94,7 +95,7 @@ fn through<B>(
         // Stored and not returned: what `before` makes is large enough for its copies to show.
         guarded(index, || {
             if lifecycle::handle_call(index) {
-                client = lifecycle::client();
+                client = process::client();
                 prepared = Some(before(client));
             }
         });
@@ -192,7 +193,7 @@ fn handle_jump() {
 #[cold]
 fn handle_panic(index: usize) {
     // Which client it was is not worth another question.
-    if let Some(client) = lifecycle::clients().next() {
+    if let Some(client) = process::clients().next() {
         client.page.count(Counter::Panics, 1);
     }
     let symbol = abi::ENTRY_POINTS.get(index).map(|e| e.symbol);

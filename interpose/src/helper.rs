@@ -41,7 +41,7 @@ use crate::learner::Learner;
 use crate::reattach::Watch;
 use crate::slot_state::State;
 use crate::streams::{STREAMS, Slot};
-use crate::{announce, backoff, completion, door, driver, lifecycle, reattach, signals, sys};
+use crate::{announce, backoff, completion, door, driver, process, reattach, signals, sys};
 
 mod watch;
 
@@ -182,14 +182,14 @@ pub(crate) fn are_stopping() -> bool {
 
 /// Wakes every helper that sleeps: what kept them all from looking has ended.
 pub(crate) fn wake_all() {
-    lifecycle::clients().for_each(wake);
+    process::clients().for_each(wake);
 }
 
 /// Waits until the helpers have seen that nothing is in flight any more, for so long at most, ms; whether nothing is. They look, and do not
 /// synchronise: what never ends keeps none of them in the driver.
 pub(crate) fn finish_all(limit_ms: u32) -> bool {
     LEAVING.store(true, Ordering::SeqCst);
-    lifecycle::clients().for_each(wake_surely);
+    process::clients().for_each(wake_surely);
     let is_finished = |client: &'static Client| {
         let is_capturing = STREAMS.is_capturing();
         STREAMS
@@ -197,14 +197,14 @@ pub(crate) fn finish_all(limit_ms: u32) -> bool {
             .all(|(_, slot)| slot.is_surely_complete() || !can_progress(slot, is_capturing))
     };
     // One clock for all of them.
-    let is_over = lifecycle::clients().next().is_none_or(|client| {
+    let is_over = process::clients().next().is_none_or(|client| {
         let limit_ns = u64::from(limit_ms) * 1_000_000;
         backoff::wait_for(&client.clock, limit_ns, || {
-            lifecycle::clients().all(is_finished)
+            process::clients().all(is_finished)
         })
     });
     if is_over {
-        lifecycle::clients().for_each(give_up_unseen);
+        process::clients().for_each(give_up_unseen);
     }
     is_over
 }
@@ -221,7 +221,7 @@ fn give_up_unseen(client: &'static Client) {
 
 /// The time to wait is over, and this process ends with work in flight: the daemon is to know why. A signal handler may do it.
 pub(crate) fn tell_gave_up() {
-    for client in lifecycle::clients() {
+    for client in process::clients() {
         client.page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
     }
 }
@@ -240,7 +240,7 @@ pub(crate) struct KeptOut(Option<usize>);
 /// for current that they entered before.
 pub(crate) fn keep_out() -> KeptOut {
     let kept_out = KeptOut(HOLDERS.enter());
-    lifecycle::clients().for_each(wait_until_out);
+    process::clients().for_each(wait_until_out);
     ENTERED.fetch_add(1, Ordering::SeqCst);
     kept_out
 }
@@ -253,7 +253,7 @@ impl Drop for KeptOut {
 
 /// Waits until no helper is in the driver any more that entered it before.
 pub(crate) fn wait_until_all_out() {
-    lifecycle::clients().for_each(wait_until_out);
+    process::clients().for_each(wait_until_out);
 }
 
 /// One that is stuck there keeps nobody for good.
@@ -292,7 +292,7 @@ fn run(client: &'static Client) {
         // The other words are its own process's.
         // Before the client is one of the process's, what others have in flight would not be waited for.
         if client.page.stop.load(Ordering::SeqCst) == STOP_ASKED
-            && lifecycle::clients().any(|known| known.index == client.index)
+            && process::clients().any(|known| known.index == client.index)
         {
             signals::handle_stop();
         }
@@ -434,7 +434,7 @@ impl Helper {
         if is_done {
             self.handle_drained();
             reattach::carry_over(self.client.index);
-            signals::handle_drained(lifecycle::clients().count() as u32);
+            signals::handle_drained(process::clients().count() as u32);
         }
         is_done
     }

@@ -14,7 +14,7 @@ use crate::labels::LabelIndex;
 use crate::sight::{self, Kind, Sight};
 use crate::streams::{Place, STREAMS, Slot, Stream};
 use crate::{
-    announce, completion, driver, helper, labels, learner, lifecycle, priority, rings,
+    announce, completion, driver, helper, labels, learner, lifecycle, priority, process, rings,
     stream_events, telemetry,
 };
 
@@ -88,7 +88,7 @@ fn begin_known(
         return Begun::Unmanaged;
     }
     if STREAMS.is_capturing() && driver::is_capturing(stream.handle()) {
-        return lifecycle::client().map_or(Begun::Unmanaged, Begun::Recorded);
+        return process::client().map_or(Begun::Unmanaged, Begun::Recorded);
     }
     // The client is the stream's, whatever device is current.
     let place = STREAMS.place(stream);
@@ -237,7 +237,7 @@ pub(crate) fn end_operator(begun: &Begun, result: CUresult) {
 fn client_at(place: Place) -> Option<&'static Client> {
     match place {
         Place::Slot(index) => STREAMS.client_of(index),
-        Place::Overflow => lifecycle::client(),
+        Place::Overflow => process::client(),
         Place::Foreign => None,
     }
 }

@@ -89,6 +89,7 @@ mod nvml;
 #[cfg(not(shim))]
 mod operators;
 mod priority;
+mod process;
 mod provisional;
 mod quota;
 mod real;

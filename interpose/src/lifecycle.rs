@@ -15,10 +15,10 @@
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
-//! there. It finds [`PAGE`] cleared if nobody told it of the fork. A child of a process that has not goes
+//! there. It finds the page of [`phase`] cleared if nobody told it of the fork. A child of a process that has not goes
 //! its own way from Virgin; nothing before that takes a lock, which another thread could hold.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
@@ -31,88 +31,14 @@ use crate::clients::{CLIENTS, DEVICES_MAX};
 use crate::config::{self, Config};
 use crate::contexts::{CONTEXTS, Kind};
 use crate::log::{self, Level};
+use crate::process::{
+    CONFIG, HAS_BEGUN, Phase, clear_in_children, clients, enter, phase, try_change,
+};
 use crate::supervised_exit::{self, FROZEN_MS};
-use crate::sys::SetOnce;
 use crate::{attach, door, driver, helper, provisional, quota, reattach, sight, sys, telemetry};
-
-/// Where this process stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// The environment has not been read: no hook was called since `cuInit` succeeded.
-    Unread,
-    /// No context yet, or the first one's thread still talks to the daemon.
-    Virgin,
-    /// A client of one daemon at least, or of one to come.
-    Attached,
-    /// Not managed, but hooks still go through the door: this process keeps its quota of memory by itself, or a test
-    /// wants one to panic.
-    Idle,
-    /// Not managed so far; only hooks that may change that do anything.
-    Unmanaged,
-    /// Not managed for good; hooks forward at once.
-    Inert,
-}
-
-/// The phase, alone on its page. From the first attempt to attach on, a child finds the page cleared, however it was
-/// made: a `clone` without `fork` tells nobody, and the parent's pages, which are not mapped in the child, would crash it.
-#[repr(C, align(4096))]
-struct PhasePage(AtomicU8);
-
-static PAGE: PhasePage = PhasePage(AtomicU8::new(Phase::Unread as u8));
-/// Whether an attempt to attach was made, in this process or one that it descends from. After that only a child is
-/// [`Phase::Unread`].
-static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-/// Index of the entry point whose hook panics, as a test asks; no entry point's if none does.
-static PANIC_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Set without a lock, unlike by `OnceLock`: a child that is forked while another thread of its parent reads the
-/// environment would wait for that thread, which it does not have, for ever.
-static CONFIG: SetOnce<Config> = SetOnce::new();
-
-/// Where this process stands.
-#[inline]
-pub(crate) fn phase() -> Phase {
-    // Acquire pairs with the Release store in `enter`: who sees Attached sees a client.
-    match PAGE.0.load(Ordering::Acquire) {
-        0 => Phase::Unread,
-        1 => Phase::Virgin,
-        2 => Phase::Attached,
-        3 => Phase::Idle,
-        4 => Phase::Unmanaged,
-        _ => Phase::Inert,
-    }
-}
-
-/// This process as a client for the calling thread's current device, if it is one. Asks the driver
-/// only if the process has several devices.
-#[inline]
-pub(crate) fn client() -> Option<&'static Client> {
-    if phase() == Phase::Attached {
-        CLIENTS.current()
-    } else {
-        None
-    }
-}
-
-/// Whether this process is a client of any daemon.
-#[inline]
-pub(crate) fn is_attached() -> bool {
-    phase() == Phase::Attached
-}
 
 /// Longest wait for what is in flight when the process exits, ms; 0: none.
 static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
-
-/// Every client that this process is.
-pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
-    let is_attached = phase() == Phase::Attached;
-    CLIENTS.all().filter(move |_| is_attached)
-}
-
-/// Whether this process is none of our business.
-pub(crate) fn is_inert() -> bool {
-    phase() == Phase::Inert
-}
 
 /// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
 /// asks for it. Returns whether the hook has anything to do: not before the driver is initialised,
@@ -181,11 +107,6 @@ pub(crate) fn handle_call_without_account() {
     }
 }
 
-/// What the environment said, once it was read.
-pub(crate) fn config() -> Option<&'static Config> {
-    CONFIG.get()
-}
-
 /// Reads the environment if nobody has, for those who have something to say before the driver is
 /// initialised.
 pub(crate) fn prepare() {
@@ -202,7 +123,7 @@ fn begin() -> bool {
         enter(Phase::Inert);
     } else if driver::is_initialised() {
         // In a child of this process the driver is not initialised.
-        sys::clear_in_children(&PAGE);
+        clear_in_children();
         read_environment();
         try_change(Phase::Unread, Phase::Virgin);
     }
@@ -223,7 +144,6 @@ fn read_environment() {
     if config.log == Level::Debug {
         sys::at_exit(telemetry::handle_exit);
     }
-    PANIC_AT.store(config.panic_at.unwrap_or(usize::MAX), Ordering::Relaxed);
     for complaint in &config.complaints {
         log::say(Level::Error, format_args!("{complaint}"));
     }
@@ -265,7 +185,7 @@ fn try_attach(
     }
     // Release pairs with the Acquire in `read_environment`, which a child may run.
     HAS_BEGUN.store(true, Ordering::Release);
-    if !sys::clear_in_children(&PAGE) {
+    if !clear_in_children() {
         // Linux before 4.14, or pages that are larger: children made by fork are told, others are not.
         log::say(
             Level::Debug,
@@ -407,17 +327,6 @@ fn leave(config: &Config, is_accounted: bool) {
         // Another device of this process may have been left without an account.
         try_change(Phase::Unmanaged, Phase::Idle);
     }
-}
-
-fn enter(phase: Phase) {
-    // Release pairs with the Acquire load in `phase`.
-    PAGE.0.store(phase as u8, Ordering::Release);
-}
-
-fn try_change(from: Phase, to: Phase) -> bool {
-    PAGE.0
-        .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok()
 }
 
 /// In the child of a fork: stores and one system call, as in a signal handler.

@@ -22,7 +22,7 @@ use protocol::ledger::UNLIMITED;
 
 use crate::config::{self, Config};
 use crate::quota::{self, views};
-use crate::{attach, driver, lifecycle, sys};
+use crate::{attach, driver, lifecycle, process, sys};
 
 mod hooks;
 
@@ -100,7 +100,7 @@ impl Asker {
     /// `None` for whom nothing is changed.
     fn of(device: Device) -> Option<Self> {
         lifecycle::prepare();
-        let config = lifecycle::config().filter(|_| !config::is_disabled())?;
+        let config = process::config().filter(|_| !config::is_disabled())?;
         let uuid = device.uuid()?;
         Some(Self { config, uuid })
     }
@@ -109,7 +109,7 @@ impl Asker {
 /// This process's account of the device with that identity.
 fn account(uuid: &str) -> Option<&'static quota::DeviceAccount> {
     // A child of a fork has its parent's accounts, but not their pages.
-    if lifecycle::is_inert() || !quota::is_any() {
+    if process::is_inert() || !quota::is_any() {
         return None;
     }
     let is_it = |device: CUdevice| {

@@ -30,7 +30,8 @@ use crate::client::Client;
 use crate::door;
 use crate::labels::{self, Label};
 use crate::launch::{self, Begun};
-use crate::lifecycle::{self, Phase};
+use crate::process;
+use crate::process::Phase;
 use crate::streams::{Flavour, Stream};
 use crate::sys::Errno;
 
@@ -79,7 +80,7 @@ struct Prepared {
 /// Makes one call of the operator `index`; `describe` says what it is.
 #[inline]
 fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_int) -> c_int {
-    if lifecycle::phase() != Phase::Attached {
+    if process::phase() != Phase::Attached {
         return real();
     }
     labels::with_current(|current| {
@@ -114,7 +115,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
 
 /// What comes before the library's call; where the operator stands for its launches, best-effort threads may wait here.
 fn prepare(index: usize, call: &Call, label: labels::LabelIndex) -> Option<Prepared> {
-    let client = lifecycle::client()?;
+    let client = process::client()?;
     let library = OPERATORS.get(index)?.library;
     let sight = SIGHTS.get(library as usize)?.load(Ordering::Relaxed);
     let may_be_empty = call.label.may_be_empty();
@@ -176,7 +177,7 @@ fn settle(prepared: &Prepared, launches: u64, status: c_int) {
 
 /// Launches of this process that were seen, recorded ones too.
 fn launches_of_process() -> u64 {
-    let counted = lifecycle::clients().map(|client| {
+    let counted = process::clients().map(|client| {
         let page = &client.page;
         [
             Counter::Launches,

@@ -44,7 +44,7 @@ use crate::contexts::CONTEXTS;
 use crate::disconnect_watcher::{HangUp, Said};
 use crate::log::{self, Level};
 use crate::streams::STREAMS;
-use crate::{lifecycle, quota, rings};
+use crate::{process, quota, rings};
 
 /// Between two looks at what nobody tells of: the connection, where no thread waits for its end; another daemon in the place of one that
 /// refuses; what calls count that began under the daemon before. An idle client wakes up for it: a look costs some microseconds.
@@ -262,7 +262,7 @@ impl Watch {
 
     fn try_again(&self) -> Result<Client, Unmanaged> {
         // Never without one: it was read before the first client was made.
-        let config = lifecycle::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS))?;
+        let config = process::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS))?;
         attach::attach_again(config, self.client)
     }
 

@@ -58,7 +58,7 @@ use protocol::clock::Clock;
 use crate::log::{self, Level};
 use crate::supervised_exit::{self, FROZEN_MS, is_seen_to};
 use crate::sys::Errno;
-use crate::{door, helper, lifecycle};
+use crate::{door, helper, process};
 
 pub(crate) mod doors;
 
@@ -155,7 +155,7 @@ pub(crate) fn handle_stop() {
                 format_args!("is to end and has no timer: if its GPU hangs it has to be killed"),
             );
         }
-        lifecycle::clients().for_each(helper::wake_surely);
+        process::clients().for_each(helper::wake_surely);
     }
 }
 
@@ -387,7 +387,7 @@ fn begin(signal: c_int, now_ns: u64) {
     if helper::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
         die(signal);
     }
-    lifecycle::clients().for_each(helper::wake_surely);
+    process::clients().for_each(helper::wake_surely);
 }
 
 /// The calling thread sends the signal to its own process: it is asked to end, and this thread stops here. Returns if the

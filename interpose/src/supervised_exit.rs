@@ -11,7 +11,7 @@ use protocol::ending::FROZEN_NS;
 use protocol::pages::STOP_OVERDUE;
 
 use crate::client::Client;
-use crate::lifecycle;
+use crate::process;
 
 /// How long a process that the daemon has asked to end drains at most, and one lives whose time to drain is over while somebody sees to
 /// its end, before it looks whether somebody still does, ms: longer than those who asked for it wait, have MPS end
@@ -21,12 +21,12 @@ pub(crate) const FROZEN_MS: u32 = (FROZEN_NS / 1_000_000) as u32;
 /// Whether somebody does at that time of `CLOCK_MONOTONIC`, as the daemon told one of the clients.
 pub(crate) fn is_seen_to(now_ns: u64) -> bool {
     let until_s = |client: &Client| client.page.seen_to_until_s.load(Ordering::SeqCst);
-    lifecycle::clients().any(|client| u64::from(until_s(client)) > now_ns / 1_000_000_000)
+    process::clients().any(|client| u64::from(until_s(client)) > now_ns / 1_000_000_000)
 }
 
 /// The time to wait is over, and who sees to the end of this process is told. What the daemon has asked meanwhile stays.
 pub(crate) fn tell_overdue() {
-    for client in lifecycle::clients() {
+    for client in process::clients() {
         let stop = &client.page.stop;
         let _ = stop.compare_exchange(0, STOP_OVERDUE, Ordering::SeqCst, Ordering::Relaxed);
     }

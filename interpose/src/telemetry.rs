@@ -15,7 +15,7 @@ use protocol::pages::Counter;
 
 use crate::client::Client;
 use crate::log::{self, Level};
-use crate::{lifecycle, resolver};
+use crate::{lifecycle, process, resolver};
 
 /// A way to an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(crate) fn handle_nested_call() {
 /// A launch went to a device without a daemon.
 #[cold]
 pub(crate) fn handle_foreign_launch() {
-    if let Some(client) = lifecycle::clients().next() {
+    if let Some(client) = process::clients().next() {
         client.page.count(Counter::ForeignLaunches, 1);
     }
 }
@@ -208,7 +208,7 @@ pub(crate) fn handle_attached() {
 
 /// The process ends; for `PILLION_LOG=debug`.
 pub(crate) extern "C" fn handle_exit() {
-    if !lifecycle::is_inert() {
+    if !process::is_inert() {
         say("in all");
     }
 }
@@ -223,7 +223,7 @@ fn add(counter: Counter) {
 
 /// Brings what is not yet there to the first client's page.
 fn publish() {
-    let Some(client) = lifecycle::clients().next() else {
+    let Some(client) = process::clients().next() else {
         return;
     };
     for ((counter, total), published) in COUNTED.into_iter().zip(&TOTALS).zip(&PUBLISHED) {
@@ -260,7 +260,7 @@ fn say(when: &str) {
         .collect();
     let heading = format!("{when}, the driver's own, not in our table");
     say_names(&heading, unknown.iter().map(String::as_str));
-    let client = lifecycle::clients().next();
+    let client = process::clients().next();
     let before = TOTALS.iter().map(|total| total.load(Ordering::Relaxed));
     let counted = COUNTED.iter().zip(before);
     for (counter, total) in counted.chain(OF_OPERATORS.iter().map(|counter| (counter, 0))) {

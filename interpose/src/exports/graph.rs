@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::counts::{handle_allocated, of_stream};
 use crate::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
-use crate::lifecycle;
+use crate::process;
 use crate::quota;
 use crate::quota::pools::{self, Draw, Source};
 use crate::streams::{Flavour, Stream};
@@ -292,7 +292,7 @@ fn handle_child(
 /// is taken from another of its devices where the current one is not managed, as nothing tells on whose
 /// streams the executable will be launched.
 fn who_knows(client: Option<&'static Client>) -> Option<&'static Client> {
-    client.or_else(|| lifecycle::clients().next())
+    client.or_else(|| process::clients().next())
 }
 
 fn count_host_call(client: Option<&Client>, result: CUresult) {

@@ -17,7 +17,7 @@ use crate::events::EVENTS;
 use crate::priority;
 use crate::sight::{self, Sight};
 use crate::streams::{Flavour, Place, STREAMS, Stream};
-use crate::{completion, driver, helper, lifecycle, stream_events};
+use crate::{completion, driver, helper, process, stream_events};
 
 hook! {
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
@@ -223,7 +223,7 @@ fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
 
 /// The client of a green context's device.
 fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
-    if !lifecycle::is_attached() {
+    if !process::is_attached() {
         return None;
     }
     let (_, device) = driver::context_of_green(context).ok()?;
