@@ -1,10 +1,11 @@
 //! What a command says to the daemons: to the one that `PILLION_SOCKET` names, else to each that this user's jobs may find.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use protocol::hello::{Reply, Request, ask_once};
+use protocol::hello::{HelloError, Reply, Request, ask_once};
 
 use crate::failure::Failure;
 use crate::run::every_socket;
@@ -34,8 +35,10 @@ pub(crate) struct Told {
     pub(crate) done: Vec<PathBuf>,
     /// Who has not, and why.
     pub(crate) refused: Vec<(PathBuf, String)>,
-    /// Who does not answer, in words.
+    /// Daemons that are there and do not answer, in words.
     pub(crate) silent: Vec<String>,
+    /// Sockets at which nobody listens, in words: a daemon that was killed leaves its file behind.
+    absent: Vec<String>,
 }
 
 /// Says it to each of these, which have so long to answer.
@@ -49,10 +52,27 @@ pub(crate) fn tell_each(sockets: &[PathBuf], request: &Request, patience: Durati
                 let reason = format!("{}: another answer", socket.display());
                 told.refused.push((socket.clone(), reason));
             }
-            Err(error) => told.silent.push(format!("{}: {error}", socket.display())),
+            Err(error) => {
+                let list = match is_absence(&error) {
+                    true => &mut told.absent,
+                    false => &mut told.silent,
+                };
+                list.push(format!("{}: {error}", socket.display()));
+            }
         }
     }
     told
+}
+
+/// Whether nobody listens there.
+fn is_absence(error: &HelloError) -> bool {
+    let HelloError::Io(error) = error else {
+        return false;
+    };
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound
+    )
 }
 
 impl Told {
@@ -69,13 +89,31 @@ impl Told {
         match (self.done.is_empty(), self.refused.first()) {
             (false, _) => Ok(()),
             (true, Some((_, reason))) => Err(anyhow!("{reason}").into()),
-            (true, None) if self.silent.is_empty() => {
+            (true, None) if self.silent.is_empty() && self.absent.is_empty() => {
                 Err(Failure::unavailable(anyhow!("no daemon is running")))
             }
             (true, None) => Err(Failure::unavailable(anyhow!(
                 "no daemon answers: {}",
-                self.silent.join(", ")
+                [self.silent, self.absent].concat().join(", ")
             ))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_at_which_nobody_listens_is_no_daemon_that_does_not_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("left.sock");
+        std::fs::write(&left, "").unwrap();
+        let sockets = [left, folder.path().join("none.sock")];
+        let told = tell_each(&sockets, &Request::Status, PATIENCE);
+        assert!(told.troubles().is_empty(), "{told:?}");
+        assert_eq!(told.absent.len(), 2, "{told:?}");
+        let failure = told.into_result().unwrap_err();
+        assert!(failure.why().contains("left.sock"), "{failure:?}");
     }
 }

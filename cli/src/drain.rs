@@ -50,14 +50,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     let told = daemons::tell_each(&sockets, &request, PATIENCE);
     let done = told.done.clone();
-    let troubles = told.troubles();
+    let mut troubles = told.troubles();
     told.into_result()?;
     // Each says who holds its GPU still, also after one that has not let go.
-    let released = match options.release {
-        true => done.iter().map(|socket| say_released(socket)).collect(),
-        false => Vec::new(),
-    };
-    released.into_iter().collect::<Result<(), Failure>>()?;
+    for socket in done.iter().filter(|_| options.release) {
+        let released = say_released(socket);
+        troubles.extend(released.err().map(|failure| failure.why()));
+    }
     match troubles.is_empty() {
         true => Ok(()),
         false => Err(anyhow!("{}", troubles.join("; ")).into()),

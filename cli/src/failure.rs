@@ -51,6 +51,12 @@ impl Failure {
         }
     }
 
+    /// The reason, in one line; empty where the output has said it.
+    pub(crate) fn why(&self) -> String {
+        let error = self.error.as_ref();
+        error.map_or_else(String::new, |error| format!("{error:#}"))
+    }
+
     /// Nobody reads the output any more: exit 141, without a word.
     pub(crate) fn unread() -> Self {
         Self {

@@ -45,8 +45,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     told.into_result()?;
     match silent.is_empty() || options.job.is_some() {
         true => Ok(()),
-        false => {
-            Err(anyhow!("a daemon does not answer and may hold what it held: {silent}").into())
-        }
+        false => Err(anyhow!("a daemon does not answer and may still hold jobs: {silent}").into()),
     }
 }

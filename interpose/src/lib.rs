@@ -2,8 +2,10 @@
 //!
 //! Loaded with `LD_PRELOAD` into every process of a job, it hands out its own versions (*hooks*) of
 //! the driver's entry points where they matter to sharing, and the driver's own everywhere else.
-//! A hook always makes the real call, once, with the application's arguments, and returns the
-//! driver's result unchanged; before and after it, it does Pillion's part.
+//! A hook makes the real call, once, with the application's arguments, and returns the driver's
+//! result unchanged; before and after it, it does Pillion's part. Two exceptions: over a quota the
+//! driver is not called, and priorities of streams and launches are mapped to the class's part of
+//! the device's range.
 //!
 //! **Three doors** through which a program may obtain an entry point:
 //!

@@ -331,14 +331,13 @@ impl Learnt {
         let since = |at_ns: Option<u64>| at_ns.is_some_and(|at_ns| at_ns >= request.began_ns);
         let (was_exposed, was_wanted) = (since(self.exposed_ns), since(self.wanted_ns));
         let was_calm = self.calm_since_ns.is_some_and(|at| at <= request.began_ns);
-        // What such work costs a request no bound changes.
+        // Work of a job that is left out of the decision.
         let was_excluded = since(self.excluded_ns);
         let is_alone = !was_excluded && (was_calm || !was_exposed);
         self.solo
             .handle_request(client, request.launches, request.measure_ns(), is_alone);
         if let Some(solo_ns) = solo_ns
             && was_wanted
-            && !was_excluded
             && params.feedback
         {
             let slack_ns = params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
@@ -346,6 +345,11 @@ impl Learnt {
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
             let excess_ns = request.measure_ns().saturating_sub(solo_ns);
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
+            // It may be what made the request late, and then bounds shrink for nothing; a request that
+            // was in time beside it is no reason to let them grow.
+            if was_excluded && spent <= 1.0 {
+                return;
+            }
             match params.slo {
                 Slo::Throughput(_) => self.gain.handle_mean(spent),
                 Slo::Slowdown(_) | Slo::LatencyNs(_) => self.gain.handle_request(spent),

@@ -62,7 +62,7 @@ pub struct DaemonPage {
     pub unknown_ns: AtomicU64,
     /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles say. Since 2.1.
     pub learnt_durations: AtomicU32,
-    /// Zero. To clients of 2.2 to 2.4 another value says to make long copies in pieces.
+    /// Zero, for good: clients that were built while copies could be cut (2.2 to early 2.4) take another value as that.
     _reserved: AtomicU32,
     /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
     pub live_epoch: Line<AtomicU64>,
@@ -329,7 +329,8 @@ impl Counter {
 }
 
 impl ClientPage {
-    /// Adds to a counter. Relaxed: totals are read for people, nothing is ordered by them.
+    /// Adds to a counter. Relaxed: totals are read for people, and nothing is ordered by them; that collectives were launched
+    /// ([`Counter::Collectives`]) decides about leases, one poll later where it is read late.
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
         self.told.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);

@@ -85,7 +85,7 @@ fn released(status: &Value) -> Option<String> {
     let said = match released["open"].as_u64()? {
         0 => "NVML closed".to_owned(),
         open => {
-            format!("NVML not closed yet, as the driver does not answer {open} parts of the daemon")
+            format!("NVML not closed yet: {open} threads of the daemon wait for the driver")
         }
     };
     Some(format!(

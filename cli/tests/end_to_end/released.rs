@@ -171,7 +171,7 @@ fn the_next_daemon_leaves_a_released_device_closed_and_one_that_is_lost_stays_so
     lost.expect_errors(&[
         "stays released",
         "NVML_ERROR_GPU_IS_LOST",
-        "say `pillion resume` once more",
+        "run `pillion resume` again",
     ]);
     assert!(!has_nvml(&after));
     assert_eq!(released(&after)["open"], 0);

@@ -263,7 +263,7 @@ impl Shared {
             Found::Foreign(uid) => {
                 let path = word.path().display();
                 let text = format!(
-                    "{path} is of user {uid}, who may not say that the GPU is drained: it is left aside"
+                    "{path} belongs to user {uid}, who may not drain the GPU: it is ignored"
                 );
                 (Kind::ActionFailed, text)
             }

@@ -170,7 +170,7 @@ impl Reopening {
             }
             Err(error) => {
                 return Err(format!(
-                    "{error}; once `nvidia-smi` shows the GPU again say `pillion resume` once more; if it does not come back, reboot"
+                    "{error}; once `nvidia-smi` shows the GPU again run `pillion resume` again; if it does not come back, reboot"
                 ));
             }
         }

@@ -272,7 +272,7 @@ impl Daemon {
         }
     }
 
-    /// As `faults::watch`.
+    /// As `daemon::fault_watch`.
     fn handle_fault(
         self: &Rc<Self>,
         world: &Rc<World>,

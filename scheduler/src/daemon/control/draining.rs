@@ -42,8 +42,8 @@ impl Control {
         }
         if is_released {
             let text = format!(
-                "user {uid} has released the device: NVML is being closed, until `pillion resume`. Until then Xids, errors in memory, \
-                 a stuck GPU and memory past accounts are not seen, and memory of processes that end counts as free at once"
+                "user {uid} has released the device: NVML is closed until `pillion resume`. Meanwhile Xids, errors in memory, a stuck \
+                 GPU and memory past accounts are not seen, and memory of processes that end counts as free at once"
             );
             self.shared.tell(Draft::new(Kind::DeviceReleased, text));
         }
@@ -100,7 +100,7 @@ fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
         Err(Silence::Stopping) => return Err("the daemon is ending".to_owned()),
         Ok(None) | Err(Silence::Late | Silence::Ended) => {
             return Err(format!(
-                "the driver has not answered for {REOPEN_S} s; see whether `nvidia-smi` does, and say `pillion resume` once more; if it never does, reboot"
+                "the driver has not answered for {REOPEN_S} s; see whether `nvidia-smi` does, and run `pillion resume` again; if it never does, reboot"
             ));
         }
     };
@@ -123,7 +123,7 @@ fn resume_job(shared: &Shared, uid: u32, job: &str) -> Result<(), String> {
 fn resume_all(shared: &Shared, uid: u32) -> Result<(), String> {
     let Some(released) = shared.release(None) else {
         return Err(
-            "the device was released again meanwhile; say `pillion resume` once more".to_owned(),
+            "the device was released again meanwhile; run `pillion resume` again".to_owned(),
         );
     };
     shared.ring();
