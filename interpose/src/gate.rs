@@ -108,6 +108,9 @@ pub(crate) fn admit(
 /// # Errors
 ///
 /// As [`admit`].
+// Out of line, so that all other launches keep their registers.
+#[cold]
+#[inline(never)]
 pub(crate) fn admit_collective(
     client: &'static Client,
     lease: &'static LeasePage,
