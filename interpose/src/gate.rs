@@ -118,6 +118,7 @@ pub(crate) fn admit_collective(
     unknown: u64,
     before_sleep: impl FnOnce(),
 ) -> Result<Admitted, &'static Client> {
+    client.page.count(Counter::Collectives, 1);
     let kernel = judged(client, known, unknown);
     let grant = match try_admit(client, lease, &kernel, client.clock.now_ns()) {
         Ok(grant) => grant,

@@ -55,8 +55,6 @@ pub(crate) enum Begun {
         grant: Grant,
         /// What goes, for who learns how long it takes.
         number: Number,
-        /// Whether it is a kernel of collective communication.
-        is_collective: bool,
     },
 }
 
@@ -122,7 +120,6 @@ fn begin_known(
             slot,
             grant,
             number: known.number,
-            is_collective: known.is_collective,
         },
         Err(successor) => announced(successor, place, stream, &known),
     }
@@ -302,14 +299,10 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
             slot,
             ref grant,
             number,
-            is_collective,
             ..
         } => {
             gate::handle_launched(client, lease, grant, accepted);
             if accepted {
-                if is_collective {
-                    client.page.count(Counter::Collectives, 1);
-                }
                 handle_admitted(client, slot, grant, number);
             }
         }

@@ -314,7 +314,8 @@ counters! {
     /// Launch functions of the driver that the program obtained and that are not our hooks, each
     /// once.
     LaunchesPassedBy = "launch_functions_passed_by",
-    /// Kernels of collective communication (NCCL, NVSHMEM) that a best-effort client launched, those in graphs among them.
+    /// Kernels of collective communication (NCCL, NVSHMEM) that a best-effort client asked for, also where the driver refused; those in
+    /// graphs that it launched among them.
     Collectives = "launches_collective",
     /// Launches of these that did not wait although no lease allowed them.
     CollectivesPassed = "collectives_passed",

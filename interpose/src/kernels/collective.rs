@@ -4,10 +4,9 @@
 //! waits at a gate makes the others spin. NCCL launches one only for two or more ranks, which are
 //! on different GPUs: a job that launches one uses several GPUs. NVSHMEM is taken to do so, too.
 //!
-//! The names are those of `libnccl.so.2` 2.14 to 2.28 (`ncclKernel_AllReduce_RING_LL_Sum_float`,
-//! `ncclDevKernel_…`, `ncclSymkDevKernel_…`) and of NVSHMEM 2.10 to 3.4, its host library
-//! (`barrier_on_stream_kernel_threadgroup`, `alltoall_on_stream_kernel<…>`) and its device library
-//! (`nvshmemi_proxy_…`).
+//! The names are those in the `libnccl.so.2` of PyTorch 2.15 (`ncclDevKernel_…`,
+//! `ncclSymkDevKernel_…`), of older NCCL (`ncclKernel_AllReduce_RING_LL_Sum_float`) and of NVSHMEM
+//! (`barrier_on_stream_kernel_threadgroup`, `alltoall_on_stream_kernel<…>`, `nvshmemi_proxy_…`).
 
 /// Beginnings of NVSHMEM's collective kernels; `_on_stream_kernel` comes later in the name.
 const ON_STREAM: [&str; 9] = [
