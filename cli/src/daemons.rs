@@ -76,7 +76,8 @@ fn is_absence(error: &HelloError) -> bool {
 }
 
 impl Told {
-    /// What is wrong with those that have not done it: those that refuse, then those that do not answer.
+    /// What is wrong with those that have not done it: those that refuse, then those that do not
+    /// answer.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let refused = self.refused.iter().map(|(_, reason)| reason.clone());
         let silent = self.silent.iter();

@@ -26,7 +26,8 @@ pub(crate) struct Options {
 /// Longest wait for a daemon that opens its device: more than it waits for the driver.
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// Exit 69 if no daemon answers, 1 if none holds that, one does not answer, or a device stays released.
+/// Exit 69 if no daemon answers, 1 if none holds that, one does not answer, or a device stays
+/// released.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let request = Request::Resume {
         job: options.job.clone().unwrap_or_default(),

@@ -29,9 +29,9 @@ use crate::{lifecycle, process};
 use crate::{reentrancy, signals, sticky_error, telemetry};
 
 // The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
-// [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`] if
-// it acts for the library. Stacks grow downwards, so a call from inside has a lower address; one at
-// the same or a higher address is made after the hook was jumped out of.
+// [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`]
+// if it acts for the library. Stacks grow downwards, so a call from inside has a lower address; one
+// at the same or a higher address is made after the hook was jumped out of.
 
 /// No address of a stack is as low. A thread's word is this at first.
 const OUTSIDE: usize = 0;

@@ -2,15 +2,17 @@
 //!
 //! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
 //! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
-//! `max_hold` is over, because the thread may hold a lock that others need (not where an operator or a rule holds the job for
-//! a fault); on a signal, because
-//! its handler may want the thread back, or because the process is to end ([`signals`]) (one that comes in the microsecond between two sleeps is not
-//! noticed, and the wait goes on to `max_hold`, or to the next signal where a rule holds the job: [`sleep_ns`]); or because the daemon is gone.
-//! A daemon is gone when its connection has ended ([`crate::disconnect_watcher`]), or when it has been silent for five seconds. A daemon that is only late,
-//! as on a host with more threads than processors, is not: launches wait for it, for `max_hold` each.
-//! Where another daemon has taken its place meanwhile, the wait goes on there, as one that began when
-//! it did. What goes without a lease is charged all the same, so that the daemon's sums stay right.
-//! A collective kernel does not wait for a lease ([`admit_collective`]).
+//! `max_hold` is over, because the thread may hold a lock that others need (not where an operator
+//! or a rule holds the job for a fault); on a signal, because its handler may want the thread back,
+//! or because the process is to end ([`signals`]) (one that comes in the microsecond between two
+//! sleeps is not noticed, and the wait goes on to `max_hold`, or to the next signal where a rule
+//! holds the job: [`sleep_ns`]); or because the daemon is gone. A daemon is gone when its
+//! connection has ended ([`crate::disconnect_watcher`]), or when it has been silent for five
+//! seconds. A daemon that is only late, as on a host with more threads than processors, is not:
+//! launches wait for it, for `max_hold` each. Where another daemon has taken its place meanwhile,
+//! the wait goes on there, as one that began when it did. What goes without a lease is charged all
+//! the same, so that the daemon's sums stay right. A collective kernel does not wait for a lease
+//! ([`admit_collective`]).
 
 use core::sync::atomic::Ordering;
 
@@ -102,8 +104,9 @@ pub(crate) fn admit(
     }
 }
 
-/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may have begun and spin until it
-/// begins, so it does not wait for a lease, only where the job is held for a fault.
+/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may have begun
+/// and spin until it begins, so it does not wait for a lease, only where the job is held for a
+/// fault.
 ///
 /// # Errors
 ///

@@ -15,8 +15,9 @@
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
-//! there. It finds the page of [`phase`] cleared if nobody told it of the fork. A child of a process that has not goes
-//! its own way from Virgin; nothing before that takes a lock, which another thread could hold.
+//! there. It finds the page of [`phase`] cleared if nobody told it of the fork. A child of a
+//! process that has not goes its own way from Virgin; nothing before that takes a lock, which
+//! another thread could hold.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::OnceLock;

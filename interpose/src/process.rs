@@ -19,8 +19,8 @@ pub(crate) enum Phase {
     Virgin,
     /// A client of one daemon at least, or of one to come.
     Attached,
-    /// Not managed, but hooks still go through the door: this process keeps its quota of memory by itself, or a test
-    /// wants one to panic.
+    /// Not managed, but hooks still go through the door: this process keeps its quota of memory by
+    /// itself, or a test wants one to panic.
     Idle,
     /// Not managed so far; only hooks that may change that do anything.
     Unmanaged,
@@ -28,17 +28,18 @@ pub(crate) enum Phase {
     Inert,
 }
 
-/// The phase, alone on its page. From the first attempt to attach on, a child finds the page cleared, however it was
-/// made: a `clone` without `fork` tells nobody, and the parent's pages, which are not mapped in the child, would crash it.
+/// The phase, alone on its page. From the first attempt to attach on, a child finds the page
+/// cleared, however it was made: a `clone` without `fork` tells nobody, and the parent's pages,
+/// which are not mapped in the child, would crash it.
 #[repr(C, align(4096))]
 struct PhasePage(AtomicU8);
 
 static PAGE: PhasePage = PhasePage(AtomicU8::new(Phase::Unread as u8));
-/// Whether an attempt to attach was made, in this process or one that it descends from. After that only a child is
-/// [`Phase::Unread`].
+/// Whether an attempt to attach was made, in this process or one that it descends from. After that
+/// only a child is [`Phase::Unread`].
 pub(crate) static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
-/// Set without a lock, unlike by `OnceLock`: a child that is forked while another thread of its parent reads the
-/// environment would wait for that thread, which it does not have, for ever.
+/// Set without a lock, unlike by `OnceLock`: a child that is forked while another thread of its
+/// parent reads the environment would wait for that thread, which it does not have, for ever.
 pub(crate) static CONFIG: SetOnce<Config> = SetOnce::new();
 
 /// Where this process stands.

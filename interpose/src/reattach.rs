@@ -1,13 +1,16 @@
 //! What happens when a client's daemon goes, and when one is there again.
 //!
-//! A daemon is gone when it has ended the connection, which a thread waits for that wakes the helper ([`crate::disconnect_watcher`]); where there is none
-//! the helper looks every [`LOOK_NS`]. Until then a daemon that says nothing is slow, or stopped, and this process is still its client.
-//! Afterwards the helper asks for a new one where the old one listened: after some milliseconds, then ever more seldom, at moments that
-//! differ from process to process, for as long as the process lives. It waits for an eighth of the time that there has been none
-//! ([`Away`]), so it finds the next one late by that, and asks some fifty times until it asks every half a second. Meanwhile
-//! jobs go on as `on_daemon_loss` says ([`crate::gate`]). A daemon that refuses (its limits, another version) will do so again: that
-//! one is asked after a second and then ever more seldom, every minute in the end. Whether another daemon listens in its place is
-//! looked for meanwhile without asking.
+//! A daemon is gone when it has ended the connection, which a thread waits for that wakes the
+//! helper ([`crate::disconnect_watcher`]); where there is none the helper looks every [`LOOK_NS`].
+//! Until then a daemon that says nothing is slow, or stopped, and this process is still its client.
+//! Afterwards the helper asks for a new one where the old one listened: after some milliseconds,
+//! then ever more seldom, at moments that differ from process to process, for as long as the
+//! process lives. It waits for an eighth of the time that there has been none ([`Away`]), so it
+//! finds the next one late by that, and asks some fifty times until it asks every half a second.
+//! Meanwhile jobs go on as `on_daemon_loss` says ([`crate::gate`]). A daemon that refuses (its
+//! limits, another version) will do so again: that one is asked after a second and then ever more
+//! seldom, every minute in the end. Whether another daemon listens in its place is looked for
+//! meanwhile without asking.
 //!
 //! A process that no daemon has taken yet asks in the same way from its beginning ([`crate::provisional`]): the first that takes it is the successor of a client that had none.
 //!

@@ -21,9 +21,10 @@
 //! which the helper needs none: from here on it neither allocates nor looks up anything. Other threads stop at their next call of
 //! CUDA. No context is destroyed by us.
 //!
-//! Where MPS shares the GPU and somebody sees to the end of the process (`pillion stop`, the daemon), it does not die by itself when that
-//! time is over and work is in flight: it says so ([`supervised_exit`]), so that MPS is asked to end the work before a kill, and dies
-//! by itself only [`FROZEN_MS`] later. Signals of others end it no sooner meanwhile.
+//! Where MPS shares the GPU and somebody sees to the end of the process (`pillion stop`, the
+//! daemon), it does not die by itself when that time is over and work is in flight: it says so
+//! ([`supervised_exit`]), so that MPS is asked to end the work before a kill, and dies by itself
+//! only [`FROZEN_MS`] later. Signals of others end it no sooner meanwhile.
 //!
 //! A process often gets the signal twice within milliseconds (a terminal's to the group, and its parent's who forwards it):
 //! that is one request. A process that sends it to itself by `kill` is stopped in that call, which is exported for it: the kernel
@@ -38,8 +39,9 @@
 //! other thread. While it stops a thread it takes few hundred bytes of that stack, as a handler of the application's may come on top: what
 //! is larger is in functions that return first, and are not inlined.
 //!
-//! What [`handle`] does is async-signal-safe: atomics, a word of its thread ([`crate::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`,
-//! `tgkill`, `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
+//! What [`handle`] does is async-signal-safe: atomics, a word of its thread
+//! ([`crate::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`, `sigaction`,
+//! `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
 //! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
 //! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;

@@ -118,9 +118,9 @@ impl Gate {
         }
     }
 
-    /// A best-effort job that is left out of the snapshots has work in flight, or had since the last
-    /// look: requests that meet it tell nothing of what they take alone, and let no bound grow. Before
-    /// [`Gate::handle_request`]. Only `pillion` listens.
+    /// A best-effort job that is left out of the snapshots has work in flight, or had since the
+    /// last look: requests that meet it tell nothing of what they take alone, and let no bound
+    /// grow. Before [`Gate::handle_request`]. Only `pillion` listens.
     pub fn handle_excluded(&mut self, now_ns: u64) {
         if let Policy::Pillion(_) = &self.policy {
             self.memory.pillion.handle_excluded(now_ns);

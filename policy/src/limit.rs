@@ -18,7 +18,8 @@ pub enum Limit {
     Interference,
     /// Another BE job has the turn.
     Turn,
-    /// The job launches kernels that wait for peers on other GPUs, and goes only while no HP job is attached.
+    /// The job launches kernels that wait for peers on other GPUs, and goes only while no HP job is
+    /// attached.
     Collectives,
 }
 

@@ -345,8 +345,8 @@ impl Learnt {
             let slack_ns = slack_ns.max(spread_ns.min(slack_ns.saturating_mul(SPREAD_MAX)));
             let excess_ns = request.measure_ns().saturating_sub(solo_ns);
             let spent = excess_ns as f64 / slack_ns.max(1) as f64;
-            // It may be what made the request late, and then bounds shrink for nothing; a request that
-            // was in time beside it is no reason to let them grow.
+            // It may be what made the request late, and then bounds shrink for nothing; a request
+            // that was in time beside it is no reason to let them grow.
             if was_excluded && spent <= 1.0 {
                 return;
             }

@@ -62,7 +62,8 @@ pub struct DaemonPage {
     pub unknown_ns: AtomicU64,
     /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles say. Since 2.1.
     pub learnt_durations: AtomicU32,
-    /// Zero, for good: clients that were built while copies could be cut (2.2 to early 2.4) take another value as that.
+    /// Zero, for good: clients that were built while copies could be cut (2.2 to early 2.4) take
+    /// another value as that.
     _reserved: AtomicU32,
     /// The epoch that live leases name; 0 if none does. Alone on its line: every HP launch reads it.
     pub live_epoch: Line<AtomicU64>,
@@ -308,14 +309,15 @@ counters! {
     /// Kernels and graphs that are expected to take something else than the profile says, because they were seen to. As of
     /// now, of processes that live.
     KernelsLearnt = "kernels_learnt",
-    /// Streams with the priority of others of which the application asked another one, as each class has a part of the device's levels.
+    /// Streams with the priority of others of which the application asked another one, as each
+    /// class has a part of the device's levels.
     // 43 to 45 are other counters of older clients.
     PrioritiesShared = "priorities_shared" at 46,
     /// Launch functions of the driver that the program obtained and that are not our hooks, each
     /// once.
     LaunchesPassedBy = "launch_functions_passed_by",
-    /// Kernels of collective communication (NCCL, NVSHMEM) that a best-effort client asked for, also where the driver refused; those in
-    /// graphs that it launched among them.
+    /// Kernels of collective communication (NCCL, NVSHMEM) that a best-effort client asked for,
+    /// also where the driver refused; those in graphs that it launched among them.
     Collectives = "launches_collective",
     /// Launches of these that did not wait although no lease allowed them.
     CollectivesPassed = "collectives_passed",
@@ -330,8 +332,9 @@ impl Counter {
 }
 
 impl ClientPage {
-    /// Adds to a counter. Relaxed: totals are read for people, and nothing is ordered by them; that collectives were launched
-    /// ([`Counter::Collectives`]) decides about leases, one poll later where it is read late.
+    /// Adds to a counter. Relaxed: totals are read for people, and nothing is ordered by them; that
+    /// collectives were launched ([`Counter::Collectives`]) decides about leases, one poll later
+    /// where it is read late.
     #[inline]
     pub fn count(&self, counter: Counter, by: u64) {
         self.told.counters[counter as usize].fetch_add(by, crate::sync::Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The machine around the daemon: the driver and NVML, processes, sockets, descriptors, files.
 //!
-//! Every module wraps one thing of the operating system or the driver. None decides anything about jobs.
+//! Every module wraps one thing of the operating system or the driver. None decides anything about
+//! jobs.
 
 pub mod device;
 pub(crate) mod drain_marker;

@@ -6,7 +6,7 @@
 //!
 //! | group | what is in it |
 //! |---|---|
-//! | [`daemon`] | the threads: the one that decides, the one that talks with clients, those that watch memory and faults |
+//! | [`daemon`] | the threads: for decisions, for clients, for memory and for faults |
 //! | [`faults`] | how a fault is recognised, and what is done about it |
 //! | [`report`] | what people and programs are told: the status, events |
 //! | [`host`] | the machine around: NVML, the driver, processes, sockets, files |
@@ -15,12 +15,13 @@
 //!
 //! Each group uses those below it in this table, never one above (`tests/layers.rs`).
 //!
-//! **Threads.** The *poll thread* runs [`core::state::State::poll`] as often as needed and waits through
-//! `protocol::clock::Clock`, so it takes part in virtual time. The *control thread* accepts, serves
-//! and buries clients in real time: a client keeps the virtual processor while it waits for a reply,
-//! so whoever replies must not need it. They share the state under one lock that neither holds
-//! while it waits. Beside them, in real time: one that watches memory (`daemon::memory_watch`), one that looks for faults and sees to what
-//! rules do about them, and one that waits for what NVML reports (`daemon::fault_watch`).
+//! **Threads.** The *poll thread* runs [`core::state::State::poll`] as often as needed and waits
+//! through `protocol::clock::Clock`, so it takes part in virtual time. The *control thread*
+//! accepts, serves and buries clients in real time: a client keeps the virtual processor while it
+//! waits for a reply, so whoever replies must not need it. They share the state under one lock that
+//! neither holds while it waits. Beside them, in real time: one that watches memory
+//! (`daemon::memory_watch`), one that looks for faults and sees to what rules do about them, and
+//! one that waits for what NVML reports (`daemon::fault_watch`).
 //!
 //! **Trust.** Pages are written by other processes. Each word is read once, clamped to what it can
 //! mean, and used; see [`core::state`]. Packets are decoded by `protocol::hello`.

@@ -1,10 +1,11 @@
 //! Fault simulation: the daemon's core and the library's side of the protocol against each other, with everything that can
 //! go wrong between them, from a seed.
 //!
-//! What runs is what ships: [`State`](crate::core::state::State) with the policy behind it, [`Ledgers`](crate::core::ledgers::Ledgers),
-//! the pages and `protocol`'s rings, leases and ledgers in them. Played are processes (what the library does with the
-//! pages: [`process`]), the device (what is in flight, whose memory is back), NVML, the control thread's conversation
-//! ([`daemon`]) and time. No thread, no socket, no clock: equal seeds are equal runs.
+//! What runs is what ships: [`State`](crate::core::state::State) with the policy behind it,
+//! [`Ledgers`](crate::core::ledgers::Ledgers), the pages and `protocol`'s rings, leases and ledgers
+//! in them. Played are processes (what the library does with the pages: [`process`]), the device
+//! (what is in flight, whose memory is back), NVML, the control thread's conversation ([`daemon`])
+//! and time. No thread, no socket, no clock: equal seeds are equal runs.
 //!
 //! **What happens** is drawn at each step ([`world`]): launches, completions, allocations; processes come and are killed; a
 //! connection ends although its process lives; the daemon is killed and another one comes; ends are noticed late and out

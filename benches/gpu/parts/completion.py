@@ -31,7 +31,8 @@ MEANS = (
     ("client and stream priority", STREAMS, ("--priority", "least"), {"CUDA_MPS_CLIENT_PRIORITY": "1"}),
     ("client priority, launch attribute", ATTRIBUTE, ("--priority", "least"), {"CUDA_MPS_CLIENT_PRIORITY": "1"}),
 )
-# What Pillion gives jobs: the first where the application makes streams, the second where it launches into the default one.
+# The means that Pillion gives jobs: the first where the application makes streams, the second where
+# it launches into the default stream.
 OF_PILLION = ("client and stream priority", "client priority, launch attribute")
 
 

@@ -11,7 +11,7 @@ import time
 SCHEMA_VERSION = 1
 # Of what a request waits for without priorities they must take away so much to count as working.
 GAIN_MIN = 0.5
-# And what is left must be no more than so many waves: the one that runs, and half another for what the host takes.
+# The rest must be no more than so many waves: the one that runs, and half another for the host.
 WAVES_MAX = 1.5
 
 

@@ -63,7 +63,8 @@ pub(crate) enum What {
     Move(&'static str, u64),
 }
 
-/// A best-effort job's lease and wait from a moment on, as `scheduler::core::state::Entry` prints it.
+/// A best-effort job's lease and wait from a moment on, as `scheduler::core::state::Entry` prints
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     pub(crate) at_ns: u64,

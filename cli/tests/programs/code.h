@@ -1,4 +1,5 @@
-/* Modules, libraries and launches on several devices of the driver API, beside what cuda_min.h has; found by dlsym. */
+/* Modules, libraries and launches on several devices of the driver API, beside what cuda_min.h has;
+ * found by dlsym. */
 #ifndef CODE_H
 #define CODE_H
 

@@ -1,6 +1,6 @@
-/* collective KERNEL STEPS: launches in rounds, each synchronised and printed, until standard input ends; then checks the
- * result. A round has the STEPS: `c` a launch of KERNEL, which has a collective kernel's name, `p` of saxpy, `g` of a
- * graph of both. At the end it prints what it asked for. */
+/* collective KERNEL STEPS: launches in rounds, each synchronised and printed, until standard input
+ * ends; then checks the result. A round has the STEPS: `c` a launch of KERNEL, which has the name of
+ * a collective kernel, `p` of saxpy, `g` of a graph of both. At the end it prints its own counts. */
 #include "graph_min.h"
 
 #define KERNELS_OF_GRAPH 2

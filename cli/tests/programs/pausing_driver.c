@@ -1,4 +1,4 @@
-/* A driver of five functions that waits, in cuCtxSynchronize, as only a signal or a cancellation ends. */
+/* A driver of five functions, whose cuCtxSynchronize waits until a signal or a cancellation. */
 #include <unistd.h>
 
 int cuInit(unsigned flags) {

@@ -1,8 +1,10 @@
-/* real_driver doors NAMES VERSIONS: what each name in the file NAMES leads to, by dlsym and by cuGetProcAddress.
- * real_driver calls LIBRARY INITIALISER NAMES: how each function of the library answers before and after its initialiser.
+/* real_driver doors NAMES VERSIONS: prints where each name in the file NAMES leads, by dlsym and by
+ * cuGetProcAddress.
+ * real_driver calls LIBRARY INITIALISER NAMES: prints how each function of the library answers
+ * before and after its initialiser.
  *
- * For NVIDIA's own libraries on a machine without a device: nothing here needs one. A function is called in a child of its
- * own, with every argument the same: nothing may come of it but an error or a signal. */
+ * For NVIDIA's own libraries on a machine without a device. Each function is called in a child of
+ * its own, with every argument the same: only an error or a signal may come of it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -36,7 +38,8 @@ static void read_versions(const char *file) {
     if (version_count == 0) exit(93);
 }
 
-/* The symbol at an address and the library it lies in: each address is asked for once, as dladdr reads whole tables. */
+/* The symbol at an address and the library it lies in. Each address is looked up once, because
+ * dladdr reads whole tables. */
 static const char *place_of(void *address) {
     static struct { void *address; char *text; } known[4 * NAMES_MAX];
     Dl_info info;

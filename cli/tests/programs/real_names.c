@@ -1,4 +1,5 @@
-/* real_names: a program linked with the driver that uses names which are in no table of ours, as profilers do. */
+/* real_names: a program linked with the driver that uses names which our table lacks, as profilers
+ * do. */
 #include <stdio.h>
 
 unsigned cuInit(unsigned);

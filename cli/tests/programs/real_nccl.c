@@ -1,4 +1,4 @@
-/* real_nccl FILE: loads NVIDIA's NCCL, as frameworks do, and begins with it where there is no device. */
+/* real_nccl FILE: loads NVIDIA's NCCL, as frameworks do, and initialises it without a device. */
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,4 +1,5 @@
-/* real_runtime: what NVIDIA's runtime says where there is no device; linked with it, shared or static. */
+/* real_runtime: prints what NVIDIA's runtime reports without a device; linked with it, shared or
+ * static. */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -38,7 +38,8 @@ const REST_WORDS: usize = 2;
 /// The word, of those that belong to a shape, that says what was learnt.
 const TAKEN: usize = 1;
 
-/// The parts of a note: whether the shape is profiled, its class, whether it is collective, its SMs.
+/// The parts of a note: whether the shape is profiled, its class, whether it is collective, its
+/// SMs.
 const PROFILED: u64 = 1;
 const CLASS_SHIFT: u32 = 1;
 const CLASS_MASK: u64 = 0x3f;

@@ -76,7 +76,8 @@ pub struct FaultRules {
     pub mps_control: Vec<String>,
     /// `mps_start`: the command that starts it again.
     pub mps_start: Vec<String>,
-    /// `mps_terminate`: the command that takes `terminate_client` on its standard input, before a client of MPS is killed.
+    /// `mps_terminate`: the command that takes `terminate_client` on its standard input, before a
+    /// client of MPS is killed.
     pub mps_terminate: Vec<String>,
     /// `[[faults.rules]]`.
     pub rules: Vec<FaultRule>,
@@ -103,8 +104,8 @@ impl Default for FaultRules {
 }
 
 impl FaultRules {
-    /// Programs that would be run and cannot be, a sentence each. What MPS needs by default is left out:
-    /// it may not be installed.
+    /// Programs that would be run and cannot be, a sentence each. What MPS needs by default is left
+    /// out: it may not be installed.
     #[must_use]
     pub fn missing_programs(&self) -> Vec<String> {
         let default = Self::default();
@@ -169,8 +170,9 @@ pub const GRACE_NS: u64 = 10_000_000_000;
 pub enum Action {
     /// Nothing but the event.
     Report,
-    /// Best-effort launches wait until an operator says otherwise: those of the job whose fault it is, if that is a best-effort
-    /// job; of a high-priority job's fault those of all its user's; else all.
+    /// Best-effort launches wait until an operator says otherwise: those of the job whose fault it
+    /// is, if that is a best-effort job; of a high-priority job's fault those of all its user's;
+    /// else all.
     HoldBe,
     /// The processes of the job whose fault it is are ended; whoever supervises it starts it anew.
     RestartJob {
@@ -206,12 +208,13 @@ impl Action {
     }
 }
 
-/// Xids after which nothing that runs on the GPU can be trusted or goes on, until it is reset: NVIDIA's catalogue has them
-/// under "reset GPU" or worse.
+/// Xids after which nothing that runs on the GPU can be trusted or goes on, until it is reset:
+/// NVIDIA's catalogue has them under "reset GPU" or worse.
 pub const XIDS_OF_A_BROKEN_GPU: [u64; 8] = [48, 61, 62, 64, 79, 95, 119, 120];
 
-/// What is done where the file says nothing: a GPU that is broken takes no more work. All else is said and no more, because a
-/// daemon that ends or holds jobs by itself can do more harm than the fault.
+/// What is done where the file says nothing: a GPU that is broken takes no more work. All else is
+/// said and no more, because a daemon that ends or holds jobs by itself can do more harm than the
+/// fault.
 #[must_use]
 pub fn default_rules() -> Vec<FaultRule> {
     let rule = |fault, codes: &[u64], action| FaultRule {

@@ -12,7 +12,8 @@ use crate::config::memory_rules::{Owner, is_below};
 /// two reads of each ring that it has claimed per poll if it is high-priority.
 pub const CLIENTS_MAX: usize = 256;
 
-/// Connections that have not said yet what they want. One of who has most of them is dropped for another.
+/// Connections whose request has not arrived yet. For one more, the oldest of the user with most of
+/// them is closed.
 pub const UNHEARD_MAX: usize = 64;
 
 /// Who may be high-priority: who is in any of the lists.

@@ -1,8 +1,8 @@
 //! The operator's rules of memory: what jobs of a user, a group or a cgroup cannot have more than, whatever they ask for.
 //!
-//! Whose a process is comes from the kernel and not from the process ([`crate::host::peer`]): its user and groups, and the cgroup that
-//! it is in when it attaches (cgroups(7)). A login without a job's environment is under its user's rules all the
-//! same.
+//! Whose a process is comes from the kernel and not from the process ([`crate::host::peer`]): its
+//! user and groups, and the cgroup that it is in when it attaches (cgroups(7)). A login without a
+//! job's environment is under its user's rules all the same.
 
 use protocol::quota::Quota;
 

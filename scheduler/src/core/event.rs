@@ -74,7 +74,8 @@ kinds! {
     TurnedAway = "turned-away", Warning;
     /// A process uses the GPU and is no client.
     Unmanaged = "unmanaged", Warning;
-    /// A best-effort job launches collective kernels, and is refused for it beside high-priority jobs.
+    /// A best-effort job launches collective kernels, and is refused for it beside high-priority
+    /// jobs.
     Collectives = "collectives", Warning;
     /// A process has memory that is in no account.
     MemoryExcess = "memory-excess", Warning;
@@ -82,11 +83,13 @@ kinds! {
     Evicted = "evicted", Warning;
     /// A client's context is lost: the CUDA result is its code.
     StickyError = "sticky-error", Error;
-    /// A client's process ended with work in flight, so many ns (its code). An error where MPS may take others along with it.
+    /// A client's process ended with work in flight, so many ns (its code). An error where MPS may
+    /// take others along with it.
     DiedInFlight = "died-in-flight", Warning;
     /// The driver reports an Xid, which is its code.
     Xid = "xid", Error;
-    /// Memory of the GPU was wrong and could not be corrected (how often is its code), or waits to be replaced.
+    /// Memory of the GPU was wrong and could not be corrected (how often is its code), or waits to
+    /// be replaced.
     Ecc = "ecc", Error;
     /// Memory of the GPU was wrong and was corrected; its code says how often.
     EccCorrected = "ecc-corrected", Warning;

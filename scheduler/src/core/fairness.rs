@@ -1,7 +1,8 @@
-//! Who gives way where a table is full.
+//! Which entry of a full table gives way to a new one.
 
-/// The place in a full list that is to be given up for another: the oldest of the user who has most of it, so that nobody can
-/// push out what others have there. `uids` are in the list's order, the oldest first.
+/// The place in a full list that is to be given up for another: the oldest of the user who has most
+/// of it, so that nobody can push out what others have there. `uids` are in the list's order, the
+/// oldest first.
 pub(crate) fn place_to_give_up(uids: impl Iterator<Item = u32> + Clone) -> Option<usize> {
     let count = |uid| uids.clone().filter(|other| *other == uid).count();
     let places = uids.clone().enumerate();

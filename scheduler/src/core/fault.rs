@@ -78,8 +78,8 @@ impl Fault {
         }
     }
 
-    /// Where MPS shares the GPU, others may have been taken along, unless it ended the work when this daemon asked. What a process says of
-    /// its own end changes the text alone.
+    /// Where MPS shares the GPU, others may have been taken along, unless it ended the work when
+    /// this daemon asked. What a process says of its own end changes the text alone.
     pub(crate) fn of_death(death: Death) -> Self {
         let how = match death.how {
             How::Spared => "it was being ended from here",
@@ -145,8 +145,9 @@ impl Fault {
         Self::of_gpu(FaultKind::Xid, Some(xid), text)
     }
 
-    /// Whose best-effort jobs are held where a rule says so. Of a best-effort job's own fault that job; of a high-priority job's its user's
-    /// best-effort jobs, because a job says by itself that it has a fault, and may say so to nobody else's cost; of the GPU's all.
+    /// Whose best-effort jobs are held where a rule says so. Of a best-effort job's own fault that
+    /// job; of a high-priority job's its user's best-effort jobs, because a job says by itself that
+    /// it has a fault, and may say so to nobody else's cost; of the GPU's all.
     pub(crate) fn whose(&self) -> Whose<'_> {
         match &self.job {
             Some(key) if key.class == JobClass::BestEffort => Whose::Job(key),
@@ -183,8 +184,8 @@ impl Fault {
     }
 }
 
-/// What an Xid means, in our words, after NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors); those that a rule or the
-/// page on faults names.
+/// What an Xid means, in our words, after NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors);
+/// those that a rule or the page on faults names.
 pub(crate) fn meaning_of_xid(xid: u64) -> Option<&'static str> {
     Some(match xid {
         13 => "an exception in the graphics engine, as a rule a program's own mistake",

@@ -1,10 +1,11 @@
 //! Which fault has which consequence.
 //!
-//! Every rule of the file that is for a fault is followed, in the order of the file, and the first of the [`default_rules`] that is for it
-//! after them, unless one of those names the code, or says `report`. What has consequences outside the
-//! daemon (a job ended, MPS restarted) is done at most `per_hour` times in an hour by one rule, so that
-//! a fault which comes back does not become a storm: a job is ended so often, and what others feel is
-//! done so often for the faults of all jobs of one user, who can call each job anything.
+//! Every rule of the file that is for a fault is followed, in the order of the file, and the first
+//! of the [`default_rules`] that is for it after them, unless one of those names the code, or says
+//! `report`. What has consequences outside the daemon (a job ended, MPS restarted) is done at most
+//! `per_hour` times in an hour by one rule, so that a fault which comes back does not become a
+//! storm: a job is ended so often, and what others feel is done so often for the faults of all jobs
+//! of one user, who can call each job anything.
 
 use std::collections::{BTreeMap, VecDeque};
 

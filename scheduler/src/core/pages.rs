@@ -25,8 +25,8 @@ impl GpuPages {
     }
 }
 
-/// Tells clients what the configuration says of them. Each reads each word by itself, whenever it needs
-/// it, so that the words may change while clients run.
+/// Tells clients what the configuration says of them. Each reads each word by itself, whenever it
+/// needs it, so that the words may change while clients run.
 pub(crate) fn configure(daemon: &DaemonPage, config: &Config) {
     let on_loss = match config.on_daemon_loss {
         OnDaemonLoss::Run => ON_LOSS_RUN,

@@ -3,7 +3,7 @@
 //!
 //! | known by | when |
 //! |---|---|
-//! | `clients` | a client has attached whose driver says whether MPS shares the device (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`) |
+//! | `clients` | a client's driver has reported `CU_DEVICE_ATTRIBUTE_MPS_ENABLED` |
 //! | `configuration` | none has, and `[gpu] sharing` names a way |
 //! | `control-daemon` | none has, `[gpu] sharing` is `auto`, and MPS's control daemon answers |
 //! | `assumption` | none has, `auto`, and it does not: time slices |

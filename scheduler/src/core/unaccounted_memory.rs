@@ -27,7 +27,8 @@ use crate::core::job_key::JobKey;
 pub struct Process {
     /// Process id, as this process sees it.
     pub pid: u32,
-    /// What it has of the device, bytes; none where NVML does not say (under some drivers, and on WSL).
+    /// What it has of the device, bytes; none where NVML does not say (under some drivers, and on
+    /// WSL).
     pub used_bytes: Option<u64>,
 }
 

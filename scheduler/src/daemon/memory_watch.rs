@@ -1,17 +1,18 @@
-//! The thread that watches the GPU's memory: takes back what dead processes held, once the device shows it free, and compares
-//! every second what the living have with what they account for ([`crate::core::unaccounted_memory`]).
+//! The thread that watches the GPU's memory: takes back what dead processes held, once the device
+//! shows it free, and compares every second what the living have with what they account for
+//! ([`crate::core::unaccounted_memory`]).
 //!
-//! A thread of its own, because NVML may take its time, and in real time, because what it asks is: on the virtual
-//! clock nothing waits for it. NVML is opened when it is first needed, by the thread that asks it ([`crate::host::nvml::Asked`]); where
-//! there is none that is said once, and the end of a process has to do. One that fails to answer, or does not come back with
-//! one, is asked again, for a while. While the device is released ([`crate::host::grip`]) there is none,
-//! either.
+//! A thread of its own, because NVML may take its time, and in real time, because what it asks is:
+//! on the virtual clock nothing waits for it. NVML is opened when it is first needed, by the thread
+//! that asks it ([`crate::host::nvml::Asked`]); where there is none that is said once, and the end
+//! of a process has to do. One that fails to answer, or does not come back with one, is asked
+//! again, for a while. While the device is released ([`crate::host::grip`]) there is none, either.
 //!
-//! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once nothing has
-//! come back for a second; to compare, once a second while any process keeps an account. Every ten
-//! seconds it is asked all the same, for programs that use the GPU without us
-//! ([`crate::host::unmanaged`]). On the virtual clock nothing is compared: a second there is no second of
-//! ours.
+//! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once
+//! nothing has come back for a second; to compare, once a second while any process keeps an
+//! account. Every ten seconds it is asked all the same, for programs that use the GPU without us
+//! ([`crate::host::unmanaged`]). On the virtual clock nothing is compared: a second there is no
+//! second of ours.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -59,8 +60,8 @@ const COMPARE_NS_MIN: u64 = 900_000_000;
 /// Looks in vain after which it is looked less often: a second of them.
 const QUICK_LOOKS: u32 = 50;
 
-/// How long a process may take to be evicted, ns: from the time that it is asked to end, which is [`crate::core::unaccounted_memory`]'s seconds before it is
-/// made to.
+/// How long a process may take to be evicted, ns: from the time that it is asked to end, which is
+/// [`crate::core::unaccounted_memory`]'s seconds before it is made to.
 const SEEN_TO_NS_MAX: u64 = SEEN_TO_NS + 15_000_000_000;
 
 /// How long NVML may fail, ns, before the end of a process has to do.

@@ -26,7 +26,8 @@ use crate::core::fault::Fault;
 use crate::faults::act::ENDINGS_MAX;
 use crate::faults::ending::Evicted;
 
-/// Reports that nobody has looked at: the oldest is dropped for another, which takes a device that reports without end.
+/// Reports that nobody has looked at: the oldest is dropped for another, which takes a device that
+/// reports without end.
 const REPORTS_MAX: usize = 256;
 
 /// What other threads leave for the one that looks.
@@ -106,7 +107,8 @@ impl Shared {
         self.events.lock()
     }
 
-    /// What other threads leave for the one that looks for faults, locked. Nothing else is locked by who holds it.
+    /// What other threads leave for the one that looks for faults, locked. Nothing else is locked
+    /// by who holds it.
     pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock()
     }
@@ -141,7 +143,8 @@ impl Shared {
         event.seq
     }
 
-    /// Drains the GPU until [`Shared::release`], also for the daemons that come after this one. False if it was drained already.
+    /// Drains the GPU until [`Shared::release`], also for the daemons that come after this one.
+    /// False if it was drained already.
     pub(crate) fn drain(&self, why: &str) -> bool {
         let word = self.word.lock();
         // First of all: a daemon that dies here has said it.
@@ -183,7 +186,8 @@ impl Shared {
         self.ring();
     }
 
-    /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the daemons that come after this one, too.
+    /// Lets go what is held for a fault: of the jobs of one id, or (`None`) everything, for the
+    /// daemons that come after this one, too.
     pub(crate) fn release(&self, job: Option<&str>) -> Option<Released> {
         let word = self.word.lock();
         if job.is_none() && self.grip.is_released() {
@@ -295,8 +299,9 @@ impl Shared {
         self.pages.bell.bell.ring_surely(&self.clock);
     }
 
-    /// Runs `work` on a thread of that name. A panic there is a bug of ours, and a daemon without one of its threads would go on for
-    /// months blind: it ends, and whoever supervises it starts another.
+    /// Runs `work` on a thread of that name. A panic there is a bug of ours, and a daemon without
+    /// one of its threads would go on for months blind: it ends, and whoever supervises it starts
+    /// another.
     pub(crate) fn start_thread(
         self: &Arc<Self>,
         name: &'static str,
@@ -337,7 +342,8 @@ impl Drop for StopAtPanic {
         if thread::panicking() {
             let name = thread::current().name().unwrap_or("").to_owned();
             tracing::error!("thread {name} panicked, a bug of ours: the daemon ends");
-            // Relaxed: read after this thread was joined, or too early by a thread that nobody waits for.
+            // Relaxed: read after this thread was joined, or too early by a thread that nobody
+            // waits for.
             self.0.has_panicked.store(true, Ordering::Relaxed);
             self.0.stop();
         }

@@ -1,12 +1,13 @@
-//! What is done about a fault and takes its time: the processes of a job are ended, MPS is restarted.
-//! Nobody waits for any of it.
+//! What is done about a fault and takes its time: the processes of a job are ended, MPS is
+//! restarted. Nobody waits for any of it.
 //!
 //! **A job is ended** as [`super::ending`] says.
 //!
-//! **MPS is restarted** by commands: programs and their arguments, without a shell, with the daemon's
-//! own rights, in a process group of their own and with their output in the daemon's log. What takes
-//! too long is killed with its group. At most [`COMMANDS_MAX`] run at once, [`COMMANDS_PER_USER`] of
-//! them for faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for the GPU's own.
+//! **MPS is restarted** by commands: programs and their arguments, without a shell, with the
+//! daemon's own rights, in a process group of their own and with their output in the daemon's log.
+//! What takes too long is killed with its group. At most [`COMMANDS_MAX`] run at once,
+//! [`COMMANDS_PER_USER`] of them for faults of one user's jobs, and [`COMMANDS_OF_GPU`] only for
+//! the GPU's own.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

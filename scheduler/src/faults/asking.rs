@@ -1,7 +1,8 @@
-//! Asks MPS to end the work of processes that are about to be killed ([`crate::host::mps`]): of one after the other, in one thread of its
-//! own, so that whoever has many of them neither fills the machine with programs that ask nor keeps the control daemon from
-//! others. Users take turns, and of one user what is being ended; who waits is with those that are being ended ([`Ending`]), whose
-//! number is bounded.
+//! Asks MPS to end the work of processes that are about to be killed ([`crate::host::mps`]): of one
+//! after the other, in one thread of its own, so that whoever has many of them neither fills the
+//! machine with programs that ask nor keeps the control daemon from others. Users take turns, and
+//! of one user what is being ended; who waits is with those that are being ended ([`Ending`]),
+//! whose number is bounded.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,5 +1,6 @@
-//! The device's gauges, asked by a thread of its own ([`crate::host::nvml::Asked`]) and waited for by nobody: where NVML hangs the device is
-//! in trouble, and the thread that looks for faults has more to do than before.
+//! The device's gauges, asked by a thread of its own ([`crate::host::nvml::Asked`]) and waited for
+//! by nobody: where NVML hangs the device is in trouble, and the thread that looks for faults has
+//! more to do than before.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 //! One daemon per GPU, wherever it listens.
 //!
-//! The lock beside a socket ([`crate::host::socket`]) keeps two daemons from one *socket*; with another
-//! `[socket] path` a second one could still schedule the same GPU, and neither would know of half the
-//! jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)): the kernel
-//! gives it to one process of a network namespace, says which, and takes it back however that process
-//! ends. No file, so no folder that every user must be able to write. Daemons in different network
-//! namespaces do not see each other's name (docs/limits.md).
+//! The lock beside a socket ([`crate::host::socket`]) keeps two daemons from one *socket*; with
+//! another `[socket] path` a second one could still schedule the same GPU, and neither would know
+//! of half the jobs. So a daemon also binds an abstract Unix name made of the GPU's UUID (unix(7)):
+//! the kernel gives it to one process of a network namespace, says which, and takes it back however
+//! that process ends. No file, so no folder that every user must be able to write. Daemons in
+//! different network namespaces do not see each other's name (docs/limits.md).
 //!
-//! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it is
-//! root's or our own user's, or another user's and a `pilliond` as far as the system shows
-//! (`/proc/PID/comm`, or nothing at all of that process): two daemons on one GPU would be worse than
-//! one that an operator has to end. Anybody else is passed over, and named in the log.
+//! Any user may take any abstract name, so having it makes nobody a daemon. Who has it is one if it
+//! is root's or our own user's, or another user's and a `pilliond` as far as the system shows
+//! (`/proc/PID/comm`, or nothing at all of that process): two daemons on one GPU would be worse
+//! than one that an operator has to end. Anybody else is passed over, and named in the log.
 
 use std::fs;
 use std::os::fd::OwnedFd;

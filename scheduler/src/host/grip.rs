@@ -1,5 +1,5 @@
-//! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process has
-//! it open, so `pillion drain --release` closes NVML until `pillion resume`.
+//! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process
+//! has it open, so `pillion drain --release` closes NVML until `pillion resume`.
 //!
 //! A thread that opens NVML holds a [`User`] while it is open, and [`Grip::user`] gives none while
 //! the device is released. A release does not wait: each thread polls [`User::is_over`] and closes

@@ -1,7 +1,8 @@
 //! Asks NVML, the driver's management library, whether it works and which driver it belongs to.
 //!
-//! Opened at run time, as the driver itself ([`crate::host::device`]): where it is missing, that is said.
-//! Signatures are those of nvml.h, the same since the first version with the suffix `_v2` of `nvmlInit`.
+//! Opened at run time, as the driver itself ([`crate::host::device`]): where it is missing, that is
+//! said. Signatures are those of nvml.h, the same since the first version with the suffix `_v2` of
+//! `nvmlInit`.
 
 #![expect(unsafe_code, reason = "calls NVML's functions by their addresses")]
 
@@ -128,8 +129,8 @@ pub fn ask() -> Result<Nvml, NvmlError> {
     })
 }
 
-/// Why CUDA may not work, as far as NVML can tell: no kernel module, no GPU in the machine, or, where
-/// CUDA says that it sees none, GPUs that are hidden from this process. Asks NVML.
+/// Why CUDA may not work, as far as NVML can tell: no kernel module, no GPU in the machine, or,
+/// where CUDA says that it sees none, GPUs that are hidden from this process. Asks NVML.
 pub(crate) fn why_no_gpu(is_none_visible: bool) -> String {
     match count() {
         Err(error) => format!("NVML does not work either: {error}"),

@@ -88,8 +88,9 @@ pub(crate) fn owner(socket: &OwnedFd, peer: Peer, process: Option<&OwnedFd>) -> 
     }
 }
 
-/// The cgroups of a process that is there now; none if they cannot be seen from here (`hidepid`, another namespace of
-/// processes), which every rule that names one is for: rules are kept or nothing is granted.
+/// The cgroups of a process that is there now; none if they cannot be seen from here (`hidepid`,
+/// another namespace of processes), which every rule that names one is for: rules are kept or
+/// nothing is granted.
 fn cgroups_of(pid: u32) -> Vec<String> {
     cgroups(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default())
 }

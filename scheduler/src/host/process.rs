@@ -13,7 +13,8 @@ impl Image {
     /// Of a process that is there now (proc_pid_stat(5), fields 22 and 28).
     pub(crate) fn of(pid: u32) -> Self {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name, in parentheses, may contain anything; the fields after it are numbers and a letter.
+        // The name, in parentheses, may contain anything; the fields after it are numbers and a
+        // letter.
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let field = |number: usize| {
             let text = after_name.split_ascii_whitespace().nth(number - 3);
@@ -25,8 +26,9 @@ impl Image {
         }
     }
 
-    /// Whether that process is on its way out, or gone (proc_pid_stat(5), field 9, of which the bit is `PF_EXITING` of
-    /// `include/linux/sched.h`): it closes its descriptors before it can be waited for.
+    /// Whether that process is on its way out, or gone (proc_pid_stat(5), field 9, of which the bit
+    /// is `PF_EXITING` of `include/linux/sched.h`): it closes its descriptors before it can be
+    /// waited for.
     pub(crate) fn is_ending(pid: u32) -> bool {
         const PF_EXITING: u64 = 4;
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
@@ -51,8 +53,8 @@ impl Found {
             Err(Errno::SRCH) => return Ok(Self::Ended),
             Err(error) => return Err(error.into()),
         };
-        // Looked at after it is held: a later process of that number is told by its beginning. One whose beginning cannot be
-        // seen may be the one.
+        // Looked at after it is held: a later process of that number is told by its beginning. One
+        // whose beginning cannot be seen may be the one.
         let (image, owner) = (Image::of(number), real_uid(number));
         let is_other = image.started_ticks != 0 && image.started_ticks != started_ticks;
         Ok(match () {

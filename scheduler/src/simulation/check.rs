@@ -343,7 +343,8 @@ pub(super) fn launched_without_waiting(world: &World) {
     );
 }
 
-/// After each poll, which began at the moment `begun`: tables are bounded; what bounds are in force; who is refused.
+/// After each poll, which began at the moment `begun`: tables are bounded; what bounds are in
+/// force; who is refused.
 pub(super) fn polled(world: &World, state: &State, config: &Config, begun: u64) {
     let count = state
         .jobs
@@ -506,7 +507,8 @@ fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     }
 }
 
-/// Whether the job of `seat` is granted nothing because processes of it, of now or before, launched collective kernels.
+/// Whether the job of `seat` is granted nothing because processes of it, of now or before, launched
+/// collective kernels.
 fn is_refused(
     world: &World,
     daemon: &Daemon,

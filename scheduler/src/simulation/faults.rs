@@ -203,7 +203,8 @@ impl Process {
         self.say_sticky(world, seat);
     }
 
-    /// Into the page (`interpose::sticky_error`), for a daemon that has not heard of it; the first one stays.
+    /// Into the page (`interpose::sticky_error`), for a daemon that has not heard of it; the first
+    /// one stays.
     pub(super) fn say_sticky(&self, world: &World, seat: &Seat) {
         let daemon = world.daemon.borrow().clone();
         let daemon = daemon.filter(|daemon| daemon.number == seat.daemon);

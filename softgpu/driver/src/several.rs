@@ -17,8 +17,8 @@ const DEVICES_MAX: u32 = 64;
 impl Driver {
     /// Launches one kernel on several devices, a stream of each.
     ///
-    /// Launches on several devices that wait for each other are kept apart by waiting here, before and after, unless
-    /// the flags say that it need not be: slower than CUDA, and allowed.
+    /// Launches on several devices that wait for each other are kept apart by waiting here, before
+    /// and after, unless the flags say that it need not be: slower than CUDA, and allowed.
     pub(crate) fn launch_on_several(
         &self,
         launches: &In<CUDA_LAUNCH_PARAMS>,

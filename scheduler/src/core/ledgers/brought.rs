@@ -33,7 +33,9 @@ pub(crate) struct Brought {
 }
 
 impl Brought {
-    /// Looks at what process `pid` brings; `find` says what has become of a process by its number and the moment of its beginning. `None` if that is no page of ours, or not one in which it has that slot.
+    /// Looks at what process `pid` brings; `find` says what has become of a process by its number
+    /// and the moment of its beginning. `None` if that is no page of ours, or not one in which it
+    /// has that slot.
     pub(crate) fn open(
         fd: OwnedFd,
         slot: u16,

@@ -270,7 +270,8 @@ impl BeJob {
         self.is_counted = false;
     }
 
-    /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled or is refused.
+    /// The policy's decision of `now_ns`; `None`: it was not asked, because the job has stalled or
+    /// is refused.
     pub(crate) fn handle_lease(
         &mut self,
         lease: Option<(Lease, Limit)>,

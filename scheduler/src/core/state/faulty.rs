@@ -304,7 +304,8 @@ impl State {
         released
     }
 
-    /// Tells every best-effort job: one that is held is so from now on, one that is not any more goes on at the next poll.
+    /// Tells every best-effort job: one that is held is so from now on, one that is not any more
+    /// goes on at the next poll.
     pub(super) fn apply_holds(&mut self) {
         for Job { key, be_job, .. } in &mut self.jobs {
             if let Some(be_job) = be_job {
