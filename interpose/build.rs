@@ -3,9 +3,9 @@
 //! - Its own references to the symbols it exports stay its own (`-Bsymbolic`). Else the table of hooks
 //!   would hold whatever `cuLaunchKernel` comes first in the process, which may be a program's own
 //!   wrapper: a wrapper that asks `dlsym` for the driver's function would then be handed itself.
-//! - What not every C library has is imported weakly, through `src/imports.rs` (`--wrap`). A preloaded
+//! - What not every C library has is imported weakly, through `src/platform/imports.rs` (`--wrap`). A preloaded
 //!   library that cannot be resolved ends the process, and a job may start programs of any kind.
-//! - The unwinder is found when it is needed, by `src/unwinder.rs`; GCC's is linked in where the linker
+//! - The unwinder is found when it is needed, by `src/platform/unwinder.rs`; GCC's is linked in where the linker
 //!   has it as an archive. As a library that we need, it costs every process 0.1 ms to load, and
 //!   systems with another C library have none.
 
@@ -14,10 +14,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `src/imports.rs` imports weakly.
+/// What `src/platform/imports.rs` imports weakly.
 const WEAK: [&str; 3] = ["__register_atfork", "__tls_get_addr", "_dl_find_object"];
 
-/// What `src/unwinder.rs` finds, each with `_Unwind_` before it.
+/// What `src/platform/unwinder.rs` finds, each with `_Unwind_` before it.
 const UNWINDER: [&str; 15] = [
     "Backtrace",
     "DeleteException",

@@ -106,7 +106,7 @@ fn the_interposer_never_waits_for_the_device_of_its_own_accord() {
         }
         for call in code(&text).split("call!(").skip(1) {
             let symbol = words(call).find(|word| !word.is_empty()).unwrap_or("");
-            let may_wait = path == "interpose/src/driver/ending.rs";
+            let may_wait = path == "interpose/src/driver/calls/ending.rs";
             let waits = symbol.contains("Synchronize");
             assert!(!waits || may_wait, "{path} calls {symbol}");
             calls += usize::from(symbol.starts_with("cu"));
@@ -117,7 +117,7 @@ fn the_interposer_never_waits_for_the_device_of_its_own_accord() {
         path.starts_with("interpose/src/") && code(text).contains("ending::synchronize")
     });
     let users: Vec<_> = users.map(|(path, _)| path).collect();
-    assert_eq!(users, ["interpose/src/helper.rs"]);
+    assert_eq!(users, ["interpose/src/daemon/helper.rs"]);
 }
 
 #[test]

@@ -5,18 +5,20 @@ use core::ffi::c_int;
 use abi::types::{CUfunction, CUgraphExec, CUresult};
 use protocol::pages::{Counter, LeasePage};
 
+use crate::client::gate::{self, Admitted, Grant};
 use crate::client::{Client, Side};
-use crate::gate::{self, Admitted, Grant};
-use crate::graphs::{GRAPHS, GraphName};
-use crate::kernels::{KERNELS, Known, Number, Shape};
+use crate::client::{priority, process, rings};
+use crate::daemon::{helper, lifecycle};
+use crate::dispatch::telemetry;
+use crate::driver;
+use crate::kernels::graphs::{GRAPHS, GraphName};
+use crate::kernels::labels;
 #[cfg(not(shim))]
-use crate::labels::LabelIndex;
-use crate::sight::{self, Kind, Sight};
-use crate::streams::{Place, STREAMS, Slot, Stream};
-use crate::{
-    announce, completion, driver, helper, labels, learner, lifecycle, priority, process, rings,
-    stream_events, telemetry,
-};
+use crate::kernels::labels::LabelIndex;
+use crate::kernels::{KERNELS, Known, Number, Shape};
+use crate::progress::sight::{self, Kind, Sight};
+use crate::progress::streams::{Place, STREAMS, Slot, Stream};
+use crate::progress::{announce, completion, learner, stream_events};
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
 /// much as a launch.
@@ -334,7 +336,7 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
     }
 }
 
-/// Whether only a thread that launches on the stream may leave an event in it ([`crate::sight`]).
+/// Whether only a thread that launches on the stream may leave an event in it ([`crate::progress::sight`]).
 #[inline]
 fn is_own_to_mark(slot: &Slot) -> bool {
     matches!(slot.kind(), Kind::PerThread | Kind::Blocking) || STREAMS.is_capturing()

@@ -11,28 +11,28 @@
 //!
 //! | door | module |
 //! |---|---|
-//! | the exported symbol, for programs linked with libcuda | [`exports`] |
-//! | `dlsym` | [`mod@dlsym`] |
-//! | `cuGetProcAddress`, itself obtained through either | [`resolver`] |
+//! | the exported symbol, for programs linked with libcuda | [`hooks::cuda`] |
+//! | `dlsym` | [`doors::dlsym`] |
+//! | `cuGetProcAddress`, itself obtained through either | [`hooks::resolver`] |
 //!
-//! **One door in the other sense**: every hook goes through [`door`], which keeps our own calls from
+//! **One door in the other sense**: every hook goes through [`dispatch::guard`], which keeps our own calls from
 //! being hooked, catches our panics, keeps `errno`, and steps aside where there is nothing to do.
 //!
 //! **Operators.** The calls of cuBLAS, cuBLASLt and cuDNN that launch are hooked too, in the preload library, as labels
-//! for what they launch ([`mod@operators`], [`labels`]).
+//! for what they launch ([`hooks::operators`], [`kernels::labels`]).
 //!
 //! **NVML.** What the management library says of a device's memory and of who uses it is shown as the job may see it
-//! ([`mod@nvml`]).
+//! ([`hooks::nvml`]).
 //!
 //! **Life of a process.** Nothing happens at load. When the first context on a device is created the
-//! library attaches to the daemon of that device ([`lifecycle`], [`attach`]) and becomes a *client*,
-//! one for each device ([`clients`]), or it stays out of that device's way for good. From then on a launch is identified ([`kernels`]) and either
-//! announced (high-priority, [`announce`]) or admitted (best-effort, [`gate`]); what completes is
-//! learnt from the application's own synchronisation ([`completion`]) and from a helper thread
-//! ([`helper`]), which of best-effort work learns how long kernels take ([`learner`]).
+//! library attaches to the daemon of that device ([`daemon::lifecycle`], [`daemon::attach`]) and becomes a *client*,
+//! one for each device ([`client::clients`]), or it stays out of that device's way for good. From then on a launch is identified ([`kernels`]) and either
+//! announced (high-priority, [`progress::announce`]) or admitted (best-effort, [`client::gate`]); what completes is
+//! learnt from the application's own synchronisation ([`progress::completion`]) and from a helper thread
+//! ([`daemon::helper`]), which of best-effort work learns how long kernels take ([`progress::learner`]).
 //!
 //! **End of a process.** A client that is asked to end by a signal whose disposition is the default leaves no work behind
-//! ([`signals`]).
+//! ([`signals::handler`]).
 //!
 //! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
 //! full the launch is treated as one that nobody knows, and goes.
@@ -40,80 +40,118 @@
 //! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP is high-priority, BE is
 //! best-effort.
 
-mod announce;
-mod attach;
-mod backoff;
-#[cfg(not(shim))]
-mod bypass;
-mod captures;
-mod carried;
-mod client;
-mod clients;
-mod completion;
-mod config;
-mod contexts;
-mod counts;
-mod disconnect_watcher;
-#[cfg(shim)]
-mod dlmopen_threads;
-#[cfg(not(shim))]
-mod dlopen;
-#[cfg(not(shim))]
-mod dlsym;
-mod door;
-mod driver;
-mod driver_exclusion;
-mod elf;
-mod events;
-mod exports;
-mod gate;
-mod graphs;
-mod helper;
-mod imports;
-mod kernels;
-#[cfg(not(shim))]
-mod labels;
-#[cfg(shim)]
-#[path = "labels/shim.rs"]
-mod labels;
+mod platform {
+    pub(crate) mod backoff;
+    pub(crate) mod config;
+    #[cfg(shim)]
+    pub(crate) mod dlmopen_threads;
+    pub(crate) mod elf;
+    pub(crate) mod imports;
+    #[cfg(not(shim))]
+    pub(crate) mod loaded;
+    pub(crate) mod loader;
+    pub(crate) mod log;
+    pub(crate) mod memo;
+    pub(crate) mod stdio_guard;
+    pub(crate) mod sys;
+    pub(crate) mod table;
+    #[cfg(not(test))]
+    pub(crate) mod unwinder;
+}
+
+mod driver {
+    pub(crate) mod calls;
+    pub(crate) mod real;
+
+    pub(crate) use calls::*;
+}
+
+mod client {
+    pub(crate) mod clients;
+    pub(crate) mod gate;
+    pub(crate) mod launch_log;
+    pub(crate) mod priority;
+    pub(crate) mod process;
+    pub(crate) mod rings;
+    pub(crate) mod slot_state;
+    pub(crate) mod state;
+    pub(crate) mod sticky_error;
+    pub(crate) mod waited;
+
+    pub(crate) use state::*;
+}
+
+mod dispatch {
+    #[cfg(not(shim))]
+    pub(crate) mod bypass;
+    pub(crate) mod driver_exclusion;
+    pub(crate) mod guard;
+    pub(crate) mod reentrancy;
+    pub(crate) mod telemetry;
+}
+
+mod kernels {
+    pub(crate) mod graphs;
+    pub(crate) mod identify;
+    #[cfg(not(shim))]
+    pub(crate) mod labels;
+    #[cfg(shim)]
+    #[path = "labels/shim.rs"]
+    pub(crate) mod labels;
+    pub(crate) mod names;
+
+    pub(crate) use identify::*;
+}
+
+mod progress {
+    pub(crate) mod announce;
+    pub(crate) mod captures;
+    pub(crate) mod completion;
+    pub(crate) mod contexts;
+    pub(crate) mod events;
+    pub(crate) mod learner;
+    pub(crate) mod sight;
+    pub(crate) mod stream_events;
+    pub(crate) mod streams;
+}
+
+mod signals {
+    #[cfg(not(shim))]
+    pub(crate) mod handler;
+    #[cfg(shim)]
+    #[path = "handler/shim.rs"]
+    pub(crate) mod handler;
+    pub(crate) mod supervised_exit;
+}
+
+mod daemon {
+    pub(crate) mod attach;
+    pub(crate) mod carried;
+    pub(crate) mod disconnect_watcher;
+    pub(crate) mod helper;
+    pub(crate) mod lifecycle;
+    pub(crate) mod provisional;
+    pub(crate) mod reattach;
+}
+
+mod memory {
+    pub(crate) mod counts;
+    pub(crate) mod quota;
+}
+
 mod launch;
-mod launch_log;
-mod learner;
-mod lifecycle;
+
+mod hooks {
+    pub(crate) mod cuda;
+    #[cfg(not(shim))]
+    pub(crate) mod nvml;
+    #[cfg(not(shim))]
+    pub(crate) mod operators;
+    pub(crate) mod resolver;
+}
+
 #[cfg(not(shim))]
-mod loaded;
-mod loader;
-mod log;
-mod memo;
-mod names;
-#[cfg(not(shim))]
-mod nvml;
-#[cfg(not(shim))]
-mod operators;
-mod priority;
-mod process;
-mod provisional;
-mod quota;
-mod real;
-mod reattach;
-mod reentrancy;
-mod resolver;
-mod rings;
-mod sight;
-#[cfg(not(shim))]
-mod signals;
-#[cfg(shim)]
-#[path = "signals/shim.rs"]
-mod signals;
-mod slot_state;
-mod stdio_guard;
-mod sticky_error;
-mod stream_events;
-mod streams;
-mod supervised_exit;
-mod sys;
-mod table;
-mod telemetry;
-#[cfg(not(test))]
-mod unwinder;
-mod waited;
+mod doors {
+    pub(crate) mod dlopen;
+    pub(crate) mod dlsym;
+}

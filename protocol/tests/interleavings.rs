@@ -17,15 +17,15 @@ use protocol::sync::{AtomicU32, AtomicU64, Ordering};
 // The library itself cannot be built for the checker: its tables are made at compile time, which
 // loom's atomics cannot be.
 #[allow(dead_code, reason = "what only the library needs of it")]
-#[path = "../../interpose/src/slot_state.rs"]
+#[path = "../../interpose/src/client/slot_state.rs"]
 mod slot_state;
 
 #[allow(dead_code, reason = "what only the library needs of it")]
-#[path = "../../interpose/src/launch_log.rs"]
+#[path = "../../interpose/src/client/launch_log.rs"]
 mod launch_log;
 
 #[allow(dead_code, reason = "what only the library needs of it")]
-#[path = "../../interpose/src/memo.rs"]
+#[path = "../../interpose/src/platform/memo.rs"]
 mod memo;
 
 use launch_log::{Launch, Recent};

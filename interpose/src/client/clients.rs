@@ -1,0 +1,232 @@
+//! The devices of this process, and of which of them it is a client.
+//!
+//! There is a daemon per device, so a process that uses several devices is a client of several
+//! daemons, each with its own pages, helper thread and connection. A device is noted when a context
+//! is first seen on it, and settled once: attached for good, or unmanaged for good. A client whose daemon has gone is followed
+//! by its successor at the next one ([`crate::daemon::reattach`]); whoever holds the old one works with its pages to the end of a call.
+//!
+//! While a process knows one device, its client is found with two loads. With more, what does not
+//! name its device itself (a stream does) belongs to the calling thread's current device, which the
+//! driver is asked for.
+
+use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+
+use abi::types::CUdevice;
+
+use crate::client::Client;
+use crate::driver;
+use crate::platform::sys::Current;
+
+/// The devices of this process.
+pub(crate) static CLIENTS: Clients = Clients::new();
+
+/// Most devices of a process that are managed; the largest machines that NVIDIA builds have 16.
+pub(crate) const DEVICES_MAX: usize = 16;
+
+/// See [`CLIENTS`].
+pub(crate) struct Clients {
+    /// In the order in which their devices were first seen.
+    entries: [Entry; DEVICES_MAX],
+    /// Entries that are claimed, or about to be.
+    claimed: AtomicUsize,
+}
+
+struct Entry {
+    /// [`FREE`], [`NOTED`], [`ATTACHING`] or [`SETTLED`].
+    state: AtomicU8,
+    /// The ordinal.
+    device: AtomicI32,
+    client: Current<Client>,
+}
+
+/// No device.
+const FREE: u8 = 0;
+/// A device, with which nothing was begun.
+const NOTED: u8 = 1;
+/// One thread talks to the device's daemon; the others pass by.
+const ATTACHING: u8 = 2;
+/// A client of its daemon, or unmanaged.
+const SETTLED: u8 = 3;
+
+/// What is known of a device.
+#[derive(Clone, Copy)]
+pub(crate) enum Managed {
+    /// Whether this process becomes a client of its daemon is not settled.
+    NotYet,
+    /// It is none.
+    No,
+    /// It is this one.
+    By(&'static Client),
+}
+
+impl Clients {
+    const fn new() -> Self {
+        Self {
+            entries: [const {
+                Entry {
+                    state: AtomicU8::new(FREE),
+                    device: AtomicI32::new(0),
+                    client: Current::new(),
+                }
+            }; DEVICES_MAX],
+            claimed: AtomicUsize::new(0),
+        }
+    }
+
+    /// Begins with a device that nothing was begun with: the index to [`Clients::settle`] it at.
+    /// `None` if another thread has, or if there are too many devices.
+    pub(crate) fn try_begin(&self, device: CUdevice) -> Option<u32> {
+        let index = self.index_of(device).or_else(|| self.note(device))?;
+        let state = &self.entries.get(index)?.state;
+        let begun = state.compare_exchange(NOTED, ATTACHING, Ordering::AcqRel, Ordering::Relaxed);
+        begun.ok().map(|_| index as u32)
+    }
+
+    /// Settles what [`Clients::try_begin`] began.
+    pub(crate) fn settle(&self, index: u32, client: Option<&'static Client>) {
+        let Some(entry) = self.entries.get(index as usize) else {
+            return;
+        };
+        if let Some(client) = client {
+            entry.client.set(client);
+        }
+        // Release pairs with the Acquire in `of_device`: who sees it settled sees the client.
+        entry.state.store(SETTLED, Ordering::Release);
+    }
+
+    /// A client's successor takes its place.
+    pub(crate) fn succeed(&self, successor: &'static Client) {
+        if let Some(entry) = self.entries.get(successor.index as usize) {
+            entry.client.set(successor);
+        }
+    }
+
+    /// Whether this process has seen more than one device.
+    #[inline]
+    pub(crate) fn are_several(&self) -> bool {
+        self.claimed.load(Ordering::Acquire) > 1
+    }
+
+    /// The client of the calling thread's current device.
+    #[inline]
+    pub(crate) fn current(&self) -> Option<&'static Client> {
+        if self.are_several() {
+            return self.ask();
+        }
+        self.at(0)
+    }
+
+    /// The client of that index.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> Option<&'static Client> {
+        self.entries.get(index as usize)?.client.get()
+    }
+
+    /// What is known of a device.
+    pub(crate) fn of_device(&self, device: CUdevice) -> Managed {
+        let entry = self.index_of(device).and_then(|i| self.entries.get(i));
+        match entry {
+            // Too many devices: the others stay unmanaged.
+            None if self.claimed.load(Ordering::Acquire) >= DEVICES_MAX => Managed::No,
+            Some(entry) if entry.state.load(Ordering::Acquire) == SETTLED => {
+                entry.client.get().map_or(Managed::No, Managed::By)
+            }
+            _ => Managed::NotYet,
+        }
+    }
+
+    /// What is known of the one device that was seen; nothing if none was, or several.
+    pub(crate) fn of_only_device(&self) -> Managed {
+        match self.entries.first() {
+            Some(entry) if !self.are_several() => {
+                self.of_device(CUdevice(entry.device.load(Ordering::Relaxed)))
+            }
+            _ => Managed::NotYet,
+        }
+    }
+
+    /// All clients that this process is.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static Client> {
+        self.entries.iter().filter_map(|entry| entry.client.get())
+    }
+
+    #[cold]
+    fn ask(&self) -> Option<&'static Client> {
+        let index = self.index_of(driver::current_device().ok()?)?;
+        self.at(index as u32)
+    }
+
+    fn index_of(&self, device: CUdevice) -> Option<usize> {
+        self.entries.iter().position(|entry| {
+            // Acquire pairs with the Release in `note`: the ordinal is there.
+            entry.state.load(Ordering::Acquire) != FREE
+                && entry.device.load(Ordering::Relaxed) == device.0
+        })
+    }
+
+    /// Claims an entry for a device that has none; its index.
+    fn note(&self, device: CUdevice) -> Option<usize> {
+        static NOTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        // A panic leaves nothing half done that the next would stumble over.
+        let _noting = NOTING
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(index) = self.index_of(device) {
+            return Some(index);
+        }
+        let index = self.claimed.load(Ordering::Relaxed);
+        let entry = self.entries.get(index)?;
+        entry.device.store(device.0, Ordering::Relaxed);
+        entry.state.store(NOTED, Ordering::Release);
+        self.claimed.store(index + 1, Ordering::Release);
+        Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_begun_once_and_settled_for_good() {
+        static CLIENTS: Clients = Clients::new();
+        let device = CUdevice(3);
+        assert!(matches!(CLIENTS.of_device(device), Managed::NotYet));
+        assert_eq!(CLIENTS.try_begin(device), Some(0));
+        assert_eq!(CLIENTS.try_begin(device), None);
+        assert!(matches!(CLIENTS.of_device(device), Managed::NotYet));
+        CLIENTS.settle(0, None);
+        assert!(matches!(CLIENTS.of_device(device), Managed::No));
+        assert!(matches!(CLIENTS.of_only_device(), Managed::No));
+        assert_eq!(CLIENTS.try_begin(device), None);
+    }
+
+    #[test]
+    fn each_device_has_an_index_until_there_are_too_many() {
+        static CLIENTS: Clients = Clients::new();
+        for ordinal in 0..DEVICES_MAX {
+            assert_eq!(CLIENTS.are_several(), ordinal > 1);
+            let index = CLIENTS.try_begin(CUdevice(ordinal as i32));
+            assert_eq!(index, Some(ordinal as u32));
+        }
+        let beyond = CUdevice(DEVICES_MAX as i32);
+        assert_eq!(CLIENTS.try_begin(beyond), None);
+        assert!(matches!(CLIENTS.of_device(beyond), Managed::No));
+        assert!(matches!(CLIENTS.of_device(CUdevice(1)), Managed::NotYet));
+    }
+
+    #[test]
+    fn threads_that_see_devices_at_once_begin_with_each_exactly_once() {
+        static CLIENTS: Clients = Clients::new();
+        let begun = || -> usize {
+            (0..DEVICES_MAX as i32)
+                .filter(|&ordinal| CLIENTS.try_begin(CUdevice(ordinal)).is_some())
+                .count()
+        };
+        let total: usize = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(begun));
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!(total, DEVICES_MAX);
+    }
+}

@@ -1,0 +1,458 @@
+//! The best-effort side: a launch goes if the job's lease allows it, or waits until one does.
+//!
+//! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
+//! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
+//! `max_hold` is over, because the thread may hold a lock that others need (not where an operator
+//! or a rule holds the job for a fault); on a signal, because its handler may want the thread back,
+//! or because the process is to end ([`handler`]) (one that comes in the microsecond between two
+//! sleeps is not noticed, and the wait goes on to `max_hold`, or to the next signal where a rule
+//! holds the job: [`sleep_ns`]); or because the daemon is gone. A daemon is gone when its
+//! connection has ended ([`crate::daemon::disconnect_watcher`]), or when it has been silent for five
+//! seconds. A daemon that is only late, as on a host with more threads than processors, is not:
+//! launches wait for it, for `max_hold` each. Where another daemon has taken its place meanwhile,
+//! the wait goes on there, as one that began when it did. What goes without a lease is charged all
+//! the same, so that the daemon's sums stay right. A collective kernel does not wait for a lease
+//! ([`admit_collective`]).
+
+use core::sync::atomic::Ordering;
+
+use policy::{ClassSet, Kernel, Lease, admits};
+use protocol::clock::Wake;
+use protocol::lease::{self, Refusal, Terms};
+use protocol::pages::{Counter, LeasePage, ON_LOSS_HOLD, SILENCE_NS_MAX};
+
+use crate::client::clients::CLIENTS;
+use crate::client::launch_log::Launch;
+use crate::client::{Client, Side};
+use crate::signals::handler;
+
+/// A launch that may go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    /// What was charged, ns.
+    pub(crate) cost_ns: u64,
+    /// The lease it goes under, if any.
+    terms: Option<Terms>,
+    /// When it was admitted, on the client's clock, ns.
+    pub(crate) at_ns: u64,
+}
+
+impl Grant {
+    /// Whether there is nobody to protect.
+    #[inline]
+    pub(crate) fn is_ungated(&self) -> bool {
+        self.terms.is_some_and(|terms| terms.ungated())
+    }
+
+    /// The epoch under which it went, for who learns from it ([`Launch::epoch`]).
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        match &self.terms {
+            Some(terms) if terms.ungated() => Launch::UNGATED,
+            Some(terms) if !terms.beside_hp() => Launch::low(terms.epoch),
+            _ => Launch::BESIDE,
+        }
+    }
+}
+
+/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how late is noticed what nobody rings for:
+/// that the daemon serves this process no more, or that its connection has ended where no thread waits for that.
+const SLEEP_NS_MAX: u64 = 5_000_000;
+
+/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is missed, so there are to be few.
+const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
+
+/// Silence after which a daemon whose connection has ended counts as gone for what it held because
+/// of a fault: the half second in which it is restarted is no reason to send work to a GPU that is
+/// broken. Counted from its last look, and with nobody to protect it looks once a second.
+const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
+
+/// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
+const HOLD_NS_MAX: u64 = 10_000_000_000;
+
+/// A launch that may go, and who it is charged to: where the daemon has changed while it waited, the client as of then.
+pub(crate) struct Admitted {
+    pub(crate) client: &'static Client,
+    pub(crate) lease: &'static LeasePage,
+    pub(crate) grant: Grant,
+}
+
+/// Waits until the launch may go. `before_sleep` runs once if it has to wait.
+///
+/// # Errors
+///
+/// The next daemon says that the process is high-priority: then it is this client's launch, which waits for nobody.
+#[inline]
+pub(crate) fn admit(
+    client: &'static Client,
+    lease: &'static LeasePage,
+    known: &Kernel,
+    unknown: u64,
+    before_sleep: impl FnOnce(),
+) -> Result<Admitted, &'static Client> {
+    let kernel = judged(client, known, unknown);
+    match try_admit(client, lease, &kernel, client.clock.now_ns()) {
+        Ok(grant) => Ok(Admitted {
+            client,
+            lease,
+            grant,
+        }),
+        Err(_) => {
+            before_sleep();
+            wait(Hold::begin(client, lease, false), &kernel)
+        }
+    }
+}
+
+/// As [`admit`], for a kernel of collective communication. Its peers on other GPUs may have begun
+/// and spin until it begins, so it does not wait for a lease, only where the job is held for a
+/// fault.
+///
+/// # Errors
+///
+/// As [`admit`].
+// Out of line, so that all other launches keep their registers.
+#[cold]
+#[inline(never)]
+pub(crate) fn admit_collective(
+    client: &'static Client,
+    lease: &'static LeasePage,
+    known: &Kernel,
+    unknown: u64,
+    before_sleep: impl FnOnce(),
+) -> Result<Admitted, &'static Client> {
+    client.page.count(Counter::Collectives, 1);
+    let kernel = judged(client, known, unknown);
+    let grant = match try_admit(client, lease, &kernel, client.clock.now_ns()) {
+        Ok(grant) => grant,
+        Err(_) if lease.is_held() => {
+            before_sleep();
+            return wait(Hold::begin(client, lease, true), &kernel);
+        }
+        Err(_) => passed(client, lease, &kernel),
+    };
+    Ok(Admitted {
+        client,
+        lease,
+        grant,
+    })
+}
+
+/// Longest that a launch of the client waits, ns.
+fn hold_ns_max(client: &Client) -> u64 {
+    let max_hold_ns = client.daemon.max_hold_ns.load(Ordering::Relaxed);
+    max_hold_ns.min(HOLD_NS_MAX)
+}
+
+/// Settles a launch once the driver has answered: a refused one is paid back.
+#[inline]
+pub(crate) fn handle_launched(client: &Client, lease: &LeasePage, grant: &Grant, accepted: bool) {
+    if !accepted {
+        lease.refund(&client.page.charged_ns, grant.cost_ns);
+        return;
+    }
+    let Some(terms) = &grant.terms else { return };
+    if lease::slipped(client.hp, terms) {
+        client.page.count(Counter::Slips, 1);
+    }
+    if terms.beside_hp() {
+        client.page.count(Counter::BesideHp, 1);
+    }
+}
+
+/// The kernel as the gate sees it: what no profile knows (`unknown` kernels, of a launch one or none,
+/// of a graph as many as it has) lasts as long as the daemon assumes, and nothing is free, so that a
+/// count of work in flight is zero only when nothing is.
+#[inline]
+fn judged(client: &Client, known: &Kernel, unknown: u64) -> Kernel {
+    let unknown_ns = match unknown {
+        0 => 0,
+        count => {
+            let each_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
+            each_ns.saturating_mul(count)
+        }
+    };
+    let known_ns = if unknown == 0 || known.expected_ns > 1 {
+        known.expected_ns
+    } else {
+        0
+    };
+    let expected_ns = known_ns.saturating_add(unknown_ns);
+    Kernel {
+        expected_ns: expected_ns.clamp(1, protocol::record::EXPECTED_NS_MAX),
+        ..*known
+    }
+}
+
+#[inline]
+fn try_admit(
+    client: &Client,
+    lease: &LeasePage,
+    kernel: &Kernel,
+    now_ns: u64,
+) -> Result<Grant, Refusal> {
+    let cost_ns = kernel.expected_ns;
+    let terms = lease.try_charge(
+        &client.page.charged_ns,
+        client.hp,
+        now_ns,
+        cost_ns,
+        |terms, remaining_ns| admits(&lease_of(terms, remaining_ns), 0, kernel),
+    )?;
+    Ok(Grant {
+        cost_ns,
+        terms: Some(terms),
+        at_ns: now_ns,
+    })
+}
+
+/// The terms as the policy knows them, with what is left to charge as the budget.
+#[inline]
+fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
+    Lease {
+        epoch: terms.epoch,
+        expiry_ns: terms.expiry_ns,
+        classes: ClassSet::from_bits_truncate(terms.class_bits()),
+        sms_max: terms.sms_max,
+        budget_ns: remaining_ns,
+        beside_hp: terms.beside_hp(),
+        whole: terms.whole(),
+        ungated: terms.ungated(),
+    }
+}
+
+/// How a wait goes on.
+enum Step {
+    /// The launch goes.
+    Go(Grant),
+    /// Sleep, at most until then.
+    SleepUntil(u64),
+}
+
+/// What goes in the end.
+///
+/// # Errors
+///
+/// As [`admit`].
+#[cold]
+fn wait(mut hold: Hold, kernel: &Kernel) -> Result<Admitted, &'static Client> {
+    loop {
+        hold.follow()?;
+        let Hold { client, lease, .. } = hold;
+        let admitted = |grant| Admitted {
+            client,
+            lease,
+            grant,
+        };
+        // Read before the lease is looked at, so that no change in between is slept through.
+        let seen = lease.bell.read();
+        match hold.poll(kernel) {
+            Step::Go(grant) => return Ok(admitted(grant)),
+            Step::SleepUntil(deadline_ns) => {
+                let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
+                handler::stop_if_dying();
+                if wake == Wake::Interrupted {
+                    client.page.count(Counter::Interrupted, 1);
+                    return Ok(admitted(charged(client, lease, kernel)));
+                }
+            }
+        }
+    }
+}
+
+/// A thread that waits at the gate. Counted in the client's page from beginning to end, whichever
+/// way it ends.
+struct Hold {
+    client: &'static Client,
+    lease: &'static LeasePage,
+    begun_ns: u64,
+    end_ns: u64,
+    /// When that client's daemon was told.
+    told_ns: u64,
+    /// It waits only as long as the job is held for a fault.
+    is_collective: bool,
+}
+
+impl Hold {
+    fn begin(client: &'static Client, lease: &'static LeasePage, is_collective: bool) -> Self {
+        let begun_ns = client.clock.now_ns();
+        client.page.count(Counter::Held, 1);
+        let hold = Self {
+            client,
+            lease,
+            begun_ns,
+            end_ns: begun_ns.saturating_add(hold_ns_max(client)),
+            told_ns: begun_ns,
+            is_collective,
+        };
+        hold.tell();
+        hold
+    }
+
+    /// Says that a thread waits.
+    fn tell(&self) {
+        // Before the bell: whoever is woken by it sees that somebody waits.
+        self.client.page.waiting.fetch_add(1, Ordering::SeqCst);
+        self.client.bell.bell.ring(&self.client.clock);
+    }
+
+    /// Where the client has a successor, the wait is one at its daemon from here on, and ends when it would have ended, or earlier if
+    /// that daemon says so. Nothing wakes for it: it is noticed at the next look, as that a daemon is gone is.
+    ///
+    /// # Errors
+    ///
+    /// The successor, if it is high-priority.
+    fn follow(&mut self) -> Result<(), &'static Client> {
+        let now = CLIENTS.at(self.client.index);
+        let Some(successor) = now.filter(|now| now.generation != self.client.generation) else {
+            return Ok(());
+        };
+        let Side::BestEffort(lease) = successor.side else {
+            return Err(successor);
+        };
+        let before = self.client.page;
+        let hold_ns = hold_ns_max(successor);
+        self.end_ns = self.end_ns.min(self.begun_ns.saturating_add(hold_ns));
+        (self.client, self.lease) = (successor, lease);
+        self.told_ns = successor.clock.now_ns();
+        self.tell();
+        before.waiting.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What now.
+    fn poll(&self, kernel: &Kernel) -> Step {
+        let (client, lease) = (self.client, self.lease);
+        let now_ns = client.clock.now_ns();
+        if let Ok(grant) = try_admit(client, lease, kernel, now_ns) {
+            return Step::Go(grant);
+        }
+        let is_held = lease.is_held();
+        if self.is_collective && !is_held {
+            return Step::Go(passed(client, lease, kernel));
+        }
+        // A daemon that has taken this process for dead (its connection was closed under us) serves it
+        // no more than one that is gone.
+        let gone_ns = match client.page.detached.load(Ordering::Acquire) {
+            0 => self.gone_ns(is_held),
+            _ => 0,
+        };
+        let is_gone = now_ns >= gone_ns;
+        let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
+        if is_gone && !holds {
+            client.page.count(Counter::Unmanaged, 1);
+            // It is charged, as what is not cannot be told from nothing when the process ends and waits for what is in flight.
+            return Step::Go(charged(client, lease, kernel));
+        }
+        // What is held for a fault is held for good; but not by a daemon that is gone.
+        let is_for_good = is_held && !is_gone;
+        let end_ns = match is_for_good {
+            true => u64::MAX,
+            false => self.end_ns,
+        };
+        if now_ns >= end_ns {
+            client.page.count(Counter::Forced, 1);
+            return Step::Go(charged(client, lease, kernel));
+        }
+        let sleep_ns = sleep_ns(is_for_good, now_ns.saturating_sub(self.begun_ns));
+        // Not later than the moment at which a silent daemon would count as gone.
+        let wanted_ns = if is_gone { u64::MAX } else { gone_ns };
+        Step::SleepUntil(end_ns.min(now_ns + sleep_ns).min(wanted_ns))
+    }
+
+    /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its time from the first ring on.
+    fn gone_ns(&self, is_held: bool) -> u64 {
+        let daemon = self.client.daemon;
+        // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
+        // is awake. In the other order an old heartbeat could be taken for that of an awake daemon.
+        let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
+        let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
+        let connection = &self.client.connection;
+        let heard_ns = match is_asleep {
+            true => connection.rung_ns(heartbeat_ns, self.told_ns),
+            false => heartbeat_ns,
+        };
+        gone_ns(heard_ns, connection.has_ended(), is_held)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let page = self.client.page;
+        page.waiting.fetch_sub(1, Ordering::SeqCst);
+        let held_ns = self.client.clock.now_ns().saturating_sub(self.begun_ns);
+        page.count(Counter::HeldNs, held_ns);
+    }
+}
+
+/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good wakes ever more seldom.
+fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
+    match is_for_good {
+        true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),
+        false => SLEEP_NS_MAX,
+    }
+}
+
+/// From when on a daemon that was last heard of at `heard_ns` counts as gone; one that has ended in order leaves a heartbeat of 0.
+fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
+    let silence_ns = match (has_ended, is_held) {
+        (false, _) => SILENCE_NS_MAX,
+        (true, true) => HELD_SILENCE_NS_MAX,
+        (true, false) => return 0,
+    };
+    heard_ns.saturating_add(silence_ns)
+}
+
+/// A collective kernel that goes although no lease allows it.
+fn passed(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+    client.page.count(Counter::CollectivesPassed, 1);
+    charged(client, lease, kernel)
+}
+
+/// A launch that goes without asking, but not without paying.
+fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+    lease.charge(&client.page.charged_ns, kernel.expected_ns);
+    Grant {
+        cost_ns: kernel.expected_ns,
+        terms: None,
+        at_ns: client.clock.now_ns(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Connection;
+
+    #[test]
+    fn what_is_held_for_good_wakes_ever_more_seldom_and_nothing_else_does() {
+        let ms = |ms: u64| ms * 1_000_000;
+        let held = [0, 20, 40, 400, 4_000_000].map(|waited| sleep_ns(true, ms(waited)));
+        assert_eq!(held, [5, 5, 10, 100, 100].map(ms));
+        assert_eq!(sleep_ns(false, ms(400)), SLEEP_NS_MAX);
+        // So that a daemon that is gone is noticed when it counts as that.
+        const { assert!(HELD_SLEEP_NS_MAX < HELD_SILENCE_NS_MAX) };
+    }
+
+    #[test]
+    fn a_daemon_is_gone_when_its_connection_has_ended_or_after_five_seconds_of_silence() {
+        let heard_ns = 7;
+        assert_eq!(gone_ns(heard_ns, true, false), 0);
+        assert_eq!(gone_ns(heard_ns, true, true), 7 + HELD_SILENCE_NS_MAX);
+        for is_held in [false, true] {
+            // Late by 10 ms, or by a second, it is not.
+            assert_eq!(gone_ns(heard_ns, false, is_held), 7 + SILENCE_NS_MAX);
+        }
+    }
+
+    #[test]
+    fn the_silence_of_a_daemon_that_sleeps_counts_from_the_first_ring_over_several_waits() {
+        let connection = Connection::none();
+        // Two waits in the sleep that began at 10, and one in the sleep that began at 50.
+        assert_eq!(connection.rung_ns(10, 20), 20);
+        assert_eq!(connection.rung_ns(10, 40), 20);
+        assert_eq!(connection.rung_ns(50, 60), 60);
+        // The daemon polled after the ring and sleeps again.
+        assert_eq!(connection.rung_ns(70, 60), 70);
+    }
+}

@@ -1,0 +1,108 @@
+//! When a stream's work was complete, as the application's own waiting tells.
+//!
+//! A call that waits for a stream returns once its work is complete, and if it took long, the work was most likely not
+//! complete until shortly before. Where no event of ours is allowed ([`crate::progress::sight`]) nothing else tells how long kernels take:
+//! what went between two such calls is learnt as a sum ([`crate::progress::learner`]).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A call that took less may have found everything complete, ns.
+const WAITED_NS: u64 = 100_000;
+/// A thread that waits and finds a processor runs again at most so much later than it might, ns; of long calls a 16th.
+const LATE_NS: u64 = 50_000;
+
+/// What is complete of a stream, as far as the helper and waiting threads have seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The mark up to which everything is complete.
+    pub(crate) completed: AtomicU64,
+    /// Best-effort: when it was.
+    pub(crate) waited: Waited,
+}
+
+impl Seen {
+    pub(crate) const fn new() -> Self {
+        Self {
+            completed: AtomicU64::new(0),
+            waited: Waited::new(),
+        }
+    }
+}
+
+/// What calls that have returned tell of a stream; written by any thread, read by the helper.
+#[derive(Debug)]
+pub(crate) struct Waited {
+    /// Up to which mark.
+    mark: AtomicU64,
+    by_ns: AtomicU64,
+    busy_until_ns: AtomicU64,
+}
+
+impl Waited {
+    pub(crate) const fn new() -> Self {
+        Self {
+            mark: AtomicU64::new(0),
+            by_ns: AtomicU64::new(0),
+            busy_until_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// A call from `began_ns` to `ended_ns` has waited for everything up to `mark`, which counts as known by now. Where it tells
+    /// only that this is complete, it is as if it had begun when it ended, or later.
+    pub(crate) fn handle_waited(&self, mark: u64, began_ns: u64, ended_ns: u64) {
+        // Each may be another call's, of a thread that waits for the same stream. Time before mark: what is read with
+        // a mark is late at most.
+        self.by_ns.fetch_max(ended_ns, Ordering::Relaxed);
+        self.mark.fetch_max(mark, Ordering::Release);
+        let took_ns = ended_ns.saturating_sub(began_ns);
+        if took_ns >= WAITED_NS {
+            let late_ns = LATE_NS.max(took_ns / 16);
+            // Release: who reads it finds known what was waited for.
+            self.busy_until_ns
+                .fetch_max(ended_ns.saturating_sub(late_ns), Ordering::Release);
+        }
+    }
+
+    /// Everything up to `mark`, which is known to be complete, was so by then, ns; `None`: no call tells.
+    pub(crate) fn by_ns(&self, mark: u64) -> Option<u64> {
+        let is_waited = mark <= self.mark.load(Ordering::Acquire);
+        is_waited.then(|| self.by_ns.load(Ordering::Relaxed))
+    }
+
+    /// What is known to be complete, read after this, was not before then, ns; 0: no call tells. The thread that waited may have
+    /// waited for a processor, too.
+    pub(crate) fn busy_until_ns(&self) -> u64 {
+        self.busy_until_ns.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    #[test]
+    fn a_long_call_tells_both_bounds_and_a_short_one_the_upper() {
+        let waited = Waited::new();
+        assert_eq!((waited.by_ns(1), waited.busy_until_ns()), (None, 0));
+        waited.handle_waited(10, 1_000 * US, 1_099 * US);
+        assert_eq!(
+            (waited.by_ns(10), waited.busy_until_ns()),
+            (Some(1_099 * US), 0)
+        );
+        waited.handle_waited(20, 2_000 * US, 3_600 * US);
+        assert_eq!(waited.by_ns(20), Some(3_600 * US));
+        assert_eq!(waited.busy_until_ns(), 3_500 * US);
+        assert_eq!(waited.by_ns(21), None, "nobody waited for that");
+    }
+
+    #[test]
+    fn of_calls_that_return_in_any_order_none_makes_a_bound_too_tight() {
+        let waited = Waited::new();
+        waited.handle_waited(20, 2_000 * US, 2_400 * US);
+        waited.handle_waited(10, 1_000 * US, 1_300 * US);
+        assert_eq!(waited.by_ns(20), Some(2_400 * US));
+        assert_eq!(waited.busy_until_ns(), 2_350 * US);
+    }
+}

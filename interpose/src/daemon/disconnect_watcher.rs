@@ -1,0 +1,187 @@
+//! The thread that notices at once that a client's daemon is gone.
+//!
+//! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is killed rings nothing. So while a client
+//! has a daemon a second thread waits for the end of its connection (`recv`), tells the helper and the threads at the gate, and ends. It needs
+//! no clock: an idle process is not woken for it. What it learns is a hint in time, nothing else: where there is no such thread (no more can be started,
+//! the connection's descriptor was closed by the application) the helper looks every now and then ([`crate::daemon::reattach`]).
+//!
+//! **Whose descriptor.** A program that closes descriptors which are not its own may have another file under the connection's number.
+//! The kernel looks a number up when a call begins, and again where it begins a call anew by itself: after SIGSTOP and SIGCONT
+//! (signal(7)). So the receive timeout is set, with which `recv` ends there instead, and the descriptor is looked at before each call.
+//! A call that has begun keeps the connection itself: who loses the descriptor meanwhile stays the daemon's client until the call ends, and
+//! learns of the daemon's end as everybody does.
+//!
+//! A child of a fork does not have the thread, and is no client.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::io;
+use std::sync::Arc;
+use std::thread::Builder;
+
+use crate::client::{Client, Connection, Side};
+use crate::daemon::helper;
+
+/// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.
+const RECEIVE: Duration = Duration::from_hours(1);
+
+/// The thread's stack, bytes. Its own part is small; thread locals of the program's libraries lie there, too.
+const STACK_BYTES: usize = 256 << 10;
+
+/// The thread waits.
+const WAITS: u32 = 0;
+/// The other side has ended the connection.
+const OVER: u32 = 1;
+/// There is nothing to wait for under the connection's number.
+const BLIND: u32 = 2;
+
+/// What such a thread says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It will tell when the daemon goes.
+    WillTell,
+    /// The daemon has ended the connection.
+    Over,
+    /// It cannot tell.
+    Nothing,
+}
+
+/// A thread that waits for a daemon's end.
+pub(crate) struct HangUp(Arc<AtomicU32>);
+
+impl HangUp {
+    /// Starts a thread for the client's connection. It inherits the caller's signal mask: a helper's, which blocks all.
+    ///
+    /// # Errors
+    ///
+    /// No thread can be started, or the connection is not there.
+    pub(crate) fn watch(client: &'static Client) -> io::Result<Self> {
+        client.connection.set_receive_timeout(RECEIVE)?;
+        let said = Arc::new(AtomicU32::new(WAITS));
+        let says = Arc::clone(&said);
+        let wait = move || {
+            let is_over = wait_for_end(&client.connection);
+            if is_over {
+                tell_gate(client);
+            }
+            // Release pairs with the Acquire in `said`; and before the bell, whose ringing makes the helper look.
+            says.store(if is_over { OVER } else { BLIND }, Ordering::Release);
+            helper::wake_surely(client);
+        };
+        let builder = Builder::new().name("pillion-hangup".into());
+        // Detached: it lives as long as the connection, or the process.
+        builder.stack_size(STACK_BYTES).spawn(wait).map(drop)?;
+        Ok(Self(said))
+    }
+
+    /// What it says.
+    pub(crate) fn said(&self) -> Said {
+        // Acquire: see `watch`.
+        match self.0.load(Ordering::Acquire) {
+            WAITS => Said::WillTell,
+            OVER => Said::Over,
+            _ => Said::Nothing,
+        }
+    }
+}
+
+/// Has the threads at the gate see that the daemon is gone.
+fn tell_gate(client: &Client) {
+    client.connection.note_end();
+    if let Side::BestEffort(lease) = client.side {
+        lease.bell.ring(&client.clock);
+    }
+}
+
+/// Waits until the other side has ended the connection. `false` if that cannot be waited for.
+fn wait_for_end(connection: &Connection) -> bool {
+    loop {
+        match connection.wait_to_read() {
+            Some(Ok(0) | Err(io::ErrorKind::ConnectionReset)) => return true,
+            // Its time was over, or the process was stopped and goes on.
+            Some(Err(io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)) => {}
+            // Another file by now, or none; and on a connection that was welcomed nothing is said.
+            Some(Ok(_) | Err(_)) | None => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::sync::mpsc;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn pair() -> (Connection, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (ours, theirs) = pair.unwrap();
+        (Connection::new(ours), theirs)
+    }
+
+    /// No clock has a part in it: the timeout is an hour.
+    #[test]
+    fn the_end_of_the_other_side_ends_the_wait() {
+        let (connection, daemon) = pair();
+        connection.set_receive_timeout(RECEIVE).unwrap();
+        let (begins, begun) = mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            begins.send(()).unwrap();
+            wait_for_end(&connection)
+        });
+        begun.recv().unwrap();
+        drop(daemon);
+        assert!(waits.join().unwrap());
+        // And where it had ended before.
+        let (connection, daemon) = pair();
+        drop(daemon);
+        assert!(wait_for_end(&connection));
+    }
+
+    #[test]
+    fn an_end_before_all_was_read_is_one_too() {
+        let (connection, daemon) = pair();
+        let packet = [1; 8];
+        connection.with(|ours| protocol::hello::send(ours, &packet, &[]).unwrap());
+        // What the daemon has not read makes of its end a reset.
+        drop(daemon);
+        assert!(wait_for_end(&connection));
+    }
+
+    #[test]
+    fn who_has_something_else_under_the_number_does_not_wait_for_it() {
+        let (connection, _daemon) = pair();
+        let (other, _peer) = pair();
+        other.with(|other| connection.replace(other).unwrap());
+        assert!(!wait_for_end(&connection));
+        connection.close();
+        assert!(!wait_for_end(&connection));
+    }
+
+    /// As after a stop, the call ends and the next one would look the number up anew.
+    #[test]
+    fn who_loses_the_descriptor_while_waiting_stops_waiting_when_the_call_ends() {
+        let (connection, _daemon) = pair();
+        let (other, _peer) = pair();
+        let connection = Arc::new(connection);
+        connection
+            .set_receive_timeout(Duration::from_millis(1))
+            .unwrap();
+        let waits = std::thread::spawn({
+            let connection = Arc::clone(&connection);
+            move || wait_for_end(&connection)
+        });
+        other.with(|other| connection.replace(other).unwrap());
+        assert!(!waits.join().unwrap());
+    }
+
+    #[test]
+    fn on_a_connection_on_which_something_is_said_nobody_spins() {
+        let (connection, daemon) = pair();
+        protocol::hello::send(&daemon, &[1], &[]).unwrap();
+        assert!(!wait_for_end(&connection));
+    }
+}

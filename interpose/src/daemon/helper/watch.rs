@@ -1,0 +1,407 @@
+//! What a helper does for each stream: the rows of [`crate::progress::sight`], one look at a time.
+
+use core::sync::atomic::Ordering;
+
+use abi::types::CUstream;
+use policy::{Look, Looks};
+
+use super::{EARLIER_NS, Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
+use crate::client::Side;
+use crate::client::slot_state::State;
+use crate::progress::completion;
+use crate::progress::sight::{self, Kind, Sight};
+use crate::progress::stream_events::{self, Reach, Recorded};
+use crate::progress::streams::{STREAMS, Slot};
+
+/// A stream in whose completion the helper is interested.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Watched {
+    /// [`Slot::completed`] when it was last looked at.
+    completed: u64,
+    /// Since when the work behind that runs, ns; 0: nothing was in flight.
+    since_ns: u64,
+    /// When to query its event, and behind which mark that event stands.
+    look: Look,
+    look_mark: u64,
+    /// It was not followed while work was launched: how much of that is left nobody knows.
+    is_unknown: bool,
+    /// What the client had been charged when the event was recorded, or first seen, ns.
+    charged_ns: u64,
+    /// Up to which mark all may be complete though no event says so: what was charged before the
+    /// last event was recorded and counted after may have been in front of it.
+    may_be_complete: u64,
+    /// What was issued when the stream was last asked and was not idle.
+    not_idle: u64,
+    /// When the stream is to be asked again, ns.
+    ask_ns: u64,
+}
+
+impl Watched {
+    /// Notes how far the stream has come. Work seen for the first time counts as begun now: what
+    /// is expected stands for completion in some streams, and must not be early.
+    fn follow(&mut self, slot: &Slot, now_ns: u64) {
+        let completed = slot.completed();
+        if !slot.is_in_flight() {
+            self.since_ns = 0;
+        } else if self.since_ns == 0 || completed != self.completed {
+            self.since_ns = now_ns;
+        }
+        self.completed = completed;
+    }
+
+    /// When everything up to `mark` is expected to be complete, ns.
+    fn end_ns(&self, mark: u64) -> u64 {
+        let in_flight_ns = mark.saturating_sub(self.completed);
+        self.since_ns.saturating_add(in_flight_ns)
+    }
+
+    /// How far the stream is expected to have come, `mark` at most.
+    fn expected_mark(&self, now_ns: u64, mark: u64) -> u64 {
+        let elapsed_ns = now_ns.saturating_sub(self.since_ns);
+        self.completed.saturating_add(elapsed_ns).min(mark)
+    }
+}
+
+/// The time in which durations are learnt with nobody to protect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Window {
+    /// When the next one begins, ns.
+    next_ns: u64,
+    /// When this one ends, ns; 0: it has.
+    end_ns: u64,
+    /// What had been launched when the last one ended.
+    issued: u64,
+}
+
+impl Helper {
+    /// Whether completion is of interest now, and when that may change by itself.
+    pub(super) fn poll_interest(&mut self, now_ns: u64) -> (bool, Option<u64>) {
+        let client = self.client;
+        if client.provisional.is_some() {
+            return (false, None);
+        }
+        let is_asked = client.page.probe.load(Ordering::SeqCst) != 0;
+        let Side::BestEffort(lease) = client.side else {
+            // What it launches next wakes nobody.
+            return (is_asked, is_asked.then_some(now_ns + EARLIER_NS));
+        };
+        if !lease.is_ungated() || is_asked {
+            self.window = Window::default();
+            return (true, None);
+        }
+        if self.window.end_ns > now_ns {
+            return (true, Some(self.window.end_ns));
+        }
+        let issued = self.issued();
+        if self.window.end_ns != 0 {
+            self.window.end_ns = 0;
+            self.window.issued = issued;
+        }
+        if issued == self.window.issued && !self.streams().any(|(_, slot)| slot.is_in_flight()) {
+            // The first launch wakes this thread.
+            return (false, None);
+        }
+        if now_ns < self.window.next_ns {
+            return (false, Some(self.window.next_ns));
+        }
+        self.window.next_ns = now_ns + WINDOW_EVERY_NS;
+        self.window.end_ns = now_ns + WINDOW_NS;
+        (true, Some(self.window.end_ns))
+    }
+
+    /// A stream of a gated client; when to look at it again.
+    pub(super) fn poll_slot(
+        &mut self,
+        index: u32,
+        slot: &'static Slot,
+        now_ns: u64,
+    ) -> Option<u64> {
+        let is_draining = slot.state() == State::Draining;
+        if !slot.event.is_pending() && !slot.is_in_flight() && !is_draining {
+            return None;
+        }
+        self.watched_mut(index).follow(slot, now_ns);
+        if slot.event.is_pending() {
+            let due_ns = self.due_ns(index, slot, now_ns);
+            if due_ns > now_ns {
+                return Some(due_ns);
+            }
+            if let Some(next_ns) = self.query(index, slot, now_ns) {
+                return Some(next_ns);
+            }
+        }
+        match slot.state() {
+            State::Live if !slot.is_in_flight() => None,
+            State::Live => Some(self.poll_unmarked(index, slot, now_ns)),
+            State::Draining => self.poll_draining(index, slot, now_ns),
+            // Who ends the stream wakes this thread when there is something to wait for.
+            State::Ending | State::Free => None,
+        }
+    }
+
+    /// Completion is watched from now on: how much of earlier launches is left nobody knows.
+    pub(super) fn forget_progress(&mut self) {
+        for watched in &mut self.watched {
+            (watched.is_unknown, watched.look_mark) = (true, 0);
+        }
+    }
+
+    /// When the pending event of a slot is to be queried.
+    fn due_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
+        let looks = self.looks;
+        let page = self.client.page;
+        let mark = slot.event.mark();
+        let watched = self.watched_mut(index);
+        if watched.look_mark != mark {
+            let known = watched.completed.max(watched.may_be_complete);
+            let expected_ns = mark.saturating_sub(known);
+            watched.look = match watched.is_unknown {
+                true => Looks::first_unknown(now_ns, POLL_NS),
+                false => looks.first(now_ns, watched.since_ns, expected_ns, POLL_NS),
+            };
+            watched.look_mark = mark;
+            watched.charged_ns = page.charged_ns.load(Ordering::Relaxed);
+        }
+        match slot.completed() < mark {
+            true => watched.look.at_ns,
+            // The application has waited for it: the next event can be recorded.
+            false => now_ns,
+        }
+    }
+
+    /// Queries the pending event of a slot. When to do so again; `None`: it tells nothing more.
+    fn query(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
+        let reach = self.in_driver(|helper| {
+            helper.relax();
+            stream_events::try_reach(slot)
+        });
+        match reach.unwrap_or(Reach::Unknown) {
+            Reach::Reached(mark) => {
+                // What the application has waited for says nothing of when to look.
+                if slot.completed() < mark {
+                    self.handle_look(index, now_ns, true);
+                }
+                completion::complete(index, mark);
+                let behind_ns = slot.issued().saturating_sub(mark);
+                let charged_ns = self.client.page.charged_ns.load(Ordering::Relaxed);
+                let watched = self.watched_mut(index);
+                watched.is_unknown = false;
+                let later_ns = charged_ns.saturating_sub(watched.charged_ns);
+                watched.may_be_complete = mark + behind_ns.saturating_sub(later_ns);
+                watched.follow(slot, now_ns);
+                None
+            }
+            Reach::NotYet(mark) => {
+                self.learner.handle_not_yet(index, mark, now_ns);
+                Some(self.handle_look(index, now_ns, false))
+            }
+            Reach::Lost(mark) => {
+                completion::give_up(index, slot, mark);
+                None
+            }
+            Reach::Unknown => Some(now_ns + EARLIER_NS),
+        }
+    }
+
+    /// An event was found reached, or not; when to look again where it was not.
+    fn handle_look(&mut self, index: u32, now_ns: u64, is_reached: bool) -> u64 {
+        let mut looks = self.looks;
+        let look = &mut self.watched_mut(index).look;
+        *look = looks.handle_look(look, now_ns, is_reached, POLL_NS);
+        let next_ns = look.at_ns;
+        self.looks = looks;
+        next_ns
+    }
+
+    /// A live stream with work in flight and no event behind it: records one, or does what [`crate::progress::sight`] has in its
+    /// place; when to look again.
+    fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> u64 {
+        let mut sight = Sight::Expected;
+        let mut recorded = Recorded::Later;
+        let mut idle = None;
+        let (ask_ns, end_ns) = {
+            let watched = self.watched_mut(index);
+            (watched.ask_ns, watched.end_ns(slot.issued()))
+        };
+        let is_end = end_ns.max(ask_ns) <= now_ns;
+        self.in_driver(|helper| {
+            // In the driver: whoever makes a stream that changes the row waits until this is over.
+            sight = sight::sight_of(helper.client, slot);
+            match sight {
+                Sight::Event => recorded = helper.record(index, slot, slot.stream_here()),
+                Sight::Query if is_end => idle = helper.ask(slot),
+                // A blocking stream may be asked as well, and an ended thread's.
+                Sight::EventByLauncher | Sight::Expected if is_end && !STREAMS.is_capturing() => {
+                    idle = helper.ask(slot);
+                }
+                _ => {}
+            }
+        });
+        match (recorded, idle) {
+            (Recorded::Pending, _) => {
+                return self.due_ns(index, slot, now_ns);
+            }
+            (Recorded::Never, _) => {
+                self.give_up_on(index, slot);
+                return now_ns + EARLIER_NS;
+            }
+            (_, Some(Reach::Reached(mark))) => {
+                completion::complete(index, mark);
+                return now_ns + EARLIER_NS;
+            }
+            (_, Some(Reach::Lost(mark))) => {
+                completion::give_up(index, slot, mark);
+                return now_ns + EARLIER_NS;
+            }
+            (_, Some(Reach::NotYet(mark))) => {
+                self.learner.handle_not_yet(index, mark, now_ns);
+                self.handle_not_idle(index, slot, mark, now_ns);
+            }
+            _ => {}
+        }
+        if STREAMS.is_capturing() {
+            // Who ends the capture wakes this thread.
+            return now_ns + SLEEP_NS_MAX;
+        }
+        let can_ask = idle.is_some() || slot.kind() != Kind::PerThread;
+        let watched = self.watched_mut(index);
+        if can_ask {
+            let next_ns = watched.end_ns(slot.issued()).max(watched.ask_ns);
+            return next_ns.max(now_ns + POLL_NS);
+        }
+        completion::expect(index, slot, watched.expected_mark(now_ns, slot.issued()));
+        watched.end_ns(slot.issued()).max(now_ns + EARLIER_NS)
+    }
+
+    /// A stream of a high-priority client of which the daemon asks; when to look again.
+    pub(super) fn poll_asked(
+        &mut self,
+        index: u32,
+        slot: &'static Slot,
+        now_ns: u64,
+    ) -> Option<u64> {
+        if !slot.is_in_flight() || slot.state() != State::Live {
+            return None;
+        }
+        let ask_ns = self.watched_mut(index).ask_ns;
+        if now_ns < ask_ns {
+            return Some(ask_ns);
+        }
+        self.watched_mut(index).ask_ns = now_ns + EARLIER_NS;
+        let idle = self.in_driver(|helper| {
+            // In a capture a question can void it.
+            (!STREAMS.is_capturing())
+                .then(|| helper.ask(slot))
+                .flatten()
+        });
+        match idle.flatten() {
+            Some(Reach::Reached(mark)) => completion::complete(index, mark),
+            Some(Reach::Lost(mark)) => completion::give_up(index, slot, mark),
+            _ => {}
+        }
+        slot.is_in_flight().then_some(now_ns + EARLIER_NS)
+    }
+
+    /// A stream that was asked is not idle. What was issued before the question before this one is expected to be
+    /// complete; of what came since nothing is known.
+    fn handle_not_idle(&mut self, index: u32, slot: &Slot, mark: u64, now_ns: u64) {
+        let watched = self.watched_mut(index);
+        let is_new = watched.not_idle != mark;
+        if is_new {
+            let before = watched.expected_mark(now_ns, watched.not_idle);
+            watched.not_idle = mark;
+            completion::expect(index, slot, before);
+        }
+        watched.ask_ns = now_ns + EARLIER_NS;
+    }
+
+    /// Asks a stream whether it is idle. `None`: it cannot be asked here.
+    fn ask(&mut self, slot: &Slot) -> Option<Reach> {
+        // An ended thread's stream has no handle any more; the legacy stream comes after its work.
+        let stream = slot
+            .stream_here()
+            .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY))?;
+        let operations = sight::operations(self.client);
+        self.enter(slot.context())
+            .then(|| stream_events::try_idle(slot, stream, operations))
+    }
+
+    /// A destroyed stream whose last work may still run; when to look again.
+    pub(super) fn poll_draining(&mut self, index: u32, slot: &Slot, now_ns: u64) -> Option<u64> {
+        if slot.state() != State::Draining {
+            return None;
+        }
+        self.watched_mut(index).follow(slot, now_ns);
+        if slot.event.is_pending() {
+            let due_ns = self.due_ns(index, slot, now_ns);
+            if due_ns > now_ns {
+                return Some(due_ns);
+            }
+            if let Some(next_ns) = self.query(index, slot, now_ns) {
+                return Some(next_ns);
+            }
+        }
+        let watched = self.watched_mut(index);
+        let end_ns = watched.end_ns(slot.issued());
+        if slot.is_in_flight() && end_ns > now_ns {
+            return Some(end_ns);
+        }
+        if slot.try_claim() {
+            self.give_up_on(index, slot);
+            STREAMS.free(index);
+        }
+        None
+    }
+
+    /// A stream of a process that is about to exit: all that was launched is to be seen complete. Nothing is put on it.
+    pub(super) fn poll_last(&mut self, index: u32, slot: &Slot) -> Option<u64> {
+        let now_ns = self.client.clock.now_ns();
+        if slot.event.is_pending() {
+            self.query(index, slot, now_ns);
+        } else if slot.state() == State::Draining {
+            self.poll_draining(index, slot, now_ns);
+        } else if slot.state() == State::Live
+            && !slot.is_surely_complete()
+            && !STREAMS.is_capturing()
+        {
+            let mut idle = None;
+            self.in_driver(|helper| idle = helper.ask(slot));
+            match idle {
+                Some(Reach::Reached(mark)) => completion::complete(index, mark),
+                Some(Reach::Lost(mark)) => completion::give_up(index, slot, mark),
+                _ => {}
+            }
+        }
+        let is_over = slot.is_surely_complete() || !can_progress(slot, STREAMS.is_capturing());
+        (!is_over).then_some(now_ns + POLL_NS)
+    }
+
+    fn watched_mut(&mut self, index: u32) -> &mut Watched {
+        let index = index as usize;
+        if index >= self.watched.len() {
+            let unknown = Watched {
+                is_unknown: true,
+                ..Watched::default()
+            };
+            self.watched.resize(index + 1, unknown);
+        }
+        &mut self.watched[index]
+    }
+
+    /// Records a slot's event in a stream.
+    fn record(&mut self, index: u32, slot: &Slot, stream: Option<CUstream>) -> Recorded {
+        let Some(stream) = stream else {
+            return Recorded::Later;
+        };
+        if !self.enter(slot.context()) {
+            return Recorded::Never;
+        }
+        let operations = sight::operations(self.client);
+        let recorded = stream_events::try_record(slot, stream, operations);
+        if recorded == Recorded::Pending {
+            let now_ns = self.client.clock.now_ns();
+            self.learner.handle_recorded(index, now_ns);
+        }
+        recorded
+    }
+}

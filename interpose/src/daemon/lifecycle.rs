@@ -1,0 +1,388 @@
+//! From a process that never heard of CUDA to a client of daemons, or not.
+//!
+//! ```text
+//! Unread ── first call after cuInit ─> Virgin ── first context that attached ──> Attached
+//!    │                                 │  └── first context that did not ──> Unmanaged
+//!    └── PILLION_DISABLE ──> Inert <───┴── fork after the first context            │
+//!                                                Attached <── one that attached ───┘
+//! ```
+//!
+//! *Attaching* happens once in the life of a process for each device, at the creation of its first
+//! context there, where a blocking word with the daemon costs least: creating a context takes a real
+//! driver 100 ms. A process whose first context was made behind our back attaches at its first
+//! launch. A device whose daemon is absent or refuses runs unmanaged until one takes the process: where one may come it has a
+//! client of nobody's until then ([`crate::daemon::provisional`]), which is attached as far as this module goes. The others do not mind.
+//!
+//! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
+//! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
+//! there. It finds the page of [`phase`] cleared if nobody told it of the fork. A child of a
+//! process that has not goes its own way from Virgin; nothing before that takes a lock, which
+//! another thread could hold.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::OnceLock;
+
+use abi::types::{CUcontext, CUdevice};
+use protocol::clock::Clock;
+use protocol::ledger::UNLIMITED;
+use rustix::net::Shutdown;
+
+use crate::client::Client;
+use crate::client::clients::{CLIENTS, DEVICES_MAX};
+use crate::client::process::{
+    CONFIG, HAS_BEGUN, Phase, clear_in_children, clients, enter, phase, try_change,
+};
+use crate::daemon::{attach, helper, provisional, reattach};
+use crate::dispatch::{guard, telemetry};
+use crate::driver;
+use crate::memory::quota;
+use crate::platform::config::{self, Config};
+use crate::platform::log::{self, Level};
+use crate::platform::sys;
+use crate::progress::contexts::{CONTEXTS, Kind};
+use crate::progress::sight;
+use crate::signals::supervised_exit::{self, FROZEN_MS};
+
+/// Longest wait for what is in flight when the process exits, ms; 0: none.
+static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
+
+/// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
+/// asks for it. Returns whether the hook has anything to do: not before the driver is initialised,
+/// as it then refuses every call whatever its arguments are, and a hook must not look at them.
+#[inline]
+pub(crate) fn handle_call(index: usize) -> bool {
+    if phase() == Phase::Unread && !begin() {
+        return false;
+    }
+    panic_if_asked(index);
+    true
+}
+
+/// Panics if a test asks for it.
+#[inline]
+pub(crate) fn panic_if_asked(index: usize) {
+    let config = CONFIG.get();
+    if config.is_some_and(|config| config.panic_at == Some(index)) {
+        guard::panic_for_test(index);
+    }
+}
+
+/// A context was created: the first one on a device decides whether the device is managed.
+pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
+    CONTEXTS.handle_created(context, device, kind);
+    if phase() == Phase::Inert {
+        return;
+    }
+    if let Some(index) = CLIENTS.try_begin(device) {
+        sys::without_cancellation(|| attach_to(context, device, index));
+    } else {
+        quota::handle_context(device);
+    }
+}
+
+/// A launch by a thread whose device is not managed. Whether any stream may be: if there was no
+/// context that we know of, one was made behind our back, and decides now.
+#[cold]
+pub(crate) fn handle_launch_without_client() -> bool {
+    if phase() == Phase::Virgin {
+        let context = driver::current_context().ok().filter(|c| !c.is_null());
+        if let (Some(context), Ok(device)) = (context, driver::current_device()) {
+            handle_context(context, device, Kind::Created);
+        }
+    }
+    phase() == Phase::Attached
+}
+
+/// What this job may hold of a device with `total` bytes, before an account of it is kept: the daemon's word, else what the
+/// environment asks for. `None` is no limit.
+pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64> {
+    let config = CONFIG.get()?;
+    let told = sys::without_cancellation(|| attach::ask_quota(config, device));
+    match told {
+        Some(bytes) => Some(bytes).filter(|&bytes| bytes != UNLIMITED),
+        None => config.quotas.of_device(device.0)?.bytes_of(total),
+    }
+}
+
+/// A call that takes memory while no account is kept: if there was no context that we know of, one may have been
+/// made behind our back, and decides now.
+#[inline]
+pub(crate) fn handle_call_without_account() {
+    if phase() == Phase::Virgin {
+        handle_launch_without_client();
+    }
+}
+
+/// Reads the environment if nobody has, for those who have something to say before the driver is
+/// initialised.
+pub(crate) fn prepare() {
+    if phase() == Phase::Unread && !HAS_BEGUN.load(Ordering::Acquire) {
+        read_environment();
+    }
+}
+
+/// The first calls of hooks; whether they have anything to do by now.
+#[cold]
+fn begin() -> bool {
+    // The child of a client has nothing to begin with.
+    if config::is_disabled() || HAS_BEGUN.load(Ordering::Acquire) {
+        enter(Phase::Inert);
+    } else if driver::is_initialised() {
+        // In a child of this process the driver is not initialised.
+        clear_in_children();
+        read_environment();
+        try_change(Phase::Unread, Phase::Virgin);
+    }
+    matches!(phase(), Phase::Virgin | Phase::Attached)
+}
+
+fn read_environment() {
+    static IS_READ: AtomicBool = AtomicBool::new(false);
+    // Threads that race read it twice, the same.
+    let read = || Config::read(|name| std::env::var_os(name));
+    let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
+    if config::is_disabled() || IS_READ.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    guard::install_panic_hook();
+    log::set_level(config.log);
+    sight::set_connections(config.connections.as_deref());
+    if config.log == Level::Debug {
+        sys::at_exit(telemetry::handle_exit);
+    }
+    for complaint in &config.complaints {
+        log::say(Level::Error, format_args!("{complaint}"));
+    }
+}
+
+fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
+    let Some(config) = CONFIG.get() else {
+        CLIENTS.settle(index, None);
+        return;
+    };
+    if let Err(reason) = try_attach(config, context, device, index) {
+        let is_accounted = keep_account_alone(config, index, device);
+        CLIENTS.settle(index, None);
+        say_unmanaged(&reason, device, index);
+        leave(config, is_accounted);
+    }
+    if index as usize + 1 == DEVICES_MAX {
+        log::say(
+            Level::Warn,
+            format_args!("this is device {DEVICES_MAX} of this process; more run unmanaged"),
+        );
+    }
+}
+
+/// Why not, and how loudly to say it.
+type Reason = (Level, String);
+
+fn try_attach(
+    config: &Config,
+    context: CUcontext,
+    device: CUdevice,
+    index: u32,
+) -> Result<(), Reason> {
+    static IS_FORK_SEEN: OnceLock<bool> = OnceLock::new();
+    static IS_EXIT_SEEN: OnceLock<bool> = OnceLock::new();
+    // Before anything that a fork would have to undo.
+    if !IS_FORK_SEEN.get_or_init(|| sys::at_fork_in_child(handle_fork_in_child)) {
+        return Err((Level::Warn, "no memory for a fork handler".into()));
+    }
+    // Release pairs with the Acquire in `read_environment`, which a child may run.
+    HAS_BEGUN.store(true, Ordering::Release);
+    if !clear_in_children() {
+        // Linux before 4.14, or pages that are larger: children made by fork are told, others are not.
+        log::say(
+            Level::Debug,
+            format_args!("children made by clone and not by fork must not use CUDA"),
+        );
+    }
+    let (client, unmanaged) = match attach::attach(config, context, device, index) {
+        Ok(client) => (client, None),
+        Err(error) => {
+            // A job started by `pillion run` expects a daemon; a bare preload may just be there.
+            let level = if config.job.is_some() || !error.is_absence() {
+                Level::Warn
+            } else {
+                Level::Info
+            };
+            let reason = (level, error.to_string());
+            match provisional::client(config, context, device, index, &error) {
+                Some(client) => (client, Some(reason)),
+                None => return Err(reason),
+            }
+        }
+    };
+    // For good, like the pages that it refers to.
+    let client: &'static Client = Box::leak(Box::new(client));
+    #[cfg(shim)]
+    crate::platform::dlmopen_threads::tell_of_threads();
+    if let Err(error) = helper::start(client) {
+        // Without it what completes would never be learnt.
+        client.connection.end(Shutdown::Both);
+        let reason = || (Level::Warn, format!("no helper thread: {error}"));
+        return Err(unmanaged.unwrap_or_else(reason));
+    }
+    open_account(config, client);
+    CLIENTS.settle(index, Some(client));
+    if client.page.stop.load(Ordering::SeqCst) != 0 {
+        helper::wake_surely(client);
+    }
+    DRAIN_MS.store(config.drain_ms, Ordering::Relaxed);
+    IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
+    enter(Phase::Attached);
+    #[cfg(not(shim))]
+    {
+        crate::signals::handler::handle_attached(config.drain_ms);
+        crate::dispatch::bypass::handle_attached(client);
+    }
+    match &unmanaged {
+        Some(reason) => say_unmanaged(reason, device, index),
+        None => log::say(Level::Info, format_args!("{client}")),
+    }
+    telemetry::handle_attached();
+    Ok(())
+}
+
+/// From here on what the process takes of the client's device is counted.
+fn open_account(config: &Config, client: &Client) {
+    let (index, device) = (client.index, client.device);
+    match &client.ledger {
+        Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
+            say_if_less_than_asked(config, device, ledger.page.quota());
+        }
+        _ => {
+            if keep_account_alone(config, index, device) {
+                return;
+            }
+            if let Some(provisional) = &client.provisional {
+                // For the ledger of the daemon that takes it. One that refuses says what it would allow all the same.
+                let refused = provisional.is_refused;
+                let told = refused.then(|| attach::ask_quota(config, device));
+                let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
+                quota::open_local(index, device, quota);
+            }
+        }
+    }
+}
+
+fn say_unmanaged((level, reason): &Reason, device: CUdevice, index: u32) {
+    if index == 0 {
+        log::say(
+            *level,
+            format_args!("this process runs unmanaged: {reason}"),
+        );
+    } else {
+        let device = device.0;
+        log::say(
+            *level,
+            format_args!("device {device} of this process runs unmanaged: {reason}"),
+        );
+    }
+}
+
+/// The operator's rules, or the job's other processes, allow less than this one asks for.
+fn say_if_less_than_asked(config: &Config, device: CUdevice, has_bytes: Option<u64>) {
+    let Some((asked, has_bytes)) = config.quotas.of_device(device.0).zip(has_bytes) else {
+        return;
+    };
+    let total = driver::memory::total_bytes(device).unwrap_or(0);
+    let asked_bytes = asked.bytes_of(total).unwrap_or(UNLIMITED);
+    if has_bytes < asked_bytes.min(total) {
+        log::say(
+            Level::Warn,
+            format_args!(
+                "this process asks for {asked} of device {}'s memory; the daemon allows its job {has_bytes} bytes",
+                device.0
+            ),
+        );
+    }
+}
+
+/// No daemon keeps the quota that the job asked for on a device: then this process keeps it, for itself.
+fn keep_account_alone(config: &Config, index: u32, device: CUdevice) -> bool {
+    let Some(quota) = config.quotas.of_device(device.0) else {
+        return false;
+    };
+    let total = driver::memory::total_bytes(device).unwrap_or(0);
+    let Some(bytes) = quota.bytes_of(total) else {
+        return false;
+    };
+    quota::open_local(index, device, Some(bytes));
+    log::say(
+        Level::Warn,
+        format_args!(
+            "no daemon keeps the quota of {quota} on device {}: this process keeps it by itself, and so does each other \
+             process of its job",
+            device.0
+        ),
+    );
+    true
+}
+
+/// This device is not managed. Nor is the process, unless another device is.
+fn leave(config: &Config, is_accounted: bool) {
+    let to = if is_accounted || config.panic_at.is_some() {
+        Phase::Idle
+    } else {
+        Phase::Unmanaged
+    };
+    try_change(Phase::Virgin, to);
+    if is_accounted {
+        // Another device of this process may have been left without an account.
+        try_change(Phase::Unmanaged, Phase::Idle);
+    }
+}
+
+/// In the child of a fork: stores and one system call, as in a signal handler.
+extern "C" fn handle_fork_in_child() {
+    enter(Phase::Inert);
+}
+
+/// What the program has loaded as its driver is our shim: that one attaches, and this copy forwards.
+#[cfg(not(shim))]
+pub(crate) fn step_aside() {
+    enter(Phase::Inert);
+}
+
+/// Waits for what is in flight, and on while somebody sees to the end of this process, who has MPS end it; whether it is complete.
+fn finish(limit_ms: u32) -> bool {
+    let mut is_complete = helper::finish_all(limit_ms);
+    while !is_complete && supervised_exit::is_seen_to(Clock::monotonic().now_ns()) {
+        supervised_exit::tell_overdue();
+        is_complete = helper::finish_all(FROZEN_MS);
+    }
+    is_complete
+}
+
+/// What is in flight when the process exits is waited for, as when it dies of a signal: an application that handles that signal itself
+/// mostly ends so. Others go on meanwhile, and launch what they like: an exit handler may wait for them.
+///
+/// At exit the driver takes itself down; the helper must not be in it then. On virtual time the
+/// moment at which the daemon forgets this client must not be left to chance either: we hang up
+/// first, and the daemon closes its side once it has.
+extern "C" fn handle_exit() {
+    let limit_ms = DRAIN_MS.load(Ordering::Relaxed);
+    if limit_ms != 0 && !finish(limit_ms) {
+        log::say(
+            Level::Warn,
+            format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),
+        );
+        helper::tell_gave_up();
+    }
+    // A child of a fork has no helper to wait for, and the connections are not its own.
+    for client in clients() {
+        helper::stop(client);
+        // What a call that began under the daemon before has just counted.
+        reattach::carry_over(client.index);
+    }
+    for client in clients().filter(|client| client.clock.is_virtual()) {
+        if client.connection.end(Shutdown::Write) {
+            // The receive timeout of the hello still holds. Nothing more is said on a connection
+            // that was welcomed, so one byte is room enough.
+            let read = |connection: &_| rustix::io::read(connection, &mut [0; 1]);
+            while matches!(client.connection.with(read), Some(Ok(1..))) {}
+        }
+    }
+}

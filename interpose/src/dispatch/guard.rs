@@ -1,0 +1,224 @@
+//! The one door that every hook goes through.
+//!
+//! A hook is three parts: *before*, the *real* call, *after*. The door sees to it that
+//!
+//! - the real call is made exactly once, whatever goes wrong in our two parts: a panic in either is
+//!   caught, counted and said once, and the hook goes on as if that part did not exist;
+//! - what our parts, or the driver inside the real call, ask of hooked functions goes straight to
+//!   the driver (a driver that is not linked `-Bsymbolic` finds our exports);
+//! - `errno` is as if our parts had not run;
+//! - a thread that leaves a hook without returning leaves no mark behind: one that is cancelled
+//!   unwinds through the hook, and one that jumps out of it (`siglongjmp` from a signal handler) is
+//!   inside no more once it calls from a frame that is not deeper than the hook it left;
+//! - a process that is not managed pays one load and one branch.
+
+use core::cell::Cell;
+use core::ptr;
+use core::sync::atomic::AtomicBool;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+
+use abi::types::CUresult;
+use protocol::pages::Counter;
+
+use crate::client::process::{self, Phase};
+use crate::client::{Client, sticky_error};
+use crate::daemon::lifecycle;
+use crate::dispatch::driver_exclusion::HOLDERS;
+use crate::dispatch::{reentrancy, telemetry};
+use crate::platform::log::{self, Level};
+use crate::platform::sys::Errno;
+use crate::signals::handler;
+
+// The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
+// [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`]
+// if it acts for the library. Stacks grow downwards, so a call from inside has a lower address; one
+// at the same or a higher address is made after the hook was jumped out of.
+
+/// No address of a stack is as low. A thread's word is this at first.
+const OUTSIDE: usize = 0;
+/// Nor as this: a thread that a signal has stopped for good outside of every hook. It may still run handlers of the application's, and
+/// stops in the first hook that they call.
+const STOPPED: usize = 1;
+/// Every address of a stack is lower.
+const OURS: usize = usize::MAX;
+
+/// Takes one call of entry point `index` through the three parts. `real` gets what `before` made,
+/// or nothing if `before` did not run or panicked; `after` only follows a `before` that returned.
+#[inline]
+pub(crate) fn pass<B>(
+    index: usize,
+    before: impl FnOnce(Option<&'static Client>) -> B,
+    real: impl FnOnce(Option<&B>) -> CUresult,
+    after: impl FnOnce(Option<&'static Client>, &B, CUresult),
+) -> CUresult {
+    if process::phase() >= Phase::Unmanaged {
+        return real(None);
+    }
+    through(index, before, real, after)
+}
+
+/// The same for what an unmanaged process must not miss: a context on another device may make it a
+/// client after all.
+pub(crate) fn pass_always<B>(
+    index: usize,
+    before: impl FnOnce(Option<&'static Client>) -> B,
+    real: impl FnOnce(Option<&B>) -> CUresult,
+    after: impl FnOnce(Option<&'static Client>, &B, CUresult),
+) -> CUresult {
+    if process::phase() == Phase::Inert {
+        return real(None);
+    }
+    through(index, before, real, after)
+}
+
+#[inline]
+fn through<B>(
+    index: usize,
+    before: impl FnOnce(Option<&'static Client>) -> B,
+    real: impl FnOnce(Option<&B>) -> CUresult,
+    after: impl FnOnce(Option<&'static Client>, &B, CUresult),
+) -> CUresult {
+    reentrancy::with(|inside| {
+        let errno = Errno::of_thread();
+        let here = ptr::from_ref(&errno).addr();
+        if here < inside.get() {
+            telemetry::handle_nested_call();
+            return real(None);
+        }
+        if !matches!(inside.get(), OUTSIDE | STOPPED) {
+            handle_jump();
+        }
+        handler::stop_if_dying();
+        let _inside = Inside::enter(inside, here);
+        let found = errno.read();
+        let mut client = None;
+        let mut prepared = None;
+        // Stored and not returned: what `before` makes is large enough for its copies to show.
+        guarded(index, || {
+            if lifecycle::handle_call(index) {
+                client = process::client();
+                prepared = Some(before(client));
+            }
+        });
+        errno.write(found);
+        let result = real(prepared.as_ref());
+        if result != CUresult::SUCCESS {
+            sticky_error::handle_failure(client, result);
+        }
+        if let Some(prepared) = &prepared {
+            let left = errno.read();
+            guarded(index, || after(client, prepared, result));
+            errno.write(left);
+        }
+        // The signal may have found this thread in here, where it could not be stopped. What it keeps from the helpers it
+        // gives back first: they wait for what is in flight.
+        drop(prepared);
+        handler::stop_if_dying();
+        result
+    })
+}
+
+/// Runs what follows a real call that was made without [`pass`]. Nothing is asked of the driver: a
+/// tool that `cuInit` loads may have made the call.
+pub(crate) fn follow(index: usize, after: impl FnOnce()) {
+    let errno = Errno::of_thread();
+    let left = errno.read();
+    guarded(index, || {
+        lifecycle::panic_if_asked(index);
+        after();
+    });
+    errno.write(left);
+}
+
+/// Runs one of our own parts; `None` if it panicked.
+#[inline]
+pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
+    // Unwind safety: what a part can leave half done is atomics, which have no invariant between
+    // them that a reader relies on.
+    catch_unwind(AssertUnwindSafe(part))
+        .map_err(|payload| {
+            // Dropping a payload could panic again; there is at most a handful of them.
+            core::mem::forget(payload);
+            handle_panic(index);
+        })
+        .ok()
+}
+
+/// Whether the calling thread is in no hook. A signal handler may ask.
+#[cfg(not(shim))]
+pub(crate) fn is_outside() -> bool {
+    reentrancy::with(Cell::get) == OUTSIDE
+}
+
+/// Marks a thread that a signal has stopped for good outside of every hook, so that it is stopped once. In its signal handler.
+#[cfg(not(shim))]
+pub(crate) fn mark_thread_as_stopped() {
+    reentrancy::with(|inside| inside.set(STOPPED));
+}
+
+/// Marks a thread that acts for the library and not for the application: its calls pass by.
+pub(crate) fn mark_thread_as_ours() {
+    reentrancy::with(|inside| inside.set(OURS));
+}
+
+/// What runs when any code of this library panics: one line, once. Our copy of the standard library
+/// is our own, so the application's panics, if it is a Rust program, do not come here.
+pub(crate) fn install_panic_hook() {
+    std::panic::set_hook(Box::new(say_panic));
+}
+
+fn say_panic(info: &PanicHookInfo<'_>) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let text = info
+        .payload()
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| info.payload().downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message");
+    let (file, line) = info
+        .location()
+        .map_or(("", 0), |place| (place.file(), place.line()));
+    log::say_once(
+        &SAID,
+        Level::Error,
+        format_args!("internal error at {file}:{line}: {text}; CUDA calls are made all the same"),
+    );
+}
+
+/// This thread has jumped out of a hook: what that hook would have done at its end is done now.
+#[cold]
+fn handle_jump() {
+    HOLDERS.forget_this_thread();
+}
+
+#[cold]
+fn handle_panic(index: usize) {
+    // Which client it was is not worth another question.
+    if let Some(client) = process::clients().next() {
+        client.page.count(Counter::Panics, 1);
+    }
+    let symbol = abi::ENTRY_POINTS.get(index).map(|e| e.symbol);
+    log::say(Level::Debug, format_args!("panic in hook {symbol:?}"));
+}
+
+/// Set while a thread is inside a hook.
+struct Inside<'a>(&'a Cell<usize>);
+
+impl<'a> Inside<'a> {
+    fn enter(inside: &'a Cell<usize>, here: usize) -> Self {
+        inside.set(here);
+        Self(inside)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.set(OUTSIDE);
+    }
+}
+
+/// Makes the hook under test panic.
+#[cold]
+pub(crate) fn panic_for_test(index: usize) -> ! {
+    panic!("test switch at entry point {index}");
+}

@@ -1,0 +1,42 @@
+//! The only calls of ours that wait for the device: in a process that is dying of a signal ([`crate::signals::handler`]).
+
+use core::ffi::c_void;
+
+use abi::types::{CUresult, CUstream};
+
+use crate::driver::real;
+use crate::platform::sys;
+
+/// All that a helper thread calls.
+const OF_HELPERS: [usize; 13] = [
+    abi::id::cuThreadExchangeStreamCaptureMode,
+    abi::id::cuCtxSetCurrent,
+    abi::id::cuCtxGetCurrent,
+    abi::id::cuCtxPushCurrent_v2,
+    abi::id::cuCtxPopCurrent_v2,
+    abi::id::cuEventCreate,
+    abi::id::cuEventRecord,
+    abi::id::cuEventQuery,
+    abi::id::cuEventDestroy_v2,
+    abi::id::cuStreamIsCapturing,
+    abi::id::cuStreamQuery,
+    abi::id::cuCtxSynchronize,
+    abi::id::cuStreamSynchronize,
+];
+
+/// Looks up what helper threads call, while nobody is stopped with the dynamic linker's lock.
+pub(crate) fn look_up() {
+    for index in OF_HELPERS {
+        real::entry_point(index);
+    }
+}
+
+/// Waits for all work in the calling thread's context.
+pub(crate) fn synchronize_context() -> CUresult {
+    call!(cuCtxSynchronize())
+}
+
+/// Waits for all work in the stream.
+pub(crate) fn synchronize_stream(stream: CUstream) -> CUresult {
+    call!(cuStreamSynchronize(stream => CUstream))
+}

@@ -1,0 +1,150 @@
+//! The driver's own entry points.
+//!
+//! Each is asked of the loaded `libcuda.so.1`, once, with the real `dlsym`, when it is first needed:
+//! a process that never touches CUDA never looks. A driver that is not loaded yet is loaded only
+//! when somebody calls one of our exports, which a program linked with libcuda does.
+//!
+//! Where the program's `libcuda.so.1` is our shim, that one does all there is to do and the preload
+//! library steps aside for good. In the shim itself the driver is another file of that name; see
+//! [`find`].
+
+#![expect(
+    unsafe_code,
+    reason = "asks the dynamic linker, which answers by pointers"
+)]
+
+use core::ffi::{c_int, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use abi::ENTRY_POINT_COUNT;
+use abi::types::CUresult;
+
+use crate::dispatch::telemetry::{self, Door};
+use crate::hooks::cuda;
+use crate::platform::loader;
+
+#[cfg(not(shim))]
+#[path = "real/program.rs"]
+mod find;
+#[cfg(shim)]
+#[path = "real/shim.rs"]
+mod find;
+
+/// The entry points found so far: null is not looked up, [`MISSING`] not there.
+static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; ENTRY_POINT_COUNT];
+
+/// The handle of the driver's library; null while it is not loaded. Never closed, so that the
+/// addresses stay good.
+static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// In [`FOUND`]: this driver does not have it.
+const MISSING: *mut c_void = ptr::without_provenance_mut(1);
+
+/// The driver's entry point of that index in [`abi::ENTRY_POINTS`], loading the driver if need be.
+#[inline]
+pub(crate) fn entry_point(index: usize) -> Option<NonNull<c_void>> {
+    // Acquire pairs with the Release store in `look_up`: the address is of a library that is
+    // completely loaded.
+    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    if found.is_null() {
+        return look_up(index, libc::RTLD_LAZY);
+    }
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+/// The same, for the hook of that symbol: who calls it before anybody has asked for its address has it
+/// from our export.
+#[inline]
+pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
+    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    if found.is_null() {
+        return first_called(index);
+    }
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+#[cold]
+fn first_called(index: usize) -> Option<NonNull<c_void>> {
+    let found = entry_point(index);
+    if found.is_some() {
+        telemetry::handle_resolved(Door::Export, index, true);
+    }
+    found
+}
+
+/// The same, but only of a driver that the program has loaded.
+pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
+    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    if found.is_null() {
+        return look_up(index, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+    }
+    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+}
+
+/// Whether the driver has the entry point, which nobody has asked for by that.
+#[cfg(shim)]
+pub(crate) fn has(index: usize) -> bool {
+    find_in(index, libc::RTLD_LAZY).is_some()
+}
+
+/// Whether the driver that the program has loaded exports a name that is not in our table.
+#[cfg(not(shim))]
+pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
+    NonNull::new(LIBRARY.load(Ordering::Acquire)).is_some_and(|library| {
+        // SAFETY: an open library and a string that ends in NUL.
+        !unsafe { loader::dlsym()(library.as_ptr(), name.as_ptr()) }.is_null()
+    })
+}
+
+/// The honest result of an entry point that the driver does not have.
+#[cold]
+pub(crate) fn missing() -> CUresult {
+    if LIBRARY.load(Ordering::Acquire).is_null() {
+        CUresult::NO_DEVICE
+    } else {
+        CUresult::NOT_FOUND
+    }
+}
+
+#[cold]
+fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
+    library(mode)?;
+    let found = find_in(index, mode);
+    let kept = found.map_or(MISSING, NonNull::as_ptr);
+    FOUND.get(index)?.store(kept, Ordering::Release);
+    found
+}
+
+/// What the driver's library defines.
+fn find_in(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
+    let symbol = abi::ENTRY_POINTS.get(index)?.symbol;
+    // SAFETY: an open library and a string that ends in NUL.
+    let found = unsafe { loader::dlsym()(library(mode)?.as_ptr(), symbol.as_ptr()) };
+    // A library that hands out our own export is not a driver, and calling it would not end.
+    NonNull::new(found).filter(|_| Some(found) != cuda::hook_of(index))
+}
+
+/// The driver's library, opened once. Threads that race open it twice, to the same handle.
+fn library(mode: c_int) -> Option<NonNull<c_void>> {
+    let known = LIBRARY.load(Ordering::Acquire);
+    if let Some(known) = NonNull::new(known) {
+        return Some(known);
+    }
+    let opened = NonNull::new(find::open(mode))?;
+    LIBRARY.store(opened.as_ptr(), Ordering::Release);
+    Some(opened)
+}
+
+/// Whether the driver that the program has loaded is our shim, which hands out the hooks itself.
+#[cfg(not(shim))]
+pub(crate) fn is_shim() -> bool {
+    find::is_shim()
+}
+
+/// In the shim: what it found is never another.
+#[cfg(shim)]
+pub(crate) fn is_shim() -> bool {
+    false
+}

@@ -1,0 +1,103 @@
+//! Stream capture: while it lasts, launches on the stream are recorded and not run, and the helper
+//! keeps out of the driver.
+
+use core::ffi::c_void;
+
+use abi::types::{CUgraph, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
+
+use super::hook;
+use crate::daemon::helper;
+use crate::driver;
+use crate::progress::streams::{Flavour, STREAMS, Stream};
+
+/// Defines the beginning of a capture.
+macro_rules! begin {
+    ($name:ident, $flavour:expr $(, $argument:ident: $type:ty)*) => {
+        hook! {
+            $name(stream: CUstream $(, $argument: $type)*);
+            // An event of ours recorded meanwhile would become part of the graph, or void it.
+            before |_| helper::keep_out();
+            after |_, _, result| handle_begun(Stream::of(stream, $flavour), result);
+        }
+    };
+}
+
+begin!(cuStreamBeginCapture, Flavour::Plain);
+begin!(cuStreamBeginCapture_ptsz, Flavour::PerThread);
+begin!(cuStreamBeginCapture_v2, Flavour::Plain, mode: CUstreamCaptureMode);
+begin!(cuStreamBeginCapture_v2_ptsz, Flavour::PerThread, mode: CUstreamCaptureMode);
+begin!(cuStreamBeginCaptureToCig, Flavour::Plain, parameters: *mut c_void);
+begin!(cuStreamBeginCaptureToCig_ptsz, Flavour::PerThread, parameters: *mut c_void);
+begin!(
+    cuStreamBeginCaptureToGraph,
+    Flavour::Plain,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    edges: *const c_void,
+    count: usize,
+    mode: CUstreamCaptureMode
+);
+begin!(
+    cuStreamBeginCaptureToGraph_ptsz,
+    Flavour::PerThread,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    edges: *const c_void,
+    count: usize,
+    mode: CUstreamCaptureMode
+);
+
+begin!(
+    cuStreamBeginRecaptureToGraph,
+    Flavour::Plain,
+    mode: CUstreamCaptureMode,
+    graph: CUgraph,
+    callback: *mut c_void,
+    user_data: *mut c_void
+);
+begin!(
+    cuStreamBeginRecaptureToGraph_ptsz,
+    Flavour::PerThread,
+    mode: CUstreamCaptureMode,
+    graph: CUgraph,
+    callback: *mut c_void,
+    user_data: *mut c_void
+);
+
+hook! {
+    cuStreamEndCaptureToCig(stream: CUstream);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::Plain), result);
+}
+
+hook! {
+    cuStreamEndCaptureToCig_ptsz(stream: CUstream);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::PerThread), result);
+}
+
+hook! {
+    cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::Plain), result);
+}
+
+hook! {
+    cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
+    after |_, result| handle_ended(Stream::of(stream, Flavour::PerThread), result);
+}
+
+fn handle_begun(stream: Stream, result: CUresult) {
+    if result == CUresult::SUCCESS {
+        STREAMS.handle_capture_begun(stream);
+    }
+}
+
+/// A capture that failed has mostly ended too, but not if it may not be ended by this thread or the
+/// call made no sense; the driver is asked, but where nothing is in capture: R595 does not survive
+/// that question about a handle that it has just refused.
+fn handle_ended(stream: Stream, result: CUresult) {
+    let is_refused = || !STREAMS.is_capturing() || driver::is_still_capturing(stream.handle());
+    if result != CUresult::SUCCESS && is_refused() {
+        return;
+    }
+    STREAMS.handle_capture_ended(stream);
+    helper::wake_all();
+}

@@ -1,0 +1,125 @@
+//! Copies of one dimension, counted in the direction that their names say.
+//!
+//! Of the forms that return when the copy is done only those to the host are also a sign of
+//! completion: the host has the bytes, so what the stream held before is over. A copy to the device
+//! may return once its source has been read, and copies within the device return at once (CUDA
+//! driver API, "API synchronization behavior").
+
+use core::ffi::{c_uint, c_void};
+
+use abi::types::{CUarray, CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
+use protocol::pages::Counter;
+
+use super::hook;
+use crate::client::Client;
+use crate::memory::counts::{handle_copied, of_stream};
+use crate::progress::completion::{Mark, handle_reached, mark_of_stream};
+use crate::progress::streams::{Flavour, Stream};
+
+/// Defines a copy: one whose return says nothing about its stream, one in a stream's order (`in`),
+/// or one whose return says that it is done (`waits for`). `$bytes` says how much.
+macro_rules! copy {
+    ($name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, $direction:ident) => {
+        hook! {
+            $name($($argument: $type),*);
+            after |client, result| {
+                handle_copied(client, result, Counter::$direction, $bytes as usize);
+            };
+        }
+    };
+    (
+        $name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, $direction:ident,
+        in $stream:ident of $flavour:ident
+    ) => {
+        hook! {
+            $name($($argument: $type),*);
+            after |client, result| {
+                let client = of_stream(client, Stream::of($stream, Flavour::$flavour));
+                handle_copied(client, result, Counter::$direction, $bytes as usize);
+            };
+        }
+    };
+    ($name:ident($($argument:ident: $type:ty),* $(,)?), $bytes:ident, waits for $stream:ident) => {
+        hook! {
+            $name($($argument: $type),*);
+            before |_| mark_of_stream(Stream::$stream);
+            after |client, mark, result| {
+                handle_received(client, *mark, result, $bytes as usize);
+            };
+        }
+    };
+}
+
+copy!(cuMemcpyHtoD(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoD_v2_ptds(to: CUdeviceptr, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoDAsync(to: CUdeviceptr_v1, from: *const c_void, bytes: c_uint, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
+copy!(cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
+copy!(cuMemcpyHtoDAsync_v2_ptsz(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of PerThread);
+
+copy!(cuMemcpyDtoH(to: *mut c_void, from: CUdeviceptr_v1, bytes: c_uint), bytes, waits for Legacy);
+copy!(cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize), bytes, waits for Legacy);
+copy!(cuMemcpyDtoH_v2_ptds(to: *mut c_void, from: CUdeviceptr, bytes: usize), bytes, waits for PerThread);
+copy!(cuMemcpyDtoHAsync(to: *mut c_void, from: CUdeviceptr_v1, bytes: c_uint, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
+copy!(cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
+copy!(cuMemcpyDtoHAsync_v2_ptsz(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of PerThread);
+
+copy!(cuMemcpyDtoD(to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoD_v2_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoDAsync(to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: c_uint, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
+copy!(cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
+copy!(cuMemcpyDtoDAsync_v2_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
+
+copy!(cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpy_ptds(to: CUdeviceptr, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
+copy!(cuMemcpyAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
+
+copy!(cuMemcpyHtoA(to: CUarray, to_offset: c_uint, from: *const c_void, bytes: c_uint), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoA_v2(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoA_v2_ptds(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize), bytes, CopiedHtoDBytes);
+copy!(cuMemcpyHtoAAsync(to: CUarray, to_offset: c_uint, from: *const c_void, bytes: c_uint, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
+copy!(cuMemcpyHtoAAsync_v2(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of Plain);
+copy!(cuMemcpyHtoAAsync_v2_ptsz(to: CUarray, to_offset: usize, from: *const c_void, bytes: usize, stream: CUstream), bytes, CopiedHtoDBytes, in stream of PerThread);
+
+copy!(cuMemcpyAtoH(to: *mut c_void, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, waits for Legacy);
+copy!(cuMemcpyAtoH_v2(to: *mut c_void, from: CUarray, from_offset: usize, bytes: usize), bytes, waits for Legacy);
+copy!(cuMemcpyAtoH_v2_ptds(to: *mut c_void, from: CUarray, from_offset: usize, bytes: usize), bytes, waits for PerThread);
+copy!(cuMemcpyAtoHAsync(to: *mut c_void, from: CUarray, from_offset: c_uint, bytes: c_uint, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
+copy!(cuMemcpyAtoHAsync_v2(to: *mut c_void, from: CUarray, from_offset: usize, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of Plain);
+copy!(cuMemcpyAtoHAsync_v2_ptsz(to: *mut c_void, from: CUarray, from_offset: usize, bytes: usize, stream: CUstream), bytes, CopiedDtoHBytes, in stream of PerThread);
+
+copy!(cuMemcpyDtoA(to: CUarray, to_offset: c_uint, from: CUdeviceptr_v1, bytes: c_uint), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoA_v2(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyDtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUdeviceptr, bytes: usize), bytes, CopiedOtherBytes);
+
+copy!(cuMemcpyAtoD(to: CUdeviceptr_v1, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAtoD_v2(to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAtoD_v2_ptds(to: CUdeviceptr, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
+
+copy!(cuMemcpyAtoA(to: CUarray, to_offset: c_uint, from: CUarray, from_offset: c_uint, bytes: c_uint), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAtoA_v2(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyAtoA_v2_ptds(to: CUarray, to_offset: usize, from: CUarray, from_offset: usize, bytes: usize), bytes, CopiedOtherBytes);
+
+copy!(cuMemcpyPeer(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyPeer_ptds(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize), bytes, CopiedOtherBytes);
+copy!(cuMemcpyPeerAsync(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
+copy!(cuMemcpyPeerAsync_ptsz(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
+
+copy!(cuMemcpyWithAttributesAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of Plain);
+copy!(cuMemcpyWithAttributesAsync_ptsz(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, attributes: *mut c_void, stream: CUstream), bytes, CopiedOtherBytes, in stream of PerThread);
+
+/// A copy to the host is done, and so is everything before it in its stream.
+fn handle_received(client: Option<&Client>, mark: Option<Mark>, result: CUresult, bytes: usize) {
+    handle_copied(client, result, Counter::CopiedDtoHBytes, bytes);
+    // A copy of nothing waits for nothing.
+    handle_waited(mark.filter(|_| bytes != 0), result);
+}
+
+/// What a stream held before a call that waited is over, if the call succeeded.
+pub(super) fn handle_waited(mark: Option<Mark>, result: CUresult) {
+    if let (Some(mark), CUresult::SUCCESS) = (mark, result) {
+        handle_reached(mark);
+    }
+}

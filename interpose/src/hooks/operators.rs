@@ -1,0 +1,192 @@
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label what they launch ([`crate::kernels::labels`]).
+//!
+//! The hook of an operator makes the library's own call, once, with the application's arguments, and returns its status.
+//! Unlike a hook of the driver's it leaves the door ([`crate::dispatch::guard`]) open: what the library launches inside goes through
+//! the driver's hooks as ever, each launch with its own lease or record. Operators inside operators (cuBLAS calls
+//! cuBLASLt, cuDNN calls both) pass by: the outermost is the label.
+//!
+//! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do not see. Then the
+//! operator stands for its launches: it is announced or admitted as one launch with what the profile says of the
+//! operator ([`profiler::ProfileIndex::of_operator`]). Which of the two a library is, is found from its own calls, for
+//! each library of [`abi::Library`] apart:
+//!
+//! - a launch seen inside one of its operators shows that its launches are seen, for the rest of the process;
+//! - [`UNSEEN_CALLS_MIN`] operators, none of them seen to launch before, that succeeded, had something to do, and in
+//!   which neither this thread nor any other of the process was seen to launch, show that they are not. Calls beside
+//!   which other threads launch show neither.
+//!
+//! No work is counted twice: should a launch be seen inside an operator that stands for its launches, the operator's own
+//! is taken back as one that the driver refused, and the library is one whose launches are seen from then on.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use abi::types::{CUresult, CUstream};
+use abi::{Library, OPERATORS};
+use protocol::pages::Counter;
+
+use crate::client::Client;
+use crate::client::process::{self, Phase};
+use crate::dispatch::guard;
+use crate::kernels::labels::{self, Label};
+use crate::launch::{self, Begun};
+use crate::platform::sys::Errno;
+use crate::progress::streams::{Flavour, Stream};
+
+mod describe;
+mod hooks;
+mod sites;
+
+pub(crate) use sites::answer;
+
+/// Operators that show that a library's launches are not seen.
+const UNSEEN_CALLS_MIN: u32 = 3;
+
+/// In [`SIGHTS`]: launches were seen.
+const SEEN: u32 = u32::MAX;
+
+/// Of each library [`SEEN`], or how many operators were not seen to launch.
+static SIGHTS: [AtomicU32; Library::ALL.len()] = [const { AtomicU32::new(0) }; Library::ALL.len()];
+
+/// A call of an operator.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    label: Label,
+    stream: StreamOf,
+}
+
+/// Where an operator's launches go.
+#[derive(Clone, Copy, Debug)]
+enum StreamOf {
+    /// To the stream that was set for a handle of the library.
+    Handle(*mut c_void),
+    /// To this one.
+    Given(*mut c_void),
+}
+
+/// What is known of a call while it is made.
+struct Prepared {
+    client: &'static Client,
+    library: Library,
+    may_be_empty: bool,
+    /// Launches of the whole process before it; `None` if that does not matter any more.
+    launches_before: Option<u64>,
+    /// The operator's own launch, if it stands for those inside.
+    begun: Option<Begun>,
+}
+
+/// Makes one call of the operator `index`; `describe` says what it is.
+#[inline]
+fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_int) -> c_int {
+    if process::phase() != Phase::Attached {
+        return real();
+    }
+    labels::with_current(|current| {
+        let errno = Errno::of_thread();
+        let here = ptr::from_ref(&errno).addr();
+        if current.is_inside(here) {
+            return real();
+        }
+        let found = errno.read();
+        let mut label = labels::LabelIndex::NONE;
+        let mut prepared = None;
+        guard::guarded(abi::ENTRY_POINT_COUNT, || {
+            let call = describe();
+            label = labels::intern(&call.label);
+            prepared = prepare(index, &call, label);
+        });
+        errno.write(found);
+        let inside = current.enter(here, label);
+        let status = real();
+        drop(inside);
+        if let Some(prepared) = prepared {
+            let left = errno.read();
+            let launches = current.launches();
+            guard::guarded(abi::ENTRY_POINT_COUNT, || {
+                settle(&prepared, launches, status);
+            });
+            errno.write(left);
+        }
+        status
+    })
+}
+
+/// What comes before the library's call; where the operator stands for its launches, best-effort threads may wait here.
+fn prepare(index: usize, call: &Call, label: labels::LabelIndex) -> Option<Prepared> {
+    let client = process::client()?;
+    let library = OPERATORS.get(index)?.library;
+    let sight = SIGHTS.get(library as usize)?.load(Ordering::Relaxed);
+    let may_be_empty = call.label.may_be_empty();
+    let is_unseen = (UNSEEN_CALLS_MIN..SEEN).contains(&sight) && !may_be_empty;
+    let begun = is_unseen
+        .then(|| match call.stream {
+            StreamOf::Given(stream) => Some(stream),
+            StreamOf::Handle(handle) => describe::stream_of(library, handle),
+        })
+        .flatten()
+        .map(|stream| {
+            let stream = Stream::of(CUstream(stream), Flavour::Plain);
+            launch::begin_operator(Some(client), stream, label)
+        });
+    Some(Prepared {
+        client,
+        library,
+        may_be_empty,
+        launches_before: (sight < UNSEEN_CALLS_MIN).then(launches_of_process),
+        begun,
+    })
+}
+
+/// What comes after it: the thread saw so many launches inside.
+fn settle(prepared: &Prepared, launches: u64, status: c_int) {
+    let page = &prepared.client.page;
+    page.count(Counter::OperatorCalls, 1);
+    if launches > 0 {
+        page.count(Counter::Labelled, launches);
+    }
+    if let Some(begun) = &prepared.begun {
+        let stands = status == 0 && launches == 0;
+        let result = if stands {
+            CUresult::SUCCESS
+        } else {
+            CUresult::UNKNOWN
+        };
+        launch::end_operator(begun, result);
+    }
+    let Some(sight) = SIGHTS.get(prepared.library as usize) else {
+        return;
+    };
+    if launches > 0 {
+        if sight.load(Ordering::Relaxed) != SEEN {
+            sight.store(SEEN, Ordering::Relaxed);
+        }
+        return;
+    }
+    let shows = status == 0 && !prepared.may_be_empty;
+    if let Some(before) = prepared.launches_before.filter(|_| shows)
+        && before == launches_of_process()
+    {
+        // Another thread may have seen a launch meanwhile: that is for good.
+        let _ = sight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| {
+            (calls < UNSEEN_CALLS_MIN).then_some(calls + 1)
+        });
+    }
+}
+
+/// Launches of this process that were seen, recorded ones too.
+fn launches_of_process() -> u64 {
+    let counted = process::clients().map(|client| {
+        let page = &client.page;
+        [
+            Counter::Launches,
+            Counter::Captured,
+            Counter::ForeignLaunches,
+            Counter::GraphLaunches,
+        ]
+        .map(|counter| page.counted(counter))
+        .iter()
+        .fold(0, |sum: u64, count| sum.wrapping_add(*count))
+    });
+    counted.fold(0, u64::wrapping_add)
+}

@@ -1,0 +1,431 @@
+//! Which library's function a call of an operator reaches.
+//!
+//! Our exports stand before every library's, of any version: a process may well hold cuBLAS 12 and cuBLAS 13, and
+//! libraries that bring functions of these names themselves (TensorFlow's load the real ones when they are first
+//! called). So each *call site* is bound once as the dynamic linker would have bound it without us: to what comes after us
+//! for the whole program, if that is another interposer's or a program's own; else to what the caller's own library, or one
+//! that it depends on, defines (the real libraries' names have versions, so that a caller of cuBLAS 12 is not bound to a
+//! cuBLAS 13 that comes first); else to what comes after us; else to what is loaded under the library's own name.
+//! Where another interposer stands before us, only its own calls for the next definition come here, and they get that.
+//!
+//! Operators are labelled of one library of each kind, the first that is called: a function that lies in that very file
+//! is reached by way of its hook, any other directly. So no call ever reaches another library than without us.
+//!
+//! A site is found in a table without a lock; the first call of a site asks the dynamic linker, which takes its locks
+//! and may allocate, as the first call of any function in a program that binds lazily does.
+
+#![expect(
+    unsafe_code,
+    reason = "asks the dynamic linker, which answers by pointers"
+)]
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use abi::{Library, OPERATOR_COUNT, OPERATORS};
+
+use super::hooks;
+use crate::dispatch::guard;
+use crate::hooks::resolver;
+use crate::platform::loaded::{File, Opened, past_us};
+use crate::platform::loader::{self, ABSENT, JUMP};
+use crate::platform::sys::Errno;
+use crate::platform::table::mix;
+
+/// The functions that the hooks call: null until one was taken.
+static REAL: [AtomicPtr<c_void>; OPERATOR_COUNT] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; OPERATOR_COUNT];
+
+/// Where the library of each kind lies whose operators are labelled; 0 until there is one.
+static BASES: [AtomicUsize; Library::ALL.len()] =
+    [const { AtomicUsize::new(0) }; Library::ALL.len()];
+
+/// Functions of these libraries that we call for ourselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Helper {
+    CublasStream,
+    CudnnStream,
+    LightLayout,
+    LightProduct,
+    Tensor,
+    Filter,
+}
+
+const HELPERS: [(Helper, Library, &CStr); 6] = [
+    (Helper::CublasStream, Library::Cublas, c"cublasGetStream_v2"),
+    (Helper::CudnnStream, Library::Cudnn, c"cudnnGetStream"),
+    (
+        Helper::LightLayout,
+        Library::CublasLt,
+        c"cublasLtMatrixLayoutGetAttribute",
+    ),
+    (
+        Helper::LightProduct,
+        Library::CublasLt,
+        c"cublasLtMatmulDescGetAttribute",
+    ),
+    (
+        Helper::Tensor,
+        Library::Cudnn,
+        c"cudnnGetTensorNdDescriptor",
+    ),
+    (
+        Helper::Filter,
+        Library::Cudnn,
+        c"cudnnGetFilterNdDescriptor",
+    ),
+];
+
+/// Where they are; null where the library has none.
+static FOUND: [AtomicPtr<c_void>; HELPERS.len()] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; HELPERS.len()];
+
+/// Most call sites that are remembered; the calls of those beyond are bound each time. A framework has some ten.
+const SITES_MAX: usize = 1 << 10;
+
+/// Most places tried for a site.
+const PROBES_MAX: usize = 16;
+
+/// A site's key, which is its return address with the operator in the bits that no address of a program has.
+static SITES: [AtomicU64; SITES_MAX] = [const { AtomicU64::new(0) }; SITES_MAX];
+/// What each is bound to; null while it is filled in.
+static BOUND: [AtomicPtr<c_void>; SITES_MAX] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; SITES_MAX];
+
+/// Bits of an address of a program, on the processors that have GPUs beside them.
+const ADDRESS_BITS: u32 = 56;
+
+/// `CUBLAS_STATUS_NOT_INITIALIZED`, and the same number for cuDNN: what is called is not there.
+const NOT_INITIALIZED: c_int = 1;
+
+/// The function that the hook of `index` calls. Hooks are reached only after one was taken.
+#[inline]
+pub(super) fn real(index: usize) -> *mut c_void {
+    // Acquire pairs with the Release in `adopt`: the library's helpers are there.
+    let taken = REAL.get(index).map(|real| real.load(Ordering::Acquire));
+    match taken {
+        Some(taken) if !taken.is_null() => taken,
+        _ => missing as *mut c_void,
+    }
+}
+
+/// One of the library's own functions, if it has that.
+pub(super) fn helper(helper: Helper) -> Option<NonNull<c_void>> {
+    // Acquire as in `real`.
+    NonNull::new(FOUND.get(helper as usize)?.load(Ordering::Acquire))
+}
+
+/// Stands in for what is nowhere. It takes nothing of what the caller passes. One of it, as its address is compared.
+#[inline(never)]
+extern "C" fn missing() -> c_int {
+    NOT_INITIALIZED
+}
+
+/// Where a call of operator `index` that returns to `site` goes.
+pub(super) extern "C" fn decide(index: usize, site: usize) -> *mut c_void {
+    let key = site as u64 | (index as u64 + 1) << ADDRESS_BITS;
+    for place in probes(key) {
+        let Some((known, bound)) = SITES.get(place).zip(BOUND.get(place)) else {
+            break;
+        };
+        match known.load(Ordering::Relaxed) {
+            0 => break,
+            known if known == key => {
+                // Acquire pairs with the Release in `remember`: what is reached there is ready.
+                let bound = bound.load(Ordering::Acquire);
+                if !bound.is_null() {
+                    return bound;
+                }
+            }
+            _ => {}
+        }
+    }
+    decide_anew(index, site, key)
+}
+
+const _: () = assert!(OPERATOR_COUNT < 1 << (u64::BITS - ADDRESS_BITS));
+
+#[cold]
+fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
+    let errno = Errno::of_thread();
+    let found = errno.read();
+    let bound = guard::guarded(abi::ENTRY_POINT_COUNT, || {
+        let reached = without_us(index, site)?;
+        let way = by_way_of_hook(index, reached);
+        // What is remembered must stay where it is; what the hook calls does already.
+        let stays = way != reached || File::of(reached.as_ptr()).is_some_and(|file| file.keep());
+        Some((way, stays))
+    })
+    .flatten();
+    errno.write(found);
+    match bound {
+        Some((bound, stays)) => {
+            if stays {
+                remember(key, bound);
+            }
+            bound.as_ptr()
+        }
+        // Not remembered: it may be there the next time.
+        None => missing as *mut c_void,
+    }
+}
+
+fn remember(key: u64, to: NonNull<c_void>) {
+    for place in probes(key) {
+        let Some((known, bound)) = SITES.get(place).zip(BOUND.get(place)) else {
+            return;
+        };
+        let taken = known.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_ok() || taken == Err(key) {
+            // Release pairs with the Acquire in `decide`.
+            bound.store(to.as_ptr(), Ordering::Release);
+            return;
+        }
+    }
+}
+
+fn probes(key: u64) -> impl Iterator<Item = usize> {
+    let first = (mix(key) >> (64 - SITES_MAX.trailing_zeros())) as usize;
+    (0..PROBES_MAX).map(move |step| (first + step) % SITES_MAX)
+}
+
+/// What a call that returns to `site` would reach without us.
+fn without_us(index: usize, site: usize) -> Option<NonNull<c_void>> {
+    let operator = OPERATORS.get(index)?;
+    let look_up = |handle| {
+        // SAFETY: a handle that any caller may use, and a string that ends in NUL.
+        let found = unsafe { loader::dlsym()(handle, operator.symbol.as_ptr()) };
+        NonNull::new(found)
+    };
+    let after_us = look_up(libc::RTLD_NEXT).and_then(|found| ours_excepted(index, found));
+    let by_name = || {
+        let mut names = FileNames::of(operator.library);
+        while let Some(name) = names.next() {
+            let opened = Opened::of(name);
+            if let Some(found) = opened.and_then(|opened| find_in(&opened, index, operator.symbol))
+            {
+                return Some(found);
+            }
+        }
+        None
+    };
+    let first = look_up(loader::as_asked_by_us(libc::RTLD_DEFAULT)).map(NonNull::as_ptr);
+    if first != hooks::export_of(index) {
+        // Whatever is bound by name is bound to a library that stands before us. So it is that one which asked for
+        // the next definition; whom the call returns to tells nothing, as a library that only hands on may jump.
+        return after_us.or_else(by_name);
+    }
+    let stands_for_all = after_us.filter(|found| {
+        // Another interposer, or a program's own definition.
+        File::of(found.as_ptr()).is_some_and(|file| !is_of(&file, operator.library))
+    });
+    let in_callers_scope = || {
+        let caller = File::of(site as *mut c_void)?;
+        find_in(&Opened::of(caller.name())?, index, operator.symbol)
+    };
+    stands_for_all
+        .or_else(in_callers_scope)
+        .or(after_us)
+        .or_else(by_name)
+}
+
+/// What a look-up found, unless it is our own.
+fn ours_excepted(index: usize, found: NonNull<c_void>) -> Option<NonNull<c_void>> {
+    let ours = [hooks::export_of(index), hooks::hook_of(index)];
+    (!ours.contains(&Some(found.as_ptr()))).then_some(found)
+}
+
+/// The hook, if `reached` lies in the library whose operators are labelled; else itself.
+fn by_way_of_hook(index: usize, reached: NonNull<c_void>) -> NonNull<c_void> {
+    hooks::hook_of(index)
+        .and_then(NonNull::new)
+        .filter(|_| adopt(index, reached).is_some())
+        .unwrap_or(reached)
+}
+
+/// Takes a function for the hook to call, if it is the one already, or lies in the library of its kind.
+fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
+    let real = REAL.get(index)?;
+    let taken = real.load(Ordering::Acquire);
+    if !taken.is_null() {
+        return (taken == function.as_ptr()).then_some(());
+    }
+    let library = OPERATORS.get(index)?.library;
+    let file = File::of(function.as_ptr()).filter(|file| is_of(file, library))?;
+    let base = BASES.get(library as usize)?;
+    let opened = Opened::of(file.name())?;
+    // AcqRel: of two threads with two libraries one is first, for good.
+    let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
+    if swapped.is_err_and(|first| first != file.base) {
+        return None;
+    }
+    // For good, so that neither its functions nor its addresses become another's.
+    for (place, (_, of, symbol)) in FOUND.iter().zip(HELPERS) {
+        if of == library {
+            // Whoever comes here with this library stores the same.
+            let found = opened.find(symbol).map_or(ptr::null_mut(), NonNull::as_ptr);
+            place.store(found, Ordering::Release);
+        }
+    }
+    opened.keep();
+    // Release pairs with the Acquire in `real`.
+    let set = real.compare_exchange(
+        ptr::null_mut(),
+        function.as_ptr(),
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    (set.is_ok() || set == Err(function.as_ptr())).then_some(())
+}
+
+/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in [`crate::doors::dlsym`]; `None` if the
+/// name is no operator's.
+pub(crate) fn answer(
+    handle: *mut c_void,
+    name: &CStr,
+    caller: *mut c_void,
+    look_up: impl Fn(*mut c_void) -> *mut c_void,
+) -> Option<*mut c_void> {
+    let index = abi::lookup_operator(name)?;
+    // Our own export hides what the caller would have found without us.
+    let past_us = || past_us(handle, caller, &look_up);
+    let handle = loader::as_asked_by_us(handle);
+    let mut found = look_up(handle);
+    let mut is_ours = false;
+    if Some(found) == hooks::export_of(index) {
+        is_ours = true;
+        found = past_us();
+        if found.is_null() {
+            return Some(ABSENT);
+        }
+    }
+    let Some(reached) = NonNull::new(found) else {
+        return Some(JUMP);
+    };
+    let way = || guard::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
+    let labelled = (!resolver::is_elsewhere())
+        .then(way)
+        .flatten()
+        .filter(|way| *way != reached);
+    if labelled.is_none() && !is_ours {
+        return Some(JUMP);
+    }
+    // Once more, so that `dlerror` tells of this question and of none of ours.
+    let again = if is_ours { past_us() } else { look_up(handle) };
+    Some(labelled.map_or(again, NonNull::as_ptr))
+}
+
+/// Whether a file is a library of that kind: `libcublas.so`, of whatever version.
+fn is_of(file: &File, library: Library) -> bool {
+    file.is_named(library.file_stem())
+}
+
+/// What an opened library defines, unless it is our own.
+fn find_in(opened: &Opened, index: usize, symbol: &CStr) -> Option<NonNull<c_void>> {
+    ours_excepted(index, opened.find(symbol)?)
+}
+
+/// The names under which a kind of library may be loaded, newest first.
+struct FileNames {
+    stem: &'static str,
+    version: u8,
+    text: [u8; NAME_BYTES],
+}
+
+/// Room for the longest of these names, with two digits and a NUL.
+const NAME_BYTES: usize = 24;
+
+impl FileNames {
+    /// Newer than any that there is.
+    const NEWEST: u8 = 20;
+    /// The oldest that has these calls.
+    const OLDEST: u8 = 8;
+
+    fn of(library: Library) -> Self {
+        Self {
+            stem: library.file_stem(),
+            version: Self::NEWEST + 1,
+            text: [0; NAME_BYTES],
+        }
+    }
+
+    fn next(&mut self) -> Option<&CStr> {
+        if self.version <= Self::OLDEST {
+            return None;
+        }
+        self.version -= 1;
+        let digits = [b'0' + self.version / 10, b'0' + self.version % 10];
+        let digits = digits.get(usize::from(self.version < 10)..)?;
+        let name = self
+            .stem
+            .bytes()
+            .chain([b'.'])
+            .chain(digits.iter().copied());
+        self.text = [0; NAME_BYTES];
+        for (to, from) in self.text.iter_mut().zip(name) {
+            *to = from;
+        }
+        CStr::from_bytes_until_nul(&self.text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_libraries_are_those_of_their_versions() {
+        let mut names = FileNames::of(Library::CublasLt);
+        let mut all = Vec::new();
+        while let Some(name) = names.next() {
+            all.push(name.to_str().unwrap().to_owned());
+        }
+        assert_eq!(all.first().map(String::as_str), Some("libcublasLt.so.20"));
+        assert!(all.contains(&"libcublasLt.so.13".to_owned()), "{all:?}");
+        assert_eq!(all.last().map(String::as_str), Some("libcublasLt.so.8"));
+    }
+
+    #[test]
+    fn a_call_that_nobody_can_take_is_told_so() {
+        // No cuBLAS is in this process.
+        let index = abi::lookup_operator(c"cublasSgemm_v2").unwrap();
+        let way = decide(index, missing as *const () as usize);
+        assert_eq!(way, missing as *mut c_void);
+        assert_eq!(
+            answer(
+                libc::RTLD_DEFAULT,
+                c"cublasSgemm_v2",
+                ptr::null_mut(),
+                |_| ptr::null_mut()
+            ),
+            Some(JUMP)
+        );
+        assert_eq!(
+            answer(
+                libc::RTLD_DEFAULT,
+                c"cublasCreate_v2",
+                ptr::null_mut(),
+                |_| ptr::null_mut()
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn a_function_of_another_file_is_reached_directly() {
+        let index = abi::lookup_operator(c"cudnnSoftmaxForward").unwrap();
+        let other = NonNull::new(missing as *mut c_void).unwrap();
+        assert_eq!(by_way_of_hook(index, other), other);
+        assert_eq!(real(index), missing as *mut c_void);
+    }
+
+    #[test]
+    fn a_site_is_remembered_with_its_operator() {
+        let to = NonNull::new(missing as *mut c_void).unwrap();
+        let site = 0x7f12_3456_7890;
+        let key = site as u64 | 4 << ADDRESS_BITS;
+        remember(key, to);
+        assert_eq!(decide(3, site), to.as_ptr());
+    }
+}

@@ -1,0 +1,40 @@
+//! The third door: `cuGetProcAddress`.
+//!
+//! The driver answers first; then the address it answered is looked for among the driver's own
+//! exports that we hook. Names and versions are never interpreted: 21 families of entry points
+//! change their parameters between versions, and only the driver knows which one it chose. So what
+//! the application gets is the hook of exactly the function that it would have got.
+
+use core::ffi::{CStr, c_void};
+
+use crate::driver::real;
+use crate::hooks::cuda;
+use crate::platform::config;
+
+/// Whether hooks are handed out by nobody, or by the shim.
+pub(crate) fn is_elsewhere() -> bool {
+    config::is_disabled() || real::is_shim()
+}
+
+/// The entry point whose hook stands for an address that the driver gave for `api`, if there is one.
+pub(crate) fn substitute(
+    answered: *mut c_void,
+    api: Option<&CStr>,
+    version: u32,
+    per_thread: bool,
+) -> Option<usize> {
+    let mut candidates = cuda::hooked_indices()
+        .filter(|&index| real::loaded(index).is_some_and(|address| address.as_ptr() == answered));
+    let first = candidates.next()?;
+    let Some(second) = candidates.next() else {
+        return Some(first);
+    };
+    // A driver may implement several entry points by one function. Then, and only then, what was
+    // asked for tells which is meant: the newest form that is not newer than that.
+    let api = api?.to_str().ok()?;
+    let meant = abi::newest(api, version, per_thread)?;
+    [first, second]
+        .into_iter()
+        .chain(candidates)
+        .find(|&index| index == meant)
+}

@@ -1,0 +1,696 @@
+//! What executable graphs cost: a launch of one is one launch with the sum of its kernels.
+//!
+//! The sum is made when a graph is instantiated, by asking the driver for its nodes, and found
+//! without a lock when it is launched. What each node costs is kept, and the sum in a form from
+//! which a node can be taken again ([`Totals`]): a change of one node of n takes log n steps, and
+//! of all nodes n log n. An executable that is not in the table, because it was replaced or nobody
+//! saw how it was made, is launched as a kernel that nobody knows.
+//!
+//! The table is bounded in executables ([`EXECS_MAX`]) and in nodes ([`ALL_NODES_MAX`]). A new
+//! executable that finds no room replaces others that were not launched lately, by CLOCK as
+//! [`crate::platform::memo`] does. The driver cannot be asked what an executable consists of, so one that was
+//! replaced stays unknown.
+//!
+//! Of several kernels the need for SMs is the largest, the class the one that all have or else
+//! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon
+//! assumes when the graph is launched.
+//!
+//! A graph with kernels of collective communication waits at the gate as any other, as a whole.
+//!
+//! Pairing: an update gives each node of an executable the parameters of its counterpart in another
+//! graph. Drivers pair by structure; here nodes are paired in the order in which the driver lists
+//! them, which is the order in which they were made. The sum is right whatever the pairs.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use abi::types::{
+    CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType,
+};
+use policy::{Class, Kernel};
+use protocol::record::EXPECTED_NS_MAX;
+
+use crate::client::Client;
+use crate::driver;
+use crate::kernels::{self, KERNELS, Known, Learnt, Number, Shape, Taken};
+use crate::platform::table::Keys;
+
+/// The executables of this process.
+pub(crate) static GRAPHS: Graphs = Graphs::new();
+
+/// Places for executables. vLLM keeps some hundred, one per batch size.
+const EXECS_MAX: usize = 1 << 14;
+/// Nodes kept of one executable; a larger one is not known.
+const NODES_MAX: usize = 1 << 18;
+/// Nodes kept of all.
+const ALL_NODES_MAX: usize = 1 << 21;
+/// The greatest number of an executable, for who learns: they follow those of kernels.
+#[cfg(test)]
+pub(crate) const NUMBER_MAX: u16 = kernels::NUMBER_MAX + EXECS_MAX as u16;
+/// Child graphs inside child graphs that are followed.
+const DEPTH_MAX: usize = 16;
+/// Times that a sum is read again while it changes.
+const READS_MAX: usize = 8;
+
+/// What a launch of an executable costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// The kernels that the profile knows, as one.
+    pub(crate) kernel: Kernel,
+    /// Kernels that run.
+    pub(crate) kernels: u64,
+    /// Of these, kernels that no profile knows.
+    pub(crate) unknown: u64,
+    /// Of these, kernels of collective communication.
+    pub(crate) collectives: u64,
+}
+
+/// What people know a graph by that has so many kernels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GraphName(pub(crate) u64);
+
+impl fmt::Display for GraphName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CUDA graph of {} kernels", self.0)
+    }
+}
+
+impl Cost {
+    /// Of an executable of which nothing is known: as one unknown kernel that needs every SM.
+    pub(crate) const UNKNOWN: Self = Self {
+        kernel: Kernel {
+            class: Class::Unknown,
+            sm_needed: u32::MAX,
+            expected_ns: 0,
+        },
+        kernels: 0,
+        unknown: 1,
+        collectives: 0,
+    };
+
+    /// As a launch is announced: as known only if all of it is. A graph without kernels takes time
+    /// too.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            id: 0,
+            number: Number::default(),
+            kernel: Kernel {
+                expected_ns: self.kernel.expected_ns.max(1),
+                ..self.kernel
+            },
+            is_profiled: self.unknown == 0,
+            is_learnt: false,
+            is_collective: false,
+        }
+    }
+}
+
+/// See [`GRAPHS`].
+pub(crate) struct Graphs {
+    handles: Keys<EXECS_MAX>,
+    sums: [Sum; EXECS_MAX],
+    /// Held by whoever changes anything, never across a driver call.
+    details: Mutex<Option<Details>>,
+}
+
+/// A cost, in words that are whole while `version` is even and stays the same.
+struct Sum {
+    version: AtomicU64,
+    expected_ns: AtomicU64,
+    /// SMs in the high half, class in the low one.
+    need: AtomicU64,
+    kernels: AtomicU64,
+    unknown: AtomicU64,
+    collectives: AtomicU64,
+    /// What the executable was seen to take ([`Taken`]). Not of the words that are whole together.
+    taken: AtomicU64,
+    /// Whether the executable was launched since another one that looked for room passed it.
+    is_used: AtomicBool,
+}
+
+#[derive(Default)]
+struct Details {
+    execs: HashMap<u64, Exec>,
+    /// Nodes kept, over all executables.
+    nodes: usize,
+}
+
+struct Exec {
+    parts: Vec<Part>,
+    places: HashMap<u64, usize>,
+    /// Of `parts`.
+    totals: Totals,
+}
+
+/// What kernels that run need together, added and taken one by one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    /// Expected duration of those that a profile knows. Wide, so that what is added can be taken again.
+    expected_ns: u128,
+    kernels: u64,
+    /// Of these, kernels that no profile knows.
+    unknown: u64,
+    /// Of these, kernels of collective communication.
+    collectives: u64,
+    /// Kernels by class, as [`CLASSES`] has them.
+    classes: [u64; CLASSES.len()],
+    /// Kernels by the SMs that they need.
+    needs: BTreeMap<u32, u64>,
+    /// Additions so far, and takings.
+    #[cfg(test)]
+    steps: usize,
+}
+
+const CLASSES: [Class; 3] = [Class::Compute, Class::Memory, Class::Unknown];
+
+/// A node of an executable. A child graph's nodes follow its node, one level deeper.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    node: u64,
+    depth: usize,
+    /// What a kernel node runs.
+    kernel: Option<Known>,
+    is_enabled: bool,
+}
+
+impl Graphs {
+    const fn new() -> Self {
+        Self {
+            handles: Keys::new(),
+            sums: [const {
+                Sum {
+                    version: AtomicU64::new(0),
+                    expected_ns: AtomicU64::new(0),
+                    need: AtomicU64::new(0),
+                    kernels: AtomicU64::new(0),
+                    unknown: AtomicU64::new(0),
+                    collectives: AtomicU64::new(0),
+                    taken: AtomicU64::new(0),
+                    is_used: AtomicBool::new(false),
+                }
+            }; EXECS_MAX],
+            details: Mutex::new(None),
+        }
+    }
+
+    /// What a launch of the executable costs, and what is known of it as one kernel: what it was seen to take stands in place
+    /// of the sum.
+    #[inline]
+    pub(crate) fn launched(&self, exec: CUgraphExec) -> (Cost, Known) {
+        let handle = exec.0.addr() as u64;
+        let place = self.handles.find(handle);
+        let found = place.and_then(|place| Some((place, self.sums.get(place)?)));
+        let Some((place, sum)) = found else {
+            return (Cost::UNKNOWN, Cost::UNKNOWN.known());
+        };
+        let cost = sum.read().unwrap_or(Cost::UNKNOWN);
+        let (generation, learnt_ns) = sum.taken().read();
+        // Pairs with the Release stores in `Sum::write` and `Taken::begin_generation`: if anything
+        // of the above is another executable's, the place is seen to be that one's.
+        fence(Ordering::Acquire);
+        if !self.handles.is_at(place, handle) {
+            return (Cost::UNKNOWN, Cost::UNKNOWN.known());
+        }
+        if !sum.is_used.load(Ordering::Relaxed) {
+            sum.is_used.store(true, Ordering::Relaxed);
+        }
+        let mut known = cost.known();
+        known.number = Number {
+            place: kernels::NUMBER_MAX + 1 + place as u16,
+            generation: generation as u8,
+        };
+        if learnt_ns != 0 {
+            known.kernel.expected_ns = learnt_ns;
+            known.is_learnt = true;
+        }
+        (cost, known)
+    }
+
+    /// What a launch of the executable costs.
+    #[cfg(test)]
+    fn cost(&self, exec: CUgraphExec) -> Cost {
+        self.launched(exec).0
+    }
+
+    /// What is learnt of an executable.
+    pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
+        let place = place.checked_sub(kernels::NUMBER_MAX + 1)?;
+        self.sums.get(usize::from(place))?.learnt()
+    }
+
+    /// What is known of every executable: its number, its kernels, the SMs it needs, and what is learnt.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u16, u64, u32, Learnt<'_>)> {
+        let used = (0..)
+            .zip(&self.sums)
+            .filter(|(place, _)| self.handles.key_at(*place).is_some());
+        used.filter_map(|(place, sum)| {
+            let cost = sum.read()?;
+            let number = kernels::NUMBER_MAX + 1 + place as u16;
+            Some((number, cost.kernels, cost.kernel.sm_needed, sum.learnt()?))
+        })
+    }
+
+    /// A graph was instantiated.
+    pub(crate) fn handle_made(&self, exec: CUgraphExec, parts: Option<Vec<Part>>) {
+        self.change(exec, |_| parts);
+    }
+
+    /// An executable is about to be destroyed. Before the call: afterwards the handle may already be
+    /// another's.
+    pub(crate) fn handle_ending(&self, exec: CUgraphExec) {
+        self.change(exec, |_| None);
+    }
+
+    /// An executable has the parameters of a graph.
+    pub(crate) fn handle_updated(&self, exec: CUgraphExec, new: Option<Vec<Part>>) {
+        self.change(exec, |old| {
+            let (old, mut new) = (old?, new?);
+            pair(&mut new, &old);
+            Some(new)
+        });
+    }
+
+    /// A kernel node of an executable runs something else.
+    pub(crate) fn handle_kernel(&self, exec: CUgraphExec, node: CUgraphNode, known: Known) {
+        self.change_part(exec, node, |part| part.kernel = Some(known));
+    }
+
+    /// A node of an executable is run or left out.
+    pub(crate) fn handle_enabled(&self, exec: CUgraphExec, node: CUgraphNode, is_enabled: bool) {
+        self.change_part(exec, node, |part| part.is_enabled = is_enabled);
+    }
+
+    /// A child graph node of an executable runs another graph.
+    pub(crate) fn handle_child(
+        &self,
+        exec: CUgraphExec,
+        node: CUgraphNode,
+        new: Option<Vec<Part>>,
+    ) {
+        let node = node.0.addr() as u64;
+        let mut is_done = false;
+        if let Some(new) = &new {
+            self.with_details(|details| {
+                let known = details.execs.get_mut(&(exec.0.addr() as u64));
+                let Some(known) = known else { return };
+                is_done = known.try_exchange_child(node, new);
+                if is_done {
+                    _ = self.publish(exec, Some(&known.totals.cost()));
+                }
+            });
+        }
+        if is_done {
+            return;
+        }
+        self.change(exec, |old| {
+            let (mut old, mut new) = (old?, new?);
+            let at = old.iter().position(|part| part.node == node)?;
+            let depth = old.get(at)?.depth;
+            let count = inside(&old, at)?;
+            new.iter_mut().for_each(|part| part.depth += depth + 1);
+            let range = at + 1..at + 1 + count;
+            pair(&mut new, old.get(range.clone())?);
+            old.splice(range, new);
+            Some(old)
+        });
+    }
+
+    fn change_part(&self, exec: CUgraphExec, node: CUgraphNode, change: impl FnOnce(&mut Part)) {
+        let node = node.0.addr() as u64;
+        self.with_details(|details| {
+            let known = details.execs.get_mut(&(exec.0.addr() as u64));
+            let Some(known) = known else { return };
+            let place = known.places.get(&node).copied();
+            let has_room = known.parts.len() < NODES_MAX;
+            match place.and_then(|place| known.parts.get_mut(place)) {
+                Some(part) => {
+                    known.totals.take(part);
+                    change(part);
+                    known.totals.add(part);
+                }
+                // A node that was not listed: what it costs is added.
+                None if has_room => {
+                    let mut part = Part {
+                        node,
+                        depth: 0,
+                        kernel: None,
+                        is_enabled: true,
+                    };
+                    change(&mut part);
+                    known.totals.add(&part);
+                    known.places.insert(node, known.parts.len());
+                    known.parts.push(part);
+                    details.nodes += 1;
+                }
+                None => {}
+            }
+            _ = self.publish(exec, Some(&known.totals.cost()));
+        });
+    }
+
+    /// Gives an executable other parts; `None` forgets it.
+    fn change(
+        &self,
+        exec: CUgraphExec,
+        change: impl FnOnce(Option<Vec<Part>>) -> Option<Vec<Part>>,
+    ) {
+        self.with_details(|details| {
+            let handle = exec.0.addr() as u64;
+            let old = details.execs.remove(&handle).map(|known| known.parts);
+            details.nodes -= old.as_ref().map_or(0, Vec::len);
+            let new = change(old).filter(|parts| self.make_room(details, parts.len(), handle));
+            let totals = new.as_deref().map(Totals::of);
+            let cost = totals.as_ref().map(Totals::cost);
+            if let Some(replaced) = self.publish(exec, cost.as_ref()) {
+                details.forget(replaced);
+            }
+            if let Some((parts, totals)) = new.zip(totals) {
+                details.nodes += parts.len();
+                let places = parts.iter().enumerate();
+                let places = places.map(|(place, part)| (part.node, place)).collect();
+                let known = Exec {
+                    parts,
+                    places,
+                    totals,
+                };
+                details.execs.insert(handle, known);
+            }
+        });
+    }
+
+    fn with_details(&self, change: impl FnOnce(&mut Details)) {
+        let mut details = self.details.lock().unwrap_or_else(PoisonError::into_inner);
+        change(details.get_or_insert_default());
+    }
+
+    /// Forgets executables that were not launched lately until there is room for so many nodes
+    /// more, of `handle`. Returns whether there is. The search may look at every place; an
+    /// application that makes so many nodes has waited longer for the driver.
+    fn make_room(&self, details: &mut Details, nodes: usize, handle: u64) -> bool {
+        if nodes > ALL_NODES_MAX {
+            return false;
+        }
+        // Executables that were launched lately may go in the second round.
+        for place in (0..EXECS_MAX).chain(0..EXECS_MAX) {
+            if details.nodes + nodes <= ALL_NODES_MAX {
+                break;
+            }
+            if let Some(other) = self.handles.key_at(place)
+                && other != handle
+                && !self.was_used(place)
+            {
+                _ = self.handles.remove(other);
+                details.forget(other);
+            }
+        }
+        details.nodes + nodes <= ALL_NODES_MAX
+    }
+
+    /// Whether the executable at a place was launched lately. From now on it was not.
+    fn was_used(&self, place: usize) -> bool {
+        let sum = self.sums.get(place);
+        sum.is_some_and(|sum| sum.is_used.swap(false, Ordering::Relaxed))
+    }
+
+    /// Makes a cost known, or unknown; the executable that it replaces. Only with the details
+    /// locked.
+    fn publish(&self, exec: CUgraphExec, cost: Option<&Cost>) -> Option<u64> {
+        let handle = exec.0.addr() as u64;
+        if handle == 0 {
+            return None;
+        }
+        let Some(cost) = cost else {
+            _ = self.handles.remove(handle);
+            return None;
+        };
+        if let Some(sum) = self.handles.find(handle).and_then(|at| self.sums.get(at)) {
+            if sum.read().is_some_and(|before| before != *cost) {
+                // Another graph than what was seen to execute: it counts as what its nodes are told to take.
+                sum.taken().begin_generation();
+            }
+            sum.write(cost);
+            return None;
+        }
+        let fill = |place: usize| {
+            if let Some(sum) = self.sums.get(place) {
+                sum.write(cost);
+                // What was learnt was another executable's.
+                sum.taken().begin_generation();
+                sum.is_used.store(false, Ordering::Relaxed);
+            }
+        };
+        if let Some(place) = self.handles.vacancy(handle) {
+            fill(place);
+            self.handles.publish(place, handle);
+            return None;
+        }
+        let was_used = |place: usize| self.was_used(place);
+        self.handles.replace(handle, was_used, fill)
+    }
+}
+
+impl Details {
+    fn forget(&mut self, handle: u64) {
+        let parts = self
+            .execs
+            .remove(&handle)
+            .map_or(0, |exec| exec.parts.len());
+        self.nodes -= parts;
+    }
+}
+
+impl Sum {
+    fn write(&self, cost: &Cost) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version | 1, Ordering::Relaxed);
+        // Pairs with the fence in `read`: who sees any word of this cost sees the odd version.
+        fence(Ordering::Release);
+        let need = u64::from(cost.kernel.sm_needed) << 32 | u64::from(cost.kernel.class.bits());
+        self.expected_ns
+            .store(cost.kernel.expected_ns, Ordering::Relaxed);
+        self.need.store(need, Ordering::Relaxed);
+        self.kernels.store(cost.kernels, Ordering::Relaxed);
+        self.unknown.store(cost.unknown, Ordering::Relaxed);
+        self.collectives.store(cost.collectives, Ordering::Relaxed);
+        // Pairs with the Acquire in `read`: who sees the even version sees all words.
+        self.version
+            .store((version | 1).wrapping_add(1), Ordering::Release);
+    }
+
+    fn taken(&self) -> Taken<'_> {
+        Taken(&self.taken)
+    }
+
+    fn learnt(&self) -> Option<Learnt<'_>> {
+        let cost = self.read()?;
+        Some(Learnt {
+            told_ns: cost.kernel.expected_ns,
+            unknown: cost.unknown,
+            taken: self.taken(),
+        })
+    }
+
+    #[inline]
+    fn read(&self) -> Option<Cost> {
+        for _ in 0..READS_MAX {
+            let version = self.version.load(Ordering::Acquire);
+            let need = self.need.load(Ordering::Relaxed);
+            let cost = Cost {
+                kernel: Kernel {
+                    class: Class::from_bits(need as u32 & 0xff),
+                    sm_needed: (need >> 32) as u32,
+                    expected_ns: self.expected_ns.load(Ordering::Relaxed),
+                },
+                kernels: self.kernels.load(Ordering::Relaxed),
+                unknown: self.unknown.load(Ordering::Relaxed),
+                collectives: self.collectives.load(Ordering::Relaxed),
+            };
+            // Pairs with the fence in `write`.
+            fence(Ordering::Acquire);
+            if version & 1 == 0 && self.version.load(Ordering::Relaxed) == version {
+                return Some(cost);
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+}
+
+/// The nodes of a graph with what they cost; `None` if they are too many or the driver does not say.
+pub(crate) fn parts_of(client: &Client, graph: CUgraph) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    add_parts(client, graph, 0, &mut parts)?;
+    Some(parts)
+}
+
+fn add_parts(client: &Client, graph: CUgraph, depth: usize, parts: &mut Vec<Part>) -> Option<()> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    let nodes = driver::graph_nodes(graph, NODES_MAX.checked_sub(parts.len())?)?;
+    for node in nodes {
+        let kind = driver::node_type(node)?;
+        let kernel = match kind {
+            CUgraphNodeType::KERNEL => Some(known(client, &driver::kernel_node(node)?)),
+            // What these run is decided on the device.
+            CUgraphNodeType::CONDITIONAL => Some(Cost::UNKNOWN.known()),
+            _ => None,
+        };
+        parts.push(Part {
+            node: node.0.addr() as u64,
+            depth,
+            kernel,
+            is_enabled: true,
+        });
+        if kind == CUgraphNodeType::GRAPH {
+            add_parts(client, driver::child_graph(node)?, depth + 1, parts)?;
+        }
+    }
+    Some(())
+}
+
+/// What is known about a kernel node.
+pub(crate) fn known(client: &Client, params: &CUDA_KERNEL_NODE_PARAMS) -> Known {
+    let function = if params.v1.func.is_null() {
+        CUfunction(params.kern.0)
+    } else {
+        params.v1.func
+    };
+    let shape = Shape {
+        grid: params.v1.grid_dim,
+        block: params.v1.block_dim,
+        shared_bytes: params.v1.shared_mem_bytes,
+    };
+    KERNELS.look(client, function, &shape)
+}
+
+/// How many parts follow a child graph's node, which is at that place, because they are inside it.
+fn inside(parts: &[Part], at: usize) -> Option<usize> {
+    let depth = parts.get(at)?.depth;
+    let after = parts.iter().skip(at + 1);
+    Some(after.take_while(|part| part.depth > depth).count())
+}
+
+/// Nodes take over the identity of those they stand for, if they are of the same structure.
+fn pair(new: &mut [Part], old: &[Part]) {
+    let is_alike = |(new, old): (&Part, &Part)| {
+        new.depth == old.depth && new.kernel.is_some() == old.kernel.is_some()
+    };
+    if new.len() != old.len() || !new.iter().zip(old).all(is_alike) {
+        return;
+    }
+    for (new, old) in new.iter_mut().zip(old) {
+        new.node = old.node;
+        new.is_enabled = old.is_enabled;
+    }
+}
+
+impl Exec {
+    /// Gives a child graph's node the nodes of another graph, in a number of steps that does not grow with the other nodes.
+    /// False if they are not as many as before, which drivers refuse: then all of it is to be added up anew.
+    fn try_exchange_child(&mut self, node: u64, new: &[Part]) -> bool {
+        let Some(at) = self.places.get(&node).copied() else {
+            return false;
+        };
+        let count = inside(&self.parts, at).filter(|count| *count == new.len());
+        let Some((count, depth)) = count.zip(self.parts.get(at).map(|part| part.depth)) else {
+            return false;
+        };
+        let Some(old) = self.parts.get_mut(at + 1..at + 1 + count) else {
+            return false;
+        };
+        let mut new = new.to_vec();
+        new.iter_mut().for_each(|part| part.depth += depth + 1);
+        pair(&mut new, old);
+        for (step, (old, new)) in old.iter_mut().zip(new).enumerate() {
+            self.totals.take(old);
+            self.totals.add(&new);
+            if old.node != new.node {
+                self.places.remove(&old.node);
+                self.places.insert(new.node, at + 1 + step);
+            }
+            *old = new;
+        }
+        true
+    }
+}
+
+impl Totals {
+    fn of(parts: &[Part]) -> Self {
+        let mut totals = Self::default();
+        parts.iter().for_each(|part| totals.add(part));
+        totals
+    }
+
+    fn add(&mut self, part: &Part) {
+        self.change(part, |count| *count += 1);
+        if let Some(known) = part.running().filter(|known| known.unknown() == 0) {
+            self.expected_ns += u128::from(known.kernel.expected_ns);
+        }
+    }
+
+    /// Takes what was added.
+    fn take(&mut self, part: &Part) {
+        self.change(part, |count| *count -= 1);
+        if let Some(known) = part.running().filter(|known| known.unknown() == 0) {
+            self.expected_ns -= u128::from(known.kernel.expected_ns);
+        }
+    }
+
+    /// Changes every count in which the part is.
+    fn change(&mut self, part: &Part, change: impl Fn(&mut u64)) {
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+        let Some(known) = part.running() else { return };
+        change(&mut self.kernels);
+        if known.unknown() > 0 {
+            change(&mut self.unknown);
+        }
+        if known.is_collective {
+            change(&mut self.collectives);
+        }
+        for (class, count) in CLASSES.iter().zip(&mut self.classes) {
+            if *class == known.kernel.class {
+                change(count);
+            }
+        }
+        let count = self.needs.entry(known.kernel.sm_needed).or_default();
+        change(count);
+        if *count == 0 {
+            self.needs.remove(&known.kernel.sm_needed);
+        }
+    }
+
+    fn cost(&self) -> Cost {
+        let mut of_all = CLASSES.iter().zip(self.classes);
+        let of_all = of_all.find(|(_, count)| *count == self.kernels);
+        let expected_ns = self.expected_ns.min(u128::from(EXPECTED_NS_MAX));
+        Cost {
+            kernel: Kernel {
+                class: match of_all {
+                    Some((class, _)) if self.kernels > 0 => *class,
+                    _ => Class::Unknown,
+                },
+                sm_needed: self.needs.last_key_value().map_or(0, |(need, _)| *need),
+                expected_ns: expected_ns as u64,
+            },
+            kernels: self.kernels,
+            unknown: self.unknown,
+            collectives: self.collectives,
+        }
+    }
+}
+
+impl Part {
+    /// The kernel that it runs, if it does.
+    fn running(&self) -> Option<&Known> {
+        self.kernel.as_ref().filter(|_| self.is_enabled)
+    }
+}
+
+#[cfg(test)]
+mod tests;

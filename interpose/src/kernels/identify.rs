@@ -1,0 +1,646 @@
+//! What is launched: from a function handle and a shape to what the gate asks for.
+//!
+//! Four tables, each filled at first sight and read on every launch: names ([`crate::kernels::names`]), function handles
+//! ([`functions`]), identities ([`identities`]: name, registers, static shared memory) and shapes ([`shapes`]). The tables
+//! are static. Memory is allocated only when a name or a shape is first seen.
+//!
+//! The driver is asked at first sight: a handle's name (unless the application obtained it by
+//! name), registers and static shared memory at its first launch; how many blocks of it an SM holds
+//! at the first sight of a shape that the profile does not have exactly. So the SM need of an
+//! unknown kernel is known too.
+//!
+//! A handle may be given out again after its module was unloaded or its context destroyed. Each of these starts a new
+//! *generation*; a handle that was seen in an older one is asked for again.
+//!
+//! Every table is bounded. When it is full:
+//!
+//! - Handles (65 536): a handle of an older generation is replaced, or else one that was not launched
+//!   lately. The driver is asked again for a replaced handle that is launched again. A driver before
+//!   CUDA 12.3 cannot tell names of functions, so there a replaced function stays without a name.
+//! - Shapes (32 768): a shape that was not launched lately is replaced ([`crate::platform::memo`]), and judged
+//!   again when it is launched again.
+//! - Names and identities (65 536 each): a kernel with a further name is judged by its blocks alone, for
+//!   good. The driver is not asked about it at each launch.
+//!
+//! Names and identities are kept for good, because what refers to them is read without a lock. A name
+//! is kept once by its text, however often modules are loaded and unloaded. Only a program that
+//! compiles kernels under ever new names fills these two tables.
+
+mod collective;
+mod functions;
+mod identities;
+mod learnt;
+mod shapes;
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use abi::types::{CUfunction, CUkernel};
+use policy::{Class, Kernel};
+use profiler::{Match, Operator, ProfileIndex, ResourceClass};
+use protocol::pages::Counter;
+
+use self::collective::is_collective;
+use self::functions::{Function, Functions, Origin, Sight};
+use self::identities::{Identities, Identity, IdentityIndex};
+pub(crate) use self::learnt::{Learnt, Number, Taken};
+use self::shapes::{Shapes, What};
+use crate::client::Client;
+use crate::driver;
+use crate::kernels::labels::LabelIndex;
+use crate::kernels::names::{NameIndex, Names};
+use crate::platform::log::{self, Level};
+
+/// The kernels of this process.
+pub(crate) static KERNELS: Kernels = Kernels::new();
+
+/// The shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Blocks in x, y, z.
+    pub(crate) grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub(crate) block: [u32; 3],
+    /// Dynamic shared memory of a block, bytes.
+    pub(crate) shared_bytes: u32,
+}
+
+/// What is known about a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Identity of kernel and shape within this process; 0 if it was not kept. One that was
+    /// forgotten gets another when it comes again.
+    pub(crate) id: u64,
+    /// The same for those who learn what it takes, graphs among them ([`crate::progress::learner`]).
+    pub(crate) number: Number,
+    /// What the gate asks for. Of an unknown kernel the class is unknown, the duration 0 and the
+    /// SMs what the driver's occupancy says, or its blocks: it cannot need more.
+    pub(crate) kernel: Kernel,
+    /// Whether the profile knows it.
+    pub(crate) is_profiled: bool,
+    /// Whether its duration is what it was seen to take.
+    pub(crate) is_learnt: bool,
+    /// Whether it is a kernel of collective communication ([`collective`]).
+    pub(crate) is_collective: bool,
+}
+
+impl Known {
+    /// How many kernels of it last as long as the daemon assumes: itself, or none.
+    #[inline]
+    pub(crate) fn unknown(&self) -> u64 {
+        u64::from(!(self.is_profiled || self.is_learnt))
+    }
+}
+
+/// What profile, driver and name say of a launch at the first sight of its shape.
+#[derive(Clone, Copy, Debug)]
+struct Judged {
+    kernel: Kernel,
+    is_profiled: bool,
+    is_collective: bool,
+}
+
+impl Judged {
+    /// Of a launch that is not kept.
+    fn not_kept(self) -> Known {
+        Known {
+            id: 0,
+            number: Number::default(),
+            kernel: self.kernel,
+            is_profiled: self.is_profiled,
+            is_learnt: false,
+            is_collective: self.is_collective,
+        }
+    }
+}
+
+/// The greatest number of a kernel and shape.
+pub(crate) const NUMBER_MAX: u16 = shapes::SHAPES_MAX as u16;
+
+/// See [`KERNELS`].
+pub(crate) struct Kernels {
+    names: Names,
+    functions: Functions,
+    identities: Identities,
+    shapes: Shapes,
+    generation: AtomicU32,
+}
+
+impl Kernels {
+    const fn new() -> Self {
+        Self {
+            names: Names::new(),
+            functions: Functions::new(),
+            identities: Identities::new(),
+            shapes: Shapes::new(),
+            generation: AtomicU32::new(0),
+        }
+    }
+
+    /// The application obtained a function by name.
+    pub(crate) fn handle_function(&self, function: CUfunction, name: &str) {
+        self.handle_named(function.0 as u64, self.names.intern(name), Origin::Function);
+    }
+
+    /// The application obtained a library's kernel by name.
+    pub(crate) fn handle_kernel(&self, kernel: CUkernel, name: &str) {
+        self.handle_named(kernel.0 as u64, self.names.intern(name), Origin::Kernel);
+    }
+
+    /// The application obtained kernels without naming them.
+    pub(crate) fn handle_enumerated(&self, kernel: CUkernel) {
+        if let Some(name) = driver::kernel_name(kernel, |name| self.names.intern(name)) {
+            self.handle_named(kernel.0 as u64, name, Origin::Kernel);
+        }
+    }
+
+    /// The application obtained a kernel's function in a context.
+    pub(crate) fn handle_kernel_function(&self, kernel: CUkernel, function: CUfunction) {
+        let name = match self.functions.find(kernel.0 as u64) {
+            Some(found) => self.name_of(found),
+            None => driver::kernel_name(kernel, |name| self.names.intern(name)).flatten(),
+        };
+        self.handle_named(function.0 as u64, name, Origin::Function);
+    }
+
+    /// A module or library was unloaded, or a context destroyed: its handles may mean something else
+    /// from now on.
+    pub(crate) fn handle_unloaded(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What is known about a launch in an operator, if it is in one. Counts and says what is not.
+    #[inline]
+    pub(crate) fn identify(
+        &self,
+        client: &Client,
+        function: CUfunction,
+        shape: &Shape,
+        label: LabelIndex,
+    ) -> Known {
+        let (known, identity) = self.known(client, function, shape, label);
+        if !known.is_profiled {
+            self.handle_unknown(client, identity);
+        }
+        known
+    }
+
+    /// What is known about a kernel that may be launched later.
+    pub(crate) fn look(&self, client: &Client, function: CUfunction, shape: &Shape) -> Known {
+        self.known(client, function, shape, LabelIndex::NONE).0
+    }
+
+    /// What is known about an operator whose launches are not seen: it goes as one launch of what the profile says. Counts
+    /// and says what is not known.
+    #[cfg(not(shim))]
+    pub(crate) fn operator(&self, client: &Client, label: LabelIndex) -> Known {
+        let what = What {
+            identity: IdentityIndex::OPERATOR,
+            device: client.index,
+            label,
+        };
+        const NO_SHAPE: Shape = Shape {
+            grid: [0; 3],
+            block: [0; 3],
+            shared_bytes: 0,
+        };
+        let known = self.shapes.find(what, &NO_SHAPE).unwrap_or_else(|| {
+            self.shapes
+                .keep(what, &NO_SHAPE, || judge_operator(client, label))
+        });
+        if !known.is_profiled {
+            self.handle_unknown(client, None);
+        }
+        known
+    }
+
+    /// What is learnt of a kernel and shape.
+    pub(crate) fn learnt(&self, place: u16) -> Option<Learnt<'_>> {
+        self.shapes.learnt(place)
+    }
+
+    /// What is known of everything that a client launched: its name, the SMs it needs, and what is learnt.
+    pub(crate) fn of_client(
+        &self,
+        client: &Client,
+    ) -> impl Iterator<Item = (Name, u32, Learnt<'_>)> {
+        let all = self.shapes.of_client(client.index);
+        all.filter_map(|(identity, label, sm_needed, learnt)| {
+            let name = match self.identities.of(identity) {
+                Some(identity) => Name::Kernel(identity.name),
+                None if label.is_kept() => Name::Operator(label),
+                None => return None,
+            };
+            Some((name, sm_needed, learnt))
+        })
+    }
+
+    /// A name as people read it.
+    pub(crate) fn say_name(&self, name: &Name) -> String {
+        match name {
+            Name::Kernel(name) => Shown(self.names.text(*name).unwrap_or_default()).to_string(),
+            Name::Operator(label) => label
+                .operator()
+                .map_or_else(String::new, |operator| operator.to_string()),
+        }
+    }
+
+    #[inline]
+    fn known(
+        &self,
+        client: &Client,
+        function: CUfunction,
+        shape: &Shape,
+        label: LabelIndex,
+    ) -> (Known, Option<IdentityIndex>) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        let identity = match self.functions.find(function.0 as u64) {
+            Some(Function {
+                sight: Sight::Identified(identity),
+                generation: seen,
+                ..
+            }) if seen == generation => identity,
+            found => self.identify_anew(client, function, found, generation),
+        };
+        let known = match identity {
+            Some(identity) => {
+                let what = What {
+                    identity,
+                    device: client.index,
+                    // Without operators in the profile one place serves the kernel in all of them.
+                    label: if label != LabelIndex::NONE
+                        && client.profile.is_some_and(ProfileIndex::has_operators)
+                    {
+                        label
+                    } else {
+                        LabelIndex::NONE
+                    },
+                };
+                self.shapes.find(what, shape).unwrap_or_else(|| {
+                    self.shapes
+                        .keep(what, shape, || self.judge(client, function, &what, shape))
+                })
+            }
+            None => Judged {
+                kernel: unknown(shape),
+                is_profiled: false,
+                is_collective: false,
+            }
+            .not_kept(),
+        };
+        (known, identity)
+    }
+
+    /// What a handle is that was not launched yet, or not since the last unload.
+    #[cold]
+    fn identify_anew(
+        &self,
+        client: &Client,
+        function: CUfunction,
+        found: Option<Function>,
+        generation: u32,
+    ) -> Option<IdentityIndex> {
+        let current = found.filter(|found| found.generation == generation);
+        let told = match current.map(|found| (found.sight, found.origin)) {
+            Some((Sight::Named(Some(name)), origin)) => Some((Some(name), origin)),
+            _ => self.ask_name(function, found.map(|found| found.origin)),
+        };
+        // A driver that cannot tell leaves us what the hooks saw: a handle given out again has gone
+        // through them.
+        let (name, origin) = told.unwrap_or_else(|| {
+            let origin = found.map_or(Origin::Function, |found| found.origin);
+            (found.and_then(|found| self.name_of(found)), origin)
+        });
+        let needs = match origin {
+            Origin::Function => driver::function_needs(function),
+            Origin::Kernel => driver::kernel_needs(CUkernel(function.0), client.device),
+        };
+        let (registers, shared_bytes) = needs.unwrap_or((0, 0));
+        let identity = name.and_then(|name| {
+            self.identities.intern(&Identity {
+                name,
+                registers,
+                shared_bytes,
+            })
+        });
+        // A handle that nobody knows is not kept: its launch will fail, and the next one may not.
+        if name.is_some() || needs.is_some() {
+            self.functions.keep(
+                function.0 as u64,
+                Function {
+                    sight: Sight::Identified(identity),
+                    origin,
+                    generation,
+                },
+            );
+        }
+        identity
+    }
+
+    /// Name and kind of a handle; `None` if the driver cannot tell. A handle that came by no hook may
+    /// be a kernel, which older questions do not know.
+    fn ask_name(
+        &self,
+        function: CUfunction,
+        origin: Option<Origin>,
+    ) -> Option<(Option<NameIndex>, Origin)> {
+        let as_kernel = || {
+            let told = driver::kernel_name(CUkernel(function.0), |name| self.names.intern(name));
+            told.map(|name| (name, Origin::Kernel))
+        };
+        let as_function = || {
+            let told = driver::function_name(function, |name| self.names.intern(name));
+            told.map(|name| (name, Origin::Function))
+        };
+        if function.0.is_null() {
+            return None;
+        }
+        match origin {
+            Some(Origin::Kernel) => as_kernel().or_else(as_function),
+            _ => as_function().or_else(as_kernel),
+        }
+    }
+
+    fn name_of(&self, function: Function) -> Option<NameIndex> {
+        match function.sight {
+            Sight::Named(name) => name,
+            Sight::Identified(identity) => Some(self.identities.of(identity?)?.name),
+        }
+    }
+
+    /// Keeps a handle's name. One that is known by this name stays as it is: programs ask for the same
+    /// functions again and again.
+    fn handle_named(&self, handle: u64, name: Option<NameIndex>, origin: Origin) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        let found = self.functions.find(handle);
+        let is_known = found.is_some_and(|found| {
+            found.generation == generation
+                && found.origin == origin
+                && name.is_some()
+                && self.name_of(found) == name
+        });
+        if is_known {
+            return;
+        }
+        self.functions.keep(
+            handle,
+            Function {
+                sight: Sight::Named(name),
+                origin,
+                generation,
+            },
+        );
+    }
+
+    /// What the gate will ask for, from the profile and the driver.
+    #[cold]
+    fn judge(&self, client: &Client, function: CUfunction, what: &What, shape: &Shape) -> Judged {
+        let identity = what.identity;
+        let operator = what.label.operator();
+        let mut is_in_operator = false;
+        let found = client
+            .profile
+            .zip(self.text_of(identity))
+            .and_then(|(profile, text)| {
+                let (grid, block) = (shape.grid, shape.block);
+                let found =
+                    profile.find_launch(operator.as_ref(), text, grid, block, shape.shared_bytes);
+                is_in_operator = found.is_in_operator;
+                found.kernel.map(|kernel| (kernel, found.quality))
+            });
+        let is_exact = matches!(found, Some((_, Match::Exact)));
+        let blocks_per_sm = if is_exact {
+            None
+        } else {
+            driver::blocks_per_sm(function, threads(shape), shape.shared_bytes)
+        };
+        let by_driver = blocks_per_sm.map(|fit| blocks(&shape.grid).div_ceil(fit));
+        let kernel = match found {
+            None => Kernel {
+                sm_needed: by_driver.unwrap_or_else(|| blocks(&shape.grid)),
+                ..unknown(shape)
+            },
+            Some((found, quality)) => Kernel {
+                class: class(found.class),
+                sm_needed: match (quality, by_driver) {
+                    (Match::Exact, _) | (Match::WithoutShared, None) => found.sm_needed,
+                    (_, Some(by_driver)) => by_driver,
+                    (_, None) => scaled(found.sm_needed, blocks(&found.grid), blocks(&shape.grid)),
+                },
+                expected_ns: found.durations.p95_ns,
+            },
+        };
+        let told = Told {
+            quality: found.map_or(Match::Unknown, |(_, quality)| quality),
+            operator: operator.filter(|_| is_in_operator),
+        };
+        let name = Shown(self.text_of(identity).unwrap_or_default());
+        let longest = &client.page.told.longest;
+        longest.note(kernel.expected_ns, kernel.sm_needed, name);
+        self.say_judged(identity, shape, &kernel, &told);
+        Judged {
+            kernel,
+            is_profiled: found.is_some(),
+            is_collective: self.text_of(identity).is_some_and(is_collective),
+        }
+    }
+
+    fn text_of(&self, identity: IdentityIndex) -> Option<&str> {
+        self.names.text(self.identities.of(identity)?.name)
+    }
+
+    /// For those who look for a fault: each kernel and shape at first sight.
+    fn say_judged(&self, identity: IdentityIndex, shape: &Shape, kernel: &Kernel, told: &Told) {
+        let Some(Identity {
+            name,
+            registers,
+            shared_bytes,
+        }) = self
+            .identities
+            .of(identity)
+            .filter(|_| log::is_said(Level::Debug))
+        else {
+            return;
+        };
+        let text = self.names.text(name).unwrap_or_default();
+        log::say(
+            Level::Debug,
+            format_args!(
+                "kernel {}: grid {:?} block {:?} shared {shared_bytes}+{} registers {registers}: \
+                 {:?}{}, {} SMs, {} ns",
+                Shown(text),
+                shape.grid,
+                shape.block,
+                shape.shared_bytes,
+                told.quality,
+                told.operator
+                    .as_ref()
+                    .map_or_else(String::new, |operator| format!(" in {operator}")),
+                kernel.sm_needed,
+                kernel.expected_ns,
+            ),
+        );
+    }
+
+    #[cold]
+    fn handle_unknown(&self, client: &Client, identity: Option<IdentityIndex>) {
+        client.page.count(Counter::UnknownKernels, 1);
+        if SAID_UNKNOWN.load(Ordering::Relaxed) {
+            return;
+        }
+        let name = identity
+            .and_then(|identity| self.text_of(identity))
+            .unwrap_or("(no name)");
+        let why = match client.profile {
+            Some(_) => "is not in the profile",
+            None => "is unknown, as there is no profile",
+        };
+        log::say_once(
+            &SAID_UNKNOWN,
+            Level::Warn,
+            format_args!("kernel {name} {why}; it and others like it count as unknown"),
+        );
+    }
+}
+
+/// What people know a launch by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Name {
+    /// A kernel's.
+    Kernel(NameIndex),
+    /// An operator's that stands for its launches.
+    Operator(LabelIndex),
+}
+
+/// A kernel's name as people read it, made when it is written.
+struct Shown<'t>(&'t str);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let demangled = profiler::names::demangled(self.0);
+        f.write_str(demangled.as_deref().unwrap_or(self.0))
+    }
+}
+
+/// How well the profile knows a launch.
+struct Told {
+    quality: Match,
+    /// The operator by which it was found.
+    operator: Option<Operator>,
+}
+
+/// What the gate will ask for, for an operator that stands for its launches. Of one that the profile does not have it is
+/// not known how many SMs it needs: all of them.
+#[cfg(not(shim))]
+#[cold]
+fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
+    let operator = label.operator();
+    let found = client
+        .profile
+        .zip(operator.as_ref())
+        .and_then(|(profile, operator)| profile.of_operator(operator));
+    let kernel = found.map_or(
+        Kernel {
+            class: Class::Unknown,
+            sm_needed: u32::MAX,
+            expected_ns: 0,
+        },
+        |found| Kernel {
+            class: class(found.class),
+            sm_needed: found.sm_needed,
+            expected_ns: found.expected_ns,
+        },
+    );
+    if let Some(operator) = &operator {
+        let longest = &client.page.told.longest;
+        longest.note(kernel.expected_ns, kernel.sm_needed, operator);
+    }
+    if let Some(operator) = operator.filter(|_| log::is_said(Level::Debug)) {
+        log::say(
+            Level::Debug,
+            format_args!(
+                "operator {operator}: its launches are not seen, it goes as one: {}, {} SMs, {} ns",
+                found.map_or("unknown", |_| "profiled"),
+                kernel.sm_needed,
+                kernel.expected_ns,
+            ),
+        );
+    }
+    Judged {
+        kernel,
+        is_profiled: found.is_some(),
+        is_collective: false,
+    }
+}
+
+/// Whether it was said that there are unknown kernels.
+static SAID_UNKNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Somebody has said that kernels are unknown, and why; once is enough.
+pub(crate) fn handle_said_unknown() {
+    SAID_UNKNOWN.store(true, Ordering::Relaxed);
+}
+
+/// A launch that nothing is known about: it cannot need more SMs than it has blocks.
+fn unknown(shape: &Shape) -> Kernel {
+    Kernel {
+        class: Class::Unknown,
+        sm_needed: blocks(&shape.grid),
+        expected_ns: 0,
+    }
+}
+
+fn class(class: ResourceClass) -> Class {
+    match class {
+        ResourceClass::Compute => Class::Compute,
+        ResourceClass::Memory => Class::Memory,
+        ResourceClass::Unknown => Class::Unknown,
+    }
+}
+
+fn blocks(grid: &[u32; 3]) -> u32 {
+    grid.iter()
+        .fold(1, |product: u32, &n| product.saturating_mul(n))
+}
+
+fn threads(shape: &Shape) -> u32 {
+    blocks(&shape.block)
+}
+
+/// SMs of a launch whose kernel was measured with another grid: in proportion to the blocks, but
+/// never less than what was measured.
+fn scaled(sm_needed: u32, blocks_measured: u32, blocks: u32) -> u32 {
+    let product = u64::from(sm_needed) * u64::from(blocks);
+    let scaled = product.div_ceil(u64::from(blocks_measured.max(1)));
+    u32::try_from(scaled).unwrap_or(u32::MAX).max(sm_needed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // census: H12
+    #[test]
+    fn an_unknown_launch_needs_at_most_its_blocks() {
+        let shape = Shape {
+            grid: [3, 4, 5],
+            block: [32, 1, 1],
+            shared_bytes: 0,
+        };
+        assert_eq!(unknown(&shape).sm_needed, 60);
+        let huge = Shape {
+            grid: [u32::MAX; 3],
+            ..shape
+        };
+        assert_eq!(unknown(&huge).sm_needed, u32::MAX);
+    }
+
+    #[test]
+    fn a_larger_grid_needs_more_sms_and_a_smaller_one_no_fewer() {
+        assert_eq!(scaled(40, 80, 160), 80);
+        assert_eq!(scaled(40, 80, 81), 41);
+        assert_eq!(scaled(40, 80, 8), 40);
+        assert_eq!(scaled(u32::MAX, 1, u32::MAX), u32::MAX);
+        assert_eq!(scaled(7, 0, 7), 49);
+    }
+}

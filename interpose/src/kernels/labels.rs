@@ -1,0 +1,529 @@
+//! Labels: which operator a thread is in while it launches.
+//!
+//! A call of cuBLAS, cuBLASLt or cuDNN is an *operator* ([`abi::OPERATORS`]); for as long as it lasts, what its thread
+//! launches carries its *label*: the operator's name, sizes, batch, layout, and what the matrices consist of. One kernel
+//! serves products of all sizes in the same shape of launch, so the label is part of what a launch is looked up by, if
+//! the profile knows operators.
+//!
+//! Labels are kept once each in a table of fixed size, which forgets those that were not used
+//! lately ([`crate::platform::memo`]). One that comes again after that is another label, under which its
+//! launches are looked up anew.
+
+use core::cell::Cell;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use abi::OPERATOR_NAMES;
+use profiler::Operator;
+
+use crate::platform::log::{self, Level};
+use crate::platform::memo::{Found, Memo};
+
+/// Most sizes of an operator: the dimensions of two tensors of up to five.
+pub(crate) const SIZES_MAX: usize = 10;
+
+/// Sizes of a product.
+const PRODUCT_SIZES: usize = 3;
+
+/// Most labels. A network has some hundred; one that sees every sequence length some thousand.
+const LABELS_MAX: usize = 1 << 13;
+
+/// Words of a label: one for what is short, and two sizes in each of the others.
+const KEY_WORDS: usize = 1 + SIZES_MAX / 2;
+
+/// What the matrices or tensors of an operator consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Number {
+    Unknown,
+    F16,
+    Bf16,
+    F32,
+    F64,
+    C32,
+    C64,
+    I8,
+    U8,
+    I32,
+    I64,
+    F8E4M3,
+    F8E5M2,
+    F4E2M1,
+}
+
+impl Number {
+    const ALL: [(Self, &str); 14] = [
+        (Self::Unknown, ""),
+        (Self::F16, "f16"),
+        (Self::Bf16, "bf16"),
+        (Self::F32, "f32"),
+        (Self::F64, "f64"),
+        (Self::C32, "c32"),
+        (Self::C64, "c64"),
+        (Self::I8, "i8"),
+        (Self::U8, "u8"),
+        (Self::I32, "i32"),
+        (Self::I64, "i64"),
+        (Self::F8E4M3, "f8e4m3"),
+        (Self::F8E5M2, "f8e5m2"),
+        (Self::F4E2M1, "f4e2m1"),
+    ];
+
+    /// The word for it; empty if it is not known.
+    fn word(self) -> &'static str {
+        Self::ALL.get(self as usize).map_or("", |(_, word)| word)
+    }
+
+    /// That of a word.
+    pub(crate) fn of_word(word: &str) -> Self {
+        let found = Self::ALL.iter().find(|(_, known)| *known == word);
+        found.map_or(Self::Unknown, |(number, _)| *number)
+    }
+
+    /// That of a `cudaDataType`.
+    pub(crate) fn of_cuda(data_type: i32) -> Self {
+        match data_type {
+            0 => Self::F32,
+            1 => Self::F64,
+            2 => Self::F16,
+            3 => Self::I8,
+            4 => Self::C32,
+            5 => Self::C64,
+            8 => Self::U8,
+            10 => Self::I32,
+            14 => Self::Bf16,
+            24 => Self::I64,
+            28 => Self::F8E4M3,
+            29 => Self::F8E5M2,
+            33 => Self::F4E2M1,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// That of a `cudnnDataType_t`.
+    pub(crate) fn of_cudnn(data_type: i32) -> Self {
+        match data_type {
+            0 => Self::F32,
+            1 => Self::F64,
+            2 => Self::F16,
+            3 | 5 | 8 => Self::I8,
+            4 => Self::I32,
+            6 | 7 => Self::U8,
+            9 => Self::Bf16,
+            10 => Self::I64,
+            12 => Self::F8E4M3,
+            13 => Self::F8E5M2,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// What an operator's call says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// The name's place in [`OPERATOR_NAMES`].
+    pub(crate) name_index: u16,
+    pub(crate) number: Number,
+    /// How each factor of a product is taken: `n`, `t` (transposed), `c` (and conjugated); 0 if that is not said.
+    pub(crate) layout: [u8; 2],
+    /// How many of it; 0 if that is not said.
+    pub(crate) batch: u32,
+    /// Of a product m, n, k; of others the dimensions of their tensors. What is not there is 0.
+    pub(crate) sizes: [u32; SIZES_MAX],
+}
+
+impl Label {
+    /// Of which nothing but the name is known.
+    pub(crate) const fn of_name(name_index: usize) -> Self {
+        Self {
+            // There are some twenty names.
+            name_index: name_index as u16,
+            number: Number::Unknown,
+            layout: [0; 2],
+            batch: 0,
+            sizes: [0; SIZES_MAX],
+        }
+    }
+
+    /// Whether it may be that it has nothing to do: a product, one of whose sizes is 0, or its batch. There are no tensors of
+    /// nothing in cuDNN.
+    pub(crate) fn may_be_empty(&self) -> bool {
+        let mut sizes = self.sizes.iter().take(PRODUCT_SIZES);
+        self.is_product() && (self.batch == 0 || sizes.any(|size| *size == 0))
+    }
+
+    /// Whether it is a product whose sizes are known: only of these it is said how the factors are taken.
+    fn is_product(&self) -> bool {
+        self.layout != [0; 2]
+    }
+
+    /// The sizes as they are stated: of a product all three; of tensors their dimensions, without the places that are left
+    /// where they have less than there is room for.
+    fn stated_sizes(&self) -> impl Iterator<Item = u32> {
+        let is_product = self.is_product();
+        let sizes = self.sizes.into_iter().enumerate();
+        sizes
+            .filter(move |(place, size)| {
+                if is_product {
+                    *place < PRODUCT_SIZES
+                } else {
+                    *size != 0
+                }
+            })
+            .map(|(_, size)| size)
+    }
+
+    fn name(&self) -> &'static str {
+        let name = OPERATOR_NAMES.get(usize::from(self.name_index));
+        name.copied().unwrap_or("")
+    }
+
+    /// As a profile states it.
+    fn operator(&self) -> Operator {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        Operator {
+            name: self.name().to_owned(),
+            sizes: self.stated_sizes().map(u64::from).collect(),
+            batch: (self.batch > 0).then_some(u64::from(self.batch)),
+            number: text(self.number.word()),
+            layout: text(&self.layout_text()),
+        }
+    }
+
+    fn layout_text(&self) -> String {
+        let letters = self.layout.iter().filter(|letter| **letter != 0);
+        letters.map(|letter| char::from(*letter)).collect()
+    }
+
+    /// All of it, as the table keeps it; never zeroes alone.
+    fn words(&self) -> [u64; KEY_WORDS] {
+        let [a, b] = self.layout.map(letter_code);
+        let short = u64::from(self.name_index)
+            | (self.number as u64) << NUMBER_SHIFT
+            | a << LAYOUT_SHIFTS[0]
+            | b << LAYOUT_SHIFTS[1]
+            | FILLED;
+        let mut words = [0; KEY_WORDS];
+        let [first, sizes @ ..] = &mut words;
+        *first = short | u64::from(self.batch) << BATCH_SHIFT;
+        for (word, pair) in sizes.iter_mut().zip(self.sizes.as_chunks().0) {
+            let [low, high] = *pair;
+            *word = u64::from(low) | u64::from(high) << 32;
+        }
+        words
+    }
+
+    fn of_words(words: &[u64; KEY_WORDS]) -> Self {
+        let [first, pairs @ ..] = words;
+        let number = Number::ALL.get((first >> NUMBER_SHIFT) as usize & 0xff);
+        let mut sizes = [0; SIZES_MAX];
+        for (size, half) in sizes.iter_mut().zip(
+            pairs
+                .iter()
+                .flat_map(|word| [*word as u32, (word >> 32) as u32]),
+        ) {
+            *size = half;
+        }
+        Self {
+            name_index: *first as u16,
+            number: number.map_or(Number::Unknown, |(number, _)| *number),
+            layout: LAYOUT_SHIFTS.map(|shift| {
+                let code = (first >> shift) as usize & 3;
+                LETTERS.get(code).copied().unwrap_or(0)
+            }),
+            batch: (first >> BATCH_SHIFT) as u32,
+            sizes,
+        }
+    }
+}
+
+/// Where the parts of a label's first word lie, above its name.
+const NUMBER_SHIFT: u32 = 16;
+const LAYOUT_SHIFTS: [u32; 2] = [24, 26];
+const FILLED: u64 = 1 << 31;
+const BATCH_SHIFT: u32 = 32;
+
+/// The letters of a layout, by their two bits.
+const LETTERS: [u8; 4] = [0, b'n', b't', b'c'];
+
+fn letter_code(letter: u8) -> u64 {
+    LETTERS
+        .iter()
+        .position(|known| *known == letter)
+        .unwrap_or(0) as u64
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.operator().fmt(to)
+    }
+}
+
+/// A kept label: its place, from 1, and its generation above that. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LabelIndex(pub(crate) u32);
+
+/// Places from 1 to [`LABELS_MAX`] have so many bits.
+const PLACE_BITS: u32 = LABELS_MAX.trailing_zeros() + 1;
+
+impl LabelIndex {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// The operator, as a profile states it; allocates.
+    pub(crate) fn operator(self) -> Option<Operator> {
+        LABELS.of(self).map(|label| label.operator())
+    }
+
+    /// Whether it is a label, and not forgotten.
+    pub(crate) fn is_kept(self) -> bool {
+        LABELS.of(self).is_some()
+    }
+
+    fn new(found: &Found<0>) -> Self {
+        Self((found.place as u32 + 1) | u32::from(found.generation) << PLACE_BITS)
+    }
+}
+
+/// The labels of this process.
+static LABELS: Labels = Labels::new();
+
+struct Labels {
+    memo: Memo<LABELS_MAX, KEY_WORDS, 0>,
+}
+
+impl Labels {
+    const fn new() -> Self {
+        Self { memo: Memo::new() }
+    }
+
+    /// Keeps a label, and whether it is new. Threads that see one at the same moment for the first
+    /// time may keep it twice, which costs a place. None if all its places are being changed at
+    /// this moment.
+    fn intern(&self, label: &Label) -> (LabelIndex, bool) {
+        let words = label.words();
+        let index = |found: Option<Found<0>>| {
+            found.map_or(LabelIndex::NONE, |found| LabelIndex::new(&found))
+        };
+        match self.memo.find(&words) {
+            found @ Some(_) => (index(found), false),
+            None => (index(self.memo.keep(&words, 0, |_| [])), true),
+        }
+    }
+
+    fn of(&self, index: LabelIndex) -> Option<Label> {
+        let place = index.0 & ((1 << PLACE_BITS) - 1);
+        let (words, found) = self.memo.at((place as usize).checked_sub(1)?)?;
+        (LabelIndex::new(&found) == index).then(|| Label::of_words(&words))
+    }
+}
+
+/// Keeps a label; said once each, for those who look for a fault.
+pub(crate) fn intern(label: &Label) -> LabelIndex {
+    let (index, is_new) = LABELS.intern(label);
+    if is_new && log::is_said(Level::Debug) {
+        log::say(Level::Debug, format_args!("operator {label}: first call"));
+    }
+    index
+}
+
+thread_local! {
+    /// The operator that this thread is in. Constants without a destructor, so that it can be used to the last
+    /// instruction of a thread.
+    static CURRENT: Current = const {
+        Current {
+            at: Cell::new(OUTSIDE),
+            label: Cell::new(LabelIndex::NONE),
+            launches: Cell::new(0),
+        }
+    };
+}
+
+/// Whether any operator was ever entered: a program without such libraries pays no more than this for a launch.
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// No address of a stack is as low.
+const OUTSIDE: usize = 0;
+
+/// What a thread is in.
+pub(crate) struct Current {
+    /// Where on the stack the operator's hook lies, as in [`crate::dispatch::guard`]: what is not deeper is not inside, also where
+    /// the hook was jumped out of.
+    at: Cell<usize>,
+    label: Cell<LabelIndex>,
+    /// Launches seen since it was entered.
+    launches: Cell<u64>,
+}
+
+impl Current {
+    /// Whether a call from this place on the stack is inside an operator.
+    #[inline]
+    pub(crate) fn is_inside(&self, here: usize) -> bool {
+        here < self.at.get()
+    }
+
+    /// Marks the thread until what is returned is dropped.
+    pub(crate) fn enter(&self, here: usize, label: LabelIndex) -> Inside<'_> {
+        IS_USED.store(true, Ordering::Relaxed);
+        self.label.set(label);
+        self.launches.set(0);
+        self.at.set(here);
+        Inside(self)
+    }
+
+    /// Launches seen since the operator was entered.
+    pub(crate) fn launches(&self) -> u64 {
+        self.launches.get()
+    }
+}
+
+/// Set while a thread is inside an operator.
+pub(crate) struct Inside<'a>(&'a Current);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.at.set(OUTSIDE);
+        self.0.label.set(LabelIndex::NONE);
+    }
+}
+
+/// The operator that this thread is in, if it is in one.
+pub(crate) fn with_current<T>(body: impl FnOnce(&Current) -> T) -> T {
+    CURRENT.with(body)
+}
+
+/// A launch is seen; the label that it carries.
+#[inline]
+pub(crate) fn handle_launch() -> LabelIndex {
+    if !IS_USED.load(Ordering::Relaxed) {
+        return LabelIndex::NONE;
+    }
+    CURRENT.with(|current| {
+        let mark = 0u8;
+        if !current.is_inside(core::ptr::from_ref(&mark).addr()) {
+            return LabelIndex::NONE;
+        }
+        current.launches.set(current.launches.get() + 1);
+        current.label.get()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_label() -> impl Strategy<Value = Label> {
+        let letter = prop::sample::select(&LETTERS[..]);
+        let number = prop::sample::select(&Number::ALL[..]).prop_map(|(number, _)| number);
+        let sizes = prop::array::uniform10(any::<u32>());
+        let name = 0..OPERATOR_NAMES.len() as u16;
+        (name, number, [letter.clone(), letter], any::<u32>(), sizes).prop_map(
+            |(name_index, number, layout, batch, sizes)| Label {
+                name_index,
+                number,
+                layout,
+                batch,
+                sizes,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_label_survives_its_words(label in any_label()) {
+            prop_assert_eq!(Label::of_words(&label.words()), label);
+        }
+
+        #[test]
+        fn labels_that_differ_are_told_apart(one in any_label(), other in any_label()) {
+            static LABELS: Labels = Labels::new();
+            let (first, _) = LABELS.intern(&one);
+            let (second, _) = LABELS.intern(&other);
+            prop_assert_eq!(first == second && first != LabelIndex::NONE, one == other);
+            prop_assert_eq!(LABELS.of(first), (first != LabelIndex::NONE).then_some(one));
+        }
+    }
+
+    fn product(m: u32) -> Label {
+        Label {
+            name_index: 0,
+            number: Number::F32,
+            layout: *b"tn",
+            batch: 1,
+            sizes: [m, 2, 3, 0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+
+    #[test]
+    fn labels_that_come_late_are_kept_and_a_forgotten_one_is_no_other() {
+        static LABELS: Labels = Labels::new();
+        let (hot, _) = LABELS.intern(&product(0));
+        let count = 3 * LABELS_MAX as u32;
+        let kept = (1..=count).map(|m| {
+            let (index, is_new) = LABELS.intern(&product(m));
+            assert!(is_new && LABELS.of(index) == Some(product(m)));
+            assert_eq!(LABELS.intern(&product(0)), (hot, false));
+            (m, index)
+        });
+        let kept: Vec<_> = kept.collect();
+        let forgotten = kept.iter().filter(|(m, index)| {
+            let label = LABELS.of(*index);
+            assert!(label.is_none() || label == Some(product(*m)));
+            label.is_none()
+        });
+        assert!(forgotten.count() > 2 * LABELS_MAX);
+        assert_eq!(LABELS.of(LabelIndex::NONE), None);
+    }
+
+    #[test]
+    fn a_product_states_three_sizes_even_where_they_are_nothing() {
+        assert_eq!(product(7).operator().sizes, [7, 2, 3]);
+        assert!(!product(7).may_be_empty());
+        let empty = Label {
+            sizes: [0; SIZES_MAX],
+            ..product(7)
+        };
+        assert_eq!(empty.operator().sizes, [0, 0, 0]);
+        assert!(empty.may_be_empty());
+        assert!(!Label::of_name(3).may_be_empty());
+        let without_batch = Label {
+            batch: 0,
+            ..product(7)
+        };
+        assert!(without_batch.may_be_empty());
+    }
+
+    #[test]
+    fn tensors_state_their_dimensions_and_have_something_to_do() {
+        let convolution = Label {
+            sizes: [32, 3, 224, 224, 0, 64, 3, 7, 7, 0],
+            ..Label::of_name(3)
+        };
+        let stated = convolution.operator().sizes;
+        assert_eq!(stated, [32, 3, 224, 224, 64, 3, 7, 7]);
+        assert!(!convolution.may_be_empty());
+    }
+
+    #[test]
+    fn only_what_is_launched_inside_carries_the_label() {
+        let label = intern(&product(4321));
+        assert_eq!(handle_launch(), LabelIndex::NONE);
+        with_current(|current| {
+            let mark = 0u8;
+            let inside = current.enter(core::ptr::from_ref(&mark).addr(), label);
+            assert_eq!(deeper(handle_launch), label);
+            assert_eq!(deeper(handle_launch), label);
+            assert_eq!(current.launches(), 2);
+            drop(inside);
+        });
+        assert_eq!(handle_launch(), LabelIndex::NONE);
+    }
+
+    /// Calls from a frame below this one.
+    #[inline(never)]
+    fn deeper<T>(call: impl FnOnce() -> T) -> T {
+        std::hint::black_box([0u8; 64]);
+        call()
+    }
+}

@@ -1,0 +1,155 @@
+//! Memory and copies, counted when the driver has agreed.
+//!
+//! Device memory and pinned host memory apart. A copy is counted in the direction that its entry
+//! point or its descriptor names, and as "other" where the driver finds it out. No bytes are no
+//! copy. What a capturing stream was given is recorded, not done, and not counted here.
+
+use abi::types::{CUdevice, CUdeviceptr, CUmemGenericAllocationHandle, CUmemorytype, CUresult};
+use protocol::pages::Counter;
+
+use crate::client::Client;
+use crate::client::clients::{CLIENTS, Managed};
+use crate::driver;
+use crate::progress::streams::{Place, STREAMS, Stream};
+
+/// The client of what was put on a stream, if it is done and not only recorded into a graph.
+#[inline]
+pub(crate) fn of_stream(
+    current: Option<&'static Client>,
+    stream: Stream,
+) -> Option<&'static Client> {
+    let client = if CLIENTS.are_several() {
+        match STREAMS.place(stream) {
+            Place::Slot(index) => STREAMS.client_of(index),
+            Place::Overflow => current,
+            Place::Foreign => None,
+        }
+    } else {
+        current
+    };
+    client.filter(|_| !STREAMS.is_capturing() || !driver::is_capturing(stream.handle()))
+}
+
+/// The client of the device that memory lies on, whatever device is current. To be asked before the
+/// memory is gone; while the process knows one device, nobody has to be asked.
+#[inline]
+pub(crate) fn of_address(
+    current: Option<&'static Client>,
+    address: u64,
+) -> Option<&'static Client> {
+    if !CLIENTS.are_several() {
+        return current;
+    }
+    of_owner(current, driver::device_of_pointer(CUdeviceptr(address)))
+}
+
+/// The same of physical memory.
+pub(crate) fn of_handle(
+    current: Option<&'static Client>,
+    handle: CUmemGenericAllocationHandle,
+) -> Option<&'static Client> {
+    if !CLIENTS.are_several() {
+        return current;
+    }
+    of_owner(current, driver::device_of_handle(handle))
+}
+
+#[cold]
+fn of_owner(
+    current: Option<&'static Client>,
+    device: Result<CUdevice, CUresult>,
+) -> Option<&'static Client> {
+    match device.map(|device| CLIENTS.of_device(device)) {
+        Ok(Managed::By(client)) => Some(client),
+        Ok(_) => None,
+        // Nobody's memory that the driver knows: the call will say so.
+        Err(_) => current,
+    }
+}
+
+/// An allocation of so many bytes was asked for.
+#[inline]
+pub(crate) fn handle_allocated(client: Option<&Client>, result: CUresult, bytes: usize) {
+    if let Some(client) = agreed(client, result) {
+        client.page.count(Counter::Allocations, 1);
+        client.page.count(Counter::AllocatedBytes, bytes as u64);
+    }
+}
+
+/// So many bytes of host memory were asked for or registered.
+pub(crate) fn handle_host_allocated(client: Option<&Client>, result: CUresult, bytes: usize) {
+    if let Some(client) = agreed(client, result) {
+        client.page.count(Counter::HostBytes, bytes as u64);
+    }
+}
+
+/// An allocation was given back; freeing nothing is allowed and not counted.
+#[inline]
+pub(crate) fn handle_freed(client: Option<&Client>, result: CUresult, address: u64) {
+    if let Some(client) = agreed(client, result).filter(|_| address != 0) {
+        client.page.count(Counter::Frees, 1);
+    }
+}
+
+/// A copy was asked for; `direction` is one of the counters of copied bytes.
+#[inline]
+pub(crate) fn handle_copied(
+    client: Option<&Client>,
+    result: CUresult,
+    direction: Counter,
+    bytes: usize,
+) {
+    if let Some(client) = agreed(client, result).filter(|_| bytes != 0) {
+        client.page.count(Counter::Copies, 1);
+        client.page.count(direction, bytes as u64);
+    }
+}
+
+/// The counter of a copy between memory of these types. `None`: both are the host's, and the device
+/// has no part in it.
+pub(crate) fn direction_of(from: CUmemorytype, to: CUmemorytype) -> Option<Counter> {
+    let is_device = |kind: CUmemorytype| matches!(kind, CUmemorytype::DEVICE | CUmemorytype::ARRAY);
+    match (from, to) {
+        (CUmemorytype::HOST, CUmemorytype::HOST) => None,
+        (CUmemorytype::HOST, to) if is_device(to) => Some(Counter::CopiedHtoDBytes),
+        (from, CUmemorytype::HOST) if is_device(from) => Some(Counter::CopiedDtoHBytes),
+        _ => Some(Counter::CopiedOtherBytes),
+    }
+}
+
+/// `count` values of `width` bytes were to be set.
+pub(crate) fn handle_set(client: Option<&Client>, result: CUresult, count: usize, width: u64) {
+    if let Some(client) = agreed(client, result) {
+        let bytes = (count as u64).saturating_mul(width);
+        client.page.count(Counter::SetBytes, bytes);
+    }
+}
+
+#[inline]
+fn agreed(client: Option<&Client>, result: CUresult) -> Option<&Client> {
+    client.filter(|_| result == CUresult::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_direction_is_what_the_types_of_memory_say() {
+        use CUmemorytype as T;
+        let cases = [
+            (T::HOST, T::DEVICE, Some(Counter::CopiedHtoDBytes)),
+            (T::HOST, T::ARRAY, Some(Counter::CopiedHtoDBytes)),
+            (T::DEVICE, T::HOST, Some(Counter::CopiedDtoHBytes)),
+            (T::ARRAY, T::HOST, Some(Counter::CopiedDtoHBytes)),
+            (T::ARRAY, T::DEVICE, Some(Counter::CopiedOtherBytes)),
+            (T::UNIFIED, T::HOST, Some(Counter::CopiedOtherBytes)),
+            (T::HOST, T::UNIFIED, Some(Counter::CopiedOtherBytes)),
+            (T(77), T::HOST, Some(Counter::CopiedOtherBytes)),
+            (T::HOST, T::HOST, None),
+        ];
+        for (from, to, direction) in cases {
+            assert_eq!(direction_of(from, to), direction, "{from:?} {to:?}");
+        }
+    }
+}

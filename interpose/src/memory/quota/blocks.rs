@@ -1,0 +1,224 @@
+//! Allocations by their address or handle: what each was charged, and to which account.
+//!
+//! What is about to be freed is taken out before the driver frees it, because from then on another thread may be given
+//! the same address, and put back if the driver refuses. Memory that we never saw allocated is not here, and its free
+//! gives nothing back.
+
+use core::hash::{BuildHasherDefault, Hash, Hasher};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use abi::types::{CUarray, CUcontext, CUdeviceptr, CUmipmappedArray, CUresult};
+use protocol::ledger::Kind;
+
+use super::{DeviceAccount, is_any, locked, pools};
+use crate::client::Handle;
+use crate::progress::contexts::CONTEXTS;
+
+/// What an allocation is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Address(u64),
+    Array(u64),
+    Mipmap(u64),
+}
+
+impl From<CUdeviceptr> for Key {
+    fn from(address: CUdeviceptr) -> Self {
+        Self::Address(address.0)
+    }
+}
+
+impl From<CUarray> for Key {
+    fn from(array: CUarray) -> Self {
+        Self::Array(array.0.expose_provenance() as u64)
+    }
+}
+
+impl From<CUmipmappedArray> for Key {
+    fn from(array: CUmipmappedArray) -> Self {
+        Self::Mipmap(array.0.expose_provenance() as u64)
+    }
+}
+
+/// One allocation.
+#[derive(Clone, Copy)]
+pub(crate) struct Block {
+    account: &'static DeviceAccount,
+    kind: Kind,
+    bytes: u64,
+    /// The context it goes with.
+    context: u64,
+    /// Of memory from a pool, which was charged and not this: the pool.
+    pool: Option<u64>,
+    /// Of a variable: the module or library that it goes with.
+    module: Option<u64>,
+}
+
+static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks::with_hasher(BuildHasherDefault::new()));
+
+type Blocks = HashMap<Key, Block, BuildHasherDefault<Mixer>>;
+
+/// Notes an allocation that was charged.
+pub(crate) fn keep(key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64) {
+    insert(key, account, kind, bytes, None);
+}
+
+/// Notes an allocation from a pool, which itself is charged.
+pub(crate) fn keep_of_pool(
+    address: CUdeviceptr,
+    account: &'static DeviceAccount,
+    kind: Kind,
+    bytes: u64,
+    pool: u64,
+) {
+    insert(address.into(), account, kind, bytes, Some(pool));
+}
+
+fn insert(key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64, pool: Option<u64>) {
+    let context = CONTEXTS.current().map_or(0, |context| context.0);
+    let block = Block {
+        account,
+        kind,
+        bytes,
+        context,
+        pool,
+        module: None,
+    };
+    // If there was one, its end was not seen: it is there no more.
+    if let Some(old) = locked(&BLOCKS).insert(key, block) {
+        give_back(&old);
+    }
+}
+
+/// The application has found a variable of a module, which is in the device's memory. Charged when it is first found: the
+/// driver has it by then, and nobody says how much a module has that nobody asks for.
+pub(crate) fn handle_variable(
+    address: u64,
+    account: &'static DeviceAccount,
+    bytes: u64,
+    module: u64,
+) {
+    let context = CONTEXTS.current().map_or(0, |context| context.0);
+    let mut blocks = locked(&BLOCKS);
+    let known = blocks.get(&Key::Address(address));
+    if known.is_some_and(|block| block.module.is_some()) {
+        return;
+    }
+    account.change(|account| account.take(Kind::Module, bytes));
+    let block = Block {
+        account,
+        kind: Kind::Module,
+        bytes,
+        context,
+        pool: None,
+        module: Some(module),
+    };
+    if let Some(old) = blocks.insert(Key::Address(address), block) {
+        drop(blocks);
+        give_back(&old);
+    }
+}
+
+/// A module or library is about to be unloaded, and its variables with it.
+pub(crate) fn take_module(module: u64) -> Vec<(Key, Block)> {
+    if !is_any() {
+        return Vec::new();
+    }
+    let blocks = &mut *locked(&BLOCKS);
+    let its = blocks.extract_if(|_, block| block.module == Some(module));
+    its.collect()
+}
+
+/// Takes out what is about to be freed.
+#[inline]
+pub(crate) fn take(key: impl Into<Key>) -> Option<(Key, Block)> {
+    if !is_any() {
+        return None;
+    }
+    let key = key.into();
+    let block = locked(&BLOCKS).remove(&key)?;
+    Some((key, block))
+}
+
+/// The driver has answered whether it is freed.
+#[inline]
+pub(crate) fn handle_freed(taken: &Option<(Key, Block)>, result: CUresult) {
+    match taken {
+        Some((_, block)) if result == CUresult::SUCCESS => give_back(block),
+        Some((key, block)) => {
+            locked(&BLOCKS).insert(*key, *block);
+        }
+        None => {}
+    }
+}
+
+/// A context is gone with all that was allocated in it.
+pub(crate) fn handle_context_destroyed(context: CUcontext) {
+    if !is_any() {
+        return;
+    }
+    let context = Handle::from(context).0;
+    let mut gone = Vec::new();
+    locked(&BLOCKS).retain(|_, block| {
+        let stays = block.context != context;
+        if !stays {
+            gone.push((block.account, block.kind, block.bytes, block.pool));
+        }
+        stays
+    });
+    for (account, kind, bytes, pool) in gone {
+        match pool {
+            Some(pool) => pools::handle_freed(pool, bytes),
+            None => account.release(kind, bytes),
+        }
+    }
+}
+
+/// A green context is gone. What was allocated in it is the primary context's, and goes with that.
+pub(crate) fn handle_green_destroyed(green: CUcontext, primary: Option<CUcontext>) {
+    if !is_any() {
+        return;
+    }
+    let green = Handle::from(green).0;
+    let primary = primary.map_or(0, |primary| Handle::from(primary).0);
+    let mut blocks = locked(&BLOCKS);
+    let its = blocks.values_mut().filter(|block| block.context == green);
+    its.for_each(|block| block.context = primary);
+}
+
+fn give_back(block: &Block) {
+    match block.pool {
+        Some(pool) => pools::handle_freed(pool, block.bytes),
+        None => block.account.release(block.kind, block.bytes),
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (Self::Address(word) | Self::Array(word) | Self::Mipmap(word)) = self;
+        state.write_u64(*word);
+    }
+}
+
+/// One multiplication: the keys are addresses that the driver chose, and nobody's to attack us with.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64((*byte).into());
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // 2^64 / golden ratio; the high bits, which the map uses, then depend on all of the word.
+        let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}

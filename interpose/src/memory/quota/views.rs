@@ -1,0 +1,56 @@
+//! What the application is told about a device's memory: its job's share of it as if that were all.
+//!
+//! Total is the quota, free is what the quota leaves, and neither is ever more than the device really has. Nothing
+//! else of a device is told otherwise than it is: a library that misses a feature which it was told of would fail.
+
+use abi::types::CUdevice;
+
+use super::{DeviceAccount, of_device, pools};
+use crate::daemon::lifecycle;
+
+/// Free and total bytes as the application is to see them.
+pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> (u64, u64) {
+    pools::count_anew(account);
+    let Some(quota) = account.ledger().quota() else {
+        return (free, total);
+    };
+    seen(quota, account.ledger().held_bytes(), free, total)
+}
+
+/// Total bytes as the application is to see them. Frameworks ask this before they make a context.
+pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
+    let quota = match of_device(device) {
+        Some(account) => account.ledger().quota(),
+        None => lifecycle::quota_without_account(device, total),
+    };
+    quota.map_or(total, |quota| quota.min(total))
+}
+
+/// Free and total bytes of a device under a quota, of which so much is held.
+pub(crate) fn seen(quota: u64, held: u64, free: u64, total: u64) -> (u64, u64) {
+    let total = quota.min(total);
+    (free.min(total.saturating_sub(held)), total)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    // census: B7, B8, B9, B10
+    proptest! {
+        #[test]
+        fn free_and_total_stay_within_what_there_is(
+            quota: u64, held: u64, real_total: u64, part in 0..=100_u64,
+        ) {
+            let real_free = (u128::from(real_total) * u128::from(part) / 100) as u64;
+            let (free, total) = seen(quota, held, real_free, real_total);
+            prop_assert!(free <= total && total <= real_total && total <= quota);
+            prop_assert!(free <= real_free && free <= quota.saturating_sub(held));
+            if quota >= real_total && held <= real_total - real_free {
+                prop_assert_eq!((free, total), (real_free, real_total));
+            }
+        }
+    }
+}

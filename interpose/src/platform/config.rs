@@ -1,0 +1,237 @@
+//! What the environment asks of the library, read once, when CUDA is first touched.
+//!
+//! | variable | value | meaning |
+//! |---|---|---|
+//! | `PILLION_CLASS` | `high-priority`, `best-effort` | class of the job; best-effort if not set |
+//! | `PILLION_MEMORY` | `10GiB`, `40%`, `unlimited` | what the job may hold of each device; see [`quotas`] |
+//! | `PILLION_PROFILE` | a file | what is known about the job's kernels |
+//! | `PILLION_SOCKET` | a path | the daemon's socket, instead of the device's own |
+//! | `PILLION_JOB` | a text | id of the job; set by `pillion run`, one per process if not set |
+//! | `PILLION_LOG` | `error`, `warn`, `info`, `debug` | what is said on standard error; `warn` if not set |
+//! | `PILLION_DRAIN_MS` | 0 to 60000 | longest wait for work in flight when a signal ends the process or it exits; 2000 if not set, 0: none |
+//! | `PILLION_DISABLE` | not empty, not `0` | forward everything, do nothing |
+//! | `PILLION_TEST_PANIC` | a symbol | for tests: the hook of that symbol panics before each call |
+//!
+//! A value that makes no sense is said and the default taken: a job never fails on our account.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::ffi::{CString, OsStr, OsString};
+use std::path::PathBuf;
+
+use protocol::hello::JobClass;
+
+use crate::platform::log::Level;
+use crate::platform::sys;
+
+mod quotas;
+
+pub(crate) use quotas::Quotas;
+
+/// The variable that switches the library off; also asked by `dlsym`.
+pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
+
+/// Longest wait for work in flight before the process dies of a signal, ms: well below what Kubernetes (30 s) and torchrun
+/// (30 s for all of a node's processes together) wait before they kill.
+const DRAIN_MS: u32 = 2000;
+/// Longest that may be asked for, ms.
+const DRAIN_MS_MAX: u32 = 60_000;
+
+/// The settings of this process.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Class of the job.
+    pub(crate) class: JobClass,
+    /// File that says what is known about the job's kernels.
+    pub(crate) profile: Option<PathBuf>,
+    /// Socket of the daemon, if it is not to be looked for.
+    pub(crate) socket: Option<PathBuf>,
+    /// Id of the job, if one was given. Whoever set it expects a daemon.
+    pub(crate) job: Option<String>,
+    /// Whether one of `PILLION_CLASS`, `PILLION_JOB` and `PILLION_SOCKET` is set: somebody wants this process to be managed.
+    pub(crate) expects_daemon: bool,
+    /// What the job may hold of each device.
+    pub(crate) quotas: Quotas,
+    /// Longest wait for work in flight before the process dies of a signal, ms; see [`crate::signals::handler`].
+    #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
+    pub(crate) drain_ms: u32,
+    /// `CUDA_DEVICE_MAX_CONNECTIONS`, which is the driver's.
+    pub(crate) connections: Option<String>,
+    /// What is said.
+    pub(crate) log: Level,
+    /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
+    pub(crate) panic_at: Option<usize>,
+    /// What was wrong with the values, a line each.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Config {
+    /// Reads the settings from variables that `variable` looks up.
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut complaints = Vec::new();
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let class = set("PILLION_CLASS").map_or(JobClass::BestEffort, |value| {
+            word(&value, JobClass::from_name).unwrap_or_else(|| {
+                let taken = JobClass::BestEffort.name();
+                complaints.push(expected("PILLION_CLASS", &value, &JobClass::NAMES, taken));
+                JobClass::BestEffort
+            })
+        });
+        let log = set("PILLION_LOG").map_or(Level::Warn, |value| {
+            word(&value, Level::from_name).unwrap_or_else(|| {
+                complaints.push(expected("PILLION_LOG", &value, &Level::NAMES, "warn"));
+                Level::Warn
+            })
+        });
+        let panic_at = set("PILLION_TEST_PANIC").and_then(|value| {
+            let found = hooked(&value);
+            if found.is_none() {
+                let value = value.to_string_lossy();
+                complaints.push(format!(
+                    "PILLION_TEST_PANIC={value:?}: expected the symbol of a hook"
+                ));
+            }
+            found
+        });
+        let drain_ms = set("PILLION_DRAIN_MS").map_or(DRAIN_MS, |value| {
+            let number = value.to_str().and_then(|text| text.parse().ok());
+            number.filter(|ms| *ms <= DRAIN_MS_MAX).unwrap_or_else(|| {
+                let value = value.to_string_lossy();
+                complaints.push(format!(
+                    "PILLION_DRAIN_MS={value:?}: expected milliseconds, 0 to {DRAIN_MS_MAX}; taking {DRAIN_MS}"
+                ));
+                DRAIN_MS
+            })
+        });
+        let quotas = Quotas::read(&variable, &mut complaints);
+        let connections = set("CUDA_DEVICE_MAX_CONNECTIONS");
+        Self {
+            connections: connections.and_then(|value| value.into_string().ok()),
+            class,
+            quotas,
+            drain_ms,
+            profile: set("PILLION_PROFILE").map(PathBuf::from),
+            socket: set("PILLION_SOCKET").map(PathBuf::from),
+            expects_daemon: ["PILLION_CLASS", "PILLION_JOB", "PILLION_SOCKET"]
+                .into_iter()
+                .any(|name| set(name).is_some()),
+            job: set("PILLION_JOB").map(|value| value.to_string_lossy().into_owned()),
+            log,
+            panic_at,
+            complaints,
+        }
+    }
+}
+
+/// Whether the library is switched off; asked of the environment once. Neither locks nor allocates,
+/// so that `dlsym` may ask.
+pub(crate) fn is_disabled() -> bool {
+    const UNKNOWN: u8 = 0;
+    const ON: u8 = 1;
+    const OFF: u8 = 2;
+    static SWITCH: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match SWITCH.load(Ordering::Relaxed) {
+        ON => false,
+        OFF => true,
+        _ => {
+            let disabled = sys::is_switched_on(DISABLE);
+            SWITCH.store(if disabled { OFF } else { ON }, Ordering::Relaxed);
+            disabled
+        }
+    }
+}
+
+/// What `from_name` makes of a value.
+fn word<T>(value: &OsStr, from_name: impl Fn(&str) -> Option<T>) -> Option<T> {
+    value.to_str().and_then(from_name)
+}
+
+/// The complaint about a value that is none of `names`; `taken` is taken instead.
+fn expected(variable: &str, value: &OsStr, names: &[&str], taken: &str) -> String {
+    let (value, names) = (value.to_string_lossy(), names.join(", "));
+    format!("{variable}={value:?}: expected one of {names}; taking {taken}")
+}
+
+/// The hooked entry point of that symbol.
+fn hooked(symbol: &OsStr) -> Option<usize> {
+    let symbol = CString::new(symbol.as_encoded_bytes()).ok()?;
+    let index = abi::lookup(&symbol)?;
+    let entry_point = abi::ENTRY_POINTS.get(index)?;
+    (entry_point.route == abi::Route::Hook).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Config {
+        Config::read(|name| {
+            let found = pairs.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn an_empty_environment_is_a_best_effort_job_that_only_warns() {
+        let config = config(&[]);
+        assert_eq!(config.class, JobClass::BestEffort);
+        assert_eq!(config.log, Level::Warn);
+        assert_eq!(
+            (config.profile, config.socket, config.job),
+            (None, None, None)
+        );
+        assert!(config.complaints.is_empty());
+    }
+
+    #[test]
+    fn an_unknown_class_is_said_with_the_list() {
+        let config = config(&[("PILLION_CLASS", "highprio")]);
+        assert_eq!(config.class, JobClass::BestEffort);
+        let complaint = &config.complaints[0];
+        for part in ["\"highprio\"", "high-priority, best-effort"] {
+            assert!(complaint.contains(part), "{complaint}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_level_is_said_with_the_list() {
+        let config = config(&[("PILLION_LOG", "trace")]);
+        assert_eq!(config.log, Level::Warn);
+        assert!(config.complaints[0].contains("error, warn, info, debug; taking warn"));
+    }
+
+    #[test]
+    fn values_are_taken_as_given() {
+        let config = config(&[
+            ("PILLION_CLASS", "high-priority"),
+            ("PILLION_PROFILE", "p.toml"),
+            ("PILLION_SOCKET", "/run/x.sock"),
+            ("PILLION_JOB", "7"),
+            ("PILLION_TEST_PANIC", "cuLaunchKernel"),
+        ]);
+        assert_eq!(config.class, JobClass::HighPriority);
+        assert_eq!(config.profile.unwrap().to_str(), Some("p.toml"));
+        assert_eq!(config.socket.unwrap().to_str(), Some("/run/x.sock"));
+        assert_eq!(config.job.as_deref(), Some("7"));
+        assert_eq!(config.panic_at, Some(abi::id::cuLaunchKernel));
+    }
+
+    #[test]
+    fn the_wait_for_what_is_in_flight_is_bounded_and_nonsense_is_said() {
+        assert_eq!(config(&[]).drain_ms, 2000);
+        assert_eq!(config(&[("PILLION_DRAIN_MS", "0")]).drain_ms, 0);
+        for nonsense in ["2s", "-1", "60001", "99999999999"] {
+            let config = config(&[("PILLION_DRAIN_MS", nonsense)]);
+            assert_eq!(config.drain_ms, 2000);
+            assert!(config.complaints[0].contains("0 to 60000; taking 2000"));
+        }
+    }
+
+    #[test]
+    fn only_a_hook_can_be_made_to_panic() {
+        for symbol in ["cuGetExportTable", "cuNoSuch", "malloc"] {
+            let config = config(&[("PILLION_TEST_PANIC", symbol)]);
+            assert_eq!(config.panic_at, None);
+            assert_eq!(config.complaints.len(), 1);
+        }
+    }
+}

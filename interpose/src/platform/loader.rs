@@ -1,0 +1,283 @@
+//! libc's loader functions as libc defines them, and the way our versions fall through to them.
+//!
+//! `dlsym` and its kin find out who calls them from the return address: `RTLD_NEXT`, `RTLD_DEFAULT`,
+//! the search paths (`DT_RPATH`, `$ORIGIN`) and the namespace depend on it. So where our version has
+//! nothing to say it does not call libc's but jumps to it, with the stack and the arguments as it
+//! found them. A wrapper that calls makes another interposer find itself, for ever (notes on the
+//! field: HAMi-core #315, reproduced with a `getenv` interposer).
+
+#![expect(unsafe_code, reason = "calls libc's functions by their addresses")]
+
+#[cfg(not(shim))]
+use core::ffi::c_long;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::platform::elf;
+
+/// The C type of `dlsym`.
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+/// The C type of `dlvsym`.
+#[cfg(not(shim))]
+pub(crate) type Dlvsym =
+    unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+/// The C type of `dlopen`.
+pub(crate) type Dlopen = unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void;
+/// The C type of `dladdr`.
+#[cfg(not(shim))]
+pub(crate) type Dladdr = unsafe extern "C" fn(*const c_void, *mut libc::Dl_info) -> c_int;
+/// The C type of `dlclose`.
+#[cfg(not(shim))]
+pub(crate) type Dlclose = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+/// The C type of `dlmopen`.
+#[cfg(not(shim))]
+pub(crate) type Dlmopen = unsafe extern "C-unwind" fn(c_long, *const c_char, c_int) -> *mut c_void;
+
+/// A function of libc's, looked for once.
+pub(crate) struct Real {
+    name: &'static CStr,
+    /// Null until it was looked for; then libc's, or [`find_nothing`] as long as none is found: before
+    /// glibc 2.34 the library of these functions may come later than we. The naked functions made by
+    /// [`or_jump!`] load it from here, so it comes first and is filled in by what they call.
+    address: AtomicPtr<c_void>,
+}
+
+impl Real {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Where it is.
+    #[inline]
+    pub(crate) fn address(&self) -> *mut c_void {
+        // Relaxed: every thread finds the same address, and code needs no ordering.
+        let known = self.address.load(Ordering::Relaxed);
+        if known.is_null() || known == find_nothing as *mut c_void {
+            return self.look_up();
+        }
+        known
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        let found =
+            elf::find_in_libc(self.name).map_or(find_nothing as *mut c_void, ptr::NonNull::as_ptr);
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+
+    /// Where [`or_jump!`] finds the address, from the start of this structure.
+    #[cfg(not(shim))]
+    pub(crate) const ADDRESS_OFFSET: usize = core::mem::offset_of!(Self, address);
+}
+
+/// libc's `dlsym`.
+pub(crate) static DLSYM: Real = Real::new(c"dlsym");
+/// libc's `dlvsym`.
+#[cfg(not(shim))]
+pub(crate) static DLVSYM: Real = Real::new(c"dlvsym");
+/// libc's `dlopen`.
+pub(crate) static DLOPEN: Real = Real::new(c"dlopen");
+/// libc's `dlmopen`.
+#[cfg(not(shim))]
+pub(crate) static DLMOPEN: Real = Real::new(c"dlmopen");
+/// libc's `dladdr`.
+#[cfg(not(shim))]
+static DLADDR: Real = Real::new(c"dladdr");
+/// libc's `dlclose`.
+#[cfg(not(shim))]
+static DLCLOSE: Real = Real::new(c"dlclose");
+
+/// libc's `dlsym`, never our own.
+#[inline]
+pub(crate) fn dlsym() -> Dlsym {
+    // SAFETY: the address is libc's `dlsym` or a function that takes as much and finds nothing.
+    unsafe { core::mem::transmute::<*mut c_void, Dlsym>(DLSYM.address()) }
+}
+
+/// A handle as we ask with it. `RTLD_DEFAULT` from us would find our own exports before those of a library that stands
+/// before us, because we are linked with `-Bsymbolic`; the program's own handle has the same scope, the whole program's.
+#[cfg(not(shim))]
+pub(crate) fn as_asked_by_us(handle: *mut c_void) -> *mut c_void {
+    static PROGRAM: AtomicPtr<c_void> = AtomicPtr::new(libc::RTLD_DEFAULT);
+    if handle != libc::RTLD_DEFAULT {
+        return handle;
+    }
+    let known = PROGRAM.load(Ordering::Relaxed);
+    if known != libc::RTLD_DEFAULT {
+        return known;
+    }
+    // SAFETY: without a name nothing is loaded; the handle is that of the program, which is never unloaded.
+    let found = unsafe { dlopen()(ptr::null(), libc::RTLD_LAZY) };
+    PROGRAM.store(found, Ordering::Relaxed);
+    found
+}
+
+/// libc's `dlvsym`.
+#[cfg(not(shim))]
+pub(crate) fn dlvsym() -> Dlvsym {
+    // SAFETY: as in `dlsym`.
+    unsafe { core::mem::transmute::<*mut c_void, Dlvsym>(DLVSYM.address()) }
+}
+
+/// libc's `dlopen`.
+pub(crate) fn dlopen() -> Dlopen {
+    // SAFETY: as in `dlsym`.
+    unsafe { core::mem::transmute::<*mut c_void, Dlopen>(DLOPEN.address()) }
+}
+
+/// libc's `dlmopen`.
+#[cfg(not(shim))]
+pub(crate) fn dlmopen() -> Dlmopen {
+    // SAFETY: as in `dlsym`.
+    unsafe { core::mem::transmute::<*mut c_void, Dlmopen>(DLMOPEN.address()) }
+}
+
+/// libc's `dladdr`.
+#[cfg(not(shim))]
+pub(crate) fn dladdr() -> Dladdr {
+    // SAFETY: the address is libc's `dladdr` or a function that takes as much and answers 0, which means "nothing".
+    unsafe { core::mem::transmute::<*mut c_void, Dladdr>(DLADDR.address()) }
+}
+
+/// libc's `dlclose`.
+#[cfg(not(shim))]
+pub(crate) fn dlclose() -> Dlclose {
+    // SAFETY: as in `dladdr`.
+    unsafe { core::mem::transmute::<*mut c_void, Dlclose>(DLCLOSE.address()) }
+}
+
+/// Stands in for a function that cannot be found: no libc we know. Programs then find nothing, which
+/// is better than a jump to nowhere. Where it takes more arguments than these it looks at none.
+extern "C" fn find_nothing(_handle: *mut c_void, _symbol: *const c_char) -> *mut c_void {
+    ptr::null_mut()
+}
+
+/// What a function behind [`or_jump!`] answers for "behave as if we were not there".
+#[cfg(not(shim))]
+pub(crate) const JUMP: *mut c_void = ptr::null_mut();
+/// What it answers for "nothing", which the caller gets as null.
+#[cfg(not(shim))]
+pub(crate) const ABSENT: *mut c_void = ptr::without_provenance_mut(1);
+
+/// Puts a register on the stack, in a function written as instructions, and tells unwinders.
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+macro_rules! push {
+    ($register:literal) => {
+        concat!("push ", $register, "\n.cfi_adjust_cfa_offset 8")
+    };
+}
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+pub(crate) use push;
+
+/// Takes it back.
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+macro_rules! pop {
+    ($register:literal) => {
+        concat!("pop ", $register, "\n.cfi_adjust_cfa_offset -8")
+    };
+}
+#[cfg(all(not(shim), target_arch = "x86_64"))]
+pub(crate) use pop;
+
+/// Defines an exported function of up to three arguments: `$decide` gets three, and as the fourth where the caller goes on, and
+/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real` is where the jump goes; `$decide` must have asked
+/// for its address.
+#[cfg(not(shim))]
+macro_rules! or_jump {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $decide:path, $real:path) => {
+        $(#[$doc])*
+        #[cfg(target_arch = "x86_64")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> *mut c_void {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "endbr64",
+                // The arguments are kept for the jump; with them and the return address the stack is
+                // aligned for the call.
+                $crate::platform::loader::push!("rdi"),
+                $crate::platform::loader::push!("rsi"),
+                $crate::platform::loader::push!("rdx"),
+                // Where the caller goes on lies above them.
+                "mov rcx, qword ptr [rsp + 24]",
+                "call {decide}",
+                $crate::platform::loader::pop!("rdx"),
+                $crate::platform::loader::pop!("rsi"),
+                $crate::platform::loader::pop!("rdi"),
+                "test rax, rax",
+                "jz 2f",
+                "cmp rax, 1",
+                "je 3f",
+                "ret",
+                "2:",
+                "mov rax, qword ptr [rip + {real} + {offset}]",
+                "jmp rax",
+                "3:",
+                "xor eax, eax",
+                "ret",
+                ".cfi_endproc",
+                decide = sym $decide,
+                real = sym $real,
+                offset = const $crate::platform::loader::Real::ADDRESS_OFFSET,
+            )
+        }
+
+        $(#[$doc])*
+        #[cfg(target_arch = "aarch64")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> *mut c_void {
+            core::arch::naked_asm!(
+                "stp x29, x30, [sp, #-48]!",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "mov x29, sp",
+                "mov x3, x30",
+                "bl {decide}",
+                "mov x9, x0",
+                "ldr x2, [sp, #32]",
+                "ldp x0, x1, [sp, #16]",
+                // Restores the return address: libc's function sees our caller's.
+                "ldp x29, x30, [sp], #48",
+                "cbz x9, 2f",
+                "cmp x9, #1",
+                "b.eq 3f",
+                "mov x0, x9",
+                "ret",
+                "2:",
+                "adrp x16, {real}",
+                "add x16, x16, :lo12:{real}",
+                "ldr x16, [x16, #{offset}]",
+                "br x16",
+                "3:",
+                "mov x0, xzr",
+                "ret",
+                decide = sym $decide,
+                real = sym $real,
+                offset = const $crate::platform::loader::Real::ADDRESS_OFFSET,
+            )
+        }
+    };
+}
+#[cfg(not(shim))]
+pub(crate) use or_jump;
+
+#[cfg(all(test, not(shim)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_real_functions_are_libcs() {
+        for real in [&DLSYM, &DLVSYM, &DLOPEN, &DLMOPEN] {
+            let address = real.address();
+            assert_ne!(address, find_nothing as *mut c_void, "{:?}", real.name);
+            assert_eq!(address, real.address());
+        }
+        assert_ne!(DLSYM.address(), crate::doors::dlsym::dlsym as *mut c_void);
+    }
+}

@@ -1,0 +1,146 @@
+//! What the library says, on the application's standard error.
+//!
+//! One line, one `write`, always beginning with "pillion: ", so that it can be told from what the
+//! application says and is not torn by it. Nothing is allocated and no lock is taken: a line may be
+//! written from a panic.
+
+use core::fmt::{self, Write as _};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::io;
+
+use crate::platform::sys;
+
+/// Longest line, bytes. What is longer is cut.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// How much is said; each level includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Level {
+    /// What the operator asked for cannot be had.
+    Error,
+    /// Works, but not as the operator may expect.
+    Warn,
+    /// What happened: attached, to what.
+    Info,
+    /// For those who look for a fault.
+    Debug,
+}
+
+impl Level {
+    /// The words accepted in `PILLION_LOG`.
+    pub(crate) const NAMES: [&'static str; 4] = ["error", "warn", "info", "debug"];
+
+    /// The level of that name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "error" => Some(Self::Error),
+            "warn" => Some(Self::Warn),
+            "info" => Some(Self::Info),
+            "debug" => Some(Self::Debug),
+            _ => None,
+        }
+    }
+}
+
+/// The most detailed level that is said.
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
+
+/// Sets what is said from now on.
+pub(crate) fn set_level(level: Level) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+/// Whether lines of this level are said.
+pub(crate) fn is_said(level: Level) -> bool {
+    level as u8 <= LEVEL.load(Ordering::Relaxed)
+}
+
+/// Says one line, if `level` is asked for.
+pub(crate) fn say(level: Level, text: fmt::Arguments<'_>) {
+    if !is_said(level) {
+        return;
+    }
+    let mut line = Line::new();
+    // A line that is too long is cut by `Line`, which never fails.
+    let _ = writeln!(line, "pillion: {text}");
+    line.end();
+    // Nothing can be done about a standard error that takes nothing; one whose reader has gone must
+    // not cost the application a SIGPIPE that it would not have had.
+    sys::without_sigpipe(|| {
+        let _ = rustix::io::write(io::stderr(), line.bytes());
+    });
+}
+
+/// Says one line the first time it is called with this `said`.
+pub(crate) fn say_once(said: &AtomicBool, level: Level, text: fmt::Arguments<'_>) {
+    if !said.swap(true, Ordering::Relaxed) {
+        say(level, text);
+    }
+}
+
+/// A line being put together.
+struct Line {
+    buffer: [u8; LINE_BYTES_MAX],
+    used: usize,
+}
+
+impl Line {
+    const fn new() -> Self {
+        Self {
+            buffer: [0; LINE_BYTES_MAX],
+            used: 0,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.buffer.get(..self.used).unwrap_or(&[])
+    }
+
+    /// Makes the last byte a line break, whatever was cut.
+    fn end(&mut self) {
+        if let Some(last) = self
+            .used
+            .checked_sub(1)
+            .and_then(|last| self.buffer.get_mut(last))
+        {
+            *last = b'\n';
+        }
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.buffer.get_mut(self.used..).unwrap_or(&mut []);
+        let taken = text.len().min(room.len());
+        if let (Some(to), Some(from)) = (room.get_mut(..taken), text.as_bytes().get(..taken)) {
+            to.copy_from_slice(from);
+        }
+        self.used += taken;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_ends_in_a_line_break_even_when_cut() {
+        let mut line = Line::new();
+        for _ in 0..LINE_BYTES_MAX {
+            writeln!(line, "word").unwrap();
+        }
+        line.end();
+        assert_eq!(line.bytes().len(), LINE_BYTES_MAX);
+        assert_eq!(line.bytes().last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn every_level_has_a_name() {
+        for (index, name) in Level::NAMES.into_iter().enumerate() {
+            assert_eq!(Level::from_name(name).unwrap() as usize, index);
+        }
+        assert_eq!(Level::from_name("loud"), None);
+    }
+}

@@ -1,0 +1,414 @@
+//! A table that forgets: fixed size, no lock, no allocation. A full table replaces an entry that
+//! was not used lately.
+//!
+//! Shapes of launches ([`crate::kernels`]) and labels ([`crate::kernels::labels`]) are kept in such tables.
+//! A program that meets new shapes for ever (a server that sees every sequence length) fills any
+//! table. If the full table kept its old entries, every launch of a new shape would pay for a
+//! search of the profile and for questions to the driver, for the rest of the program's life.
+//!
+//! **Place.** A key may lie at [`WINDOW`] places, which follow each other from the place that the
+//! key hashes to. A new key takes the first empty place. If there is none, the key takes the first
+//! place whose entry was not used lately. Searches and replacement begin at the same place. A key
+//! that replaces another one is therefore found about as fast as the first keys of an empty table:
+//! after 40 000 others a new key lies 0.8 places from its first one (2.1 if each of the others was
+//! used three times).
+//!
+//! **Replacement** is CLOCK (second chance). A hit sets the flag [`USED`] if it is clear, so that
+//! hits hardly ever write. A key that looks for a place clears the flag of each entry that it
+//! passes. An entry is therefore replaced only if no search has found it since a key passed it
+//! last. A new entry begins without the flag: keys that are used once replace each other, and leave
+//! the entries alone that are used again. If all entries of the window were used lately, the first
+//! one is replaced. So a search reads at most `WINDOW` entries and a replacement tries at most
+//! three times as many, whatever came before.
+//!
+//! **Reading** is a seqlock. The state word contains the *generation* of its entry, which grows
+//! with each replacement. A writer changes the state to [`FILLING`] by compare-and-swap, writes the
+//! words, and publishes the next generation. A reader reads the state, the words, and the state
+//! again. The reader uses the words only if both states are of one generation. No thread waits: an
+//! entry that is being filled is passed over.
+//!
+//! Generations have 16 bits. A reader would take a mixture for an entry if its place were replaced
+//! exactly 65 536 times between the reader's two looks at the state. That takes as many new keys of
+//! one window.
+//!
+//! The model checker runs this source (`protocol/tests/interleavings.rs`).
+
+use protocol::sync::{AtomicU64, Ordering, PUBLISH, fence};
+
+/// Places that a key may lie at. With a table filled at random to three quarters, one key in thirty
+/// finds all of them taken.
+pub(crate) const WINDOW: usize = 32;
+
+/// `N` entries (a power of two) with `K` words of key and `R` words that belong to the key. One of
+/// 8 words is a cache line.
+pub(crate) struct Memo<const N: usize, const K: usize, const R: usize> {
+    entries: [Entry<K, R>; N],
+}
+
+#[repr(align(64))]
+struct Entry<const K: usize, const R: usize> {
+    /// [`EMPTY`]; [`FILLING`]; or [`READY`], perhaps [`USED`], with generation and note.
+    state: AtomicU64,
+    key: [AtomicU64; K],
+    rest: [AtomicU64; R],
+}
+
+/// An entry as it was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found<const R: usize> {
+    pub(crate) place: usize,
+    /// Which of the keys that have had the place in turn; from 0.
+    pub(crate) generation: u16,
+    /// What the key was kept with, [`NOTE_BITS`] wide.
+    pub(crate) note: u64,
+    /// What the key was kept with, as far as nobody has changed it since.
+    pub(crate) rest: [u64; R],
+}
+
+/// Width of a note.
+pub(crate) const NOTE_BITS: u32 = 64 - NOTE_SHIFT;
+
+const EMPTY: u64 = 0;
+const FILLING: u64 = 1;
+const READY: u64 = 2;
+const USED: u64 = 4;
+const GENERATION_SHIFT: u32 = 8;
+const NOTE_SHIFT: u32 = 24;
+
+impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
+    const BITS: u32 = {
+        assert!(N.is_power_of_two() && N > 1);
+        N.trailing_zeros()
+    };
+
+    /// An empty table.
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self {
+            entries: [const {
+                Entry {
+                    state: AtomicU64::new(EMPTY),
+                    key: [const { AtomicU64::new(0) }; K],
+                    rest: [const { AtomicU64::new(0) }; R],
+                }
+            }; N],
+        }
+    }
+
+    /// The same; loom's atomics cannot be made at compile time.
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: core::array::from_fn(|_| Entry {
+                state: AtomicU64::new(EMPTY),
+                key: core::array::from_fn(|_| AtomicU64::new(0)),
+                rest: core::array::from_fn(|_| AtomicU64::new(0)),
+            }),
+        }
+    }
+
+    /// The entry of a key, which counts as used by that.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u64; K]) -> Option<Found<R>> {
+        for place in Self::window(key) {
+            let entry = self.entries.get(place)?;
+            // Acquire pairs with the publishing store in `keep`: the words of that generation are
+            // there.
+            let state = entry.state.load(Ordering::Acquire);
+            if state == EMPTY {
+                // An entry is never emptied, so the key lies no farther.
+                return None;
+            }
+            if state & READY != 0
+                && entry.has(key)
+                && let Some(found) = entry.read(place, state)
+            {
+                if state & USED == 0 {
+                    entry.mark_used(state);
+                }
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Keeps a key that was not found, in place of another if need be; `rest` is given the
+    /// generation. `None` if other threads are filling every place that the key may have. Threads
+    /// that keep one key at the same moment keep it several times: searches find the first of these
+    /// entries, and the others are not used and will be replaced.
+    pub(crate) fn keep(
+        &self,
+        key: &[u64; K],
+        note: u64,
+        rest: impl FnOnce(u16) -> [u64; R],
+    ) -> Option<Found<R>> {
+        debug_assert!(note < 1 << NOTE_BITS);
+        let (place, generation) = self.claim(key)?;
+        let entry = self.entries.get(place)?;
+        let rest = rest(generation);
+        // Pairs with the fence in `read`: a reader that sees any of these words sees the state that
+        // `claim` has left, and not the one of the words before.
+        fence(Ordering::Release);
+        for (word, value) in entry.key.iter().zip(key) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        for (word, value) in entry.rest.iter().zip(rest) {
+            word.store(value, Ordering::Relaxed);
+        }
+        let state = READY | u64::from(generation) << GENERATION_SHIFT | note << NOTE_SHIFT;
+        // Release pairs with the Acquire in `find` and `at`.
+        entry.state.store(state, PUBLISH);
+        Some(Found {
+            place,
+            generation,
+            note,
+            rest,
+        })
+    }
+
+    /// The key and the entry at a place, if there is one. It does not count as used by that.
+    pub(crate) fn at(&self, place: usize) -> Option<([u64; K], Found<R>)> {
+        let entry = self.entries.get(place)?;
+        // Acquire as in `find`.
+        let state = entry.state.load(Ordering::Acquire);
+        if state & READY == 0 {
+            return None;
+        }
+        let key = entry
+            .key
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        Some((key, entry.read(place, state)?))
+    }
+
+    /// A word that belongs to the key at a place, for users who change it. The word itself has to
+    /// say which generation it belongs to.
+    pub(crate) fn word(&self, place: usize, index: usize) -> Option<&AtomicU64> {
+        self.entries.get(place)?.rest.get(index)
+    }
+
+    /// Takes a place for a key, and says which generation begins there.
+    fn claim(&self, key: &[u64; K]) -> Option<(usize, u16)> {
+        let try_take = |place: usize, state: u64| {
+            let entry = self.entries.get(place)?;
+            // Acquire pairs with the publishing store in `keep`: the new words come after the old
+            // ones.
+            let taken =
+                entry
+                    .state
+                    .compare_exchange(state, FILLING, Ordering::Acquire, Ordering::Relaxed);
+            let generation = match state {
+                EMPTY => 0,
+                before => ((before >> GENERATION_SHIFT) as u16).wrapping_add(1),
+            };
+            taken.is_ok().then_some((place, generation))
+        };
+        let state_at = |place: usize| {
+            let entry = self.entries.get(place)?;
+            Some(entry.state.load(Ordering::Relaxed))
+        };
+        // A look before the exchange: a failed exchange would take the line from who launches.
+        let mut empty = Self::window(key).filter(|&place| state_at(place) == Some(EMPTY));
+        let found = empty.find_map(|place| try_take(place, EMPTY));
+        found.or_else(|| {
+            // The first round clears every flag, so the second one finds an entry.
+            let mut twice = Self::window(key).chain(Self::window(key));
+            twice.find_map(|place| {
+                let state = state_at(place)?;
+                if state & READY == 0 {
+                    return None;
+                }
+                if state & USED == 0 {
+                    return try_take(place, state);
+                }
+                // An entry that was replaced meanwhile stays as it is.
+                let (relaxed, unused) = (Ordering::Relaxed, state & !USED);
+                let word = &self.entries.get(place)?.state;
+                _ = word.compare_exchange(state, unused, relaxed, relaxed);
+                None
+            })
+        })
+    }
+
+    /// The places of a key in the order in which they are tried.
+    #[inline]
+    fn window(key: &[u64; K]) -> impl Iterator<Item = usize> {
+        // Products that do not depend on each other, so that the processor makes them at once; the
+        // rotations keep equal words from cancelling out.
+        let words = key.iter().enumerate();
+        let folded = words.fold(0, |folded: u64, (index, word)| {
+            folded ^ mix(*word).rotate_left(17 * index as u32)
+        });
+        let first = (mix(folded) >> (64 - Self::BITS)) as usize;
+        (0..WINDOW.min(N)).map(move |step| (first + step) & (N - 1))
+    }
+
+    /// How many places lie between the first place of a key and the one where it is.
+    #[cfg(all(test, not(loom)))]
+    fn distance(key: &[u64; K], place: usize) -> Option<usize> {
+        Self::window(key).position(|tried| tried == place)
+    }
+}
+
+impl<const K: usize, const R: usize> Entry<K, R> {
+    #[inline]
+    fn has(&self, key: &[u64; K]) -> bool {
+        let mut words = self.key.iter().zip(key);
+        words.all(|(word, value)| word.load(Ordering::Relaxed) == *value)
+    }
+
+    /// The entry, if all that was read of it since this state was read is of one generation.
+    #[inline]
+    fn read(&self, place: usize, state: u64) -> Option<Found<R>> {
+        let found = Found {
+            place,
+            generation: (state >> GENERATION_SHIFT) as u16,
+            note: state >> NOTE_SHIFT,
+            rest: self
+                .rest
+                .each_ref()
+                .map(|word| word.load(Ordering::Relaxed)),
+        };
+        // Pairs with the fence in `keep`.
+        fence(Ordering::Acquire);
+        let now = self.state.load(Ordering::Relaxed);
+        (now | USED == state | USED).then_some(found)
+    }
+
+    #[cold]
+    fn mark_used(&self, state: u64) {
+        let relaxed = Ordering::Relaxed;
+        // An entry that was replaced meanwhile stays as it is.
+        _ = self
+            .state
+            .compare_exchange(state, state | USED, relaxed, relaxed);
+    }
+}
+
+/// Spreads a key over all bits, the high ones best: Fibonacci hashing (Knuth, TAOCP 3, §6.4).
+#[inline]
+pub(crate) fn mix(key: u64) -> u64 {
+    // The low bits of handles are zero and the high ones equal; folding brings both together.
+    (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    type Small = Memo<64, 2, 1>;
+
+    /// A key, and the word that belongs to it.
+    fn key(number: u64) -> ([u64; 2], u64) {
+        ([number, !number], number.wrapping_mul(3))
+    }
+
+    /// Looks for a key and keeps it if it is not there; where, and whether it was there.
+    fn use_key<const N: usize>(memo: &Memo<N, 2, 1>, number: u64) -> (usize, bool) {
+        let (key, word) = key(number);
+        if let Some(found) = memo.find(&key) {
+            assert_eq!((found.rest, found.note), ([word], number & 0xff));
+            return (found.place, true);
+        }
+        let kept = memo.keep(&key, number & 0xff, |_| [word]);
+        let kept = kept.expect("nobody else is filling anything");
+        assert_eq!(memo.at(kept.place), Some((key, kept)));
+        (kept.place, false)
+    }
+
+    type Large = Memo<{ 1 << 15 }, 2, 1>;
+
+    #[test]
+    fn an_entry_is_a_cache_line() {
+        assert_eq!(size_of::<Memo<4, 5, 2>>(), 4 * 64);
+        assert_eq!(size_of::<Memo<4, 6, 0>>(), 4 * 64);
+    }
+
+    #[test]
+    fn what_is_used_again_and_again_stays_while_40_000_others_pass() {
+        // Others that are used once, and others that are used several times and then no more.
+        for times in [1, 3] {
+            let memo = Box::leak(Box::new(Large::new()));
+            let mut misses = 0;
+            for other in 0..40_000 {
+                misses += u32::from(!use_key(memo, other % 100).1);
+                assert!(!use_key(memo, 1_000 + other).1);
+                (1..times).for_each(|_| assert!(use_key(memo, 1_000 + other).1));
+            }
+            // At first sight, and where two others have passed one since it was used last.
+            assert!((100..110).contains(&misses), "{times}: {misses}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_comes_late_lies_as_near_as_one_that_came_early() {
+        for times in [1, 3] {
+            let memo = Box::leak(Box::new(Large::new()));
+            let far = |numbers: core::ops::Range<u64>| -> usize {
+                let places = numbers.map(|number| {
+                    let (place, _) = use_key(memo, number);
+                    (1..times).for_each(|_| assert_eq!(use_key(memo, number), (place, true)));
+                    Large::distance(&key(number).0, place).unwrap()
+                });
+                places.sum()
+            };
+            // In places, of a hundred keys.
+            assert!(far(0..100) < 10);
+            far(1_000..41_000);
+            let late = far(50_000..50_100);
+            assert!(late < 300, "{times}: {late}");
+        }
+    }
+
+    #[test]
+    fn where_all_were_used_lately_one_goes_all_the_same() {
+        let memo = Box::new(Small::new());
+        for number in 0..10_000 {
+            let (place, _) = use_key(&memo, number);
+            assert_eq!(use_key(&memo, number), (place, true));
+        }
+    }
+
+    #[test]
+    fn each_key_of_a_place_has_a_generation_of_its_own() {
+        let memo = Box::new(Memo::<2, 2, 1>::new());
+        let generations: Vec<_> = (0..100)
+            .map(|number| {
+                let (key, word) = key(number);
+                memo.keep(&key, 0, |generation| [word + u64::from(generation) * 1_000])
+            })
+            .map(|kept| kept.map(|kept| (kept.place, kept.generation)).unwrap())
+            .collect();
+        let mut sorted = generations.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), generations.len());
+        let (_, last) = memo.at(generations[99].0).unwrap();
+        assert_eq!(last.generation, generations[99].1);
+        assert_eq!(last.rest, [99 * 3 + u64::from(last.generation) * 1_000]);
+        assert!(memo.at(2).is_none());
+    }
+
+    #[test]
+    fn threads_that_replace_each_others_keys_never_read_a_mixture() {
+        static MEMO: Small = Small::new();
+        let rounds = |first: u64| {
+            for n in 0..200_000 {
+                // As `use_key`, but what was kept may be replaced before it is looked for.
+                let (key, word) = key((first + n * 7919) % 300);
+                match MEMO.find(&key) {
+                    Some(found) => assert_eq!((found.rest, found.note), ([word], key[0] & 0xff)),
+                    None => _ = MEMO.keep(&key, key[0] & 0xff, |_| [word]),
+                }
+                if let Some((key, found)) = MEMO.at(n as usize % 64) {
+                    assert_eq!((key[1], found.rest), (!key[0], [key[0] * 3]));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for first in [0, 100, 200] {
+                scope.spawn(move || rounds(first));
+            }
+        });
+    }
+}

@@ -1,0 +1,153 @@
+//! The unwinder that a panic of ours, or a thread that ends inside a hook, is unwound with.
+//!
+//! A thread that is cancelled inside the driver unwinds through our frames. glibc does that with
+//! `libgcc_s.so.1`, which it opens when it first needs it; and what it asks our frames, they must ask
+//! *that* library in turn: another unwinder, an archive linked into us, does not understand its state
+//! and ends the process. But needing that library costs every process 0.1 ms, touch it CUDA or not.
+//!
+//! So it is opened here, too, when it is first needed; `build.rs` has the linker (`--wrap`) send every
+//! `_Unwind_…` to a jump here. Where there is no such library, nothing can be cancelled, and the
+//! unwinder that is linked into us does.
+
+#![expect(
+    unsafe_code,
+    reason = "calls the unwinder's functions by their addresses"
+)]
+
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::platform::loader;
+
+/// glibc's unwinder.
+const LIBRARY: &CStr = c"libgcc_s.so.1";
+
+/// A function of the unwinder.
+struct Entry {
+    name: &'static CStr,
+    /// Where calls go; null before it is known.
+    target: &'static AtomicPtr<c_void>,
+    /// The one that is linked into us.
+    ours: unsafe extern "C" fn(),
+}
+
+macro_rules! unwinder {
+    ($($target:ident $name:literal $real:ident $wrap:literal $linked:literal;)*) => {
+        $(static $target: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());)*
+
+        unsafe extern "C" {
+            $(
+                #[link_name = $linked]
+                fn $real();
+            )*
+        }
+
+        static ENTRIES: &[Entry] = &[$(Entry {
+            name: match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name without NUL inside"),
+            },
+            target: &$target,
+            ours: $real,
+        }),*];
+
+        $(
+            #[cfg(target_arch = "x86_64")]
+            core::arch::global_asm!(
+                concat!(".globl ", $wrap),
+                concat!(".hidden ", $wrap),
+                concat!(".type ", $wrap, ", @function"),
+                concat!($wrap, ":"),
+                "endbr64",
+                "mov r11, qword ptr [rip + {target}]",
+                "test r11, r11",
+                "jz 2f",
+                // With the stack as it was: the unwinder begins with whoever called.
+                "jmp r11",
+                "2:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "sub rsp, 8",
+                "call {resolve}",
+                "add rsp, 8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "jmp qword ptr [rip + {target}]",
+                concat!(".size ", $wrap, ", . - ", $wrap),
+                target = sym $target,
+                resolve = sym resolve,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::global_asm!(
+                concat!(".globl ", $wrap),
+                concat!(".hidden ", $wrap),
+                concat!(".type ", $wrap, ", %function"),
+                concat!($wrap, ":"),
+                "hint #34",
+                "adrp x16, {target}",
+                "ldr x16, [x16, :lo12:{target}]",
+                "cbz x16, 2f",
+                "br x16",
+                "2:",
+                "stp x29, x30, [sp, #-48]!",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "mov x29, sp",
+                "bl {resolve}",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x29, x30, [sp], #48",
+                "adrp x16, {target}",
+                "ldr x16, [x16, :lo12:{target}]",
+                "br x16",
+                concat!(".size ", $wrap, ", . - ", $wrap),
+                target = sym $target,
+                resolve = sym resolve,
+            );
+        )*
+    };
+}
+
+// `build.rs` has the same list.
+unwinder! {
+    BACKTRACE "_Unwind_Backtrace" real_backtrace "__wrap__Unwind_Backtrace" "__real__Unwind_Backtrace";
+    DELETE "_Unwind_DeleteException" real_delete "__wrap__Unwind_DeleteException" "__real__Unwind_DeleteException";
+    FIND "_Unwind_FindEnclosingFunction" real_find "__wrap__Unwind_FindEnclosingFunction" "__real__Unwind_FindEnclosingFunction";
+    CFA "_Unwind_GetCFA" real_cfa "__wrap__Unwind_GetCFA" "__real__Unwind_GetCFA";
+    DATA "_Unwind_GetDataRelBase" real_data "__wrap__Unwind_GetDataRelBase" "__real__Unwind_GetDataRelBase";
+    GR "_Unwind_GetGR" real_gr "__wrap__Unwind_GetGR" "__real__Unwind_GetGR";
+    IP "_Unwind_GetIP" real_ip "__wrap__Unwind_GetIP" "__real__Unwind_GetIP";
+    IP_INFO "_Unwind_GetIPInfo" real_ip_info "__wrap__Unwind_GetIPInfo" "__real__Unwind_GetIPInfo";
+    LSDA "_Unwind_GetLanguageSpecificData" real_lsda "__wrap__Unwind_GetLanguageSpecificData" "__real__Unwind_GetLanguageSpecificData";
+    REGION "_Unwind_GetRegionStart" real_region "__wrap__Unwind_GetRegionStart" "__real__Unwind_GetRegionStart";
+    TEXT "_Unwind_GetTextRelBase" real_text "__wrap__Unwind_GetTextRelBase" "__real__Unwind_GetTextRelBase";
+    RAISE "_Unwind_RaiseException" real_raise "__wrap__Unwind_RaiseException" "__real__Unwind_RaiseException";
+    RESUME "_Unwind_Resume" real_resume "__wrap__Unwind_Resume" "__real__Unwind_Resume";
+    SET_GR "_Unwind_SetGR" real_set_gr "__wrap__Unwind_SetGR" "__real__Unwind_SetGR";
+    SET_IP "_Unwind_SetIP" real_set_ip "__wrap__Unwind_SetIP" "__real__Unwind_SetIP";
+}
+
+/// Finds all of them, in one library. Threads that race find the same.
+extern "C" fn resolve() {
+    // SAFETY: the name ends in NUL. The handle is never closed.
+    let library = unsafe { loader::dlopen()(LIBRARY.as_ptr(), libc::RTLD_LAZY) };
+    let found = |entry: &Entry| {
+        // SAFETY: an open library and a name that ends in NUL.
+        unsafe { loader::dlsym()(library, entry.name.as_ptr()) }
+    };
+    let is_complete = !library.is_null() && ENTRIES.iter().all(|entry| !found(entry).is_null());
+    for entry in ENTRIES {
+        let target = if is_complete {
+            found(entry)
+        } else {
+            entry.ours as *mut c_void
+        };
+        // Relaxed: code needs no ordering.
+        entry.target.store(target, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,190 @@
+//! What the application's own waiting tells about completion.
+//!
+//! A mark is taken before the driver's call and completed after its success: whatever was launched
+//! in between may still run. Only what the driver promises is used: a stream's synchronisation
+//! completes that stream, the legacy stream's too, although it usually completes others with it.
+
+use core::sync::atomic::Ordering;
+
+use abi::types::{CUcontext, CUevent};
+use protocol::record::Record;
+
+use crate::client::{Client, Handle, Side};
+use crate::progress::announce;
+use crate::progress::contexts::CONTEXTS;
+use crate::progress::events::EVENTS;
+use crate::progress::sight::{self, Kind};
+use crate::progress::streams::{STREAMS, Slot, Stream};
+
+/// A mark in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Index of the stream's slot.
+    pub(crate) slot: u32,
+    /// The position in its count; never 0 where it tells something.
+    pub(crate) mark: u64,
+}
+
+/// The mark behind everything launched on a stream.
+pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
+    let slot = STREAMS.existing(stream)?;
+    let mark = STREAMS.slot(slot)?.issued();
+    Some(Mark { slot, mark })
+}
+
+/// The mark that an event was recorded behind.
+pub(crate) fn mark_of_event(event: CUevent) -> Option<Mark> {
+    EVENTS.find(event)
+}
+
+/// The marks behind everything launched in a context; null means the calling thread's.
+pub(crate) fn marks_of_context(context: CUcontext) -> Vec<Mark> {
+    let context = match Handle::from(context) {
+        Handle(0) => CONTEXTS.current(),
+        given => Some(given),
+    };
+    let Some(context) = context else {
+        return Vec::new();
+    };
+    let device = CONTEXTS.device_of(context.context());
+    // An overflow slot has no context of its own: it is over with its device's only one.
+    let is_all = device.is_some_and(|device| CONTEXTS.count_on(device) == 1);
+    let is_within = |(index, slot): &(u32, &Slot)| {
+        slot.context() == context
+            || is_all
+                && slot.context() == Handle(0)
+                && STREAMS.client_of(*index).map(|client| client.device) == device
+    };
+    STREAMS
+        .used()
+        // What was only expected to be complete is seen to be now.
+        .filter(|(_, slot)| !slot.is_surely_complete())
+        .filter(is_within)
+        .map(|(index, slot)| Mark {
+            slot: index,
+            mark: slot.issued(),
+        })
+        .collect()
+}
+
+/// A call that waits for a mark and for nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    mark: Mark,
+    /// When it began, by the client's clock, ns; `u64::MAX` where it tells nothing of how long kernels take.
+    began_ns: u64,
+}
+
+impl Wait {
+    /// The call begins.
+    pub(crate) fn begin(mark: Mark) -> Self {
+        let teaches = |slot: &Slot| {
+            // The legacy stream is waited for with all that it orders.
+            let is_more = slot.kind() == Kind::Legacy && CONTEXTS.is_mixed(slot.context());
+            slot.known() < mark.mark && !is_more
+        };
+        let teacher = best_effort(mark.slot).filter(|(slot, _)| teaches(slot));
+        let began_ns = teacher.map_or(u64::MAX, |(_, client)| client.clock.now_ns());
+        Self { mark, began_ns }
+    }
+
+    /// The call has returned, and everything up to the mark is complete.
+    pub(crate) fn handle_reached(&self) {
+        reached(self.mark, self.began_ns);
+    }
+}
+
+/// Everything up to the mark is complete.
+pub(crate) fn handle_reached(mark: Mark) {
+    reached(mark, u64::MAX);
+}
+
+/// The same, found out by a call that waited for it from then on, ns; `u64::MAX`: no such call.
+fn reached(mark: Mark, began_ns: u64) {
+    let Some((slot, client)) = best_effort(mark.slot) else {
+        return complete(mark.slot, mark.mark);
+    };
+    let now_ns = client.clock.now_ns();
+    if slot.issued() == mark.mark {
+        slot.set_idle_at(sight::operations(client));
+    }
+    complete(mark.slot, mark.mark);
+    slot.waited().handle_waited(mark.mark, began_ns, now_ns);
+}
+
+/// A best-effort client's stream.
+fn best_effort(index: u32) -> Option<(&'static Slot, &'static Client)> {
+    let client = STREAMS.client_of(index)?;
+    let slot = STREAMS.slot(index)?;
+    (!client.is_high_priority()).then_some((slot, client))
+}
+
+/// Everything of a best-effort stream up to `mark` is expected to be complete by now, and counts as that. Nobody
+/// has seen it: it teaches nothing until somebody has, and a process that ends asks once more.
+pub(crate) fn expect(index: u32, slot: &Slot, mark: u64) {
+    let Some(client) = STREAMS.client_of(index) else {
+        return;
+    };
+    count(client, slot.advance(mark));
+}
+
+/// Everything in a slot up to `mark` counts as complete, because nothing will tell when it is.
+pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
+    if !slot.is_surely_complete() {
+        slot.give_up(mark);
+    }
+    complete(index, mark);
+}
+
+/// Everything in a slot up to `mark` is complete: counts it and lets the daemon know.
+pub(crate) fn complete(index: u32, mark: u64) {
+    // The client first: once all is complete the slot may become another's.
+    let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) else {
+        return;
+    };
+    slot.set_known(mark);
+    let by = slot.advance(mark);
+    match client.side {
+        // Also if nothing moved: a completion that found its ring full is said again.
+        Side::HighPriority => announce::tell(client, index, slot),
+        Side::BestEffort(_) => count(client, by),
+    }
+}
+
+/// The same in a process that is dying: without anything that a thread has of its own, and without waking anybody.
+pub(crate) fn complete_at_end(client: &Client, index: u32, slot: &Slot, mark: u64) {
+    let by = slot.advance(mark);
+    match client.side {
+        // Which records of this stream are read first does not matter to the daemon.
+        Side::HighPriority => {
+            let seq = slot.completed();
+            let at_ns = client.clock.now_ns();
+            let record = Record::Complete {
+                stream: index,
+                seq,
+                at_ns,
+            };
+            let _ = client.page.shared_ring.push(&record.encode());
+        }
+        Side::BestEffort(_) => {
+            let completed_ns = &client.page.completed_ns;
+            completed_ns.fetch_add(by, Ordering::Release);
+        }
+    }
+}
+
+/// So much expected work of a best-effort client is complete.
+pub(crate) fn count(client: &Client, expected_ns: u64) {
+    if expected_ns == 0 {
+        return;
+    }
+    client
+        .page
+        .completed_ns
+        .fetch_add(expected_ns, Ordering::Release);
+    // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a
+    // ring that is missed costs a millisecond at most.
+    if client.page.waiting.load(Ordering::SeqCst) != 0 {
+        client.bell.bell.ring(&client.clock);
+    }
+}

@@ -1,0 +1,148 @@
+//! The application's events: which mark of which stream each was recorded behind.
+//!
+//! An application that waits for its event tells us, for free, that everything before it is
+//! complete. An event that is not in the table, because it is full or was recorded in a capture,
+//! only tells nothing. Nor does one that processes share: another one may have recorded it since.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use abi::types::CUevent;
+
+use crate::platform::table::Keys;
+use crate::progress::completion::Mark;
+
+/// The events of this process.
+pub(crate) static EVENTS: Events = Events::new();
+
+/// Places for events that are alive: a destroyed one gives its place back, and what has passed
+/// through the table makes no search longer ([`Keys`]). PyTorch keeps a few hundred; frameworks
+/// that pool them some thousand.
+const EVENTS_MAX: usize = 1 << 15;
+/// In place of a stream's slot: other processes have the event.
+const SHARED: u32 = u32::MAX;
+
+/// See [`EVENTS`].
+pub(crate) struct Events {
+    handles: Keys<EVENTS_MAX>,
+    slots: [AtomicU32; EVENTS_MAX],
+    /// 0: nothing known.
+    marks: [AtomicU64; EVENTS_MAX],
+}
+
+impl Events {
+    const fn new() -> Self {
+        Self {
+            handles: Keys::new(),
+            slots: [const { AtomicU32::new(0) }; EVENTS_MAX],
+            marks: [const { AtomicU64::new(0) }; EVENTS_MAX],
+        }
+    }
+
+    /// The event was recorded behind this mark.
+    pub(crate) fn handle_recorded(&self, event: CUevent, behind: Mark) {
+        let Some(place) = self.handles.insert(event.0 as u64) else {
+            return;
+        };
+        if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
+            if slots.load(Ordering::Acquire) == SHARED {
+                return;
+            }
+            // The mark is gone while the slot changes; see `find`.
+            marks.store(0, Ordering::Release);
+            slots.store(behind.slot, Ordering::Release);
+            marks.store(behind.mark, Ordering::Release);
+        }
+    }
+
+    /// Other processes have the event, so that it tells nothing from now on. An application that records it in one thread
+    /// while another one shares it has no order of the two either.
+    pub(crate) fn handle_shared(&self, event: CUevent) {
+        let Some(place) = self.handles.insert(event.0 as u64) else {
+            return;
+        };
+        if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
+            marks.store(0, Ordering::Release);
+            slots.store(SHARED, Ordering::Release);
+        }
+    }
+
+    /// Nothing is known about the event any more: it was recorded where we do not count.
+    pub(crate) fn forget(&self, event: CUevent) {
+        let place = self.handles.find(event.0 as u64);
+        let slots = place.and_then(|place| self.slots.get(place));
+        if slots.is_some_and(|slots| slots.load(Ordering::Acquire) != SHARED) {
+            self.handle_destroyed(event);
+        }
+    }
+
+    /// The event is about to be destroyed; its address may be another event's afterwards.
+    pub(crate) fn handle_destroyed(&self, event: CUevent) {
+        let Some(place) = self.handles.find(event.0 as u64) else {
+            return;
+        };
+        if let (Some(slots), Some(marks)) = (self.slots.get(place), self.marks.get(place)) {
+            marks.store(0, Ordering::Release);
+            slots.store(0, Ordering::Release);
+            self.handles.remove(event.0 as u64);
+        }
+    }
+
+    /// The mark that an event was recorded behind.
+    pub(crate) fn find(&self, event: CUevent) -> Option<Mark> {
+        let place = self.handles.find(event.0 as u64)?;
+        let marks = self.marks.get(place)?;
+        let mark = marks.load(Ordering::Acquire);
+        let slot = self.slots.get(place)?.load(Ordering::Acquire);
+        // An unchanged mark means that slot and mark belong together.
+        let is_whole = mark != 0 && marks.load(Ordering::Acquire) == mark;
+        is_whole.then_some(Mark { slot, mark })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(slot: u32, mark: u64) -> Mark {
+        Mark { slot, mark }
+    }
+
+    fn event(address: usize) -> CUevent {
+        CUevent(core::ptr::without_provenance_mut(address))
+    }
+
+    #[test]
+    fn an_event_stands_for_where_it_was_last_recorded() {
+        static EVENTS: Events = Events::new();
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_recorded(event(64), mark(1, 10));
+        EVENTS.handle_recorded(event(64), mark(2, 7));
+        assert_eq!(EVENTS.find(event(64)), Some(mark(2, 7)));
+        EVENTS.forget(event(64));
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_recorded(event(64), mark(3, 1));
+        assert_eq!(EVENTS.find(event(64)), Some(mark(3, 1)));
+    }
+
+    #[test]
+    fn an_event_that_other_processes_have_tells_nothing_until_it_is_destroyed() {
+        static EVENTS: Events = Events::new();
+        EVENTS.handle_recorded(event(64), mark(1, 10));
+        EVENTS.handle_shared(event(64));
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_recorded(event(64), mark(1, 11));
+        EVENTS.forget(event(64));
+        EVENTS.handle_recorded(event(64), mark(1, 12));
+        assert_eq!(EVENTS.find(event(64)), None);
+        EVENTS.handle_destroyed(event(64));
+        EVENTS.handle_recorded(event(64), mark(1, 13));
+        assert_eq!(EVENTS.find(event(64)), Some(mark(1, 13)));
+    }
+
+    #[test]
+    fn an_event_recorded_before_any_launch_tells_nothing() {
+        static EVENTS: Events = Events::new();
+        EVENTS.handle_recorded(event(64), mark(1, 0));
+        assert_eq!(EVENTS.find(event(64)), None);
+    }
+}

@@ -1,0 +1,490 @@
+//! How long best-effort kernels take, learnt by the helper thread from when they were seen complete.
+//!
+//! A profile may be wrong, of another GPU, or absent, and what a kernel is expected to take is what bounds best-effort work. So
+//! what it was seen to take stands in its place from then on: for each kernel and shape ([`crate::kernels`]) and for each
+//! executable graph ([`crate::kernels::graphs`]), which have one range of *numbers*. How a duration follows from what is seen is
+//! [`policy::durations`]' to say; this is where the seeing is done:
+//!
+//! ```text
+//! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
+//! helper      at each look: was the event reached? then all to its mark is complete, by now
+//!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
+//!                          says where a launch went while it was recorded: then nothing is known
+//!             application's waiting ([`crate::client::waited`]): complete by its end, and if it took long, not much earlier
+//!             the launches between two marks are a batch; what their kernels take goes into the tables that launches read
+//! ```
+//!
+//! No event is recorded for this that is not recorded anyway, none on a high-priority stream, and none is a *timing* event. The
+//! GPU's own times would be exact where a stream always has work (half a microsecond, where a look is 20 late), but they
+//! say nothing of when a batch that found its stream empty began, are slower to record, and the error of a look does not add up:
+//! the end of one batch is the beginning of the next. What is too long to go beside high-priority work is much longer than a look.
+//!
+//! Work beside the high-priority job's teaches only that it was not longer: a launch carries the
+//! epoch of its lease, and the epoch has moved on if anything of high priority came between.
+//! Without a high-priority job everything teaches. What only counts as complete because it was expected to be
+//! teaches once somebody has seen it complete, as a sum. What was given up, because its stream or context
+//! ended, teaches nothing. Neither does a batch that is not known whole: where a launch was
+//! overwritten, was seen complete before it was written down, or went uncharged because no daemon
+//! was there; nor a launch of a kernel or graph whose number is another's by now, nor the first
+//! launches of that other one.
+//!
+//! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time; it costs best-effort work
+//! something and high-priority work nothing.
+//!
+//! Bounds: streams in the first [`STREAMS`] slots; [`policy::durations::LAUNCHES_MAX`] launches in flight of each.
+
+use core::sync::atomic::Ordering;
+use std::collections::HashMap;
+
+use policy::durations::Durations;
+use protocol::longest::PLACES;
+use protocol::pages::{ClientPage, Counter};
+
+use crate::client::gate::Grant;
+use crate::client::launch_log::{LAUNCHES, Launch, Recent};
+use crate::client::{Client, Side};
+use crate::kernels::graphs::{GRAPHS, GraphName};
+use crate::kernels::{KERNELS, Learnt, Name, Number};
+use crate::progress::streams::Slot;
+
+mod stream;
+
+use stream::Stream;
+
+/// Streams that teach, 8 KiB of every job's address space each. A stream gets the lowest slot that is free, and training
+/// launches nearly all on a few.
+const STREAMS: usize = 24;
+
+/// Between two tellings of what was learnt to people: each looks through the tables once, about 0.1 ms.
+const TELL_NS: u64 = 500_000_000;
+
+/// Names that are looked for among the longest, because they are no longer as long as they were told.
+const SHORTER_MAX: usize = 256;
+
+/// What launches write down, by the slot of their stream.
+static RECENT: [Recent<LAUNCHES>; STREAMS] = [const { Recent::new() }; STREAMS];
+
+/// The driver took a best-effort launch; `mark` is behind it in the count of its stream.
+#[inline]
+pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: Number) {
+    if let Some(recent) = RECENT.get(slot as usize) {
+        recent.push(&Launch {
+            // 0, before the first that was charged, would be none.
+            mark: mark.max(1),
+            cost_ns: grant.cost_ns as u32,
+            kernel: number.place,
+            generation: number.generation,
+            at_ns: grant.at_ns,
+            epoch: grant.epoch(),
+        });
+    }
+}
+
+/// What the helper of a client has learnt; see the module's text.
+#[derive(Default)]
+pub(crate) struct Learner {
+    is_on: bool,
+    durations: Durations,
+    /// By slot, as far as any was looked at.
+    streams: Vec<Stream>,
+    graphs: Generations,
+    /// People have not been told all of it.
+    is_untold: bool,
+    /// When they are told next.
+    tell_ns: u64,
+    /// Which client they were told as.
+    generation: u32,
+}
+
+impl Learner {
+    /// Looks whether the daemon wants durations to be learnt; whether it does. Where it no longer does, what profiles tell
+    /// holds again.
+    pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
+        let wanted = client.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
+        let is_on = wanted && !client.is_high_priority();
+        if self.is_on && !is_on {
+            self.forget(client.page);
+        }
+        if client.generation != self.generation {
+            self.generation = client.generation;
+            self.is_untold |= is_on;
+        }
+        self.is_on = is_on;
+        is_on
+    }
+
+    /// The event behind `mark` had not been reached when it was asked.
+    pub(crate) fn handle_not_yet(&mut self, slot: u32, mark: u64, asked_ns: u64) {
+        if let Some(stream) = self.streams.get_mut(slot as usize) {
+            stream.handle_not_yet(mark, asked_ns);
+        }
+    }
+
+    /// The event of a slot was recorded, by `now_ns` at the latest.
+    pub(crate) fn handle_recorded(&mut self, slot: u32, now_ns: u64) {
+        if let Some(stream) = self.streams.get_mut(slot as usize) {
+            stream.recorded_ns = now_ns;
+        }
+    }
+
+    /// Looks what was launched on a stream and what of it is complete.
+    pub(crate) fn poll_slot(&mut self, client: &Client, index: u32, slot: &Slot) {
+        let index = index as usize;
+        let Some(recent) = RECENT.get(index) else {
+            return;
+        };
+        if index >= self.streams.len() {
+            self.streams.resize_with(index + 1, Stream::default);
+        }
+        self.graphs.poll(&mut self.durations, &mut self.streams);
+        let Some(stream) = self.streams.get_mut(index) else {
+            return;
+        };
+        // In this order: what is known was not complete before, and was given up before, if it was.
+        let after_ns = slot.waited().busy_until_ns();
+        let done = slot.known();
+        let given_up = slot.given_up();
+        if done == stream.done && recent.is_read(stream.seen) {
+            return;
+        }
+        let now_ns = client.clock.now_ns();
+        let unknown_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
+        let graphs = &mut self.graphs;
+        stream.read(recent, now_ns, |number| {
+            let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt))?;
+            let unknown_ns = unknown_ns.saturating_mul(learnt.unknown);
+            let told_ns = learnt.told_ns.saturating_add(unknown_ns).max(1);
+            Some((told_ns, learnt.unknown == 0))
+        });
+        let durations = &mut self.durations;
+        let by_ns = slot.waited().by_ns(done).unwrap_or(now_ns).min(now_ns);
+        let waited = (after_ns, by_ns);
+        let is_alone = |epoch| is_alone(client, epoch);
+        let complete = stream.complete((done, given_up), waited, is_alone, durations);
+        let mut is_changed = false;
+        for launched in complete {
+            let generation = self.graphs.generation(launched.kernel);
+            is_changed |= publish(durations, launched.kernel, generation);
+        }
+        self.is_untold |= is_changed;
+    }
+
+    /// Tells people what was learnt, if it is time to.
+    pub(crate) fn poll_longest(&mut self, client: &Client) {
+        if !self.is_untold {
+            return;
+        }
+        let now_ns = client.clock.now_ns();
+        if now_ns < self.tell_ns {
+            return;
+        }
+        self.tell_ns = now_ns.saturating_add(TELL_NS);
+        self.is_untold = false;
+        self.tell(client);
+    }
+
+    /// When it is to look again although nothing is in flight.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.is_untold.then_some(self.tell_ns)
+    }
+
+    fn forget(&mut self, page: &ClientPage) {
+        for index in 0..policy::durations::KERNELS_MAX as u32 {
+            let is_learnt = self.durations.expected_ns(index, 0) != 0;
+            if let Some(learnt) = learnt_of(index as u16 + 1).filter(|_| is_learnt) {
+                learnt.taken.set(self.graphs.generation(index), 0);
+            }
+        }
+        self.durations = Durations::default();
+        page.told.longest.forget();
+        self.is_untold = true;
+        self.tell_ns = 0;
+    }
+
+    fn tell(&self, client: &Client) {
+        client
+            .page
+            .tell(Counter::KernelsLearnt, self.durations.learnt() as u64);
+        let mut by_name: HashMap<Said, Longest> = HashMap::new();
+        for (name, sm_needed, learnt) in KERNELS.of_client(client) {
+            let longest = by_name.entry(Said::Name(name)).or_default();
+            longest.add(sm_needed, &learnt);
+        }
+        for (place, kernels, sm_needed, learnt) in GRAPHS.all() {
+            if self.durations.expected_ns(index_of(place), 0) != 0 {
+                let longest = by_name.entry(Said::Graph(kernels)).or_default();
+                longest.add(sm_needed, &learnt);
+            }
+        }
+        tell_longest(client.page, by_name);
+    }
+}
+
+/// Puts what is the longest where people look, and what is no longer as long as was told there right.
+fn tell_longest(page: &ClientPage, by_name: HashMap<Said, Longest>) {
+    let table = &page.told.longest;
+    let least_ns = table.least_ns();
+    let mut all: Vec<(Said, Longest)> = by_name.into_iter().collect();
+    // The names too, so that the order is the same each time.
+    all.sort_unstable_by_key(|(said, longest)| (core::cmp::Reverse(longest.ns), *said));
+    let (longest, others) = all.split_at(all.len().min(PLACES));
+    let shorter = others
+        .iter()
+        .filter(|(_, longest)| longest.told_ns > longest.ns && longest.told_ns >= least_ns)
+        .take(SHORTER_MAX);
+    for (said, longest) in shorter.chain(longest) {
+        let name = match said {
+            Said::Name(name) => KERNELS.say_name(name),
+            Said::Graph(kernels) => GraphName(*kernels).to_string(),
+        };
+        table.set(longest.ns, longest.sm_needed, name);
+    }
+}
+
+/// Of which kernel or graph each number is that launches have taught of.
+#[derive(Default)]
+struct Generations {
+    /// By where `policy::durations` has the number.
+    of: HashMap<u32, u32>,
+    /// Numbers that are another's by now, whose durations are to be forgotten.
+    stale: Vec<u32>,
+}
+
+impl Generations {
+    /// Forgets what numbers took that are another's now; their launches in flight teach nothing.
+    fn poll(&mut self, durations: &mut Durations, streams: &mut [Stream]) {
+        for index in self.stale.drain(..) {
+            self.of.remove(&index);
+            durations.forget(index);
+            let all = streams.iter_mut();
+            all.for_each(|stream| stream.in_flight.forget(index));
+        }
+    }
+
+    /// A launch of this number was read. Returns whether the launch may teach. It may not if the
+    /// number is another's by now, nor while the durations of the number are still those of the one
+    /// before.
+    fn note(&mut self, number: Number, learnt: &Learnt<'_>) -> bool {
+        let (generation, _) = learnt.taken.read();
+        if generation as u8 != number.generation {
+            return false;
+        }
+        let index = index_of(number.place);
+        let is_its = *self.of.entry(index).or_insert(generation) == generation;
+        if !is_its {
+            self.stale.push(index);
+        }
+        is_its
+    }
+
+    /// 0 of a number that nobody was taught of.
+    fn generation(&self, index: u32) -> u32 {
+        self.of.get(&index).copied().unwrap_or(0)
+    }
+}
+
+/// What people know a launch by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Said {
+    Name(Name),
+    /// A graph of so many kernels.
+    Graph(u64),
+}
+
+/// The longest launch of a name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Longest {
+    /// Expected duration, ns: 0 if nobody knows one.
+    ns: u64,
+    sm_needed: u32,
+    /// The longest that was told of the name, ns.
+    told_ns: u64,
+}
+
+impl Longest {
+    fn add(&mut self, sm_needed: u32, learnt: &Learnt<'_>) {
+        let ns = match learnt.taken.ns() {
+            0 => learnt.told_ns,
+            learnt_ns => learnt_ns,
+        };
+        if ns > self.ns {
+            (self.ns, self.sm_needed) = (ns, sm_needed);
+        }
+        self.told_ns = self.told_ns.max(learnt.told_ns);
+    }
+}
+
+/// Whether nothing of high priority was launched since launches of this epoch went.
+fn is_alone(client: &Client, epoch: u64) -> bool {
+    match (epoch, client.side) {
+        (Launch::BESIDE, _) => false,
+        (Launch::UNGATED, Side::BestEffort(lease)) => {
+            lease.terms().is_some_and(|(_, terms)| terms.ungated())
+        }
+        // Acquire pairs with the Release of who raises it.
+        _ => Launch::low(client.hp.epoch.load(Ordering::Acquire)) == epoch,
+    }
+}
+
+/// What is learnt of a number's place; `None` of 0, and of what is no longer kept.
+fn learnt_of(place: u16) -> Option<Learnt<'static>> {
+    KERNELS.learnt(place).or_else(|| GRAPHS.learnt(place))
+}
+
+/// Where `policy::durations` has a number's place. 0, which is none, has no place there.
+fn index_of(place: u16) -> u32 {
+    u32::from(place).wrapping_sub(1)
+}
+
+/// Lets launches see what is learnt of a kernel; whether it is something else than before.
+fn publish(durations: &Durations, index: u32, generation: u32) -> bool {
+    let learnt_ns = durations.expected_ns(index, 0);
+    let place = u16::try_from(index.wrapping_add(1)).unwrap_or(0);
+    let learnt = learnt_of(place).filter(|_| learnt_ns != 0);
+    learnt.is_some_and(|learnt| learnt.taken.set(generation, learnt_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::durations::{Completed, Launched};
+
+    use super::*;
+    use crate::kernels;
+
+    const US: u64 = 1_000;
+
+    #[test]
+    fn a_graph_is_not_taught_by_the_launches_of_the_one_that_had_its_number() {
+        use abi::types::CUgraphExec;
+        let exec = CUgraphExec(core::ptr::without_provenance_mut(0x7e57_0000));
+        let made = || {
+            GRAPHS.handle_made(exec, Some(Vec::new()));
+            GRAPHS.launched(exec).1.number
+        };
+        let mut graphs = Generations::default();
+        let (mut durations, mut streams) = (Durations::default(), vec![Stream::default()]);
+        let note = |graphs: &mut Generations, number: Number| {
+            graphs.note(number, &learnt_of(number.place).unwrap())
+        };
+        let first = made();
+        let index = index_of(first.place);
+        graphs.poll(&mut durations, &mut streams);
+        assert!(note(&mut graphs, first));
+        let launched = Launched {
+            kernel: index,
+            told_ns: US,
+            is_told: true,
+        };
+        streams[0].in_flight.handle_launch(1, launched, 0);
+        GRAPHS.handle_ending(exec);
+        let second = made();
+        assert!(first.place == second.place && first != second);
+        // A launch that is read late, and one of the second graph before the first is forgotten.
+        assert!(!note(&mut graphs, first) && !note(&mut graphs, second));
+        graphs.poll(&mut durations, &mut streams);
+        let completed = Completed {
+            after_ns: 4_980 * US,
+            by_ns: 5_000 * US,
+            is_waited: false,
+        };
+        let in_flight = &mut streams[0].in_flight;
+        in_flight.handle_complete(1, completed, true, &mut durations);
+        assert_eq!(durations.learnt(), 0);
+        assert!(note(&mut graphs, second));
+        let completed = Completed {
+            after_ns: 5_980 * US,
+            by_ns: 6_000 * US,
+            is_waited: false,
+        };
+        in_flight.handle_launch(2, launched, 5_000 * US);
+        in_flight.handle_complete(2, completed, true, &mut durations);
+        assert!(publish(&durations, index, graphs.generation(index)));
+        assert!((900 * US..=1_020 * US).contains(&GRAPHS.launched(exec).1.kernel.expected_ns));
+        // It changes before what was learnt of it is told: that stays with it.
+        GRAPHS.handle_ending(exec);
+        made();
+        assert!(!publish(&durations, index, graphs.generation(index)));
+        assert!(!GRAPHS.launched(exec).1.is_learnt);
+        GRAPHS.handle_ending(exec);
+    }
+
+    #[test]
+    fn a_kernel_is_not_taught_by_the_launches_of_the_one_that_had_its_number() {
+        use core::sync::atomic::AtomicU64;
+        // As the table of shapes writes it when it gives the place to another one.
+        let word = AtomicU64::new(kernels::Taken::fresh(0));
+        let taken = kernels::Taken(&word);
+        let learnt = Learnt {
+            told_ns: US,
+            unknown: 0,
+            taken,
+        };
+        let number = |generation| Number {
+            place: 7,
+            generation,
+        };
+        let index = index_of(7);
+        let launched = Launched {
+            kernel: index,
+            told_ns: US,
+            is_told: true,
+        };
+        let completed = |by_us: u64| Completed {
+            after_ns: (by_us - 20) * US,
+            by_ns: by_us * US,
+            is_waited: false,
+        };
+        let mut noted = Generations::default();
+        let mut durations = Durations::default();
+        let mut streams = [(); 2].map(|()| Stream::default());
+        // The first one is learnt, and in flight on two streams.
+        assert!(noted.note(number(0), &learnt));
+        let [one, other] = &mut streams;
+        one.in_flight.handle_launch(1, launched, 0);
+        let all = &mut durations;
+        one.in_flight
+            .handle_complete(1, completed(1_000), true, all);
+        assert!(taken.set(noted.generation(index), durations.expected_ns(index, 0)));
+        one.in_flight.handle_launch(2, launched, 1_000 * US);
+        other.in_flight.handle_launch(1, launched, 1_000 * US);
+        // Another shape has the place, and is launched.
+        word.store(kernels::Taken::fresh(1), Ordering::Relaxed);
+        assert!(!noted.note(number(0), &learnt), "read late");
+        assert!(
+            !noted.note(number(1), &learnt),
+            "before the first is forgotten"
+        );
+        noted.poll(&mut durations, &mut streams);
+        assert_eq!(durations.learnt(), 0);
+        for stream in &mut streams {
+            let all = &mut durations;
+            stream
+                .in_flight
+                .handle_complete(2, completed(9_000), true, all);
+        }
+        assert_eq!(durations.learnt(), 0);
+        // What is learnt from now on is the second one's.
+        assert!(noted.note(number(1), &learnt));
+        assert_eq!(noted.generation(index), 1);
+        let [one, _] = &mut streams;
+        one.in_flight.handle_launch(3, launched, 9_000 * US);
+        let all = &mut durations;
+        one.in_flight
+            .handle_complete(3, completed(9_500), true, all);
+        assert!(taken.set(noted.generation(index), durations.expected_ns(index, 0)));
+        assert!(
+            (400 * US..=520 * US).contains(&taken.ns()),
+            "{}",
+            taken.ns()
+        );
+    }
+
+    #[test]
+    fn graphs_and_kernels_have_numbers_that_durations_have_places_for() {
+        use policy::durations::KERNELS_MAX;
+        let greatest = kernels::graphs::NUMBER_MAX;
+        assert_eq!(index_of(greatest) as usize, KERNELS_MAX - 1);
+        assert!(learnt_of(0).is_none() && learnt_of(u16::MAX).is_none());
+        assert_eq!(index_of(0), u32::MAX);
+    }
+}

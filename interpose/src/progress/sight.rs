@@ -1,0 +1,248 @@
+//! How Pillion may find out that a stream's work is complete: one row per kind of stream.
+//!
+//! An event orders. It waits for what the stream waits for, later work of the stream waits for it,
+//! and so does every synchronisation with the stream. In the legacy stream it is a barrier for all
+//! blocking streams of the context. So **nothing of ours may add an edge to the transitive order of
+//! the application's work**, and nothing of ours is put into a high-priority client's streams.
+//!
+//! | stream | best-effort, while gated |
+//! |---|---|
+//! | non-blocking, green | an event, by any thread: no other stream waits for it |
+//! | blocking | an event, by a thread that launches on the stream. A later one would stand behind legacy work that came in between, and a synchronisation with the stream would wait for that work |
+//! | a thread's default stream | the same: the stream has no handle in other threads |
+//! | legacy, alone: the context never had a blocking stream or a thread's default stream (PyTorch's streams are non-blocking) | an event, by any thread. Who makes the first such stream waits until the helpers have left the driver |
+//! | legacy, otherwise | no event. A *private* blocking stream of ours, whose events add no edge either, would take a hardware queue, and streams that the application makes after it might have to share one |
+//! | any, while a stream of the process is in capture | an event by a thread that launches on a stream outside of the capture; the legacy stream is left alone |
+//! | any, where the context has more streams than hardware queues | no event. Streams that share a queue wait for each other's events |
+//! | any, behind so many operations that the queue may be full | no event. The call would block, with a lock that other threads need |
+//! | high-priority, all | nothing. The application's own waiting tells; while best-effort work waits for a client that has been silent, the helper asks |
+//!
+//! Where no event is allowed the helper *asks* whether the stream is idle (`cuStreamQuery` puts nothing on
+//! it; of the legacy stream it is about all that stream orders). Where that cannot be asked, or the
+//! stream is never idle, expected durations stand for completion of best-effort work.
+//!
+//! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
+//! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::client::{Client, Handle};
+use crate::daemon::helper;
+use crate::progress::contexts::CONTEXTS;
+use crate::progress::streams::{STREAMS, Slot};
+
+/// Hardware queues of a context unless the environment says otherwise (CUDA C++ Programming Guide, "CUDA
+/// Environment Variables").
+const CONNECTIONS: u32 = 8;
+/// The most that can be asked for.
+const CONNECTIONS_MAX: u32 = 32;
+
+/// Operations of the process since the stream was last known to be idle, at most, for an event to be put
+/// behind them. A queue takes about 1 000; what the hooks do not see needs room as well.
+const OPERATIONS_MAX: u32 = 512;
+
+/// See [`set_connections`].
+static CONNECTIONS_NOW: AtomicU32 = AtomicU32::new(CONNECTIONS);
+
+/// What a stream is to the legacy stream of its context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is that stream.
+    Legacy,
+    /// A thread's default stream, which is a blocking one.
+    PerThread,
+    /// A blocking stream that the application made.
+    Blocking,
+    /// A non-blocking stream, or one of a green context.
+    NonBlocking,
+}
+
+/// What decides beside the kind of the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Around {
+    /// The client is high-priority.
+    pub(crate) is_high_priority: bool,
+    /// The context has, or has had, a stream that the legacy stream orders.
+    pub(crate) is_mixed: bool,
+    /// A stream of the process is in capture.
+    pub(crate) is_capturing: bool,
+    /// The context has more streams, the legacy one included, than hardware queues.
+    pub(crate) is_crowded: bool,
+    /// The queue of the stream may be full.
+    pub(crate) is_deep: bool,
+}
+
+/// How completion may be found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// By an event in the stream, recorded by any thread.
+    Event,
+    /// By an event in the stream, recorded by a thread that launches on it.
+    EventByLauncher,
+    /// By the question whether the stream is idle.
+    Query,
+    /// Not at all: expected durations stand for it.
+    Expected,
+}
+
+/// The table.
+pub(crate) fn sight(kind: Kind, around: Around) -> Sight {
+    let no_event = match kind {
+        // A question can void a capture.
+        _ if around.is_capturing => Sight::Expected,
+        // Only its own thread has a handle of it.
+        Kind::PerThread => Sight::Expected,
+        _ => Sight::Query,
+    };
+    if around.is_high_priority || around.is_crowded || around.is_deep {
+        return no_event;
+    }
+    match kind {
+        Kind::Legacy if around.is_capturing || around.is_mixed => no_event,
+        Kind::NonBlocking | Kind::Blocking if around.is_capturing => Sight::EventByLauncher,
+        Kind::Legacy | Kind::NonBlocking => Sight::Event,
+        Kind::Blocking | Kind::PerThread => Sight::EventByLauncher,
+    }
+}
+
+/// The row that holds for a stream of a client now.
+pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
+    let (kind, context) = (slot.kind(), slot.context());
+    let around = Around {
+        is_high_priority: client.is_high_priority(),
+        is_mixed: CONTEXTS.is_mixed(context),
+        is_capturing: STREAMS.is_capturing(),
+        is_crowded: is_crowded(context),
+        is_deep: operations(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX,
+    };
+    sight(kind, around)
+}
+
+/// Operations that the client's process has submitted so far, as far as hooks see them; questions are among
+/// them. Modulo 2^32.
+pub(crate) fn operations(client: &Client) -> u32 {
+    use protocol::pages::Counter::{
+        CopyCalls, GraphCalls, GraphLaunches, HostCalls, Launches, MemoryCalls, OtherCalls,
+        StreamCalls, SyncCalls,
+    };
+    let counters = [
+        CopyCalls,
+        GraphCalls,
+        GraphLaunches,
+        HostCalls,
+        Launches,
+        MemoryCalls,
+        OtherCalls,
+        StreamCalls,
+        SyncCalls,
+    ];
+    let counts = counters.map(|counter| client.page.counted(counter));
+    counts.into_iter().fold(0, u64::wrapping_add) as u32
+}
+
+/// Hardware queues as `CUDA_DEVICE_MAX_CONNECTIONS` has them; what the driver does not take is its default.
+pub(crate) fn set_connections(value: Option<&str>) {
+    let asked = value.and_then(|text| text.trim().parse::<u32>().ok());
+    let taken = asked.filter(|asked| (1..=CONNECTIONS_MAX).contains(asked));
+    CONNECTIONS_NOW.store(taken.unwrap_or(CONNECTIONS), Ordering::Relaxed);
+}
+
+/// A stream that the legacy stream of the context orders is about to be made, or used for the first time.
+/// Waits until the helpers are out of the driver: afterwards none of them takes the legacy stream for alone.
+pub(crate) fn handle_ordered_stream(context: Handle) {
+    if CONTEXTS.set_mixed(context) {
+        helper::wait_until_all_out();
+    }
+}
+
+/// Whether two streams of the context may share a hardware queue. The legacy stream counts, used or not.
+fn is_crowded(context: Handle) -> bool {
+    let streams = STREAMS.count_in(context) + 1;
+    streams > CONNECTIONS_NOW.load(Ordering::Relaxed) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KINDS: [Kind; 4] = [
+        Kind::Legacy,
+        Kind::PerThread,
+        Kind::Blocking,
+        Kind::NonBlocking,
+    ];
+    const ALONE: Around = Around {
+        is_high_priority: false,
+        is_mixed: false,
+        is_capturing: false,
+        is_crowded: false,
+        is_deep: false,
+    };
+
+    #[test]
+    fn each_kind_of_stream_has_its_row() {
+        use Sight::{Event, EventByLauncher, Query};
+        let rows = KINDS.map(|kind| sight(kind, ALONE));
+        assert_eq!(rows, [Event, EventByLauncher, EventByLauncher, Event]);
+        let mixed = Around {
+            is_mixed: true,
+            ..ALONE
+        };
+        let rows = KINDS.map(|kind| sight(kind, mixed));
+        assert_eq!(rows, [Query, EventByLauncher, EventByLauncher, Event]);
+    }
+
+    #[test]
+    fn beside_a_capture_only_launching_threads_record_and_nobody_in_the_legacy_stream() {
+        use Sight::{EventByLauncher, Expected};
+        for is_mixed in [false, true] {
+            let around = Around {
+                is_mixed,
+                is_capturing: true,
+                ..ALONE
+            };
+            let rows = KINDS.map(|kind| sight(kind, around));
+            let launcher = EventByLauncher;
+            assert_eq!(rows, [Expected, launcher, launcher, launcher]);
+        }
+    }
+
+    #[test]
+    fn where_streams_share_a_queue_or_the_queue_may_be_full_there_is_no_event() {
+        use Sight::{Expected, Query};
+        for (is_crowded, is_deep) in [(true, false), (false, true)] {
+            let around = Around {
+                is_crowded,
+                is_deep,
+                ..ALONE
+            };
+            let rows = KINDS.map(|kind| sight(kind, around));
+            assert_eq!(rows, [Query, Expected, Query, Query]);
+            let mixed = Around {
+                is_mixed: true,
+                ..around
+            };
+            let rows = KINDS.map(|kind| sight(kind, mixed));
+            assert_eq!(rows, [Query, Expected, Query, Query]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_put_into_high_priority_streams() {
+        for bits in 0..16 {
+            let around = Around {
+                is_high_priority: true,
+                is_mixed: bits & 1 != 0,
+                is_capturing: bits & 2 != 0,
+                is_crowded: bits & 4 != 0,
+                is_deep: bits & 8 != 0,
+            };
+            for kind in KINDS {
+                assert!(matches!(
+                    sight(kind, around),
+                    Sight::Query | Sight::Expected
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Events of our own that tell when a mark in a stream has been reached.
+//!
+//! Each slot has one event. Whoever records or queries it takes it first, so the helper thread, a
+//! launching thread and a thread that destroys the stream never use it, or the stream's handle, at the
+//! same time; [`crate::client::slot_state`] has the order in which slot and event are taken.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use abi::types::{CUevent, CUresult, CUstream};
+use protocol::clock::Clock;
+
+use crate::client::Handle;
+use crate::client::slot_state::{Rest, State, Turn};
+use crate::driver;
+use crate::platform::backoff;
+use crate::progress::streams::Slot;
+
+/// A slot's event.
+pub(crate) struct Event {
+    turn: Turn,
+    /// The handle; 0 before the first use. The following belong to whoever has taken the event.
+    handle: AtomicU64,
+    /// The context it was made in: an event cannot be recorded in a stream of another.
+    context: AtomicU64,
+    /// The mark it was recorded behind.
+    mark: AtomicU64,
+    /// [`crate::progress::sight::operations`] when it was recorded.
+    operations: AtomicU32,
+}
+
+/// How an attempt to record ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// The event is pending.
+    Pending,
+    /// Not now: taken, or a capture forbids it.
+    Later,
+    /// Never: the driver refuses. The context is broken or gone, and what ran in it is over.
+    Never,
+}
+
+/// How far a stream has come, as its pending event says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Everything up to this mark is complete.
+    Reached(u64),
+    /// Not everything up to this mark is.
+    NotYet(u64),
+    /// The driver will not say any more whether everything up to this mark is.
+    Lost(u64),
+    /// Nothing: taken by somebody else, or a capture forbids it.
+    Unknown,
+}
+
+impl Event {
+    pub(crate) const fn new() -> Self {
+        Self {
+            turn: Turn::new(),
+            handle: AtomicU64::new(0),
+            context: AtomicU64::new(0),
+            mark: AtomicU64::new(0),
+            operations: AtomicU32::new(0),
+        }
+    }
+
+    /// The mark that it was last recorded behind: a hint to who has not taken it.
+    #[inline]
+    pub(crate) fn mark(&self) -> u64 {
+        self.mark.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is something to query.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.turn.is(Rest::Pending)
+    }
+
+    /// Whether it is free to be recorded.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.turn.is(Rest::Idle)
+    }
+
+    /// Takes it whatever it holds. Whoever has taken it is in a driver call that does not wait for the device.
+    fn take_patiently(&self) -> bool {
+        backoff::wait_until(&Clock::process(), || {
+            self.turn.try_take(Rest::Idle) || self.turn.try_take(Rest::Pending)
+        })
+    }
+}
+
+/// Records behind everything issued on a live stream. `operations` is what the process has submitted
+/// ([`crate::progress::sight::operations`]).
+pub(crate) fn try_record(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
+    if !slot.event.turn.try_take(Rest::Idle) {
+        return Recorded::Later;
+    }
+    if slot.state() != State::Live {
+        slot.event.turn.release(Rest::Idle);
+        return Recorded::Later;
+    }
+    record_taken(slot, stream, operations)
+}
+
+/// Asks a live stream whether everything issued on it is complete. Puts nothing on the stream.
+pub(crate) fn try_idle(slot: &Slot, stream: CUstream, operations: u32) -> Reach {
+    if !slot.event.turn.try_take(Rest::Idle) {
+        return Reach::Unknown;
+    }
+    let mark = slot.issued();
+    let result = match slot.state() {
+        State::Live => driver::query_stream(stream),
+        _ => CUresult::STREAM_CAPTURE_UNSUPPORTED,
+    };
+    slot.event.turn.release(Rest::Idle);
+    match result {
+        CUresult::SUCCESS => {
+            slot.set_idle_at(operations);
+            Reach::Reached(mark)
+        }
+        CUresult::NOT_READY => Reach::NotYet(mark),
+        result if is_capture(result) => Reach::Unknown,
+        _ => Reach::Lost(mark),
+    }
+}
+
+/// What a pending event says.
+pub(crate) fn try_reach(slot: &Slot) -> Reach {
+    if !slot.event.turn.try_take(Rest::Pending) {
+        return Reach::Unknown;
+    }
+    let mark = slot.event.mark.load(Ordering::Relaxed);
+    match driver::query_event(handle(slot.event.handle.load(Ordering::Relaxed))) {
+        CUresult::SUCCESS => {
+            slot.set_idle_at(slot.event.operations.load(Ordering::Relaxed));
+            slot.event.turn.release(Rest::Idle);
+            Reach::Reached(mark)
+        }
+        CUresult::NOT_READY => {
+            slot.event.turn.release(Rest::Pending);
+            Reach::NotYet(mark)
+        }
+        // Recorded into a capture after all: it will never be reached. A new one is recorded later.
+        CUresult::CAPTURED_EVENT => {
+            slot.event.turn.release(Rest::Idle);
+            Reach::Unknown
+        }
+        result if is_capture(result) => {
+            slot.event.turn.release(Rest::Pending);
+            Reach::Unknown
+        }
+        _ => {
+            // Nothing more will be heard of it; a new one is made if the slot is used again.
+            slot.event.handle.store(0, Ordering::Relaxed);
+            slot.event.turn.release(Rest::Idle);
+            Reach::Lost(mark)
+        }
+    }
+}
+
+/// Puts the event behind the last work of a stream that the caller has taken out and is about to
+/// destroy. Whether it is pending now; if not, nothing will tell when that work is over.
+pub(crate) fn record_last(slot: &Slot, stream: CUstream, operations: u32) -> bool {
+    if !slot.event.take_patiently() {
+        return false;
+    }
+    if slot.is_in_flight() {
+        return record_taken(slot, stream, operations) == Recorded::Pending;
+    }
+    slot.event.turn.release(Rest::Idle);
+    false
+}
+
+/// The slot's context is gone, and the event with it.
+pub(crate) fn forget(slot: &Slot) {
+    slot.event.handle.store(0, Ordering::Relaxed);
+    slot.event.turn.release(Rest::Idle);
+}
+
+/// A context is gone: events that were made in it are gone too, also those of slots whose streams had ended before it.
+pub(crate) fn forget_all_of<'a>(slots: impl Iterator<Item = &'a Slot>, context: Handle) {
+    for slot in slots {
+        let event = &slot.event;
+        if event.handle.load(Ordering::Relaxed) == 0
+            || event.context.load(Ordering::Relaxed) != context.0
+            || !event.take_patiently()
+        {
+            continue;
+        }
+        // It may have been made anew meanwhile.
+        if event.context.load(Ordering::Relaxed) == context.0 {
+            event.handle.store(0, Ordering::Relaxed);
+        }
+        event.turn.release(Rest::Idle);
+    }
+}
+
+/// Records the event that was taken. It is made and recorded in the slot's own context: an application may destroy a
+/// stream, or launch on it, while another context is current, or none.
+fn record_taken(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
+    let mark = slot.issued();
+    let record = || event_for(slot).map(|event| driver::record_event(event, stream));
+    let own = slot.context();
+    let is_current = driver::current_context().is_ok_and(|now| Handle::from(now) == own);
+    let recorded = if is_current {
+        record()
+    } else {
+        driver::with_context(own.context(), record).and_then(|recorded| recorded)
+    };
+    match recorded {
+        Ok(CUresult::SUCCESS) => {
+            slot.event.mark.store(mark, Ordering::Relaxed);
+            slot.event.operations.store(operations, Ordering::Relaxed);
+            slot.event.turn.release(Rest::Pending);
+            Recorded::Pending
+        }
+        Ok(result) | Err(result) if is_capture(result) => {
+            slot.event.turn.release(Rest::Idle);
+            Recorded::Later
+        }
+        Ok(_) | Err(_) => {
+            // An event that this stream does not take is no use to it; the next one is made anew.
+            slot.event.handle.store(0, Ordering::Relaxed);
+            slot.event.turn.release(Rest::Idle);
+            Recorded::Never
+        }
+    }
+}
+
+/// The slot's event, made anew if it has none in this context.
+fn event_for(slot: &Slot) -> Result<CUevent, CUresult> {
+    let known = slot.event.handle.load(Ordering::Relaxed);
+    let context = slot.context().0;
+    if known != 0 {
+        if slot.event.context.load(Ordering::Relaxed) == context {
+            return Ok(handle(known));
+        }
+        // Its context may be gone; the result does not matter.
+        let _ = driver::destroy_event(handle(known));
+        slot.event.handle.store(0, Ordering::Relaxed);
+    }
+    let event = driver::new_event()?;
+    slot.event
+        .handle
+        .store(event.0.expose_provenance() as u64, Ordering::Relaxed);
+    slot.event.context.store(context, Ordering::Relaxed);
+    Ok(event)
+}
+
+fn handle(number: u64) -> CUevent {
+    CUevent(core::ptr::with_exposed_provenance_mut(number as usize))
+}
+
+/// Whether a result only says that a capture is under way (CUDA driver API, 900 to 908).
+fn is_capture(result: CUresult) -> bool {
+    (CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0)
+        .contains(&result.0)
+}
