@@ -21,6 +21,8 @@
 //! with `--nocapture`, then with the backtrace if RUST_BACKTRACE asks for one. What threads print
 //! that a test has started is shown at once.
 
+pub mod layers;
+
 use std::cell::RefCell;
 use std::env;
 use std::fmt::{Arguments, Display};
