@@ -10,13 +10,13 @@ use protocol::hello::{Attach, JobClass};
 use protocol::lease::{Refusal, Terms, announce};
 use protocol::pages::{ClientPage, LeasePage};
 use protocol::record::{Launch, Record};
-use protocol::segment::{Access, Mapping};
+use protocol::segment::{Access, Mapping, client_page};
 use protocol::sync::Ordering;
 use scheduler::Config;
 use scheduler::core::job_key::Peer;
 use scheduler::core::pages::GpuPages;
 use scheduler::core::state::{NewPages, State};
-use scheduler::host::pages::{client_page, lease_page};
+use scheduler::host::pages::lease_page;
 
 /// SMs of the GPU that is not there.
 const SMS: u32 = 80;

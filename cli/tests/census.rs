@@ -246,6 +246,9 @@ fn marks_are_read_with_the_test_they_stand_above() {
             ("doors::third".to_owned(), ids(&["C3", "C4"])),
         ]
     );
-    assert_eq!(module(Path::new("interpose/src/kernels/identify.rs")), "identify");
+    assert_eq!(
+        module(Path::new("interpose/src/kernels/identify.rs")),
+        "identify"
+    );
     assert_eq!(fields("A1,\"a, b\",c"), ["A1", "a, b", "c"]);
 }

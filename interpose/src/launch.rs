@@ -3,11 +3,10 @@
 use core::ffi::c_int;
 
 use abi::types::{CUfunction, CUgraphExec, CUresult};
-use protocol::pages::{Counter, LeasePage};
+use protocol::pages::Counter;
 
-use crate::client::gate::{self, Admitted, Grant};
-use crate::client::{Client, Side};
-use crate::client::{priority, process, rings};
+use crate::client::gate::{self, Grant, IsHighPriority};
+use crate::client::{Client, priority, process, rings};
 use crate::daemon::{helper, lifecycle};
 use crate::dispatch::telemetry;
 use crate::driver;
@@ -51,7 +50,6 @@ pub(crate) enum Begun {
     /// Admitted.
     Admitted {
         client: &'static Client,
-        lease: &'static LeasePage,
         /// `None`: counted as complete at once, as no slot was to be had.
         slot: Option<u32>,
         grant: Grant,
@@ -99,31 +97,27 @@ fn begin_known(
         return Begun::Unmanaged;
     };
     let (known, unknown) = look(client);
-    let lease = match client.side {
-        Side::HighPriority => return announced(client, place, stream, &known),
-        // The driver refuses it, and should do so at once.
-        Side::BestEffort(_) if is_refused() => return Begun::Unmanaged,
-        Side::BestEffort(lease) => lease,
-    };
+    if client.is_high_priority() {
+        return announced(client, place, stream, &known);
+    }
+    // The driver refuses it, and should do so at once.
+    if is_refused() {
+        return Begun::Unmanaged;
+    }
     let slot = slot_at(place);
     let mark_own = || mark_own_stream(client, slot);
     let admitted = match known.is_collective {
-        true => gate::admit_collective(client, lease, &known.kernel, unknown, mark_own),
-        false => gate::admit(client, lease, &known.kernel, unknown, mark_own),
+        true => gate::admit_collective(client, &known.kernel, unknown, mark_own),
+        false => gate::admit(client, &known.kernel, unknown, mark_own),
     };
     match admitted {
-        Ok(Admitted {
+        Ok(grant) => Begun::Admitted {
             client,
-            lease,
-            grant,
-        }) => Begun::Admitted {
-            client,
-            lease,
             slot,
             grant,
             number: known.number,
         },
-        Err(successor) => announced(successor, place, stream, &known),
+        Err(IsHighPriority) => announced(client, place, stream, &known),
     }
 }
 
@@ -199,7 +193,7 @@ pub(crate) fn end_graph(graph: &BegunGraph, result: CUresult) {
     settle(&graph.begun, result, |client| {
         client.page.count(Counter::GraphLaunches, 1);
         client.page.count(Counter::GraphKernels, graph.kernels);
-        if graph.collectives > 0 && matches!(client.side, Side::BestEffort(_)) {
+        if graph.collectives > 0 && !client.is_high_priority() {
             client.page.count(Counter::Collectives, graph.collectives);
         }
     });
@@ -297,13 +291,12 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
             }
         }
         Begun::Admitted {
-            lease,
             slot,
             ref grant,
             number,
             ..
         } => {
-            gate::handle_launched(client, lease, grant, accepted);
+            gate::handle_launched(client, grant, accepted);
             if accepted {
                 handle_admitted(client, slot, grant, number);
             }

@@ -70,6 +70,7 @@ mod client {
     pub(crate) mod clients;
     pub(crate) mod gate;
     pub(crate) mod launch_log;
+    pub(crate) mod link;
     pub(crate) mod priority;
     pub(crate) mod process;
     pub(crate) mod rings;
@@ -126,11 +127,9 @@ mod signals {
 
 mod daemon {
     pub(crate) mod attach;
-    pub(crate) mod carried;
     pub(crate) mod disconnect_watcher;
     pub(crate) mod helper;
     pub(crate) mod lifecycle;
-    pub(crate) mod provisional;
     pub(crate) mod reattach;
 }
 

@@ -81,7 +81,8 @@ impl JobClass {
 /// What a client or an operator's tool asks first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// This process wants to be a client.
+    /// This process wants to be a client. Its page comes with the packet as a descriptor
+    /// ([`crate::segment::client_page`]), and behind it, with a slot, the job's ledger.
     Attach(Attach),
     /// Send the daemon's status as JSON, in packets, then close.
     Status,
@@ -176,8 +177,8 @@ pub struct Attach {
     /// The quota of memory that its job asks for, as [`crate::quota`] reads it; empty for what the daemon
     /// thinks right. Where it is missing the process keeps no account of its memory, and gets no ledger.
     pub memory: Option<String>,
-    /// Its slot in the job's [`crate::ledger`] that it had from the daemon before, whose descriptor then comes with this packet. Where it
-    /// is missing there is none.
+    /// Its slot in the job's [`crate::ledger`] that it had from the daemon before, whose descriptor
+    /// then comes with this packet, behind the client's page. Where it is missing there is none.
     pub slot: Option<u16>,
     /// Whether the kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), which who ends its job must know. No where it
     /// is missing. Since 2.2.
@@ -190,8 +191,8 @@ pub struct Attach {
 /// What the daemon answers to [`Request::Attach`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Attached. Descriptors follow in the order daemon, high-priority, bell, client page, for
-    /// best-effort clients the job's lease page, and with a slot the job's ledger.
+    /// Attached. Descriptors follow in the order daemon, high-priority, bell, for best-effort
+    /// clients the job's lease page, and with a slot the job's ledger.
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,

@@ -17,9 +17,15 @@
 //! and its slip go uncounted, between the publication and the daemon's own bump.)
 
 use crate::pages::{
-    DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
+    ClientPage, DaemonPage, HpPage, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE,
+    LeasePage,
 };
 use crate::sync::{AtomicU64, Ordering, REFUND, fence};
+
+/// What a job's sum of charges begins at. A charge that a thread takes back after its daemon was
+/// replaced is taken from the new lease's sum, which never had it; beginning so high, the sum does
+/// not wrap.
+pub const FIRST_TOTAL_NS: u64 = 1 << 62;
 
 /// Tries to read a job's sums without a refund in between. Each takes less than a refused launch does, so the second one
 /// nearly always succeeds; a job that scribbles here is granted nothing.
@@ -124,6 +130,18 @@ impl LeasePage {
         self.charges.total_ns.fetch_add(cost_ns, Ordering::AcqRel)
     }
 
+    /// Charges what a client has in flight of its daemons before, which its own sums have already.
+    /// The client calls this before its launches are charged here.
+    pub fn bring(&self, client: &ClientPage) {
+        // Acquire keeps the load of what is charged behind the load of what is complete.
+        let completed_ns = client.completed_ns.load(Ordering::Acquire);
+        let charged_ns = client.charged_ns.load(Ordering::Relaxed);
+        let in_flight_ns = charged_ns.saturating_sub(completed_ns);
+        self.charges
+            .total_ns
+            .fetch_add(in_flight_ns, Ordering::AcqRel);
+    }
+
     /// Whether nothing goes until an operator says so. Relaxed: a word by itself, looked at again and again.
     pub fn is_held(&self) -> bool {
         self.terms.load(Ordering::Relaxed) & LEASE_HELD != 0
@@ -220,9 +238,12 @@ pub fn announce(daemon: &DaemonPage, hp: &HpPage) {
     if live == hp.epoch.load(Ordering::Relaxed) {
         // Losing the race means that somebody else bumped: as good. Release publishes the push
         // to whoever acquires the new epoch.
-        let _ = hp
-            .epoch
-            .compare_exchange(live, live + 1, Ordering::Release, Ordering::Relaxed);
+        let _ = hp.epoch.compare_exchange(
+            live,
+            live.wrapping_add(1),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
     }
 }
 

@@ -62,13 +62,8 @@ pub mod segment;
 /// | 2.2 | a welcome says the class that was given, which need not be the one that was asked for; a client is told that somebody sees to its end ([`pages::ClientPage::seen_to_until_s`]), and tells when its time to drain is over; one that ends says before what of its work is complete |
 /// | 2.3 | a record says when a launch that revoked leases was made, and since when a completion was known ([`record::Launch::at_ns`]) |
 /// | 2.4 | an attach says whether the device is shared by MPS ([`hello::Attach::is_on_mps`]); a daemon can be asked to drain ([`hello::Request::Drain`]); clients count collective kernels and launch functions that pass by |
-pub const VERSION: Version = Version { major: 2, minor: 4 };
-
-/// Since when clients look at the class in a welcome. Who is older would take itself for what it asked to be.
-pub const WELCOME_SAYS_CLASS: Version = Version { major: 2, minor: 2 };
-
-/// Since when clients that end say before what of their work is complete, so that what they have not said was in flight.
-pub const COMPLETES_AT_END: Version = Version { major: 2, minor: 2 };
+/// | 3.0 | a client makes its own page and hands it to one daemon after another ([`hello::Request::Attach`]); the sum of a lease begins at [`lease::FIRST_TOTAL_NS`] |
+pub const VERSION: Version = Version { major: 3, minor: 0 };
 
 /// A protocol version as exchanged in the hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,11 +78,6 @@ impl Version {
     /// Whether two builds can talk: the major versions are equal.
     pub fn is_compatible(self, other: Self) -> bool {
         self.major == other.major
-    }
-
-    /// Whether a build of this version knows what came with `since`.
-    pub fn has(self, since: Self) -> bool {
-        self.major == since.major && self.minor >= since.minor
     }
 }
 

@@ -5,7 +5,7 @@
 //! | [`DaemonPage`] | daemon, one per GPU | writes | reads | reads |
 //! | [`HpPage`] | daemon, one per GPU | writes | writes | reads |
 //! | [`BellPage`] | daemon, one per GPU | waits | - | rings |
-//! | [`ClientPage`] | daemon, one per client | both | both | both |
+//! | [`ClientPage`] | client, for all its daemons | both | both | both |
 //! | [`LeasePage`] | daemon, one per BE job | both | - | both |
 //!
 //! "Reads" is enforced: the client gets a read-only file descriptor. All pages start as zeroed
@@ -332,6 +332,9 @@ impl Counter {
 }
 
 impl ClientPage {
+    /// Words before the rings: sums, counters, and the owners of rings.
+    pub const WORDS_BEFORE_RINGS: usize = core::mem::offset_of!(Self, rings) / 8;
+
     /// Adds to a counter. Relaxed: totals are read for people, and nothing is ordered by them; that
     /// collectives were launched ([`Counter::Collectives`]) decides about leases, one poll later
     /// where it is read late.

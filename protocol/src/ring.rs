@@ -114,6 +114,15 @@ impl<const N: usize> Spsc<N> {
         Ok(Some(record))
     }
 
+    /// Where a new consumer begins: behind all that was pushed before. What the words of the page
+    /// say of the consumer before is not believed, nor needed.
+    pub fn skip(&self) -> Cursor {
+        // Acquire pairs with the publishing store in `push`: the skipped slots are no longer written.
+        let head = self.producer.tail.load(Ordering::Acquire);
+        self.head.store(head, Ordering::Release);
+        Cursor { head }
+    }
+
     /// A ring for tests; shipped rings lie in zeroed shared memory, which is the same value.
     #[cfg(any(test, loom))]
     pub fn empty() -> Self {
@@ -186,10 +195,32 @@ impl<const N: usize> Mpsc<N> {
             return None;
         }
         let record = core::array::from_fn(|i| self.slots[index][i].load(Ordering::Relaxed));
-        cursor.head += 1;
+        cursor.head = cursor.head.wrapping_add(1);
         // Release pairs with the Acquire load of the turn in `push`.
         self.turns[index].store(2 * (lap + 1), Ordering::Release);
         Some(record)
+    }
+
+    /// Where a new consumer begins: at the oldest slot that is claimed and not filled yet, with all
+    /// before it and all filled ones behind it taken; without one, behind all that was pushed.
+    pub fn skip(&self) -> Cursor {
+        let tail = self.tail.load(Ordering::Relaxed);
+        // The consumer before has taken everything that is a lap older.
+        let mut cursor = Cursor {
+            head: tail.saturating_sub(N as u64),
+        };
+        while cursor.head < tail {
+            let turn = &self.turns[(cursor.head & Self::MASK) as usize];
+            // Acquire pairs with the publishing store of the turn in `push`.
+            if turn.load(Ordering::Acquire) == 2 * (cursor.head / N as u64) {
+                break;
+            }
+            if self.pop(&mut cursor).is_none() {
+                // Taken by the consumer before.
+                cursor.head += 1;
+            }
+        }
+        cursor
     }
 
     /// A ring for tests; see [`Spsc::empty`].
@@ -259,6 +290,49 @@ mod tests {
         ring.producer.tail.store(9, Ordering::Relaxed);
         let error = ring.pop(&mut Cursor::default()).unwrap_err();
         assert_eq!(error, BadIndex { tail: 9, head: 0 });
+    }
+
+    #[test]
+    fn a_new_consumer_begins_behind_what_was_pushed_before_and_the_ring_has_room_again() {
+        let (spsc, mpsc) = (Spsc::<4>::empty(), Mpsc::<4>::empty());
+        for taken in 0..6 {
+            let (mut first, mut second) = (spsc.skip(), mpsc.skip());
+            for value in 0..4 {
+                spsc.push(&record(value)).unwrap();
+                mpsc.push(&record(value)).unwrap();
+            }
+            // A consumer that takes some and goes.
+            for value in 0..taken.min(4) {
+                assert_eq!(spsc.pop(&mut first).unwrap(), Some(record(value)));
+                assert_eq!(mpsc.pop(&mut second), Some(record(value)));
+            }
+        }
+        let (mut first, mut second) = (spsc.skip(), mpsc.skip());
+        assert_eq!(spsc.pop(&mut first).unwrap(), None);
+        assert_eq!(mpsc.pop(&mut second), None);
+        spsc.push(&record(9)).unwrap();
+        mpsc.push(&record(9)).unwrap();
+        assert_eq!(spsc.pop(&mut first).unwrap(), Some(record(9)));
+        assert_eq!(mpsc.pop(&mut second), Some(record(9)));
+    }
+
+    /// A thread that the scheduler stopped between its claim and its record.
+    #[test]
+    fn a_slot_that_is_claimed_and_not_filled_is_not_skipped() {
+        let ring = Mpsc::<4>::empty();
+        ring.push(&record(0)).unwrap();
+        ring.tail.store(2, Ordering::Relaxed);
+        let mut cursor = ring.skip();
+        assert_eq!(ring.pop(&mut cursor), None);
+        ring.push(&record(2)).unwrap();
+        // It goes on.
+        ring.turns[1].store(1, PUBLISH);
+        assert!(ring.pop(&mut cursor).is_some());
+        assert_eq!(ring.pop(&mut cursor), Some(record(2)));
+        for value in 0..4 {
+            ring.push(&record(value)).unwrap();
+            assert_eq!(ring.pop(&mut cursor), Some(record(value)));
+        }
     }
 
     #[test]

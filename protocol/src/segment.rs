@@ -8,6 +8,7 @@
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,18 +17,19 @@ use rustix::fs::{
     MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
     memfd_create,
 };
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap};
 
-use crate::clock::ClockPage;
+use crate::clock::{Clock, ClockPage};
 use crate::ledger::LedgerPage;
-use crate::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
+use crate::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
+use crate::sync::Ordering;
 
 /// A type that may lie in memory shared with another process.
 ///
 /// # Safety
 /// All-zero bytes are a valid value, every bit pattern is a valid value, and everything in it is
 /// atomic (or padding): another process writes to it at any time.
-pub unsafe trait SharedPage: Sync {}
+pub unsafe trait SharedPage: Sync + 'static {}
 
 // SAFETY: the page types consist of atomics in repr(C) structs and arrays.
 unsafe impl SharedPage for DaemonPage {}
@@ -87,27 +89,14 @@ impl<T: SharedPage> Mapping<T> {
 
     /// Maps a received descriptor. Fails if the file is smaller than `T`.
     pub fn open(fd: impl AsFd, access: Access) -> io::Result<Self> {
-        let size_bytes = fstat(&fd)?.st_size;
-        if size_bytes < size_of::<T>() as i64 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "shared page has {size_bytes} bytes, expected {}",
-                    size_of::<T>()
-                ),
-            ));
-        }
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        };
+        check_size::<T>(&fd)?;
         // SAFETY: a fresh shared mapping chosen by the kernel aliases no Rust memory; the size was
         // checked above and is sealed (or, for the clock, owned by the device server).
         let address = unsafe {
             mmap(
                 core::ptr::null_mut(),
                 size_of::<T>(),
-                protection,
+                access.protection(),
                 MapFlags::SHARED,
                 fd,
                 0,
@@ -149,6 +138,63 @@ impl<T: SharedPage> Mapping<T> {
         Ok(())
     }
 
+    /// Has another page at the same address from now on: the file of `fd`, which must have the size
+    /// of a `T` and keep it. A thread that reads or writes meanwhile meets one page or the other, as
+    /// Linux replaces a mapping in one step (mmap(2), `MAP_FIXED`). Forked children do not have it.
+    ///
+    /// # Errors
+    ///
+    /// The file is shorter, or cannot be mapped; the page of before is still there.
+    pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
+        check_size::<T>(&fd)?;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the range is exactly this mapping. It holds a valid `T` before and after, as any
+        // bytes are one, and all of it is atomic, so that references to it stay valid.
+        unsafe {
+            let address = self.page.as_ptr().cast();
+            mmap(address, size_of::<T>(), access.protection(), flags, fd, 0)?;
+        }
+        self.keep_from_children()
+    }
+
+    /// Moves the page to another file, whose descriptor is returned, at the same address: for a page
+    /// whose descriptor is lost. Of its first `words` words, which are sums, all that threads add
+    /// meanwhile comes along; the others begin at zero.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no memory; the page is as it was.
+    pub fn move_to_new_file(&self, name: &str, words: usize) -> io::Result<OwnedFd> {
+        assert!(words * size_of::<AtomicU64>() <= size_of::<T>());
+        let (fd, new) = Self::create(name)?;
+        // SAFETY: the range is this mapping. A size of 0 leaves it, and maps its pages once more
+        // (mremap(2)).
+        let twin = unsafe {
+            let flags = MremapFlags::MAYMOVE;
+            mremap(self.page.as_ptr().cast(), 0, size_of::<T>(), flags)?
+        };
+        let old = Self {
+            page: NonNull::new(twin.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            owned: PhantomData,
+        };
+        let of = |page: &Self| {
+            // SAFETY: the mapping is page aligned, and as long as was asserted above. Shared pages
+            // consist of atomics.
+            unsafe { core::slice::from_raw_parts(page.page.cast::<AtomicU64>().as_ptr(), words) }
+        };
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let before: Vec<u64> = of(&old).iter().map(load).collect();
+        for (word, value) in of(&new).iter().zip(&before) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        self.replace(&fd, Access::ReadWrite)?;
+        // From here on nobody writes to the old file.
+        for ((word, value), old) in of(&new).iter().zip(before).zip(of(&old)) {
+            word.fetch_add(load(old).wrapping_sub(value), Ordering::Relaxed);
+        }
+        Ok(fd)
+    }
+
     /// Leaves the page mapped for the rest of the process's life.
     pub fn leak(self) -> &'static T {
         let page = self.page;
@@ -156,6 +202,40 @@ impl<T: SharedPage> Mapping<T> {
         // SAFETY: never unmapped from here on; `T` is valid for any bytes by `SharedPage`.
         unsafe { page.as_ref() }
     }
+}
+
+impl Access {
+    fn protection(self) -> ProtFlags {
+        match self {
+            Self::Read => ProtFlags::READ,
+            Self::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+}
+
+fn check_size<T>(fd: impl AsFd) -> io::Result<()> {
+    let size_bytes = fstat(fd)?.st_size;
+    if size_bytes >= size_of::<T>() as i64 {
+        return Ok(());
+    }
+    let error = format!(
+        "shared page has {size_bytes} bytes, expected {}",
+        size_of::<T>()
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// A page for one client, which makes it and hands it to one daemon after another.
+///
+/// # Errors
+///
+/// The system gives no memory file.
+pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> {
+    let (fd, page) = Mapping::<ClientPage>::create("pillion-client")?;
+    let key = clock.bell_key();
+    page.helper_bell.key.store(key, Ordering::Relaxed);
+    page.magic.store(PAGE_MAGIC, Ordering::Release);
+    Ok((fd, page))
 }
 
 impl<T: SharedPage> Deref for Mapping<T> {
@@ -193,8 +273,9 @@ pub fn read_only(fd: impl AsFd) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicBool;
+
     use super::*;
-    use crate::sync::Ordering;
 
     #[test]
     fn two_mappings_of_one_descriptor_see_each_other() {
@@ -243,6 +324,58 @@ mod tests {
         ftruncate(&unsealed, size_of::<LeasePage>() as u64).unwrap();
         assert!(Mapping::<LeasePage>::open_from_peer(&unsealed).is_err());
         assert!(Mapping::<LeasePage>::open_from_peer(File::open("/dev/zero").unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_page_takes_the_place_of_another_under_those_who_use_it() {
+        let (_fd, first) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        let (fd, next) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        next.epoch.store(7, Ordering::Relaxed);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    first.epoch.fetch_add(0, Ordering::Relaxed);
+                }
+            });
+            for _ in 0..100 {
+                first.replace(&fd, Access::ReadWrite).unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(first.epoch.load(Ordering::Relaxed), 7);
+        let fd = first.move_to_new_file("pillion-test", 8).unwrap();
+        let copy = Mapping::<HpPage>::open(&fd, Access::Read).unwrap();
+        assert_eq!(copy.epoch.load(Ordering::Relaxed), 7);
+        first.epoch.store(8, Ordering::Relaxed);
+        assert_eq!(copy.epoch.load(Ordering::Relaxed), 8);
+        first.epoch.store(7, Ordering::Relaxed);
+        // What is no page leaves it there.
+        let short = create_sealed("pillion-test", 8).unwrap();
+        assert!(first.replace(&short, Access::Read).is_err());
+        assert_eq!(first.epoch.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn what_threads_add_while_a_page_moves_comes_along() {
+        let (_fd, page) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        let is_done = AtomicBool::new(false);
+        let added = std::thread::scope(|scope| {
+            let adds = scope.spawn(|| {
+                let mut added = 0_u64;
+                while !is_done.load(Ordering::Relaxed) {
+                    page.epoch.fetch_add(1, Ordering::Relaxed);
+                    added += 1;
+                }
+                added
+            });
+            for _ in 0..100 {
+                page.move_to_new_file("pillion-test", 8).unwrap();
+            }
+            is_done.store(true, Ordering::Relaxed);
+            adds.join().unwrap()
+        });
+        assert_eq!(page.epoch.load(Ordering::Relaxed), added);
     }
 
     #[test]

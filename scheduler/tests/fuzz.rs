@@ -20,7 +20,7 @@ use protocol::hello::{
 };
 use protocol::pages::ClientPage;
 use protocol::record::{Launch, Record};
-use protocol::segment::create_sealed;
+use protocol::segment::{client_page, create_sealed};
 use scheduler::config::ConfigError;
 use scheduler::daemon::{DaemonError, Stopper};
 use scheduler::faults::mps::Follower;
@@ -282,8 +282,10 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
             falls_with_parent: false,
             is_on_mps: None,
         });
-        send(&connection, &attach.encode(), &[]).expect("it reads");
-        let (reply, pages) = receive(&connection).expect("it answers");
+        let (page, _mapping) = client_page(&Clock::process()).expect("room");
+        send(&connection, &attach.encode(), &[page.as_fd()]).expect("it reads");
+        let (reply, mut pages) = receive(&connection).expect("it answers");
+        pages.insert(3, page);
         match Reply::decode(&reply).expect("it makes sense") {
             Reply::Welcome { .. } => return (connection, pages),
             Reply::Refused { reason } => assert!(reason.contains("have memory"), "{reason}"),

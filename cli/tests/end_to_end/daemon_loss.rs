@@ -17,7 +17,9 @@ use crate::events::events;
 const FOR_EVER_NS: &str = "3600000000000";
 
 /// How often a daemon is killed in a row.
-const DEATHS: usize = 50;
+const DEATHS: usize = 1_000;
+/// After so many of them a process has all that it will ever have.
+const DEATHS_FIRST: usize = 20;
 
 /// A GPU, a daemon, a high-priority job whose kernel never ends, and a best-effort job at the gate.
 fn held_beside_a_hung_one(policy: &str) -> (Gpu, Daemon, Process, Process) {
@@ -512,8 +514,16 @@ fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
     hp.finish().expect_success();
 }
 
+/// How much memory of ours a process has mapped and how many descriptors it has, both as counts.
+fn holdings(process: &Process) -> (usize, usize) {
+    let of = |name: &str| format!("/proc/{}/{name}", process.pid());
+    let maps = std::fs::read_to_string(of("maps")).unwrap();
+    let ours = maps.lines().filter(|line| line.contains("memfd:pillion"));
+    (ours.count(), std::fs::read_dir(of("fd")).unwrap().count())
+}
+
 #[test]
-fn a_daemon_killed_again_and_again_under_load_fails_no_call_and_loses_no_count() {
+fn a_daemon_killed_a_thousand_times_under_load_fails_no_call_loses_no_count_and_leaves_nothing() {
     let gpu = Gpu::start("mps");
     let mut daemon = gpu.daemon("");
     let hp = gpu.job("hp", Program::Linked("steady"));
@@ -522,18 +532,29 @@ fn a_daemon_killed_again_and_again_under_load_fails_no_call_and_loses_no_count()
         ("hp", hp.high_priority(&daemon).start()),
         ("be", be.best_effort(&daemon).start()),
     ];
+    let mut first = Vec::new();
     for round in 0..DEATHS {
+        if round == DEATHS_FIRST {
+            let of = |(label, job): &(&str, Process)| {
+                daemon.wait_for_clients(label, 1);
+                holdings(job)
+            };
+            first = jobs.iter().map(of).collect();
+        }
         // Some while jobs are attached, some before all of them are again.
         for (label, job) in &mut jobs {
             if round % 3 != 2 {
                 daemon.wait_for_clients(label, 1);
             }
-            job.wait_for_new("round", 2);
+            job.wait_for_new("round", 1);
         }
         daemon = replaced(&gpu, daemon, "");
     }
-    for (label, job) in jobs {
+    for ((label, job), first) in jobs.into_iter().zip(first) {
         wait_until_again(&daemon, label);
+        let (mapped, descriptors) = holdings(&job);
+        assert_eq!(mapped, first.0, "{label}");
+        assert_eq!(descriptors, first.1, "{label}");
         let ended = job.finish().expect_success();
         gpu.expect_equal_counts(label, &ended, &daemon);
     }

@@ -31,7 +31,7 @@ fn newer(mut packet: Vec<u8>) -> Vec<u8> {
 }
 
 /// Accepts a connection and hears its first packet.
-fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>) {
+fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>, Vec<OwnedFd>) {
     let patience = Timespec {
         tv_sec: (PATIENCE_NS / 1_000_000_000) as i64,
         tv_nsec: 0,
@@ -39,8 +39,8 @@ fn accept_and_hear(listener: &OwnedFd) -> (OwnedFd, Vec<u8>) {
     let mut called = [PollFd::new(listener, PollFlags::IN)];
     assert_eq!(poll(&mut called, Some(&patience)), Ok(1), "nobody connects");
     let socket = rustix::net::accept(listener).unwrap();
-    let (packet, _) = receive(&socket).unwrap();
-    (socket, packet)
+    let (packet, pages) = receive(&socket).unwrap();
+    (socket, packet, pages)
 }
 
 /// Runs `work` against a daemon that answers `reply` to the hello; returns what it said on stderr.
@@ -51,7 +51,7 @@ fn run_against(gpu: &Gpu, reply: &[u8]) -> String {
     let job = gpu.job("job", Program::Linked("work"));
     let job = job.args(&["linked", "10", "0"]);
     let process = job.under(&path, JobClass::BestEffort).start();
-    let (socket, packet) = accept_and_hear(&listener);
+    let (socket, packet, _) = accept_and_hear(&listener);
     let Request::Attach(attach) = Request::decode(&packet).unwrap() else {
         panic!("not an attach: {packet:?}")
     };
@@ -132,7 +132,7 @@ fn a_job_that_is_hung_up_on_without_an_answer_asks_again() {
     for _ in 0..3 {
         drop(accept_and_hear(&listener));
     }
-    let (socket, _) = accept_and_hear(&listener);
+    let (socket, ..) = accept_and_hear(&listener);
     let reason = "the fourth time".to_owned();
     send(&socket, &Reply::Refused { reason }.encode(), &[]).unwrap();
     let ended = process.finish().expect_success();
@@ -189,7 +189,7 @@ fn a_job_does_not_connect_before_it_has_read_its_profile() {
     let text = fs::read(builtin_profile()).unwrap();
     written.write_all(&text).unwrap();
     drop((written, is_read));
-    let (socket, _) = accept_and_hear(&listener);
+    let (socket, ..) = accept_and_hear(&listener);
     let reason = "with its profile".to_owned();
     send(&socket, &Reply::Refused { reason }.encode(), &[]).unwrap();
     let ended = process.finish().expect_success();
@@ -246,10 +246,11 @@ fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
         let job = gpu.job(label, Program::Linked("work"));
         let job = job.args(&["linked", "10", "0"]);
         let process = job.under(&path, JobClass::BestEffort).start();
-        let (to_client, packet) = accept_and_hear(&listener);
+        let (to_client, packet, pages) = accept_and_hear(&listener);
         let to_daemon = connect_to(daemon.socket()).unwrap();
         let packet = of_minor(packet, client.0, client.1.as_bytes());
-        send(&to_daemon, &packet, &[]).unwrap();
+        let pages: Vec<_> = pages.iter().map(AsFd::as_fd).collect();
+        send(&to_daemon, &packet, &pages).unwrap();
         let (packet, pages) = receive(&to_daemon).unwrap();
         let packet = of_minor(packet, server.0, server.1.as_bytes());
         let pages: Vec<_> = pages.iter().map(AsFd::as_fd).collect();
@@ -269,7 +270,7 @@ fn status_of_a_newer_daemon_names_both_versions() {
     let mut command = gpu.command(crate::common::pillion());
     command.arg("status").env("PILLION_SOCKET", &path);
     let process = Process::start("pillion status", command);
-    let (socket, _) = accept_and_hear(&listener);
+    let (socket, ..) = accept_and_hear(&listener);
     let reason = "too old".to_owned();
     send(&socket, &newer(Reply::Refused { reason }.encode()), &[]).unwrap();
     drop(socket);

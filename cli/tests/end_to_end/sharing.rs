@@ -2,10 +2,12 @@
 //! acted on, whatever was configured.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass, Reply, Request, connect_to, receive, send};
+use protocol::segment::client_page;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -169,7 +171,8 @@ fn client_of(daemon: &Daemon, is_on_mps: bool) -> OwnedFd {
         is_on_mps: Some(is_on_mps),
     });
     let socket = connect_to(daemon.socket()).unwrap();
-    send(&socket, &attach.encode(), &[]).unwrap();
+    let (page, _mapping) = client_page(&Clock::process()).unwrap();
+    send(&socket, &attach.encode(), &[page.as_fd()]).unwrap();
     let (packet, _) = receive(&socket).unwrap();
     let reply = Reply::decode(&packet).unwrap();
     assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");

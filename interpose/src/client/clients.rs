@@ -94,13 +94,6 @@ impl Clients {
         entry.state.store(SETTLED, Ordering::Release);
     }
 
-    /// A client's successor takes its place.
-    pub(crate) fn succeed(&self, successor: &'static Client) {
-        if let Some(entry) = self.entries.get(successor.index as usize) {
-            entry.client.set(successor);
-        }
-    }
-
     /// Whether this process has seen more than one device.
     #[inline]
     pub(crate) fn are_several(&self) -> bool {

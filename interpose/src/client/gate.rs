@@ -19,11 +19,10 @@ use core::sync::atomic::Ordering;
 use policy::{ClassSet, Kernel, Lease, admits};
 use protocol::clock::Wake;
 use protocol::lease::{self, Refusal, Terms};
-use protocol::pages::{Counter, LeasePage, ON_LOSS_HOLD, SILENCE_NS_MAX};
+use protocol::pages::{Counter, ON_LOSS_HOLD, SILENCE_NS_MAX};
 
-use crate::client::clients::CLIENTS;
+use crate::client::Client;
 use crate::client::launch_log::Launch;
-use crate::client::{Client, Side};
 use crate::signals::handler;
 
 /// A launch that may go.
@@ -70,36 +69,28 @@ const HELD_SILENCE_NS_MAX: u64 = 2_000_000_000;
 /// Longest hold that is believed: a page that says more is wrong, and a job must not hang on it.
 const HOLD_NS_MAX: u64 = 10_000_000_000;
 
-/// A launch that may go, and who it is charged to: where the daemon has changed while it waited, the client as of then.
-pub(crate) struct Admitted {
-    pub(crate) client: &'static Client,
-    pub(crate) lease: &'static LeasePage,
-    pub(crate) grant: Grant,
-}
+/// The daemon that has come while a launch waited has the process for high-priority: the launch is
+/// one of that class, and waits for nobody.
+pub(crate) struct IsHighPriority;
 
 /// Waits until the launch may go. `before_sleep` runs once if it has to wait.
 ///
 /// # Errors
 ///
-/// The next daemon says that the process is high-priority: then it is this client's launch, which waits for nobody.
+/// It waits for nobody any more.
 #[inline]
 pub(crate) fn admit(
-    client: &'static Client,
-    lease: &'static LeasePage,
+    client: &Client,
     known: &Kernel,
     unknown: u64,
     before_sleep: impl FnOnce(),
-) -> Result<Admitted, &'static Client> {
+) -> Result<Grant, IsHighPriority> {
     let kernel = judged(client, known, unknown);
-    match try_admit(client, lease, &kernel, client.clock.now_ns()) {
-        Ok(grant) => Ok(Admitted {
-            client,
-            lease,
-            grant,
-        }),
+    match try_admit(client, &kernel, client.clock.now_ns()) {
+        Ok(grant) => Ok(grant),
         Err(_) => {
             before_sleep();
-            wait(Hold::begin(client, lease, false), &kernel)
+            wait(&Hold::begin(client, false), &kernel)
         }
     }
 }
@@ -115,44 +106,39 @@ pub(crate) fn admit(
 #[cold]
 #[inline(never)]
 pub(crate) fn admit_collective(
-    client: &'static Client,
-    lease: &'static LeasePage,
+    client: &Client,
     known: &Kernel,
     unknown: u64,
     before_sleep: impl FnOnce(),
-) -> Result<Admitted, &'static Client> {
+) -> Result<Grant, IsHighPriority> {
     client.page.count(Counter::Collectives, 1);
     let kernel = judged(client, known, unknown);
-    let grant = match try_admit(client, lease, &kernel, client.clock.now_ns()) {
-        Ok(grant) => grant,
-        Err(_) if lease.is_held() => {
+    match try_admit(client, &kernel, client.clock.now_ns()) {
+        Ok(grant) => Ok(grant),
+        Err(_) if client.link.lease.is_held() => {
             before_sleep();
-            return wait(Hold::begin(client, lease, true), &kernel);
+            wait(&Hold::begin(client, true), &kernel)
         }
-        Err(_) => passed(client, lease, &kernel),
-    };
-    Ok(Admitted {
-        client,
-        lease,
-        grant,
-    })
+        Err(_) => Ok(passed(client, &kernel)),
+    }
 }
 
 /// Longest that a launch of the client waits, ns.
 fn hold_ns_max(client: &Client) -> u64 {
-    let max_hold_ns = client.daemon.max_hold_ns.load(Ordering::Relaxed);
+    let max_hold_ns = client.link.daemon.max_hold_ns.load(Ordering::Relaxed);
     max_hold_ns.min(HOLD_NS_MAX)
 }
 
 /// Settles a launch once the driver has answered: a refused one is paid back.
 #[inline]
-pub(crate) fn handle_launched(client: &Client, lease: &LeasePage, grant: &Grant, accepted: bool) {
+pub(crate) fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
     if !accepted {
+        let lease = &client.link.lease;
         lease.refund(&client.page.charged_ns, grant.cost_ns);
         return;
     }
     let Some(terms) = &grant.terms else { return };
-    if lease::slipped(client.hp, terms) {
+    if lease::slipped(&client.link.hp, terms) {
         client.page.count(Counter::Slips, 1);
     }
     if terms.beside_hp() {
@@ -168,7 +154,7 @@ fn judged(client: &Client, known: &Kernel, unknown: u64) -> Kernel {
     let unknown_ns = match unknown {
         0 => 0,
         count => {
-            let each_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
+            let each_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
             each_ns.saturating_mul(count)
         }
     };
@@ -185,16 +171,11 @@ fn judged(client: &Client, known: &Kernel, unknown: u64) -> Kernel {
 }
 
 #[inline]
-fn try_admit(
-    client: &Client,
-    lease: &LeasePage,
-    kernel: &Kernel,
-    now_ns: u64,
-) -> Result<Grant, Refusal> {
+fn try_admit(client: &Client, kernel: &Kernel, now_ns: u64) -> Result<Grant, Refusal> {
     let cost_ns = kernel.expected_ns;
-    let terms = lease.try_charge(
+    let terms = client.link.lease.try_charge(
         &client.page.charged_ns,
-        client.hp,
+        &client.link.hp,
         now_ns,
         cost_ns,
         |terms, remaining_ns| admits(&lease_of(terms, remaining_ns), 0, kernel),
@@ -235,25 +216,22 @@ enum Step {
 ///
 /// As [`admit`].
 #[cold]
-fn wait(mut hold: Hold, kernel: &Kernel) -> Result<Admitted, &'static Client> {
+fn wait(hold: &Hold<'_>, kernel: &Kernel) -> Result<Grant, IsHighPriority> {
+    let client = hold.client;
     loop {
-        hold.follow()?;
-        let Hold { client, lease, .. } = hold;
-        let admitted = |grant| Admitted {
-            client,
-            lease,
-            grant,
-        };
+        if client.is_high_priority() {
+            return Err(IsHighPriority);
+        }
         // Read before the lease is looked at, so that no change in between is slept through.
-        let seen = lease.bell.read();
+        let seen = client.link.lease.bell.read();
         match hold.poll(kernel) {
-            Step::Go(grant) => return Ok(admitted(grant)),
+            Step::Go(grant) => return Ok(grant),
             Step::SleepUntil(deadline_ns) => {
-                let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
+                let wake = client.link.wait(&client.clock, seen, deadline_ns);
                 handler::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
-                    return Ok(admitted(charged(client, lease, kernel)));
+                    return Ok(charged(client, kernel));
                 }
             }
         }
@@ -261,75 +239,39 @@ fn wait(mut hold: Hold, kernel: &Kernel) -> Result<Admitted, &'static Client> {
 }
 
 /// A thread that waits at the gate. Counted in the client's page from beginning to end, whichever
-/// way it ends.
-struct Hold {
-    client: &'static Client,
-    lease: &'static LeasePage,
+/// way it ends. Where another daemon comes meanwhile, the wait goes on there: nothing wakes for it
+/// but that its pages are replaced ([`crate::client::link`]).
+struct Hold<'a> {
+    client: &'a Client,
     begun_ns: u64,
-    end_ns: u64,
-    /// When that client's daemon was told.
-    told_ns: u64,
     /// It waits only as long as the job is held for a fault.
     is_collective: bool,
 }
 
-impl Hold {
-    fn begin(client: &'static Client, lease: &'static LeasePage, is_collective: bool) -> Self {
-        let begun_ns = client.clock.now_ns();
+impl<'a> Hold<'a> {
+    fn begin(client: &'a Client, is_collective: bool) -> Self {
         client.page.count(Counter::Held, 1);
         let hold = Self {
             client,
-            lease,
-            begun_ns,
-            end_ns: begun_ns.saturating_add(hold_ns_max(client)),
-            told_ns: begun_ns,
+            begun_ns: client.clock.now_ns(),
             is_collective,
         };
-        hold.tell();
-        hold
-    }
-
-    /// Says that a thread waits.
-    fn tell(&self) {
         // Before the bell: whoever is woken by it sees that somebody waits.
-        self.client.page.waiting.fetch_add(1, Ordering::SeqCst);
-        self.client.bell.bell.ring(&self.client.clock);
-    }
-
-    /// Where the client has a successor, the wait is one at its daemon from here on, and ends when it would have ended, or earlier if
-    /// that daemon says so. Nothing wakes for it: it is noticed at the next look, as that a daemon is gone is.
-    ///
-    /// # Errors
-    ///
-    /// The successor, if it is high-priority.
-    fn follow(&mut self) -> Result<(), &'static Client> {
-        let now = CLIENTS.at(self.client.index);
-        let Some(successor) = now.filter(|now| now.generation != self.client.generation) else {
-            return Ok(());
-        };
-        let Side::BestEffort(lease) = successor.side else {
-            return Err(successor);
-        };
-        let before = self.client.page;
-        let hold_ns = hold_ns_max(successor);
-        self.end_ns = self.end_ns.min(self.begun_ns.saturating_add(hold_ns));
-        (self.client, self.lease) = (successor, lease);
-        self.told_ns = successor.clock.now_ns();
-        self.tell();
-        before.waiting.fetch_sub(1, Ordering::SeqCst);
-        Ok(())
+        client.page.waiting.fetch_add(1, Ordering::SeqCst);
+        client.link.bell.bell.ring(&client.clock);
+        hold
     }
 
     /// What now.
     fn poll(&self, kernel: &Kernel) -> Step {
-        let (client, lease) = (self.client, self.lease);
+        let client = self.client;
         let now_ns = client.clock.now_ns();
-        if let Ok(grant) = try_admit(client, lease, kernel, now_ns) {
+        if let Ok(grant) = try_admit(client, kernel, now_ns) {
             return Step::Go(grant);
         }
-        let is_held = lease.is_held();
+        let is_held = client.link.lease.is_held();
         if self.is_collective && !is_held {
-            return Step::Go(passed(client, lease, kernel));
+            return Step::Go(passed(client, kernel));
         }
         // A daemon that has taken this process for dead (its connection was closed under us) serves it
         // no more than one that is gone.
@@ -338,21 +280,21 @@ impl Hold {
             _ => 0,
         };
         let is_gone = now_ns >= gone_ns;
-        let holds = client.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
+        let holds = client.link.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             client.page.count(Counter::Unmanaged, 1);
             // It is charged, as what is not cannot be told from nothing when the process ends and waits for what is in flight.
-            return Step::Go(charged(client, lease, kernel));
+            return Step::Go(charged(client, kernel));
         }
         // What is held for a fault is held for good; but not by a daemon that is gone.
         let is_for_good = is_held && !is_gone;
         let end_ns = match is_for_good {
             true => u64::MAX,
-            false => self.end_ns,
+            false => self.begun_ns.saturating_add(hold_ns_max(client)),
         };
         if now_ns >= end_ns {
             client.page.count(Counter::Forced, 1);
-            return Step::Go(charged(client, lease, kernel));
+            return Step::Go(charged(client, kernel));
         }
         let sleep_ns = sleep_ns(is_for_good, now_ns.saturating_sub(self.begun_ns));
         // Not later than the moment at which a silent daemon would count as gone.
@@ -362,23 +304,23 @@ impl Hold {
 
     /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its time from the first ring on.
     fn gone_ns(&self, is_held: bool) -> u64 {
-        let daemon = self.client.daemon;
+        let daemon = &self.client.link.daemon;
         // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
         // is awake. In the other order an old heartbeat could be taken for that of an awake daemon.
         let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
         let connection = &self.client.connection;
         let heard_ns = match is_asleep {
-            true => connection.rung_ns(heartbeat_ns, self.told_ns),
+            true => connection.rung_ns(heartbeat_ns, self.begun_ns),
             false => heartbeat_ns,
         };
         gone_ns(heard_ns, connection.has_ended(), is_held)
     }
 }
 
-impl Drop for Hold {
+impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let page = self.client.page;
+        let page = &self.client.page;
         page.waiting.fetch_sub(1, Ordering::SeqCst);
         let held_ns = self.client.clock.now_ns().saturating_sub(self.begun_ns);
         page.count(Counter::HeldNs, held_ns);
@@ -404,13 +346,14 @@ fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
 }
 
 /// A collective kernel that goes although no lease allows it.
-fn passed(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+fn passed(client: &Client, kernel: &Kernel) -> Grant {
     client.page.count(Counter::CollectivesPassed, 1);
-    charged(client, lease, kernel)
+    charged(client, kernel)
 }
 
 /// A launch that goes without asking, but not without paying.
-fn charged(client: &Client, lease: &LeasePage, kernel: &Kernel) -> Grant {
+fn charged(client: &Client, kernel: &Kernel) -> Grant {
+    let lease = &client.link.lease;
     lease.charge(&client.page.charged_ns, kernel.expected_ns);
     Grant {
         cost_ns: kernel.expected_ns,
@@ -447,7 +390,7 @@ mod tests {
 
     #[test]
     fn the_silence_of_a_daemon_that_sleeps_counts_from_the_first_ring_over_several_waits() {
-        let connection = Connection::none();
+        let connection = Connection::default();
         // Two waits in the sleep that began at 10, and one in the sleep that began at 50.
         assert_eq!(connection.rung_ns(10, 20), 20);
         assert_eq!(connection.rung_ns(10, 40), 20);

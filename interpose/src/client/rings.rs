@@ -2,7 +2,7 @@
 //!
 //! Each thread that has something to say claims one of the client's rings and keeps it; threads that
 //! find none share one ring. Rings of threads that ended are claimed again when they are needed. A
-//! thread that works for several clients has a ring with each, and claims one anew with a client's successor.
+//! thread that works for several clients has a ring with each.
 
 use core::cell::Cell;
 
@@ -16,36 +16,36 @@ use crate::client::clients::DEVICES_MAX;
 use crate::platform::sys;
 
 /// This thread has not looked for a ring yet.
-const UNCLAIMED: u64 = u64::MAX;
+const UNCLAIMED: u32 = u32::MAX;
 /// This thread uses the shared ring.
 const SHARED: u32 = u32::MAX - 1;
 
 const _: () = assert!(RINGS < SHARED as usize);
 
 thread_local! {
-    /// This thread's ring with each client: the client's generation in the upper half, the ring's index in the lower.
-    static RING: [Cell<u64>; DEVICES_MAX] = const { [const { Cell::new(UNCLAIMED) }; DEVICES_MAX] };
+    /// This thread's ring with each client.
+    static RING: [Cell<u32>; DEVICES_MAX] = const { [const { Cell::new(UNCLAIMED) }; DEVICES_MAX] };
 }
 
 /// Sends a record. A full ring refuses it; nobody waits.
 #[inline]
 pub(crate) fn push(client: &Client, record: &Record) -> Result<(), Full> {
-    push_to(client.page, (client.index, client.generation), record)
+    push_to(&client.page, client.index, record)
 }
 
 /// Counts a launch that the driver accepted from this thread.
 #[inline]
 pub(crate) fn count_launch(client: &Client) {
-    count_launch_in(client.page, (client.index, client.generation));
+    count_launch_in(&client.page, client.index);
 }
 
 #[inline]
-fn push_to(page: &ClientPage, client: (u32, u32), record: &Record) -> Result<(), Full> {
+fn push_to(page: &ClientPage, client: u32, record: &Record) -> Result<(), Full> {
     let index = claimed(client).unwrap_or_else(|| {
         let index = claim(page, sys::thread_id()).map_or(SHARED, |index| index as u32);
         RING.with(|rings| {
-            if let Some(ring) = rings.get(client.0 as usize) {
-                ring.set(u64::from(client.1) << 32 | u64::from(index));
+            if let Some(ring) = rings.get(client as usize) {
+                ring.set(index);
             }
         });
         index
@@ -62,7 +62,7 @@ fn push_to(page: &ClientPage, client: (u32, u32), record: &Record) -> Result<(),
 }
 
 #[inline]
-fn count_launch_in(page: &ClientPage, client: (u32, u32)) {
+fn count_launch_in(page: &ClientPage, client: u32) {
     match claimed(client) {
         Some(index) if (index as usize) < page.rings.len() => {
             page.count_launch_of_ring(index as usize);
@@ -71,12 +71,11 @@ fn count_launch_in(page: &ClientPage, client: (u32, u32)) {
     }
 }
 
-/// The ring that this thread has claimed with the client of that index and generation.
+/// The ring that this thread has claimed with the client of that index.
 #[inline]
-fn claimed((client, generation): (u32, u32)) -> Option<u32> {
+fn claimed(client: u32) -> Option<u32> {
     let ring = RING.with(|rings| rings.get(client as usize).map_or(UNCLAIMED, Cell::get));
-    let is_this = (ring >> 32) as u32 == generation && ring != UNCLAIMED;
-    is_this.then_some(ring as u32)
+    (ring != UNCLAIMED).then_some(ring)
 }
 
 /// A ring for the thread: its namesake's, a free one, or a dead thread's.
@@ -145,10 +144,10 @@ mod tests {
     #[test]
     fn launches_are_counted_with_and_without_a_ring() {
         let (_fd, page) = Mapping::<ClientPage>::create("pillion-test").unwrap();
-        count_launch_in(&page, (0, 0));
+        count_launch_in(&page, 0);
         push_to(
             &page,
-            (0, 0),
+            0,
             &Record::Complete {
                 stream: 1,
                 seq: 1,
@@ -156,8 +155,8 @@ mod tests {
             },
         )
         .unwrap();
-        count_launch_in(&page, (0, 0));
-        count_launch_in(&page, (0, 0));
+        count_launch_in(&page, 0);
+        count_launch_in(&page, 0);
         assert_eq!(page.counted(Counter::Launches), 3);
         assert_eq!(page.ring_launches[0].load(Ordering::Relaxed), 2);
     }
@@ -171,7 +170,7 @@ mod tests {
             at_ns: 1,
         };
         let pushed = (0..protocol::pages::RING_RECORDS + 1)
-            .filter(|_| push_to(&page, (0, 0), &record).is_ok())
+            .filter(|_| push_to(&page, 0, &record).is_ok())
             .count();
         assert_eq!(pushed, protocol::pages::RING_RECORDS);
     }

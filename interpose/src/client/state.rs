@@ -2,78 +2,72 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
-use core::{fmt, slice};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use abi::types::{CUcontext, CUdevice};
 use profiler::ProfileIndex;
 use protocol::clock::Clock;
 use protocol::ledger::LedgerPage;
-use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
-use protocol::segment::identity;
+use protocol::pages::{ClientPage, LeasePage};
+use protocol::segment::{Mapping, identity};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
+use crate::client::link::Link;
 use crate::client::priority::Priorities;
 use crate::daemon::helper;
-use crate::daemon::provisional::Provisional;
 use crate::platform::sys;
 
-/// A client. There is at most one for each device in a process; its successor takes its place when its daemon has gone.
+/// A client. There is at most one for each device in a process, for the life of the process; its
+/// daemons come and go.
 pub(crate) struct Client {
     /// Its index in [`crate::client::clients::CLIENTS`].
     pub(crate) index: u32,
-    /// What its class makes of it.
-    pub(crate) side: Side,
-    /// How many it follows: of what threads keep about a client, this says whether it is about this one.
-    pub(crate) generation: u32,
-    /// Its number at the daemon.
-    pub(crate) number: u64,
-    /// Where the daemon listens; of one that has none, where it is looked for first.
-    pub(crate) socket: PathBuf,
-    /// The time that daemon and client share.
-    pub(crate) clock: Clock,
-    /// What the daemon tells everybody; read only.
-    pub(crate) daemon: &'static DaemonPage,
-    /// What HP tells BE; read only for BE.
-    pub(crate) hp: &'static HpPage,
-    /// What wakes the daemon.
-    pub(crate) bell: &'static BellPage,
-    /// What this client and the daemon share.
-    pub(crate) page: &'static ClientPage,
-    /// The device of that daemon.
+    /// The device of its daemons.
     pub(crate) device: CUdevice,
-    /// Our slot in the job's ledger, where that daemon keeps one.
-    pub(crate) ledger: Option<LedgerSlot>,
     /// The device's identity as daemons know it; empty if the driver does not tell.
     pub(crate) uuid: String,
+    /// Where a daemon may listen, the likeliest first.
+    pub(crate) sought: Vec<PathBuf>,
+    /// Where the last daemon that took it listens, or did.
+    pub(crate) socket: Mutex<PathBuf>,
+    /// The time that daemon and client share.
+    pub(crate) clock: Clock,
+    /// What this client and its daemons share: sums, counters and rings, of the whole life of the process.
+    pub(crate) page: Mapping<ClientPage>,
+    /// Of that page, for the next daemon.
+    pub(crate) page_descriptor: Descriptor,
+    /// The daemon's pages.
+    pub(crate) link: Link,
     /// The connection to the daemon, open as long as both live.
     pub(crate) connection: Connection,
-    /// How others speak with the thread that finds out what has completed; the same for all that follow each other.
-    pub(crate) helper: &'static helper::Words,
+    /// Our slot in the job's ledger, where the daemon keeps one.
+    pub(crate) ledger: Mutex<Option<LedgerSlot>>,
+    /// How others speak with the thread that finds out what has completed.
+    pub(crate) helper: helper::Words,
     /// What is known about kernels: one file for a process, whatever its devices.
     pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
+    /// What high-priority launches on default streams carry as an attribute, if this driver takes one.
+    pub(crate) default_priority: Option<i32>,
     /// Whether MPS shares the device, if this driver says so.
     pub(crate) is_on_mps: Option<bool>,
-    /// What launches on default streams carry as an attribute, if this driver takes one.
-    pub(crate) default_priority: Option<i32>,
-    /// Of one that no daemon has taken so far.
-    pub(crate) provisional: Option<Provisional>,
+    /// A daemon has taken it, at least once.
+    pub(crate) is_taken: AtomicBool,
 }
 
 /// What its class makes of a client.
 #[derive(Clone, Copy)]
-pub(crate) enum Side {
+pub(crate) enum Side<'a> {
     /// Launches at once and says so.
     HighPriority,
     /// Launches what the lease allows.
-    BestEffort(&'static LeasePage),
+    BestEffort(&'a LeasePage),
 }
 
 /// A context handle as a number, which may be kept where every thread sees it.
@@ -94,15 +88,43 @@ impl From<CUcontext> for Handle {
 }
 
 impl Client {
-    /// Whether this is a high-priority client.
+    /// Whether the daemon has this process for high-priority.
+    #[inline]
     pub(crate) fn is_high_priority(&self) -> bool {
-        matches!(self.side, Side::HighPriority)
+        self.link.is_high_priority()
     }
 
-    /// Where a daemon is looked for.
-    pub(crate) fn sought(&self) -> &[PathBuf] {
-        let sought = self.provisional.as_ref().map(|known| &known.sought[..]);
-        sought.unwrap_or(slice::from_ref(&self.socket))
+    /// What its class makes of it, as of now.
+    #[inline]
+    pub(crate) fn side(&self) -> Side<'_> {
+        match self.is_high_priority() {
+            true => Side::HighPriority,
+            false => Side::BestEffort(&self.link.lease),
+        }
+    }
+
+    /// Its slot in the job's ledger, if it has one.
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Option<LedgerSlot>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it has this slot.
+    pub(crate) fn set_ledger(&self, ledger: LedgerSlot) {
+        if let Some(before) = self.ledger().replace(ledger) {
+            before.descriptor.close();
+        }
+    }
+
+    /// A daemon that listens there has taken it.
+    pub(crate) fn note_socket(&self, socket: &Path) {
+        let mut last = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.clone_into(&mut last);
+    }
+
+    /// Whether a daemon has taken it so far.
+    pub(crate) fn is_taken(&self) -> bool {
+        // Relaxed: it stands for itself.
+        self.is_taken.load(Ordering::Relaxed)
     }
 }
 
@@ -116,31 +138,43 @@ pub(crate) struct LedgerSlot {
 
 /// A descriptor that is kept. A program that closes descriptors which are not its own closes this one as well, and may open something
 /// else under its number: so it is known by its file, too.
+#[derive(Default)]
 pub(crate) struct Descriptor {
-    /// Locked for the length of a system call that does not wait.
-    held: Mutex<Option<OwnedFd>>,
-    identity: Option<(u64, u64)>,
+    /// With its file. Locked for the length of a system call that does not wait.
+    held: Mutex<Option<(OwnedFd, Option<File>)>>,
 }
+
+/// Device and inode.
+type File = (u64, u64);
 
 impl Descriptor {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        let file = identity(&descriptor).ok();
         Self {
-            identity: identity(&descriptor).ok(),
-            held: Mutex::new(Some(descriptor)),
+            held: Mutex::new(Some((descriptor, file))),
         }
     }
 
     /// Runs `body` with it, if it is still open and this one.
     pub(crate) fn with<T>(&self, body: impl FnOnce(&OwnedFd) -> T) -> Option<T> {
-        let held = self.held.lock();
-        let held = held.unwrap_or_else(PoisonError::into_inner);
-        let is_ours = |held: &&OwnedFd| self.is_of(held);
-        held.as_ref().filter(is_ours).map(body)
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let (descriptor, file) = held.as_ref()?;
+        (file.is_some() && identity(descriptor).ok() == *file).then(|| body(descriptor))
     }
 
     /// Whether that is a descriptor of the same file.
     pub(crate) fn is_of(&self, other: &OwnedFd) -> bool {
-        self.identity.is_some() && identity(other).ok() == self.identity
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = held.as_ref().and_then(|(_, file)| *file);
+        file.is_some() && identity(other).ok() == file
+    }
+
+    /// Another one in its place, which is closed.
+    pub(crate) fn replace(&self, descriptor: OwnedFd) {
+        self.close();
+        let file = identity(&descriptor).ok();
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = Some((descriptor, file));
     }
 
     /// Closes it if it is this one, and leaves what has its number alone otherwise.
@@ -154,45 +188,42 @@ impl Descriptor {
     }
 }
 
-/// A connection whose end tells the other side that this one is gone.
+/// A connection whose end tells the other side that this one is gone; to one daemon after another.
+#[derive(Default)]
 pub(crate) struct Connection {
     descriptor: Descriptor,
-    /// The daemon's side is known to have ended. Threads at the gate read it without a lock and without a system call.
-    has_ended: AtomicBool,
+    /// How many there were; 0 before the first.
+    number: AtomicU64,
+    /// The last one of which it is known that the daemon's side has ended. Threads at the gate read it without a lock and
+    /// without a system call.
+    ended: AtomicU64,
     /// When a thread at the gate first rang the daemon in its present sleep.
     rung_ns: AtomicU64,
 }
 
 impl Connection {
-    pub(crate) fn new(descriptor: OwnedFd) -> Self {
-        Self {
-            descriptor: Descriptor::new(descriptor),
-            has_ended: AtomicBool::new(false),
-            rung_ns: AtomicU64::new(0),
-        }
+    /// To the next daemon.
+    pub(crate) fn begin(&self, descriptor: OwnedFd) {
+        self.descriptor.replace(descriptor);
+        self.rung_ns.store(0, Ordering::Relaxed);
+        self.number.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// That of one that never had any.
-    pub(crate) fn none() -> Self {
-        Self {
-            descriptor: Descriptor {
-                held: Mutex::new(None),
-                identity: None,
-            },
-            has_ended: AtomicBool::new(false),
-            rung_ns: AtomicU64::new(0),
-        }
+    /// Which one it is.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
     }
 
     /// Whether the daemon's side is known to have ended, which a daemon's death does at once.
     pub(crate) fn has_ended(&self) -> bool {
-        // Relaxed: the flag is all that is read.
-        self.has_ended.load(Ordering::Relaxed)
+        // Relaxed: the numbers are all that is read.
+        let ended = self.ended.load(Ordering::Relaxed);
+        ended != 0 && ended == self.number()
     }
 
-    /// Notes that the daemon's side has ended.
-    pub(crate) fn note_end(&self) {
-        self.has_ended.store(true, Ordering::Relaxed);
+    /// Notes that the daemon's side of that one has ended.
+    pub(crate) fn note_end(&self, number: u64) {
+        self.ended.fetch_max(number, Ordering::Relaxed);
     }
 
     /// Since when a daemon that sleeps has not woken, although threads at the gate rang it: `heartbeat_ns` is of its last poll, and the
@@ -235,7 +266,8 @@ impl Connection {
     #[cfg(test)]
     pub(crate) fn replace(&self, other: &OwnedFd) -> io::Result<()> {
         let mut held = self.descriptor.held.lock().unwrap();
-        Ok(rustix::io::dup2(other, held.as_mut().unwrap())?)
+        let (descriptor, _) = held.as_mut().unwrap();
+        Ok(rustix::io::dup2(other, descriptor)?)
     }
 
     /// Says that nothing more comes from this side, or nothing more at all; whether that could be said.
@@ -253,25 +285,7 @@ impl Connection {
 
     /// Closes it, as the daemon's side has ended.
     pub(crate) fn close(&self) {
-        self.note_end();
+        self.note_end(self.number());
         self.descriptor.close();
-    }
-}
-
-impl fmt::Display for Client {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = match self.side {
-            Side::HighPriority => "high-priority",
-            Side::BestEffort(_) => "best-effort",
-        };
-        let kernels = self
-            .profile
-            .map_or(0, |index| index.profile().kernels.len());
-        write!(
-            formatter,
-            "attached to {} as {class} client {}, {kernels} kernels known",
-            self.socket.display(),
-            self.number
-        )
     }
 }

@@ -19,7 +19,7 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
 use profiler::scale::{self, Fit};
@@ -27,13 +27,14 @@ use profiler::{Profile, ProfileIndex};
 use protocol::clock::{Clock, Wake};
 use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
 use protocol::ledger::LedgerPage;
-use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
+use protocol::pages::{ClientPage, PAGE_MAGIC};
 use protocol::quota::Quota;
-use protocol::segment::{Access, Mapping, SharedPage};
-use protocol::sync::{AtomicU64, Ordering};
+use protocol::segment::{Access, Mapping, client_page};
+use protocol::sync::Ordering;
 
+use crate::client::link::{Link, Pages};
 use crate::client::priority::{self, Priorities};
-use crate::client::{Client, Connection, Descriptor, LedgerSlot, Side};
+use crate::client::{Client, Connection, Descriptor, LedgerSlot};
 use crate::daemon::{helper, reattach};
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
@@ -55,8 +56,8 @@ const BACKOFF_NS_MIN: u64 = 5_000_000;
 /// Never longer than this, ns.
 const BACKOFF_NS_MAX: u64 = 200_000_000;
 
-/// Pages every client gets: daemon, high-priority, bell, client.
-const PAGES: usize = 4;
+/// Pages every client gets: daemon, high-priority, bell.
+const PAGES: usize = 3;
 
 /// Why a process runs unmanaged.
 #[derive(Debug)]
@@ -84,6 +85,8 @@ pub(crate) enum Unmanaged {
         /// Its reason.
         reason: String,
     },
+    /// The system gives no memory for a client.
+    NoMemory(io::Error),
     /// The pages that came are not what this version expects.
     Pages {
         /// From whom.
@@ -104,7 +107,7 @@ impl Unmanaged {
         match self {
             Self::Refused { .. } | Self::Pages { .. } => true,
             Self::Hello { error, .. } => !is_hang_up(error) && !matches!(error, HelloError::Io(_)),
-            Self::NoUuid(_) | Self::NoDaemon { .. } => false,
+            Self::NoUuid(_) | Self::NoDaemon { .. } | Self::NoMemory(_) => false,
         }
     }
 
@@ -130,6 +133,7 @@ impl fmt::Display for Unmanaged {
                 }
                 write!(formatter, " ({last})")
             }
+            Self::NoMemory(error) => write!(formatter, "no shared memory: {error}"),
             Self::Hello { socket, error } => {
                 write!(formatter, "daemon at {}: {error}", socket.display())
             }
@@ -147,58 +151,104 @@ impl fmt::Display for Unmanaged {
     }
 }
 
-/// Attaches to the daemon of `device`, on which `context` is; `index` is what the client will have.
+/// The client of `device`, on which `context` is, with that index; and why no daemon has taken it, if
+/// none has. No client: this process is left alone there.
+///
+/// A process whose first attempt meets nobody, or is refused, may have come in the half second in
+/// which a daemon is restarted, or before the daemon of its machine. So it is a client of nobody,
+/// whose helper asks for a daemon as one does whose daemon has gone ([`reattach`]). The first that
+/// takes it counts everything from the beginning of the process. Until then nothing is held back.
 pub(crate) fn attach(
     config: &Config,
     context: CUcontext,
     device: CUdevice,
     index: u32,
-) -> Result<Client, Unmanaged> {
+) -> (Option<Client>, Result<Met, Unmanaged>) {
     let _occupied = Occupied::new();
     if sys::has_parent_death_signal() {
         FALLS_WITH_PARENT.store(true, Ordering::Relaxed);
     }
-    let (uuid, tried) = places(config, device)?;
-    look_for(&tried)?;
-    let known = profile(config, device);
-    let is_on_mps = driver::is_on_mps(device);
-    let who = Who {
-        device,
-        uuid: &uuid,
-        before: None,
-        is_on_mps,
+    let (uuid, sought) = match places(config, device) {
+        Ok(found) => found,
+        Err(reason) => return (None, Err(reason)),
     };
-    let (connection, socket, number, pages) = ask_again(Unmanaged::is_hang_up, || {
-        let (connection, socket) = connect(&tried)?;
-        let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
-        Ok((connection, socket, number, pages))
-    })?;
-    say_class(config, &pages.side, &socket);
-    if let Some(error) = Clock::open_error() {
-        log::say(Level::Error, format_args!("{error}; using real time"));
+    let found = look_for(&sought);
+    let found = match found {
+        Err(reason) if !is_wanted(config, &reason, &sought) => return (None, Err(reason)),
+        found => found,
+    };
+    let made = new_client(config, context, (device, index), uuid, sought);
+    let client = match made.map_err(Unmanaged::NoMemory) {
+        Ok(client) => client,
+        Err(reason) => return (None, Err(reason)),
+    };
+    let met = found.and_then(|()| ask_again(Unmanaged::is_hang_up, || meet(config, &client)));
+    match met {
+        Ok(met) => {
+            if let Some(error) = Clock::open_error() {
+                log::say(Level::Error, format_args!("{error}; using real time"));
+            }
+            (Some(client), Ok(met))
+        }
+        Err(reason) => {
+            let is_wanted = is_wanted(config, &reason, &client.sought);
+            (is_wanted.then_some(client), Err(reason))
+        }
     }
-    let priorities = priorities(context);
+}
+
+/// Whether a process that no daemon has taken is to ask again: somebody has asked for it to be
+/// managed, by a variable that `pillion run` sets, or by a daemon that is there, or was (its lock
+/// file outlives it). Where a library is preloaded into all processes of a machine that never had a
+/// daemon, they stay as they are, without a thread. On virtual time the one attempt is all.
+fn is_wanted(config: &Config, reason: &Unmanaged, sought: &[PathBuf]) -> bool {
+    let is_asked_for = || config.expects_daemon || !reason.is_absence();
+    !Clock::process().is_virtual()
+        && (is_asked_for() || sought.iter().any(|socket| has_lock(socket)))
+}
+
+/// Whether a daemon has listened there since the machine was started, or does.
+fn has_lock(socket: &Path) -> bool {
+    let mut lock = socket.as_os_str().to_owned();
+    lock.push(".lock");
+    Path::new(&lock).exists()
+}
+
+/// A client of nobody.
+fn new_client(
+    config: &Config,
+    context: CUcontext,
+    (device, index): (CUdevice, u32),
+    uuid: String,
+    sought: Vec<PathBuf>,
+) -> io::Result<Client> {
+    let clock = Clock::process();
+    let (descriptor, page) = client_page(&clock)?;
+    page.keep_from_children()?;
+    let range = driver::with_context(context, driver::priority_range).and_then(|range| range);
+    let priorities = range
+        .ok()
+        .and_then(|(least, greatest)| Priorities::new(least, greatest));
     Ok(Client {
         index,
-        default_priority: default_priority(&pages.side, priorities),
-        side: pages.side,
-        generation: 0,
-        number,
-        socket,
-        clock: Clock::process(),
-        daemon: pages.daemon,
-        hp: pages.hp,
-        bell: pages.bell,
-        page: pages.client,
         device,
-        ledger: pages.ledger,
         uuid,
-        connection: Connection::new(connection),
-        helper: Box::leak(Box::new(helper::Words::new())),
-        profile: known.map(|known| &known.index),
+        sought,
+        socket: Mutex::default(),
+        clock,
+        page,
+        page_descriptor: Descriptor::new(descriptor),
+        link: Link::new(config.class)?,
+        connection: Connection::default(),
+        ledger: Mutex::default(),
+        helper: helper::Words::new(),
+        profile: profile(config, device).map(|known| &known.index),
         priorities,
-        is_on_mps,
-        provisional: None,
+        default_priority: priorities
+            .filter(|_| takes_priorities())
+            .map(|range| range.for_high_priority(priority::DEFAULT)),
+        is_on_mps: driver::is_on_mps(device),
+        is_taken: AtomicBool::new(false),
     })
 }
 
@@ -212,23 +262,9 @@ pub(crate) fn places(
     Ok((uuid.unwrap_or_default(), places))
 }
 
-/// The stream priorities of a context's device, if there is a choice.
-pub(crate) fn priorities(context: CUcontext) -> Option<Priorities> {
-    let range = driver::with_context(context, driver::priority_range);
-    let (least, greatest) = range.and_then(|range| range).ok()?;
-    Priorities::new(least, greatest)
-}
-
-/// What launches on default streams are to carry.
-pub(crate) fn default_priority(side: &Side, priorities: Option<Priorities>) -> Option<i32> {
-    priorities
-        .filter(|_| matches!(side, Side::HighPriority) && takes_priorities())
-        .map(|range| range.for_high_priority(priority::DEFAULT))
-}
-
 /// Says that this process is not what it was started to be, where the operator does not allow it.
-fn say_class(config: &Config, side: &Side, socket: &Path) {
-    if config.class == JobClass::HighPriority && !matches!(side, Side::HighPriority) {
+fn say_class(config: &Config, class: JobClass, socket: &Path) {
+    if config.class == JobClass::HighPriority && class == JobClass::BestEffort {
         let socket = socket.display();
         log::say(
             Level::Error,
@@ -284,82 +320,66 @@ fn job_id(config: &Config) -> String {
     job.unwrap_or_else(|| format!("pid-{}", std::process::id()))
 }
 
-/// The client that follows `client`: the same to a daemon that listens where the one that has gone did. Asks nothing of the driver.
-pub(crate) fn attach_again(config: &Config, client: &Client) -> Result<Client, Unmanaged> {
+/// A daemon that has taken a client.
+pub(crate) struct Met {
+    socket: PathBuf,
+    /// The client's number there.
+    number: u64,
+    class: JobClass,
+    kernels: usize,
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "attached to {} as {} client {}, {} kernels known",
+            self.socket.display(),
+            self.class.name(),
+            self.number,
+            self.kernels
+        )
+    }
+}
+
+/// One attempt to have the client taken by a daemon that listens where one is looked for: its pages
+/// then take the places of those before. Asks nothing of the driver.
+pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
-    let known = profile(config, client.device);
-    let who = Who {
-        device: client.device,
-        uuid: &client.uuid,
-        before: client.ledger.as_ref(),
-        is_on_mps: client.is_on_mps,
+    let (connection, socket) = connect(&client.sought)?;
+    // Threads leave the bell before the daemon has to wait for anything.
+    let moving = client.link.begin_to_move(&client.clock);
+    let (welcome, descriptors) = match ask(&connection, config, client) {
+        Ok(answer) => answer,
+        Err(Answer::Hello(error)) => return Err(Unmanaged::Hello { socket, error }),
+        Err(Answer::Refused(reason)) => return Err(Unmanaged::Refused { socket, reason }),
     };
-    // Who is hung up on asks again as who meets nobody does.
-    let (connection, socket) = connect(client.sought())?;
-    let (number, pages) = introduce(&connection, &socket, config, known, &who)?;
-    say_class(config, &pages.side, &socket);
-    Ok(Client {
-        index: client.index,
-        default_priority: default_priority(&pages.side, client.priorities),
-        side: pages.side,
-        generation: client.generation.wrapping_add(1),
-        number,
-        socket,
-        clock: client.clock,
-        daemon: pages.daemon,
-        hp: pages.hp,
-        bell: pages.bell,
-        page: pages.client,
-        device: client.device,
-        ledger: pages.ledger,
-        uuid: client.uuid.clone(),
-        connection: Connection::new(connection),
-        helper: client.helper,
-        profile: client.profile,
-        priorities: client.priorities,
-        is_on_mps: client.is_on_mps,
-        provisional: None,
-    })
-}
-
-/// What a process says of itself besides its configuration.
-struct Who<'a> {
-    device: CUdevice,
-    /// The device's identity; empty if the driver does not tell.
-    uuid: &'a str,
-    /// Its slot in the ledger that the daemon before kept.
-    before: Option<&'a LedgerSlot>,
-    /// As [`driver::is_on_mps`] says.
-    is_on_mps: Option<bool>,
-}
-
-/// The conversation: this client's number, and its pages.
-fn introduce(
-    connection: &OwnedFd,
-    socket: &Path,
-    config: &Config,
-    known: Option<&Known>,
-    who: &Who<'_>,
-) -> Result<(u64, Pages), Unmanaged> {
-    let socket = || socket.to_owned();
-    let answer = ask(connection, config, known, who);
-    let ((number, slot, class), descriptors) = answer.map_err(|error| match error {
-        Answer::Hello(error) => Unmanaged::Hello {
-            socket: socket(),
-            error,
-        },
-        Answer::Refused(reason) => Unmanaged::Refused {
-            socket: socket(),
-            reason,
-        },
-    })?;
+    let (number, slot, class) = welcome;
     let class = class.unwrap_or(config.class);
-    let pages = Pages::open(descriptors, class, slot, who.before);
-    let pages = pages.map_err(|error| Unmanaged::Pages {
-        socket: socket(),
-        error,
-    })?;
-    Ok((number, pages))
+    let accepted = split(descriptors, class, slot).and_then(|(pages, ledger)| {
+        let ledger = ledger.map(|(page, slot)| open_ledger(client, page, slot));
+        let ledger = ledger.transpose()?;
+        moving.replace(&pages, &client.page)?;
+        Ok(ledger)
+    });
+    let ledger = match accepted {
+        Ok(ledger) => ledger,
+        Err(error) => return Err(Unmanaged::Pages { socket, error }),
+    };
+    if let Some(ledger) = ledger {
+        client.set_ledger(ledger);
+    }
+    client.connection.begin(connection);
+    client.note_socket(&socket);
+    client.is_taken.store(true, Ordering::Relaxed);
+    say_class(config, class, &socket);
+    let known = client.profile.map(ProfileIndex::profile);
+    Ok(Met {
+        socket,
+        number,
+        class,
+        kernels: known.map_or(0, |profile| profile.kernels.len()),
+    })
 }
 
 /// Where the daemon may listen, the likeliest first.
@@ -453,13 +473,24 @@ impl From<io::Error> for Answer {
 fn ask(
     connection: &OwnedFd,
     config: &Config,
-    known: Option<&Known>,
-    who: &Who<'_>,
+    client: &Client,
 ) -> Result<(Welcome, Vec<OwnedFd>), Answer> {
-    let quota = config.quotas.of_device(who.device.0);
-    let slot = who
-        .before
-        .and_then(|before| u16::try_from(before.slot).ok());
+    let quota = config.quotas.of_device(client.device.0);
+    let known = profile(config, client.device);
+    // Of a program that has closed its descriptor, the page moves to another file.
+    if client.page_descriptor.with(|_| ()).is_none() {
+        let descriptor = client
+            .page
+            .move_to_new_file("pillion-client", ClientPage::WORDS_BEFORE_RINGS)?;
+        client.page_descriptor.replace(descriptor);
+    }
+    let ledger = client.ledger();
+    let brought = ledger.as_ref().and_then(|ledger| {
+        let slot = u16::try_from(ledger.slot).ok()?;
+        let descriptor = ledger.descriptor.with(OwnedFd::try_clone)?.ok()?;
+        Some((slot, descriptor))
+    });
+    drop(ledger);
     let request = Request::Attach(Attach {
         class: config.class,
         job: job_id(config),
@@ -473,19 +504,20 @@ fn ask(
             .filter(|known| known.fit != Fit::Measured)
             .map(|known| known.fit.to_string())
             .unwrap_or_default(),
-        device: who.uuid.to_owned(),
+        device: client.uuid.clone(),
         memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
-        slot,
+        slot: brought.as_ref().map(|(slot, _)| *slot),
         falls_with_parent: FALLS_WITH_PARENT.load(Ordering::Relaxed),
-        is_on_mps: who.is_on_mps,
+        is_on_mps: client.is_on_mps,
     });
     let packet = request.encode();
-    let sent = who.before.and_then(|before| {
-        let send = |page: &OwnedFd| hello::send(connection, &packet, &[page.as_fd()]);
-        before.descriptor.with(send)
-    });
-    // Without a ledger, or where the program has closed its descriptor, nothing comes along.
-    sent.unwrap_or_else(|| hello::send(connection, &packet, &[]))?;
+    let send = |page: &OwnedFd| {
+        let ledger = brought.as_ref().map(|(_, ledger)| ledger.as_fd());
+        let pages: Vec<_> = [page.as_fd()].into_iter().chain(ledger).collect();
+        hello::send(connection, &packet, &pages)
+    };
+    let sent = client.page_descriptor.with(send);
+    sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
     let (packet, descriptors) = hello::receive(connection)?;
     if packet.is_empty() {
         return Err(HelloError::Closed.into());
@@ -516,80 +548,46 @@ fn program_name() -> String {
         .unwrap_or_default()
 }
 
-/// The shared pages, mapped for the rest of the process's life.
-struct Pages {
-    daemon: &'static DaemonPage,
-    hp: &'static HpPage,
-    bell: &'static BellPage,
-    client: &'static ClientPage,
-    ledger: Option<LedgerSlot>,
-    side: Side,
-}
+/// A ledger's page, and the process's slot in it.
+type Ledger = (OwnedFd, u16);
 
-impl Pages {
-    /// Of the descriptors that came with a welcome; `before` is the slot in the ledger of the daemon before.
-    fn open(
-        descriptors: Vec<OwnedFd>,
-        class: JobClass,
-        slot: Option<u16>,
-        before: Option<&LedgerSlot>,
-    ) -> io::Result<Self> {
-        let of_class = match class {
-            JobClass::HighPriority => PAGES,
-            JobClass::BestEffort => PAGES + 1,
-        };
-        let expected = of_class + usize::from(slot.is_some());
-        if descriptors.len() != expected {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{} descriptors, expected {expected}", descriptors.len()),
-            ));
-        }
-        let hp_access = match class {
-            JobClass::HighPriority => Access::ReadWrite,
-            JobClass::BestEffort => Access::Read,
-        };
-        let mut next = descriptors.into_iter();
-        let daemon = map::<DaemonPage>(next.next(), Access::Read)?;
-        let hp = map::<HpPage>(next.next(), hp_access)?;
-        let bell = map::<BellPage>(next.next(), Access::ReadWrite)?;
-        let client = map::<ClientPage>(next.next(), Access::ReadWrite)?;
-        let lease = match class {
-            JobClass::HighPriority => None,
-            JobClass::BestEffort => Some(map::<LeasePage>(next.next(), Access::ReadWrite)?),
-        };
-        for magic in [
-            Some(&daemon.magic),
-            Some(&client.magic),
-            lease.as_ref().map(|lease| &lease.magic),
-        ] {
-            check(magic)?;
-        }
-        let ledger = slot.map(|slot| open_ledger(next.next(), slot, before));
-        let ledger = ledger.transpose()?;
-        Ok(Self {
-            daemon: daemon.leak(),
-            hp: hp.leak(),
-            bell: bell.leak(),
-            client: client.leak(),
-            ledger,
-            side: lease.map_or(Side::HighPriority, |lease| Side::BestEffort(lease.leak())),
-        })
-    }
+/// Sorts the descriptors that came with a welcome.
+fn split(
+    descriptors: Vec<OwnedFd>,
+    class: JobClass,
+    slot: Option<u16>,
+) -> io::Result<(Pages, Option<Ledger>)> {
+    let is_best_effort = class == JobClass::BestEffort;
+    let expected = PAGES + usize::from(is_best_effort) + usize::from(slot.is_some());
+    let error = format!("{} descriptors, expected {expected}", descriptors.len());
+    let is_expected = descriptors.len() == expected;
+    let mut next = descriptors.into_iter();
+    let mut next = || {
+        let next = next.next().filter(|_| is_expected);
+        next.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, error.as_str()))
+    };
+    let pages = Pages {
+        daemon: next()?,
+        hp: next()?,
+        bell: next()?,
+        lease: is_best_effort.then(&mut next).transpose()?,
+    };
+    let ledger = slot.map(|slot| next().map(|page| (page, slot)));
+    Ok((pages, ledger.transpose()?))
 }
 
 /// The ledger that a welcome came with: mapped, unless it is the one that this process has.
-fn open_ledger(
-    descriptor: Option<OwnedFd>,
-    slot: u16,
-    before: Option<&LedgerSlot>,
-) -> io::Result<LedgerSlot> {
-    let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
+fn open_ledger(client: &Client, descriptor: OwnedFd, slot: u16) -> io::Result<LedgerSlot> {
+    let before = client.ledger();
+    let before = before.as_ref();
     let page = match before.filter(|before| before.descriptor.is_of(&descriptor)) {
         Some(before) => before.page,
         None => {
-            let mapped = map::<LedgerPage>(Some(descriptor.try_clone()?), Access::ReadWrite)?;
-            check(Some(&mapped.magic))?;
+            let mapped = Mapping::<LedgerPage>::open(&descriptor, Access::ReadWrite)?;
+            mapped.keep_from_children()?;
+            if mapped.magic.load(Ordering::Acquire) != PAGE_MAGIC {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
+            }
             mapped.leak()
         }
     };
@@ -600,31 +598,11 @@ fn open_ledger(
     })
 }
 
-/// Whether a page begins as ours do.
-fn check(magic: Option<&AtomicU64>) -> io::Result<()> {
-    if magic.is_some_and(|magic| magic.load(Ordering::Acquire) != PAGE_MAGIC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
-    }
-    Ok(())
-}
-
-fn map<T: SharedPage>(descriptor: Option<OwnedFd>, access: Access) -> io::Result<Mapping<T>> {
-    let descriptor = descriptor.ok_or(io::ErrorKind::InvalidData)?;
-    let mapping = Mapping::<T>::open(&descriptor, access)?;
-    mapping.keep_from_children()?;
-    Ok(mapping)
-}
-
 /// What this process knows about kernels.
 struct Known {
     index: ProfileIndex,
     /// How what was measured fits the device.
     fit: Fit,
-}
-
-/// What this process knows about kernels, if anything.
-pub(crate) fn profile_index(config: &Config, device: CUdevice) -> Option<&'static ProfileIndex> {
-    profile(config, device).map(|known| &known.index)
 }
 
 /// The profile of this process, loaded when it first attaches, for the device it attaches to then.
@@ -762,12 +740,21 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_are_refused() {
-        let error = Pages::open(Vec::new(), JobClass::BestEffort, None, None)
-            .err()
-            .unwrap();
+        let error = split(Vec::new(), JobClass::BestEffort, None).err().unwrap();
         assert!(
-            error.to_string().contains("0 descriptors, expected 5"),
+            error.to_string().contains("0 descriptors, expected 4"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_daemon_that_was_there_is_known_by_its_lock_file() {
+        let folder = std::env::temp_dir().join(format!("pillion-was-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let socket = folder.join("gpu.sock");
+        assert!(!has_lock(&socket));
+        std::fs::write(folder.join("gpu.sock.lock"), "").unwrap();
+        assert!(has_lock(&socket));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -59,10 +59,11 @@ impl HangUp {
         client.connection.set_receive_timeout(RECEIVE)?;
         let said = Arc::new(AtomicU32::new(WAITS));
         let says = Arc::clone(&said);
+        let number = client.connection.number();
         let wait = move || {
-            let is_over = wait_for_end(&client.connection);
+            let is_over = wait_for_end(&client.connection, number);
             if is_over {
-                tell_gate(client);
+                tell_gate(client, number);
             }
             // Release pairs with the Acquire in `said`; and before the bell, whose ringing makes the helper look.
             says.store(if is_over { OVER } else { BLIND }, Ordering::Release);
@@ -86,16 +87,16 @@ impl HangUp {
 }
 
 /// Has the threads at the gate see that the daemon is gone.
-fn tell_gate(client: &Client) {
-    client.connection.note_end();
-    if let Side::BestEffort(lease) = client.side {
+fn tell_gate(client: &Client, number: u64) {
+    client.connection.note_end(number);
+    if let Side::BestEffort(lease) = client.side() {
         lease.bell.ring(&client.clock);
     }
 }
 
-/// Waits until the other side has ended the connection. `false` if that cannot be waited for.
-fn wait_for_end(connection: &Connection) -> bool {
-    loop {
+/// Waits until the other side has ended that connection. `false` if that cannot be waited for.
+fn wait_for_end(connection: &Connection, number: u64) -> bool {
+    while connection.number() == number {
         match connection.wait_to_read() {
             Some(Ok(0) | Err(io::ErrorKind::ConnectionReset)) => return true,
             // Its time was over, or the process was stopped and goes on.
@@ -104,6 +105,7 @@ fn wait_for_end(connection: &Connection) -> bool {
             Some(Ok(_) | Err(_)) | None => return false,
         }
     }
+    false
 }
 
 #[cfg(test)]
@@ -119,7 +121,9 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (ours, theirs) = pair.unwrap();
-        (Connection::new(ours), theirs)
+        let connection = Connection::default();
+        connection.begin(ours);
+        (connection, theirs)
     }
 
     /// No clock has a part in it: the timeout is an hour.
@@ -130,7 +134,7 @@ mod tests {
         let (begins, begun) = mpsc::channel();
         let waits = std::thread::spawn(move || {
             begins.send(()).unwrap();
-            wait_for_end(&connection)
+            wait_for_end(&connection, 1)
         });
         begun.recv().unwrap();
         drop(daemon);
@@ -138,7 +142,7 @@ mod tests {
         // And where it had ended before.
         let (connection, daemon) = pair();
         drop(daemon);
-        assert!(wait_for_end(&connection));
+        assert!(wait_for_end(&connection, 1));
     }
 
     #[test]
@@ -148,7 +152,7 @@ mod tests {
         connection.with(|ours| protocol::hello::send(ours, &packet, &[]).unwrap());
         // What the daemon has not read makes of its end a reset.
         drop(daemon);
-        assert!(wait_for_end(&connection));
+        assert!(wait_for_end(&connection, 1));
     }
 
     #[test]
@@ -156,9 +160,9 @@ mod tests {
         let (connection, _daemon) = pair();
         let (other, _peer) = pair();
         other.with(|other| connection.replace(other).unwrap());
-        assert!(!wait_for_end(&connection));
+        assert!(!wait_for_end(&connection, 1));
         connection.close();
-        assert!(!wait_for_end(&connection));
+        assert!(!wait_for_end(&connection, 1));
     }
 
     /// As after a stop, the call ends and the next one would look the number up anew.
@@ -172,7 +176,7 @@ mod tests {
             .unwrap();
         let waits = std::thread::spawn({
             let connection = Arc::clone(&connection);
-            move || wait_for_end(&connection)
+            move || wait_for_end(&connection, 1)
         });
         other.with(|other| connection.replace(other).unwrap());
         assert!(!waits.join().unwrap());
@@ -182,6 +186,6 @@ mod tests {
     fn on_a_connection_on_which_something_is_said_nobody_spins() {
         let (connection, daemon) = pair();
         protocol::hello::send(&daemon, &[1], &[]).unwrap();
-        assert!(!wait_for_end(&connection));
+        assert!(!wait_for_end(&connection, 1));
     }
 }

@@ -36,7 +36,7 @@ use protocol::sync::Line;
 
 use crate::client::slot_state::State;
 use crate::client::{Client, Handle, process};
-use crate::daemon::reattach::{self, Watch};
+use crate::daemon::reattach::Watch;
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::guard;
 use crate::driver;
@@ -118,14 +118,16 @@ impl Words {
 }
 
 /// Starts the thread, and waits a moment until it is *ready*: a thread of the application's that a signal stops may hold locks of the
-/// process for good ([`handler`]), and the first of the helper's calls take some.
-pub(crate) fn start(client: &'static Client) -> io::Result<()> {
+/// process for good ([`handler`]), and the first of the helper's calls take some. `is_refused`: a daemon
+/// was there, and did not want the client.
+pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()> {
     driver::ending::look_up();
     let builder = Builder::new()
         .name("pillion".into())
         .stack_size(STACK_BYTES);
     // A participant of the clock, so that it has its turn on virtual time.
-    let thread = sys::with_signals_blocked(|| client.clock.spawn(builder, move || run(client)));
+    let thread =
+        sys::with_signals_blocked(|| client.clock.spawn(builder, move || run(client, is_refused)));
     // Detached: it lives as long as the process.
     thread.map(drop)?;
     // On virtual time nothing is sent to a process at a moment that matters.
@@ -266,7 +268,7 @@ fn wait_until_out(client: &Client) {
     backoff::wait_until(&client.clock, || !in_driver.load(Ordering::SeqCst));
 }
 
-fn run(client: &'static Client) {
+fn run(client: &'static Client, is_refused: bool) {
     guard::mark_thread_as_ours();
     sys::use_exact_timers();
     let mut helper = Helper {
@@ -280,18 +282,14 @@ fn run(client: &'static Client) {
         window: Window::default(),
         looked_at: 0,
     };
-    let mut watch = Watch::new(client);
+    let mut watch = Watch::new(client, is_refused);
     guard::guarded(usize::MAX, || helper.get_ready());
     client.helper.is_ready.store(true, Ordering::Relaxed);
     while !STOPPING.load(Ordering::SeqCst) {
         // Of one that is dying the daemon is of no interest, and to look may take locks, or seconds.
-        if !handler::is_dying()
-            && !LEAVING.load(Ordering::SeqCst)
-            && let Some(client) = guard::guarded(usize::MAX, || watch.poll())
-        {
-            helper.client = client;
+        if !handler::is_dying() && !LEAVING.load(Ordering::SeqCst) {
+            guard::guarded(usize::MAX, || watch.poll());
         }
-        let client = helper.client;
         let seen = client.page.helper_bell.read();
         // The other words are its own process's.
         // Before the client is one of the process's, what others have in flight would not be waited for.
@@ -318,9 +316,9 @@ fn run(client: &'static Client) {
         ];
         let until_ns = others.into_iter().flatten().chain(next_ns).min();
         // While there is no daemon to be told, launches do not wake it.
-        let said_ns = match client.provisional {
-            Some(_) => 0,
-            None => next_ns.unwrap_or(u64::MAX),
+        let said_ns = match client.is_taken() {
+            false => 0,
+            true => next_ns.unwrap_or(u64::MAX),
         };
         client.helper.asleep.store(said_ns, Ordering::SeqCst);
         let now_ns = client.clock.now_ns();
@@ -379,7 +377,7 @@ impl Helper {
         let wants_learning = self.learner.poll_switch(client);
         let (is_watching, window_ns) = self.poll_interest(now_ns);
         let is_leaving = LEAVING.load(Ordering::SeqCst);
-        let words = client.helper;
+        let words = &client.helper;
         if is_watching && !words.is_watching.load(Ordering::Relaxed) {
             self.forget_progress();
         }
@@ -437,7 +435,6 @@ impl Helper {
         let is_done = is_finished.is_some() && self.has_settled(before);
         if is_done {
             self.handle_drained();
-            reattach::carry_over(self.client.index);
             handler::handle_drained(process::clients().count() as u32);
         }
         is_done
@@ -510,7 +507,7 @@ impl Helper {
 
     /// Whether something was launched since the last look that did not wake this thread.
     fn has_work(&self) -> bool {
-        let words = self.client.helper;
+        let words = &self.client.helper;
         !self.client.is_high_priority()
             && words.is_watching.load(Ordering::Relaxed)
             && self.issued() != self.looked_at

@@ -10,8 +10,9 @@
 //! *Attaching* happens once in the life of a process for each device, at the creation of its first
 //! context there, where a blocking word with the daemon costs least: creating a context takes a real
 //! driver 100 ms. A process whose first context was made behind our back attaches at its first
-//! launch. A device whose daemon is absent or refuses runs unmanaged until one takes the process: where one may come it has a
-//! client of nobody's until then ([`crate::daemon::provisional`]), which is attached as far as this module goes. The others do not mind.
+//! launch. A device whose daemon is absent or refuses runs unmanaged until one takes the process:
+//! where one may come it has a client of nobody until then ([`attach::attach`]), which is attached as
+//! far as this module goes. Other devices are not concerned.
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
@@ -32,7 +33,8 @@ use crate::client::clients::{CLIENTS, DEVICES_MAX};
 use crate::client::process::{
     CONFIG, HAS_BEGUN, Phase, clear_in_children, clients, enter, phase, try_change,
 };
-use crate::daemon::{attach, helper, provisional, reattach};
+use crate::daemon::attach::{self, Unmanaged};
+use crate::daemon::helper;
 use crate::dispatch::{guard, telemetry};
 use crate::driver;
 use crate::memory::quota;
@@ -198,33 +200,35 @@ fn try_attach(
             format_args!("children made by clone and not by fork must not use CUDA"),
         );
     }
-    let (client, unmanaged) = match attach::attach(config, context, device, index) {
-        Ok(client) => (client, None),
-        Err(error) => {
-            // A job started by `pillion run` expects a daemon; a bare preload may just be there.
-            let level = if config.job.is_some() || !error.is_absence() {
-                Level::Warn
-            } else {
-                Level::Info
-            };
-            let reason = (level, error.to_string());
-            match provisional::client(config, context, device, index, &error) {
-                Some(client) => (client, Some(reason)),
-                None => return Err(reason),
-            }
-        }
+    let (client, met) = attach::attach(config, context, device, index);
+    let is_refused = met.as_ref().is_err_and(Unmanaged::is_refusal);
+    let reason = |error: &Unmanaged| {
+        // A job started by `pillion run` expects a daemon; a bare preload may just be there.
+        let is_expected = config.job.is_some() || !error.is_absence();
+        let level = if is_expected {
+            Level::Warn
+        } else {
+            Level::Info
+        };
+        (level, error.to_string())
     };
-    // For good, like the pages that it refers to.
+    let met = met.map_err(|error| reason(&error));
+    let client = match (client, &met) {
+        (Some(client), _) => client,
+        (None, Err(reason)) => return Err(reason.clone()),
+        (None, Ok(_)) => return Ok(()),
+    };
+    // For good, as threads refer to it.
     let client: &'static Client = Box::leak(Box::new(client));
     #[cfg(shim)]
     crate::platform::dlmopen_threads::tell_of_threads();
-    if let Err(error) = helper::start(client) {
+    if let Err(error) = helper::start(client, is_refused) {
         // Without it what completes would never be learnt.
         client.connection.end(Shutdown::Both);
-        let reason = || (Level::Warn, format!("no helper thread: {error}"));
-        return Err(unmanaged.unwrap_or_else(reason));
+        let reason = (Level::Warn, format!("no helper thread: {error}"));
+        return Err(met.err().unwrap_or(reason));
     }
-    open_account(config, client);
+    open_account(config, client, is_refused);
     CLIENTS.settle(index, Some(client));
     if client.page.stop.load(Ordering::SeqCst) != 0 {
         helper::wake_surely(client);
@@ -237,18 +241,18 @@ fn try_attach(
         crate::signals::handler::handle_attached(config.drain_ms);
         crate::dispatch::bypass::handle_attached(client);
     }
-    match &unmanaged {
-        Some(reason) => say_unmanaged(reason, device, index),
-        None => log::say(Level::Info, format_args!("{client}")),
+    match &met {
+        Err(reason) => say_unmanaged(reason, device, index),
+        Ok(met) => log::say(Level::Info, format_args!("{met}")),
     }
     telemetry::handle_attached();
     Ok(())
 }
 
 /// From here on what the process takes of the client's device is counted.
-fn open_account(config: &Config, client: &Client) {
+fn open_account(config: &Config, client: &Client, is_refused: bool) {
     let (index, device) = (client.index, client.device);
-    match &client.ledger {
+    match &*client.ledger() {
         Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
             say_if_less_than_asked(config, device, ledger.page.quota());
         }
@@ -256,10 +260,9 @@ fn open_account(config: &Config, client: &Client) {
             if keep_account_alone(config, index, device) {
                 return;
             }
-            if let Some(provisional) = &client.provisional {
+            if !client.is_taken() {
                 // For the ledger of the daemon that takes it. One that refuses says what it would allow all the same.
-                let refused = provisional.is_refused;
-                let told = refused.then(|| attach::ask_quota(config, device));
+                let told = is_refused.then(|| attach::ask_quota(config, device));
                 let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
                 quota::open_local(index, device, quota);
             }
@@ -374,8 +377,6 @@ extern "C" fn handle_exit() {
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in clients() {
         helper::stop(client);
-        // What a call that began under the daemon before has just counted.
-        reattach::carry_over(client.index);
     }
     for client in clients().filter(|client| client.clock.is_virtual()) {
         if client.connection.end(Shutdown::Write) {

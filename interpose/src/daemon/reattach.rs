@@ -12,37 +12,37 @@
 //! seldom, every minute in the end. Whether another daemon listens in its place is looked for
 //! meanwhile without asking.
 //!
-//! A process that no daemon has taken yet asks in the same way from its beginning ([`crate::daemon::provisional`]): the first that takes it is the successor of a client that had none.
+//! A process that no daemon has taken yet asks in the same way from its beginning ([`attach::attach`]).
 //!
-//! **A client and its successor.** A new daemon brings new pages, so a new client takes the place of the old one. Threads that are in a
-//! call have the old one in hand and end the call with it; its pages stay mapped. What they write there is *carried over* at every
-//! look, and when the process ends ([`crate::daemon::carried`]). So the new daemon
-//! counts everything from the beginning of the process, and what is in flight from the daemons before weighs at the gate. Who waits at the
-//! gate goes on waiting for the successor's lease.
+//! **A new daemon.** The client stays what it is: its page, with all that it has counted since it
+//! began, goes to the new daemon, and the pages of that one take the places of those before
+//! ([`crate::client::link`]). So the new daemon counts everything from the beginning of the process,
+//! and what is in flight weighs at the gate. A thread that waits there goes on waiting for the new
+//! daemon's lease.
 //!
 //! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new daemon's, and it goes on as if nothing had
 //! been. Where the job has another there by then (a process that began meanwhile came first), what this one holds is booked in that,
 //! whatever the quota says; where the daemon keeps none, the process goes on with the ledger that it has.
 //!
-//! **High-priority.** What is in flight is announced to the new daemon before the successor takes its place. A launch that was announced to
-//! the old one in that moment is nobody's, so of a client that has launched before one record counts as lost: the daemon takes the client for busy until it hears of a
-//! completion, which is what it does for any lost record.
+//! **High-priority.** A new daemon skips the records that were pushed for the one before. What is in
+//! flight is announced to it again. A launch that was announced just before it began to read, and is
+//! not with the driver yet, it has missed; so of a client that has launched before one record counts
+//! as lost: the daemon takes the client for busy until it hears of a completion, which is what it does
+//! for any lost record.
 //!
 //! On virtual time nothing of this happens: there the moment would be left to chance.
 
 use core::sync::atomic::Ordering;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use protocol::lease;
 use protocol::pages::Counter;
 use protocol::record::{Launch, Record};
 
-use crate::client::clients::{CLIENTS, DEVICES_MAX};
-use crate::client::{Client, Side, process, rings};
-use crate::daemon::attach::{self, Unmanaged};
-use crate::daemon::carried::{Account, Line};
+use crate::client::{Client, process, rings};
+use crate::daemon::attach::{self, Met, Unmanaged};
 use crate::daemon::disconnect_watcher::{HangUp, Said};
 use crate::memory::quota;
 use crate::platform::log::{self, Level};
@@ -50,7 +50,7 @@ use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;
 
 /// Between two looks at what nobody tells of: the connection, where no thread waits for its end; another daemon in the place of one that
-/// refuses; what calls count that began under the daemon before. An idle client wakes up for it: a look costs some microseconds.
+/// refuses. An idle client wakes up for it: a look costs some microseconds.
 const LOOK_NS: u64 = 250_000_000;
 /// From a daemon's end to the first attempt, and between the first ones.
 const BACKOFF_NS_MIN: u64 = 5_000_000;
@@ -74,21 +74,6 @@ const UNANSWERED_NS: u64 = 1_000_000_000;
 
 /// The class of kernels that no profile knows, in a record.
 const UNKNOWN_CLASS: u8 = 4;
-
-/// The clients that followed each other on each device. Locked by who carries over, for as long as that takes.
-static LINES: [Mutex<Line>; DEVICES_MAX] = [const { Mutex::new(Line::new()) }; DEVICES_MAX];
-
-/// Carries over what threads have counted for the clients before on that device since the last time.
-pub(crate) fn carry_over(index: u32) {
-    with_line(index, Line::carry_over);
-}
-
-fn with_line(index: u32, body: impl FnOnce(&mut Line)) {
-    if let Some(line) = LINES.get(index as usize) {
-        // Whoever panicked in here has added a part, and noted which.
-        body(&mut line.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-}
 
 /// What one client's helper knows of its daemon.
 pub(crate) struct Watch {
@@ -174,27 +159,23 @@ impl Listener {
 }
 
 impl Watch {
-    /// Called by the client's helper, which is woken when the daemon goes.
-    pub(crate) fn new(client: &'static Client) -> Self {
+    /// Called by the client's helper, which is woken when the daemon goes. `is_refused`: the first
+    /// daemon was there, and did not want the client.
+    pub(crate) fn new(client: &'static Client, is_refused: bool) -> Self {
         let now_ns = client.clock.now_ns();
-        let provisional = client.provisional.as_ref();
-        let refused = provisional.filter(|known| known.is_refused);
-        let listener = || Listener::at(client.sought());
-        let refusal = refused.map(|_| Refusal::new(None, listener(), now_ns));
-        let first_ns = provisional.map_or(LOOK_NS, |_| BACKOFF_NS_MIN);
+        let is_taken = client.is_taken();
+        let refusal = is_refused.then(|| Refusal::new(None, Listener::at(&client.sought), now_ns));
+        let first_ns = if is_taken { LOOK_NS } else { BACKOFF_NS_MIN };
         Self {
             client,
-            hang_up: match provisional {
-                Some(_) => None,
-                None => listen_for_end(client),
-            },
-            away: provisional.map(|_| Away {
+            hang_up: is_taken.then(|| listen_for_end(client)).flatten(),
+            away: (!is_taken).then_some(Away {
                 since_ns: now_ns,
                 unanswered: 0,
                 is_first: true,
             }),
             refusal,
-            is_said: provisional.is_some(),
+            is_said: !is_taken,
             next_ns: now_ns + jittered(first_ns, now_ns),
         }
     }
@@ -208,13 +189,11 @@ impl Watch {
             Some(hang_up) if self.away.is_none() => hang_up.said(),
             _ => Said::Nothing,
         };
-        // Of a client without a predecessor nothing is carried over.
-        let has_predecessor = self.client.generation != 0;
-        next_look_ns(said, has_predecessor, self.next_ns)
+        next_look_ns(said, self.next_ns)
     }
 
-    /// Looks if it is time to; the client as of now.
-    pub(crate) fn poll(&mut self) -> &'static Client {
+    /// Looks if it is time to.
+    pub(crate) fn poll(&mut self) {
         let now_ns = self.client.clock.now_ns();
         if self.next_ns().is_some_and(|next_ns| next_ns <= now_ns) {
             self.look();
@@ -223,11 +202,9 @@ impl Watch {
             let wait_ns = asks.map_or(LOOK_NS, |away| away.backoff_ns(now_ns));
             self.next_ns = now_ns + jittered(wait_ns, now_ns);
         }
-        self.client
     }
 
     fn look(&mut self) {
-        carry_over(self.client.index);
         if self.away.is_none() {
             let said = self.hang_up.as_ref().map(HangUp::said);
             if said == Some(Said::Over) || self.client.connection.is_over() {
@@ -237,14 +214,17 @@ impl Watch {
             return;
         }
         // Before it is asked: the next one that listens there is asked in any case.
-        let listener = Listener::at(self.client.sought());
+        let listener = Listener::at(&self.client.sought);
         let now_ns = self.client.clock.now_ns();
         let refusal = self.refusal.as_ref();
         if refusal.is_some_and(|refusal| refusal.holds(listener.as_ref(), now_ns)) {
             return;
         }
-        match self.try_again() {
-            Ok(successor) => self.handle_successor(successor),
+        // Never without one: it was read before the first client was made.
+        let config = process::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS));
+        let was_taken = self.client.is_taken();
+        match config.and_then(|config| attach::meet(config, self.client)) {
+            Ok(met) => self.handle_met(&met, was_taken),
             Err(reason) => self.handle_failure(&reason, listener),
         }
     }
@@ -259,14 +239,10 @@ impl Watch {
             unanswered: 0,
             is_first: false,
         });
-        let socket = self.client.socket.display();
+        let socket = self.client.socket.lock();
+        let socket = socket.unwrap_or_else(PoisonError::into_inner);
+        let socket = socket.display();
         log::say(Level::Info, format_args!("the daemon at {socket} is gone"));
-    }
-
-    fn try_again(&self) -> Result<Client, Unmanaged> {
-        // Never without one: it was read before the first client was made.
-        let config = process::config().ok_or(Unmanaged::NoUuid(abi::types::CUresult::SUCCESS))?;
-        attach::attach_again(config, self.client)
     }
 
     fn handle_failure(&mut self, reason: &Unmanaged, by: Option<Listener>) {
@@ -291,60 +267,34 @@ impl Watch {
         };
     }
 
-    fn handle_successor(&mut self, successor: Client) {
-        // For good, like the pages that it refers to.
-        let successor: &'static Client = Box::leak(Box::new(successor));
-        if successor.is_high_priority() {
-            announce_in_flight(successor);
+    /// A daemon has taken the client, and its pages are in place.
+    fn handle_met(&mut self, met: &Met, was_taken: bool) {
+        let client = self.client;
+        if client.is_high_priority() {
+            announce_again(client);
         }
-        CLIENTS.succeed(successor);
-        if successor.is_high_priority() {
-            let mut has_launched = false;
-            for (_, slot) in STREAMS.used_by(successor.index) {
-                slot.told.store(0, Ordering::Relaxed);
-                has_launched |= slot.has_launched();
-            }
-            // Who has never launched has nothing to complete, and would count as busy until it does.
-            if has_launched {
-                successor.page.count(Counter::Dropped, 1);
-            }
-            // Leases that the new daemon made before it knew of this work are to end now, not at its next look.
-            lease::announce(successor.daemon, successor.hp);
+        if let Some(ledger) = &*client.ledger() {
+            quota::go_on(client.index, client.device, ledger.page, ledger.slot);
         }
-        if let Some(ledger) = &successor.ledger {
-            quota::go_on(successor.index, successor.device, ledger.page, ledger.slot);
-            // The successor has a descriptor of its own.
-            if let Some(before) = &self.client.ledger {
-                before.descriptor.close();
-            }
+        if !was_taken {
+            handle_first(client);
         }
-        let before = self.client.page;
-        let was_provisional = self.client.provisional.is_some();
-        if was_provisional {
-            self.handle_taken(successor);
-        }
-        with_line(successor.index, |line| {
-            line.succeed(before, account(successor));
-            line.carry_over();
-        });
-        self.client = successor;
-        self.hang_up = listen_for_end(successor);
+        self.hang_up = listen_for_end(client);
         (self.away, self.refusal, self.is_said) = (None, None, false);
-        let again = if was_provisional { "" } else { ", again" };
-        log::say(Level::Info, format_args!("{successor}{again}"));
+        let again = if was_taken { ", again" } else { "" };
+        log::say(Level::Info, format_args!("{met}{again}"));
     }
+}
 
-    /// A daemon has taken a client that none had before.
-    fn handle_taken(&self, successor: &Client) {
-        let before = self.client;
-        if let Side::BestEffort(_) = before.side {
-            let launches = before.page.counted(Counter::Launches);
-            successor.page.count(Counter::Unmanaged, launches);
-        }
-        // What a context takes only a daemon says.
-        if CONTEXTS.count_on(before.device) > 0 {
-            quota::handle_context(before.device);
-        }
+/// A daemon has taken a client that none had before.
+fn handle_first(client: &Client) {
+    if !client.is_high_priority() {
+        let launches = client.page.counted(Counter::Launches);
+        client.page.count(Counter::Unmanaged, launches);
+    }
+    // What a context takes only a daemon says.
+    if CONTEXTS.count_on(client.device) > 0 {
+        quota::handle_context(client.device);
     }
 }
 
@@ -364,9 +314,12 @@ fn listen_for_end(client: &'static Client) -> Option<HangUp> {
     hang_up.ok()
 }
 
-/// Before anybody else writes to the successor's rings, so that numbers come in their order.
-fn announce_in_flight(successor: &Client) {
-    for (stream, slot) in STREAMS.used_by(successor.index) {
+/// Announces what is in flight to a new daemon.
+fn announce_again(client: &Client) {
+    let mut has_launched = false;
+    for (stream, slot) in STREAMS.used_by(client.index) {
+        slot.told.store(0, Ordering::Relaxed);
+        has_launched |= slot.has_launched();
         if !slot.is_in_flight() {
             continue;
         }
@@ -379,28 +332,24 @@ fn announce_in_flight(successor: &Client) {
             class: UNKNOWN_CLASS,
             at_ns: 0,
         });
-        if rings::push(successor, &record).is_err() {
-            successor.page.count(Counter::Dropped, 1);
+        if rings::push(client, &record).is_err() {
+            client.page.count(Counter::Dropped, 1);
         }
     }
-}
-
-fn account(client: &Client) -> Account {
-    Account {
-        page: client.page,
-        lease: match client.side {
-            Side::BestEffort(lease) => Some(lease),
-            Side::HighPriority => None,
-        },
+    // Who has never launched has nothing to complete, and would count as busy until it does.
+    if has_launched {
+        client.page.count(Counter::Dropped, 1);
     }
+    // Leases that the new daemon made before it knew of this work are to end now, not at its next look.
+    lease::announce(&client.link.daemon, &client.link.hp_written);
 }
 
 /// When to look, `clock_ns` being when it is time by the clock.
-fn next_look_ns(said: Said, has_predecessor: bool, clock_ns: u64) -> Option<u64> {
+fn next_look_ns(said: Said, clock_ns: u64) -> Option<u64> {
     match said {
         Said::Over => Some(0),
-        Said::WillTell if !has_predecessor => None,
-        Said::WillTell | Said::Nothing => Some(clock_ns),
+        Said::WillTell => None,
+        Said::Nothing => Some(clock_ns),
     }
 }
 
@@ -430,11 +379,9 @@ mod tests {
 
     #[test]
     fn who_will_be_told_does_not_look_by_the_clock_and_who_will_not_does() {
-        assert_eq!(next_look_ns(Said::WillTell, false, 9), None);
-        assert_eq!(next_look_ns(Said::Over, false, 9), Some(0));
-        assert_eq!(next_look_ns(Said::Nothing, false, 9), Some(9));
-        // What is counted under the daemon before nobody tells.
-        assert_eq!(next_look_ns(Said::WillTell, true, 9), Some(9));
+        assert_eq!(next_look_ns(Said::WillTell, 9), None);
+        assert_eq!(next_look_ns(Said::Over, 9), Some(0));
+        assert_eq!(next_look_ns(Said::Nothing, 9), Some(9));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) ->
         sm_needed,
         class: known.kernel.class.bits() as u8,
         // Once for each request that meets best-effort work, and never else.
-        at_ns: match lease::is_live(client.daemon, client.hp) {
+        at_ns: match lease::is_live(&client.link.daemon, &client.link.hp_written) {
             true => client.clock.now_ns(),
             false => 0,
         },
@@ -40,7 +40,7 @@ pub(crate) fn submit(client: &Client, index: u32, slot: &Slot, known: &Known) ->
     if rings::push(client, &record).is_err() {
         client.page.count(Counter::Dropped, 1);
     }
-    lease::announce(client.daemon, client.hp);
+    lease::announce(&client.link.daemon, &client.link.hp_written);
     seq
 }
 

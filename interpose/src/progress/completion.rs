@@ -144,7 +144,7 @@ pub(crate) fn complete(index: u32, mark: u64) {
     };
     slot.set_known(mark);
     let by = slot.advance(mark);
-    match client.side {
+    match client.side() {
         // Also if nothing moved: a completion that found its ring full is said again.
         Side::HighPriority => announce::tell(client, index, slot),
         Side::BestEffort(_) => count(client, by),
@@ -154,7 +154,7 @@ pub(crate) fn complete(index: u32, mark: u64) {
 /// The same in a process that is dying: without anything that a thread has of its own, and without waking anybody.
 pub(crate) fn complete_at_end(client: &Client, index: u32, slot: &Slot, mark: u64) {
     let by = slot.advance(mark);
-    match client.side {
+    match client.side() {
         // Which records of this stream are read first does not matter to the daemon.
         Side::HighPriority => {
             let seq = slot.completed();
@@ -185,6 +185,6 @@ pub(crate) fn count(client: &Client, expected_ns: u64) {
     // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a
     // ring that is missed costs a millisecond at most.
     if client.page.waiting.load(Ordering::SeqCst) != 0 {
-        client.bell.bell.ring(&client.clock);
+        client.link.bell.bell.ring(&client.clock);
     }
 }

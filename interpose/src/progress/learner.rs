@@ -92,22 +92,16 @@ pub(crate) struct Learner {
     is_untold: bool,
     /// When they are told next.
     tell_ns: u64,
-    /// Which client they were told as.
-    generation: u32,
 }
 
 impl Learner {
     /// Looks whether the daemon wants durations to be learnt; whether it does. Where it no longer does, what profiles tell
     /// holds again.
     pub(crate) fn poll_switch(&mut self, client: &Client) -> bool {
-        let wanted = client.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
+        let wanted = client.link.daemon.learnt_durations.load(Ordering::Relaxed) != 0;
         let is_on = wanted && !client.is_high_priority();
         if self.is_on && !is_on {
-            self.forget(client.page);
-        }
-        if client.generation != self.generation {
-            self.generation = client.generation;
-            self.is_untold |= is_on;
+            self.forget(&client.page);
         }
         self.is_on = is_on;
         is_on
@@ -148,7 +142,7 @@ impl Learner {
             return;
         }
         let now_ns = client.clock.now_ns();
-        let unknown_ns = client.daemon.unknown_ns.load(Ordering::Relaxed);
+        let unknown_ns = client.link.daemon.unknown_ns.load(Ordering::Relaxed);
         let graphs = &mut self.graphs;
         stream.read(recent, now_ns, |number| {
             let learnt = learnt_of(number.place).filter(|learnt| graphs.note(number, learnt))?;
@@ -216,7 +210,7 @@ impl Learner {
                 longest.add(sm_needed, &learnt);
             }
         }
-        tell_longest(client.page, by_name);
+        tell_longest(&client.page, by_name);
     }
 }
 
@@ -316,13 +310,13 @@ impl Longest {
 
 /// Whether nothing of high priority was launched since launches of this epoch went.
 fn is_alone(client: &Client, epoch: u64) -> bool {
-    match (epoch, client.side) {
+    match (epoch, client.side()) {
         (Launch::BESIDE, _) => false,
         (Launch::UNGATED, Side::BestEffort(lease)) => {
             lease.terms().is_some_and(|(_, terms)| terms.ungated())
         }
         // Acquire pairs with the Release of who raises it.
-        _ => Launch::low(client.hp.epoch.load(Ordering::Acquire)) == epoch,
+        _ => Launch::low(client.link.hp.epoch.load(Ordering::Acquire)) == epoch,
     }
 }
 

@@ -112,10 +112,10 @@ pub enum Look {
     WhenRung,
 }
 
-/// The pages made for a client that attaches.
+/// The pages of a client that attaches.
 #[derive(Debug)]
 pub struct NewPages {
-    /// Its own.
+    /// Its own, which it has brought.
     pub client: Mapping<ClientPage>,
     /// Its job's, used if it is the first client of a best-effort job.
     pub lease: (OwnedFd, Mapping<LeasePage>),
@@ -187,6 +187,16 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// What the daemon before, or this one in another connection, has left in its page is over.
+    fn begin_serving(&self) {
+        let page = &self.page;
+        page.detached.store(0, Ordering::Relaxed);
+        page.probe.store(0, Ordering::Relaxed);
+        page.seen_to_until_s.store(0, Ordering::Relaxed);
+        // A client that has seen that it is to end does not attach any more.
+        page.stop.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             counters: core::array::from_fn(|i| self.page.counted(Counter::ALL[i])),
@@ -385,12 +395,13 @@ impl State {
             falls_with_parent: attach.falls_with_parent,
             sharing: attach.is_on_mps.map(sharing_by),
             denied: None,
-            page: pages.client,
             is_sticky_taken: false,
             hp_client: (key.class == JobClass::HighPriority)
-                .then(|| Box::new(HpClient::new(now_ns))),
+                .then(|| Box::new(HpClient::new(now_ns, &pages.client))),
+            page: pages.client,
             end: End::default(),
         };
+        client.begin_serving();
         if key.class == JobClass::HighPriority {
             // Before its hello is answered: what was free for all is now gated.
             let be_jobs = self.jobs.iter_mut().filter_map(|job| job.be_job.as_mut());

@@ -25,13 +25,12 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use protocol::VERSION;
 use protocol::clock::Clock;
 use protocol::hello::{
-    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, peer_version,
-    send,
+    Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, send,
 };
 use protocol::quota::Quota;
-use protocol::{COMPLETES_AT_END, VERSION, Version, WELCOME_SAYS_CLASS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -47,7 +46,7 @@ use crate::core::state::NewPages;
 use crate::daemon::shared::Shared;
 use crate::host::fd_reaper::{Disposal, Line};
 use crate::host::mps;
-use crate::host::pages::{GpuFds, client_page, lease_page};
+use crate::host::pages::{GpuFds, client_page_of_peer, lease_page};
 use crate::host::peer;
 use crate::host::socket::Seat;
 use crate::report::events;
@@ -109,8 +108,6 @@ struct Connection {
     /// Packets that it has sent since.
     said: u32,
     pid: u32,
-    /// Of its library.
-    version: Version,
 }
 
 /// What of a client has ended.
@@ -135,8 +132,6 @@ struct Applicant {
     /// None where its process cannot be seen from here.
     process: Option<OwnedFd>,
     owner: Owner,
-    /// Of its library.
-    version: Version,
 }
 
 /// Which descriptor is ready.
@@ -295,7 +290,7 @@ impl Control {
         let Some(Unheard { socket, uid }) = self.unheard.remove(place) else {
             return;
         };
-        let (packet, mut memory) = match socket.receive() {
+        let (packet, memory) = match socket.receive() {
             Ok((packet, memory)) if !packet.is_empty() => (packet, memory),
             _ => return,
         };
@@ -303,8 +298,7 @@ impl Control {
             Ok(Request::Status) => self.send_status(socket, uid),
             Ok(Request::Events { since }) => self.send_events(socket, uid, since),
             Ok(Request::Attach(attach)) => {
-                let version = peer_version(&packet).unwrap_or(VERSION);
-                self.attach(socket, attach, version, memory.pop());
+                self.attach(socket, attach, memory);
             }
             Ok(Request::Set(set)) => self.set(&socket, uid, &set),
             Ok(Request::Stop(stop)) => self.stop(&socket, uid, &stop),
@@ -320,8 +314,8 @@ impl Control {
         }
     }
 
-    /// A process wants to be a client; `brought` is the memory file that came with its packet.
-    fn attach(&mut self, socket: Line, attach: Attach, version: Version, brought: Option<OwnedFd>) {
+    /// A process wants to be a client; `brought` are the memory files that came with its packet.
+    fn attach(&mut self, socket: Line, attach: Attach, brought: Vec<OwnedFd>) {
         let (peer, process) = match peer::of(&socket) {
             Ok(found) => found,
             Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
@@ -330,7 +324,6 @@ impl Control {
             owner: self.owner(&socket, peer, process.as_ref()),
             peer,
             process,
-            version,
         };
         let (name, job) = (attach.name.clone(), attach.job.clone());
         match self.try_attach(&socket, &applicant, attach, brought) {
@@ -358,7 +351,6 @@ impl Control {
                     process: applicant.process,
                     said: 0,
                     pid: peer.pid,
-                    version,
                 });
             }
             Err(reason) => {
@@ -368,24 +360,19 @@ impl Control {
     }
 
     /// The class that a process gets: best-effort where it asks for high-priority and may not have it. Turned away it would run
-    /// unmanaged, and harm whom the list protects; so only one whose library would not understand is.
-    fn class_for(&self, applicant: &Applicant, attach: &Attach) -> Result<JobClass, String> {
+    /// unmanaged, and harm whom the list protects.
+    fn class_for(&self, applicant: &Applicant, attach: &Attach) -> JobClass {
         let asked = attach.class;
         if asked != JobClass::HighPriority || self.may_be_high_priority(&applicant.owner) {
-            return Ok(asked);
+            return asked;
         }
-        let (pid, uid, version) = (applicant.peer.pid, applicant.peer.uid, applicant.version);
+        let (pid, uid) = (applicant.peer.pid, applicant.peer.uid);
         let denied = format!("[high_priority] does not allow process {pid} of user {uid}");
-        if !version.has(WELCOME_SAYS_CLASS) {
-            return Err(format!(
-                "{denied}, and its library (protocol {version}) cannot be told that it is best-effort"
-            ));
-        }
         let key = job_key(&attach.job, JobClass::BestEffort, applicant.peer);
         let text = format!("{denied}: job {:?} is best-effort", key.id);
         let draft = Draft::new(Kind::Denied, text);
         self.shared.tell(draft.of_job(&key).pid(pid));
-        Ok(JobClass::BestEffort)
+        JobClass::BestEffort
     }
 
     fn may_be_high_priority(&self, owner: &Owner) -> bool {
@@ -394,14 +381,14 @@ impl Control {
         access.is_none_or(|access| access.allows(owner))
     }
 
-    /// Makes the client's pages, adds it to the state, wakes the poll thread, and only then says
+    /// Takes the client's page, adds it to the state, wakes the poll thread, and only then says
     /// welcome.
     fn try_attach(
         &self,
         socket: &OwnedFd,
         applicant: &Applicant,
         mut attach: Attach,
-        brought: Option<OwnedFd>,
+        brought: Vec<OwnedFd>,
     ) -> Result<Welcomed, String> {
         if attach.device.is_empty() {
             tracing::warn!(
@@ -413,17 +400,20 @@ impl Control {
             self.check_device(&attach.device)?;
         }
         let asked = attach.class;
-        let class = self.class_for(applicant, &attach)?;
+        let class = self.class_for(applicant, &attach);
         attach.class = class;
         let key = job_key(&attach.job, class, applicant.peer);
         let room = self.shared.state().check_comer(&key);
         room.map_err(|refused| refused.to_string())?;
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
-        let (client_fd, client) = client_page(clock).map_err(no_memory)?;
+        let mut brought = brought.into_iter();
+        let client = brought.next().ok_or("it brings no page of its own")?;
+        let client = client_page_of_peer(&client)
+            .map_err(|error| format!("the page that it brings cannot be used: {error}"))?;
         let lease = lease_page(clock).map_err(no_memory)?;
         // Last of all that may fail before the state is asked: a slot is given back by hand.
-        let opened = self.open_account(applicant, &attach, brought)?;
+        let opened = self.open_account(applicant, &attach, brought.next())?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages { client, lease };
         let attached = self
@@ -448,7 +438,7 @@ impl Control {
             JobClass::HighPriority => &self.fds.hp,
             JobClass::BestEffort => &self.fds.hp_read,
         };
-        let mut fds: Vec<BorrowedFd<'_>> = [&self.fds.daemon_read, hp, &self.fds.bell, &client_fd]
+        let mut fds: Vec<BorrowedFd<'_>> = [&self.fds.daemon_read, hp, &self.fds.bell]
             .into_iter()
             .map(AsFd::as_fd)
             .collect();
@@ -576,7 +566,7 @@ impl Control {
 
     fn end_client(&mut self, place: usize, ending: Ending, why: &str) {
         let connection = self.clients.remove(place);
-        if ending == Ending::Death && connection.version.has(COMPLETES_AT_END) {
+        if ending == Ending::Death {
             let now_ns = self.shared.clock().now_ns();
             let real_ns = Clock::monotonic().now_ns();
             let mut state = self.shared.state();

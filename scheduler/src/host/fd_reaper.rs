@@ -19,6 +19,7 @@ use std::thread;
 
 use protocol::hello::{receive, receive_packet};
 use protocol::ledger::LedgerPage;
+use protocol::pages::ClientPage;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::ioctl_fionbio;
 use rustix::net::{Shutdown, shutdown};
@@ -28,11 +29,13 @@ const LEFT_USUAL_MAX: usize = 64;
 /// Of those that are on their way already so many are taken; the rest is the kernel's to throw away.
 const LEFT_MAX: usize = 2_048;
 
-/// What clients have to bring: the ledger of their job.
-const MEMORY_BYTES_MAX: i64 = size_of::<LedgerPage>() as i64;
+/// What clients have to bring: their page, and the ledger of their job.
+const MEMORY_BYTES_MAX: i64 = size_of::<ClientPage>() as i64;
+const _: () = assert!(size_of::<LedgerPage>() <= size_of::<ClientPage>());
 
-/// Pages of such a file, bytes: two huge ones, where the system makes memory files of these (tmpfs(5), `shmem_enabled`).
-const PAGES_BYTES_MAX: i64 = 4 << 20;
+/// Pages of such a file, bytes: four huge ones, where the system makes memory files of these
+/// (tmpfs(5), `shmem_enabled`).
+const PAGES_BYTES_MAX: i64 = 8 << 20;
 /// What `st_blocks` is counted in, bytes (stat(3type)).
 const BLOCK_BYTES: i64 = 512;
 
@@ -80,7 +83,7 @@ impl Disposal {
         }
         let (packet, fds) = receive(socket)?;
         let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) =
-            fds.into_iter().partition(is_ledger_like);
+            fds.into_iter().partition(is_page_like);
         for fd in others {
             self.left.fetch_add(1, Ordering::Relaxed);
             // The thread ends after us.
@@ -93,7 +96,7 @@ impl Disposal {
 /// Whether it may be what clients have to bring. What is larger takes its time to be closed: all its pages are given back. Only memory
 /// files can have seals at all, and one with this seal gets no more pages than it has within its size (fcntl(2), `F_SEAL_GROW`); that it
 /// is there is looked at first. Pages may be behind the end (fallocate(2)), so they are counted, too.
-fn is_ledger_like(fd: &OwnedFd) -> bool {
+fn is_page_like(fd: &OwnedFd) -> bool {
     let is_sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::GROW));
     is_sealed
         && fstat(fd).is_ok_and(|file| {
@@ -168,16 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_for_a_ledger_is_closed_elsewhere() {
+    fn what_is_too_large_for_a_page_is_closed_elsewhere() {
         let (client, line) = connected();
-        let ledger = create_sealed("small", size_of::<LedgerPage>() as u64).unwrap();
+        let page = create_sealed("small", size_of::<ClientPage>() as u64).unwrap();
         let large = create_sealed("large", 64 << 20).unwrap();
-        send(
-            &client,
-            b"x",
-            &[large.as_fd(), ledger.as_fd(), large.as_fd()],
-        )
-        .unwrap();
+        send(&client, b"x", &[large.as_fd(), page.as_fd(), large.as_fd()]).unwrap();
         let (_, kept) = line.receive().unwrap();
         let sizes: Vec<_> = kept.iter().map(|fd| fstat(fd).unwrap().st_size).collect();
         assert_eq!(sizes, [MEMORY_BYTES_MAX]);

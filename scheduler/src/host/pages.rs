@@ -1,13 +1,14 @@
 //! Shared pages, made and filled in.
 //!
-//! Which page is for what, and who may write it, is in `protocol::pages`. The daemon makes all of
-//! them: a client that dies leaves nothing behind but memory that the daemon unmaps.
+//! Which page is for what, and who may write it, is in `protocol::pages`. A client's own page
+//! outlives each daemon; the client brings it along. The daemon makes the others.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use protocol::clock::Clock;
+use protocol::lease::FIRST_TOTAL_NS;
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage, PAGE_MAGIC};
 use protocol::segment::{Mapping, read_only};
 use protocol::sync::Ordering;
@@ -55,17 +56,17 @@ impl GpuPages {
     }
 }
 
-/// A page for one client.
+/// The page that a client brings.
 ///
 /// # Errors
 ///
-/// The system gives no memory file.
-pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> {
-    let (fd, page) = Mapping::<ClientPage>::create("pillion-client")?;
-    let key = clock.bell_key();
-    page.helper_bell.key.store(key, Ordering::Relaxed);
-    page.magic.store(PAGE_MAGIC, Ordering::Release);
-    Ok((fd, page))
+/// It is no page of a client, or could be shortened under the mapping.
+pub fn client_page_of_peer(fd: &OwnedFd) -> io::Result<Mapping<ClientPage>> {
+    let page = Mapping::<ClientPage>::open_from_peer(fd)?;
+    if page.magic.load(Ordering::Acquire) != PAGE_MAGIC {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
+    }
+    Ok(page)
 }
 
 /// A page for one best-effort job. It admits nothing until a lease is published.
@@ -76,6 +77,8 @@ pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> 
 pub fn lease_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
     let (fd, page) = Mapping::<LeasePage>::create("pillion-lease")?;
     page.bell.key.store(clock.bell_key(), Ordering::Relaxed);
+    let total_ns = &page.charges.total_ns;
+    total_ns.store(FIRST_TOTAL_NS, Ordering::Relaxed);
     page.magic.store(PAGE_MAGIC, Ordering::Release);
     Ok((fd, page))
 }

@@ -84,7 +84,7 @@ pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)
     let seat = process.seat()?;
     let place = seat.ledger.as_ref()?;
     let (fd, slot) = match world.below(6) {
-        0 if process.is_liar => (seat.page_fd.try_clone(), place.slot),
+        0 if process.is_liar => (seat.link.page_fd.try_clone(), place.slot),
         1 if process.is_liar => (place.fd.try_clone(), world.below(8) as usize),
         // One that does not.
         2 => return None,

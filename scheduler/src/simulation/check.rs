@@ -417,8 +417,8 @@ pub(super) fn quiet(world: &Rc<World>) {
     let clients = clients(world, daemon.number);
     for (process, seat) in &clients {
         let found = (
-            seat.page.charged_ns.load(Ordering::Relaxed),
-            seat.page.completed_ns.load(Ordering::Relaxed),
+            seat.page().charged_ns.load(Ordering::Relaxed),
+            seat.page().completed_ns.load(Ordering::Relaxed),
         );
         let truth = (process.charged_ns.get(), process.completed_ns.get());
         assert_eq!(
@@ -487,7 +487,7 @@ fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
         "high-priority work is in flight and not known"
     );
     // Who has lost a record counts as busy until a completion that was told after the loss was noticed.
-    let has_dropped = hp().any(|(_, seat)| seat.page.counted(Counter::Dropped) > 0);
+    let has_dropped = hp().any(|(_, seat)| seat.page().counted(Counter::Dropped) > seat.dropped);
     assert!(
         is_truly_busy || has_dropped || !state.hp.busy,
         "no high-priority work is in flight"

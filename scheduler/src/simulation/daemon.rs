@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass, Request};
+use protocol::pages::Counter;
 use protocol::quota::Quota;
-use protocol::segment::{Access, Mapping};
 
 use super::accounts::{Place, brought, cancel_account, open_account};
 use super::check;
@@ -27,7 +27,7 @@ use crate::core::ledgers::Ledgers;
 use crate::core::pages::GpuPages;
 use crate::core::state::{NewPages, RETURN_NS, State, TurnedAway};
 use crate::core::unaccounted_memory::Process as Listed;
-use crate::host::pages::{client_page, lease_page};
+use crate::host::pages::{GpuFds, client_page_of_peer, lease_page};
 use crate::report::events::Events;
 use crate::report::status::{Identity, Status, Viewer};
 
@@ -44,6 +44,7 @@ pub(super) struct Daemon {
     pub(super) state: RefCell<State>,
     pub(super) ledgers: RefCell<Ledgers>,
     pub(super) pages: Arc<GpuPages>,
+    descriptors: GpuFds,
     pub(super) is_dead: Cell<bool>,
     /// In force.
     pub(super) config: RefCell<Config>,
@@ -87,7 +88,7 @@ impl Daemon {
         }
         let config = &world.plan.configs[world.config.get()];
         let make = || GpuPages::create(config, &Clock::monotonic()).unwrap();
-        let (pages, _descriptors) = world.aside(make);
+        let (pages, descriptors) = world.aside(make);
         let mut state = State::new(config, SMS, Arc::clone(&pages));
         let now_ns = world.now_ns.get();
         let is_first = world.daemons_ever.get() == 0;
@@ -102,6 +103,7 @@ impl Daemon {
             returning_until_ns: if is_first { 0 } else { now_ns + RETURN_NS },
             ledgers: RefCell::new(Ledgers::new(config.memory.clone(), DEVICE_BYTES)),
             pages,
+            descriptors,
             is_dead: Cell::new(false),
             config: RefCell::new(config.clone()),
             watch: Watch::new(&config.faults),
@@ -160,7 +162,7 @@ impl Daemon {
             world.ended.borrow_mut().push((process, Rc::new(seat)));
             return;
         }
-        process.take_seat(world, seat);
+        process.take_seat(world, seat, &self.descriptors);
     }
 
     /// As `control::Control::try_attach`: the account first, then the state, and everything back if the welcome is lost.
@@ -177,8 +179,12 @@ impl Daemon {
             self.turn_away(world, state, process, "garbled");
             return None;
         };
-        let (page_fd, client) = client_page(&Clock::monotonic()).unwrap();
-        let page = Mapping::open(&page_fd, Access::ReadWrite).unwrap();
+        let link = process.link(world);
+        let Ok(client) = client_page_of_peer(&link.page_fd) else {
+            assert!(process.is_liar, "process {} brings its page", process.pid);
+            self.turn_away(world, state, process, "no page");
+            return None;
+        };
         let lease = lease_page(&Clock::monotonic()).unwrap();
         let key = job_key(&attach.job, attach.class, peer);
         let opened = match &attach.memory {
@@ -200,8 +206,9 @@ impl Daemon {
                 return None;
             }
         };
+        process.bring_sticky(self);
         check::let_in(state, &self.config.borrow(), &key, is_new);
-        let told = self.tell_comer(world, state, &page, process, (attached.client, now_ns));
+        let told = self.tell_comer(world, state, &link.page, process, (attached.client, now_ns));
         let is_new_hp = class == JobClass::HighPriority && is_new;
         let is_warned = is_new_hp && self.watch.held.borrow().is_draining;
         assert_eq!(
@@ -210,9 +217,6 @@ impl Daemon {
             "a high-priority job comes all the same"
         );
         if !world.is_faulty.get() || !world.one_in(20) {
-            let lease = attached
-                .lease
-                .map(|fd| (Mapping::open(&*fd, Access::ReadWrite).unwrap(), fd));
             let ledger = opened.map(Place::of);
             if class == JobClass::HighPriority {
                 world.facts.hp_comings.set(world.facts.hp_comings.get() + 1);
@@ -221,10 +225,9 @@ impl Daemon {
                 daemon: self.number,
                 client: attached.client,
                 key,
-                page,
-                page_fd,
-                gpu: Arc::clone(&self.pages),
-                lease,
+                lease: attached.lease,
+                dropped: link.page.counted(Counter::Dropped),
+                link,
                 ledger,
                 since: world.tick(),
                 is_booked: Cell::new(false),

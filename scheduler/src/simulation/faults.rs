@@ -132,21 +132,16 @@ impl Watch {
         }
     }
 
-    /// A client is told of: once at most, and not if it has said nothing.
+    /// A client is told of: once at most for each time that it came, and not if it has said nothing.
     fn handle_told(&self, world: &World, sticky: &Sticky) {
         let mut lost = self.lost.borrow_mut();
         let processes = world.processes.borrow();
         let process = processes.iter().find(|other| other.pid == sticky.pid);
         let is_liar = process.is_some_and(|process| process.is_liar);
-        let known = lost.iter_mut().find(|known| known.pid == sticky.pid);
-        let was_told = known.map(|known| std::mem::replace(&mut known.is_told, true));
-        match was_told {
-            None if is_liar => lost.push(Lost {
-                pid: sticky.pid,
-                is_due: false,
-                is_told: true,
-            }),
-            _ => assert_eq!(was_told, Some(false), "{sticky:?}: was it said, and told?"),
+        let mut untold = lost.iter_mut().filter(|known| !known.is_told);
+        match untold.find(|known| known.pid == sticky.pid) {
+            Some(known) => known.is_told = true,
+            None => assert!(is_liar, "{sticky:?}: was it said, and told?"),
         }
         let key = process.map(|process| key_of(process));
         assert_eq!(key.as_ref(), Some(&sticky.key), "of its own job");
@@ -203,6 +198,17 @@ impl Process {
         self.say_sticky(world, seat);
     }
 
+    /// It attaches to `daemon`, and its page says so.
+    pub(super) fn bring_sticky(&self, daemon: &Daemon) {
+        if self.sticky.get() != 0 {
+            daemon.watch.lost.borrow_mut().push(Lost {
+                pid: self.pid,
+                is_due: !self.is_liar,
+                is_told: false,
+            });
+        }
+    }
+
     /// Into the page (`interpose::sticky_error`), for a daemon that has not heard of it; the first
     /// one stays.
     pub(super) fn say_sticky(&self, world: &World, seat: &Seat) {
@@ -216,7 +222,7 @@ impl Process {
                 is_told: false,
             });
         }
-        let (word, relaxed) = (&seat.page.sticky, Ordering::Relaxed);
+        let (word, relaxed) = (&seat.page().sticky, Ordering::Relaxed);
         let _ = word.compare_exchange(0, self.sticky.get(), relaxed, relaxed);
         let is_client = !seat.is_over.get() && daemon.is_some() && !self.is_liar;
         for daemon in daemon.into_iter().filter(|_| is_client) {

@@ -10,14 +10,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use policy::{ClassSet, Kernel, Lease, admits};
+use protocol::clock::Clock;
 use protocol::hello::JobClass;
 use protocol::lease::{Terms, announce, slipped};
 use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, Slot, rounded_bytes};
 use protocol::pages::{
-    ClientPage, Counter, HpPage, LeasePage, ON_LOSS_HOLD, RING_RECORDS, SILENCE_NS_MAX,
+    ClientPage, Counter, DaemonPage, HpPage, LeasePage, ON_LOSS_HOLD, RING_RECORDS, SILENCE_NS_MAX,
 };
 use protocol::record::{Launch, Record};
-use protocol::segment::Mapping;
+use protocol::segment::{Access, Mapping, client_page};
 use protocol::sync::Ordering;
 
 use super::accounts::{Booked, Place};
@@ -25,7 +26,7 @@ use super::check;
 use super::stopping::{End, Told};
 use super::world::{Actor, HONEST_JOBS, MS, US, World};
 use crate::core::job_key::JobKey;
-use crate::core::pages::GpuPages;
+use crate::host::pages::GpuFds;
 
 /// Streams that a high-priority process uses.
 const STREAMS: usize = 3;
@@ -34,15 +35,39 @@ const HELD_SILENCE_NS_MAX: u64 = 2_000 * MS;
 /// The ring of a process's only thread.
 const RING: usize = 5;
 
+/// What a process shares with its daemons, one after the other (`interpose::link`).
+pub(super) struct Link {
+    pub(super) page: Mapping<ClientPage>,
+    pub(super) page_fd: OwnedFd,
+    pub(super) daemon: Mapping<DaemonPage>,
+    pub(super) hp: Mapping<HpPage>,
+    pub(super) lease: Mapping<LeasePage>,
+}
+
+impl Link {
+    /// With no daemon.
+    fn new() -> Self {
+        let (page_fd, page) = client_page(&Clock::monotonic()).unwrap();
+        Self {
+            page,
+            page_fd,
+            daemon: Mapping::create("pillion-none").unwrap().1,
+            hp: Mapping::create("pillion-none").unwrap().1,
+            lease: Mapping::create("pillion-none").unwrap().1,
+        }
+    }
+}
+
 /// What a client has of its daemon.
 pub(super) struct Seat {
     pub(super) daemon: u64,
     pub(super) client: u64,
     pub(super) key: JobKey,
-    pub(super) page: Mapping<ClientPage>,
-    pub(super) page_fd: OwnedFd,
-    pub(super) gpu: Arc<GpuPages>,
-    pub(super) lease: Option<(Mapping<LeasePage>, Arc<OwnedFd>)>,
+    pub(super) link: Rc<Link>,
+    /// Iff best-effort.
+    pub(super) lease: Option<Arc<OwnedFd>>,
+    /// Lost records when it came.
+    pub(super) dropped: u64,
     pub(super) ledger: Option<Place>,
     /// The moment of the welcome.
     pub(super) since: u64,
@@ -52,6 +77,16 @@ pub(super) struct Seat {
     pub(super) told: Cell<Told>,
     /// The daemon has detached it.
     pub(super) is_over: Cell<bool>,
+}
+
+impl Seat {
+    pub(super) fn page(&self) -> &ClientPage {
+        &self.link.page
+    }
+
+    pub(super) fn lease(&self) -> Option<&LeasePage> {
+        self.lease.as_ref().map(|_| &*self.link.lease)
+    }
 }
 
 /// A high-priority launch that the device has not completed, or whose completion was not told.
@@ -82,6 +117,7 @@ pub(super) struct Process {
     pub(super) is_liar: bool,
     pub(super) is_alive: Cell<bool>,
     pub(super) end: End,
+    link: RefCell<Option<Rc<Link>>>,
     pub(super) seat: RefCell<Option<Rc<Seat>>>,
     /// High-priority: what is in flight, and the last number of each stream.
     pub(super) launched: RefCell<Vec<Launched>>,
@@ -121,6 +157,7 @@ impl Process {
             is_liar: job >= HONEST_JOBS && (!is_hp || has_lying_hp),
             is_alive: Cell::new(true),
             end,
+            link: RefCell::new(None),
             seat: RefCell::new(None),
             launched: RefCell::default(),
             seqs: RefCell::default(),
@@ -141,6 +178,12 @@ impl Process {
 
     pub(super) fn is_hp(&self) -> bool {
         self.class == JobClass::HighPriority
+    }
+
+    /// What it has for the whole of its life.
+    pub(super) fn link(&self, world: &World) -> Rc<Link> {
+        let mut link = self.link.borrow_mut();
+        Rc::clone(link.get_or_insert_with(|| Rc::new(world.aside(Link::new))))
     }
 
     pub(super) fn seat(&self) -> Option<Rc<Seat>> {
@@ -195,8 +238,9 @@ impl Process {
         }
     }
 
-    /// It is welcome: for the first time, or as the successor of what it was at a daemon before (`interpose::reattach`).
-    pub(super) fn take_seat(self: &Rc<Self>, world: &Rc<World>, seat: Seat) {
+    /// It is welcome: for the first time, or by another daemon (`interpose::reattach`). Threads of it
+    /// may be in the middle of a call.
+    pub(super) fn take_seat(self: &Rc<Self>, world: &Rc<World>, seat: Seat, fds: &GpuFds) {
         let before = self.seat();
         // What is in flight is nothing to this daemon before it is announced to it.
         let launched = self.launched.take();
@@ -205,32 +249,37 @@ impl Process {
         *self.seat.borrow_mut() = Some(Rc::new(seat));
         let Some(seat) = self.seat() else { return };
         world.run(Actor::Process(Rc::clone(self)), "it takes its seat", || {
-            // As its threads do before their first records: one after the other.
-            for owner in &seat.page.ring_owner[..=RING] {
-                let claimed =
-                    owner.compare_exchange(0, self.pid, Ordering::AcqRel, Ordering::Relaxed);
-                assert!(claimed.is_ok(), "a page is a process's own");
+            self.link_to(&seat, fds);
+            if before.is_none() {
+                // As its threads do before their first records: one after the other.
+                for owner in &seat.page().ring_owner[..=RING] {
+                    let claimed =
+                        owner.compare_exchange(0, self.pid, Ordering::AcqRel, Ordering::Relaxed);
+                    assert!(claimed.is_ok(), "a page is a process's own");
+                }
             }
             if before.is_some() && self.is_hp() {
                 self.announce_again(world, &seat, &launched);
             }
-            if let (Some(_), Some((lease, _))) = (&before, &seat.lease) {
-                let in_flight_ns = self.in_flight.borrow().iter().sum();
-                lease.charge(&seat.page.charged_ns, in_flight_ns);
-                self.charged_ns.set(in_flight_ns);
-                self.completed_ns.set(0);
-                // Threads that wait do so with the pages of before; these begin to wait anew.
-                self.waiting.set(None);
-            }
             seat.is_booked.set(true);
             if is_collective {
-                self.count_collective(world, &seat);
-            }
-            if self.sticky.get() != 0 {
-                self.say_sticky(world, &seat);
+                self.collective_since.set(Some(world.tick()));
+                world.facts.handle_collective(&seat);
             }
             self.go_on(world, before.as_deref(), &seat);
         });
+    }
+
+    /// The new daemon's pages take the place of those before.
+    fn link_to(&self, seat: &Seat, fds: &GpuFds) {
+        let link = &seat.link;
+        link.hp.replace(&fds.hp, Access::ReadWrite).unwrap();
+        if let Some(fd) = &seat.lease {
+            let lease = Mapping::<LeasePage>::open(&**fd, Access::ReadWrite).unwrap();
+            lease.bring(&link.page);
+            link.lease.replace(&**fd, Access::ReadWrite).unwrap();
+        }
+        link.daemon.replace(&fds.daemon_read, Access::Read).unwrap();
     }
 
     fn announce_again(&self, world: &Rc<World>, seat: &Seat, launched: &[Launched]) {
@@ -242,14 +291,14 @@ impl Process {
         // One stands for all before it.
         for launched in &mut last {
             let record = record(launched.stream, launched.seq, 4, 0);
-            launched.is_stored = seat.page.rings[RING].push(&record.encode()).is_ok();
+            launched.is_stored = seat.page().rings[RING].push(&record.encode()).is_ok();
         }
         // A launch that only the daemon before heard of; none can be of who has never launched.
         if self.seqs.borrow().iter().any(|&seq| seq > 0) {
             self.is_lost.set(true);
-            seat.page.count(Counter::Dropped, 1);
+            seat.page().count(Counter::Dropped, 1);
         }
-        announce(&seat.gpu.daemon, &seat.gpu.hp);
+        announce(&seat.link.daemon, &seat.link.hp);
         let announced = world.tick();
         let last = last.into_iter().map(|launched| Launched {
             announced,
@@ -313,16 +362,16 @@ impl Process {
         };
         let record = record(stream, seq, class, world.below(300 * US)).encode();
         let is_stored = match world.below(4) {
-            0 => seat.page.shared_ring.push(&record).is_ok(),
-            _ => seat.page.rings[RING].push(&record).is_ok(),
+            0 => seat.page().shared_ring.push(&record).is_ok(),
+            _ => seat.page().rings[RING].push(&record).is_ok(),
         };
         if !is_stored {
             self.is_lost.set(true);
-            seat.page.count(Counter::Dropped, 1);
+            seat.page().count(Counter::Dropped, 1);
         }
         world.between();
         let begun = world.tick();
-        announce(&seat.gpu.daemon, &seat.gpu.hp);
+        announce(&seat.link.daemon, &seat.link.hp);
         let announced = world.tick();
         world.facts.handle_announced(seat, begun, announced);
         self.launched.borrow_mut().push(Launched {
@@ -332,7 +381,7 @@ impl Process {
             is_stored,
         });
         world.between();
-        seat.page.count_launch_of_ring(RING);
+        seat.page().count_launch_of_ring(RING);
     }
 
     /// More than a ring holds, and one announcement for the last is as good as one for each.
@@ -343,12 +392,12 @@ impl Process {
                 seqs[0] += 1;
                 seqs[0]
             };
-            if seat.page.rings[RING]
+            if seat.page().rings[RING]
                 .push(&record(0, seq, 4, 10).encode())
                 .is_err()
             {
                 self.is_lost.set(true);
-                seat.page.count(Counter::Dropped, 1);
+                seat.page().count(Counter::Dropped, 1);
             }
         }
         self.push_launch(world, seat, 0, 4);
@@ -374,11 +423,11 @@ impl Process {
             seq,
             at_ns: 0,
         };
-        match seat.page.rings[RING].push(&record.encode()) {
+        match seat.page().rings[RING].push(&record.encode()) {
             Ok(()) => self.is_lost.set(false),
             Err(_) => {
                 self.is_lost.set(true);
-                seat.page.count(Counter::Dropped, 1);
+                seat.page().count(Counter::Dropped, 1);
             }
         }
     }
@@ -390,9 +439,7 @@ impl Process {
 
     /// A best-effort launch comes to the gate, or looks again (`interpose::gate`).
     pub(super) fn launch_be(&self, world: &Rc<World>, seat: &Seat) {
-        let Some((lease, _)) = &seat.lease else {
-            return;
-        };
+        let Some(lease) = seat.lease() else { return };
         let asked = check::Asked::now(world, seat);
         let kernel = self
             .waiting
@@ -402,8 +449,8 @@ impl Process {
         let cost_ns = kernel.expected_ns;
         let now_ns = world.now_ns.get();
         let charged = lease.try_charge(
-            &seat.page.charged_ns,
-            &seat.gpu.hp,
+            &seat.page().charged_ns,
+            &seat.link.hp,
             now_ns,
             cost_ns,
             |terms, left_ns| admits(&granted(terms, left_ns), 0, &kernel),
@@ -424,12 +471,12 @@ impl Process {
         world.between();
         if world.is_faulty.get() && world.one_in(30) {
             self.in_flight.borrow_mut().pop();
-            lease.refund(&seat.page.charged_ns, cost_ns);
+            lease.refund(&seat.page().charged_ns, cost_ns);
             self.charged_ns.set(self.charged_ns.get() - cost_ns);
             return;
         }
         let looked = world.tick();
-        let is_slip = slipped(&seat.gpu.hp, &terms);
+        let is_slip = slipped(&seat.link.hp, &terms);
         check::looked_back(world, seat, &terms, &asked, (answered, looked), is_slip);
         if is_collective {
             self.count_collective(world, seat);
@@ -438,7 +485,7 @@ impl Process {
 
     /// A collective kernel goes although no lease allows it (`interpose::gate::admit_collective`).
     fn pass(&self, world: &World, seat: &Seat, lease: &LeasePage, cost_ns: u64) {
-        lease.charge(&seat.page.charged_ns, cost_ns);
+        lease.charge(&seat.page().charged_ns, cost_ns);
         self.charged_ns.set(self.charged_ns.get() + cost_ns);
         self.in_flight.borrow_mut().push(cost_ns);
         self.count_collective(world, seat);
@@ -446,7 +493,7 @@ impl Process {
 
     /// The driver has taken a collective kernel.
     fn count_collective(&self, world: &World, seat: &Seat) {
-        seat.page.count(Counter::Collectives, 1);
+        seat.page().count(Counter::Collectives, 1);
         if self.collective_since.get().is_none() {
             self.collective_since.set(Some(world.tick()));
             world.facts.handle_collective(seat);
@@ -455,16 +502,14 @@ impl Process {
 
     /// It may not go: it begins to wait, goes on waiting, or has waited for long enough.
     fn hold(&self, world: &World, seat: &Seat, asked: &check::Asked, kernel: Kernel) {
-        let Some((lease, _)) = &seat.lease else {
-            return;
-        };
+        let Some(lease) = seat.lease() else { return };
         let now_ns = world.now_ns.get();
         let Some((_, since_ns)) = self.waiting.get() else {
-            seat.page.waiting.fetch_add(1, Ordering::SeqCst);
+            seat.page().waiting.fetch_add(1, Ordering::SeqCst);
             self.waiting.set(Some((kernel, now_ns)));
             return;
         };
-        let daemon = &seat.gpu.daemon;
+        let daemon = &seat.link.daemon;
         let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
         let heard_ns = if is_asleep {
@@ -481,14 +526,14 @@ impl Process {
             (true, false) => 0,
         };
         let is_gone = now_ns.saturating_sub(heard_ns) >= silence_ns_max
-            || seat.page.detached.load(Ordering::Acquire) != 0;
+            || seat.page().detached.load(Ordering::Acquire) != 0;
         let holds = daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             return self.stop_waiting(seat);
         }
         let is_for_good = is_held && !is_gone;
         if !is_for_good && now_ns >= since_ns + daemon.max_hold_ns.load(Ordering::Relaxed) {
-            lease.charge(&seat.page.charged_ns, kernel.expected_ns);
+            lease.charge(&seat.page().charged_ns, kernel.expected_ns);
             self.charged_ns
                 .set(self.charged_ns.get() + kernel.expected_ns);
             self.in_flight.borrow_mut().push(kernel.expected_ns);
@@ -498,7 +543,7 @@ impl Process {
 
     fn stop_waiting(&self, seat: &Seat) {
         if self.waiting.take().is_some() {
-            seat.page.waiting.fetch_sub(1, Ordering::SeqCst);
+            seat.page().waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -507,7 +552,9 @@ impl Process {
         let Some(cost_ns) = self.in_flight.borrow_mut().pop() else {
             return;
         };
-        seat.page.completed_ns.fetch_add(cost_ns, Ordering::Release);
+        seat.page()
+            .completed_ns
+            .fetch_add(cost_ns, Ordering::Release);
         self.completed_ns.set(self.completed_ns.get() + cost_ns);
     }
 
@@ -553,14 +600,18 @@ impl Process {
             offset_of!(ClientPage, rings) + RING * (128 + 64 * RING_RECORDS),
         ];
         match (world.below(5), &seat.lease, &seat.ledger) {
-            (0, _, _) => write(&seat.page_fd, client[world.below(4) as usize], world.word()),
+            (0, _, _) => write(
+                &seat.link.page_fd,
+                client[world.below(4) as usize],
+                world.word(),
+            ),
             (1, _, _) => write(
-                &seat.page_fd,
+                &seat.link.page_fd,
                 anywhere(offset_of!(ClientPage, rings)),
                 world.word(),
             ),
-            (2, Some((_, fd)), _) => write(fd, offset_of!(LeasePage, charges), world.word()),
-            (3, Some((_, fd)), _) => write(fd, anywhere(size_of::<LeasePage>()), world.word()),
+            (2, Some(fd), _) => write(fd, offset_of!(LeasePage, charges), world.word()),
+            (3, Some(fd), _) => write(fd, anywhere(size_of::<LeasePage>()), world.word()),
             (4, _, Some(place)) if world.one_in(3) => {
                 // Somebody has a slot, or had one long ago.
                 let slot = size_of::<LedgerPage>() - LEDGER_SLOTS * size_of::<Slot>();
@@ -568,7 +619,7 @@ impl Process {
                 write(&place.fd, at, world.below(30));
             }
             (4, _, Some(place)) => write(&place.fd, anywhere(4096), world.word()),
-            _ if self.is_hp() => self.lie_of_epochs(world, &seat.gpu.hp),
+            _ if self.is_hp() => self.lie_of_epochs(world, &seat.link.hp),
             _ => {}
         }
     }

@@ -74,7 +74,7 @@ impl Process {
         if end.is_dying() {
             return true;
         }
-        let word = world.aside(|| seat.page.stop.load(Ordering::SeqCst));
+        let word = world.aside(|| seat.page().stop.load(Ordering::SeqCst));
         if word == STOP_ASKED {
             end.dying.set(Some((now_ns + FROZEN_NS, true)));
         } else if end.is_asked.get() && !end.handles {
@@ -108,10 +108,10 @@ impl Process {
         }
         let (is_overdue, _) = end.is_overdue.get();
         if !is_by_daemon && !is_overdue {
-            let until_s = seat.page.seen_to_until_s.load(Ordering::SeqCst);
+            let until_s = seat.page().seen_to_until_s.load(Ordering::SeqCst);
             if u64::from(until_s) > now_ns / (1_000 * MS) {
                 end.is_overdue.set((true, false));
-                let (stop, order) = (&seat.page.stop, Ordering::SeqCst);
+                let (stop, order) = (&seat.page().stop, Ordering::SeqCst);
                 let _ = stop.compare_exchange(0, STOP_OVERDUE, order, Ordering::Relaxed);
                 end.is_overdue.set((true, true));
                 end.dying.set(Some((now_ns + FROZEN_NS, false)));
@@ -119,7 +119,7 @@ impl Process {
             }
             self.is_left_alone(world, seat, now_ns);
         } else if is_by_daemon {
-            seat.page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
+            seat.page().stop.store(STOP_GAVE_UP, Ordering::SeqCst);
         }
         self.die(world);
     }
@@ -293,7 +293,7 @@ pub(super) fn check_words(world: &World, daemon: &Daemon) {
             continue;
         };
         let (stop, until_s) = world.aside(|| {
-            let page = &seat.page;
+            let page = seat.page();
             let until_s = page.seen_to_until_s.load(Ordering::SeqCst);
             (page.stop.load(Ordering::SeqCst), until_s)
         });

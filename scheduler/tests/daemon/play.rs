@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::Permissions;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ use protocol::hello::{Attach, JobClass, Reply, Request, ask_status, connect_to, 
 use protocol::lease::{Refusal, announce};
 use protocol::pages::{BellPage, ClientPage, DaemonPage, HpPage, LeasePage};
 use protocol::record::{Launch, Record};
-use protocol::segment::{Access, Mapping};
+use protocol::segment::{Access, Mapping, client_page};
 use protocol::sync::Ordering;
 use scheduler::daemon::{DaemonError, Stopper};
 use scheduler::{Config, Daemon, Gpu};
@@ -147,7 +147,8 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
 pub(crate) fn reason_not_to_serve(running: &Running, device: &str) -> Option<String> {
     let socket = connect_to(&running.socket()).unwrap();
     let packet = request(JobClass::BestEffort, "train", device).encode();
-    send(&socket, &packet, &[]).unwrap();
+    let (page_fd, _page) = client_page(&Clock::process()).unwrap();
+    send(&socket, &packet, &[page_fd.as_fd()]).unwrap();
     match Reply::decode(&receive(&socket).unwrap().0).unwrap() {
         Reply::Welcome { .. } => None,
         Reply::Refused { reason } => Some(reason),
@@ -164,7 +165,8 @@ pub(crate) fn attach_as(
 ) -> Client {
     let connection = connect_to(socket).unwrap();
     let packet = encode(&request(class, job, UUID));
-    send(&connection, &packet, &[]).unwrap();
+    let (page_fd, page) = client_page(&Clock::process()).unwrap();
+    send(&connection, &packet, &[page_fd.as_fd()]).unwrap();
     let (packet, fds) = receive(&connection).unwrap();
     let reply = Reply::decode(&packet).unwrap();
     let Reply::Welcome { client, .. } = reply else {
@@ -172,12 +174,11 @@ pub(crate) fn attach_as(
     };
     let mut fds = fds.into_iter();
     let mut next = || fds.next().unwrap();
-    let (daemon_fd, hp_fd, bell_fd, page_fd) = (next(), next(), next(), next());
+    let (daemon_fd, hp_fd, bell_fd) = (next(), next(), next());
     let hp_access = match class {
         JobClass::HighPriority => Access::ReadWrite,
         JobClass::BestEffort => Access::Read,
     };
-    let page: Mapping<ClientPage> = Mapping::open(page_fd, Access::ReadWrite).unwrap();
     // As the thread that launches does before its first record.
     page.ring_owner[0].store(1, Ordering::Relaxed);
     Client {

@@ -3,17 +3,17 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use protocol::WELCOME_SAYS_CLASS;
+use protocol::clock::Clock;
 use protocol::hello::{
     Attach, JobClass, Reply, Request, Set, Stop, ask_status, connect_to, receive, send,
 };
 use protocol::pages::HpPage;
-use protocol::segment::{Access, Mapping};
+use protocol::segment::{Access, Mapping, client_page, create_sealed};
 use protocol::sync::Ordering;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Gid, Uid};
@@ -65,10 +65,15 @@ fn request(class: JobClass, job: &str) -> Request {
     })
 }
 
+/// What a client has to bring.
+fn page() -> OwnedFd {
+    client_page(&Clock::process()).unwrap().0
+}
+
 /// One question and its answer, with what came with it and the connection.
 fn ask(socket: &Path, packet: &[u8]) -> (Reply, Vec<OwnedFd>, OwnedFd) {
     let connection = connect_to(socket).unwrap();
-    send(&connection, packet, &[]).unwrap();
+    send(&connection, packet, &[page().as_fd()]).unwrap();
     let (packet, fds) = receive(&connection).unwrap();
     (Reply::decode(&packet).unwrap(), fds, connection)
 }
@@ -150,19 +155,26 @@ fn who_may_not_be_high_priority_is_shown_so_and_not_protected() {
 }
 
 #[test]
-fn a_library_that_cannot_be_told_its_class_is_refused_with_the_reason() {
-    let running = Running::open_to_all("[high_priority]\nusers = []\n");
-    let mut packet = request(HighPriority, "serve").encode();
-    packet[6..8].copy_from_slice(&(WELCOME_SAYS_CLASS.minor - 1).to_le_bytes());
-    let (reply, ..) = ask(&running.socket(), &packet);
-    let Reply::Refused { reason } = reply else {
-        panic!("{reply:?}")
-    };
-    assert!(
-        reason.starts_with("[high_priority] does not allow process")
-            && reason.contains("protocol 2.1"),
-        "{reason}"
-    );
+fn a_client_that_brings_no_page_or_another_file_is_refused_with_the_reason() {
+    let running = Running::open_to_all("");
+    let packet = request(BestEffort, "train").encode();
+    let file = create_sealed("small", 4096).unwrap();
+    let cases: [(&[BorrowedFd<'_>], _); 2] = [
+        (&[], "it brings no page of its own"),
+        (
+            &[file.as_fd()],
+            "the page that it brings cannot be used: 4096 bytes",
+        ),
+    ];
+    for (fds, expected) in cases {
+        let connection = connect_to(&running.socket()).unwrap();
+        send(&connection, &packet, fds).unwrap();
+        let (packet, _) = receive(&connection).unwrap();
+        let Reply::Refused { reason } = Reply::decode(&packet).unwrap() else {
+            panic!("it is no client")
+        };
+        assert!(reason.starts_with(expected), "{reason}");
+    }
 }
 
 #[test]
@@ -341,14 +353,15 @@ fn silent_connections_of_one_user_cost_another_nothing() {
         connections.collect::<Vec<OwnedFd>>()
     });
     running.status();
-    send(&bobs, &request(BestEffort, "train").encode(), &[]).unwrap();
+    let packet = request(BestEffort, "train").encode();
+    send(&bobs, &packet, &[page().as_fd()]).unwrap();
     let (packet, _) = receive(&bobs).unwrap();
     assert!(matches!(
         Reply::decode(&packet).unwrap(),
         Reply::Welcome { .. }
     ));
     // Of hers the youngest are still heard.
-    send(&silent[299], &request(BestEffort, "train").encode(), &[]).unwrap();
+    send(&silent[299], &packet, &[page().as_fd()]).unwrap();
     assert!(!receive(&silent[299]).unwrap().0.is_empty());
     assert!(receive(&silent[0]).unwrap().0.is_empty());
 }

@@ -77,11 +77,11 @@ impl Helper {
     /// Whether completion is of interest now, and when that may change by itself.
     pub(super) fn poll_interest(&mut self, now_ns: u64) -> (bool, Option<u64>) {
         let client = self.client;
-        if client.provisional.is_some() {
+        if !client.is_taken() {
             return (false, None);
         }
         let is_asked = client.page.probe.load(Ordering::SeqCst) != 0;
-        let Side::BestEffort(lease) = client.side else {
+        let Side::BestEffort(lease) = client.side() else {
             // What it launches next wakes nobody.
             return (is_asked, is_asked.then_some(now_ns + EARLIER_NS));
         };
@@ -149,7 +149,7 @@ impl Helper {
     /// When the pending event of a slot is to be queried.
     fn due_ns(&mut self, index: u32, slot: &Slot, now_ns: u64) -> u64 {
         let looks = self.looks;
-        let page = self.client.page;
+        let page = &self.client.page;
         let mark = slot.event.mark();
         let watched = self.watched_mut(index);
         if watched.look_mark != mark {

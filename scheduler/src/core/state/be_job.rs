@@ -13,7 +13,10 @@
 //! - nothing is in T that was taken back before H was read (`LeasePage::read_settled`): the limit would be too high by
 //!   a launch that was refused. A job for which that cannot be shown is granted nothing until the next look.
 //!
-//! What a dead client had in flight vanishes with it: it is in no H any more.
+//! What a dead client had in flight vanishes with it: it is in no H any more. H and C are of all the
+//! client's daemons. What it has in flight when it attaches was charged to a daemon before; it
+//! charges that to this lease before it uses it. Until then T is taken to be what is in flight at
+//! least.
 //!
 //! **Belief.** These words are the job's to write. C above H is no completion of anything: nothing
 //! is in flight then, and never less than nothing. T may go down by a refund, but by no more than
@@ -26,7 +29,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use policy::{JobId, JobView, Lease, Limit, Progress};
-use protocol::lease::Terms;
+use protocol::lease::{FIRST_TOTAL_NS, Terms};
 use protocol::pages::{
     ClientPage, Counter, LEASE_BESIDE_HP, LEASE_HELD, LEASE_UNGATED, LEASE_WHOLE, LeasePage,
 };
@@ -63,6 +66,8 @@ pub(crate) struct BeJob {
     /// As last written to the page, which is never read back.
     published: Terms,
     charged: BelievedSum,
+    /// T as last read.
+    total_ns: u64,
     view: JobView,
     /// What the policy grants as of the last decision.
     lease: Lease,
@@ -104,7 +109,8 @@ impl BeJob {
             page,
             fd: Arc::new(fd),
             published: CLOSED,
-            charged: BelievedSum::default(),
+            charged: BelievedSum::new(FIRST_TOTAL_NS),
+            total_ns: FIRST_TOTAL_NS,
             view: JobView {
                 id,
                 charged_total_ns: 0,
@@ -242,7 +248,9 @@ impl BeJob {
         let Some((total_ns, found)) = last else {
             return;
         };
-        let charged_total_ns = self.charged.handle_reading(total_ns);
+        self.total_ns = total_ns;
+        let in_flight_ns = FIRST_TOTAL_NS.saturating_add(found.ns);
+        let charged_total_ns = self.charged.handle_reading(total_ns.max(in_flight_ns));
         let completed_total_ns = charged_total_ns.saturating_sub(found.ns);
         self.has_worked = found.ns > 0 || completed_total_ns != self.view.completed_total_ns;
         self.view = JobView {
@@ -371,7 +379,7 @@ impl BeJob {
         Terms {
             epoch: lease.epoch,
             expiry_ns: lease.expiry_ns,
-            limit_total_ns: self.charged.read_ns.saturating_add(lease.budget_ns),
+            limit_total_ns: self.total_ns.saturating_add(lease.budget_ns),
             sms_max: lease.sms_max,
             terms: lease.classes.bits() | beside_hp | whole,
         }
@@ -419,6 +427,14 @@ struct BelievedSum {
 }
 
 impl BelievedSum {
+    /// Of a sum that begins there.
+    fn new(first_ns: u64) -> Self {
+        Self {
+            read_ns: first_ns,
+            ..Self::default()
+        }
+    }
+
     /// The sum was read as `read_ns`; returns what is believed of it.
     fn handle_reading(&mut self, read_ns: u64) -> u64 {
         let raised_ns = read_ns.saturating_sub(self.read_ns).min(EXPECTED_NS_MAX);

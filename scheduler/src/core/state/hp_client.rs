@@ -55,15 +55,16 @@ pub(crate) struct HpClient {
 const _: () = assert!(RINGS <= 64, "one bit of `given_up` per ring");
 
 impl HpClient {
-    /// Of a client that attaches at `now_ns`.
-    pub(crate) fn new(now_ns: u64) -> Self {
+    /// Of a client that attaches at `now_ns`. What it has pushed for nobody, or for the daemon
+    /// before, is skipped: it announces again what is in flight.
+    pub(crate) fn new(now_ns: u64, page: &ClientPage) -> Self {
         Self {
-            cursors: [Cursor::default(); RINGS],
+            cursors: core::array::from_fn(|index| page.rings[index].skip()),
             claimed: 0,
-            shared_cursor: Cursor::default(),
+            shared_cursor: page.shared_ring.skip(),
             given_up: 0,
             timeline: HpTimeline::new(),
-            dropped_seen: 0,
+            dropped_seen: page.counted(Counter::Dropped),
             heard_ns: 0,
             looked_ns: now_ns,
             asked_ns: None,

@@ -14,9 +14,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use policy::{Class, ClassSet, Kernel, Lease, admits};
-use protocol::lease::{Refusal, Terms, announce};
+use protocol::lease::{FIRST_TOTAL_NS, Refusal, Terms, announce};
 use protocol::record::{Launch, Record};
-use protocol::segment::Access;
+use protocol::segment::{Access, client_page};
 use serde_json::Value;
 
 use super::*;
@@ -24,7 +24,7 @@ use crate::config::MemoryRules;
 use crate::config::limits::HP_ROOM;
 use crate::core::block_priority::BlockPriority;
 use crate::core::ledgers::Ledgers;
-use crate::host::pages::{client_page, lease_page};
+use crate::host::pages::lease_page;
 use crate::report::events::Events;
 use crate::report::status::{Identity, Status, Viewer};
 
@@ -422,7 +422,7 @@ fn a_refused_launch_leaves_the_budget_whole() {
         assert!(rig.try_launch(&be, &COMPUTE).is_err());
         rig.poll_after(50 * US);
     }
-    assert_eq!(rig.terms(&be).limit_total_ns, 100 * US + 1);
+    assert_eq!(rig.terms(&be).limit_total_ns, FIRST_TOTAL_NS + 100 * US + 1);
     assert!(rig.try_launch(&be, &MEMORY).is_ok());
 }
 
@@ -542,7 +542,7 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
             .charges
             .total_ns
             .load(Ordering::Relaxed),
-        0
+        FIRST_TOTAL_NS
     );
 }
 

@@ -1,0 +1,352 @@
+//! The memory that a client shares with its daemon, at the same addresses for the life of the
+//! process.
+//!
+//! A daemon goes and another comes; the process goes on. So each page of the daemon has a place of
+//! its own, where the next daemon's page takes its place ([`Mapping::replace`]). Before the first
+//! daemon and without any, the places hold pages of the process's own that hold nothing back: there
+//! is nobody to protect. The client's own page ([`Client::page`](super::Client)) is never replaced.
+//!
+//! **A thread in the middle of a call** meets one daemon's pages first and the other's later. What
+//! it may then do wrong is bounded by one launch of each thread and daemon:
+//!
+//! - a launch goes under a lease of the daemon before, as one does that is between check and driver
+//!   call when that daemon dies;
+//! - a charge is taken back from the new lease's sum, which never had it, so that this lease allows
+//!   one refused launch more (`protocol::lease::FIRST_TOTAL_NS`: the sum does not wrap);
+//! - a high-priority launch announces itself to the daemon before: the helper announces once more
+//!   when all pages are there ([`crate::daemon::reattach`]).
+//!
+//! **A thread asleep on a lease's bell** is counted in that page. It leaves before the page does
+//! ([`Link::begin_to_move`]): the next page's count would go below zero, and a bell whose count is
+//! wrong wakes late. One that does not leave is left behind: a signal handler may have jumped out of
+//! its wait (siglongjmp(3)), which leaves the count right.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use protocol::clock::{Clock, Wake};
+use protocol::hello::JobClass;
+use protocol::lease::{FIRST_TOTAL_NS, Terms};
+use protocol::pages::{
+    BellPage, ClientPage, DaemonPage, HpPage, LEASE_UNGATED, LeasePage, PAGE_MAGIC,
+};
+use protocol::segment::{Access, Mapping, SharedPage};
+
+use crate::platform::backoff;
+
+/// What is charged for a kernel that no profile knows, ns: what a daemon has charged that is not told otherwise
+/// (`unknown_kernel_us`).
+const UNKNOWN_NS: u64 = 100_000;
+/// The first epoch, as a daemon begins it: 0 would be one that leases name.
+const FIRST_EPOCH: u64 = 1;
+
+/// How long a thread sleeps at a time while pages are replaced, ns.
+const MOVING_SLEEP_NS: u64 = 1_000_000;
+
+/// See the module's text.
+pub(crate) struct Link {
+    /// What the daemon tells all clients; read only.
+    pub(crate) daemon: Mapping<DaemonPage>,
+    /// What high-priority clients tell best-effort ones; read only.
+    pub(crate) hp: Mapping<HpPage>,
+    /// The same page where a high-priority client writes; of a best-effort one memory that nobody
+    /// reads, as a thread of one that was high-priority may still write here.
+    pub(crate) hp_written: Mapping<HpPage>,
+    /// What wakes the daemon.
+    pub(crate) bell: Mapping<BellPage>,
+    /// The job's lease; of a high-priority client one that holds nothing back.
+    pub(crate) lease: Mapping<LeasePage>,
+    is_high_priority: AtomicBool,
+    /// Threads that sleep on the lease's bell, or are about to.
+    asleep: AtomicU32,
+    is_moving: AtomicBool,
+}
+
+/// A daemon's pages, as they come with its welcome.
+pub(crate) struct Pages {
+    pub(crate) daemon: OwnedFd,
+    pub(crate) hp: OwnedFd,
+    pub(crate) bell: OwnedFd,
+    /// Of a best-effort client.
+    pub(crate) lease: Option<OwnedFd>,
+}
+
+impl Link {
+    /// With no daemon.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no memory.
+    pub(crate) fn new(class: JobClass) -> io::Result<Self> {
+        let daemon = private::<DaemonPage>()?.1;
+        daemon.unknown_ns.store(UNKNOWN_NS, Ordering::Relaxed);
+        daemon.magic.store(PAGE_MAGIC, Ordering::Relaxed);
+        let [hp, hp_written] = [private::<HpPage>()?.1, private::<HpPage>()?.1];
+        for page in [&hp, &hp_written] {
+            page.epoch.store(FIRST_EPOCH, Ordering::Relaxed);
+        }
+        Ok(Self {
+            daemon,
+            hp,
+            hp_written,
+            bell: private()?.1,
+            lease: no_lease()?.1,
+            is_high_priority: AtomicBool::new(class == JobClass::HighPriority),
+            asleep: AtomicU32::new(0),
+            is_moving: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the daemon has this process for high-priority.
+    #[inline]
+    pub(crate) fn is_high_priority(&self) -> bool {
+        // Relaxed: a daemon that gives another class is another one, and see the module's text.
+        self.is_high_priority.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until the lease's bell rings after `seen` was read, or until then; may return early.
+    pub(crate) fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        // SeqCst, as the add above and both in `begin_to_move`: either that waits for this thread, or
+        // this thread sees it.
+        if self.is_moving.load(Ordering::SeqCst) {
+            self.asleep.fetch_sub(1, Ordering::SeqCst);
+            return clock.sleep_until(deadline_ns.min(clock.now_ns() + MOVING_SLEEP_NS));
+        }
+        let wake = self.lease.bell.wait(clock, seen, Some(deadline_ns));
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        wake
+    }
+
+    /// Has threads leave the lease's bell, until the result is dropped. They are woken, so this takes
+    /// some microseconds, and a second at most.
+    pub(crate) fn begin_to_move(&self, clock: &Clock) -> Moving<'_> {
+        self.empty_bell(clock);
+        Moving(self)
+    }
+
+    /// Whether no thread sleeps on the lease's bell any more.
+    fn empty_bell(&self, clock: &Clock) -> bool {
+        self.is_moving.store(true, Ordering::SeqCst);
+        self.lease.bell.ring_surely(clock);
+        backoff::wait_until(clock, || self.asleep.load(Ordering::SeqCst) == 0)
+    }
+}
+
+/// While this lives no thread sleeps on the lease's bell.
+pub(crate) struct Moving<'a>(&'a Link);
+
+impl Moving<'_> {
+    /// The pages of a daemon take the places of those before.
+    ///
+    /// # Errors
+    ///
+    /// One of them is none. Those replaced until then stay; the next daemon's replace all.
+    pub(crate) fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {
+        open::<DaemonPage>(&pages.daemon, |page| &page.magic)?;
+        let link = self.0;
+        link.hp.replace(&pages.hp, Access::Read)?;
+        link.bell.replace(&pages.bell, Access::ReadWrite)?;
+        match &pages.lease {
+            Some(lease) => {
+                open::<LeasePage>(lease, |page| &page.magic)?.bring(own);
+                // Behind the page with the epoch that its terms name.
+                link.lease.replace(lease, Access::ReadWrite)?;
+                let unread = private::<HpPage>()?.0;
+                link.hp_written.replace(&unread, Access::ReadWrite)?;
+            }
+            None => {
+                link.hp_written.replace(&pages.hp, Access::ReadWrite)?;
+                link.lease.replace(&no_lease()?.0, Access::ReadWrite)?;
+            }
+        }
+        link.daemon.replace(&pages.daemon, Access::Read)?;
+        let is_high_priority = pages.lease.is_none();
+        link.is_high_priority
+            .store(is_high_priority, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.is_moving.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Memory of this process alone, which children do not have.
+fn private<T: SharedPage>() -> io::Result<(OwnedFd, Mapping<T>)> {
+    let (descriptor, mapping) = Mapping::<T>::create("pillion-no-daemon")?;
+    mapping.keep_from_children()?;
+    Ok((descriptor, mapping))
+}
+
+/// A lease that holds nothing back.
+fn no_lease() -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
+    let (descriptor, lease) = private::<LeasePage>()?;
+    lease.magic.store(PAGE_MAGIC, Ordering::Relaxed);
+    let total_ns = &lease.charges.total_ns;
+    total_ns.store(FIRST_TOTAL_NS, Ordering::Relaxed);
+    lease.publish(&Terms {
+        epoch: FIRST_EPOCH,
+        expiry_ns: u64::MAX,
+        limit_total_ns: u64::MAX,
+        sms_max: u32::MAX,
+        terms: LEASE_UNGATED,
+    });
+    Ok((descriptor, lease))
+}
+
+/// A page, if it begins as ours do.
+fn open<T: SharedPage>(
+    descriptor: &OwnedFd,
+    magic: impl FnOnce(&T) -> &AtomicU64,
+) -> io::Result<Mapping<T>> {
+    let page = Mapping::<T>::open(descriptor, Access::ReadWrite)
+        .or_else(|_| Mapping::<T>::open(descriptor, Access::Read))?;
+    match magic(&page).load(Ordering::Acquire) {
+        PAGE_MAGIC => Ok(page),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use protocol::segment::identity;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_gates_goes_and_is_charged() {
+        let link = Link::new(JobClass::BestEffort).unwrap();
+        let charged_ns = AtomicU64::new(0);
+        let terms = link
+            .lease
+            .try_charge(&charged_ns, &link.hp, u64::MAX - 1, 7, |_, _| false);
+        assert!(terms.is_ok_and(|terms| terms.ungated()));
+        assert_eq!(charged_ns.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn a_high_priority_launch_revokes_no_lease_where_there_is_none() {
+        let link = Link::new(JobClass::HighPriority).unwrap();
+        assert!(link.is_high_priority());
+        protocol::lease::announce(&link.daemon, &link.hp_written);
+        assert_eq!(link.hp_written.epoch.load(Ordering::Relaxed), FIRST_EPOCH);
+    }
+
+    fn pages(class: JobClass) -> Pages {
+        let (daemon, page) = private::<DaemonPage>().unwrap();
+        page.magic.store(PAGE_MAGIC, Ordering::Relaxed);
+        let lease = || {
+            let (lease, page) = private::<LeasePage>().unwrap();
+            page.magic.store(PAGE_MAGIC, Ordering::Relaxed);
+            lease
+        };
+        Pages {
+            daemon,
+            hp: private::<HpPage>().unwrap().0,
+            bell: private::<BellPage>().unwrap().0,
+            lease: (class == JobClass::BestEffort).then(lease),
+        }
+    }
+
+    fn own() -> Mapping<ClientPage> {
+        private::<ClientPage>().unwrap().1
+    }
+
+    fn move_to(link: &Link, pages: &Pages) {
+        let moving = link.begin_to_move(&Clock::monotonic());
+        moving.replace(pages, &own()).unwrap();
+    }
+
+    /// How many mappings this process has of the file.
+    fn mappings_of(fd: impl AsFd) -> usize {
+        let (_, inode) = identity(fd).unwrap();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_of = |line: &&str| line.split_whitespace().nth(4) == Some(&inode.to_string());
+        maps.lines().filter(is_of).count()
+    }
+
+    #[test]
+    fn one_daemon_after_another_leaves_no_mapping_behind() {
+        let link = Link::new(JobClass::BestEffort).unwrap();
+        let mut before = pages(JobClass::BestEffort);
+        move_to(&link, &before);
+        for _ in 0..100 {
+            let next = pages(JobClass::BestEffort);
+            move_to(&link, &next);
+            for fd in [&before.daemon, &before.hp, &before.bell] {
+                assert_eq!(mappings_of(fd), 0);
+            }
+            assert_eq!(mappings_of(next.lease.as_ref().unwrap()), 1);
+            before = next;
+        }
+    }
+
+    #[test]
+    fn a_daemon_may_give_another_class_while_threads_of_the_one_before_are_at_work() {
+        let link = Link::new(JobClass::HighPriority).unwrap();
+        for class in [
+            JobClass::HighPriority,
+            JobClass::BestEffort,
+            JobClass::HighPriority,
+        ] {
+            let pages = pages(class);
+            move_to(&link, &pages);
+            assert_eq!(link.is_high_priority(), class == JobClass::HighPriority);
+            // As a thread does that began under the other class.
+            link.hp_written.epoch.fetch_add(1, Ordering::Relaxed);
+            let is_told = link.hp.epoch.load(Ordering::Relaxed) == 1;
+            assert_eq!(is_told, link.is_high_priority());
+            assert_eq!(link.lease.is_ungated(), link.is_high_priority());
+        }
+    }
+
+    #[test]
+    fn who_sleeps_at_the_gate_leaves_the_bell_before_its_page_goes() {
+        let link = Arc::new(Link::new(JobClass::BestEffort).unwrap());
+        let clock = Clock::monotonic();
+        let sleeper = std::thread::spawn({
+            let link = Arc::clone(&link);
+            move || {
+                let seen = link.lease.bell.read();
+                link.wait(&clock, seen, u64::MAX)
+            }
+        });
+        while link.lease.bell.sleepers.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        move_to(&link, &pages(JobClass::BestEffort));
+        sleeper.join().unwrap();
+        assert_eq!(link.lease.bell.sleepers.load(Ordering::SeqCst), 0);
+        // While pages move, a thread sleeps by the clock, and nobody waits for it.
+        let moving = link.begin_to_move(&clock);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let wake = link.wait(&clock, link.lease.bell.read(), u64::MAX);
+                    assert_ne!(wake, Wake::Rung);
+                }
+            });
+            assert!(link.empty_bell(&clock));
+            is_over.store(true, Ordering::Relaxed);
+        });
+        drop(moving);
+    }
+
+    #[test]
+    fn what_is_no_page_of_a_daemon_is_refused() {
+        let link = Link::new(JobClass::BestEffort).unwrap();
+        let mut pages = pages(JobClass::BestEffort);
+        pages.daemon = private::<DaemonPage>().unwrap().0;
+        let moving = link.begin_to_move(&Clock::monotonic());
+        let error = moving.replace(&pages, &own()).unwrap_err();
+        assert!(error.to_string().contains("wrong magic"), "{error}");
+    }
+}
