@@ -107,7 +107,7 @@ impl LeasePage {
         // Pairs with the fence in `announce`: either this thread sees the bumped epoch, or the
         // high-priority thread's launch comes after this check and the slip is counted.
         fence(Ordering::SeqCst);
-        let refusal = if self.generation.load(Ordering::Relaxed) != generation {
+        let refusal = if !self.generation.is_still(generation, 0) {
             Refusal::Torn
         } else if hp.epoch.load(Ordering::Acquire) != terms.epoch {
             Refusal::Stale
@@ -182,40 +182,25 @@ impl LeasePage {
 
     /// The terms with their generation, or `None` while the daemon writes them.
     pub fn terms(&self) -> Option<(u64, Terms)> {
-        // Acquire pairs with the Release store that ends `publish`.
-        let generation = self.generation.load(Ordering::Acquire);
-        let terms = Terms {
+        self.generation.read(|| Terms {
             epoch: self.epoch.load(Ordering::Relaxed),
             expiry_ns: self.expiry_ns.load(Ordering::Relaxed),
             limit_total_ns: self.limit_total_ns.load(Ordering::Relaxed),
             sms_max: self.sms_max.load(Ordering::Relaxed),
             terms: self.terms.load(Ordering::Relaxed),
-        };
-        // Orders the loads above before the second look at the generation; pairs with the fence
-        // in `publish` that follows the odd generation.
-        fence(Ordering::Acquire);
-        let whole =
-            generation.is_multiple_of(2) && self.generation.load(Ordering::Relaxed) == generation;
-        whole.then_some((generation, terms))
+        })
     }
 
     /// Replaces the terms. Only the daemon calls this, under one lock.
     pub fn publish(&self, terms: &Terms) {
-        let generation = self.generation.load(Ordering::Relaxed);
-        // A client may have scribbled an odd number here; forcing it odd then even keeps going.
-        let writing = generation | 1;
-        self.generation.store(writing, Ordering::Relaxed);
-        // Pairs with the Acquire fence in `terms`: who reads a new field also sees the odd
-        // generation or a later one.
-        fence(Ordering::Release);
-        self.epoch.store(terms.epoch, Ordering::Relaxed);
-        self.expiry_ns.store(terms.expiry_ns, Ordering::Relaxed);
-        self.limit_total_ns
-            .store(terms.limit_total_ns, Ordering::Relaxed);
-        self.sms_max.store(terms.sms_max, Ordering::Relaxed);
-        self.terms.store(terms.terms, Ordering::Relaxed);
-        self.generation
-            .store(writing.wrapping_add(1), Ordering::Release);
+        self.generation.write(|| {
+            self.epoch.store(terms.epoch, Ordering::Relaxed);
+            self.expiry_ns.store(terms.expiry_ns, Ordering::Relaxed);
+            self.limit_total_ns
+                .store(terms.limit_total_ns, Ordering::Relaxed);
+            self.sms_max.store(terms.sms_max, Ordering::Relaxed);
+            self.terms.store(terms.terms, Ordering::Relaxed);
+        });
     }
 }
 

@@ -4,12 +4,12 @@
 //! kernel is first seen, not when it is launched; the daemon reads it when somebody asks for the status. Nothing is
 //! decided by it. What is read is a client's word: a number and a text that was cut to what is left of valid UTF-8.
 //!
-//! A place is written by whoever changed its duration to [`WRITING`], and read only if its duration is the same
-//! before and after. A thread that is interrupted in between for good leaves one place unused.
+//! A place is a [`SeqLock`] whose version is the duration. A thread that is interrupted for good while it writes leaves one
+//! place unused.
 
 use core::fmt::{self, Write as _};
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, SeqLock};
 
 /// Kernels that a page has room for.
 pub const PLACES: usize = 6;
@@ -36,8 +36,8 @@ pub struct Longest([Place; PLACES]);
 #[derive(Debug, Default)]
 #[repr(C)]
 struct Place {
-    /// Of one launch; 0: free.
-    expected_ns: AtomicU64,
+    /// Of one launch; 0: free. The version of the words below.
+    expected_ns: SeqLock,
     sm_needed: AtomicU64,
     /// UTF-8, padded with zeroes.
     name: [AtomicU64; NAME_WORDS],
@@ -109,13 +109,8 @@ impl Longest {
         for place in &self.0 {
             let before_ns = place.expected_ns();
             if before_ns != WRITING {
-                // Who has changed it meanwhile has noted something.
-                _ = place.expected_ns.compare_exchange(
-                    before_ns,
-                    0,
-                    Ordering::Relaxed,
-                    Ordering::Relaxed,
-                );
+                // A thread that has changed it meanwhile has noted something.
+                place.expected_ns.try_set(before_ns, 0);
             }
         }
     }
@@ -130,7 +125,7 @@ impl Longest {
     #[inline]
     pub fn has(&self, expected_ns: u64) -> bool {
         let mut places = self.0.iter();
-        places.any(|place| place.expected_ns.load(Ordering::Relaxed) == expected_ns)
+        places.any(|place| place.expected_ns() == expected_ns)
     }
 
     /// The place of the same name, else the one of the shortest kernel; `None` if what is there is as long.
@@ -164,7 +159,7 @@ impl Longest {
 
 impl Place {
     fn expected_ns(&self) -> u64 {
-        self.expected_ns.load(Ordering::Acquire)
+        self.expected_ns.load()
     }
 
     fn name(&self) -> [u64; NAME_WORDS] {
@@ -178,32 +173,21 @@ impl Place {
         sm_needed: u32,
         name: &[u64; NAME_WORDS],
     ) -> bool {
-        let claimed = self.expected_ns.compare_exchange(
-            before_ns,
-            WRITING,
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        if claimed.is_err() {
+        if !self.expected_ns.try_begin(before_ns, WRITING) {
             return false;
         }
-        // Pairs with the fence in `read`: who reads any word written below sees that the place is being written.
-        fence(Ordering::Release);
         self.sm_needed.store(sm_needed.into(), Ordering::Relaxed);
         for (word, value) in self.name.iter().zip(name) {
             word.store(*value, Ordering::Relaxed);
         }
-        // Release pairs with the Acquire in `expected_ns`: who sees the duration sees the name.
-        self.expected_ns.store(expected_ns, Ordering::Release);
+        self.expected_ns.finish(expected_ns);
         true
     }
 
     fn read(&self) -> Option<LongKernel> {
         let expected_ns = self.expected_ns();
         let (sm_needed, name) = (self.sm_needed.load(Ordering::Relaxed), self.name());
-        // Pairs with the fence in `try_write`.
-        fence(Ordering::Acquire);
-        let is_same = self.expected_ns.load(Ordering::Relaxed) == expected_ns;
+        let is_same = self.expected_ns.is_still(expected_ns, 0);
         if expected_ns == 0 || expected_ns == WRITING || !is_same {
             return None;
         }
@@ -320,7 +304,7 @@ mod tests {
             .iter()
             .zip([0, 1, WRITING, 1 << 63, 7, u64::MAX - 1])
         {
-            place.expected_ns.store(word, Ordering::Relaxed);
+            place.expected_ns.finish(word);
             place.sm_needed.store(u64::MAX, Ordering::Relaxed);
             place
                 .name

@@ -16,7 +16,7 @@
 
 use crate::longest::{self, Longest};
 use crate::ring::{Mpsc, Spsc};
-use crate::sync::{AtomicU32, AtomicU64, Line};
+use crate::sync::{AtomicU32, AtomicU64, Line, SeqLock};
 
 /// Rings that threads of one client can claim for themselves; further threads share one.
 pub const RINGS: usize = 64;
@@ -162,7 +162,7 @@ pub struct LeasePage {
     /// [`PAGE_MAGIC`].
     pub magic: AtomicU64,
     /// Odd while the daemon writes the terms; even and equal before and after: the terms are whole.
-    pub generation: AtomicU64,
+    pub generation: SeqLock,
     /// `hp_epoch` under which the lease was made.
     pub epoch: AtomicU64,
     /// When the lease ends, on the shared clock.

@@ -1,9 +1,10 @@
 //! Atomics under one name: loom's when the crate is model-checked, stepped ones under the daemon's fault simulation,
-//! `core`'s otherwise.
+//! `core`'s otherwise. [`SeqLock`] stands on them.
 //!
 //! The shipped source of [`crate::ring`] and [`crate::lease`] is what both run; there is no second
 //! copy for the checker.
 
+mod seqlock;
 #[cfg(stepped)]
 pub mod stepped;
 
@@ -16,7 +17,9 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(stepped)]
 pub use stepped::{AtomicU32, AtomicU64, fence};
 
-/// The order with which a ring publishes a record.
+pub use seqlock::SeqLock;
+
+/// The order with which words are published: a record in a ring, the version of a [`SeqLock`].
 ///
 /// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: that
 /// shows the tests can see a missing Release at all.

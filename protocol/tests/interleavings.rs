@@ -12,7 +12,7 @@ use protocol::ledger::{Account, Kind, Ledger, UNIT_BYTES};
 use protocol::pages::{DaemonPage, HpPage, LEASE_WHOLE, LeasePage};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::{Cursor, Mpsc, Spsc};
-use protocol::sync::{AtomicU32, AtomicU64, Ordering};
+use protocol::sync::{AtomicU32, AtomicU64, Ordering, SeqLock};
 
 // The library itself cannot be built for the checker: its tables are made at compile time, which
 // loom's atomics cannot be.
@@ -284,6 +284,91 @@ fn a_first_launch_is_found_or_voids_what_is_published() {
             is_found || is_stale,
             "the launch was neither found nor noticed"
         );
+    });
+}
+
+/// Two words under one sequence lock; both are the version that they were written with.
+struct Pair {
+    lock: SeqLock,
+    words: [AtomicU64; 2],
+}
+
+impl Pair {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            lock: SeqLock::new(0),
+            words: [AtomicU64::new(0), AtomicU64::new(0)],
+        })
+    }
+
+    fn read(&self) -> [u64; 2] {
+        self.words
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn write(&self, value: u64) {
+        self.words
+            .iter()
+            .for_each(|word| word.store(value, Ordering::Relaxed));
+    }
+}
+
+#[test]
+fn words_under_a_sequence_lock_are_those_of_its_version() {
+    model(|| {
+        let pair = Pair::new();
+        let writer = {
+            let pair = Arc::clone(&pair);
+            thread::spawn(move || {
+                for version in [2, 4] {
+                    pair.lock.write(|| pair.write(version));
+                }
+            })
+        };
+        let reader = thread::spawn(move || {
+            for _ in 0..2 {
+                if let Some((version, words)) = pair.lock.read(|| pair.read()) {
+                    assert_eq!(words, [version; 2], "words of two versions");
+                }
+            }
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn of_two_writers_of_a_sequence_lock_one_begins_and_the_last_one_stays() {
+    const WRITING: u64 = u64::MAX;
+    model(|| {
+        let pair = Pair::new();
+        let write = |value: u64| {
+            let pair = Arc::clone(&pair);
+            move || {
+                let seen = pair.lock.load();
+                let begun = seen != WRITING && pair.lock.try_begin(seen, WRITING);
+                if begun {
+                    pair.write(value);
+                    pair.lock.finish(value);
+                }
+                begun
+            }
+        };
+        let writers = [thread::spawn(write(1)), thread::spawn(write(2))];
+        let reader = {
+            let pair = Arc::clone(&pair);
+            thread::spawn(move || {
+                let (seen, words) = (pair.lock.load(), pair.read());
+                if seen != WRITING && pair.lock.is_still(seen, 0) {
+                    assert_eq!(words, [seen; 2], "words of two versions");
+                }
+            })
+        };
+        let begun = writers.map(|writer| writer.join().unwrap());
+        reader.join().unwrap();
+        assert!(begun.contains(&true), "each kept the other from writing");
+        assert_eq!(pair.read(), [pair.lock.load(); 2], "the words of both");
     });
 }
 
