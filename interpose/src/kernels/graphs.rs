@@ -31,6 +31,7 @@ use abi::types::{
 };
 use policy::{Class, Kernel};
 use protocol::record::EXPECTED_NS_MAX;
+use protocol::sync::SeqLock;
 
 use crate::client::Client;
 use crate::driver;
@@ -115,16 +116,17 @@ pub(crate) struct Graphs {
     details: Mutex<Option<Details>>,
 }
 
-/// A cost, in words that are whole while `version` is even and stays the same.
+/// A cost.
 struct Sum {
-    version: AtomicU64,
+    /// Of the words below, up to `collectives`.
+    version: SeqLock,
     expected_ns: AtomicU64,
     /// SMs in the high half, class in the low one.
     need: AtomicU64,
     kernels: AtomicU64,
     unknown: AtomicU64,
     collectives: AtomicU64,
-    /// What the executable was seen to take ([`Taken`]). Not of the words that are whole together.
+    /// What the executable was seen to take ([`Taken`]).
     taken: AtomicU64,
     /// Whether the executable was launched since another one that looked for room passed it.
     is_used: AtomicBool,
@@ -181,7 +183,7 @@ impl Graphs {
             handles: Keys::new(),
             sums: [const {
                 Sum {
-                    version: AtomicU64::new(0),
+                    version: SeqLock::new(0),
                     expected_ns: AtomicU64::new(0),
                     need: AtomicU64::new(0),
                     kernels: AtomicU64::new(0),
@@ -207,7 +209,7 @@ impl Graphs {
         };
         let cost = sum.read().unwrap_or(Cost::UNKNOWN);
         let (generation, learnt_ns) = sum.taken().read();
-        // Pairs with the Release stores in `Sum::write` and `Taken::begin_generation`: if anything
+        // Pairs with the Release stores in `SeqLock::finish` and `Taken::begin_generation`: if anything
         // of the above is another executable's, the place is seen to be that one's.
         fence(Ordering::Acquire);
         if !self.handles.is_at(place, handle) {
@@ -463,20 +465,15 @@ impl Details {
 
 impl Sum {
     fn write(&self, cost: &Cost) {
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version | 1, Ordering::Relaxed);
-        // Pairs with the fence in `read`: who sees any word of this cost sees the odd version.
-        fence(Ordering::Release);
         let need = u64::from(cost.kernel.sm_needed) << 32 | u64::from(cost.kernel.class.bits());
-        self.expected_ns
-            .store(cost.kernel.expected_ns, Ordering::Relaxed);
-        self.need.store(need, Ordering::Relaxed);
-        self.kernels.store(cost.kernels, Ordering::Relaxed);
-        self.unknown.store(cost.unknown, Ordering::Relaxed);
-        self.collectives.store(cost.collectives, Ordering::Relaxed);
-        // Pairs with the Acquire in `read`: who sees the even version sees all words.
-        self.version
-            .store((version | 1).wrapping_add(1), Ordering::Release);
+        self.version.write(|| {
+            self.expected_ns
+                .store(cost.kernel.expected_ns, Ordering::Relaxed);
+            self.need.store(need, Ordering::Relaxed);
+            self.kernels.store(cost.kernels, Ordering::Relaxed);
+            self.unknown.store(cost.unknown, Ordering::Relaxed);
+            self.collectives.store(cost.collectives, Ordering::Relaxed);
+        });
     }
 
     fn taken(&self) -> Taken<'_> {
@@ -495,26 +492,28 @@ impl Sum {
     #[inline]
     fn read(&self) -> Option<Cost> {
         for _ in 0..READS_MAX {
-            let version = self.version.load(Ordering::Acquire);
-            let need = self.need.load(Ordering::Relaxed);
-            let cost = Cost {
-                kernel: Kernel {
-                    class: Class::from_bits(need as u32 & 0xff),
-                    sm_needed: (need >> 32) as u32,
-                    expected_ns: self.expected_ns.load(Ordering::Relaxed),
-                },
-                kernels: self.kernels.load(Ordering::Relaxed),
-                unknown: self.unknown.load(Ordering::Relaxed),
-                collectives: self.collectives.load(Ordering::Relaxed),
-            };
-            // Pairs with the fence in `write`.
-            fence(Ordering::Acquire);
-            if version & 1 == 0 && self.version.load(Ordering::Relaxed) == version {
+            if let Some((_, cost)) = self.version.read(|| self.cost()) {
                 return Some(cost);
             }
             core::hint::spin_loop();
         }
         None
+    }
+
+    /// The words as they are now, of one version or not.
+    #[inline]
+    fn cost(&self) -> Cost {
+        let need = self.need.load(Ordering::Relaxed);
+        Cost {
+            kernel: Kernel {
+                class: Class::from_bits(need as u32 & 0xff),
+                sm_needed: (need >> 32) as u32,
+                expected_ns: self.expected_ns.load(Ordering::Relaxed),
+            },
+            kernels: self.kernels.load(Ordering::Relaxed),
+            unknown: self.unknown.load(Ordering::Relaxed),
+            collectives: self.collectives.load(Ordering::Relaxed),
+        }
     }
 }
 

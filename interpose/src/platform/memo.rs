@@ -21,11 +21,9 @@
 //! one is replaced. So a search reads at most `WINDOW` entries and a replacement tries at most
 //! three times as many, whatever came before.
 //!
-//! **Reading** is a seqlock. The state word contains the *generation* of its entry, which grows
-//! with each replacement. A writer changes the state to [`FILLING`] by compare-and-swap, writes the
-//! words, and publishes the next generation. A reader reads the state, the words, and the state
-//! again. The reader uses the words only if both states are of one generation. No thread waits: an
-//! entry that is being filled is passed over.
+//! **Reading.** The state of an entry is a [`SeqLock`], whose version contains the *generation* of
+//! the entry: it grows with each replacement. A writer claims the entry by marking it [`FILLING`]. No
+//! thread waits: an entry that is being filled is passed over.
 //!
 //! Generations have 16 bits. A reader would take a mixture for an entry if its place were replaced
 //! exactly 65 536 times between the reader's two looks at the state. That takes as many new keys of
@@ -33,7 +31,7 @@
 //!
 //! The model checker runs this source (`protocol/tests/interleavings.rs`).
 
-use protocol::sync::{AtomicU64, Ordering, PUBLISH, fence};
+use protocol::sync::{AtomicU64, Ordering, SeqLock};
 
 /// Places that a key may lie at. With a table filled at random to three quarters, one key in thirty
 /// finds all of them taken.
@@ -48,7 +46,7 @@ pub(crate) struct Memo<const N: usize, const K: usize, const R: usize> {
 #[repr(align(64))]
 struct Entry<const K: usize, const R: usize> {
     /// [`EMPTY`]; [`FILLING`]; or [`READY`], perhaps [`USED`], with generation and note.
-    state: AtomicU64,
+    state: SeqLock,
     key: [AtomicU64; K],
     rest: [AtomicU64; R],
 }
@@ -87,7 +85,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         Self {
             entries: [const {
                 Entry {
-                    state: AtomicU64::new(EMPTY),
+                    state: SeqLock::new(EMPTY),
                     key: [const { AtomicU64::new(0) }; K],
                     rest: [const { AtomicU64::new(0) }; R],
                 }
@@ -100,7 +98,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
     pub(crate) fn new() -> Self {
         Self {
             entries: core::array::from_fn(|_| Entry {
-                state: AtomicU64::new(EMPTY),
+                state: SeqLock::new(EMPTY),
                 key: core::array::from_fn(|_| AtomicU64::new(0)),
                 rest: core::array::from_fn(|_| AtomicU64::new(0)),
             }),
@@ -112,9 +110,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
     pub(crate) fn find(&self, key: &[u64; K]) -> Option<Found<R>> {
         for place in Self::window(key) {
             let entry = self.entries.get(place)?;
-            // Acquire pairs with the publishing store in `keep`: the words of that generation are
-            // there.
-            let state = entry.state.load(Ordering::Acquire);
+            let state = entry.state.load();
             if state == EMPTY {
                 // An entry is never emptied, so the key lies no farther.
                 return None;
@@ -146,9 +142,6 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
         let (place, generation) = self.claim(key)?;
         let entry = self.entries.get(place)?;
         let rest = rest(generation);
-        // Pairs with the fence in `read`: a reader that sees any of these words sees the state that
-        // `claim` has left, and not the one of the words before.
-        fence(Ordering::Release);
         for (word, value) in entry.key.iter().zip(key) {
             word.store(*value, Ordering::Relaxed);
         }
@@ -156,8 +149,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
             word.store(value, Ordering::Relaxed);
         }
         let state = READY | u64::from(generation) << GENERATION_SHIFT | note << NOTE_SHIFT;
-        // Release pairs with the Acquire in `find` and `at`.
-        entry.state.store(state, PUBLISH);
+        entry.state.finish(state);
         Some(Found {
             place,
             generation,
@@ -169,8 +161,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
     /// The key and the entry at a place, if there is one. It does not count as used by that.
     pub(crate) fn at(&self, place: usize) -> Option<([u64; K], Found<R>)> {
         let entry = self.entries.get(place)?;
-        // Acquire as in `find`.
-        let state = entry.state.load(Ordering::Acquire);
+        let state = entry.state.load();
         if state & READY == 0 {
             return None;
         }
@@ -191,22 +182,14 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
     fn claim(&self, key: &[u64; K]) -> Option<(usize, u16)> {
         let try_take = |place: usize, state: u64| {
             let entry = self.entries.get(place)?;
-            // Acquire pairs with the publishing store in `keep`: the new words come after the old
-            // ones.
-            let taken =
-                entry
-                    .state
-                    .compare_exchange(state, FILLING, Ordering::Acquire, Ordering::Relaxed);
+            let is_taken = entry.state.try_begin(state, FILLING);
             let generation = match state {
                 EMPTY => 0,
                 before => ((before >> GENERATION_SHIFT) as u16).wrapping_add(1),
             };
-            taken.is_ok().then_some((place, generation))
+            is_taken.then_some((place, generation))
         };
-        let state_at = |place: usize| {
-            let entry = self.entries.get(place)?;
-            Some(entry.state.load(Ordering::Relaxed))
-        };
+        let state_at = |place: usize| Some(self.entries.get(place)?.state.load());
         // A look before the exchange: a failed exchange would take the line from who launches.
         let mut empty = Self::window(key).filter(|&place| state_at(place) == Some(EMPTY));
         let found = empty.find_map(|place| try_take(place, EMPTY));
@@ -222,9 +205,7 @@ impl<const N: usize, const K: usize, const R: usize> Memo<N, K, R> {
                     return try_take(place, state);
                 }
                 // An entry that was replaced meanwhile stays as it is.
-                let (relaxed, unused) = (Ordering::Relaxed, state & !USED);
-                let word = &self.entries.get(place)?.state;
-                _ = word.compare_exchange(state, unused, relaxed, relaxed);
+                self.entries.get(place)?.state.try_set(state, state & !USED);
                 None
             })
         })
@@ -269,19 +250,13 @@ impl<const K: usize, const R: usize> Entry<K, R> {
                 .each_ref()
                 .map(|word| word.load(Ordering::Relaxed)),
         };
-        // Pairs with the fence in `keep`.
-        fence(Ordering::Acquire);
-        let now = self.state.load(Ordering::Relaxed);
-        (now | USED == state | USED).then_some(found)
+        self.state.is_still(state, USED).then_some(found)
     }
 
     #[cold]
     fn mark_used(&self, state: u64) {
-        let relaxed = Ordering::Relaxed;
         // An entry that was replaced meanwhile stays as it is.
-        _ = self
-            .state
-            .compare_exchange(state, state | USED, relaxed, relaxed);
+        self.state.try_set(state, state | USED);
     }
 }
 
