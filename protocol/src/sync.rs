@@ -1,5 +1,5 @@
 //! Atomics under one name: loom's when the crate is model-checked, stepped ones under the daemon's fault simulation,
-//! `core`'s otherwise. [`SeqLock`] stands on them.
+//! `core`'s otherwise. [`SeqLock`] and [`TryLock`] stand on them.
 //!
 //! The shipped source of [`crate::ring`] and [`crate::lease`] is what both run; there is no second
 //! copy for the checker.
@@ -7,6 +7,7 @@
 mod seqlock;
 #[cfg(stepped)]
 pub mod stepped;
+mod try_lock;
 
 #[cfg(any(stepped, not(loom)))]
 pub use core::sync::atomic::Ordering;
@@ -18,8 +19,10 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub use stepped::{AtomicU32, AtomicU64, fence};
 
 pub use seqlock::SeqLock;
+pub use try_lock::{Locked, TryLock};
 
-/// The order with which words are published: a record in a ring, the version of a [`SeqLock`].
+/// The order with which words are published: a record in a ring, the version of a [`SeqLock`], what a
+/// [`TryLock`] protects.
 ///
 /// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: that
 /// shows the tests can see a missing Release at all.

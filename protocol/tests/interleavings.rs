@@ -12,7 +12,7 @@ use protocol::ledger::{Account, Kind, Ledger, UNIT_BYTES};
 use protocol::pages::{DaemonPage, HpPage, LEASE_WHOLE, LeasePage};
 use protocol::record::RECORD_WORDS;
 use protocol::ring::{Cursor, Mpsc, Spsc};
-use protocol::sync::{AtomicU32, AtomicU64, Ordering, SeqLock};
+use protocol::sync::{AtomicU32, AtomicU64, Ordering, SeqLock, TryLock};
 
 // The library itself cannot be built for the checker: its tables are made at compile time, which
 // loom's atomics cannot be.
@@ -369,6 +369,30 @@ fn of_two_writers_of_a_sequence_lock_one_begins_and_the_last_one_stays() {
         reader.join().unwrap();
         assert!(begun.contains(&true), "each kept the other from writing");
         assert_eq!(pair.read(), [pair.lock.load(); 2], "the words of both");
+    });
+}
+
+#[test]
+fn a_holder_of_a_try_lock_sees_what_the_holder_before_stored() {
+    model(|| {
+        let shared = Arc::new((TryLock::new(), AtomicU64::new(0)));
+        let add = || {
+            let shared = Arc::clone(&shared);
+            move || {
+                let (lock, sum) = &*shared;
+                let locked = lock.try_lock();
+                if locked.is_some() {
+                    let before = sum.load(Ordering::Relaxed);
+                    sum.store(before + 1, Ordering::Relaxed);
+                }
+                u64::from(locked.is_some())
+            }
+        };
+        let threads = [(); 3].map(|()| thread::spawn(add()));
+        let added = threads.map(|thread| thread.join().unwrap());
+        let sum = shared.1.load(Ordering::Relaxed);
+        assert_eq!(sum, added.iter().sum(), "an addition was lost");
+        assert!(sum > 0, "each kept the others out");
     });
 }
 

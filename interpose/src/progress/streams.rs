@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use abi::types::{CUcontext, CUstream};
 use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
-use protocol::sync::Line;
+use protocol::sync::{Line, Locked, TryLock};
 
 use crate::client::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::client::slot_state::{Life, State};
@@ -45,9 +45,6 @@ const OVERFLOW: u32 = STREAMS_MAX - DEVICES_MAX as u32;
 
 /// Places for keys: twice the slots, so that searches stay short.
 const KEYS: usize = 2 * SLOTS;
-
-/// Attempts at the lock. It is held for about 100 ns by whoever makes or ends a stream.
-const LOCK_ATTEMPTS_MAX: u32 = 10_000;
 
 /// How long who is not launching waits for the lock, ns, before a stream is ended without it. Its holder may have lost its processor, which it
 /// has again within milliseconds; one that was jumped out of holds it for good.
@@ -135,7 +132,7 @@ pub(crate) struct Streams {
     /// All slots in use are below this.
     high: AtomicU32,
     /// Held by whoever makes or ends a stream.
-    lock: AtomicBool,
+    lock: TryLock,
     /// Streams in capture, see [`Launched::is_capturing`].
     capturing: AtomicU32,
     /// Those of them that have no slot.
@@ -196,7 +193,7 @@ impl Streams {
             legacy: AtomicU32::new(0),
             legacy_context: AtomicU64::new(0),
             high: AtomicU32::new(0),
-            lock: AtomicBool::new(false),
+            lock: TryLock::new(),
             capturing: AtomicU32::new(0),
             unplaced_captures: Captures::new(),
         }
@@ -459,7 +456,7 @@ impl Streams {
             Stream::Created(_) => stream.key(Handle(0)),
             _ => stream.key(owner.context),
         };
-        let _locked = self.try_lock()?;
+        let _locked = self.lock.try_lock()?;
         let index = match self.find_key(key) {
             Some(index) => index,
             None => {
@@ -519,21 +516,10 @@ impl Streams {
     fn lock_patiently(&self) -> Option<Locked<'_>> {
         let mut locked = None;
         backoff::wait_for(&Clock::process(), LOCK_PATIENCE_NS, || {
-            locked = self.try_lock();
+            locked = self.lock.try_lock();
             locked.is_some()
         });
         locked
-    }
-
-    fn try_lock(&self) -> Option<Locked<'_>> {
-        for _ in 0..LOCK_ATTEMPTS_MAX {
-            // Acquire pairs with the Release in `drop`.
-            if !self.lock.swap(true, Ordering::Acquire) {
-                return Some(Locked(&self.lock));
-            }
-            core::hint::spin_loop();
-        }
-        None
     }
 }
 
@@ -583,14 +569,6 @@ fn is_ordered(stream: Stream) -> bool {
         Stream::Legacy => false,
         Stream::PerThread => true,
         Stream::Created(handle) => driver::is_blocking(handle),
-    }
-}
-
-struct Locked<'a>(&'a AtomicBool);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 

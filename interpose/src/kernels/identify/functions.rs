@@ -8,7 +8,9 @@
 //! program that loads and unloads modules for ever finds room for its new handles in place of those
 //! that are gone.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use protocol::sync::TryLock;
 
 use super::identities::IdentityIndex;
 use crate::kernels::names::NameIndex;
@@ -51,7 +53,8 @@ pub(super) struct Functions {
     handles: Keys<FUNCTIONS_MAX>,
     /// [`pack`]ed; 0 is not filled in yet.
     values: [AtomicU64; FUNCTIONS_MAX],
-    is_locked: AtomicBool,
+    /// Held by the thread that changes the table.
+    lock: TryLock,
 }
 
 impl Functions {
@@ -59,7 +62,7 @@ impl Functions {
         Self {
             handles: Keys::new(),
             values: [const { AtomicU64::new(0) }; FUNCTIONS_MAX],
-            is_locked: AtomicBool::new(false),
+            lock: TryLock::new(),
         }
     }
 
@@ -89,11 +92,14 @@ impl Functions {
     }
 
     /// Keeps or replaces it. In a full table it takes the place of another one; see the module's
-    /// text. It is forgotten when another thread is at it for long.
+    /// text. It is forgotten if another thread holds the lock for long.
     pub(super) fn keep(&self, handle: u64, function: Function) {
-        if handle == 0 || !self.try_lock() {
+        if handle == 0 {
             return;
         }
+        let Some(_locked) = self.lock.try_lock() else {
+            return;
+        };
         let store = |place: usize| {
             if let Some(value) = self.values.get(place) {
                 // Release pairs with the Acquire load in `find`.
@@ -113,29 +119,8 @@ impl Functions {
                 self.handles.replace(handle, was_used, store);
             }
         }
-        // Release pairs with the Acquire in `try_lock`.
-        self.is_locked.store(false, Ordering::Release);
-    }
-
-    /// Only one thread at a time changes the table; one that would have to wait long does without.
-    fn try_lock(&self) -> bool {
-        (0..LOCK_TRIES).any(|_| {
-            let taken = self.is_locked.compare_exchange_weak(
-                false,
-                true,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
-            if taken.is_err() {
-                core::hint::spin_loop();
-            }
-            taken.is_ok()
-        })
     }
 }
-
-/// Tries to take the lock, which is held for some hundred instructions.
-const LOCK_TRIES: usize = 10_000;
 
 const FILLED: u64 = 1 << 63;
 const KERNEL: u64 = 1 << 62;
