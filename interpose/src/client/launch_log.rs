@@ -11,7 +11,8 @@
 //!
 //! The model checker runs this source (`protocol/tests/interleavings.rs`).
 
-use protocol::sync::{AtomicU64, Line, Ordering, PUBLISH};
+use crossbeam_utils::CachePadded;
+use protocol::sync::{AtomicU64, Ordering, PUBLISH};
 
 /// Launches kept of a stream. The helper looks every 20 µs while anything is in flight, and at a launch every 2 µs it may
 /// miss 24 looks before one is lost.
@@ -60,7 +61,7 @@ impl Launch {
 /// See the module's text. Shared with whoever launches.
 pub(crate) struct Recent<const PLACES: usize> {
     /// Launches written so far; may go back where threads launch at the same time. On a line of its own, so that no place lies on two.
-    next: Line<AtomicU64>,
+    next: CachePadded<AtomicU64>,
     places: [Place; PLACES],
 }
 
@@ -86,7 +87,7 @@ impl<const PLACES: usize> Recent<PLACES> {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> Self {
         Self {
-            next: Line(AtomicU64::new(0)),
+            next: CachePadded::new(AtomicU64::new(0)),
             places: [const { Place::new() }; PLACES],
         }
     }
@@ -95,7 +96,7 @@ impl<const PLACES: usize> Recent<PLACES> {
     #[cfg(loom)]
     pub(crate) fn new() -> Self {
         Self {
-            next: Line(AtomicU64::new(0)),
+            next: CachePadded::new(AtomicU64::new(0)),
             places: core::array::from_fn(|_| Place::new()),
         }
     }

@@ -30,9 +30,9 @@ use std::io;
 use std::thread::Builder;
 
 use abi::types::CUresult;
+use crossbeam_utils::CachePadded;
 use policy::Looks;
 use protocol::pages::{STOP_ASKED, STOP_GAVE_UP};
-use protocol::sync::Line;
 
 use crate::client::slot_state::State;
 use crate::client::{Client, Handle, process};
@@ -88,11 +88,11 @@ static ENTERED: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Words {
     /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is rung. On a line
     /// of its own: every best-effort launch reads it, and the helper writes to its other words all the time.
-    asleep: Line<AtomicU64>,
+    asleep: CachePadded<AtomicU64>,
     /// The helper is in the driver, or about to.
-    in_driver: Line<AtomicBool>,
+    in_driver: CachePadded<AtomicBool>,
     /// Best-effort launches are to be written down for it. On a line that is hardly ever written.
-    is_learning: Line<AtomicBool>,
+    is_learning: CachePadded<AtomicBool>,
     /// It watches what is in flight.
     is_watching: AtomicBool,
     /// It has what it needs to drain the process.
@@ -102,9 +102,9 @@ pub(crate) struct Words {
 impl Words {
     pub(crate) const fn new() -> Self {
         Self {
-            asleep: Line(AtomicU64::new(0)),
-            in_driver: Line(AtomicBool::new(false)),
-            is_learning: Line(AtomicBool::new(false)),
+            asleep: CachePadded::new(AtomicU64::new(0)),
+            in_driver: CachePadded::new(AtomicBool::new(false)),
+            is_learning: CachePadded::new(AtomicBool::new(false)),
             is_watching: AtomicBool::new(false),
             is_ready: AtomicBool::new(false),
         }

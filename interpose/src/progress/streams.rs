@@ -16,9 +16,10 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUstream};
+use crossbeam_utils::CachePadded;
 use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
-use protocol::sync::{Line, Locked, TryLock};
+use protocol::sync::{Locked, TryLock};
 
 use crate::client::clients::{CLIENTS, DEVICES_MAX, Managed};
 use crate::client::slot_state::{Life, State};
@@ -141,9 +142,9 @@ pub(crate) struct Streams {
 
 /// One stream.
 pub(crate) struct Slot {
-    launched: Line<Launched>,
-    /// On another line than what launches write: the helper and waiting threads write here.
-    seen: Line<Seen>,
+    /// On lines of its own: launches write here, the helper and waiting threads to all that follows.
+    launched: CachePadded<Launched>,
+    seen: Seen,
     /// High-priority: the mark up to which the daemon was told.
     pub(crate) told: AtomicU64,
     /// Best-effort: see [`Slot::give_up`].
@@ -575,7 +576,7 @@ fn is_ordered(stream: Stream) -> bool {
 impl Slot {
     const fn new() -> Self {
         Self {
-            launched: Line(Launched {
+            launched: CachePadded::new(Launched {
                 life: Life::new(),
                 kind: AtomicU32::new(KIND_LEGACY),
                 key: AtomicU64::new(0),
@@ -590,7 +591,7 @@ impl Slot {
                 seq: AtomicU64::new(0),
                 issued: AtomicU64::new(0),
             }),
-            seen: Line(Seen::new()),
+            seen: Seen::new(),
             told: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             known: AtomicU64::new(0),
