@@ -18,6 +18,7 @@
 //! | [`segment`] | memory file descriptors and their mappings |
 //! | [`hello`] | attach and status messages over a Unix socket |
 //! | [`clock`] | the one reading of time, monotonic or virtual |
+//! | [`sync`] | the atomics under all of them, and locks that no thread waits for |
 //!
 //! **Trust.** A peer's memory is never believed: a record is copied out once, the copy is checked,
 //! the copy is used. Indices are atomics. A best-effort client that lies harms its own job; a

@@ -8,6 +8,7 @@
 //! The shortest wait by the clock takes 75 us (timer slack), and most calls are over before that. So in real time one spins for the first
 //! [`LOOK_NS`]. Giving way instead took 8 ms at a time beside busy processes.
 
+use crossbeam_utils::Backoff;
 use protocol::clock::Clock;
 
 /// So long one waits, ns: who is longer in the driver than that is stuck there.
@@ -26,8 +27,10 @@ pub(crate) fn wait_for(clock: &Clock, patience_ns: u64, mut is_done: impl FnMut(
         return true;
     }
     let begun_ns = clock.now_ns();
+    // Pauses double up to 64: `is_done` may take a cache line that the other thread has to write.
+    let backoff = Backoff::new();
     while !clock.is_virtual() && clock.now_ns() - begun_ns < LOOK_NS {
-        core::hint::spin_loop();
+        backoff.spin();
         if is_done() {
             return true;
         }
