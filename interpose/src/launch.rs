@@ -6,16 +6,14 @@ use abi::types::{CUfunction, CUgraphExec, CUresult};
 use protocol::pages::{Counter, LeasePage};
 
 use crate::client::gate::{self, Admitted, Grant};
-use crate::client::{Client, Side};
-use crate::client::{priority, process, rings};
+use crate::client::{Client, Side, priority, process, rings};
 use crate::daemon::{helper, lifecycle};
 use crate::dispatch::telemetry;
 use crate::driver;
 use crate::kernels::graphs::{GRAPHS, GraphName};
-use crate::kernels::labels;
 #[cfg(not(shim))]
 use crate::kernels::labels::LabelIndex;
-use crate::kernels::{KERNELS, Known, Number, Shape};
+use crate::kernels::{KERNELS, Known, Number, Shape, labels};
 use crate::progress::sight::{self, Kind, Sight};
 use crate::progress::streams::{Place, STREAMS, Slot, Stream};
 use crate::progress::{announce, completion, learner, stream_events};

@@ -52,6 +52,7 @@ mod platform {
     pub(crate) mod loader;
     pub(crate) mod log;
     pub(crate) mod memo;
+    pub(crate) mod phase;
     pub(crate) mod stdio_guard;
     pub(crate) mod sys;
     pub(crate) mod table;
@@ -85,7 +86,9 @@ mod dispatch {
     #[cfg(not(shim))]
     pub(crate) mod bypass;
     pub(crate) mod driver_exclusion;
+    pub(crate) mod environment;
     pub(crate) mod guard;
+    pub(crate) mod panics;
     pub(crate) mod reentrancy;
     pub(crate) mod telemetry;
 }

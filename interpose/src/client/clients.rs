@@ -15,13 +15,11 @@ use abi::types::CUdevice;
 
 use crate::client::Client;
 use crate::driver;
+use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys::Current;
 
 /// The devices of this process.
 pub(crate) static CLIENTS: Clients = Clients::new();
-
-/// Most devices of a process that are managed; the largest machines that NVIDIA builds have 16.
-pub(crate) const DEVICES_MAX: usize = 16;
 
 /// See [`CLIENTS`].
 pub(crate) struct Clients {

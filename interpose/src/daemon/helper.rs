@@ -38,7 +38,7 @@ use crate::client::slot_state::State;
 use crate::client::{Client, Handle, process};
 use crate::daemon::reattach::{self, Watch};
 use crate::dispatch::driver_exclusion::HOLDERS;
-use crate::dispatch::guard;
+use crate::dispatch::{guard, panics};
 use crate::driver;
 use crate::platform::{backoff, sys};
 use crate::progress::contexts::CONTEXTS;
@@ -281,13 +281,13 @@ fn run(client: &'static Client) {
         looked_at: 0,
     };
     let mut watch = Watch::new(client);
-    guard::guarded(usize::MAX, || helper.get_ready());
+    panics::guarded(usize::MAX, || helper.get_ready());
     client.helper.is_ready.store(true, Ordering::Relaxed);
     while !STOPPING.load(Ordering::SeqCst) {
         // Of one that is dying the daemon is of no interest, and to look may take locks, or seconds.
         if !handler::is_dying()
             && !LEAVING.load(Ordering::SeqCst)
-            && let Some(client) = guard::guarded(usize::MAX, || watch.poll())
+            && let Some(client) = panics::guarded(usize::MAX, || watch.poll())
         {
             helper.client = client;
         }
@@ -309,7 +309,7 @@ fn run(client: &'static Client) {
             continue;
         }
         // A panic of ours costs one look, not the thread.
-        let next_ns = guard::guarded(usize::MAX, || helper.poll()).flatten();
+        let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
         // Of one that is about to exit nobody looks, also where it would be time to.
         let is_leaving = LEAVING.load(Ordering::SeqCst);
         let others = [

@@ -39,12 +39,13 @@ use protocol::lease;
 use protocol::pages::Counter;
 use protocol::record::{Launch, Record};
 
-use crate::client::clients::{CLIENTS, DEVICES_MAX};
+use crate::client::clients::CLIENTS;
 use crate::client::{Client, Side, process, rings};
 use crate::daemon::attach::{self, Unmanaged};
 use crate::daemon::carried::{Account, Line};
 use crate::daemon::disconnect_watcher::{HangUp, Said};
 use crate::memory::quota;
+use crate::platform::config::DEVICES_MAX;
 use crate::platform::log::{self, Level};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;

@@ -14,9 +14,10 @@ use abi::{Category, ENTRY_POINT_COUNT, ENTRY_POINTS};
 use protocol::pages::Counter;
 
 use crate::client::{Client, process};
-use crate::daemon::lifecycle;
+use crate::dispatch::environment;
 use crate::hooks::resolver;
 use crate::platform::log::{self, Level};
+use crate::platform::phase;
 
 /// A way to an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +170,7 @@ fn say_if_launch(name: &CStr) {
     };
     add(Counter::LaunchesPassedBy);
     publish();
-    lifecycle::prepare();
+    environment::prepare();
     log::say(
         Level::Warn,
         format_args!(
@@ -209,7 +210,7 @@ pub(crate) fn handle_attached() {
 
 /// The process ends; for `PILLION_LOG=debug`.
 pub(crate) extern "C" fn handle_exit() {
-    if !process::is_inert() {
+    if !phase::is_inert() {
         say("in all");
     }
 }

@@ -21,11 +21,12 @@ use protocol::hello::format_uuid;
 use protocol::ledger::UNLIMITED;
 
 use crate::client::process;
-use crate::daemon::{attach, lifecycle};
+use crate::daemon::attach;
+use crate::dispatch::environment;
 use crate::driver;
 use crate::memory::quota::{self, views};
 use crate::platform::config::{self, Config};
-use crate::platform::sys;
+use crate::platform::{phase, sys};
 
 mod hooks;
 
@@ -102,7 +103,7 @@ struct Asker {
 impl Asker {
     /// `None` for whom nothing is changed.
     fn of(device: Device) -> Option<Self> {
-        lifecycle::prepare();
+        environment::prepare();
         let config = process::config().filter(|_| !config::is_disabled())?;
         let uuid = device.uuid()?;
         Some(Self { config, uuid })
@@ -112,7 +113,7 @@ impl Asker {
 /// This process's account of the device with that identity.
 fn account(uuid: &str) -> Option<&'static quota::DeviceAccount> {
     // A child of a fork has its parent's accounts, but not their pages.
-    if process::is_inert() || !quota::is_any() {
+    if phase::is_inert() || !quota::is_any() {
         return None;
     }
     let is_it = |device: CUdevice| {

@@ -26,11 +26,11 @@ use abi::types::{CUresult, CUstream};
 use abi::{Library, OPERATORS};
 use protocol::pages::Counter;
 
-use crate::client::Client;
-use crate::client::process::{self, Phase};
-use crate::dispatch::guard;
+use crate::client::{Client, process};
+use crate::dispatch::panics;
 use crate::kernels::labels::{self, Label};
 use crate::launch::{self, Begun};
+use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
 use crate::progress::streams::{Flavour, Stream};
 
@@ -79,7 +79,7 @@ struct Prepared {
 /// Makes one call of the operator `index`; `describe` says what it is.
 #[inline]
 fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_int) -> c_int {
-    if process::phase() != Phase::Attached {
+    if phase::now() != Phase::Attached {
         return real();
     }
     labels::with_current(|current| {
@@ -91,7 +91,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
         let found = errno.read();
         let mut label = labels::LabelIndex::NONE;
         let mut prepared = None;
-        guard::guarded(abi::ENTRY_POINT_COUNT, || {
+        panics::guarded(abi::ENTRY_POINT_COUNT, || {
             let call = describe();
             label = labels::intern(&call.label);
             prepared = prepare(index, &call, label);
@@ -103,7 +103,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
         if let Some(prepared) = prepared {
             let left = errno.read();
             let launches = current.launches();
-            guard::guarded(abi::ENTRY_POINT_COUNT, || {
+            panics::guarded(abi::ENTRY_POINT_COUNT, || {
                 settle(&prepared, launches, status);
             });
             errno.write(left);

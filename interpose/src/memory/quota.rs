@@ -31,9 +31,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use abi::types::{CUdevice, CUresult, CUstream};
 use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, UNLIMITED, rounded_bytes};
 
-use crate::client::clients::{CLIENTS, DEVICES_MAX};
+use crate::client::clients::CLIENTS;
 use crate::daemon::lifecycle;
 use crate::driver;
+use crate::platform::config::DEVICES_MAX;
 
 /// This process's account of a device's memory.
 pub(crate) struct DeviceAccount {

@@ -24,25 +24,15 @@
 //! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-use crate::client::{Client, Handle};
+use crate::client::{Client, Handle, process};
 use crate::daemon::helper;
+use crate::platform::config::CONNECTIONS;
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::{STREAMS, Slot};
-
-/// Hardware queues of a context unless the environment says otherwise (CUDA C++ Programming Guide, "CUDA
-/// Environment Variables").
-const CONNECTIONS: u32 = 8;
-/// The most that can be asked for.
-const CONNECTIONS_MAX: u32 = 32;
 
 /// Operations of the process since the stream was last known to be idle, at most, for an event to be put
 /// behind them. A queue takes about 1 000; what the hooks do not see needs room as well.
 const OPERATIONS_MAX: u32 = 512;
-
-/// See [`set_connections`].
-static CONNECTIONS_NOW: AtomicU32 = AtomicU32::new(CONNECTIONS);
 
 /// What a stream is to the legacy stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,13 +130,6 @@ pub(crate) fn operations(client: &Client) -> u32 {
     counts.into_iter().fold(0, u64::wrapping_add) as u32
 }
 
-/// Hardware queues as `CUDA_DEVICE_MAX_CONNECTIONS` has them; what the driver does not take is its default.
-pub(crate) fn set_connections(value: Option<&str>) {
-    let asked = value.and_then(|text| text.trim().parse::<u32>().ok());
-    let taken = asked.filter(|asked| (1..=CONNECTIONS_MAX).contains(asked));
-    CONNECTIONS_NOW.store(taken.unwrap_or(CONNECTIONS), Ordering::Relaxed);
-}
-
 /// A stream that the legacy stream of the context orders is about to be made, or used for the first time.
 /// Waits until the helpers are out of the driver: afterwards none of them takes the legacy stream for alone.
 pub(crate) fn handle_ordered_stream(context: Handle) {
@@ -158,7 +141,8 @@ pub(crate) fn handle_ordered_stream(context: Handle) {
 /// Whether two streams of the context may share a hardware queue. The legacy stream counts, used or not.
 fn is_crowded(context: Handle) -> bool {
     let streams = STREAMS.count_in(context) + 1;
-    streams > CONNECTIONS_NOW.load(Ordering::Relaxed) as usize
+    let connections = process::config().map_or(CONNECTIONS, |config| config.connections);
+    streams > connections as usize
 }
 
 #[cfg(test)]

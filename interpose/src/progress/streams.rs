@@ -20,11 +20,12 @@ use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
 use protocol::sync::Line;
 
-use crate::client::clients::{CLIENTS, DEVICES_MAX, Managed};
+use crate::client::clients::{CLIENTS, Managed};
 use crate::client::slot_state::{Life, State};
 use crate::client::waited::{Seen, Waited};
 use crate::client::{Client, Handle};
 use crate::driver;
+use crate::platform::config::DEVICES_MAX;
 use crate::platform::table::{Keys, mix};
 use crate::platform::{backoff, sys};
 use crate::progress::captures::Captures;

@@ -11,9 +11,10 @@ use protocol::pages::Counter;
 
 use super::{hook, stored};
 use crate::client::clients::{CLIENTS, Managed};
-use crate::client::{Client, priority, process};
+use crate::client::{Client, priority};
 use crate::daemon::helper;
 use crate::driver;
+use crate::platform::phase;
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::events::EVENTS;
 use crate::progress::sight::{self, Sight};
@@ -224,7 +225,7 @@ fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
 
 /// The client of a green context's device.
 fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
-    if !process::is_attached() {
+    if !phase::is_attached() {
         return None;
     }
     let (_, device) = driver::context_of_green(context).ok()?;

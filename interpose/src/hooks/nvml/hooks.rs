@@ -15,7 +15,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::{memory, own_processes};
-use crate::dispatch::guard;
+use crate::dispatch::panics;
 use crate::platform::config;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
@@ -177,7 +177,7 @@ pub(crate) fn answer(
     let Some(function) = NonNull::new(found) else {
         return Some(JUMP);
     };
-    let adopted = || guard::guarded(abi::ENTRY_POINT_COUNT, || adopt(index, function)).flatten();
+    let adopted = || panics::guarded(abi::ENTRY_POINT_COUNT, || adopt(index, function)).flatten();
     let is_hooked = !config::is_disabled() && adopted().is_some();
     if !is_hooked && !is_ours {
         return Some(JUMP);
@@ -242,7 +242,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
 fn follow(after: impl FnOnce()) {
     let errno = Errno::of_thread();
     let left = errno.read();
-    guard::guarded(abi::ENTRY_POINT_COUNT, after);
+    panics::guarded(abi::ENTRY_POINT_COUNT, after);
     errno.write(left);
 }
 

@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
 use super::hooks;
-use crate::dispatch::guard;
+use crate::dispatch::panics;
 use crate::hooks::resolver;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
@@ -150,7 +150,7 @@ const _: () = assert!(OPERATOR_COUNT < 1 << (u64::BITS - ADDRESS_BITS));
 fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
     let errno = Errno::of_thread();
     let found = errno.read();
-    let bound = guard::guarded(abi::ENTRY_POINT_COUNT, || {
+    let bound = panics::guarded(abi::ENTRY_POINT_COUNT, || {
         let reached = without_us(index, site)?;
         let way = by_way_of_hook(index, reached);
         // What is remembered must stay where it is; what the hook calls does already.
@@ -303,7 +303,7 @@ pub(crate) fn answer(
     let Some(reached) = NonNull::new(found) else {
         return Some(JUMP);
     };
-    let way = || guard::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
+    let way = || panics::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
     let labelled = (!resolver::is_elsewhere())
         .then(way)
         .flatten()
