@@ -69,6 +69,7 @@ mod driver {
 
 mod client {
     pub(crate) mod clients;
+    pub(crate) mod dying;
     pub(crate) mod gate;
     pub(crate) mod launch_log;
     pub(crate) mod priority;

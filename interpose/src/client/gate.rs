@@ -4,7 +4,7 @@
 //! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
 //! `max_hold` is over, because the thread may hold a lock that others need (not where an operator
 //! or a rule holds the job for a fault); on a signal, because its handler may want the thread back,
-//! or because the process is to end ([`handler`]) (one that comes in the microsecond between two
+//! or because the process is to end ([`dying`]) (one that comes in the microsecond between two
 //! sleeps is not noticed, and the wait goes on to `max_hold`, or to the next signal where a rule
 //! holds the job: [`sleep_ns`]); or because the daemon is gone. A daemon is gone when its
 //! connection has ended ([`crate::daemon::disconnect_watcher`]), or when it has been silent for five
@@ -23,8 +23,7 @@ use protocol::pages::{Counter, LeasePage, ON_LOSS_HOLD, SILENCE_NS_MAX};
 
 use crate::client::clients::CLIENTS;
 use crate::client::launch_log::Launch;
-use crate::client::{Client, Side};
-use crate::signals::handler;
+use crate::client::{Client, Side, dying};
 
 /// A launch that may go.
 #[derive(Clone, Copy, Debug)]
@@ -250,7 +249,7 @@ fn wait(mut hold: Hold, kernel: &Kernel) -> Result<Admitted, &'static Client> {
             Step::Go(grant) => return Ok(admitted(grant)),
             Step::SleepUntil(deadline_ns) => {
                 let wake = lease.bell.wait(&client.clock, seen, Some(deadline_ns));
-                handler::stop_if_dying();
+                dying::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
                     return Ok(admitted(charged(client, lease, kernel)));

@@ -35,7 +35,7 @@ use protocol::pages::{STOP_ASKED, STOP_GAVE_UP};
 use protocol::sync::Line;
 
 use crate::client::slot_state::State;
-use crate::client::{Client, Handle, process};
+use crate::client::{Client, Handle, dying, process};
 use crate::daemon::reattach::{self, Watch};
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::{guard, panics};
@@ -285,7 +285,7 @@ fn run(client: &'static Client) {
     client.helper.is_ready.store(true, Ordering::Relaxed);
     while !STOPPING.load(Ordering::SeqCst) {
         // Of one that is dying the daemon is of no interest, and to look may take locks, or seconds.
-        if !handler::is_dying()
+        if !dying::is_dying()
             && !LEAVING.load(Ordering::SeqCst)
             && let Some(client) = panics::guarded(usize::MAX, || watch.poll())
         {
@@ -300,7 +300,7 @@ fn run(client: &'static Client) {
         {
             handler::handle_stop();
         }
-        if handler::is_dying() {
+        if dying::is_dying() {
             if helper.try_drain() {
                 return;
             }

@@ -13,16 +13,18 @@
 //! - a process that is not managed pays one load and one branch.
 
 use core::cell::Cell;
-use core::ptr;
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
 
 use abi::types::CUresult;
 
-use crate::client::{Client, process, sticky_error};
+use crate::client::{Client, dying, process, sticky_error};
 use crate::dispatch::driver_exclusion::HOLDERS;
-use crate::dispatch::{environment, panics, reentrancy, telemetry};
+use crate::dispatch::telemetry::{self, Door};
+use crate::dispatch::{environment, panics, reentrancy};
+use crate::driver::real;
 use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
-use crate::signals::handler;
 
 // The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
 // [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`]
@@ -36,6 +38,22 @@ const OUTSIDE: usize = 0;
 const STOPPED: usize = 1;
 /// Every address of a stack is lower.
 const OURS: usize = usize::MAX;
+
+/// The driver's entry point behind a hook; who calls it before anybody has asked for its address has
+/// it from our export.
+#[inline]
+pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
+    real::known_or(index, first_called)
+}
+
+#[cold]
+fn first_called(index: usize) -> Option<NonNull<c_void>> {
+    let found = real::entry_point(index);
+    if found.is_some() {
+        telemetry::handle_resolved(Door::Export, index, true);
+    }
+    found
+}
 
 /// Takes one call of entry point `index` through the three parts. `real` gets what `before` made,
 /// or nothing if `before` did not run or panicked; `after` only follows a `before` that returned.
@@ -83,7 +101,7 @@ fn through<B>(
         if !matches!(inside.get(), OUTSIDE | STOPPED) {
             handle_jump();
         }
-        handler::stop_if_dying();
+        dying::stop_if_dying();
         let _inside = Inside::enter(inside, here);
         let found = errno.read();
         let mut client = None;
@@ -108,7 +126,7 @@ fn through<B>(
         // The signal may have found this thread in here, where it could not be stopped. What it keeps from the helpers it
         // gives back first: they wait for what is in flight.
         drop(prepared);
-        handler::stop_if_dying();
+        dying::stop_if_dying();
         result
     })
 }

@@ -15,7 +15,7 @@ use protocol::pages::Counter;
 
 use crate::client::{Client, process};
 use crate::dispatch::environment;
-use crate::hooks::resolver;
+use crate::driver::real;
 use crate::platform::log::{self, Level};
 use crate::platform::phase;
 
@@ -161,7 +161,7 @@ fn say_if_launch(name: &CStr) {
     let text = name.to_string_lossy();
     // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's
     // arguments are not.)
-    if !text.contains("Launch") || resolver::is_elsewhere() {
+    if !text.contains("Launch") || real::are_hooks_elsewhere() {
         return;
     }
     let advice = match abi::lookup(name) {

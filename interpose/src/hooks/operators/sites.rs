@@ -27,7 +27,7 @@ use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
 use super::hooks;
 use crate::dispatch::panics;
-use crate::hooks::resolver;
+use crate::driver::real;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
 use crate::platform::sys::Errno;
@@ -304,7 +304,7 @@ pub(crate) fn answer(
         return Some(JUMP);
     };
     let way = || panics::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
-    let labelled = (!resolver::is_elsewhere())
+    let labelled = (!real::are_hooks_elsewhere())
         .then(way)
         .flatten()
         .filter(|way| *way != reached);
