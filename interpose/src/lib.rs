@@ -68,6 +68,7 @@ mod driver {
 }
 
 mod client {
+    pub(crate) mod account;
     pub(crate) mod clients;
     pub(crate) mod dying;
     pub(crate) mod gate;

@@ -28,11 +28,10 @@ use protocol::ledger::UNLIMITED;
 use rustix::net::Shutdown;
 
 use crate::client::clients::CLIENTS;
-use crate::client::{Client, process};
+use crate::client::{Client, account, process};
 use crate::daemon::{attach, helper, provisional, reattach};
 use crate::dispatch::telemetry;
 use crate::driver;
-use crate::memory::quota;
 use crate::platform::config::{Config, DEVICES_MAX};
 use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, HAS_BEGUN, Phase};
@@ -52,7 +51,7 @@ pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
     if let Some(index) = CLIENTS.try_begin(device) {
         sys::without_cancellation(|| attach_to(context, device, index));
     } else {
-        quota::handle_context(device);
+        account::handle_context(device);
     }
 }
 
@@ -183,7 +182,7 @@ fn try_attach(
 fn open_account(config: &Config, client: &Client) {
     let (index, device) = (client.index, client.device);
     match &client.ledger {
-        Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
+        Some(ledger) if account::open(index, device, ledger.page, ledger.slot) => {
             say_if_less_than_asked(config, device, ledger.page.quota());
         }
         _ => {
@@ -195,7 +194,7 @@ fn open_account(config: &Config, client: &Client) {
                 let refused = provisional.is_refused;
                 let told = refused.then(|| attach::ask_quota(config, device));
                 let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
-                quota::open_local(index, device, quota);
+                account::open_local(index, device, quota);
             }
         }
     }
@@ -243,7 +242,7 @@ fn keep_account_alone(config: &Config, index: u32, device: CUdevice) -> bool {
     let Some(bytes) = quota.bytes_of(total) else {
         return false;
     };
-    quota::open_local(index, device, Some(bytes));
+    account::open_local(index, device, Some(bytes));
     log::say(
         Level::Warn,
         format_args!(

@@ -40,11 +40,10 @@ use protocol::pages::Counter;
 use protocol::record::{Launch, Record};
 
 use crate::client::clients::CLIENTS;
-use crate::client::{Client, Side, process, rings};
+use crate::client::{Client, Side, account, process, rings};
 use crate::daemon::attach::{self, Unmanaged};
 use crate::daemon::carried::{Account, Line};
 use crate::daemon::disconnect_watcher::{HangUp, Said};
-use crate::memory::quota;
 use crate::platform::config::DEVICES_MAX;
 use crate::platform::log::{self, Level};
 use crate::progress::contexts::CONTEXTS;
@@ -313,7 +312,7 @@ impl Watch {
             lease::announce(successor.daemon, successor.hp);
         }
         if let Some(ledger) = &successor.ledger {
-            quota::go_on(successor.index, successor.device, ledger.page, ledger.slot);
+            account::go_on(successor.index, successor.device, ledger.page, ledger.slot);
             // The successor has a descriptor of its own.
             if let Some(before) = &self.client.ledger {
                 before.descriptor.close();
@@ -344,7 +343,7 @@ impl Watch {
         }
         // What a context takes only a daemon says.
         if CONTEXTS.count_on(before.device) > 0 {
-            quota::handle_context(before.device);
+            account::handle_context(before.device);
         }
     }
 }

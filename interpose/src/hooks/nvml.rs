@@ -20,11 +20,11 @@ use abi::types::CUdevice;
 use protocol::hello::format_uuid;
 use protocol::ledger::UNLIMITED;
 
-use crate::client::process;
+use crate::client::{account, process};
 use crate::daemon::attach;
 use crate::dispatch::environment;
 use crate::driver;
-use crate::memory::quota::{self, views};
+use crate::memory::quota::views;
 use crate::platform::config::{self, Config};
 use crate::platform::{phase, sys};
 
@@ -111,13 +111,13 @@ impl Asker {
 }
 
 /// This process's account of the device with that identity.
-fn account(uuid: &str) -> Option<&'static quota::DeviceAccount> {
+fn account(uuid: &str) -> Option<&'static account::DeviceAccount> {
     // A child of a fork has its parent's accounts, but not their pages.
-    if phase::is_inert() || !quota::is_any() {
+    if phase::is_inert() || !account::is_any() {
         return None;
     }
     let is_it = |device: CUdevice| {
         driver::device_uuid(device).is_ok_and(|found| format_uuid(found.bytes) == uuid)
     };
-    quota::accounts().find(|account| is_it(account.device))
+    account::accounts().find(|account| is_it(account.device))
 }

@@ -7,11 +7,11 @@ use abi::types::{
 };
 
 use super::{hook, stored};
-use crate::client::Handle;
+use crate::client::{Handle, account};
 use crate::daemon::{helper, lifecycle};
 use crate::driver;
 use crate::kernels::KERNELS;
-use crate::memory::quota::{self, blocks, pools};
+use crate::memory::quota::{blocks, pools};
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::streams::STREAMS;
 use crate::progress::{completion, stream_events};
@@ -193,7 +193,7 @@ fn handle_destroyed(context: CUcontext) {
     helper::wake_all();
     CONTEXTS.handle_destroyed(context);
     if let Some(device) = device.filter(|&device| CONTEXTS.count_on(device) == 0) {
-        quota::handle_last_context_destroyed(device);
+        account::handle_last_context_destroyed(device);
     }
 }
 

@@ -10,13 +10,14 @@ use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream};
 use protocol::ledger::Kind;
 
 use super::{hook, stored};
+use crate::client::account::DeviceAccount;
 use crate::driver;
 use crate::memory::counts::{
     handle_allocated, handle_freed, handle_host_allocated, of_address, of_stream,
 };
 use crate::memory::quota::blocks::{self, Key};
 use crate::memory::quota::pools::{self, Draw, Source, pool_number};
-use crate::memory::quota::{self, Charge, DeviceAccount};
+use crate::memory::quota::{self, Charge};
 use crate::progress::streams::{Flavour, STREAMS, Stream};
 
 /// Defines hooks of entry points that are seen and not counted. Each block says why.
