@@ -72,6 +72,7 @@ mod client {
     pub(crate) mod clients;
     pub(crate) mod dying;
     pub(crate) mod gate;
+    pub(crate) mod helper_words;
     pub(crate) mod launch_log;
     pub(crate) mod priority;
     pub(crate) mod process;
@@ -115,9 +116,13 @@ mod progress {
     pub(crate) mod contexts;
     pub(crate) mod events;
     pub(crate) mod learner;
+    pub(crate) mod operations;
     pub(crate) mod sight;
+    pub(crate) mod slot;
+    pub(crate) mod stream;
     pub(crate) mod stream_events;
     pub(crate) mod streams;
+    pub(crate) mod waking;
 }
 
 mod signals {

@@ -18,9 +18,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
+use crate::client::helper_words::Words;
 use crate::client::priority::Priorities;
-use crate::daemon::helper;
-use crate::daemon::provisional::Provisional;
 use crate::platform::sys;
 
 /// A client. There is at most one for each device in a process; its successor takes its place when its daemon has gone.
@@ -54,7 +53,7 @@ pub(crate) struct Client {
     /// The connection to the daemon, open as long as both live.
     pub(crate) connection: Connection,
     /// How others speak with the thread that finds out what has completed; the same for all that follow each other.
-    pub(crate) helper: &'static helper::Words,
+    pub(crate) helper: &'static Words,
     /// What is known about kernels: one file for a process, whatever its devices.
     pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
@@ -65,6 +64,14 @@ pub(crate) struct Client {
     pub(crate) default_priority: Option<i32>,
     /// Of one that no daemon has taken so far.
     pub(crate) provisional: Option<Provisional>,
+}
+
+/// What a client that no daemon has taken knows of daemons ([`crate::daemon::provisional`]).
+pub(crate) struct Provisional {
+    /// Where one may listen, the likeliest first.
+    pub(crate) sought: Vec<PathBuf>,
+    /// One was there, and refused.
+    pub(crate) is_refused: bool,
 }
 
 /// What its class makes of a client.

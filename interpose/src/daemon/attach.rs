@@ -32,9 +32,10 @@ use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping, SharedPage};
 use protocol::sync::{AtomicU64, Ordering};
 
+use crate::client::helper_words::Words;
 use crate::client::priority::{self, Priorities};
 use crate::client::{Client, Connection, Descriptor, LedgerSlot, Side};
-use crate::daemon::{helper, reattach};
+use crate::daemon::reattach;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
@@ -194,7 +195,7 @@ pub(crate) fn attach(
         ledger: pages.ledger,
         uuid,
         connection: Connection::new(connection),
-        helper: Box::leak(Box::new(helper::Words::new())),
+        helper: Box::leak(Box::new(Words::new())),
         profile: known.map(|known| &known.index),
         priorities,
         is_on_mps,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::Builder;
 
 use crate::client::{Client, Connection, Side};
-use crate::daemon::helper;
+use crate::progress::waking;
 
 /// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.
 const RECEIVE: Duration = Duration::from_hours(1);
@@ -66,7 +66,7 @@ impl HangUp {
             }
             // Release pairs with the Acquire in `said`; and before the bell, whose ringing makes the helper look.
             says.store(if is_over { OVER } else { BLIND }, Ordering::Release);
-            helper::wake_surely(client);
+            waking::wake_surely(client);
         };
         let builder = Builder::new().name("pillion-hangup".into());
         // Detached: it lives as long as the connection, or the process.

@@ -37,6 +37,7 @@ use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, HAS_BEGUN, Phase};
 use crate::platform::sys;
 use crate::progress::contexts::{CONTEXTS, Kind};
+use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
 /// Longest wait for what is in flight when the process exits, ms; 0: none.
@@ -160,7 +161,7 @@ fn try_attach(
     open_account(config, client);
     CLIENTS.settle(index, Some(client));
     if client.page.stop.load(Ordering::SeqCst) != 0 {
-        helper::wake_surely(client);
+        waking::wake_surely(client);
     }
     DRAIN_MS.store(config.drain_ms, Ordering::Relaxed);
     IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
@@ -296,11 +297,11 @@ extern "C" fn handle_exit() {
             Level::Warn,
             format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),
         );
-        helper::tell_gave_up();
+        waking::tell_gave_up();
     }
     // A child of a fork has no helper to wait for, and the connections are not its own.
     for client in process::clients() {
-        helper::stop(client);
+        waking::stop(client);
         // What a call that began under the daemon before has just counted.
         reattach::carry_over(client.index);
     }

@@ -11,7 +11,7 @@
 //! as they are, without a thread, and with hooks that forward at once. On virtual time, too, the one attempt is all.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use abi::types::{CUcontext, CUdevice};
 use protocol::clock::Clock;
@@ -23,9 +23,9 @@ use protocol::pages::{
 use protocol::segment::{Mapping, SharedPage};
 use protocol::sync::Ordering;
 
-use crate::client::{Client, Connection, Side};
+use crate::client::helper_words::Words;
+use crate::client::{Client, Connection, Provisional, Side};
 use crate::daemon::attach::{self, Unmanaged};
-use crate::daemon::helper;
 use crate::driver;
 use crate::platform::config::Config;
 
@@ -34,14 +34,6 @@ use crate::platform::config::Config;
 const UNKNOWN_NS: u64 = 100_000;
 /// The first epoch, as a daemon begins it: 0 would be one that leases name.
 const FIRST_EPOCH: u64 = 1;
-
-/// What such a client knows of daemons.
-pub(crate) struct Provisional {
-    /// Where one may listen, the likeliest first.
-    pub(crate) sought: Vec<PathBuf>,
-    /// One was there, and refused.
-    pub(crate) is_refused: bool,
-}
 
 /// The client of `device`, on which `context` is, until a daemon takes it; `why` none has. `None`: this process is to be left alone, or
 /// there is no memory for it.
@@ -80,7 +72,7 @@ pub(crate) fn client(
         ledger: None,
         uuid,
         connection: Connection::none(),
-        helper: Box::leak(Box::new(helper::Words::new())),
+        helper: Box::leak(Box::new(Words::new())),
         profile: attach::profile_index(config, device),
         priorities,
         is_on_mps: driver::is_on_mps(device),

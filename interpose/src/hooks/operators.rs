@@ -32,7 +32,7 @@ use crate::kernels::labels::{self, Label};
 use crate::launch::{self, Begun};
 use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 mod describe;
 mod hooks;

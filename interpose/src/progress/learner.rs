@@ -45,7 +45,7 @@ use crate::client::launch_log::{LAUNCHES, Launch, Recent};
 use crate::client::{Client, Side};
 use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
-use crate::progress::streams::Slot;
+use crate::progress::slot::Slot;
 
 mod stream;
 

@@ -58,10 +58,10 @@ use std::sync::OnceLock;
 use protocol::clock::Clock;
 
 use crate::client::{dying, process};
-use crate::daemon::helper;
 use crate::dispatch::guard;
 use crate::platform::log::{self, Level};
 use crate::platform::sys::Errno;
+use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS, is_seen_to};
 
 pub(crate) mod doors;
@@ -127,7 +127,7 @@ pub(crate) fn handle_stop() {
                 format_args!("is to end and has no timer: if its GPU hangs it has to be killed"),
             );
         }
-        process::clients().for_each(helper::wake_surely);
+        process::clients().for_each(waking::wake_surely);
     }
 }
 
@@ -273,7 +273,7 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
         return;
     }
     if is_timer {
-        helper::tell_gave_up();
+        waking::tell_gave_up();
     }
     let is_last = is_timer || goes_on(info);
     if is_last || !(is_seen_to || is_same_request(now_ns)) {
@@ -354,10 +354,10 @@ fn mask(how: c_int, set: u64) {
 fn begin(signal: c_int, now_ns: u64) {
     TOLD_NS.store(now_ns, Ordering::Release);
     // Nobody waits for what is in flight any more, or nobody could end the wait.
-    if helper::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
+    if waking::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
         die(signal);
     }
-    process::clients().for_each(helper::wake_surely);
+    process::clients().for_each(waking::wake_surely);
 }
 
 /// The calling thread sends the signal to its own process: it is asked to end, and this thread stops here. Returns if the

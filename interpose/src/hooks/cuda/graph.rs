@@ -17,7 +17,7 @@ use crate::kernels::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
 use crate::memory::counts::{handle_allocated, of_stream};
 use crate::memory::quota::pools::{self, Draw, Source};
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 /// Defines the launch of a graph.
 macro_rules! graph_launch {

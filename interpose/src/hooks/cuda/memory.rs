@@ -18,7 +18,8 @@ use crate::memory::counts::{
 use crate::memory::quota::blocks::{self, Key};
 use crate::memory::quota::pools::{self, Draw, Source, pool_number};
 use crate::memory::quota::{self, Charge};
-use crate::progress::streams::{Flavour, STREAMS, Stream};
+use crate::progress::stream::{Flavour, Stream};
+use crate::progress::streams::STREAMS;
 
 /// Defines hooks of entry points that are seen and not counted. Each block says why.
 macro_rules! seen {
