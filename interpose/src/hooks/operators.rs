@@ -35,6 +35,7 @@ use crate::platform::sys::Errno;
 use crate::progress::stream::{Flavour, Stream};
 
 mod describe;
+mod helpers;
 mod hooks;
 mod sites;
 

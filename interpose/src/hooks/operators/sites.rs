@@ -25,6 +25,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
+use super::helpers::{self, HELPERS};
 use super::hooks;
 use crate::dispatch::panics;
 use crate::driver::real;
@@ -40,46 +41,6 @@ static REAL: [AtomicPtr<c_void>; OPERATOR_COUNT] =
 /// Where the library of each kind lies whose operators are labelled; 0 until there is one.
 static BASES: [AtomicUsize; Library::ALL.len()] =
     [const { AtomicUsize::new(0) }; Library::ALL.len()];
-
-/// Functions of these libraries that we call for ourselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Helper {
-    CublasStream,
-    CudnnStream,
-    LightLayout,
-    LightProduct,
-    Tensor,
-    Filter,
-}
-
-const HELPERS: [(Helper, Library, &CStr); 6] = [
-    (Helper::CublasStream, Library::Cublas, c"cublasGetStream_v2"),
-    (Helper::CudnnStream, Library::Cudnn, c"cudnnGetStream"),
-    (
-        Helper::LightLayout,
-        Library::CublasLt,
-        c"cublasLtMatrixLayoutGetAttribute",
-    ),
-    (
-        Helper::LightProduct,
-        Library::CublasLt,
-        c"cublasLtMatmulDescGetAttribute",
-    ),
-    (
-        Helper::Tensor,
-        Library::Cudnn,
-        c"cudnnGetTensorNdDescriptor",
-    ),
-    (
-        Helper::Filter,
-        Library::Cudnn,
-        c"cudnnGetFilterNdDescriptor",
-    ),
-];
-
-/// Where they are; null where the library has none.
-static FOUND: [AtomicPtr<c_void>; HELPERS.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; HELPERS.len()];
 
 /// Most call sites that are remembered; the calls of those beyond are bound each time. A framework has some ten.
 const SITES_MAX: usize = 1 << 10;
@@ -108,12 +69,6 @@ pub(super) fn real(index: usize) -> *mut c_void {
         Some(taken) if !taken.is_null() => taken,
         _ => missing as *mut c_void,
     }
-}
-
-/// One of the library's own functions, if it has that.
-pub(super) fn helper(helper: Helper) -> Option<NonNull<c_void>> {
-    // Acquire as in `real`.
-    NonNull::new(FOUND.get(helper as usize)?.load(Ordering::Acquire))
 }
 
 /// Stands in for what is nowhere. It takes nothing of what the caller passes. One of it, as its address is compared.
@@ -261,7 +216,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
         return None;
     }
     // For good, so that neither its functions nor its addresses become another's.
-    for (place, (_, of, symbol)) in FOUND.iter().zip(HELPERS) {
+    for (place, (_, of, symbol)) in helpers::FOUND.iter().zip(HELPERS) {
         if of == library {
             // Whoever comes here with this library stores the same.
             let found = opened.find(symbol).map_or(ptr::null_mut(), NonNull::as_ptr);
