@@ -336,7 +336,8 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
     }
 }
 
-/// Whether only a thread that launches on the stream may leave an event in it ([`crate::progress::sight`]).
+/// Whether only a thread that launches on the stream may leave an event in it
+/// ([`crate::progress::sight`]).
 #[inline]
 fn is_own_to_mark(slot: &Slot) -> bool {
     matches!(slot.kind(), Kind::PerThread | Kind::Blocking) || STREAMS.is_capturing()

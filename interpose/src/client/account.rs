@@ -40,8 +40,9 @@ pub(crate) fn open(index: u32, device: CUdevice, page: &'static LedgerPage, slot
     true
 }
 
-/// The account of a device goes on under another daemon: as it is if that goes on with the ledger, else in its ledger with all that
-/// this process holds, whatever the quota. False if that ledger has no such slot.
+/// The account of a device goes on under another daemon: as it is if that goes on with the ledger,
+/// else in its ledger with all that this process holds, whatever the quota. False if that ledger
+/// has no such slot.
 pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
     let Some(kept) = ACCOUNTS.get(index as usize).and_then(OnceLock::get) else {
         return open(index, device, page, slot);
@@ -53,7 +54,8 @@ pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slo
         let Some(mut next) = Account::resume(page, slot) else {
             return false;
         };
-        // Counted twice for a moment rather than not at all. In the old ledger it must not stay: that may become a daemon's again.
+        // Counted twice for a moment rather than not at all. In the old ledger it must not stay:
+        // that may become a daemon's again.
         for kind in Kind::ALL {
             let bytes = account.kind_bytes(*kind);
             next.take(*kind, bytes);

@@ -6,8 +6,9 @@ use protocol::sync::Line;
 
 /// What one client's helper and the other threads tell each other.
 pub(crate) struct Words {
-    /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is rung. On a line
-    /// of its own: every best-effort launch reads it, and the helper writes to its other words all the time.
+    /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is
+    /// rung. On a line of its own: every best-effort launch reads it, and the helper writes to its
+    /// other words all the time.
     pub(crate) asleep: Line<AtomicU64>,
     /// The helper is in the driver, or about to.
     pub(crate) in_driver: Line<AtomicBool>,

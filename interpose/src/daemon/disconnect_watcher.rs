@@ -1,9 +1,11 @@
 //! The thread that notices at once that a client's daemon is gone.
 //!
-//! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is killed rings nothing. So while a client
-//! has a daemon a second thread waits for the end of its connection (`recv`), tells the helper and the threads at the gate, and ends. It needs
-//! no clock: an idle process is not woken for it. What it learns is a hint in time, nothing else: where there is no such thread (no more can be started,
-//! the connection's descriptor was closed by the application) the helper looks every now and then ([`crate::daemon::reattach`]).
+//! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is
+//! killed rings nothing. So while a client has a daemon a second thread waits for the end of its
+//! connection (`recv`), tells the helper and the threads at the gate, and ends. It needs no clock:
+//! an idle process is not woken for it. What it learns is a hint in time, nothing else: where there
+//! is no such thread (no more can be started, the connection's descriptor was closed by the
+//! application) the helper looks every now and then ([`crate::daemon::reattach`]).
 //!
 //! **Whose descriptor.** A program that closes descriptors which are not its own may have another file under the connection's number.
 //! The kernel looks a number up when a call begins, and again where it begins a call anew by itself: after SIGSTOP and SIGCONT

@@ -1,7 +1,7 @@
 //! What the environment asks for, read when the first hook is called.
 //!
-//! That is after the driver was initialised: it refuses every call before. A child of a process that
-//! has tried to attach has nothing to read.
+//! That is after the driver was initialised: it refuses every call before. A child of a process
+//! that has tried to attach has nothing to read.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,9 +13,10 @@ use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, HAS_BEGUN, Phase};
 use crate::platform::sys;
 
-/// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
-/// asks for it. Returns whether the hook has anything to do: not before the driver is initialised,
-/// as it then refuses every call whatever its arguments are, and a hook must not look at them.
+/// What the door does first inside a hook: reads the environment if nobody has, and panics if a
+/// test asks for it. Returns whether the hook has anything to do: not before the driver is
+/// initialised, as it then refuses every call whatever its arguments are, and a hook must not look
+/// at them.
 #[inline]
 pub(crate) fn handle_call(index: usize) -> bool {
     if phase::now() == Phase::Unread && !begin() {

@@ -39,8 +39,8 @@ const STOPPED: usize = 1;
 /// Every address of a stack is lower.
 const OURS: usize = usize::MAX;
 
-/// The driver's entry point behind a hook; who calls it before anybody has asked for its address has
-/// it from our export.
+/// The driver's entry point behind a hook; who calls it before anybody has asked for its address
+/// has it from our export.
 #[inline]
 pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
     real::known_or(index, first_called)

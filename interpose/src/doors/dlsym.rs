@@ -1,7 +1,8 @@
 //! The second door: `dlsym` and `dlvsym`.
 //!
-//! A program that asks for one of our entry points *of the driver*, or for a hooked function of NVML, gets the hook; everything else
-//! is none of our business and must behave as if we were not there, which [`crate::platform::loader`] sees to.
+//! A program that asks for one of our entry points *of the driver*, or for a hooked function of
+//! NVML, gets the hook; everything else is none of our business and must behave as if we were not
+//! there, which [`crate::platform::loader`] sees to.
 //!
 //! `dlvsym` asks for a version. The driver's symbols have none, and the loader takes one without a
 //! version for any; so the same question is asked with the version.

@@ -2,7 +2,8 @@
 //!
 //! The table is made from the list in `abi`: a symbol that the list routes to a hook and that has
 //! no function here does not compile, and neither does a function here that the list does not route
-//! to a hook. Every hook is written with [`hook!`], which makes it go through [`crate::dispatch::guard`].
+//! to a hook. Every hook is written with [`hook!`], which makes it go through
+//! [`crate::dispatch::guard`].
 //!
 //! Hooks, and the driver's functions as we call them, are `extern "C-unwind"`: a thread that is
 //! cancelled (`pthread_cancel`) inside the driver unwinds through our frame to its end.

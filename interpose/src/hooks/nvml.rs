@@ -1,9 +1,10 @@
 //! NVML, as a job under a quota sees it: of a device its own share, and of the processes there its own.
 //!
-//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) what a device has and who uses it. Inside a job
-//! with a quota the answers agree with those of the driver ([`crate::memory::quota::views`]): total is the quota, used what the job
-//! holds, free what is left of either, and neither more than the device has; the lists of processes have the job's own. All
-//! else is NVML's. Outside a job, and in one without a quota, nothing is changed.
+//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) what a device has and
+//! who uses it. Inside a job with a quota the answers agree with those of the driver
+//! ([`crate::memory::quota::views`]): total is the quota, used what the job holds, free what is
+//! left of either, and neither more than the device has; the lists of processes have the job's own.
+//! All else is NVML's. Outside a job, and in one without a quota, nothing is changed.
 //!
 //! | who asks | whose word |
 //! |---|---|
@@ -12,9 +13,11 @@
 //!
 //! Lists are the daemon's word alone: where none answers, or cannot see who its clients are, they are as NVML gives them.
 //!
-//! **Doors.** Programs get the functions by `dlsym`, as every monitor does, or are linked with the library: our exports
-//! stand before it. There is one such library on a machine, so the first that is met is the one; another's functions stay
-//! their own. What was inert by [`crate::daemon::lifecycle`] (a fork's child) still sees its job's share, as the daemon tells it.
+//! **Doors.** Programs get the functions by `dlsym`, as every monitor does, or are linked with the
+//! library: our exports stand before it. There is one such library on a machine, so the first that
+//! is met is the one; another's functions stay their own. What was inert by
+//! [`crate::daemon::lifecycle`] (a fork's child) still sees its job's share, as the daemon tells
+//! it.
 
 use abi::types::CUdevice;
 use protocol::hello::format_uuid;

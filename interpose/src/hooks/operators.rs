@@ -1,9 +1,11 @@
-//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label what they launch ([`crate::kernels::labels`]).
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label what they launch
+//! ([`crate::kernels::labels`]).
 //!
-//! The hook of an operator makes the library's own call, once, with the application's arguments, and returns its status.
-//! Unlike a hook of the driver's it leaves the door ([`crate::dispatch::guard`]) open: what the library launches inside goes through
-//! the driver's hooks as ever, each launch with its own lease or record. Operators inside operators (cuBLAS calls
-//! cuBLASLt, cuDNN calls both) pass by: the outermost is the label.
+//! The hook of an operator makes the library's own call, once, with the application's arguments,
+//! and returns its status. Unlike a hook of the driver's it leaves the door
+//! ([`crate::dispatch::guard`]) open: what the library launches inside goes through the driver's
+//! hooks as ever, each launch with its own lease or record. Operators inside operators (cuBLAS
+//! calls cuBLASLt, cuDNN calls both) pass by: the outermost is the label.
 //!
 //! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do not see. Then the
 //! operator stands for its launches: it is announced or admitted as one launch with what the profile says of the

@@ -1,8 +1,9 @@
 //! What this process holds of each device's memory, and whether it may have more.
 //!
-//! Every way to obtain device memory is charged once, before the driver is asked, and given back when the driver
-//! has refused it or has it back ([`protocol::ledger`]). Over the quota the answer is out of memory, and the driver is
-//! not called: frameworks empty their caches then and try again.
+//! Every way to obtain device memory is charged once, before the driver is asked, and given back
+//! when the driver has refused it or has it back ([`protocol::ledger`]). Over the quota the answer
+//! is out of memory, and the driver is not called: frameworks empty their caches then and try
+//! again.
 //!
 //! | memory | charged | module |
 //! |---|---|---|
@@ -14,8 +15,8 @@
 //! | a context's own | what the daemon's configuration says, or has measured; once for all contexts on a device | |
 //!
 //! The accounts are [`crate::client::account`]. Each table here has a lock, held for a few dozen
-//! instructions and never across a call of the driver, but for [`pools`], which asks the driver what
-//! a pool has.
+//! instructions and never across a call of the driver, but for [`pools`], which asks the driver
+//! what a pool has.
 
 pub(crate) mod blocks;
 pub(crate) mod physical;
@@ -104,8 +105,8 @@ impl Charge {
         }
     }
 
-    /// The allocation turned out to have so many bytes. False if that is more than the quota allows: then it must be
-    /// given back to the driver.
+    /// The allocation turned out to have so many bytes. False if that is more than the quota
+    /// allows: then it must be given back to the driver.
     pub(crate) fn fit(&self, bytes: u64) -> bool {
         let Some(account) = self.account() else {
             return true;
@@ -132,7 +133,8 @@ impl Charge {
     }
 }
 
-/// Takes `bytes` if the quota allows. Before it says no, what this process's pools hold without using it goes back.
+/// Takes `bytes` if the quota allows. Before it says no, what this process's pools hold without
+/// using it goes back.
 fn try_reserve(account: &'static DeviceAccount, kind: Kind, bytes: u64) -> bool {
     account.try_reserve(kind, bytes)
         || pools::try_give_back(account) && account.try_reserve(kind, bytes)

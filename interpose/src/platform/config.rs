@@ -60,10 +60,12 @@ pub(crate) struct Config {
     pub(crate) expects_daemon: bool,
     /// What the job may hold of each device.
     pub(crate) quotas: Quotas,
-    /// Longest wait for work in flight before the process dies of a signal, ms; see [`crate::signals::handler`].
+    /// Longest wait for work in flight before the process dies of a signal, ms; see
+    /// [`crate::signals::handler`].
     #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
     pub(crate) drain_ms: u32,
-    /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the driver's.
+    /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
+    /// driver's.
     pub(crate) connections: u32,
     /// What is said.
     pub(crate) log: Level,

@@ -234,8 +234,9 @@ impl Contexts {
     }
 }
 
-/// A stream that the legacy stream of the context orders is about to be made, or used for the first time.
-/// Waits until the helpers are out of the driver: afterwards none of them takes the legacy stream for alone.
+/// A stream that the legacy stream of the context orders is about to be made, or used for the first
+/// time. Waits until the helpers are out of the driver: afterwards none of them takes the legacy
+/// stream for alone.
 pub(crate) fn handle_ordered_stream(context: Handle) {
     if CONTEXTS.set_mixed(context) {
         waking::wait_until_all_out();

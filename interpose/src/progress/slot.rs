@@ -135,7 +135,8 @@ impl Slot {
         before.wrapping_add(expected_ns)
     }
 
-    /// What is about to be given up for good was not seen complete: it teaches nobody how long it took.
+    /// What is about to be given up for good was not seen complete: it teaches nobody how long it
+    /// took.
     pub(crate) fn give_up(&self, mark: u64) {
         // Before `set_known`, whose release publishes it.
         self.given_up.fetch_max(mark, Ordering::Relaxed);
@@ -185,7 +186,8 @@ impl Slot {
         self.launched.life.state()
     }
 
-    /// Who took its stream out leaves the rest to the helper: its event stands behind its last work.
+    /// Who took its stream out leaves the rest to the helper: its event stands behind its last
+    /// work.
     pub(crate) fn drain(&self) {
         self.launched.life.drain();
     }
@@ -222,13 +224,14 @@ impl Slot {
         }
     }
 
-    /// How many operations the process had submitted ([`operations::submitted`]) when the stream was last
-    /// known to have completed all of its own.
+    /// How many operations the process had submitted ([`operations::submitted`]) when the stream
+    /// was last known to have completed all of its own.
     pub(crate) fn idle_at(&self) -> u32 {
         self.idle_at.load(Ordering::Relaxed)
     }
 
-    /// Everything that was submitted up to so many operations of the process is complete in this stream.
+    /// Everything that was submitted up to so many operations of the process is complete in this
+    /// stream.
     pub(crate) fn set_idle_at(&self, operations: u32) {
         self.idle_at.store(operations, Ordering::Relaxed);
     }
@@ -244,7 +247,8 @@ impl Slot {
         self.issued() > self.completed()
     }
 
-    /// Whether everything issued is complete and was seen to be, or was given up for good: not only expected to be.
+    /// Whether everything issued is complete and was seen to be, or was given up for good: not only
+    /// expected to be.
     pub(crate) fn is_surely_complete(&self) -> bool {
         self.issued() <= self.known()
     }
@@ -254,7 +258,8 @@ impl Slot {
         self.known.fetch_max(mark, Ordering::Release);
     }
 
-    /// The mark up to which everything was seen complete, or given up for good: not only expected to be.
+    /// The mark up to which everything was seen complete, or given up for good: not only expected
+    /// to be.
     pub(crate) fn known(&self) -> u64 {
         self.known.load(Ordering::Acquire)
     }

@@ -8,7 +8,8 @@
 //! slot is given to another stream, so a mark is never reached twice.
 //!
 //! A slot lives as long as its stream, and a little longer: work launched on a destroyed stream
-//! still runs, so the slot *drains* until its event says that it is over ([`crate::client::slot_state`]).
+//! still runs, so the slot *drains* until its event says that it is over
+//! ([`crate::client::slot_state`]).
 //!
 //! Finding a slot takes no lock. Making one takes a lock that is tried a bounded number of times: a
 //! thread that cannot have it launches without a slot this once.

@@ -1,4 +1,5 @@
-//! The helper threads as others see them: woken, or kept out of the driver ([`crate::daemon::helper`]).
+//! The helper threads as others see them: woken, or kept out of the driver
+//! ([`crate::daemon::helper`]).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -8,8 +9,8 @@ use crate::client::{Client, process};
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::platform::backoff;
 
-/// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns. Where no event is
-/// allowed, a stream is asked so often at most.
+/// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns.
+/// Where no event is allowed, a stream is asked so often at most.
 pub(crate) const EARLIER_NS: u64 = 500_000;
 
 /// The process exits: helpers must stay out of the driver.
@@ -23,8 +24,8 @@ pub(crate) fn wake(client: &Client) {
     wake_before(client, 0);
 }
 
-/// Wakes a client's helper if it sleeps for longer than until then, ns, and [`EARLIER_NS`] more: something was launched that is
-/// expected to be complete then.
+/// Wakes a client's helper if it sleeps for longer than until then, ns, and [`EARLIER_NS`] more:
+/// something was launched that is expected to be complete then.
 #[inline]
 pub(crate) fn wake_before(client: &Client, end_ns: u64) {
     let asleep = &client.helper.asleep;
@@ -38,7 +39,8 @@ pub(crate) fn wake_before(client: &Client, end_ns: u64) {
     }
 }
 
-/// Wakes a client's helper if it sleeps until it is rung: something was launched with nobody to protect.
+/// Wakes a client's helper if it sleeps until it is rung: something was launched with nobody to
+/// protect.
 #[inline]
 pub(crate) fn wake_idle(client: &Client) {
     // Relaxed: what is missed here the next launch sees.
@@ -74,7 +76,8 @@ pub(crate) fn wake_all() {
     process::clients().for_each(wake);
 }
 
-/// The time to wait is over, and this process ends with work in flight: the daemon is to know why. A signal handler may do it.
+/// The time to wait is over, and this process ends with work in flight: the daemon is to know why.
+/// A signal handler may do it.
 pub(crate) fn tell_gave_up() {
     for client in process::clients() {
         client.page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
@@ -91,8 +94,8 @@ pub(crate) fn stop(client: &Client) {
 /// destroyed (CUDA driver API, `cuCtxDestroy`).
 pub(crate) struct KeptOut(Option<usize>);
 
-/// Waits until the helpers are out of the driver and keeps them out. Afterwards they take no context
-/// for current that they entered before.
+/// Waits until the helpers are out of the driver and keeps them out. Afterwards they take no
+/// context for current that they entered before.
 pub(crate) fn keep_out() -> KeptOut {
     let kept_out = KeptOut(HOLDERS.enter());
     process::clients().for_each(wait_until_out);

@@ -40,8 +40,8 @@
 //! is larger is in functions that return first, and are not inlined.
 //!
 //! What [`handle`] does is async-signal-safe: atomics, a word of its thread
-//! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`, `sigaction`,
-//! `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
+//! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`,
+//! `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
 //! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
 //! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;

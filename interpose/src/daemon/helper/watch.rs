@@ -216,8 +216,8 @@ impl Helper {
         next_ns
     }
 
-    /// A live stream with work in flight and no event behind it: records one, or does what [`crate::progress::sight`] has in its
-    /// place; when to look again.
+    /// A live stream with work in flight and no event behind it: records one, or does what
+    /// [`crate::progress::sight`] has in its place; when to look again.
     fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> u64 {
         let mut sight = Sight::Expected;
         let mut recorded = Recorded::Later;

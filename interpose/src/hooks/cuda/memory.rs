@@ -1,5 +1,6 @@
-//! Allocations and their ends, charged to the job's quota ([`crate::memory::quota`]) and counted: device memory as the bytes that
-//! the application asked for, pinned host memory apart from it and not charged.
+//! Allocations and their ends, charged to the job's quota ([`crate::memory::quota`]) and counted:
+//! device memory as the bytes that the application asked for, pinned host memory apart from it and
+//! not charged.
 //!
 //! A free is passed on whatever it frees: memory that we never saw allocated is the driver's to
 //! judge.

@@ -234,8 +234,8 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     (set.is_ok() || set == Err(function.as_ptr())).then_some(())
 }
 
-/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in [`crate::doors::dlsym`]; `None` if the
-/// name is no operator's.
+/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
+/// [`crate::doors::dlsym`]; `None` if the name is no operator's.
 pub(crate) fn answer(
     handle: *mut c_void,
     name: &CStr,
