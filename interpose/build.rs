@@ -3,11 +3,12 @@
 //! - Its own references to the symbols it exports stay its own (`-Bsymbolic`). Else the table of hooks
 //!   would hold whatever `cuLaunchKernel` comes first in the process, which may be a program's own
 //!   wrapper: a wrapper that asks `dlsym` for the driver's function would then be handed itself.
-//! - What not every C library has is imported weakly, through `src/platform/imports.rs` (`--wrap`). A preloaded
-//!   library that cannot be resolved ends the process, and a job may start programs of any kind.
-//! - The unwinder is found when it is needed, by `src/platform/unwinder.rs`; GCC's is linked in where the linker
-//!   has it as an archive. As a library that we need, it costs every process 0.1 ms to load, and
-//!   systems with another C library have none.
+//! - What not every C library has is imported weakly, through `src/platform/imports.rs` (`--wrap`).
+//!   A preloaded library that cannot be resolved ends the process, and a job may start programs of
+//!   any kind.
+//! - The unwinder is found when it is needed, by `src/platform/unwinder.rs`; GCC's is linked in
+//!   where the linker has it as an archive. As a library that we need, it costs every process 0.1
+//!   ms to load, and systems with another C library have none.
 
 use std::env;
 use std::ffi::OsString;

@@ -3,8 +3,8 @@
 //! As the preload library, and with the driver's name. A program may close its driver; the helper
 //! thread and the hooks that it still holds must not go with it, so the library stays (`-z nodelete`).
 //!
-//! It depends on the driver by a name of its own (`src/driver/real/shim.rs`). For that it is linked with
-//! an empty library that has this name.
+//! It depends on the driver by a name of its own (`src/driver/real/shim.rs`). For that it is linked
+//! with an empty library that has this name.
 
 use std::path::Path;
 use std::process::Command;

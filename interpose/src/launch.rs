@@ -7,17 +7,18 @@ use protocol::pages::Counter;
 
 use crate::client::gate::{self, Grant, IsHighPriority};
 use crate::client::{Client, priority, process, rings};
-use crate::daemon::{helper, lifecycle};
+use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
 use crate::driver;
 use crate::kernels::graphs::{GRAPHS, GraphName};
-use crate::kernels::labels;
 #[cfg(not(shim))]
 use crate::kernels::labels::LabelIndex;
-use crate::kernels::{KERNELS, Known, Number, Shape};
-use crate::progress::sight::{self, Kind, Sight};
-use crate::progress::streams::{Place, STREAMS, Slot, Stream};
-use crate::progress::{announce, completion, learner, stream_events};
+use crate::kernels::{KERNELS, Known, Number, Shape, labels};
+use crate::progress::sight::{self, Sight};
+use crate::progress::slot::Slot;
+use crate::progress::stream::{Kind, Stream};
+use crate::progress::streams::{Place, STREAMS};
+use crate::progress::{announce, completion, learner, operations, stream_events, waking};
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
 /// much as a launch.
@@ -317,7 +318,7 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
     }
     // Of what nobody gates completion is of no interest, unless its durations are learnt just now.
     if grant.is_ungated() && !client.helper.is_learning() {
-        return helper::wake_idle(client);
+        return waking::wake_idle(client);
     }
     let is_pending = slot.event.is_pending();
     if !is_pending && is_own_to_mark(slot) && mark.wrapping_sub(slot.event.mark()) >= RECORD_NS {
@@ -325,11 +326,12 @@ fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Nu
     }
     if !is_pending {
         let in_flight_ns = mark.saturating_sub(slot.completed());
-        helper::wake_before(client, grant.at_ns.saturating_add(in_flight_ns));
+        waking::wake_before(client, grant.at_ns.saturating_add(in_flight_ns));
     }
 }
 
-/// Whether only a thread that launches on the stream may leave an event in it ([`crate::progress::sight`]).
+/// Whether only a thread that launches on the stream may leave an event in it
+/// ([`crate::progress::sight`]).
 #[inline]
 fn is_own_to_mark(slot: &Slot) -> bool {
     matches!(slot.kind(), Kind::PerThread | Kind::Blocking) || STREAMS.is_capturing()
@@ -339,13 +341,13 @@ fn is_own_to_mark(slot: &Slot) -> bool {
 #[cold]
 fn mark_own_stream(client: &Client, slot: Option<u32>) {
     // One that slept while nobody was to be protected may not know yet that somebody is.
-    helper::wake_to_watch(client);
+    waking::wake_to_watch(client);
     let Some(slot) = slot.and_then(|index| STREAMS.slot(index)) else {
         return;
     };
     if is_own_to_mark(slot) && slot.is_in_flight() && slot.event.is_idle() {
         record_own(client, slot);
-        helper::wake_before(client, 0);
+        waking::wake_before(client, 0);
     }
 }
 
@@ -354,6 +356,6 @@ fn record_own(client: &Client, slot: &Slot) {
     if let Some(stream) = slot.stream_here()
         && sight::sight_of(client, slot) == Sight::EventByLauncher
     {
-        stream_events::try_record(slot, stream, sight::operations(client));
+        stream_events::try_record(slot, stream, operations::submitted(client));
     }
 }

@@ -7,35 +7,40 @@
 //! driver is not called, and priorities of streams and launches are mapped to the class's part of
 //! the device's range.
 //!
-//! **Three doors** through which a program may obtain an entry point:
-//!
-//! | door | module |
+//! | group | what is in it |
 //! |---|---|
-//! | the exported symbol, for programs linked with libcuda | [`hooks::cuda`] |
-//! | `dlsym` | [`doors::dlsym`] |
-//! | `cuGetProcAddress`, itself obtained through either | [`hooks::resolver`] |
+//! | [`doors`] | what a program gets from `dlsym` and `dlopen`: the hooks |
+//! | [`hooks`] | the functions that stand before those of CUDA, cuBLAS, cuDNN and NVML |
+//! | [`launch`] | a launch, before and after the driver's call |
+//! | [`memory`] | memory is charged to the job's quota, copies and allocations are counted |
+//! | [`daemon`] | attaching to a daemon, noticing its loss, finding the next; the helper thread |
+//! | [`signals`] | SIGTERM and SIGINT: work in flight completes before the process dies |
+//! | [`progress`] | contexts, streams and events; what is complete, and how long it took |
+//! | [`kernels`] | which kernel, graph or operator a launch is, and what it is expected to take |
+//! | [`dispatch`] | the way through a hook: recursion, panics, settings, counts of calls |
+//! | [`mod@client`] | a client: pages, rings, the gate where launches wait, accounts of memory |
+//! | [`driver`] | the driver's own functions, and our calls of them |
+//! | [`platform`] | C library, dynamic linker, kernel; settings, log, tables of fixed size |
 //!
-//! **One door in the other sense**: every hook goes through [`dispatch::guard`], which keeps our own calls from
-//! being hooked, catches our panics, keeps `errno`, and steps aside where there is nothing to do.
+//! Each group uses those below it in this table, never one above (`tests/layers.rs`).
 //!
-//! **Operators.** The calls of cuBLAS, cuBLASLt and cuDNN that launch are hooked too, in the preload library, as labels
-//! for what they launch ([`hooks::operators`], [`kernels::labels`]).
+//! **Three doors** through which a program may obtain an entry point: the exported symbol, if it is
+//! linked with libcuda ([`hooks::cuda`]); `dlsym` ([`doors::dlsym`]); and `cuGetProcAddress`, which
+//! it obtains through either ([`hooks::resolver`]). Every hook then goes through
+//! [`dispatch::guard`].
 //!
-//! **NVML.** What the management library says of a device's memory and of who uses it is shown as the job may see it
-//! ([`hooks::nvml`]).
-//!
-//! **Life of a process.** Nothing happens at load. When the first context on a device is created the
-//! library attaches to the daemon of that device ([`daemon::lifecycle`], [`daemon::attach`]) and becomes a *client*,
-//! one for each device ([`client::clients`]), or it stays out of that device's way for good. From then on a launch is identified ([`kernels`]) and either
-//! announced (high-priority, [`progress::announce`]) or admitted (best-effort, [`client::gate`]); what completes is
-//! learnt from the application's own synchronisation ([`progress::completion`]) and from a helper thread
-//! ([`daemon::helper`]), which of best-effort work learns how long kernels take ([`progress::learner`]).
-//!
-//! **End of a process.** A client that is asked to end by a signal whose disposition is the default leaves no work behind
+//! **Life of a process.** Nothing happens at load. When the first context on a device is created
+//! the library attaches to the daemon of that device ([`daemon::lifecycle`], [`daemon::attach`])
+//! and becomes a *client*, one for each device ([`client::clients`]), or it stays out of that
+//! device's way for good. From then on a launch is identified ([`kernels::identify`]) and either
+//! announced (high-priority, [`progress::announce`]) or admitted (best-effort, [`client::gate`]).
+//! Completion is learnt from the application's own synchronisation ([`progress::completion`]) and
+//! from a helper thread ([`daemon::helper`]), which learns from best-effort work how long kernels
+//! take ([`progress::learner`]). A client that a signal ends by default leaves no work behind
 //! ([`signals::handler`]).
 //!
 //! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
-//! full the launch is treated as one that nobody knows, and goes.
+//! full the launch is treated as one of an unknown kernel, and goes.
 //!
 //! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`). HP is high-priority, BE is
 //! best-effort.
@@ -46,36 +51,40 @@ mod platform {
     #[cfg(shim)]
     pub(crate) mod dlmopen_threads;
     pub(crate) mod elf;
-    pub(crate) mod imports;
+    mod imports;
     #[cfg(not(shim))]
     pub(crate) mod loaded;
     pub(crate) mod loader;
     pub(crate) mod log;
     pub(crate) mod memo;
+    pub(crate) mod phase;
     pub(crate) mod stdio_guard;
     pub(crate) mod sys;
     pub(crate) mod table;
     #[cfg(not(test))]
-    pub(crate) mod unwinder;
+    mod unwinder;
 }
 
 mod driver {
-    pub(crate) mod calls;
+    mod calls;
     pub(crate) mod real;
 
     pub(crate) use calls::*;
 }
 
 mod client {
+    pub(crate) mod account;
     pub(crate) mod clients;
+    pub(crate) mod dying;
     pub(crate) mod gate;
+    pub(crate) mod helper_words;
     pub(crate) mod launch_log;
     pub(crate) mod link;
     pub(crate) mod priority;
     pub(crate) mod process;
     pub(crate) mod rings;
     pub(crate) mod slot_state;
-    pub(crate) mod state;
+    mod state;
     pub(crate) mod sticky_error;
     pub(crate) mod waited;
 
@@ -86,34 +95,40 @@ mod dispatch {
     #[cfg(not(shim))]
     pub(crate) mod bypass;
     pub(crate) mod driver_exclusion;
+    pub(crate) mod environment;
     pub(crate) mod guard;
+    pub(crate) mod panics;
     pub(crate) mod reentrancy;
     pub(crate) mod telemetry;
 }
 
 mod kernels {
     pub(crate) mod graphs;
-    pub(crate) mod identify;
+    mod identify;
     #[cfg(not(shim))]
     pub(crate) mod labels;
     #[cfg(shim)]
     #[path = "labels/shim.rs"]
     pub(crate) mod labels;
-    pub(crate) mod names;
+    mod names;
 
     pub(crate) use identify::*;
 }
 
 mod progress {
     pub(crate) mod announce;
-    pub(crate) mod captures;
+    mod captures;
     pub(crate) mod completion;
     pub(crate) mod contexts;
     pub(crate) mod events;
     pub(crate) mod learner;
+    pub(crate) mod operations;
     pub(crate) mod sight;
+    pub(crate) mod slot;
+    pub(crate) mod stream;
     pub(crate) mod stream_events;
     pub(crate) mod streams;
+    pub(crate) mod waking;
 }
 
 mod signals {
@@ -146,11 +161,11 @@ mod hooks {
     pub(crate) mod nvml;
     #[cfg(not(shim))]
     pub(crate) mod operators;
-    pub(crate) mod resolver;
+    mod resolver;
 }
 
 #[cfg(not(shim))]
 mod doors {
-    pub(crate) mod dlopen;
+    mod dlopen;
     pub(crate) mod dlsym;
 }

@@ -2,8 +2,9 @@
 //!
 //! There is a daemon per device, so a process that uses several devices is a client of several
 //! daemons, each with its own pages, helper thread and connection. A device is noted when a context
-//! is first seen on it, and settled once: attached for good, or unmanaged for good. A client whose daemon has gone is followed
-//! by its successor at the next one ([`crate::daemon::reattach`]); whoever holds the old one works with its pages to the end of a call.
+//! is first seen on it, and settled once: attached for good, or unmanaged for good. A client whose
+//! daemon has gone is followed by its successor at the next one ([`crate::daemon::reattach`]);
+//! whoever holds the old one works with its pages to the end of a call.
 //!
 //! While a process knows one device, its client is found with two loads. With more, what does not
 //! name its device itself (a stream does) belongs to the calling thread's current device, which the
@@ -15,13 +16,11 @@ use abi::types::CUdevice;
 
 use crate::client::Client;
 use crate::driver;
+use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys::Current;
 
 /// The devices of this process.
 pub(crate) static CLIENTS: Clients = Clients::new();
-
-/// Most devices of a process that are managed; the largest machines that NVIDIA builds have 16.
-pub(crate) const DEVICES_MAX: usize = 16;
 
 /// See [`CLIENTS`].
 pub(crate) struct Clients {

@@ -4,7 +4,7 @@
 //! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
 //! `max_hold` is over, because the thread may hold a lock that others need (not where an operator
 //! or a rule holds the job for a fault); on a signal, because its handler may want the thread back,
-//! or because the process is to end ([`handler`]) (one that comes in the microsecond between two
+//! or because the process is to end ([`dying`]) (one that comes in the microsecond between two
 //! sleeps is not noticed, and the wait goes on to `max_hold`, or to the next signal where a rule
 //! holds the job: [`sleep_ns`]); or because the daemon is gone. A daemon is gone when its
 //! connection has ended ([`crate::daemon::disconnect_watcher`]), or when it has been silent for five
@@ -21,9 +21,8 @@ use protocol::clock::Wake;
 use protocol::lease::{self, Refusal, Terms};
 use protocol::pages::{Counter, ON_LOSS_HOLD, SILENCE_NS_MAX};
 
-use crate::client::Client;
 use crate::client::launch_log::Launch;
-use crate::signals::handler;
+use crate::client::{Client, dying};
 
 /// A launch that may go.
 #[derive(Clone, Copy, Debug)]
@@ -228,7 +227,7 @@ fn wait(hold: &Hold<'_>, kernel: &Kernel) -> Result<Grant, IsHighPriority> {
             Step::Go(grant) => return Ok(grant),
             Step::SleepUntil(deadline_ns) => {
                 let wake = client.link.wait(&client.clock, seen, deadline_ns);
-                handler::stop_if_dying();
+                dying::stop_if_dying();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
                     return Ok(charged(client, kernel));

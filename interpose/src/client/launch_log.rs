@@ -1,4 +1,5 @@
-//! The last launches on a stream, for the thread that learns from them how long kernels take ([`crate::progress::learner`]).
+//! The last launches on a stream, for the thread that learns from them how long kernels take
+//! ([`crate::progress::learner`]).
 //!
 //! A best-effort launch that the driver has taken writes down where it stands in its stream: four plain stores into a ring
 //! that is overwritten when it is full. No lock, no read-modify-write, nobody waits for anybody; the helper reads when it

@@ -1,106 +1,33 @@
-//! Where this process stands, and of which daemons it is a client.
-//!
-//! [`crate::daemon::lifecycle`] moves it from one phase to the next; everything else only looks.
-
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+//! This process as a client: of which daemons, and by which settings.
 
 use crate::client::Client;
 use crate::client::clients::CLIENTS;
 use crate::platform::config::Config;
-use crate::platform::sys::{self, SetOnce};
+use crate::platform::phase::{self, Phase};
+use crate::platform::sys::SetOnce;
 
-/// Where this process stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// The environment has not been read: no hook was called since `cuInit` succeeded.
-    Unread,
-    /// No context yet, or the first one's thread still talks to the daemon.
-    Virgin,
-    /// A client of one daemon at least, or of one to come.
-    Attached,
-    /// Not managed, but hooks still go through the door: this process keeps its quota of memory by
-    /// itself, or a test wants one to panic.
-    Idle,
-    /// Not managed so far; only hooks that may change that do anything.
-    Unmanaged,
-    /// Not managed for good; hooks forward at once.
-    Inert,
-}
-
-/// The phase, alone on its page. From the first attempt to attach on, a child finds the page
-/// cleared, however it was made: a `clone` without `fork` tells nobody, and the parent's pages,
-/// which are not mapped in the child, would crash it.
-#[repr(C, align(4096))]
-struct PhasePage(AtomicU8);
-
-static PAGE: PhasePage = PhasePage(AtomicU8::new(Phase::Unread as u8));
-/// Whether an attempt to attach was made, in this process or one that it descends from. After that
-/// only a child is [`Phase::Unread`].
-pub(crate) static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
 /// Set without a lock, unlike by `OnceLock`: a child that is forked while another thread of its
 /// parent reads the environment would wait for that thread, which it does not have, for ever.
 pub(crate) static CONFIG: SetOnce<Config> = SetOnce::new();
-
-/// Where this process stands.
-#[inline]
-pub(crate) fn phase() -> Phase {
-    // Acquire pairs with the Release store in `enter`: who sees Attached sees a client.
-    match PAGE.0.load(Ordering::Acquire) {
-        0 => Phase::Unread,
-        1 => Phase::Virgin,
-        2 => Phase::Attached,
-        3 => Phase::Idle,
-        4 => Phase::Unmanaged,
-        _ => Phase::Inert,
-    }
-}
 
 /// This process as a client for the calling thread's current device, if it is one. Asks the driver
 /// only if the process has several devices.
 #[inline]
 pub(crate) fn client() -> Option<&'static Client> {
-    if phase() == Phase::Attached {
+    if phase::now() == Phase::Attached {
         CLIENTS.current()
     } else {
         None
     }
 }
 
-/// Whether this process is a client of any daemon.
-#[inline]
-pub(crate) fn is_attached() -> bool {
-    phase() == Phase::Attached
-}
-
 /// Every client that this process is.
 pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
-    let is_attached = phase() == Phase::Attached;
+    let is_attached = phase::now() == Phase::Attached;
     CLIENTS.all().filter(move |_| is_attached)
-}
-
-/// Whether this process is none of our business.
-pub(crate) fn is_inert() -> bool {
-    phase() == Phase::Inert
 }
 
 /// What the environment said, once it was read.
 pub(crate) fn config() -> Option<&'static Config> {
     CONFIG.get()
-}
-
-pub(crate) fn enter(phase: Phase) {
-    // Release pairs with the Acquire load in `phase`.
-    PAGE.0.store(phase as u8, Ordering::Release);
-}
-
-pub(crate) fn try_change(from: Phase, to: Phase) -> bool {
-    PAGE.0
-        .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok()
-}
-
-/// Has children find the phase cleared, however they are made; whether the kernel can do that.
-pub(crate) fn clear_in_children() -> bool {
-    sys::clear_in_children(&PAGE)
 }

@@ -12,7 +12,7 @@ use protocol::ring::Full;
 use protocol::sync::Ordering;
 
 use crate::client::Client;
-use crate::client::clients::DEVICES_MAX;
+use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys;
 
 /// This thread has not looked for a ring yet.

@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
+use crate::client::helper_words::Words;
 use crate::client::link::Link;
 use crate::client::priority::Priorities;
-use crate::daemon::helper;
 use crate::platform::sys;
 
 /// A client. There is at most one for each device in a process, for the life of the process; its
@@ -48,7 +48,7 @@ pub(crate) struct Client {
     /// Our slot in the job's ledger, where the daemon keeps one.
     pub(crate) ledger: Mutex<Option<LedgerSlot>>,
     /// How others speak with the thread that finds out what has completed.
-    pub(crate) helper: helper::Words,
+    pub(crate) helper: Words,
     /// What is known about kernels: one file for a process, whatever its devices.
     pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.

@@ -1,8 +1,9 @@
 //! When a stream's work was complete, as the application's own waiting tells.
 //!
-//! A call that waits for a stream returns once its work is complete, and if it took long, the work was most likely not
-//! complete until shortly before. Where no event of ours is allowed ([`crate::progress::sight`]) nothing else tells how long kernels take:
-//! what went between two such calls is learnt as a sum ([`crate::progress::learner`]).
+//! A call that waits for a stream returns once its work is complete, and if it took long, the work
+//! was most likely not complete until shortly before. Where no event of ours is allowed
+//! ([`crate::progress::sight`]) nothing else tells how long kernels take: what went between two
+//! such calls is learnt as a sum ([`crate::progress::learner`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

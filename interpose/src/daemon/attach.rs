@@ -32,10 +32,11 @@ use protocol::quota::Quota;
 use protocol::segment::{Access, Mapping, client_page};
 use protocol::sync::Ordering;
 
+use crate::client::helper_words::Words;
 use crate::client::link::{Link, Pages};
 use crate::client::priority::{self, Priorities};
 use crate::client::{Client, Connection, Descriptor, LedgerSlot};
-use crate::daemon::{helper, reattach};
+use crate::daemon::reattach;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
@@ -241,7 +242,7 @@ fn new_client(
         link: Link::new(config.class)?,
         connection: Connection::default(),
         ledger: Mutex::default(),
-        helper: helper::Words::new(),
+        helper: Words::new(),
         profile: profile(config, device).map(|known| &known.index),
         priorities,
         default_priority: priorities

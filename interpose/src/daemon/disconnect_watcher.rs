@@ -1,9 +1,11 @@
 //! The thread that notices at once that a client's daemon is gone.
 //!
-//! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is killed rings nothing. So while a client
-//! has a daemon a second thread waits for the end of its connection (`recv`), tells the helper and the threads at the gate, and ends. It needs
-//! no clock: an idle process is not woken for it. What it learns is a hint in time, nothing else: where there is no such thread (no more can be started,
-//! the connection's descriptor was closed by the application) the helper looks every now and then ([`crate::daemon::reattach`]).
+//! What a helper sleeps on is a futex, so that who launches wakes it cheaply, and a daemon that is
+//! killed rings nothing. So while a client has a daemon a second thread waits for the end of its
+//! connection (`recv`), tells the helper and the threads at the gate, and ends. It needs no clock:
+//! an idle process is not woken for it. What it learns is a hint in time, nothing else: where there
+//! is no such thread (no more can be started, the connection's descriptor was closed by the
+//! application) the helper looks every now and then ([`crate::daemon::reattach`]).
 //!
 //! **Whose descriptor.** A program that closes descriptors which are not its own may have another file under the connection's number.
 //! The kernel looks a number up when a call begins, and again where it begins a call anew by itself: after SIGSTOP and SIGCONT
@@ -20,7 +22,7 @@ use std::sync::Arc;
 use std::thread::Builder;
 
 use crate::client::{Client, Connection, Side};
-use crate::daemon::helper;
+use crate::progress::waking;
 
 /// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.
 const RECEIVE: Duration = Duration::from_hours(1);
@@ -67,7 +69,7 @@ impl HangUp {
             }
             // Release pairs with the Acquire in `said`; and before the bell, whose ringing makes the helper look.
             says.store(if is_over { OVER } else { BLIND }, Ordering::Release);
-            helper::wake_surely(client);
+            waking::wake_surely(client);
         };
         let builder = Builder::new().name("pillion-hangup".into());
         // Detached: it lives as long as the connection, or the process.

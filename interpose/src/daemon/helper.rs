@@ -19,32 +19,32 @@
 //! It also is told that the daemon is gone, and makes its client another one's ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
-//! says until when it sleeps ([`Words::asleep`]). A launching thread stores what it launched, then
+//! says until when it sleeps ([`waking`]). A launching thread stores what it launched, then
 //! reads that word, and rings only if the launch is expected to end well before. A helper that sleeps
 //! without a limit stores the word, then looks whether something was launched. Both in
 //! sequentially consistent order, so one of the two sees the other. With a limit, what is missed is
 //! seen when the limit is over.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 use std::thread::Builder;
 
 use abi::types::CUresult;
-use crossbeam_utils::CachePadded;
 use policy::Looks;
-use protocol::pages::{STOP_ASKED, STOP_GAVE_UP};
+use protocol::pages::STOP_ASKED;
 
 use crate::client::slot_state::State;
-use crate::client::{Client, Handle, process};
+use crate::client::{Client, Handle, dying, process};
 use crate::daemon::reattach::Watch;
 use crate::dispatch::driver_exclusion::HOLDERS;
-use crate::dispatch::guard;
+use crate::dispatch::{guard, panics};
 use crate::driver;
 use crate::platform::{backoff, sys};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::learner::Learner;
-use crate::progress::streams::{STREAMS, Slot};
-use crate::progress::{announce, completion};
+use crate::progress::slot::Slot;
+use crate::progress::streams::STREAMS;
+use crate::progress::{announce, completion, waking};
 use crate::signals::handler;
 
 mod watch;
@@ -56,10 +56,6 @@ const POLL_NS: u64 = 20_000;
 
 /// Longest sleep while something is in flight, ns: it bounds how late a launch is seen that rang for nobody.
 const SLEEP_NS_MAX: u64 = 50_000_000;
-
-/// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns. Where no event is
-/// allowed, a stream is asked so often at most.
-const EARLIER_NS: u64 = 500_000;
 
 /// With nobody to protect: durations are learnt for [`WINDOW_NS`] in each [`WINDOW_EVERY_NS`].
 const WINDOW_EVERY_NS: u64 = 1_000_000_000;
@@ -79,44 +75,6 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// The process is about to exit: helpers look at all that is in flight.
 static LEAVING: AtomicBool = AtomicBool::new(false);
-/// The process exits: helpers must stay out of the driver.
-static STOPPING: AtomicBool = AtomicBool::new(false);
-/// Changes whenever the context that is current in a helper may have gone.
-static ENTERED: AtomicU32 = AtomicU32::new(0);
-
-/// What one client's helper and the other threads tell each other.
-pub(crate) struct Words {
-    /// Until when the helper sleeps, or is about to, ns; 0: it is awake, `u64::MAX`: until it is rung. On a line
-    /// of its own: every best-effort launch reads it, and the helper writes to its other words all the time.
-    asleep: CachePadded<AtomicU64>,
-    /// The helper is in the driver, or about to.
-    in_driver: CachePadded<AtomicBool>,
-    /// Best-effort launches are to be written down for it. On a line that is hardly ever written.
-    is_learning: CachePadded<AtomicBool>,
-    /// It watches what is in flight.
-    is_watching: AtomicBool,
-    /// It has what it needs to drain the process.
-    is_ready: AtomicBool,
-}
-
-impl Words {
-    pub(crate) const fn new() -> Self {
-        Self {
-            asleep: CachePadded::new(AtomicU64::new(0)),
-            in_driver: CachePadded::new(AtomicBool::new(false)),
-            is_learning: CachePadded::new(AtomicBool::new(false)),
-            is_watching: AtomicBool::new(false),
-            is_ready: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether best-effort launches are to be written down ([`crate::progress::learner`]).
-    #[inline]
-    pub(crate) fn is_learning(&self) -> bool {
-        self.is_learning.load(Ordering::Relaxed)
-    }
-}
-
 /// Starts the thread, and waits a moment until it is *ready*: a thread of the application's that a signal stops may hold locks of the
 /// process for good ([`handler`]), and the first of the helper's calls take some. `is_refused`: a daemon
 /// was there, and did not want the client.
@@ -138,64 +96,11 @@ pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()>
     Ok(())
 }
 
-/// Wakes a client's helper if it sleeps: something has changed.
-#[inline]
-pub(crate) fn wake(client: &Client) {
-    wake_before(client, 0);
-}
-
-/// Wakes a client's helper if it sleeps for longer than until then, ns, and [`EARLIER_NS`] more: something was launched that is
-/// expected to be complete then.
-#[inline]
-pub(crate) fn wake_before(client: &Client, end_ns: u64) {
-    let asleep = &client.helper.asleep;
-    // SeqCst: see the module's text.
-    let until_ns = asleep.load(Ordering::SeqCst);
-    if until_ns != 0
-        && end_ns.saturating_add(EARLIER_NS) < until_ns
-        && asleep.swap(0, Ordering::SeqCst) != 0
-    {
-        client.page.helper_bell.ring(&client.clock);
-    }
-}
-
-/// Wakes a client's helper if it sleeps until it is rung: something was launched with nobody to protect.
-#[inline]
-pub(crate) fn wake_idle(client: &Client) {
-    // Relaxed: what is missed here the next launch sees.
-    if client.helper.asleep.load(Ordering::Relaxed) == u64::MAX {
-        wake(client);
-    }
-}
-
-/// Wakes a client's helper that does not watch what is in flight: somebody is to be protected now.
-pub(crate) fn wake_to_watch(client: &Client) {
-    if !client.helper.is_watching.load(Ordering::Relaxed) {
-        wake_surely(client);
-    }
-}
-
-/// Wakes a client's helper whatever it has said of its sleep. A signal handler may do it.
-pub(crate) fn wake_surely(client: &Client) {
-    client.page.helper_bell.ring_surely(&client.clock);
-}
-
-/// Whether the process is in its exit handlers, where no helper looks any more.
-#[cfg(not(shim))]
-pub(crate) fn are_stopping() -> bool {
-    STOPPING.load(Ordering::SeqCst)
-}
-
-/// Wakes every helper that sleeps: what kept them all from looking has ended.
-pub(crate) fn wake_all() {
-    process::clients().for_each(wake);
-}
-
 /// Waits until the helpers have seen that nothing is in flight any more, for so long at most, ms; whether nothing is. They look, and do not
 /// synchronise: what never ends keeps none of them in the driver.
 pub(crate) fn finish_all(limit_ms: u32) -> bool {
     LEAVING.store(true, Ordering::SeqCst);
-    process::clients().for_each(wake_surely);
+    process::clients().for_each(waking::wake_surely);
     let is_finished = |client: &'static Client| {
         let is_capturing = STREAMS.is_capturing();
         STREAMS
@@ -225,49 +130,6 @@ fn give_up_unseen(client: &'static Client) {
     }
 }
 
-/// The time to wait is over, and this process ends with work in flight: the daemon is to know why. A signal handler may do it.
-pub(crate) fn tell_gave_up() {
-    for client in process::clients() {
-        client.page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
-    }
-}
-
-/// Keeps the helpers out of the driver from now on; waits until this client's is out.
-pub(crate) fn stop(client: &Client) {
-    STOPPING.store(true, Ordering::SeqCst);
-    wait_until_out(client);
-}
-
-/// Keeps the helpers out of the driver while it lives: a context must not be used while it is being
-/// destroyed (CUDA driver API, `cuCtxDestroy`).
-pub(crate) struct KeptOut(Option<usize>);
-
-/// Waits until the helpers are out of the driver and keeps them out. Afterwards they take no context
-/// for current that they entered before.
-pub(crate) fn keep_out() -> KeptOut {
-    let kept_out = KeptOut(HOLDERS.enter());
-    process::clients().for_each(wait_until_out);
-    ENTERED.fetch_add(1, Ordering::SeqCst);
-    kept_out
-}
-
-impl Drop for KeptOut {
-    fn drop(&mut self) {
-        HOLDERS.leave(self.0);
-    }
-}
-
-/// Waits until no helper is in the driver any more that entered it before.
-pub(crate) fn wait_until_all_out() {
-    process::clients().for_each(wait_until_out);
-}
-
-/// One that is stuck there keeps nobody for good.
-fn wait_until_out(client: &Client) {
-    let in_driver = &client.helper.in_driver;
-    backoff::wait_until(&client.clock, || !in_driver.load(Ordering::SeqCst));
-}
-
 fn run(client: &'static Client, is_refused: bool) {
     guard::mark_thread_as_ours();
     sys::use_exact_timers();
@@ -283,12 +145,12 @@ fn run(client: &'static Client, is_refused: bool) {
         looked_at: 0,
     };
     let mut watch = Watch::new(client, is_refused);
-    guard::guarded(usize::MAX, || helper.get_ready());
+    panics::guarded(usize::MAX, || helper.get_ready());
     client.helper.is_ready.store(true, Ordering::Relaxed);
-    while !STOPPING.load(Ordering::SeqCst) {
+    while !waking::are_stopping() {
         // Of one that is dying the daemon is of no interest, and to look may take locks, or seconds.
-        if !handler::is_dying() && !LEAVING.load(Ordering::SeqCst) {
-            guard::guarded(usize::MAX, || watch.poll());
+        if !dying::is_dying() && !LEAVING.load(Ordering::SeqCst) {
+            panics::guarded(usize::MAX, || watch.poll());
         }
         let seen = client.page.helper_bell.read();
         // The other words are its own process's.
@@ -298,7 +160,7 @@ fn run(client: &'static Client, is_refused: bool) {
         {
             handler::handle_stop();
         }
-        if handler::is_dying() {
+        if dying::is_dying() {
             if helper.try_drain() {
                 return;
             }
@@ -307,7 +169,7 @@ fn run(client: &'static Client, is_refused: bool) {
             continue;
         }
         // A panic of ours costs one look, not the thread.
-        let next_ns = guard::guarded(usize::MAX, || helper.poll()).flatten();
+        let next_ns = panics::guarded(usize::MAX, || helper.poll()).flatten();
         // Of one that is about to exit nobody looks, also where it would be time to.
         let is_leaving = LEAVING.load(Ordering::SeqCst);
         let others = [
@@ -336,7 +198,7 @@ fn run(client: &'static Client, is_refused: bool) {
 
 struct Helper {
     client: &'static Client,
-    /// The context that is current in this thread, and [`ENTERED`] when it became that.
+    /// The context that is current in this thread, and [`waking::entered`] when it became that.
     context: Option<(Handle, u32)>,
     /// Whether this thread's capture mode was set.
     is_relaxed: bool,
@@ -479,7 +341,7 @@ impl Helper {
     fn in_driver<T>(&mut self, calls: impl FnOnce(&mut Self) -> T) -> Option<T> {
         let in_driver = &self.client.helper.in_driver;
         in_driver.store(true, Ordering::SeqCst);
-        let may_enter = !STOPPING.load(Ordering::SeqCst) && !HOLDERS.is_any();
+        let may_enter = !waking::are_stopping() && !HOLDERS.is_any();
         let made = may_enter.then(|| calls(self));
         in_driver.store(false, Ordering::SeqCst);
         made
@@ -530,7 +392,7 @@ impl Helper {
     /// Makes the context current in this thread.
     fn enter(&mut self, context: Handle) -> bool {
         self.relax();
-        let wanted = Some((context, ENTERED.load(Ordering::SeqCst)));
+        let wanted = Some((context, waking::entered()));
         if self.context == wanted {
             return true;
         }

@@ -16,11 +16,11 @@
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not
-//! there. It finds the page of [`phase`] cleared if nobody told it of the fork. A child of a
+//! there. It finds the page of [`mod@phase`] cleared if nobody told it of the fork. A child of a
 //! process that has not goes its own way from Virgin; nothing before that takes a lock, which
 //! another thread could hold.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 use abi::types::{CUcontext, CUdevice};
@@ -28,57 +28,33 @@ use protocol::clock::Clock;
 use protocol::ledger::UNLIMITED;
 use rustix::net::Shutdown;
 
-use crate::client::Client;
-use crate::client::clients::{CLIENTS, DEVICES_MAX};
-use crate::client::process::{
-    CONFIG, HAS_BEGUN, Phase, clear_in_children, clients, enter, phase, try_change,
-};
+use crate::client::clients::CLIENTS;
+use crate::client::{Client, account, process};
 use crate::daemon::attach::{self, Unmanaged};
 use crate::daemon::helper;
-use crate::dispatch::{guard, telemetry};
+use crate::dispatch::telemetry;
 use crate::driver;
-use crate::memory::quota;
-use crate::platform::config::{self, Config};
+use crate::platform::config::{Config, DEVICES_MAX};
 use crate::platform::log::{self, Level};
+use crate::platform::phase::{self, HAS_BEGUN, Phase};
 use crate::platform::sys;
 use crate::progress::contexts::{CONTEXTS, Kind};
-use crate::progress::sight;
+use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
 /// Longest wait for what is in flight when the process exits, ms; 0: none.
 static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
 
-/// What the door does first inside a hook: reads the environment if nobody has, and panics if a test
-/// asks for it. Returns whether the hook has anything to do: not before the driver is initialised,
-/// as it then refuses every call whatever its arguments are, and a hook must not look at them.
-#[inline]
-pub(crate) fn handle_call(index: usize) -> bool {
-    if phase() == Phase::Unread && !begin() {
-        return false;
-    }
-    panic_if_asked(index);
-    true
-}
-
-/// Panics if a test asks for it.
-#[inline]
-pub(crate) fn panic_if_asked(index: usize) {
-    let config = CONFIG.get();
-    if config.is_some_and(|config| config.panic_at == Some(index)) {
-        guard::panic_for_test(index);
-    }
-}
-
 /// A context was created: the first one on a device decides whether the device is managed.
 pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
     CONTEXTS.handle_created(context, device, kind);
-    if phase() == Phase::Inert {
+    if phase::now() == Phase::Inert {
         return;
     }
     if let Some(index) = CLIENTS.try_begin(device) {
         sys::without_cancellation(|| attach_to(context, device, index));
     } else {
-        quota::handle_context(device);
+        account::handle_context(device);
     }
 }
 
@@ -86,19 +62,19 @@ pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
 /// context that we know of, one was made behind our back, and decides now.
 #[cold]
 pub(crate) fn handle_launch_without_client() -> bool {
-    if phase() == Phase::Virgin {
+    if phase::now() == Phase::Virgin {
         let context = driver::current_context().ok().filter(|c| !c.is_null());
         if let (Some(context), Ok(device)) = (context, driver::current_device()) {
             handle_context(context, device, Kind::Created);
         }
     }
-    phase() == Phase::Attached
+    phase::now() == Phase::Attached
 }
 
 /// What this job may hold of a device with `total` bytes, before an account of it is kept: the daemon's word, else what the
 /// environment asks for. `None` is no limit.
 pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64> {
-    let config = CONFIG.get()?;
+    let config = process::config()?;
     let told = sys::without_cancellation(|| attach::ask_quota(config, device));
     match told {
         Some(bytes) => Some(bytes).filter(|&bytes| bytes != UNLIMITED),
@@ -110,55 +86,13 @@ pub(crate) fn quota_without_account(device: CUdevice, total: u64) -> Option<u64>
 /// made behind our back, and decides now.
 #[inline]
 pub(crate) fn handle_call_without_account() {
-    if phase() == Phase::Virgin {
+    if phase::now() == Phase::Virgin {
         handle_launch_without_client();
     }
 }
 
-/// Reads the environment if nobody has, for those who have something to say before the driver is
-/// initialised.
-pub(crate) fn prepare() {
-    if phase() == Phase::Unread && !HAS_BEGUN.load(Ordering::Acquire) {
-        read_environment();
-    }
-}
-
-/// The first calls of hooks; whether they have anything to do by now.
-#[cold]
-fn begin() -> bool {
-    // The child of a client has nothing to begin with.
-    if config::is_disabled() || HAS_BEGUN.load(Ordering::Acquire) {
-        enter(Phase::Inert);
-    } else if driver::is_initialised() {
-        // In a child of this process the driver is not initialised.
-        clear_in_children();
-        read_environment();
-        try_change(Phase::Unread, Phase::Virgin);
-    }
-    matches!(phase(), Phase::Virgin | Phase::Attached)
-}
-
-fn read_environment() {
-    static IS_READ: AtomicBool = AtomicBool::new(false);
-    // Threads that race read it twice, the same.
-    let read = || Config::read(|name| std::env::var_os(name));
-    let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
-    if config::is_disabled() || IS_READ.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    guard::install_panic_hook();
-    log::set_level(config.log);
-    sight::set_connections(config.connections.as_deref());
-    if config.log == Level::Debug {
-        sys::at_exit(telemetry::handle_exit);
-    }
-    for complaint in &config.complaints {
-        log::say(Level::Error, format_args!("{complaint}"));
-    }
-}
-
 fn attach_to(context: CUcontext, device: CUdevice, index: u32) {
-    let Some(config) = CONFIG.get() else {
+    let Some(config) = process::config() else {
         CLIENTS.settle(index, None);
         return;
     };
@@ -193,7 +127,7 @@ fn try_attach(
     }
     // Release pairs with the Acquire in `read_environment`, which a child may run.
     HAS_BEGUN.store(true, Ordering::Release);
-    if !clear_in_children() {
+    if !phase::clear_in_children() {
         // Linux before 4.14, or pages that are larger: children made by fork are told, others are not.
         log::say(
             Level::Debug,
@@ -231,11 +165,11 @@ fn try_attach(
     open_account(config, client, is_refused);
     CLIENTS.settle(index, Some(client));
     if client.page.stop.load(Ordering::SeqCst) != 0 {
-        helper::wake_surely(client);
+        waking::wake_surely(client);
     }
     DRAIN_MS.store(config.drain_ms, Ordering::Relaxed);
     IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
-    enter(Phase::Attached);
+    phase::enter(Phase::Attached);
     #[cfg(not(shim))]
     {
         crate::signals::handler::handle_attached(config.drain_ms);
@@ -253,7 +187,7 @@ fn try_attach(
 fn open_account(config: &Config, client: &Client, is_refused: bool) {
     let (index, device) = (client.index, client.device);
     match &*client.ledger() {
-        Some(ledger) if quota::open(index, device, ledger.page, ledger.slot) => {
+        Some(ledger) if account::open(index, device, ledger.page, ledger.slot) => {
             say_if_less_than_asked(config, device, ledger.page.quota());
         }
         _ => {
@@ -264,7 +198,7 @@ fn open_account(config: &Config, client: &Client, is_refused: bool) {
                 // For the ledger of the daemon that takes it. One that refuses says what it would allow all the same.
                 let told = is_refused.then(|| attach::ask_quota(config, device));
                 let quota = told.flatten().filter(|&bytes| bytes != UNLIMITED);
-                quota::open_local(index, device, quota);
+                account::open_local(index, device, quota);
             }
         }
     }
@@ -312,7 +246,7 @@ fn keep_account_alone(config: &Config, index: u32, device: CUdevice) -> bool {
     let Some(bytes) = quota.bytes_of(total) else {
         return false;
     };
-    quota::open_local(index, device, Some(bytes));
+    account::open_local(index, device, Some(bytes));
     log::say(
         Level::Warn,
         format_args!(
@@ -331,22 +265,16 @@ fn leave(config: &Config, is_accounted: bool) {
     } else {
         Phase::Unmanaged
     };
-    try_change(Phase::Virgin, to);
+    phase::try_change(Phase::Virgin, to);
     if is_accounted {
         // Another device of this process may have been left without an account.
-        try_change(Phase::Unmanaged, Phase::Idle);
+        phase::try_change(Phase::Unmanaged, Phase::Idle);
     }
 }
 
 /// In the child of a fork: stores and one system call, as in a signal handler.
 extern "C" fn handle_fork_in_child() {
-    enter(Phase::Inert);
-}
-
-/// What the program has loaded as its driver is our shim: that one attaches, and this copy forwards.
-#[cfg(not(shim))]
-pub(crate) fn step_aside() {
-    enter(Phase::Inert);
+    phase::enter(Phase::Inert);
 }
 
 /// Waits for what is in flight, and on while somebody sees to the end of this process, who has MPS end it; whether it is complete.
@@ -372,13 +300,13 @@ extern "C" fn handle_exit() {
             Level::Warn,
             format_args!("exits with work in flight, which was waited for during {limit_ms} ms"),
         );
-        helper::tell_gave_up();
+        waking::tell_gave_up();
     }
     // A child of a fork has no helper to wait for, and the connections are not its own.
-    for client in clients() {
-        helper::stop(client);
+    for client in process::clients() {
+        waking::stop(client);
     }
-    for client in clients().filter(|client| client.clock.is_virtual()) {
+    for client in process::clients().filter(|client| client.clock.is_virtual()) {
         if client.connection.end(Shutdown::Write) {
             // The receive timeout of the hello still holds. Nothing more is said on a connection
             // that was welcomed, so one byte is room enough.

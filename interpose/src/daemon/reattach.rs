@@ -41,10 +41,9 @@ use protocol::lease;
 use protocol::pages::Counter;
 use protocol::record::{Launch, Record};
 
-use crate::client::{Client, process, rings};
+use crate::client::{Client, account, process, rings};
 use crate::daemon::attach::{self, Met, Unmanaged};
 use crate::daemon::disconnect_watcher::{HangUp, Said};
-use crate::memory::quota;
 use crate::platform::log::{self, Level};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;
@@ -274,7 +273,7 @@ impl Watch {
             announce_again(client);
         }
         if let Some(ledger) = &*client.ledger() {
-            quota::go_on(client.index, client.device, ledger.page, ledger.slot);
+            account::go_on(client.index, client.device, ledger.page, ledger.slot);
         }
         if !was_taken {
             handle_first(client);
@@ -294,7 +293,7 @@ fn handle_first(client: &Client) {
     }
     // What a context takes only a daemon says.
     if CONTEXTS.count_on(client.device) > 0 {
-        quota::handle_context(client.device);
+        account::handle_context(client.device);
     }
 }
 

@@ -17,7 +17,7 @@ use std::fs;
 use protocol::pages::Counter;
 
 use crate::client::{Client, process};
-use crate::daemon::lifecycle;
+use crate::dispatch::environment;
 use crate::driver::real;
 use crate::platform::log::{self, Level};
 use crate::platform::{config, sys};
@@ -152,7 +152,7 @@ extern "C" fn handle_exit() {
 
 fn say() {
     static IS_SAID: AtomicBool = AtomicBool::new(false);
-    lifecycle::prepare();
+    environment::prepare();
     for (way, file) in NOTES.iter().filter_map(Note::take) {
         let level = if IS_SAID.swap(true, Ordering::Relaxed) {
             Level::Debug

@@ -13,21 +13,18 @@
 //! - a process that is not managed pays one load and one branch.
 
 use core::cell::Cell;
-use core::ptr;
-use core::sync::atomic::AtomicBool;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use core::ffi::c_void;
+use core::ptr::{self, NonNull};
 
 use abi::types::CUresult;
-use protocol::pages::Counter;
 
-use crate::client::process::{self, Phase};
-use crate::client::{Client, sticky_error};
-use crate::daemon::lifecycle;
+use crate::client::{Client, dying, process, sticky_error};
 use crate::dispatch::driver_exclusion::HOLDERS;
-use crate::dispatch::{reentrancy, telemetry};
-use crate::platform::log::{self, Level};
+use crate::dispatch::telemetry::{self, Door};
+use crate::dispatch::{environment, panics, reentrancy};
+use crate::driver::real;
+use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
-use crate::signals::handler;
 
 // The word of [`reentrancy`] says where on the stack the hook lies that a thread is inside of:
 // [`OUTSIDE`] if the thread is in none, [`STOPPED`] if a signal has stopped it for good, [`OURS`]
@@ -42,6 +39,22 @@ const STOPPED: usize = 1;
 /// Every address of a stack is lower.
 const OURS: usize = usize::MAX;
 
+/// The driver's entry point behind a hook; who calls it before anybody has asked for its address
+/// has it from our export.
+#[inline]
+pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
+    real::known_or(index, first_called)
+}
+
+#[cold]
+fn first_called(index: usize) -> Option<NonNull<c_void>> {
+    let found = real::entry_point(index);
+    if found.is_some() {
+        telemetry::handle_resolved(Door::Export, index, true);
+    }
+    found
+}
+
 /// Takes one call of entry point `index` through the three parts. `real` gets what `before` made,
 /// or nothing if `before` did not run or panicked; `after` only follows a `before` that returned.
 #[inline]
@@ -51,7 +64,7 @@ pub(crate) fn pass<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
-    if process::phase() >= Phase::Unmanaged {
+    if phase::now() >= Phase::Unmanaged {
         return real(None);
     }
     through(index, before, real, after)
@@ -65,7 +78,7 @@ pub(crate) fn pass_always<B>(
     real: impl FnOnce(Option<&B>) -> CUresult,
     after: impl FnOnce(Option<&'static Client>, &B, CUresult),
 ) -> CUresult {
-    if process::phase() == Phase::Inert {
+    if phase::now() == Phase::Inert {
         return real(None);
     }
     through(index, before, real, after)
@@ -88,14 +101,14 @@ fn through<B>(
         if !matches!(inside.get(), OUTSIDE | STOPPED) {
             handle_jump();
         }
-        handler::stop_if_dying();
+        dying::stop_if_dying();
         let _inside = Inside::enter(inside, here);
         let found = errno.read();
         let mut client = None;
         let mut prepared = None;
         // Stored and not returned: what `before` makes is large enough for its copies to show.
-        guarded(index, || {
-            if lifecycle::handle_call(index) {
+        panics::guarded(index, || {
+            if environment::handle_call(index) {
                 client = process::client();
                 prepared = Some(before(client));
             }
@@ -107,13 +120,13 @@ fn through<B>(
         }
         if let Some(prepared) = &prepared {
             let left = errno.read();
-            guarded(index, || after(client, prepared, result));
+            panics::guarded(index, || after(client, prepared, result));
             errno.write(left);
         }
         // The signal may have found this thread in here, where it could not be stopped. What it keeps from the helpers it
         // gives back first: they wait for what is in flight.
         drop(prepared);
-        handler::stop_if_dying();
+        dying::stop_if_dying();
         result
     })
 }
@@ -123,25 +136,11 @@ fn through<B>(
 pub(crate) fn follow(index: usize, after: impl FnOnce()) {
     let errno = Errno::of_thread();
     let left = errno.read();
-    guarded(index, || {
-        lifecycle::panic_if_asked(index);
+    panics::guarded(index, || {
+        environment::panic_if_asked(index);
         after();
     });
     errno.write(left);
-}
-
-/// Runs one of our own parts; `None` if it panicked.
-#[inline]
-pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
-    // Unwind safety: what a part can leave half done is atomics, which have no invariant between
-    // them that a reader relies on.
-    catch_unwind(AssertUnwindSafe(part))
-        .map_err(|payload| {
-            // Dropping a payload could panic again; there is at most a handful of them.
-            core::mem::forget(payload);
-            handle_panic(index);
-        })
-        .ok()
 }
 
 /// Whether the calling thread is in no hook. A signal handler may ask.
@@ -161,44 +160,10 @@ pub(crate) fn mark_thread_as_ours() {
     reentrancy::with(|inside| inside.set(OURS));
 }
 
-/// What runs when any code of this library panics: one line, once. Our copy of the standard library
-/// is our own, so the application's panics, if it is a Rust program, do not come here.
-pub(crate) fn install_panic_hook() {
-    std::panic::set_hook(Box::new(say_panic));
-}
-
-fn say_panic(info: &PanicHookInfo<'_>) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    let text = info
-        .payload()
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| info.payload().downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    let (file, line) = info
-        .location()
-        .map_or(("", 0), |place| (place.file(), place.line()));
-    log::say_once(
-        &SAID,
-        Level::Error,
-        format_args!("internal error at {file}:{line}: {text}; CUDA calls are made all the same"),
-    );
-}
-
 /// This thread has jumped out of a hook: what that hook would have done at its end is done now.
 #[cold]
 fn handle_jump() {
     HOLDERS.forget_this_thread();
-}
-
-#[cold]
-fn handle_panic(index: usize) {
-    // Which client it was is not worth another question.
-    if let Some(client) = process::clients().next() {
-        client.page.count(Counter::Panics, 1);
-    }
-    let symbol = abi::ENTRY_POINTS.get(index).map(|e| e.symbol);
-    log::say(Level::Debug, format_args!("panic in hook {symbol:?}"));
 }
 
 /// Set while a thread is inside a hook.
@@ -215,10 +180,4 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.set(OUTSIDE);
     }
-}
-
-/// Makes the hook under test panic.
-#[cold]
-pub(crate) fn panic_for_test(index: usize) -> ! {
-    panic!("test switch at entry point {index}");
 }

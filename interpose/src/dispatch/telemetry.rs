@@ -14,9 +14,10 @@ use abi::{Category, ENTRY_POINT_COUNT, ENTRY_POINTS};
 use protocol::pages::Counter;
 
 use crate::client::{Client, process};
-use crate::daemon::lifecycle;
-use crate::hooks::resolver;
+use crate::dispatch::environment;
+use crate::driver::real;
 use crate::platform::log::{self, Level};
+use crate::platform::phase;
 
 /// A way to an entry point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +161,7 @@ fn say_if_launch(name: &CStr) {
     let text = name.to_string_lossy();
     // Every function that launches is called so. (Those before CUDA 4.0 that set a kernel's
     // arguments are not.)
-    if !text.contains("Launch") || resolver::is_elsewhere() {
+    if !text.contains("Launch") || real::are_hooks_elsewhere() {
         return;
     }
     let advice = match abi::lookup(name) {
@@ -169,7 +170,7 @@ fn say_if_launch(name: &CStr) {
     };
     add(Counter::LaunchesPassedBy);
     publish();
-    lifecycle::prepare();
+    environment::prepare();
     log::say(
         Level::Warn,
         format_args!(
@@ -209,7 +210,7 @@ pub(crate) fn handle_attached() {
 
 /// The process ends; for `PILLION_LOG=debug`.
 pub(crate) extern "C" fn handle_exit() {
-    if !process::is_inert() {
+    if !phase::is_inert() {
         say("in all");
     }
 }

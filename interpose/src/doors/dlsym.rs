@@ -1,7 +1,8 @@
 //! The second door: `dlsym` and `dlvsym`.
 //!
-//! A program that asks for one of our entry points *of the driver*, or for a hooked function of NVML, gets the hook; everything else
-//! is none of our business and must behave as if we were not there, which [`crate::platform::loader`] sees to.
+//! A program that asks for one of our entry points *of the driver*, or for a hooked function of
+//! NVML, gets the hook; everything else is none of our business and must behave as if we were not
+//! there, which [`crate::platform::loader`] sees to.
 //!
 //! `dlvsym` asks for a version. The driver's symbols have none, and the loader takes one without a
 //! version for any; so the same question is asked with the version.
@@ -15,7 +16,7 @@ use core::ffi::{CStr, c_char, c_void};
 
 use crate::dispatch::telemetry::{self, Door};
 use crate::driver::real;
-use crate::hooks::{cuda, nvml, operators, resolver};
+use crate::hooks::{cuda, nvml, operators};
 use crate::platform::elf;
 use crate::platform::loaded::{File, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP, or_jump};
@@ -129,13 +130,13 @@ fn answer(
     }
     match driver {
         // Only what the driver itself exports under that name is replaced.
-        Some(driver) if driver.as_ptr() == found && !resolver::is_elsewhere() => {
+        Some(driver) if driver.as_ptr() == found && !real::are_hooks_elsewhere() => {
             telemetry::handle_resolved(Door::Dlsym, index, true);
             hook
         }
         _ => {
             let is_driver = || File::of(found).is_some_and(|file| file.is_named("libcuda.so"));
-            if found != hook && !resolver::is_elsewhere() && is_driver() {
+            if found != hook && !real::are_hooks_elsewhere() && is_driver() {
                 // Another copy of the driver: of another namespace, or from another path.
                 telemetry::handle_passed_by(index);
             }

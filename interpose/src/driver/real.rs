@@ -20,9 +20,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use abi::ENTRY_POINT_COUNT;
 use abi::types::CUresult;
 
-use crate::dispatch::telemetry::{self, Door};
-use crate::hooks::cuda;
-use crate::platform::loader;
+use crate::platform::{config, elf, loader};
 
 #[cfg(not(shim))]
 #[path = "real/program.rs"]
@@ -30,6 +28,15 @@ mod find;
 #[cfg(shim)]
 #[path = "real/shim.rs"]
 mod find;
+
+macro_rules! indices {
+    ($($name:ident)*) => {
+        /// The indices of all entry points that have a hook.
+        pub(crate) static HOOKED: &[usize] = &[$(abi::id::$name),*];
+    };
+}
+
+abi::for_each_hooked! { indices }
 
 /// The entry points found so far: null is not looked up, [`MISSING`] not there.
 static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
@@ -45,42 +52,29 @@ const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 /// The driver's entry point of that index in [`abi::ENTRY_POINTS`], loading the driver if need be.
 #[inline]
 pub(crate) fn entry_point(index: usize) -> Option<NonNull<c_void>> {
+    known_or(index, |index| look_up(index, libc::RTLD_LAZY))
+}
+
+/// The same, if somebody has asked for it before, else what `first` answers.
+#[inline]
+pub(crate) fn known_or(
+    index: usize,
+    first: impl FnOnce(usize) -> Option<NonNull<c_void>>,
+) -> Option<NonNull<c_void>> {
     // Acquire pairs with the Release store in `look_up`: the address is of a library that is
     // completely loaded.
     let found = FOUND.get(index)?.load(Ordering::Acquire);
     if found.is_null() {
-        return look_up(index, libc::RTLD_LAZY);
+        return first(index);
     }
     NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
-}
-
-/// The same, for the hook of that symbol: who calls it before anybody has asked for its address has it
-/// from our export.
-#[inline]
-pub(crate) fn called(index: usize) -> Option<NonNull<c_void>> {
-    let found = FOUND.get(index)?.load(Ordering::Acquire);
-    if found.is_null() {
-        return first_called(index);
-    }
-    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
-}
-
-#[cold]
-fn first_called(index: usize) -> Option<NonNull<c_void>> {
-    let found = entry_point(index);
-    if found.is_some() {
-        telemetry::handle_resolved(Door::Export, index, true);
-    }
-    found
 }
 
 /// The same, but only of a driver that the program has loaded.
 pub(crate) fn loaded(index: usize) -> Option<NonNull<c_void>> {
-    let found = FOUND.get(index)?.load(Ordering::Acquire);
-    if found.is_null() {
-        return look_up(index, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-    }
-    NonNull::new(found).filter(|found| found.as_ptr() != MISSING)
+    known_or(index, |index| {
+        look_up(index, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+    })
 }
 
 /// Whether the driver has the entry point, which nobody has asked for by that.
@@ -123,7 +117,7 @@ fn find_in(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     // SAFETY: an open library and a string that ends in NUL.
     let found = unsafe { loader::dlsym()(library(mode)?.as_ptr(), symbol.as_ptr()) };
     // A library that hands out our own export is not a driver, and calling it would not end.
-    NonNull::new(found).filter(|_| Some(found) != cuda::hook_of(index))
+    NonNull::new(found).filter(|found| !elf::is_ours(found.as_ptr()))
 }
 
 /// The driver's library, opened once. Threads that race open it twice, to the same handle.
@@ -147,4 +141,9 @@ pub(crate) fn is_shim() -> bool {
 #[cfg(shim)]
 pub(crate) fn is_shim() -> bool {
     false
+}
+
+/// Whether hooks are handed out by nobody, or by the shim.
+pub(crate) fn are_hooks_elsewhere() -> bool {
+    config::is_disabled() || is_shim()
 }

@@ -2,7 +2,8 @@
 //!
 //! The table is made from the list in `abi`: a symbol that the list routes to a hook and that has
 //! no function here does not compile, and neither does a function here that the list does not route
-//! to a hook. Every hook is written with [`hook!`], which makes it go through [`crate::dispatch::guard`].
+//! to a hook. Every hook is written with [`hook!`], which makes it go through
+//! [`crate::dispatch::guard`].
 //!
 //! Hooks, and the driver's functions as we call them, are `extern "C-unwind"`: a thread that is
 //! cancelled (`pthread_cancel`) inside the driver unwinds through our frame to its end.
@@ -79,7 +80,7 @@ macro_rules! hook {
                 matches!(abi::ENTRY_POINTS[abi::id::$name].route, abi::Route::Hook),
                 "exported but not routed to a hook"
             );
-            let Some(address) = crate::driver::real::called(abi::id::$name) else {
+            let Some(address) = crate::dispatch::guard::called(abi::id::$name) else {
                 return crate::driver::real::missing();
             };
             // SAFETY: the driver's function of this very symbol, whose prototype in `abi` has
@@ -146,13 +147,10 @@ type Function = unsafe extern "C-unwind" fn();
 
 macro_rules! table_of_hooks {
     ($($name:ident)*) => {
-        /// Index in [`abi::ENTRY_POINTS`] and function of every hook.
-        static HOOKS: &[(usize, Function)] = &[$(
-            (
-                abi::id::$name,
-                // SAFETY: only the address is used; callers get it back as the type of the symbol.
-                unsafe { core::mem::transmute::<*const (), Function>(all::$name as *const ()) },
-            ),
+        /// Every hook.
+        static HOOKS: &[Function] = &[$(
+            // SAFETY: only the address is used; callers get it back as the type of the symbol.
+            unsafe { core::mem::transmute::<*const (), Function>(all::$name as *const ()) },
         )*];
 
         /// Position in [`HOOKS`] plus one for each entry point; 0 has no hook.
@@ -198,13 +196,7 @@ abi::for_each_hooked! { table_of_hooks }
 /// Our version of an entry point, if we have one.
 pub(crate) fn hook_of(index: usize) -> Option<*mut c_void> {
     let position = usize::from(*POSITIONS.get(index)?).checked_sub(1)?;
-    let (_, function) = HOOKS.get(position)?;
-    Some(*function as *mut c_void)
-}
-
-/// The indices of all entry points that have a hook.
-pub(crate) fn hooked_indices() -> impl Iterator<Item = usize> {
-    HOOKS.iter().map(|(index, _)| *index)
+    Some(*HOOKS.get(position)? as *mut c_void)
 }
 
 /// What the driver stored at an output parameter, if it succeeded and the application gave one.

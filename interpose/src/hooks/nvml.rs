@@ -1,9 +1,10 @@
 //! NVML, as a job under a quota sees it: of a device its own share, and of the processes there its own.
 //!
-//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) what a device has and who uses it. Inside a job
-//! with a quota the answers agree with those of the driver ([`crate::memory::quota::views`]): total is the quota, used what the job
-//! holds, free what is left of either, and neither more than the device has; the lists of processes have the job's own. All
-//! else is NVML's. Outside a job, and in one without a quota, nothing is changed.
+//! Monitors and frameworks ask the management library (`libnvidia-ml.so.1`) what a device has and
+//! who uses it. Inside a job with a quota the answers agree with those of the driver
+//! ([`crate::memory::quota::views`]): total is the quota, used what the job holds, free what is
+//! left of either, and neither more than the device has; the lists of processes have the job's own.
+//! All else is NVML's. Outside a job, and in one without a quota, nothing is changed.
 //!
 //! | who asks | whose word |
 //! |---|---|
@@ -12,20 +13,23 @@
 //!
 //! Lists are the daemon's word alone: where none answers, or cannot see who its clients are, they are as NVML gives them.
 //!
-//! **Doors.** Programs get the functions by `dlsym`, as every monitor does, or are linked with the library: our exports
-//! stand before it. There is one such library on a machine, so the first that is met is the one; another's functions stay
-//! their own. What was inert by [`crate::daemon::lifecycle`] (a fork's child) still sees its job's share, as the daemon tells it.
+//! **Doors.** Programs get the functions by `dlsym`, as every monitor does, or are linked with the
+//! library: our exports stand before it. There is one such library on a machine, so the first that
+//! is met is the one; another's functions stay their own. What was inert by
+//! [`crate::daemon::lifecycle`] (a fork's child) still sees its job's share, as the daemon tells
+//! it.
 
 use abi::types::CUdevice;
 use protocol::hello::format_uuid;
 use protocol::ledger::UNLIMITED;
 
-use crate::client::process;
-use crate::daemon::{attach, lifecycle};
+use crate::client::{account, process};
+use crate::daemon::attach;
+use crate::dispatch::environment;
 use crate::driver;
-use crate::memory::quota::{self, views};
+use crate::memory::quota::views;
 use crate::platform::config::{self, Config};
-use crate::platform::sys;
+use crate::platform::{phase, sys};
 
 mod hooks;
 
@@ -102,7 +106,7 @@ struct Asker {
 impl Asker {
     /// `None` for whom nothing is changed.
     fn of(device: Device) -> Option<Self> {
-        lifecycle::prepare();
+        environment::prepare();
         let config = process::config().filter(|_| !config::is_disabled())?;
         let uuid = device.uuid()?;
         Some(Self { config, uuid })
@@ -110,13 +114,13 @@ impl Asker {
 }
 
 /// This process's account of the device with that identity.
-fn account(uuid: &str) -> Option<&'static quota::DeviceAccount> {
+fn account(uuid: &str) -> Option<&'static account::DeviceAccount> {
     // A child of a fork has its parent's accounts, but not their pages.
-    if process::is_inert() || !quota::is_any() {
+    if phase::is_inert() || !account::is_any() {
         return None;
     }
     let is_it = |device: CUdevice| {
         driver::device_uuid(device).is_ok_and(|found| format_uuid(found.bytes) == uuid)
     };
-    quota::accounts().find(|account| is_it(account.device))
+    account::accounts().find(|account| is_it(account.device))
 }

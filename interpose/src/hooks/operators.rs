@@ -1,9 +1,11 @@
-//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label what they launch ([`crate::kernels::labels`]).
+//! Operators: calls of cuBLAS, cuBLASLt and cuDNN, hooked to label what they launch
+//! ([`crate::kernels::labels`]).
 //!
-//! The hook of an operator makes the library's own call, once, with the application's arguments, and returns its status.
-//! Unlike a hook of the driver's it leaves the door ([`crate::dispatch::guard`]) open: what the library launches inside goes through
-//! the driver's hooks as ever, each launch with its own lease or record. Operators inside operators (cuBLAS calls
-//! cuBLASLt, cuDNN calls both) pass by: the outermost is the label.
+//! The hook of an operator makes the library's own call, once, with the application's arguments,
+//! and returns its status. Unlike a hook of the driver's it leaves the door
+//! ([`crate::dispatch::guard`]) open: what the library launches inside goes through the driver's
+//! hooks as ever, each launch with its own lease or record. Operators inside operators (cuBLAS
+//! calls cuBLASLt, cuDNN calls both) pass by: the outermost is the label.
 //!
 //! **Libraries whose launches are not seen.** A library may reach the driver by a door that we do not see. Then the
 //! operator stands for its launches: it is announced or admitted as one launch with what the profile says of the
@@ -26,15 +28,16 @@ use abi::types::{CUresult, CUstream};
 use abi::{Library, OPERATORS};
 use protocol::pages::Counter;
 
-use crate::client::Client;
-use crate::client::process::{self, Phase};
-use crate::dispatch::guard;
+use crate::client::{Client, process};
+use crate::dispatch::panics;
 use crate::kernels::labels::{self, Label};
 use crate::launch::{self, Begun};
+use crate::platform::phase::{self, Phase};
 use crate::platform::sys::Errno;
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 mod describe;
+mod helpers;
 mod hooks;
 mod sites;
 
@@ -79,7 +82,7 @@ struct Prepared {
 /// Makes one call of the operator `index`; `describe` says what it is.
 #[inline]
 fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_int) -> c_int {
-    if process::phase() != Phase::Attached {
+    if phase::now() != Phase::Attached {
         return real();
     }
     labels::with_current(|current| {
@@ -91,7 +94,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
         let found = errno.read();
         let mut label = labels::LabelIndex::NONE;
         let mut prepared = None;
-        guard::guarded(abi::ENTRY_POINT_COUNT, || {
+        panics::guarded(abi::ENTRY_POINT_COUNT, || {
             let call = describe();
             label = labels::intern(&call.label);
             prepared = prepare(index, &call, label);
@@ -103,7 +106,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
         if let Some(prepared) = prepared {
             let left = errno.read();
             let launches = current.launches();
-            guard::guarded(abi::ENTRY_POINT_COUNT, || {
+            panics::guarded(abi::ENTRY_POINT_COUNT, || {
                 settle(&prepared, launches, status);
             });
             errno.write(left);

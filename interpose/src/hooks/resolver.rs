@@ -7,14 +7,7 @@
 
 use core::ffi::{CStr, c_void};
 
-use crate::driver::real;
-use crate::hooks::cuda;
-use crate::platform::config;
-
-/// Whether hooks are handed out by nobody, or by the shim.
-pub(crate) fn is_elsewhere() -> bool {
-    config::is_disabled() || real::is_shim()
-}
+use crate::driver::real::{self, HOOKED};
 
 /// The entry point whose hook stands for an address that the driver gave for `api`, if there is one.
 pub(crate) fn substitute(
@@ -23,7 +16,9 @@ pub(crate) fn substitute(
     version: u32,
     per_thread: bool,
 ) -> Option<usize> {
-    let mut candidates = cuda::hooked_indices()
+    let mut candidates = HOOKED
+        .iter()
+        .copied()
         .filter(|&index| real::loaded(index).is_some_and(|address| address.as_ptr() == answered));
     let first = candidates.next()?;
     let Some(second) = candidates.next() else {

@@ -8,8 +8,8 @@
 //!
 //! The table is bounded in executables ([`EXECS_MAX`]) and in nodes ([`ALL_NODES_MAX`]). A new
 //! executable that finds no room replaces others that were not launched lately, by CLOCK as
-//! [`crate::platform::memo`] does. The driver cannot be asked what an executable consists of, so one that was
-//! replaced stays unknown.
+//! [`crate::platform::memo`] does. The driver cannot be asked what an executable consists of, so
+//! one that was replaced stays unknown.
 //!
 //! Of several kernels the need for SMs is the largest, the class the one that all have or else
 //! unknown. Kernels that no profile knows are counted apart: each lasts as long as the daemon

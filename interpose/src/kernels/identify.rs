@@ -1,8 +1,9 @@
 //! What is launched: from a function handle and a shape to what the gate asks for.
 //!
-//! Four tables, each filled at first sight and read on every launch: names ([`crate::kernels::names`]), function handles
-//! ([`functions`]), identities ([`identities`]: name, registers, static shared memory) and shapes ([`shapes`]). The tables
-//! are static. Memory is allocated only when a name or a shape is first seen.
+//! Four tables, each filled at first sight and read on every launch: names
+//! ([`crate::kernels::names`]), function handles ([`functions`]), identities ([`identities`]: name,
+//! registers, static shared memory) and shapes ([`shapes`]). The tables are static. Memory is
+//! allocated only when a name or a shape is first seen.
 //!
 //! The driver is asked at first sight: a handle's name (unless the application obtained it by
 //! name), registers and static shared memory at its first launch; how many blocks of it an SM holds
@@ -17,8 +18,8 @@
 //! - Handles (65 536): a handle of an older generation is replaced, or else one that was not launched
 //!   lately. The driver is asked again for a replaced handle that is launched again. A driver before
 //!   CUDA 12.3 cannot tell names of functions, so there a replaced function stays without a name.
-//! - Shapes (32 768): a shape that was not launched lately is replaced ([`crate::platform::memo`]), and judged
-//!   again when it is launched again.
+//! - Shapes (32 768): a shape that was not launched lately is replaced ([`crate::platform::memo`]),
+//!   and judged again when it is launched again.
 //! - Names and identities (65 536 each): a kernel with a further name is judged by its blocks alone, for
 //!   good. The driver is not asked about it at each launch.
 //!
@@ -71,7 +72,8 @@ pub(crate) struct Known {
     /// Identity of kernel and shape within this process; 0 if it was not kept. One that was
     /// forgotten gets another when it comes again.
     pub(crate) id: u64,
-    /// The same for those who learn what it takes, graphs among them ([`crate::progress::learner`]).
+    /// The same for those who learn what it takes, graphs among them
+    /// ([`crate::progress::learner`]).
     pub(crate) number: Number,
     /// What the gate asks for. Of an unknown kernel the class is unknown, the duration 0 and the
     /// SMs what the driver's occupancy says, or its blocks: it cannot need more.

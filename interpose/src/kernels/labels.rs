@@ -6,8 +6,8 @@
 //! the profile knows operators.
 //!
 //! Labels are kept once each in a table of fixed size, which forgets those that were not used
-//! lately ([`crate::platform::memo`]). One that comes again after that is another label, under which its
-//! launches are looked up anew.
+//! lately ([`crate::platform::memo`]). One that comes again after that is another label, under
+//! which its launches are looked up anew.
 
 use core::cell::Cell;
 use core::fmt;
@@ -346,8 +346,8 @@ const OUTSIDE: usize = 0;
 
 /// What a thread is in.
 pub(crate) struct Current {
-    /// Where on the stack the operator's hook lies, as in [`crate::dispatch::guard`]: what is not deeper is not inside, also where
-    /// the hook was jumped out of.
+    /// Where on the stack the operator's hook lies, as in [`crate::dispatch::guard`]: what is not
+    /// deeper is not inside, also where the hook was jumped out of.
     at: Cell<usize>,
     label: Cell<LabelIndex>,
     /// Launches seen since it was entered.

@@ -10,7 +10,8 @@ use protocol::pages::Counter;
 use crate::client::Client;
 use crate::client::clients::{CLIENTS, Managed};
 use crate::driver;
-use crate::progress::streams::{Place, STREAMS, Stream};
+use crate::progress::stream::Stream;
+use crate::progress::streams::{Place, STREAMS};
 
 /// The client of what was put on a stream, if it is done and not only recorded into a graph.
 #[inline]

@@ -30,6 +30,15 @@ pub(crate) use quotas::Quotas;
 /// The variable that switches the library off; also asked by `dlsym`.
 pub(crate) const DISABLE: &core::ffi::CStr = c"PILLION_DISABLE";
 
+/// Most devices of a process that are managed; the largest machines that NVIDIA builds have 16.
+pub(crate) const DEVICES_MAX: usize = 16;
+
+/// Hardware queues of a context unless the environment says otherwise (CUDA C++ Programming Guide,
+/// "CUDA Environment Variables").
+pub(crate) const CONNECTIONS: u32 = 8;
+/// The most that can be asked for.
+const CONNECTIONS_MAX: u32 = 32;
+
 /// Longest wait for work in flight before the process dies of a signal, ms: well below what Kubernetes (30 s) and torchrun
 /// (30 s for all of a node's processes together) wait before they kill.
 const DRAIN_MS: u32 = 2000;
@@ -51,11 +60,13 @@ pub(crate) struct Config {
     pub(crate) expects_daemon: bool,
     /// What the job may hold of each device.
     pub(crate) quotas: Quotas,
-    /// Longest wait for work in flight before the process dies of a signal, ms; see [`crate::signals::handler`].
+    /// Longest wait for work in flight before the process dies of a signal, ms; see
+    /// [`crate::signals::handler`].
     #[cfg_attr(shim, allow(dead_code, reason = "signals are not the shim's"))]
     pub(crate) drain_ms: u32,
-    /// `CUDA_DEVICE_MAX_CONNECTIONS`, which is the driver's.
-    pub(crate) connections: Option<String>,
+    /// Hardware queues of a context, as `CUDA_DEVICE_MAX_CONNECTIONS` has them, which is the
+    /// driver's.
+    pub(crate) connections: u32,
     /// What is said.
     pub(crate) log: Level,
     /// Index in [`abi::ENTRY_POINTS`] of the hook that panics.
@@ -103,9 +114,8 @@ impl Config {
             })
         });
         let quotas = Quotas::read(&variable, &mut complaints);
-        let connections = set("CUDA_DEVICE_MAX_CONNECTIONS");
         Self {
-            connections: connections.and_then(|value| value.into_string().ok()),
+            connections: connections(set("CUDA_DEVICE_MAX_CONNECTIONS").as_deref()),
             class,
             quotas,
             drain_ms,
@@ -157,6 +167,13 @@ fn hooked(symbol: &OsStr) -> Option<usize> {
     let index = abi::lookup(&symbol)?;
     let entry_point = abi::ENTRY_POINTS.get(index)?;
     (entry_point.route == abi::Route::Hook).then_some(index)
+}
+
+/// Hardware queues; what the driver does not take is its default.
+fn connections(value: Option<&OsStr>) -> u32 {
+    let asked = value.and_then(|value| value.to_str()?.trim().parse().ok());
+    let taken = asked.filter(|asked| (1..=CONNECTIONS_MAX).contains(asked));
+    taken.unwrap_or(CONNECTIONS)
 }
 
 #[cfg(test)]

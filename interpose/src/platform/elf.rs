@@ -53,9 +53,9 @@ struct Object {
     next: *const Self,
 }
 
-#[cfg(shim)]
 unsafe extern "C" {
     /// Our own dynamic section, and the beginning of our file in memory: the linker defines both.
+    #[cfg(shim)]
     static _DYNAMIC: Dynamic;
     static __ehdr_start: libc::Elf64_Ehdr;
 }
@@ -74,6 +74,31 @@ pub(crate) fn find_in_libc(name: &CStr) -> Option<NonNull<c_void>> {
     ONLY_IN_LIBC.iter().find_map(|mark| find_beside(mark, name))
 }
 
+/// Whether that lies in this library.
+pub(crate) fn is_ours(address: *const c_void) -> bool {
+    let (base, headers) = own_headers();
+    let at = (address as usize).wrapping_sub(base);
+    headers.iter().any(|header| is_loaded(header, at))
+}
+
+/// Where this library lies, and its program headers.
+fn own_headers() -> (usize, &'static [libc::Elf64_Phdr]) {
+    let file = &raw const __ehdr_start;
+    // SAFETY: the linker has put the file's header and its program headers into the first segment,
+    // which is mapped as long as our code is.
+    let headers = unsafe {
+        let headers = file.byte_add((*file).e_phoff as usize);
+        core::slice::from_raw_parts(headers.cast(), usize::from((*file).e_phnum))
+    };
+    (file as usize, headers)
+}
+
+/// Whether a segment that is loaded covers that distance from the library's beginning.
+fn is_loaded(segment: &libc::Elf64_Phdr, at: usize) -> bool {
+    let from = segment.p_vaddr as usize;
+    segment.p_type == libc::PT_LOAD && (from..from + segment.p_memsz as usize).contains(&at)
+}
+
 /// Takes back functions that we export: who looks one up from now on does not find it here. Before
 /// anybody looks.
 #[cfg(shim)]
@@ -81,25 +106,19 @@ pub(crate) fn withdraw<'a>(names: impl Iterator<Item = &'a CStr>) {
     // SAFETY: our own tables. What is written is the value of a symbol, which is ours and read by
     // the dynamic linker alone, under its lock, which this thread has: it is loading us.
     unsafe {
-        let file = &raw const __ehdr_start;
+        let (base, headers) = own_headers();
         let own = Object {
-            base: file as usize,
+            base,
             name: ptr::null(),
             dynamic: &raw const _DYNAMIC,
             next: ptr::null(),
         };
-        let headers = own.base + (*file).e_phoff as usize;
-        let count = usize::from((*file).e_phnum);
-        let headers = core::slice::from_raw_parts(headers as *const libc::Elf64_Phdr, count);
         let Some(symbols) = Symbols::of(&raw const own) else {
             return;
         };
         let found: Vec<_> = names.filter_map(|name| symbols.find(name)).collect();
         let at = symbols.symbols as usize - own.base;
-        let segment = headers.iter().find(|header| {
-            let from = header.p_vaddr as usize;
-            header.p_type == libc::PT_LOAD && (from..from + header.p_memsz as usize).contains(&at)
-        });
+        let segment = headers.iter().find(|header| is_loaded(header, at));
         // Code is not made writable: where symbols lie among it (a linker without separate
         // segments) the names stay.
         let is_data = |segment: &&libc::Elf64_Phdr| segment.p_flags & libc::PF_X == 0;
@@ -379,6 +398,8 @@ fn gnu_hash(name: &CStr) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicU8;
+
     use super::*;
 
     // census: A2, A3, A4
@@ -391,6 +412,15 @@ mod tests {
                 unsafe { crate::platform::loader::dlsym()(libc::RTLD_DEFAULT, name.as_ptr()) };
             assert_eq!(ours.as_ptr(), its, "{name:?}");
         }
+    }
+
+    #[test]
+    fn what_lies_in_this_file_is_told_from_what_does_not() {
+        static OURS: AtomicU8 = AtomicU8::new(0);
+        assert!(is_ours(OURS.as_ptr().cast()));
+        assert!(is_ours(find_in_libc as *const c_void));
+        assert!(!is_ours(find_in_libc(c"getauxval").unwrap().as_ptr()));
+        assert!(!is_ours(ptr::null()));
     }
 
     #[test]

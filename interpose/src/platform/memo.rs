@@ -1,10 +1,10 @@
 //! A table that forgets: fixed size, no lock, no allocation. A full table replaces an entry that
 //! was not used lately.
 //!
-//! Shapes of launches ([`crate::kernels`]) and labels ([`crate::kernels::labels`]) are kept in such tables.
-//! A program that meets new shapes for ever (a server that sees every sequence length) fills any
-//! table. If the full table kept its old entries, every launch of a new shape would pay for a
-//! search of the profile and for questions to the driver, for the rest of the program's life.
+//! Shapes of launches ([`crate::kernels`]) and labels ([`crate::kernels::labels`]) are kept in such
+//! tables. A program that meets new shapes for ever (a server that sees every sequence length)
+//! fills any table. If the full table kept its old entries, every launch of a new shape would pay
+//! for a search of the profile and for questions to the driver, for the rest of the program's life.
 //!
 //! **Place.** A key may lie at [`WINDOW`] places, which follow each other from the place that the
 //! key hashes to. A new key takes the first empty place. If there is none, the key takes the first

@@ -12,6 +12,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::net::{RecvFlags, recv};
 use rustix::process::getpid;
@@ -293,6 +294,11 @@ pub(crate) fn prepare_to_write<T>(line: *const T) {
     unsafe {
         core::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
+}
+
+/// A lock that a panic does not take away: what is behind it is whole between any two changes.
+pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use protocol::record::{EXPECTED_NS_MAX, Launch, Record};
 
 use crate::client::{Client, rings};
 use crate::kernels::Known;
-use crate::progress::streams::Slot;
+use crate::progress::slot::Slot;
 
 /// Says that a launch is about to be made; its sequence number in the stream.
 #[inline]

@@ -10,20 +10,12 @@ use abi::types::{CUcontext, CUevent};
 use protocol::record::Record;
 
 use crate::client::{Client, Handle, Side};
-use crate::progress::announce;
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::events::EVENTS;
-use crate::progress::sight::{self, Kind};
-use crate::progress::streams::{STREAMS, Slot, Stream};
-
-/// A mark in a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
-    /// Index of the stream's slot.
-    pub(crate) slot: u32,
-    /// The position in its count; never 0 where it tells something.
-    pub(crate) mark: u64,
-}
+use crate::progress::slot::{Mark, Slot};
+use crate::progress::stream::{Kind, Stream};
+use crate::progress::streams::STREAMS;
+use crate::progress::{announce, operations};
 
 /// The mark behind everything launched on a stream.
 pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
@@ -106,7 +98,7 @@ fn reached(mark: Mark, began_ns: u64) {
     };
     let now_ns = client.clock.now_ns();
     if slot.issued() == mark.mark {
-        slot.set_idle_at(sight::operations(client));
+        slot.set_idle_at(operations::submitted(client));
     }
     complete(mark.slot, mark.mark);
     slot.waited().handle_waited(mark.mark, began_ns, now_ns);

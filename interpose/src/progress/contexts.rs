@@ -13,6 +13,7 @@ use abi::types::{CUcontext, CUdevice};
 
 use crate::client::Handle;
 use crate::driver;
+use crate::progress::waking;
 
 /// The contexts of this process.
 pub(crate) static CONTEXTS: Contexts = Contexts::new();
@@ -230,6 +231,15 @@ impl Contexts {
             .ok()?;
         self.handle_created(context, device, Kind::Created);
         Some(device)
+    }
+}
+
+/// A stream that the legacy stream of the context orders is about to be made, or used for the first
+/// time. Waits until the helpers are out of the driver: afterwards none of them takes the legacy
+/// stream for alone.
+pub(crate) fn handle_ordered_stream(context: Handle) {
+    if CONTEXTS.set_mixed(context) {
+        waking::wait_until_all_out();
     }
 }
 

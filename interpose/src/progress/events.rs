@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use abi::types::CUevent;
 
 use crate::platform::table::Keys;
-use crate::progress::completion::Mark;
+use crate::progress::slot::Mark;
 
 /// The events of this process.
 pub(crate) static EVENTS: Events = Events::new();

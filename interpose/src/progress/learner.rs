@@ -1,9 +1,10 @@
 //! How long best-effort kernels take, learnt by the helper thread from when they were seen complete.
 //!
-//! A profile may be wrong, of another GPU, or absent, and what a kernel is expected to take is what bounds best-effort work. So
-//! what it was seen to take stands in its place from then on: for each kernel and shape ([`crate::kernels`]) and for each
-//! executable graph ([`crate::kernels::graphs`]), which have one range of *numbers*. How a duration follows from what is seen is
-//! [`policy::durations`]' to say; this is where the seeing is done:
+//! A profile may be wrong, of another GPU, or absent, and what a kernel is expected to take is what
+//! bounds best-effort work. So what it was seen to take stands in its place from then on: for each
+//! kernel and shape ([`crate::kernels`]) and for each executable graph
+//! ([`crate::kernels::graphs`]), which have one range of *numbers*. How a duration follows from
+//! what is seen is [`policy::durations`]' to say; this is where the seeing is done:
 //!
 //! ```text
 //! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
@@ -45,7 +46,7 @@ use crate::client::launch_log::{LAUNCHES, Launch, Recent};
 use crate::client::{Client, Side};
 use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
-use crate::progress::streams::Slot;
+use crate::progress::slot::Slot;
 
 mod stream;
 

@@ -24,38 +24,17 @@
 //! Sources: CUDA driver API, "Stream synchronization behavior"; CUDA C++ Programming Guide,
 //! `CUDA_DEVICE_MAX_CONNECTIONS` and "Implicit synchronization"; CUDA driver API, `cuStreamCreate`.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-use crate::client::{Client, Handle};
-use crate::daemon::helper;
+use crate::client::{Client, Handle, process};
+use crate::platform::config::CONNECTIONS;
 use crate::progress::contexts::CONTEXTS;
-use crate::progress::streams::{STREAMS, Slot};
-
-/// Hardware queues of a context unless the environment says otherwise (CUDA C++ Programming Guide, "CUDA
-/// Environment Variables").
-const CONNECTIONS: u32 = 8;
-/// The most that can be asked for.
-const CONNECTIONS_MAX: u32 = 32;
+use crate::progress::operations;
+use crate::progress::slot::Slot;
+use crate::progress::stream::Kind;
+use crate::progress::streams::STREAMS;
 
 /// Operations of the process since the stream was last known to be idle, at most, for an event to be put
 /// behind them. A queue takes about 1 000; what the hooks do not see needs room as well.
 const OPERATIONS_MAX: u32 = 512;
-
-/// See [`set_connections`].
-static CONNECTIONS_NOW: AtomicU32 = AtomicU32::new(CONNECTIONS);
-
-/// What a stream is to the legacy stream of its context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It is that stream.
-    Legacy,
-    /// A thread's default stream, which is a blocking one.
-    PerThread,
-    /// A blocking stream that the application made.
-    Blocking,
-    /// A non-blocking stream, or one of a green context.
-    NonBlocking,
-}
 
 /// What decides beside the kind of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,52 +92,16 @@ pub(crate) fn sight_of(client: &Client, slot: &Slot) -> Sight {
         is_mixed: CONTEXTS.is_mixed(context),
         is_capturing: STREAMS.is_capturing(),
         is_crowded: is_crowded(context),
-        is_deep: operations(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX,
+        is_deep: operations::submitted(client).wrapping_sub(slot.idle_at()) > OPERATIONS_MAX,
     };
     sight(kind, around)
-}
-
-/// Operations that the client's process has submitted so far, as far as hooks see them; questions are among
-/// them. Modulo 2^32.
-pub(crate) fn operations(client: &Client) -> u32 {
-    use protocol::pages::Counter::{
-        CopyCalls, GraphCalls, GraphLaunches, HostCalls, Launches, MemoryCalls, OtherCalls,
-        StreamCalls, SyncCalls,
-    };
-    let counters = [
-        CopyCalls,
-        GraphCalls,
-        GraphLaunches,
-        HostCalls,
-        Launches,
-        MemoryCalls,
-        OtherCalls,
-        StreamCalls,
-        SyncCalls,
-    ];
-    let counts = counters.map(|counter| client.page.counted(counter));
-    counts.into_iter().fold(0, u64::wrapping_add) as u32
-}
-
-/// Hardware queues as `CUDA_DEVICE_MAX_CONNECTIONS` has them; what the driver does not take is its default.
-pub(crate) fn set_connections(value: Option<&str>) {
-    let asked = value.and_then(|text| text.trim().parse::<u32>().ok());
-    let taken = asked.filter(|asked| (1..=CONNECTIONS_MAX).contains(asked));
-    CONNECTIONS_NOW.store(taken.unwrap_or(CONNECTIONS), Ordering::Relaxed);
-}
-
-/// A stream that the legacy stream of the context orders is about to be made, or used for the first time.
-/// Waits until the helpers are out of the driver: afterwards none of them takes the legacy stream for alone.
-pub(crate) fn handle_ordered_stream(context: Handle) {
-    if CONTEXTS.set_mixed(context) {
-        helper::wait_until_all_out();
-    }
 }
 
 /// Whether two streams of the context may share a hardware queue. The legacy stream counts, used or not.
 fn is_crowded(context: Handle) -> bool {
     let streams = STREAMS.count_in(context) + 1;
-    streams > CONNECTIONS_NOW.load(Ordering::Relaxed) as usize
+    let connections = process::config().map_or(CONNECTIONS, |config| config.connections);
+    streams > connections as usize
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::client::Handle;
 use crate::client::slot_state::{Rest, State, Turn};
 use crate::driver;
 use crate::platform::backoff;
-use crate::progress::streams::Slot;
+use crate::progress::slot::Slot;
 
 /// A slot's event.
 pub(crate) struct Event {
@@ -24,7 +24,7 @@ pub(crate) struct Event {
     context: AtomicU64,
     /// The mark it was recorded behind.
     mark: AtomicU64,
-    /// [`crate::progress::sight::operations`] when it was recorded.
+    /// [`crate::progress::operations::submitted`] when it was recorded.
     operations: AtomicU32,
 }
 
@@ -89,7 +89,7 @@ impl Event {
 }
 
 /// Records behind everything issued on a live stream. `operations` is what the process has submitted
-/// ([`crate::progress::sight::operations`]).
+/// ([`crate::progress::operations::submitted`]).
 pub(crate) fn try_record(slot: &Slot, stream: CUstream, operations: u32) -> Recorded {
     if !slot.event.turn.try_take(Rest::Idle) {
         return Recorded::Later;

@@ -40,8 +40,8 @@
 //! is larger is in functions that return first, and are not inlined.
 //!
 //! What [`handle`] does is async-signal-safe: atomics, a word of its thread
-//! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`, `sigaction`,
-//! `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
+//! ([`crate::dispatch::reentrancy`]), `futex`, `timer_create`, `getpid`, `gettid`, `tgkill`,
+//! `sigaction`, `rt_sigprocmask`, `rt_sigtimedwait`, `rt_tgsigqueueinfo`.
 //!
 //! **Whose it is not**: of the first process of a PID namespace, which the kernel does not let die of a default; of a
 //! process that is no client; of children of a fork, which die at once, as their parent's work is not theirs to wait for;
@@ -57,11 +57,11 @@ use std::sync::OnceLock;
 
 use protocol::clock::Clock;
 
-use crate::client::process;
-use crate::daemon::helper;
+use crate::client::{dying, process};
 use crate::dispatch::guard;
 use crate::platform::log::{self, Level};
 use crate::platform::sys::Errno;
+use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS, is_seen_to};
 
 pub(crate) mod doors;
@@ -73,9 +73,7 @@ static OURS_SET: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
 
 /// Process in which [`handle`] stands where the default was; 0 if in none. A child of a fork finds its parent's.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// The signal that this process is dying of; 0 while it is not.
-static DYING_OF: AtomicI32 = AtomicI32::new(0);
-/// When it was told so, on `CLOCK_MONOTONIC`, ns.
+/// When it was told to die, on `CLOCK_MONOTONIC`, ns.
 static TOLD_NS: AtomicU64 = AtomicU64::new(0);
 /// Longest wait for what is in flight, ms.
 static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
@@ -93,12 +91,6 @@ static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len(
 
 /// A second signal within this time belongs to the first, ns.
 const SAME_REQUEST_NS: u64 = 200_000_000;
-
-/// Whether this process is dying of a signal and launches nothing more.
-#[inline]
-pub(crate) fn is_dying() -> bool {
-    DYING_OF.load(Ordering::Relaxed) != 0
-}
 
 /// This process became a client: from here on work may be in flight when it is asked to end.
 pub(crate) fn handle_attached(drain_ms: u32) {
@@ -125,47 +117,23 @@ fn is_owner() -> bool {
     OWNER.load(Ordering::Acquire) == process_id()
 }
 
-/// Stops the calling thread for good if this process is dying.
-#[inline]
-pub(crate) fn stop_if_dying() {
-    if is_dying() {
-        stop();
-    }
-}
-
-/// Stops the calling thread for good. On virtual time it takes part no more.
-#[cold]
-fn stop() -> ! {
-    Clock::process().leave();
-    static NOTHING_CHANGES: protocol::pages::Bell = protocol::pages::Bell {
-        word: AtomicU32::new(0),
-        sleepers: AtomicU32::new(0),
-        key: AtomicU64::new(0),
-    };
-    loop {
-        // In real time, whatever the clock is: no participant waits here.
-        Clock::monotonic().wait(&NOTHING_CHANGES, 0, None);
-    }
-}
-
 /// The daemon asks this process to end, whatever it does with signals: as by SIGKILL, once nothing is in flight or
 /// [`FROZEN_MS`] have passed, whether there is a daemon still or not.
 pub(crate) fn handle_stop() {
-    let first = DYING_OF.compare_exchange(0, libc::SIGKILL, Ordering::AcqRel, Ordering::Relaxed);
-    if first.is_ok() {
+    if dying::try_begin(libc::SIGKILL) {
         if !arm_timer(libc::SIGKILL, FROZEN_MS) {
             log::say(
                 Level::Warn,
                 format_args!("is to end and has no timer: if its GPU hangs it has to be killed"),
             );
         }
-        process::clients().for_each(helper::wake_surely);
+        process::clients().for_each(waking::wake_surely);
     }
 }
 
 /// What was in flight on one device is complete; the last of `clients` to say so ends the process.
 pub(crate) fn handle_drained(clients: u32) {
-    let signal = DYING_OF.load(Ordering::Acquire);
+    let signal = dying::of();
     if DRAINED.fetch_add(1, Ordering::AcqRel) + 1 < clients {
         return;
     }
@@ -263,9 +231,7 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
     if !is_owner() {
         die(signal);
     }
-    let is_first = DYING_OF
-        .compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok();
+    let is_first = dying::try_begin(signal);
     // SAFETY: the kernel gives its handlers the details.
     let info = unsafe { &*info };
     if !is_first {
@@ -307,7 +273,7 @@ fn handle_again(signal: c_int, info: &libc::siginfo_t) {
         return;
     }
     if is_timer {
-        helper::tell_gave_up();
+        waking::tell_gave_up();
     }
     let is_last = is_timer || goes_on(info);
     if is_last || !(is_seen_to || is_same_request(now_ns)) {
@@ -388,10 +354,10 @@ fn mask(how: c_int, set: u64) {
 fn begin(signal: c_int, now_ns: u64) {
     TOLD_NS.store(now_ns, Ordering::Release);
     // Nobody waits for what is in flight any more, or nobody could end the wait.
-    if helper::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
+    if waking::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
         die(signal);
     }
-    process::clients().for_each(helper::wake_surely);
+    process::clients().for_each(waking::wake_surely);
 }
 
 /// The calling thread sends the signal to its own process: it is asked to end, and this thread stops here. Returns if the
@@ -400,13 +366,10 @@ fn handle_own(signal: c_int) {
     if !is_owner() || !guard::is_outside() || !is_met_by_us(signal) {
         return;
     }
-    let is_first = DYING_OF
-        .compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed)
-        .is_ok();
-    if is_first {
+    if dying::try_begin(signal) {
         begin(signal, Clock::monotonic().now_ns());
     }
-    stop();
+    dying::stop();
 }
 
 /// The calling thread sends the signal to its own process, by `send`. Where [`handle`] then runs in this thread, as it does

@@ -5,13 +5,16 @@ use core::sync::atomic::Ordering;
 use abi::types::CUstream;
 use policy::{Look, Looks};
 
-use super::{EARLIER_NS, Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
+use super::{Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
 use crate::client::Side;
 use crate::client::slot_state::State;
-use crate::progress::completion;
-use crate::progress::sight::{self, Kind, Sight};
+use crate::progress::sight::{self, Sight};
+use crate::progress::slot::Slot;
+use crate::progress::stream::Kind;
 use crate::progress::stream_events::{self, Reach, Recorded};
-use crate::progress::streams::{STREAMS, Slot};
+use crate::progress::streams::STREAMS;
+use crate::progress::waking::EARLIER_NS;
+use crate::progress::{completion, operations};
 
 /// A stream in whose completion the helper is interested.
 #[derive(Clone, Copy, Debug, Default)]
@@ -213,8 +216,8 @@ impl Helper {
         next_ns
     }
 
-    /// A live stream with work in flight and no event behind it: records one, or does what [`crate::progress::sight`] has in its
-    /// place; when to look again.
+    /// A live stream with work in flight and no event behind it: records one, or does what
+    /// [`crate::progress::sight`] has in its place; when to look again.
     fn poll_unmarked(&mut self, index: u32, slot: &'static Slot, now_ns: u64) -> u64 {
         let mut sight = Sight::Expected;
         let mut recorded = Recorded::Later;
@@ -321,7 +324,7 @@ impl Helper {
         let stream = slot
             .stream_here()
             .or_else(|| slot.is_abandoned().then_some(CUstream::LEGACY))?;
-        let operations = sight::operations(self.client);
+        let operations = operations::submitted(self.client);
         self.enter(slot.context())
             .then(|| stream_events::try_idle(slot, stream, operations))
     }
@@ -396,7 +399,7 @@ impl Helper {
         if !self.enter(slot.context()) {
             return Recorded::Never;
         }
-        let operations = sight::operations(self.client);
+        let operations = operations::submitted(self.client);
         let recorded = stream_events::try_record(slot, stream, operations);
         if recorded == Recorded::Pending {
             let now_ns = self.client.clock.now_ns();

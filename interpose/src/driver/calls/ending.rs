@@ -1,4 +1,5 @@
-//! The only calls of ours that wait for the device: in a process that is dying of a signal ([`crate::signals::handler`]).
+//! The only calls of ours that wait for the device: in a process that is dying of a signal
+//! ([`crate::signals::handler`]).
 
 use core::ffi::c_void;
 

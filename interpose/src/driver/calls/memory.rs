@@ -1,4 +1,5 @@
-//! What the driver says of memory, for [`crate::memory::quota`]. As [`super`]: calls of ours, with safe signatures.
+//! What the driver says of memory, for [`crate::memory::quota`]. As [`super`]: calls of ours, with
+//! safe signatures.
 
 use core::ffi::c_void;
 use core::ptr;

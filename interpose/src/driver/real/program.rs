@@ -3,8 +3,8 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::daemon::lifecycle;
 use crate::platform::loader;
+use crate::platform::phase::{self, Phase};
 
 /// The driver's library.
 const DRIVER: &CStr = c"libcuda.so.1";
@@ -27,7 +27,8 @@ pub(super) fn open(mode: c_int) -> *mut c_void {
     // SAFETY: an open library and a string that ends in NUL.
     if !opened.is_null() && !unsafe { loader::dlsym()(opened, SHIM_MARK.as_ptr()) }.is_null() {
         IS_SHIM.store(true, Ordering::Relaxed);
-        lifecycle::step_aside();
+        // That one attaches, and this copy forwards.
+        phase::enter(Phase::Inert);
     }
     opened
 }

@@ -14,7 +14,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 
-use crate::hooks::cuda;
+use crate::driver::real::HOOKED;
 use crate::platform::{elf, loader};
 
 /// The driver's file, for the dynamic linker: `$ORIGIN` is the folder in which the shim was found.
@@ -38,8 +38,8 @@ extern "C" fn withdraw_what_is_lacking() {
     if !super::has(abi::id::cuInit) {
         return;
     }
-    let lacking = cuda::hooked_indices().filter(|&index| !super::has(index));
-    elf::withdraw(lacking.map(|index| abi::ENTRY_POINTS[index].symbol));
+    let lacking = HOOKED.iter().filter(|&&index| !super::has(index));
+    elf::withdraw(lacking.map(|&index| abi::ENTRY_POINTS[index].symbol));
 }
 
 /// The handle of the driver's library, which is there since we are.

@@ -6,9 +6,10 @@ use core::ffi::c_void;
 use abi::types::{CUgraph, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
 
 use super::hook;
-use crate::daemon::helper;
 use crate::driver;
-use crate::progress::streams::{Flavour, STREAMS, Stream};
+use crate::progress::stream::{Flavour, Stream};
+use crate::progress::streams::STREAMS;
+use crate::progress::waking;
 
 /// Defines the beginning of a capture.
 macro_rules! begin {
@@ -16,7 +17,7 @@ macro_rules! begin {
         hook! {
             $name(stream: CUstream $(, $argument: $type)*);
             // An event of ours recorded meanwhile would become part of the graph, or void it.
-            before |_| helper::keep_out();
+            before |_| waking::keep_out();
             after |_, _, result| handle_begun(Stream::of(stream, $flavour), result);
         }
     };
@@ -99,5 +100,5 @@ fn handle_ended(stream: Stream, result: CUresult) {
         return;
     }
     STREAMS.handle_capture_ended(stream);
-    helper::wake_all();
+    waking::wake_all();
 }

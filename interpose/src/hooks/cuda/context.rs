@@ -7,14 +7,14 @@ use abi::types::{
 };
 
 use super::{hook, stored};
-use crate::client::Handle;
-use crate::daemon::{helper, lifecycle};
+use crate::client::{Handle, account};
+use crate::daemon::lifecycle;
 use crate::driver;
 use crate::kernels::KERNELS;
-use crate::memory::quota::{self, blocks, pools};
+use crate::memory::quota::{blocks, pools};
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::streams::STREAMS;
-use crate::progress::{completion, stream_events};
+use crate::progress::{completion, stream_events, waking};
 
 hook! {
     always cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
@@ -62,7 +62,7 @@ macro_rules! destroy {
     ($name:ident) => {
         hook! {
             always $name(context: CUcontext);
-            before |_| helper::keep_out();
+            before |_| waking::keep_out();
             after |_, _, result| {
                 if result == CUresult::SUCCESS {
                     handle_destroyed(context);
@@ -85,7 +85,7 @@ hook! {
 
 hook! {
     always cuCtxDetach(context: CUcontext);
-    before |_| helper::keep_out();
+    before |_| waking::keep_out();
     after |_, _, result| {
         // It goes with the last that was attached to it; whether that was this one is counted and not
         // asked, as the handle may be nobody's by now.
@@ -118,7 +118,7 @@ hook! {
 hook! {
     always cuGreenCtxDestroy(green: CUgreenCtx);
     // Afterwards nothing tells which context it was.
-    before |_| (helper::keep_out(), driver::context_of_green(green).ok());
+    before |_| (waking::keep_out(), driver::context_of_green(green).ok());
     after |_, (_, known), result| {
         if let (Some((context, device)), CUresult::SUCCESS) = (known, result) {
             handle_green_destroyed(*context, *device);
@@ -131,7 +131,7 @@ macro_rules! release {
     ($name:ident) => {
         hook! {
             always $name(device: CUdevice);
-            before |_| helper::keep_out();
+            before |_| waking::keep_out();
             after |_, _, _| handle_released(device);
         }
     };
@@ -190,10 +190,10 @@ fn handle_destroyed(context: CUcontext) {
     }
     stream_events::forget_all_of(STREAMS.used().map(|(_, slot)| slot), Handle::from(context));
     // A capture in it ended too, for which the helpers may have stayed out.
-    helper::wake_all();
+    waking::wake_all();
     CONTEXTS.handle_destroyed(context);
     if let Some(device) = device.filter(|&device| CONTEXTS.count_on(device) == 0) {
-        quota::handle_last_context_destroyed(device);
+        account::handle_last_context_destroyed(device);
     }
 }
 

@@ -13,8 +13,9 @@ use protocol::pages::Counter;
 use super::hook;
 use crate::client::Client;
 use crate::memory::counts::{handle_copied, of_stream};
-use crate::progress::completion::{Mark, handle_reached, mark_of_stream};
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::completion::{handle_reached, mark_of_stream};
+use crate::progress::slot::Mark;
+use crate::progress::stream::{Flavour, Stream};
 
 /// Defines a copy: one whose return says nothing about its stream, one in a stream's order (`in`),
 /// or one whose return says that it is done (`waits for`). `$bytes` says how much.

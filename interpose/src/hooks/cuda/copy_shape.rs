@@ -19,7 +19,7 @@ use crate::client::Client;
 use crate::driver;
 use crate::memory::counts::{direction_of, handle_copied, of_stream};
 use crate::progress::completion::mark_of_stream;
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 /// What a descriptor says of its copy.
 struct Extent {

@@ -47,7 +47,7 @@ macro_rules! resolver {
             let real = unsafe { core::mem::transmute::<*mut c_void, Real>(address.as_ptr()) };
             // SAFETY: the application's own arguments, passed on.
             let result = unsafe { real(symbol, function, cuda_version, flags, $($more,)?) };
-            if result == CUresult::SUCCESS && !function.is_null() && !resolver::is_elsewhere() {
+            if result == CUresult::SUCCESS && !function.is_null() && !real::are_hooks_elsewhere() {
                 // SAFETY: the driver has stored its answer there and the symbol is a string, as it
                 // succeeded with both.
                 guard::follow(abi::id::$name, || unsafe {

@@ -12,13 +12,12 @@ use abi::types::{
 use protocol::pages::Counter;
 
 use super::{hook, stored};
-use crate::client::{Client, process};
+use crate::client::{Client, account, process};
 use crate::kernels::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
 use crate::memory::counts::{handle_allocated, of_stream};
-use crate::memory::quota;
 use crate::memory::quota::pools::{self, Draw, Source};
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 /// Defines the launch of a graph.
 macro_rules! graph_launch {
@@ -190,7 +189,7 @@ fn begin_node(params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Option<Draw> {
     if kind != CUmemLocationType::DEVICE.0 {
         return None;
     }
-    let account = quota::of_device(CUdevice(id))?;
+    let account = account::of_device(CUdevice(id))?;
     let source = Source::Graphs(id);
     Some(Draw::begin(account, source, params.bytesize as u64))
 }

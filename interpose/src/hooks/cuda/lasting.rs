@@ -1,9 +1,10 @@
 //! Calls of which nothing is learnt, and in which a thread must not be stopped.
 //!
-//! A thread that SIGTERM or SIGINT meets outside of every hook stops there for good ([`crate::signals::handler`]). In these calls the driver
-//! reads code, compiles it or maps memory, for up to seconds and with locks that the wait for what is in flight would need. Inside
-//! of a hook the call ends first, and the thread stops at its door. Short calls that only tell something are left alone: a signal
-//! hardly meets one, and a hook would cost each of them its nanoseconds.
+//! A thread that SIGTERM or SIGINT meets outside of every hook stops there for good
+//! ([`crate::signals::handler`]). In these calls the driver reads code, compiles it or maps memory,
+//! for up to seconds and with locks that the wait for what is in flight would need. Inside of a
+//! hook the call ends first, and the thread stops at its door. Short calls that only tell something
+//! are left alone: a signal hardly meets one, and a hook would cost each of them its nanoseconds.
 
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 

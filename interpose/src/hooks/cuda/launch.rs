@@ -13,7 +13,7 @@ use crate::client::{Client, priority};
 use crate::driver::real;
 use crate::kernels::Shape;
 use crate::launch::{Begun, Request, begin, end};
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 /// Most attributes of a launch to which one is added; a header of CUDA 13 names 16 kinds.
 const ATTRIBUTES_MAX: usize = 24;

@@ -1,5 +1,6 @@
-//! Allocations and their ends, charged to the job's quota ([`crate::memory::quota`]) and counted: device memory as the bytes that
-//! the application asked for, pinned host memory apart from it and not charged.
+//! Allocations and their ends, charged to the job's quota ([`crate::memory::quota`]) and counted:
+//! device memory as the bytes that the application asked for, pinned host memory apart from it and
+//! not charged.
 //!
 //! A free is passed on whatever it frees: memory that we never saw allocated is the driver's to
 //! judge.
@@ -10,14 +11,16 @@ use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUmemoryPool, CUresult, CUstream};
 use protocol::ledger::Kind;
 
 use super::{hook, stored};
+use crate::client::account::DeviceAccount;
 use crate::driver;
 use crate::memory::counts::{
     handle_allocated, handle_freed, handle_host_allocated, of_address, of_stream,
 };
 use crate::memory::quota::blocks::{self, Key};
 use crate::memory::quota::pools::{self, Draw, Source, pool_number};
-use crate::memory::quota::{self, Charge, DeviceAccount};
-use crate::progress::streams::{Flavour, STREAMS, Stream};
+use crate::memory::quota::{self, Charge};
+use crate::progress::stream::{Flavour, Stream};
+use crate::progress::streams::STREAMS;
 
 /// Defines hooks of entry points that are seen and not counted. Each block says why.
 macro_rules! seen {

@@ -15,9 +15,10 @@ use protocol::ledger::Kind;
 use super::memory::{seen, unless_refused};
 use super::{hook, stored};
 use crate::client::Client;
+use crate::client::account::{self, DeviceAccount};
 use crate::client::clients::{CLIENTS, Managed};
 use crate::memory::counts::{handle_allocated, handle_freed, handle_host_allocated, of_handle};
-use crate::memory::quota::{self, Charge, DeviceAccount, physical};
+use crate::memory::quota::{Charge, physical};
 
 hook! {
     cuMemCreate(
@@ -57,7 +58,7 @@ hook! {
 /// The account of the device that memory is to lie on; memory of the host is nobody's.
 fn account_of(properties: CUmemAllocationProp) -> Option<&'static DeviceAccount> {
     match properties.location.kind {
-        CUmemLocationType::DEVICE => quota::of_device(CUdevice(properties.location.id)),
+        CUmemLocationType::DEVICE => account::of_device(CUdevice(properties.location.id)),
         _ => None,
     }
 }

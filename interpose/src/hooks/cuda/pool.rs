@@ -1,5 +1,6 @@
-//! Pools. The application's allocations from them are counted where they are made (`memory`); here is
-//! what changes how much a pool holds of the device, which is what is charged ([`crate::memory::quota::pools`]).
+//! Pools. The application's allocations from them are counted where they are made (`memory`); here
+//! is what changes how much a pool holds of the device, which is what is charged
+//! ([`crate::memory::quota::pools`]).
 
 use core::ffi::{c_ulonglong, c_void};
 

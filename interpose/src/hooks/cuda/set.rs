@@ -6,7 +6,7 @@ use abi::types::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 use super::hook;
 use crate::memory::counts::{handle_set, of_stream};
-use crate::progress::streams::{Flavour, Stream};
+use crate::progress::stream::{Flavour, Stream};
 
 /// Defines a fill with values of `$type`: of a row, or of as many as `$height` says.
 macro_rules! set {

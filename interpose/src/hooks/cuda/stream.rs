@@ -11,14 +11,15 @@ use protocol::pages::Counter;
 
 use super::{hook, stored};
 use crate::client::clients::{CLIENTS, Managed};
-use crate::client::{Client, priority, process};
-use crate::daemon::helper;
+use crate::client::{Client, priority};
 use crate::driver;
-use crate::progress::contexts::CONTEXTS;
+use crate::platform::phase;
+use crate::progress::contexts::{self, CONTEXTS};
 use crate::progress::events::EVENTS;
 use crate::progress::sight::{self, Sight};
-use crate::progress::streams::{Flavour, Place, STREAMS, Stream};
-use crate::progress::{completion, stream_events};
+use crate::progress::stream::{Flavour, Stream};
+use crate::progress::streams::{Place, STREAMS};
+use crate::progress::{completion, operations, stream_events, waking};
 
 hook! {
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
@@ -211,7 +212,7 @@ fn expect(client: Option<&Client>, flags: c_uint) {
         .current()
         .filter(|_| client.is_some() && is_blocking)
     {
-        sight::handle_ordered_stream(context);
+        contexts::handle_ordered_stream(context);
     }
 }
 
@@ -224,7 +225,7 @@ fn mapped(client: Option<&Client>, asked: c_int) -> Option<c_int> {
 
 /// The client of a green context's device.
 fn client_of_green(context: CUgreenCtx) -> Option<&'static Client> {
-    if !process::is_attached() {
+    if !phase::is_attached() {
         return None;
     }
     let (_, device) = driver::context_of_green(context).ok()?;
@@ -338,7 +339,7 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
     let index = STREAMS.take_out(stream)?;
     let slot = STREAMS.slot(index)?;
     // If it was in capture, that has ended, and the helpers may have stayed out for it.
-    helper::wake_all();
+    waking::wake_all();
     let client = STREAMS.client_of(index).filter(|_| slot.is_in_flight());
     let Some(client) = client.filter(|client| !client.is_high_priority()) else {
         completion::give_up(index, slot, slot.issued());
@@ -346,10 +347,10 @@ fn handle_ending(stream: CUstream) -> Option<c_int> {
         return asked;
     };
     if let Sight::Event | Sight::EventByLauncher = sight::sight_of(client, slot) {
-        stream_events::record_last(slot, stream, sight::operations(client));
+        stream_events::record_last(slot, stream, operations::submitted(client));
     }
     slot.drain();
-    helper::wake_idle(client);
+    waking::wake_idle(client);
     asked
 }
 

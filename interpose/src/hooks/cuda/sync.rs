@@ -7,10 +7,12 @@ use abi::types::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream};
 use super::hook;
 use crate::memory::quota::pools;
 use crate::progress::completion::{
-    Mark, Wait, handle_reached, mark_of_event, mark_of_stream, marks_of_context,
+    Wait, handle_reached, mark_of_event, mark_of_stream, marks_of_context,
 };
 use crate::progress::events::EVENTS;
-use crate::progress::streams::{Flavour, STREAMS, Stream};
+use crate::progress::slot::Mark;
+use crate::progress::stream::{Flavour, Stream};
+use crate::progress::streams::STREAMS;
 
 /// Defines a wait for a stream.
 macro_rules! stream_wait {

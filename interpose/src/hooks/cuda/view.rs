@@ -1,4 +1,5 @@
-//! What a device has: the driver's answer, and of it what the job may see ([`crate::memory::quota::views`]).
+//! What a device has: the driver's answer, and of it what the job may see
+//! ([`crate::memory::quota::views`]).
 
 use core::ffi::c_uint;
 

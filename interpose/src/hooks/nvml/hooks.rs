@@ -1,9 +1,10 @@
 //! The hooks of NVML's functions, under their own names, and NVML's functions as we call them.
 //!
-//! A hook makes the real call with the application's arguments, returns its result, and changes nothing but what a call that
-//! succeeded has stored: numbers of a structure whose form is known, and entries of a list, which only gets shorter. Forms are
-//! those of nvml.h. The functions are C and no CUDA entry points, so they do not go through [`crate::dispatch::guard::pass`]; panics
-//! are caught and `errno` kept in the same way.
+//! A hook makes the real call with the application's arguments, returns its result, and changes
+//! nothing but what a call that succeeded has stored: numbers of a structure whose form is known,
+//! and entries of a list, which only gets shorter. Forms are those of nvml.h. The functions are C
+//! and no CUDA entry points, so they do not go through [`crate::dispatch::guard::pass`]; panics are
+//! caught and `errno` kept in the same way.
 
 #![expect(
     unsafe_code,
@@ -15,7 +16,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::{memory, own_processes};
-use crate::dispatch::guard;
+use crate::dispatch::panics;
 use crate::platform::config;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
@@ -153,8 +154,8 @@ static FOUND: [AtomicPtr<c_void>; HELPERS.len()] =
 /// Where the library lies; 0 until there is one.
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in [`crate::doors::dlsym`]; `None` if the
-/// name is none of ours.
+/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
+/// [`crate::doors::dlsym`]; `None` if the name is none of ours.
 pub(crate) fn answer(
     handle: *mut c_void,
     name: &CStr,
@@ -177,7 +178,7 @@ pub(crate) fn answer(
     let Some(function) = NonNull::new(found) else {
         return Some(JUMP);
     };
-    let adopted = || guard::guarded(abi::ENTRY_POINT_COUNT, || adopt(index, function)).flatten();
+    let adopted = || panics::guarded(abi::ENTRY_POINT_COUNT, || adopt(index, function)).flatten();
     let is_hooked = !config::is_disabled() && adopted().is_some();
     if !is_hooked && !is_ours {
         return Some(JUMP);
@@ -242,7 +243,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
 fn follow(after: impl FnOnce()) {
     let errno = Errno::of_thread();
     let left = errno.read();
-    guard::guarded(abi::ENTRY_POINT_COUNT, after);
+    panics::guarded(abi::ENTRY_POINT_COUNT, after);
     errno.write(left);
 }
 

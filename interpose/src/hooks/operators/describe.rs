@@ -10,7 +10,7 @@ use core::ffi::{c_int, c_void};
 
 use abi::{Library, OPERATORS};
 
-use super::sites::{self, Helper};
+use super::helpers::{self, Helper};
 use super::{Call, StreamOf};
 use crate::kernels::labels::{Label, Number, SIZES_MAX};
 
@@ -159,7 +159,7 @@ fn describe_light(
 
 /// An attribute of a descriptor of cuBLASLt, if it has that and it is as large as a `T`.
 fn attribute_of<T: Default>(helper: Helper, of: *mut c_void, attribute: c_int) -> Option<T> {
-    let address = sites::helper(helper).filter(|_| !of.is_null())?;
+    let address = helpers::helper(helper).filter(|_| !of.is_null())?;
     // SAFETY: the library's function of that name, which has this type.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetAttribute>(address.as_ptr()) };
     let (mut value, mut written) = (T::default(), 0);
@@ -219,7 +219,7 @@ fn dimensions_of(
     helper: Helper,
     descriptor: *mut c_void,
 ) -> Option<(Number, [u32; DIMENSIONS_MAX])> {
-    let address = sites::helper(helper).filter(|_| !descriptor.is_null())?;
+    let address = helpers::helper(helper).filter(|_| !descriptor.is_null())?;
     // SAFETY: the library's function of that name. Its last four parameters are places of integers in both: count,
     // dimensions and strides of a tensor; format, count and dimensions of a filter.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetTensor>(address.as_ptr()) };
@@ -256,7 +256,7 @@ pub(super) fn stream_of(library: Library, handle: *mut c_void) -> Option<*mut c_
         Library::Cudnn => Helper::CudnnStream,
         Library::CublasLt => return None,
     };
-    let address = sites::helper(helper).filter(|_| !handle.is_null())?;
+    let address = helpers::helper(helper).filter(|_| !handle.is_null())?;
     // SAFETY: the library's function of that name, which has this type.
     let get = unsafe { core::mem::transmute::<*mut c_void, GetStream>(address.as_ptr()) };
     let mut stream = core::ptr::null_mut();

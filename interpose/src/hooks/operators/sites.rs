@@ -25,9 +25,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
+use super::helpers::{self, HELPERS};
 use super::hooks;
-use crate::dispatch::guard;
-use crate::hooks::resolver;
+use crate::dispatch::panics;
+use crate::driver::real;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
 use crate::platform::sys::Errno;
@@ -40,46 +41,6 @@ static REAL: [AtomicPtr<c_void>; OPERATOR_COUNT] =
 /// Where the library of each kind lies whose operators are labelled; 0 until there is one.
 static BASES: [AtomicUsize; Library::ALL.len()] =
     [const { AtomicUsize::new(0) }; Library::ALL.len()];
-
-/// Functions of these libraries that we call for ourselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Helper {
-    CublasStream,
-    CudnnStream,
-    LightLayout,
-    LightProduct,
-    Tensor,
-    Filter,
-}
-
-const HELPERS: [(Helper, Library, &CStr); 6] = [
-    (Helper::CublasStream, Library::Cublas, c"cublasGetStream_v2"),
-    (Helper::CudnnStream, Library::Cudnn, c"cudnnGetStream"),
-    (
-        Helper::LightLayout,
-        Library::CublasLt,
-        c"cublasLtMatrixLayoutGetAttribute",
-    ),
-    (
-        Helper::LightProduct,
-        Library::CublasLt,
-        c"cublasLtMatmulDescGetAttribute",
-    ),
-    (
-        Helper::Tensor,
-        Library::Cudnn,
-        c"cudnnGetTensorNdDescriptor",
-    ),
-    (
-        Helper::Filter,
-        Library::Cudnn,
-        c"cudnnGetFilterNdDescriptor",
-    ),
-];
-
-/// Where they are; null where the library has none.
-static FOUND: [AtomicPtr<c_void>; HELPERS.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; HELPERS.len()];
 
 /// Most call sites that are remembered; the calls of those beyond are bound each time. A framework has some ten.
 const SITES_MAX: usize = 1 << 10;
@@ -108,12 +69,6 @@ pub(super) fn real(index: usize) -> *mut c_void {
         Some(taken) if !taken.is_null() => taken,
         _ => missing as *mut c_void,
     }
-}
-
-/// One of the library's own functions, if it has that.
-pub(super) fn helper(helper: Helper) -> Option<NonNull<c_void>> {
-    // Acquire as in `real`.
-    NonNull::new(FOUND.get(helper as usize)?.load(Ordering::Acquire))
 }
 
 /// Stands in for what is nowhere. It takes nothing of what the caller passes. One of it, as its address is compared.
@@ -150,7 +105,7 @@ const _: () = assert!(OPERATOR_COUNT < 1 << (u64::BITS - ADDRESS_BITS));
 fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
     let errno = Errno::of_thread();
     let found = errno.read();
-    let bound = guard::guarded(abi::ENTRY_POINT_COUNT, || {
+    let bound = panics::guarded(abi::ENTRY_POINT_COUNT, || {
         let reached = without_us(index, site)?;
         let way = by_way_of_hook(index, reached);
         // What is remembered must stay where it is; what the hook calls does already.
@@ -261,7 +216,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
         return None;
     }
     // For good, so that neither its functions nor its addresses become another's.
-    for (place, (_, of, symbol)) in FOUND.iter().zip(HELPERS) {
+    for (place, (_, of, symbol)) in helpers::FOUND.iter().zip(HELPERS) {
         if of == library {
             // Whoever comes here with this library stores the same.
             let found = opened.find(symbol).map_or(ptr::null_mut(), NonNull::as_ptr);
@@ -279,8 +234,8 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
     (set.is_ok() || set == Err(function.as_ptr())).then_some(())
 }
 
-/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in [`crate::doors::dlsym`]; `None` if the
-/// name is no operator's.
+/// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
+/// [`crate::doors::dlsym`]; `None` if the name is no operator's.
 pub(crate) fn answer(
     handle: *mut c_void,
     name: &CStr,
@@ -303,8 +258,8 @@ pub(crate) fn answer(
     let Some(reached) = NonNull::new(found) else {
         return Some(JUMP);
     };
-    let way = || guard::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
-    let labelled = (!resolver::is_elsewhere())
+    let way = || panics::guarded(abi::ENTRY_POINT_COUNT, || by_way_of_hook(index, reached));
+    let labelled = (!real::are_hooks_elsewhere())
         .then(way)
         .flatten()
         .filter(|way| *way != reached);

@@ -3,10 +3,10 @@
 //! A handle is *named* when the application obtains it by name, and *identified* at its first launch, when the driver is
 //! asked what it needs: not earlier, because that may load its code.
 //!
-//! A full table replaces what was not used lately, by CLOCK as [`crate::platform::memo`] does. A handle of an
-//! older generation counts as not used: everything has to be found out again about it anyway. So a
-//! program that loads and unloads modules for ever finds room for its new handles in place of those
-//! that are gone.
+//! A full table replaces what was not used lately, by CLOCK as [`crate::platform::memo`] does. A
+//! handle of an older generation counts as not used: everything has to be found out again about it
+//! anyway. So a program that loads and unloads modules for ever finds room for its new handles in
+//! place of those that are gone.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
 //! What was learnt of a number: how long it was seen to take, and of which of those that have had the number in turn.
 //!
 //! A number is a place in a table. A kernel's place is given to another kernel when the table is
-//! full and the first one was not used lately ([`crate::platform::memo`]). A graph's place is given to
-//! another graph when the first one is destroyed, or as a kernel's is, and means something else
+//! full and the first one was not used lately ([`crate::platform::memo`]). A graph's place is given
+//! to another graph when the first one is destroyed, or as a kernel's is, and means something else
 //! when its nodes do. Launches of the first one may be in flight then, and what they take must not
 //! be taken for what the second one takes. So each of them is a *generation* of the number, and
 //! duration and generation are one word: the learner writes a duration only if the generation is

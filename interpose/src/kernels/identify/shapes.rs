@@ -1,7 +1,8 @@
 //! Launch shapes and what the profile says about them, so that the profile is searched once each.
 //!
-//! The table forgets shapes that were not launched lately ([`crate::platform::memo`]). A forgotten shape that
-//! is launched again is judged as at first sight, gets another number, and is learnt anew.
+//! The table forgets shapes that were not launched lately ([`crate::platform::memo`]). A forgotten
+//! shape that is launched again is judged as at first sight, gets another number, and is learnt
+//! anew.
 
 use policy::{Class, Kernel};
 

@@ -11,8 +11,10 @@ use std::sync::Mutex;
 use abi::types::{CUarray, CUcontext, CUdeviceptr, CUmipmappedArray, CUresult};
 use protocol::ledger::Kind;
 
-use super::{DeviceAccount, is_any, locked, pools};
+use super::pools;
 use crate::client::Handle;
+use crate::client::account::{self, DeviceAccount};
+use crate::platform::sys::locked;
 use crate::progress::contexts::CONTEXTS;
 
 /// What an allocation is known by.
@@ -122,7 +124,7 @@ pub(crate) fn handle_variable(
 
 /// A module or library is about to be unloaded, and its variables with it.
 pub(crate) fn take_module(module: u64) -> Vec<(Key, Block)> {
-    if !is_any() {
+    if !account::is_any() {
         return Vec::new();
     }
     let blocks = &mut *locked(&BLOCKS);
@@ -133,7 +135,7 @@ pub(crate) fn take_module(module: u64) -> Vec<(Key, Block)> {
 /// Takes out what is about to be freed.
 #[inline]
 pub(crate) fn take(key: impl Into<Key>) -> Option<(Key, Block)> {
-    if !is_any() {
+    if !account::is_any() {
         return None;
     }
     let key = key.into();
@@ -155,7 +157,7 @@ pub(crate) fn handle_freed(taken: &Option<(Key, Block)>, result: CUresult) {
 
 /// A context is gone with all that was allocated in it.
 pub(crate) fn handle_context_destroyed(context: CUcontext) {
-    if !is_any() {
+    if !account::is_any() {
         return;
     }
     let context = Handle::from(context).0;
@@ -177,7 +179,7 @@ pub(crate) fn handle_context_destroyed(context: CUcontext) {
 
 /// A green context is gone. What was allocated in it is the primary context's, and goes with that.
 pub(crate) fn handle_green_destroyed(green: CUcontext, primary: Option<CUcontext>) {
-    if !is_any() {
+    if !account::is_any() {
         return;
     }
     let green = Handle::from(green).0;

@@ -9,7 +9,10 @@ use std::sync::Mutex;
 use abi::types::{CUdeviceptr, CUmemGenericAllocationHandle, CUresult};
 use protocol::ledger::Kind;
 
-use super::{Charge, DeviceAccount, is_any, locked};
+use super::Charge;
+
+use crate::client::account::{self, DeviceAccount};
+use crate::platform::sys::locked;
 
 /// Memory, however many names it has.
 struct Memory {
@@ -73,7 +76,7 @@ pub(crate) struct Taken {
 
 /// A name is about to go. It goes here first, because from then on another thread may be given the same handle.
 pub(crate) fn take_name(handle: CUmemGenericAllocationHandle) -> Taken {
-    if !is_any() {
+    if !account::is_any() {
         return Taken::default();
     }
     let table = &mut *locked(&TABLE);
@@ -94,7 +97,7 @@ pub(crate) fn take_name(handle: CUmemGenericAllocationHandle) -> Taken {
 
 /// The mappings in a range of addresses are about to go.
 pub(crate) fn take_mappings(address: CUdeviceptr, bytes: usize) -> Taken {
-    if !is_any() {
+    if !account::is_any() {
         return Taken::default();
     }
     let table = &mut *locked(&TABLE);
@@ -144,7 +147,7 @@ pub(crate) fn handle_mapped(
     handle: CUmemGenericAllocationHandle,
     result: CUresult,
 ) {
-    if result != CUresult::SUCCESS || !is_any() {
+    if result != CUresult::SUCCESS || !account::is_any() {
         return;
     }
     let table = &mut *locked(&TABLE);
@@ -158,7 +161,7 @@ pub(crate) fn handle_mapped(
 
 /// The memory that is mapped around an address has one name more.
 pub(crate) fn handle_retained(address: u64, handle: Option<CUmemGenericAllocationHandle>) {
-    let Some(handle) = handle.filter(|_| is_any()) else {
+    let Some(handle) = handle.filter(|_| account::is_any()) else {
         return;
     };
     let table = &mut *locked(&TABLE);

@@ -24,8 +24,9 @@ use std::sync::{Condvar, Mutex};
 use abi::types::{CUdevice, CUmemLocation, CUmemLocationType, CUmemoryPool, CUresult};
 use protocol::ledger::{Kind, rounded_bytes};
 
-use super::{DeviceAccount, is_any, locked};
+use crate::client::account::{self, DeviceAccount};
 use crate::driver::memory::{self, PoolBytes};
+use crate::platform::sys::locked;
 
 /// Steps in which the driver takes memory for a pool: the granularity of physical memory, 2 MiB on every GPU so far.
 const STEP_BYTES: u64 = 2 << 20;
@@ -213,7 +214,7 @@ pub(crate) fn handle_freed(pool: u64, bytes: u64) {
 
 /// Something may have less reserved than is charged, or more, and it shows at once.
 pub(crate) fn handle_changed() {
-    if is_any() {
+    if account::is_any() {
         count_stale_anew();
     }
 }
@@ -299,13 +300,13 @@ pub(crate) fn account_of(
     let place = locked(&PLACES).get(&pool_number(pool)).copied();
     match place {
         None => Some(stream_account),
-        Some(device) => super::of_device(device?),
+        Some(device) => account::of_device(device?),
     }
 }
 
 /// A pool is about to be destroyed: what its allocations keep. Until [`handle_destroyed`] nobody asks about it.
 pub(crate) fn before_destroy(pool: CUmemoryPool) -> Option<PoolBytes> {
-    if !is_any() {
+    if !account::is_any() {
         return None;
     }
     let source = Source::Pool(pool_number(pool));
@@ -320,7 +321,7 @@ pub(crate) fn handle_destroyed(pool: CUmemoryPool, had: Option<PoolBytes>, resul
     if result == CUresult::SUCCESS {
         locked(&PLACES).remove(&pool_number(pool));
     }
-    if !is_any() {
+    if !account::is_any() {
         return;
     }
     let source = Source::Pool(pool_number(pool));

@@ -5,7 +5,8 @@
 
 use abi::types::CUdevice;
 
-use super::{DeviceAccount, of_device, pools};
+use super::pools;
+use crate::client::account::{self, DeviceAccount};
 use crate::daemon::lifecycle;
 
 /// Free and total bytes as the application is to see them.
@@ -19,7 +20,7 @@ pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> 
 
 /// Total bytes as the application is to see them. Frameworks ask this before they make a context.
 pub(crate) fn total(device: CUdevice, total: u64) -> u64 {
-    let quota = match of_device(device) {
+    let quota = match account::of_device(device) {
         Some(account) => account.ledger().quota(),
         None => lifecycle::quota_without_account(device, total),
     };

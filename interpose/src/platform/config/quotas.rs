@@ -19,10 +19,8 @@ use std::ffi::OsString;
 
 use protocol::quota::{self, Quota};
 
-use crate::client::clients::DEVICES_MAX;
+use super::DEVICES_MAX;
 
-/// Devices that can be named: a process has no more that are managed.
-const DEVICES: usize = DEVICES_MAX;
 /// What is asked for in place of what cannot be read: one byte, with which nothing can be allocated.
 const NOTHING: Quota = Quota::Bytes(1);
 
@@ -30,7 +28,7 @@ const NOTHING: Quota = Quota::Bytes(1);
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Quotas {
     /// Of devices that have one of their own.
-    devices: [Option<Quota>; DEVICES],
+    devices: [Option<Quota>; DEVICES_MAX],
     /// Of all others.
     every: Option<Quota>,
 }

@@ -1,6 +1,7 @@
 //! Streams find their slots, keep them, and give them up.
 
 use super::*;
+use crate::progress::stream::Flavour;
 
 const OWNER: Owner = Owner {
     context: Handle(8),

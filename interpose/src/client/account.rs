@@ -1,0 +1,155 @@
+//! This process's accounts of the memory it holds, one for each device.
+//!
+//! An account is a slot in its job's ledger where a daemon keeps one; where none does and the job
+//! asked for a quota it is this process's own ([`open_local`]): memory fails closed. Each has a
+//! lock, held for a few dozen instructions. What is charged when is [`crate::memory::quota`].
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use abi::types::CUdevice;
+use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, UNLIMITED};
+
+use crate::platform::config::DEVICES_MAX;
+use crate::platform::sys::locked;
+
+/// This process's account of a device's memory.
+pub(crate) struct DeviceAccount {
+    pub(crate) device: CUdevice,
+    pub(crate) account: Mutex<Account<'static, LEDGER_SLOTS>>,
+}
+
+/// By the index of the device in [`CLIENTS`].
+static ACCOUNTS: [OnceLock<DeviceAccount>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
+/// Whether there is one.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
+
+/// Opens the account of a device in its job's ledger. False if the ledger has no such slot.
+pub(crate) fn open(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
+    let Some((account, place)) = Account::resume(page, slot).zip(ACCOUNTS.get(index as usize))
+    else {
+        return false;
+    };
+    let opened = place.get_or_init(|| DeviceAccount {
+        device,
+        account: Mutex::new(account),
+    });
+    opened.take_context();
+    // Release pairs with the Acquire in `is_any`: who sees it finds the account.
+    IS_ANY.store(true, Ordering::Release);
+    true
+}
+
+/// The account of a device goes on under another daemon: as it is if that goes on with the ledger,
+/// else in its ledger with all that this process holds, whatever the quota. False if that ledger
+/// has no such slot.
+pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
+    let Some(kept) = ACCOUNTS.get(index as usize).and_then(OnceLock::get) else {
+        return open(index, device, page, slot);
+    };
+    kept.change(|account| {
+        if core::ptr::eq(account.ledger(), page) && account.slot() == slot {
+            return true;
+        }
+        let Some(mut next) = Account::resume(page, slot) else {
+            return false;
+        };
+        // Counted twice for a moment rather than not at all. In the old ledger it must not stay:
+        // that may become a daemon's again.
+        for kind in Kind::ALL {
+            let bytes = account.kind_bytes(*kind);
+            next.take(*kind, bytes);
+            account.release(*kind, bytes);
+        }
+        *account = next;
+        true
+    })
+}
+
+/// Opens an account that nobody shares, for a job whose quota no daemon keeps.
+pub(crate) fn open_local(index: u32, device: CUdevice, quota_bytes: Option<u64>) {
+    let page: &'static LedgerPage = Box::leak(Box::new(LedgerPage::empty()));
+    page.quota_bytes
+        .store(quota_bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    open(index, device, page, 0);
+}
+
+/// A context was made on a device, not the first of the process.
+pub(crate) fn handle_context(device: CUdevice) {
+    if is_any()
+        && let Some(account) = of_device(device)
+    {
+        account.take_context();
+    }
+}
+
+/// The last context on a device is gone, and what it took by itself with it.
+pub(crate) fn handle_last_context_destroyed(device: CUdevice) {
+    if is_any()
+        && let Some(account) = of_device(device)
+    {
+        account.change(|account| {
+            let bytes = account.kind_bytes(Kind::Context);
+            account.release(Kind::Context, bytes);
+        });
+    }
+}
+
+/// Whether this process keeps any account.
+#[inline]
+pub(crate) fn is_any() -> bool {
+    IS_ANY.load(Ordering::Acquire)
+}
+
+/// The account of the device that was seen first.
+#[inline]
+pub(crate) fn first() -> Option<&'static DeviceAccount> {
+    ACCOUNTS[0].get()
+}
+
+/// Every account of this process.
+#[cfg(not(shim))]
+pub(crate) fn accounts() -> impl Iterator<Item = &'static DeviceAccount> {
+    ACCOUNTS.iter().filter_map(OnceLock::get)
+}
+
+/// The account of a device.
+pub(crate) fn of_device(device: CUdevice) -> Option<&'static DeviceAccount> {
+    let mut accounts = ACCOUNTS.iter().filter_map(OnceLock::get);
+    accounts.find(|account| account.device == device)
+}
+
+impl DeviceAccount {
+    /// The ledger that it is in.
+    pub(crate) fn ledger(&self) -> &'static LedgerPage {
+        self.change(|account| account.ledger())
+    }
+
+    /// A context is there: what it takes by itself is charged, once however many there are.
+    fn take_context(&self) {
+        let context_bytes = self.ledger().context_bytes.load(Ordering::Relaxed);
+        self.change(|account| {
+            if account.kind_bytes(Kind::Context) == 0 {
+                account.take(Kind::Context, context_bytes);
+            }
+        });
+    }
+
+    /// Changes it, under its lock.
+    pub(crate) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Account<'static, LEDGER_SLOTS>) -> T,
+    ) -> T {
+        change(&mut locked(&self.account))
+    }
+
+    /// Takes `bytes` if the quota allows.
+    pub(crate) fn try_reserve(&self, kind: Kind, bytes: u64) -> bool {
+        self.change(|account| account.try_reserve(kind, bytes).is_ok())
+    }
+
+    /// Gives `bytes` back.
+    pub(crate) fn release(&self, kind: Kind, bytes: u64) {
+        self.change(|account| account.release(kind, bytes));
+    }
+}

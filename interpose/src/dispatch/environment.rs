@@ -1,0 +1,76 @@
+//! What the environment asks for, read when the first hook is called.
+//!
+//! That is after the driver was initialised: it refuses every call before. A child of a process
+//! that has tried to attach has nothing to read.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::client::process::{self, CONFIG};
+use crate::dispatch::{panics, telemetry};
+use crate::driver;
+use crate::platform::config::{self, Config};
+use crate::platform::log::{self, Level};
+use crate::platform::phase::{self, HAS_BEGUN, Phase};
+use crate::platform::sys;
+
+/// What the door does first inside a hook: reads the environment if nobody has, and panics if a
+/// test asks for it. Returns whether the hook has anything to do: not before the driver is
+/// initialised, as it then refuses every call whatever its arguments are, and a hook must not look
+/// at them.
+#[inline]
+pub(crate) fn handle_call(index: usize) -> bool {
+    if phase::now() == Phase::Unread && !begin() {
+        return false;
+    }
+    panic_if_asked(index);
+    true
+}
+
+/// Panics if a test asks for it.
+#[inline]
+pub(crate) fn panic_if_asked(index: usize) {
+    let config = process::config();
+    if config.is_some_and(|config| config.panic_at == Some(index)) {
+        panics::panic_for_test(index);
+    }
+}
+
+/// Reads the environment if nobody has, for what is logged before the driver is initialised.
+pub(crate) fn prepare() {
+    if phase::now() == Phase::Unread && !HAS_BEGUN.load(Ordering::Acquire) {
+        read_environment();
+    }
+}
+
+/// The first calls of hooks; whether they have anything to do by now.
+#[cold]
+fn begin() -> bool {
+    // The child of a client has nothing to begin with.
+    if config::is_disabled() || HAS_BEGUN.load(Ordering::Acquire) {
+        phase::enter(Phase::Inert);
+    } else if driver::is_initialised() {
+        // In a child of this process the driver is not initialised.
+        phase::clear_in_children();
+        read_environment();
+        phase::try_change(Phase::Unread, Phase::Virgin);
+    }
+    matches!(phase::now(), Phase::Virgin | Phase::Attached)
+}
+
+fn read_environment() {
+    static IS_READ: AtomicBool = AtomicBool::new(false);
+    // Threads that race read it twice, the same.
+    let read = || Config::read(|name| std::env::var_os(name));
+    let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
+    if config::is_disabled() || IS_READ.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    panics::install_panic_hook();
+    log::set_level(config.log);
+    if config.log == Level::Debug {
+        sys::at_exit(telemetry::handle_exit);
+    }
+    for complaint in &config.complaints {
+        log::say(Level::Error, format_args!("{complaint}"));
+    }
+}
