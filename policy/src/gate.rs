@@ -1,7 +1,8 @@
 //! The gate: which lease a best-effort job gets at this moment.
 //!
 //! Each policy is a file of its own, and its head the definition: [`crate::none`], [`crate::orion`],
-//! [`crate::temporal`], [`crate::launch_gate`], [`crate::pillion`]. Here is what they share.
+//! [`crate::temporal`], [`crate::launch_gate`], [`crate::pillion`]; each implements
+//! [`crate::Rules`]. Here is what they share.
 //!
 //! Every policy is written twice. [`Gate::gate`] makes a [`Lease`], a few
 //! numbers that can be checked far away without asking. [`Gate::eligible`] is
@@ -53,46 +54,30 @@
 //! [`Gate::handle_snapshot`] once per poll, then [`Gate::gate`] for each job of that same snapshot.
 //! `gate` changes nothing: the same snapshot gives the same lease however often it is asked.
 
-use crate::orion::SmThreshold;
-use crate::pillion::Learnt;
-use crate::sm_search::SmSearch;
-use crate::terms::{JobTerms, Terms};
-use crate::throttle::Throttle;
-use crate::turn::{Rules, Turn};
-use crate::{Bounds, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Request, Snapshot};
-use crate::{launch_gate, none, orion, pillion, temporal};
+use crate::rules::Rules;
+use crate::terms::JobTerms;
+use crate::{
+    Bounds, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Request, Snapshot, none,
+};
 
 /// Most BE jobs that one gate decides for. A daemon refuses more: each poll
 /// looks at every pair of them, and no GPU has room for so many.
 pub const JOBS_MAX: usize = 64;
 
-/// A policy and what it remembers between snapshots.
+/// A policy at work.
 #[derive(Debug)]
 pub struct Gate {
     policy: Policy,
-    memory: Memory,
+    rules: Box<dyn Rules>,
 }
 
 impl Gate {
     /// A gate that has seen nothing yet.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        let sm_search = match &policy {
-            Policy::Orion(params) => match params.sm_threshold {
-                SmThreshold::Searched(search) => Some(SmSearch::new(search)),
-                SmThreshold::DeviceSms | SmThreshold::Sms(_) => None,
-            },
-            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) | Policy::Pillion(_) => None,
-        };
         Self {
             policy,
-            memory: Memory {
-                throttle: Throttle::default(),
-                turn: Turn::default(),
-                terms: Terms::default(),
-                sm_search,
-                pillion: Learnt::default(),
-            },
+            rules: policy.rules(),
         }
     }
 
@@ -105,104 +90,77 @@ impl Gate {
     /// An HP request took `duration_ns`. Only a search for `SM_THRESHOLD`
     /// ([`crate::sm_search`]) listens.
     pub fn handle_hp_request(&mut self, duration_ns: u64) {
-        if let Some(search) = &mut self.memory.sm_search {
-            search.handle_request(duration_ns);
-        }
+        self.rules.handle_hp_request(duration_ns);
     }
 
     /// What best-effort jobs have in flight or wait for, as of this look. Before
     /// [`Gate::handle_request`]. Only `pillion` listens.
     pub fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
-        if let Policy::Pillion(_) = &self.policy {
-            self.memory.pillion.handle_jobs(now_ns, jobs);
-        }
+        self.rules.handle_jobs(now_ns, jobs);
     }
 
     /// A best-effort job that is left out of the snapshots has work in flight, or had since the
     /// last look: requests that meet it tell nothing of what they take alone, and let no bound
     /// grow. Before [`Gate::handle_request`]. Only `pillion` listens.
     pub fn handle_excluded(&mut self, now_ns: u64) {
-        if let Policy::Pillion(_) = &self.policy {
-            self.memory.pillion.handle_excluded(now_ns);
-        }
+        self.rules.handle_excluded(now_ns);
     }
 
     /// A request of the HP client `client` has ended, as the client's timeline tells it
     /// ([`crate::HpTimeline::take_request`]). Before [`Gate::handle_snapshot`] of the same poll. Only
     /// `pillion` listens.
     pub fn handle_request(&mut self, client: u64, request: &Request) {
-        if let Policy::Pillion(params) = &self.policy {
-            self.memory.pillion.handle_request(params, client, request);
-        }
+        self.rules.handle_request(client, request);
     }
 
     /// The HP client `client` has gone: what was learnt of it is forgotten.
     pub fn handle_detach(&mut self, client: u64) {
-        self.memory.pillion.handle_detach(client);
+        self.rules.handle_detach(client);
     }
 
     /// What the best-effort job `job` was promised ([`crate::terms`]), and whether it gets it. Holds until the job leaves the
     /// snapshot. Before [`Gate::handle_snapshot`]. Only `pillion` listens.
     pub fn handle_terms(&mut self, job: JobId, terms: JobTerms) {
-        if let Policy::Pillion(_) = &self.policy {
-            self.memory.terms.set(job, terms);
-        }
+        self.rules.handle_terms(job, terms);
     }
 
     /// What the job was promised, as far as this was told.
     #[must_use]
     pub fn terms(&self, job: JobId) -> JobTerms {
-        self.memory.terms.of(job)
+        self.rules.terms(job)
     }
 
     /// The bounds that `pillion` has in force, as of the last snapshot; `None` for another policy.
     #[must_use]
     pub fn bounds(&self) -> Option<Bounds> {
-        match &self.policy {
-            Policy::Pillion(_) => Some(self.memory.pillion.bounds()),
-            _ => None,
-        }
+        self.rules.bounds()
     }
 
     /// The gain of `pillion`: how many slacks the bound of idle time is, as far as that has no floor ([`Bounds::floor`]);
     /// `None` for another policy.
     #[must_use]
     pub fn gain(&self) -> Option<f64> {
-        match &self.policy {
-            Policy::Pillion(_) => Some(self.memory.pillion.gain()),
-            _ => None,
-        }
+        self.rules.gain()
     }
 
     /// How long an HP request takes alone, as `pillion` has learnt it or was told; `None` while that is
     /// not known, and for another policy.
     #[must_use]
     pub fn solo_ns(&self) -> Option<u64> {
-        match &self.policy {
-            Policy::Pillion(params) => self.memory.pillion.solo_ns(params),
-            _ => None,
-        }
+        self.rules.solo_ns()
     }
 
     /// What an HP request can afford, as `pillion` sees it: how much longer than alone it may take, in ns. A
     /// kernel that is longer, and cannot be passed, makes a request late by itself. `None` for another policy.
     #[must_use]
     pub fn slack_ns(&self) -> Option<u64> {
-        match &self.policy {
-            Policy::Pillion(params) => Some(self.memory.pillion.slack_ns(params)),
-            _ => None,
-        }
+        self.rules.slack_ns()
     }
 
     /// `SM_THRESHOLD` of `orion` now; `None` for a policy without one.
     #[must_use]
     pub fn sm_threshold(&self, device_sms: u32) -> Option<u32> {
-        match &self.policy {
-            Policy::Orion(params) => {
-                Some(self.memory.sm_threshold(params.sm_threshold, device_sms))
-            }
-            Policy::None | Policy::Temporal(_) | Policy::LaunchGate(_) | Policy::Pillion(_) => None,
-        }
+        self.rules.sm_threshold(device_sms)
     }
 
     /// Takes in what has happened since the last snapshot: what was charged,
@@ -211,50 +169,7 @@ impl Gate {
     pub fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
         debug_assert!(snapshot.hp.is_valid());
         debug_assert!(snapshot.be.len() <= JOBS_MAX);
-        let (throttle_params, quantum_ns) = match &self.policy {
-            Policy::None => return,
-            Policy::LaunchGate(_) => (None, launch_gate::QUANTUM_NS),
-            Policy::Pillion(params) => {
-                self.memory.terms.retain(snapshot.be);
-                let is_behind = self.memory.terms.is_any_behind(snapshot.be);
-                let learnt = &mut self.memory.pillion;
-                learnt.handle_snapshot(params, snapshot, is_behind);
-                let bound_ns = self.memory.pillion.bounds().idle_ns;
-                (Some(bound_ns), quantum_ns(bound_ns))
-            }
-            Policy::Orion(_) | Policy::Temporal(_) => {
-                let params = self.policy.throttle_params();
-                let bound_ns = params.map_or(0, |params| params.dur_threshold_ns(&snapshot.hp));
-                (Some(bound_ns), quantum_ns(bound_ns))
-            }
-        };
-        let memory = &mut self.memory;
-        if let Some(bound_ns) = throttle_params {
-            memory.throttle.handle_jobs(snapshot.be);
-            if snapshot.hp.present {
-                // Of `pillion` a kernel may not fit into what is left: each drain begins anew.
-                let over_ns = match &self.policy {
-                    Policy::Pillion(_) => 0,
-                    _ => bound_ns,
-                };
-                memory.throttle.lift_if_drained(snapshot.be, over_ns);
-            } else {
-                memory.throttle.restart(snapshot.be);
-            }
-        }
-        let is_open = !snapshot.hp.present
-            || match &self.policy {
-                Policy::None => true,
-                Policy::Orion(params) => orion::is_open(params, memory, snapshot),
-                Policy::Temporal(params) => temporal::is_open(params, snapshot),
-                Policy::LaunchGate(_) => launch_gate::is_open(snapshot),
-                Policy::Pillion(params) => pillion::is_open(params, memory, snapshot),
-            };
-        let terms = &memory.terms;
-        let rules = Rules { quantum_ns, terms };
-        memory
-            .turn
-            .handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
+        self.rules.handle_snapshot(snapshot);
     }
 
     /// When to look again after the snapshot that was taken in last, if nobody rings, while BE work
@@ -263,12 +178,7 @@ impl Gate {
     /// pause.
     #[must_use]
     pub fn next_look_ns(&self, snapshot: &Snapshot<'_>, outlook: &Outlook, pause_ns: u64) -> u64 {
-        match &self.policy {
-            Policy::Pillion(params) if snapshot.hp.present => {
-                pillion::pacing::next_look_ns(params, &self.memory, snapshot, outlook, pause_ns)
-            }
-            _ => snapshot.now_ns.saturating_add(pause_ns),
-        }
+        self.rules.next_look_ns(snapshot, outlook, pause_ns)
     }
 
     /// The lease of the job at index `job` of `snapshot.be`, under the epoch of
@@ -289,16 +199,9 @@ impl Gate {
     /// When there is no such job: a bug of the caller.
     #[must_use]
     pub fn gate_with_limit(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
-        if !snapshot.hp.present {
-            return none::lease(snapshot);
-        }
-        let memory = &self.memory;
-        match &self.policy {
-            Policy::None => none::lease(snapshot),
-            Policy::Orion(params) => orion::lease(params, memory, snapshot, job),
-            Policy::Temporal(params) => temporal::lease(params, memory, snapshot, job),
-            Policy::LaunchGate(params) => launch_gate::lease(params, memory, snapshot, job),
-            Policy::Pillion(params) => pillion::lease(params, memory, snapshot, job),
+        match snapshot.hp.present {
+            true => self.rules.lease(snapshot, job),
+            false => none::lease(snapshot),
         }
     }
 
@@ -317,70 +220,7 @@ impl Gate {
         spent_ns: u64,
         kernel: &Kernel,
     ) -> bool {
-        if !snapshot.hp.present {
-            return true;
-        }
-        let memory = &self.memory;
-        match &self.policy {
-            Policy::None => true,
-            Policy::Orion(params) => {
-                orion::eligible(params, memory, snapshot, job, spent_ns, kernel)
-            }
-            Policy::Temporal(params) => {
-                temporal::eligible(params, memory, snapshot, job, spent_ns, kernel)
-            }
-            Policy::LaunchGate(_) => launch_gate::eligible(memory, snapshot, job, spent_ns, kernel),
-            Policy::Pillion(params) => {
-                pillion::eligible(params, memory, snapshot, job, spent_ns, kernel)
-            }
-        }
-    }
-}
-
-/// What a policy remembers between snapshots; each uses what it needs.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    pub(crate) throttle: Throttle,
-    pub(crate) turn: Turn,
-    /// What jobs were promised; only `pillion` fills it.
-    pub(crate) terms: Terms,
-    sm_search: Option<SmSearch>,
-    pub(crate) pillion: Learnt,
-}
-
-impl Memory {
-    /// The law of turns: the job has the turn, and either nobody else waits or it has not yet
-    /// charged more than the bound in this turn.
-    pub(crate) fn is_turn_of(
-        &self,
-        snapshot: &Snapshot<'_>,
-        job: usize,
-        spent_ns: u64,
-        bound_ns: u64,
-    ) -> bool {
-        let job = &snapshot.be[job];
-        let used_ns = self.turn.used_ns(job).saturating_add(spent_ns);
-        self.turn.holder() == Some(job.id)
-            && (!self.turn.is_contended() || used_ns < self.quantum_of(job.id, bound_ns))
-    }
-
-    /// What the job may charge in one turn while others wait.
-    pub(crate) fn quantum_of(&self, job: JobId, bound_ns: u64) -> u64 {
-        let quantum_ns = quantum_ns(bound_ns);
-        let terms = &self.terms;
-        Rules { quantum_ns, terms }.quantum_ns(job)
-    }
-
-    /// `SM_THRESHOLD` now.
-    pub(crate) fn sm_threshold(&self, from: SmThreshold, device_sms: u32) -> u32 {
-        match from {
-            SmThreshold::DeviceSms => device_sms,
-            SmThreshold::Sms(sms) => sms,
-            SmThreshold::Searched(search) => self
-                .sm_search
-                .unwrap_or_else(|| SmSearch::new(search))
-                .threshold(),
-        }
+        !snapshot.hp.present || self.rules.eligible(snapshot, job, spent_ns, kernel)
     }
 }
 

@@ -18,9 +18,10 @@
 //! the completion was seen: with a daemon that polls every 50 µs, a job of short kernels runs one in
 //! 50 to 100 µs. In time-slice mode the law is the same.
 
-use crate::gate::Memory;
 use crate::orion::LEASE_NS;
-use crate::{ClassSet, Kernel, Lease, Limit, Snapshot};
+use crate::rules::Rules;
+use crate::turn::Turn;
+use crate::{Kernel, Lease, Limit, Snapshot};
 
 /// The numbers of `launch-gate`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,53 +37,58 @@ impl Default for LaunchGateParams {
 }
 
 /// What a job may charge in one turn while others wait: whatever it launches uses it up.
-pub(crate) const QUANTUM_NS: u64 = 1;
+const QUANTUM_NS: u64 = 1;
 
-/// The lease of the job at index `job`.
-pub(crate) fn lease(
-    params: &LaunchGateParams,
-    memory: &Memory,
-    snapshot: &Snapshot<'_>,
-    job: usize,
-) -> (Lease, Limit) {
-    let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
-    let closed = Lease::closed(snapshot.epoch, expiry_ns);
-    if snapshot.hp.busy {
-        return (closed, Limit::HpBusy);
-    }
-    match memory.turn.budget_ns(&snapshot.be[job], QUANTUM_NS) {
-        None => return (closed, Limit::Turn),
-        Some(0) => return (closed, Limit::Turn),
-        Some(_) => {}
-    }
-    if !is_drained(snapshot) {
-        return (closed, Limit::Throttle);
-    }
-    let lease = Lease {
-        classes: ClassSet::ALL,
-        sms_max: u32::MAX,
-        budget_ns: QUANTUM_NS,
-        ..closed
-    };
-    (lease, Limit::Budget)
+/// The policy and what it remembers.
+#[derive(Debug)]
+pub(crate) struct LaunchGate {
+    params: LaunchGateParams,
+    turn: Turn,
 }
 
-/// The law: whether a kernel, whichever, goes after `spent_ns`. What was spent is at least one
-/// kernel, and that one is in flight.
-pub(crate) fn eligible(
-    memory: &Memory,
-    snapshot: &Snapshot<'_>,
-    job: usize,
-    spent_ns: u64,
-    _kernel: &Kernel,
-) -> bool {
-    let best_effort_in_flight = spent_ns > 0 || snapshot.be.iter().any(|job| !job.drained);
-    !snapshot.hp.busy && !best_effort_in_flight && memory.is_turn_of(snapshot, job, spent_ns, 0)
+impl LaunchGate {
+    pub(crate) fn new(params: LaunchGateParams) -> Self {
+        Self {
+            params,
+            turn: Turn::default(),
+        }
+    }
 }
 
-/// Whether the holder of the turn could launch something now.
-pub(crate) fn is_open(snapshot: &Snapshot<'_>) -> bool {
-    !snapshot.hp.busy && is_drained(snapshot)
+impl Rules for LaunchGate {
+    fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
+        let is_open = !snapshot.hp.busy && is_drained(snapshot);
+        self.turn.handle_snapshot(snapshot, QUANTUM_NS, is_open);
+    }
+
+    fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
+        let expiry_ns = snapshot.now_ns.saturating_add(self.params.lease_ns);
+        let closed = Lease::closed(snapshot.epoch, expiry_ns);
+        if snapshot.hp.busy {
+            return (closed, Limit::HpBusy);
+        }
+        match self.turn.budget_ns(&snapshot.be[job], QUANTUM_NS) {
+            None | Some(0) => return (closed, Limit::Turn),
+            Some(_) => {}
+        }
+        match is_drained(snapshot) {
+            true => (closed.with_budget(QUANTUM_NS), Limit::Budget),
+            false => (closed, Limit::Throttle),
+        }
+    }
+
+    /// What was spent is at least one kernel, and that one is in flight.
+    fn eligible(
+        &self,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+        spent_ns: u64,
+        _kernel: &Kernel,
+    ) -> bool {
+        let best_effort_in_flight = spent_ns > 0 || snapshot.be.iter().any(|job| !job.drained);
+        let is_turn = self.turn.admits(&snapshot.be[job], spent_ns, QUANTUM_NS);
+        !snapshot.hp.busy && !best_effort_in_flight && is_turn
+    }
 }
 
 fn is_drained(snapshot: &Snapshot<'_>) -> bool {

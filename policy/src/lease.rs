@@ -88,6 +88,17 @@ impl Lease {
         }
     }
 
+    /// The same until the same moment, and admits every kernel until `budget_ns` are spent.
+    #[must_use]
+    pub const fn with_budget(self, budget_ns: u64) -> Self {
+        Self {
+            classes: ClassSet::ALL,
+            sms_max: u32::MAX,
+            budget_ns,
+            ..self
+        }
+    }
+
     /// Whether both grant the same, expiry and budget aside: the budget
     /// shrinks with every charge, so a daemon compares `limit_total_ns`
     /// instead, and renews when the expiry nears.

@@ -17,7 +17,8 @@
 //! | [`terms`] | what best-effort jobs were promised: weight and least share |
 //! | [`snapshot`] | everything a gate may look at |
 //! | [`policy`] | the policies of a gate by name |
-//! | [`gate`] | a policy at work: its law, and the lease that follows from it |
+//! | [`rules`] | the trait of a policy at work: its law, and the lease that follows from it |
+//! | [`gate`] | the policy in force, for whoever polls |
 //! | [`pillion`] | Pillion's own policy: definition, law, lease; its parts are files of its folder |
 //! | [`none`], [`orion`], [`temporal`], [`launch_gate`] | a policy each: definition, law, lease |
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
@@ -52,6 +53,7 @@ pub mod policy;
 pub mod progress;
 pub mod queue;
 pub mod reef_n;
+pub mod rules;
 pub mod sm_search;
 pub mod snapshot;
 pub mod temporal;
@@ -74,6 +76,7 @@ pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};
+pub use rules::Rules;
 pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};
 pub use temporal::TemporalParams;

@@ -31,9 +31,12 @@
 //!
 //! What the published *code* does instead is [`crate::orion_code`].
 
-use crate::gate::{Memory, limit_of, quantum_ns};
-use crate::sm_search::SmSearchParams;
+use crate::gate::{limit_of, quantum_ns};
+use crate::rules::Rules;
+use crate::sm_search::{SmSearch, SmSearchParams};
 use crate::temporal::{self, TemporalParams};
+use crate::throttle::Throttle;
+use crate::turn::Turn;
 use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
 
 /// The numbers of `orion`.
@@ -88,93 +91,131 @@ impl Default for OrionParams {
     }
 }
 
-/// The lease of the job at index `job`.
-pub(crate) fn lease(
-    params: &OrionParams,
-    memory: &Memory,
-    snapshot: &Snapshot<'_>,
-    job: usize,
-) -> (Lease, Limit) {
-    if snapshot.sharing == Sharing::TimeSlice {
-        return temporal::lease(&params.throttle(), memory, snapshot, job);
-    }
-    let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
-    let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
-    let closed = Lease::closed(snapshot.epoch, expiry_ns);
-    let job = &snapshot.be[job];
-    let Some(turn_ns) = memory.turn.budget_ns(job, quantum_ns(bound_ns)) else {
-        return (closed, Limit::Turn);
-    };
-    let throttle_ns = memory.throttle.budget_ns(bound_ns);
-    let idle = Lease {
-        classes: ClassSet::ALL,
-        sms_max: u32::MAX,
-        budget_ns: throttle_ns.min(turn_ns),
-        ..closed
-    };
-    let limit = limit_of(throttle_ns, turn_ns);
-    if !snapshot.hp.busy {
-        return (idle, limit);
-    }
-    // A threshold of 0 lets no kernel go beside HP, even one of 0 SMs.
-    let Some(sms_max) = memory
-        .sm_threshold(params.sm_threshold, snapshot.sms)
-        .checked_sub(1)
-    else {
-        return (closed, Limit::HpBusy);
-    };
-    let classes = suiting(snapshot.hp.executing);
-    let lease = Lease {
-        classes,
-        sms_max,
-        beside_hp: true,
-        ..idle
-    };
-    let is_open = limit == Limit::Budget;
-    (lease, if is_open { Limit::Interference } else { limit })
+/// The policy and what it remembers.
+#[derive(Debug)]
+pub(crate) struct Orion {
+    params: OrionParams,
+    throttle: Throttle,
+    turn: Turn,
+    sm_search: Option<SmSearch>,
 }
 
-/// The law as the paper has it: whether `kernel` goes after `spent_ns`.
-pub(crate) fn eligible(
-    params: &OrionParams,
-    memory: &Memory,
-    snapshot: &Snapshot<'_>,
-    job: usize,
-    spent_ns: u64,
-    kernel: &Kernel,
-) -> bool {
-    if snapshot.sharing == Sharing::TimeSlice {
-        return temporal::eligible(&params.throttle(), memory, snapshot, job, spent_ns, kernel);
-    }
-    let dur_threshold_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
-    if !memory.is_turn_of(snapshot, job, spent_ns, dur_threshold_ns) {
-        return false;
-    }
-    // Listing 1, lines 12 to 16. What is over the threshold here was not
-    // drained at the snapshot, or handle_snapshot had zeroed it.
-    let be_duration_ns = memory.throttle.be_duration_ns().saturating_add(spent_ns);
-    if be_duration_ns > dur_threshold_ns {
-        return false;
-    }
-    // Lines 22 to 30, schedule_be.
-    let hp_task_running = snapshot.hp.busy;
-    let sm_threshold = memory.sm_threshold(params.sm_threshold, snapshot.sms);
-    !hp_task_running
-        || (kernel.sm_needed < sm_threshold
-            && Class::ALL
-                .into_iter()
-                .filter(|&hp| snapshot.hp.executing.contains(hp))
-                .all(|hp| have_different_profiles(hp, kernel.class)))
-}
-
-/// Whether the holder of the turn could launch something now.
-pub(crate) fn is_open(params: &OrionParams, memory: &Memory, snapshot: &Snapshot<'_>) -> bool {
-    match snapshot.sharing {
-        Sharing::TimeSlice => temporal::is_open(&params.throttle(), snapshot),
-        Sharing::Mps => {
-            let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
-            memory.throttle.budget_ns(bound_ns) > 0
+impl Orion {
+    pub(crate) fn new(params: OrionParams) -> Self {
+        let sm_search = match params.sm_threshold {
+            SmThreshold::Searched(search) => Some(SmSearch::new(search)),
+            SmThreshold::DeviceSms | SmThreshold::Sms(_) => None,
+        };
+        Self {
+            params,
+            throttle: Throttle::default(),
+            turn: Turn::default(),
+            sm_search,
         }
+    }
+
+    /// `SM_THRESHOLD` now.
+    fn threshold(&self, device_sms: u32) -> u32 {
+        match (self.params.sm_threshold, self.sm_search) {
+            (SmThreshold::DeviceSms, _) => device_sms,
+            (SmThreshold::Sms(sms), _) => sms,
+            (SmThreshold::Searched(search), running) => {
+                running.unwrap_or(SmSearch::new(search)).threshold()
+            }
+        }
+    }
+
+    /// Whether the holder of the turn could launch something now.
+    fn is_open(&self, snapshot: &Snapshot<'_>, bound_ns: u64) -> bool {
+        match snapshot.sharing {
+            Sharing::TimeSlice => temporal::is_open(&self.params.throttle(), snapshot),
+            Sharing::Mps => self.throttle.budget_ns(bound_ns) > 0,
+        }
+    }
+}
+
+impl Rules for Orion {
+    fn handle_hp_request(&mut self, duration_ns: u64) {
+        if let Some(search) = &mut self.sm_search {
+            search.handle_request(duration_ns);
+        }
+    }
+
+    fn sm_threshold(&self, device_sms: u32) -> Option<u32> {
+        Some(self.threshold(device_sms))
+    }
+
+    fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
+        let bound_ns = self.params.throttle().dur_threshold_ns(&snapshot.hp);
+        self.throttle.handle_snapshot(snapshot, bound_ns);
+        let is_open = self.is_open(snapshot, bound_ns);
+        self.turn
+            .handle_snapshot(snapshot, quantum_ns(bound_ns), is_open);
+    }
+
+    fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
+        let params = &self.params;
+        if snapshot.sharing == Sharing::TimeSlice {
+            return temporal::lease(&params.throttle(), &self.turn, snapshot, job);
+        }
+        let bound_ns = params.throttle().dur_threshold_ns(&snapshot.hp);
+        let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
+        let closed = Lease::closed(snapshot.epoch, expiry_ns);
+        let job = &snapshot.be[job];
+        let Some(turn_ns) = self.turn.budget_ns(job, quantum_ns(bound_ns)) else {
+            return (closed, Limit::Turn);
+        };
+        let throttle_ns = self.throttle.budget_ns(bound_ns);
+        let idle = closed.with_budget(throttle_ns.min(turn_ns));
+        let limit = limit_of(throttle_ns, turn_ns);
+        if !snapshot.hp.busy {
+            return (idle, limit);
+        }
+        // A threshold of 0 lets no kernel go beside HP, even one of 0 SMs.
+        let Some(sms_max) = self.threshold(snapshot.sms).checked_sub(1) else {
+            return (closed, Limit::HpBusy);
+        };
+        let lease = Lease {
+            classes: suiting(snapshot.hp.executing),
+            sms_max,
+            beside_hp: true,
+            ..idle
+        };
+        let is_open = limit == Limit::Budget;
+        (lease, if is_open { Limit::Interference } else { limit })
+    }
+
+    /// The law as the paper has it.
+    fn eligible(
+        &self,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+        spent_ns: u64,
+        kernel: &Kernel,
+    ) -> bool {
+        let throttle = self.params.throttle();
+        if snapshot.sharing == Sharing::TimeSlice {
+            return temporal::eligible(&throttle, &self.turn, snapshot, job, spent_ns);
+        }
+        let dur_threshold_ns = throttle.dur_threshold_ns(&snapshot.hp);
+        let quantum_ns = quantum_ns(dur_threshold_ns);
+        if !self.turn.admits(&snapshot.be[job], spent_ns, quantum_ns) {
+            return false;
+        }
+        // Listing 1, lines 12 to 16. What is over the threshold here was not
+        // drained at the snapshot, or handle_snapshot had zeroed it.
+        let be_duration_ns = self.throttle.be_duration_ns().saturating_add(spent_ns);
+        if be_duration_ns > dur_threshold_ns {
+            return false;
+        }
+        // Lines 22 to 30, schedule_be.
+        let hp_task_running = snapshot.hp.busy;
+        !hp_task_running
+            || (kernel.sm_needed < self.threshold(snapshot.sms)
+                && Class::ALL
+                    .into_iter()
+                    .filter(|&hp| snapshot.hp.executing.contains(hp))
+                    .all(|hp| have_different_profiles(hp, kernel.class)))
     }
 }
 

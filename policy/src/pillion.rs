@@ -101,11 +101,14 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::gate::{Memory, in_flight_ns};
+use crate::gate::{in_flight_ns, quantum_ns};
 use crate::orion;
-use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE};
+use crate::rules::Rules;
+use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE, JobTerms, Terms};
+use crate::throttle::Throttle;
 use crate::timeline::Request;
-use crate::{Class, ClassSet, JobView, Kernel, Lease, Limit, Sharing, Snapshot};
+use crate::turn::{Rules as TurnRules, Turn};
+use crate::{Class, ClassSet, JobId, JobView, Kernel, Lease, Limit, Outlook, Sharing, Snapshot};
 
 pub mod feedback;
 pub mod pace;
@@ -268,7 +271,7 @@ pub struct Bounds {
 
 /// What has been learnt of HP's requests and pauses, and the bounds that follow.
 #[derive(Debug, Default)]
-pub(crate) struct Learnt {
+struct Learnt {
     solo: Solo,
     gain: Gain,
     quiet: Quiet,
@@ -293,35 +296,25 @@ pub(crate) struct Learnt {
 }
 
 impl Learnt {
-    /// The bounds in force.
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.bounds
-    }
-
     /// The gain; the bound of idle time may have its floor in place of what follows from it.
-    pub(crate) fn gain(&self) -> f64 {
+    fn gain(&self) -> f64 {
         self.gain.value()
     }
 
     /// How long a request of HP takes alone, as far as that is known.
-    pub(crate) fn solo_ns(&self, params: &PillionParams) -> Option<u64> {
+    fn solo_ns(&self, params: &PillionParams) -> Option<u64> {
         params.solo_ns.or_else(|| self.solo.least_ns())
     }
 
     /// What a request can afford; while that is not known, the bound that stands for it.
-    pub(crate) fn slack_ns(&self, params: &PillionParams) -> u64 {
+    fn slack_ns(&self, params: &PillionParams) -> u64 {
         let slack_ns = |solo_ns| params.slo.target_ns(solo_ns).saturating_sub(solo_ns);
         self.solo_ns(params)
             .map_or(params.residual_ns_unknown, slack_ns)
     }
 
     /// A request of an HP client has ended. Before the snapshot of the same look.
-    pub(crate) fn handle_request(
-        &mut self,
-        params: &PillionParams,
-        client: u64,
-        request: &Request,
-    ) {
+    fn handle_request(&mut self, params: &PillionParams, client: u64, request: &Request) {
         self.requests = self.requests.wrapping_add(1);
         if request.unsure_ns > params.look_ns_max {
             return;
@@ -359,7 +352,7 @@ impl Learnt {
 
     /// What is in flight, or waits, meets the requests of this look. What has completed since the
     /// last snapshot was in flight between both.
-    pub(crate) fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+    fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
         if jobs.iter().any(|job| !job.drained) || completed_ns(jobs) != self.completed_ns {
             self.exposed_ns = Some(now_ns);
         }
@@ -369,18 +362,18 @@ impl Learnt {
     }
 
     /// Work of a BE job that is in no snapshot is in flight, or was since the last look.
-    pub(crate) fn handle_excluded(&mut self, now_ns: u64) {
+    fn handle_excluded(&mut self, now_ns: u64) {
         self.excluded_ns = Some(now_ns);
     }
 
     /// An HP client has gone.
-    pub(crate) fn handle_detach(&mut self, client: u64) {
+    fn handle_detach(&mut self, client: u64) {
         self.solo.handle_detach(client);
     }
 
     /// Takes in a snapshot: pauses, exposure, bounds.
     /// `is_behind`: a job waits that gets less than its least share.
-    pub(crate) fn handle_snapshot(
+    fn handle_snapshot(
         &mut self,
         params: &PillionParams,
         snapshot: &Snapshot<'_>,
@@ -550,97 +543,183 @@ fn scaled(ns: u64, by: f64) -> u64 {
     (ns as f64 * by) as u64
 }
 
-/// The lease of the job at index `job`.
-pub(crate) fn lease(
-    params: &PillionParams,
-    memory: &Memory,
-    snapshot: &Snapshot<'_>,
-    job: usize,
-) -> (Lease, Limit) {
-    let expiry_ns = snapshot.now_ns.saturating_add(params.lease_ns);
-    let closed = Lease::closed(snapshot.epoch, expiry_ns);
-    let bounds = memory.pillion.bounds();
-    let quantum_ns = memory.quantum_of(snapshot.be[job].id, bounds.idle_ns);
-    match memory.turn.budget_ns(&snapshot.be[job], quantum_ns) {
-        None | Some(0) => return (closed, Limit::Turn),
-        Some(_) => {}
+/// The policy and what it remembers.
+#[derive(Debug)]
+pub(crate) struct Pillion {
+    params: PillionParams,
+    throttle: Throttle,
+    turn: Turn,
+    terms: Terms,
+    learnt: Learnt,
+}
+
+impl Pillion {
+    pub(crate) fn new(params: PillionParams) -> Self {
+        Self {
+            params,
+            throttle: Throttle::default(),
+            turn: Turn::default(),
+            terms: Terms::default(),
+            learnt: Learnt::default(),
+        }
     }
-    let used_ns = used_ns(params, memory, snapshot);
-    if !snapshot.hp.busy {
+
+    /// How long turns last now.
+    fn turn_rules(&self) -> TurnRules<'_> {
+        TurnRules {
+            quantum_ns: quantum_ns(self.learnt.bounds.idle_ns),
+            terms: &self.terms,
+        }
+    }
+
+    /// Whether the holder of the turn could launch something now.
+    fn is_open(&self, snapshot: &Snapshot<'_>) -> bool {
+        let bounds = self.learnt.bounds;
+        let used_ns = self.used_ns(snapshot);
+        match snapshot.hp.busy {
+            true => free_ns(bounds.beside_ns, used_ns, true) > 0,
+            false => free_ns(bounds.idle_ns, used_ns, bounds.whole) > 0,
+        }
+    }
+
+    /// What of the bounds is used up: what is in flight, or what was launched since the last drain.
+    fn used_ns(&self, snapshot: &Snapshot<'_>) -> u64 {
+        match self.params.sliding {
+            true => in_flight_ns(snapshot).saturating_sub(self.learnt.ahead_ns),
+            false => self.throttle.be_duration_ns(),
+        }
+    }
+}
+
+impl Rules for Pillion {
+    fn handle_jobs(&mut self, now_ns: u64, jobs: &[JobView]) {
+        self.learnt.handle_jobs(now_ns, jobs);
+    }
+
+    fn handle_excluded(&mut self, now_ns: u64) {
+        self.learnt.handle_excluded(now_ns);
+    }
+
+    fn handle_request(&mut self, client: u64, request: &Request) {
+        self.learnt.handle_request(&self.params, client, request);
+    }
+
+    fn handle_detach(&mut self, client: u64) {
+        self.learnt.handle_detach(client);
+    }
+
+    fn handle_terms(&mut self, job: JobId, terms: JobTerms) {
+        self.terms.set(job, terms);
+    }
+
+    fn terms(&self, job: JobId) -> JobTerms {
+        self.terms.of(job)
+    }
+
+    fn bounds(&self) -> Option<Bounds> {
+        Some(self.learnt.bounds)
+    }
+
+    fn gain(&self) -> Option<f64> {
+        Some(self.learnt.gain())
+    }
+
+    fn solo_ns(&self) -> Option<u64> {
+        self.learnt.solo_ns(&self.params)
+    }
+
+    fn slack_ns(&self) -> Option<u64> {
+        Some(self.learnt.slack_ns(&self.params))
+    }
+
+    fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
+        self.terms.retain(snapshot.be);
+        let is_behind = self.terms.is_any_behind(snapshot.be);
+        self.learnt
+            .handle_snapshot(&self.params, snapshot, is_behind);
+        // A kernel may not fit into what is left: each drain begins anew.
+        self.throttle.handle_snapshot(snapshot, 0);
+        let is_open = !snapshot.hp.present || self.is_open(snapshot);
+        let rules = TurnRules {
+            quantum_ns: quantum_ns(self.learnt.bounds.idle_ns),
+            terms: &self.terms,
+        };
+        self.turn
+            .handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
+    }
+
+    fn next_look_ns(&self, snapshot: &Snapshot<'_>, outlook: &Outlook, pause_ns: u64) -> u64 {
+        match snapshot.hp.present {
+            true => pacing::next_look_ns(self, snapshot, outlook, pause_ns),
+            false => snapshot.now_ns.saturating_add(pause_ns),
+        }
+    }
+
+    fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
+        let expiry_ns = snapshot.now_ns.saturating_add(self.params.lease_ns);
+        let closed = Lease::closed(snapshot.epoch, expiry_ns);
+        let bounds = self.learnt.bounds;
+        let job = &snapshot.be[job];
+        let quantum_ns = self.turn_rules().quantum_ns(job.id);
+        match self.turn.budget_ns(job, quantum_ns) {
+            None | Some(0) => return (closed, Limit::Turn),
+            Some(_) => {}
+        }
+        let used_ns = self.used_ns(snapshot);
+        if !snapshot.hp.busy {
+            let lease = Lease {
+                whole: bounds.whole,
+                ..closed.with_budget(free_ns(bounds.idle_ns, used_ns, bounds.whole))
+            };
+            return (lease, limit_of(&lease, Limit::Budget));
+        }
+        if bounds.beside_ns == 0 {
+            return (closed, Limit::HpBusy);
+        }
+        let (classes, sms_max) = match bounds.pairs {
+            true => (
+                orion::suiting(snapshot.hp.executing),
+                snapshot.sms.saturating_sub(1),
+            ),
+            false => (ClassSet::ALL, u32::MAX),
+        };
         let lease = Lease {
-            classes: ClassSet::ALL,
-            sms_max: u32::MAX,
-            budget_ns: free_ns(bounds.idle_ns, used_ns, bounds.whole),
-            whole: bounds.whole,
+            classes,
+            sms_max,
+            budget_ns: free_ns(bounds.beside_ns, used_ns, true),
+            beside_hp: true,
+            whole: true,
             ..closed
         };
-        return (lease, limit_of(&lease, Limit::Budget));
+        (lease, limit_of(&lease, Limit::Interference))
     }
-    if bounds.beside_ns == 0 {
-        return (closed, Limit::HpBusy);
-    }
-    let (classes, sms_max) = match bounds.pairs {
-        true => (
-            orion::suiting(snapshot.hp.executing),
-            snapshot.sms.saturating_sub(1),
-        ),
-        false => (ClassSet::ALL, u32::MAX),
-    };
-    let lease = Lease {
-        classes,
-        sms_max,
-        budget_ns: free_ns(bounds.beside_ns, used_ns, true),
-        beside_hp: true,
-        whole: true,
-        ..closed
-    };
-    (lease, limit_of(&lease, Limit::Interference))
-}
 
-/// The law: whether `kernel` goes after `spent_ns`.
-pub(crate) fn eligible(
-    params: &PillionParams,
-    memory: &Memory,
-    snapshot: &Snapshot<'_>,
-    job: usize,
-    spent_ns: u64,
-    kernel: &Kernel,
-) -> bool {
-    let bounds = memory.pillion.bounds();
-    if !memory.is_turn_of(snapshot, job, 0, bounds.idle_ns) {
-        return false;
-    }
-    let before_ns = used_ns(params, memory, snapshot).saturating_add(spent_ns);
-    let after_ns = before_ns.saturating_add(kernel.expected_ns);
-    if !snapshot.hp.busy {
-        return match bounds.whole {
-            true => before_ns < bounds.idle_ns && after_ns <= bounds.idle_ns,
-            false => before_ns <= bounds.idle_ns,
-        };
-    }
-    let fits = before_ns < bounds.beside_ns && after_ns <= bounds.beside_ns;
-    let suits = Class::ALL
-        .into_iter()
-        .filter(|&hp| snapshot.hp.executing.contains(hp))
-        .all(|hp| orion::have_different_profiles(hp, kernel.class));
-    fits && (!bounds.pairs || (suits && kernel.sm_needed < snapshot.sms.max(1)))
-}
-
-/// Whether the holder of the turn could launch something now.
-pub(crate) fn is_open(params: &PillionParams, memory: &Memory, snapshot: &Snapshot<'_>) -> bool {
-    let bounds = memory.pillion.bounds();
-    let used_ns = used_ns(params, memory, snapshot);
-    match snapshot.hp.busy {
-        true => free_ns(bounds.beside_ns, used_ns, true) > 0,
-        false => free_ns(bounds.idle_ns, used_ns, bounds.whole) > 0,
-    }
-}
-
-/// What of the bounds is used up: what is in flight, or what was launched since the last drain.
-fn used_ns(params: &PillionParams, memory: &Memory, snapshot: &Snapshot<'_>) -> u64 {
-    match params.sliding {
-        true => in_flight_ns(snapshot).saturating_sub(memory.pillion.ahead_ns),
-        false => memory.throttle.be_duration_ns(),
+    fn eligible(
+        &self,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+        spent_ns: u64,
+        kernel: &Kernel,
+    ) -> bool {
+        let bounds = self.learnt.bounds;
+        let job = &snapshot.be[job];
+        if !(self.turn).admits(job, 0, self.turn_rules().quantum_ns(job.id)) {
+            return false;
+        }
+        let before_ns = self.used_ns(snapshot).saturating_add(spent_ns);
+        let after_ns = before_ns.saturating_add(kernel.expected_ns);
+        if !snapshot.hp.busy {
+            return match bounds.whole {
+                true => before_ns < bounds.idle_ns && after_ns <= bounds.idle_ns,
+                false => before_ns <= bounds.idle_ns,
+            };
+        }
+        let fits = before_ns < bounds.beside_ns && after_ns <= bounds.beside_ns;
+        let suits = Class::ALL
+            .into_iter()
+            .filter(|&hp| snapshot.hp.executing.contains(hp))
+            .all(|hp| orion::have_different_profiles(hp, kernel.class));
+        fits && (!bounds.pairs || (suits && kernel.sm_needed < snapshot.sms.max(1)))
     }
 }
 

@@ -13,10 +13,12 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::launch_gate::LaunchGateParams;
-use crate::orion::{DUR_THRESHOLD_PCT, OrionParams};
-use crate::pillion::{PillionParams, SLOWDOWN_MAX, Slo, THROUGHPUT_MIN};
-use crate::temporal::TemporalParams;
+use crate::launch_gate::{LaunchGate, LaunchGateParams};
+use crate::none::HoldNobody;
+use crate::orion::{DUR_THRESHOLD_PCT, Orion, OrionParams};
+use crate::pillion::{Pillion, PillionParams, SLOWDOWN_MAX, Slo, THROUGHPUT_MIN};
+use crate::rules::Rules;
+use crate::temporal::{Temporal, TemporalParams};
 
 /// Which rules the gate follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +65,18 @@ impl Policy {
             Self::Temporal(_) => "temporal",
             Self::LaunchGate(_) => "launch-gate",
             Self::Pillion(_) => "pillion",
+        }
+    }
+
+    /// The policy at work, which has seen nothing yet.
+    #[must_use]
+    pub fn rules(&self) -> Box<dyn Rules> {
+        match *self {
+            Self::None => Box::new(HoldNobody),
+            Self::Orion(params) => Box::new(Orion::new(params)),
+            Self::Temporal(params) => Box::new(Temporal::new(params)),
+            Self::LaunchGate(params) => Box::new(LaunchGate::new(params)),
+            Self::Pillion(params) => Box::new(Pillion::new(params)),
         }
     }
 

@@ -9,8 +9,10 @@
 //! at a time, so that HP waits for a whole training iteration; nor the driver's time slices, which
 //! are `none` without MPS.
 
-use crate::gate::{Memory, in_flight_ns, limit_of, quantum_ns};
-use crate::{ClassSet, HpView, Kernel, Lease, Limit, OrionParams, Snapshot};
+use crate::gate::{in_flight_ns, limit_of, quantum_ns};
+use crate::rules::Rules;
+use crate::turn::Turn;
+use crate::{HpView, Kernel, Lease, Limit, OrionParams, Snapshot};
 
 /// The numbers of `temporal`, as in [`OrionParams`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,10 +52,48 @@ impl Default for TemporalParams {
     }
 }
 
+/// The policy and what it remembers.
+#[derive(Debug)]
+pub(crate) struct Temporal {
+    params: TemporalParams,
+    turn: Turn,
+}
+
+impl Temporal {
+    pub(crate) fn new(params: TemporalParams) -> Self {
+        Self {
+            params,
+            turn: Turn::default(),
+        }
+    }
+}
+
+impl Rules for Temporal {
+    fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>) {
+        let quantum_ns = quantum_ns(self.params.dur_threshold_ns(&snapshot.hp));
+        let is_open = is_open(&self.params, snapshot);
+        self.turn.handle_snapshot(snapshot, quantum_ns, is_open);
+    }
+
+    fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit) {
+        lease(&self.params, &self.turn, snapshot, job)
+    }
+
+    fn eligible(
+        &self,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+        spent_ns: u64,
+        _kernel: &Kernel,
+    ) -> bool {
+        eligible(&self.params, &self.turn, snapshot, job, spent_ns)
+    }
+}
+
 /// The lease of the job at index `job`.
 pub(crate) fn lease(
     params: &TemporalParams,
-    memory: &Memory,
+    turn: &Turn,
     snapshot: &Snapshot<'_>,
     job: usize,
 ) -> (Lease, Limit) {
@@ -64,32 +104,26 @@ pub(crate) fn lease(
         return (closed, Limit::HpBusy);
     }
     let job = &snapshot.be[job];
-    let Some(turn_ns) = memory.turn.budget_ns(job, quantum_ns(bound_ns)) else {
+    let Some(turn_ns) = turn.budget_ns(job, quantum_ns(bound_ns)) else {
         return (closed, Limit::Turn);
     };
     let rolling_ns = rolling_budget_ns(snapshot, bound_ns);
-    let lease = Lease {
-        classes: ClassSet::ALL,
-        sms_max: u32::MAX,
-        budget_ns: rolling_ns.min(turn_ns),
-        ..closed
-    };
+    let lease = closed.with_budget(rolling_ns.min(turn_ns));
     (lease, limit_of(rolling_ns, turn_ns))
 }
 
 /// The law: whether a kernel, whichever, goes after `spent_ns`.
 pub(crate) fn eligible(
     params: &TemporalParams,
-    memory: &Memory,
+    turn: &Turn,
     snapshot: &Snapshot<'_>,
     job: usize,
     spent_ns: u64,
-    _kernel: &Kernel,
 ) -> bool {
     let dur_threshold_ns = params.dur_threshold_ns(&snapshot.hp);
     let in_flight_ns = in_flight_ns(snapshot).saturating_add(spent_ns);
     !snapshot.hp.busy
-        && memory.is_turn_of(snapshot, job, spent_ns, dur_threshold_ns)
+        && turn.admits(&snapshot.be[job], spent_ns, quantum_ns(dur_threshold_ns))
         && in_flight_ns <= dur_threshold_ns
 }
 

@@ -12,7 +12,7 @@
 //! The sum is not zeroed by a drain below the bound. Listing 1 does not do it
 //! either, and a sum below the bound holds nobody.
 
-use crate::{JobId, JobView};
+use crate::{JobId, JobView, Snapshot};
 
 /// `be_duration` of Listing 1, in ns, over all BE jobs.
 #[derive(Debug, Default)]
@@ -28,8 +28,17 @@ impl Throttle {
         self.be_duration_ns
     }
 
+    /// Takes in a snapshot: over `over_ns` and drained, the sum is zeroed.
+    pub(crate) fn handle_snapshot(&mut self, snapshot: &Snapshot<'_>, over_ns: u64) {
+        self.handle_jobs(snapshot.be);
+        match snapshot.hp.present {
+            true => self.lift_if_drained(snapshot.be, over_ns),
+            false => self.restart(snapshot.be),
+        }
+    }
+
     /// Adds what was charged since the last call.
-    pub(crate) fn handle_jobs(&mut self, jobs: &[JobView]) {
+    fn handle_jobs(&mut self, jobs: &[JobView]) {
         for job in jobs {
             let seen = self.seen.iter().find(|(id, _)| *id == job.id);
             let before_ns = seen.map_or_else(
@@ -48,14 +57,14 @@ impl Throttle {
     }
 
     /// Lines 12 to 14 of Listing 1: over the threshold and finished → zero.
-    pub(crate) fn lift_if_drained(&mut self, jobs: &[JobView], bound_ns: u64) {
+    fn lift_if_drained(&mut self, jobs: &[JobView], bound_ns: u64) {
         if self.be_duration_ns > bound_ns && jobs.iter().all(|job| job.drained) {
             self.be_duration_ns = 0;
         }
     }
 
     /// Starts with what is in flight, as when gating begins.
-    pub(crate) fn restart(&mut self, jobs: &[JobView]) {
+    fn restart(&mut self, jobs: &[JobView]) {
         self.be_duration_ns = jobs
             .iter()
             .fold(0, |sum, job| sum.saturating_add(job.in_flight_ns()));

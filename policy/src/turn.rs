@@ -4,7 +4,7 @@
 //! the turn, what it has charged in it, and since when it has not moved.
 
 use crate::terms::Terms;
-use crate::{JobId, JobView};
+use crate::{JobId, JobView, Snapshot};
 
 /// How long a holder may charge nothing, though it could, before the turn goes
 /// to a job that waits. Ten times what waking a sleeper takes (40 to 90 µs,
@@ -48,17 +48,8 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub(crate) fn holder(&self) -> Option<JobId> {
-        self.holder
-    }
-
-    /// Whether others wait, so that the turn ends with its quantum.
-    pub(crate) fn is_contended(&self) -> bool {
-        self.contended
-    }
-
     /// What `job` has charged in this turn, if it is the holder.
-    pub(crate) fn used_ns(&self, job: &JobView) -> u64 {
+    fn used_ns(&self, job: &JobView) -> u64 {
         job.charged_total_ns.saturating_sub(self.began_charged_ns)
     }
 
@@ -71,6 +62,27 @@ impl Turn {
             return Some(u64::MAX);
         }
         Some(quantum_ns.saturating_sub(self.used_ns(job)))
+    }
+
+    /// The law of turns: the job has the turn, and either nobody else waits or it has not yet
+    /// charged a quantum in this turn.
+    pub(crate) fn admits(&self, job: &JobView, spent_ns: u64, quantum_ns: u64) -> bool {
+        let used_ns = self.used_ns(job).saturating_add(spent_ns);
+        self.holder == Some(job.id) && (!self.contended || used_ns < quantum_ns)
+    }
+
+    /// [`Turn::handle_jobs`] under a policy that promises jobs nothing. With nobody to protect the
+    /// holder could always launch.
+    pub(crate) fn handle_snapshot(
+        &mut self,
+        snapshot: &Snapshot<'_>,
+        quantum_ns: u64,
+        is_open: bool,
+    ) {
+        let terms = &Terms::default();
+        let rules = Rules { quantum_ns, terms };
+        let is_open = !snapshot.hp.present || is_open;
+        self.handle_jobs(snapshot.now_ns, snapshot.be, &rules, is_open);
     }
 
     /// Passes the turn if it is over. `is_open`: the holder could launch
@@ -172,7 +184,7 @@ mod tests {
     /// The holder after one more snapshot.
     fn step(turn: &mut Turn, now_ns: u64, jobs: &[JobView]) -> u64 {
         turn.handle_jobs(now_ns, jobs, &rules(&Terms::default()), true);
-        turn.holder().expect("there are jobs").0
+        turn.holder.expect("there are jobs").0
     }
 
     #[test]
@@ -287,7 +299,7 @@ mod tests {
         );
         assert_eq!(step(&mut turn, 1, &[job(2, 0, false), job(5, 0, true)]), 5);
         turn.handle_jobs(2, &[], &rules(&Terms::default()), true);
-        assert_eq!(turn.holder(), None);
+        assert_eq!(turn.holder, None);
     }
 
     #[test]
@@ -307,7 +319,7 @@ mod tests {
                 .map(|(id, ns)| job(id, ns, true))
                 .collect();
             turn.handle_jobs(now_ns, &jobs, &rules(&terms), true);
-            let holder = turn.holder().expect("there are jobs").0;
+            let holder = turn.holder.expect("there are jobs").0;
             charged_ns[holder as usize - 1] += QUANTUM_NS;
             holders.push(holder);
         }

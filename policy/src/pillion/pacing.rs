@@ -17,8 +17,8 @@
 //! came early, or ended early, is not noticed; nothing is granted wrongly in that time, as HP's
 //! launches void leases by themselves.
 
-use super::{PillionParams, free_ns, used_ns};
-use crate::gate::{Memory, in_flight_ns};
+use super::{Pillion, free_ns};
+use crate::gate::in_flight_ns;
 use crate::{Outlook, Snapshot};
 
 /// The longest pause while HP is idle or nobody waits, in shortest pauses.
@@ -33,12 +33,12 @@ const YOUNG_MAX: u64 = 20;
 
 /// When to look again after the snapshot, not earlier than `pause_ns` after it; `outlook` is HP's.
 pub(crate) fn next_look_ns(
-    params: &PillionParams,
-    memory: &Memory,
+    pillion: &Pillion,
     snapshot: &Snapshot<'_>,
     outlook: &Outlook,
     pause_ns: u64,
 ) -> u64 {
+    let (params, learnt) = (&pillion.params, &pillion.learnt);
     let now_ns = snapshot.now_ns;
     // A lease is renewed once half of its time is over.
     let longest_ns = (params.lease_ns / 4).max(pause_ns);
@@ -55,10 +55,9 @@ pub(crate) fn next_look_ns(
     if !jobs().any(|job| job.waiting) {
         return after(IDLE_MAX);
     }
-    let learnt = &memory.pillion;
-    let bounds = learnt.bounds();
+    let bounds = learnt.bounds;
     if !snapshot.hp.busy {
-        let used_ns = used_ns(params, memory, snapshot);
+        let used_ns = pillion.used_ns(snapshot);
         if free_ns(bounds.idle_ns, used_ns, bounds.whole) > 0 {
             return if bounds.whole {
                 soon_ns

@@ -1,0 +1,91 @@
+//! The trait of a policy at work: what it decides, and what it remembers between two decisions.
+//!
+//! One function must be written, [`Rules::lease`]. All others have a default that fits a policy
+//! without memory. [`crate::Gate`] calls them, in the order of its module's text, and handles two
+//! cases before any policy: no high-priority client is attached, and then nothing is held.
+//!
+//! docs/add-a-policy.md goes through a whole one.
+
+use std::fmt;
+
+use crate::{
+    Bounds, JobId, JobTerms, JobView, Kernel, Lease, Limit, Outlook, Request, Snapshot, admits,
+};
+
+/// A policy at work. Pure: all that it may look at is in its arguments, the time too.
+pub trait Rules: fmt::Debug + Send {
+    /// The lease of the job at index `job` of `snapshot.be`, under the epoch of the snapshot, and
+    /// which rule limits it. A high-priority client is attached. The same snapshot gives the same
+    /// lease however often this is called.
+    fn lease(&self, snapshot: &Snapshot<'_>, job: usize) -> (Lease, Limit);
+
+    /// The law for one kernel: whether it goes after `spent_ns` were charged since the snapshot. A
+    /// policy that follows a paper states the paper's law here, so that lease and law check each
+    /// other; the default is what the lease says.
+    fn eligible(
+        &self,
+        snapshot: &Snapshot<'_>,
+        job: usize,
+        spent_ns: u64,
+        kernel: &Kernel,
+    ) -> bool {
+        admits(&self.lease(snapshot, job).0, spent_ns, kernel)
+    }
+
+    /// Takes in what has happened since the last snapshot. Once per poll, before
+    /// [`Rules::lease`]; also while no high-priority client is attached.
+    fn handle_snapshot(&mut self, _snapshot: &Snapshot<'_>) {}
+
+    /// When to poll again, if nobody rings, while best-effort work waits or is in flight.
+    fn next_look_ns(&self, snapshot: &Snapshot<'_>, _outlook: &Outlook, pause_ns: u64) -> u64 {
+        snapshot.now_ns.saturating_add(pause_ns)
+    }
+
+    /// See [`crate::Gate::handle_hp_request`].
+    fn handle_hp_request(&mut self, _duration_ns: u64) {}
+
+    /// See [`crate::Gate::handle_jobs`].
+    fn handle_jobs(&mut self, _now_ns: u64, _jobs: &[JobView]) {}
+
+    /// See [`crate::Gate::handle_excluded`].
+    fn handle_excluded(&mut self, _now_ns: u64) {}
+
+    /// See [`crate::Gate::handle_request`].
+    fn handle_request(&mut self, _client: u64, _request: &Request) {}
+
+    /// See [`crate::Gate::handle_detach`].
+    fn handle_detach(&mut self, _client: u64) {}
+
+    /// See [`crate::Gate::handle_terms`].
+    fn handle_terms(&mut self, _job: JobId, _terms: JobTerms) {}
+
+    /// See [`crate::Gate::terms`].
+    fn terms(&self, _job: JobId) -> JobTerms {
+        JobTerms::default()
+    }
+
+    /// See [`crate::Gate::bounds`].
+    fn bounds(&self) -> Option<Bounds> {
+        None
+    }
+
+    /// See [`crate::Gate::gain`].
+    fn gain(&self) -> Option<f64> {
+        None
+    }
+
+    /// See [`crate::Gate::solo_ns`].
+    fn solo_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// See [`crate::Gate::slack_ns`].
+    fn slack_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// See [`crate::Gate::sm_threshold`].
+    fn sm_threshold(&self, _device_sms: u32) -> Option<u32> {
+        None
+    }
+}
