@@ -82,8 +82,7 @@ pub(crate) struct Options {
     /// Run on this GPU of the machine: index, UUID or the beginning of it, or PCI bus id.
     #[arg(long, value_name = "G")]
     gpu: Option<String>,
-    /// Policy of the phases with Pillion: none, pillion, orion, temporal or launch-gate.
-    #[arg(long, value_name = "POLICY", default_value = "pillion")]
+    #[arg(long, value_name = "POLICY", default_value = "pillion", help = policy_help())]
     policy: String,
     /// Print the results as JSON.
     #[arg(long)]
@@ -121,6 +120,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         return Ok(());
     }
     Err(anyhow!("the demo's own checks failed:\n  {}", faults.join("\n  ")).into())
+}
+
+/// The policies of the registry, in a sentence.
+fn policy_help() -> String {
+    let (others, last) = Policy::NAMES.split_at(Policy::NAMES.len() - 1);
+    let (others, last) = (others.join(", "), last.concat());
+    format!("Policy of the phases with Pillion: {others} or {last}")
 }
 
 /// Checks all input before anything is started or written.

@@ -462,7 +462,7 @@ fn examples(document: &str) -> Vec<&str> {
 fn policy_numbers() -> String {
     let mut rows =
         String::from("| policy | key | meaning | values | default |\n|---|---|---|---|---|\n");
-    for name in PolicySpec::NAMES {
+    for name in PolicySpec::names() {
         let policy: PolicySpec = name.parse().expect("its own name");
         for param in policy.params() {
             let whole = if param.is_whole { "whole, " } else { "" };

@@ -19,9 +19,17 @@
 //! 50 to 100 µs. In time-slice mode the law is the same.
 
 use crate::orion::LEASE_NS;
+use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
 use crate::turn::Turn;
-use crate::{Kernel, Lease, Limit, Snapshot};
+use crate::{Kernel, Lease, Limit, Policy, Snapshot};
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "launch-gate",
+    about: "one best-effort kernel at a time, and only while high-priority jobs are idle",
+    settings: Settings::Own(|| Policy::LaunchGate(LaunchGateParams::default())),
+};
 
 /// The numbers of `launch-gate`.
 #[derive(Clone, Copy, Debug, PartialEq)]

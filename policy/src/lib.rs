@@ -16,11 +16,13 @@
 //! | [`timeline`] | which high-priority kernel executes now, and how long its requests take |
 //! | [`terms`] | what best-effort jobs were promised: weight and least share |
 //! | [`snapshot`] | everything a gate may look at |
-//! | [`policy`] | the policies of a gate by name |
+//! | [`registry`] | the one list of a gate's policies |
+//! | [`policy`] | a policy of the list with its numbers, and their check |
 //! | [`rules`] | the trait of a policy at work: its law, and the lease that follows from it |
 //! | [`gate`] | the policy in force, for whoever polls |
 //! | [`pillion`] | Pillion's own policy: definition, law, lease; its parts are files of its folder |
 //! | [`none`], [`orion`], [`temporal`], [`launch_gate`] | a policy each: definition, law, lease |
+//! | [`idle_only`] | the worked policy of docs/add-a-policy.md |
 //! | [`reef_n`], [`orion_code`] | policies that decide about queues of launches, not by lease |
 //! | [`queue`] | what such a policy sees and says |
 //! | [`progress`] | what a best-effort job gets of what it wants, and what holds it; decides nothing |
@@ -40,6 +42,7 @@
 
 pub mod durations;
 pub mod gate;
+pub mod idle_only;
 pub mod kernel;
 pub mod launch_gate;
 pub mod lease;
@@ -53,6 +56,7 @@ pub mod policy;
 pub mod progress;
 pub mod queue;
 pub mod reef_n;
+pub mod registry;
 pub mod rules;
 pub mod sm_search;
 pub mod snapshot;
@@ -76,6 +80,7 @@ pub use policy::{Policy, PolicyError, SIMULATOR_ONLY};
 pub use progress::{Held, Progress, Share};
 pub use queue::{Op, OpKind, QueueClient};
 pub use reef_n::{ReefN, ReefNParams};
+pub use registry::{Entry, Numbers, Param};
 pub use rules::Rules;
 pub use sm_search::{SmSearch, SmSearchParams};
 pub use snapshot::{HpView, JobId, JobView, Sharing, Snapshot};

@@ -5,8 +5,16 @@
 //! what is launched is still charged and completed, so that everything in flight is known when
 //! another policy takes over.
 
+use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
-use crate::{Kernel, Lease, Limit, Snapshot};
+use crate::{Kernel, Lease, Limit, Policy, Snapshot};
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "none",
+    about: "everybody, always",
+    settings: Settings::Own(|| Policy::None),
+};
 
 /// The policy: it has no numbers and no memory.
 #[derive(Debug)]

@@ -32,12 +32,20 @@
 //! What the published *code* does instead is [`crate::orion_code`].
 
 use crate::gate::{limit_of, quantum_ns};
+use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
 use crate::sm_search::{SmSearch, SmSearchParams};
 use crate::temporal::{self, TemporalParams};
 use crate::throttle::Throttle;
 use crate::turn::Turn;
-use crate::{Class, ClassSet, Kernel, Lease, Limit, Sharing, Snapshot};
+use crate::{Class, ClassSet, Kernel, Lease, Limit, Policy, Sharing, Snapshot};
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "orion",
+    about: "also beside them: kernels that use another resource and need few SMs",
+    settings: Settings::Own(|| Policy::Orion(OrionParams::default())),
+};
 
 /// The numbers of `orion`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -103,12 +103,21 @@ use std::str::FromStr;
 
 use crate::gate::{in_flight_ns, quantum_ns};
 use crate::orion;
+use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
-use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE, JobTerms, Terms};
+use crate::terms::{BEHIND_BESIDE, BEHIND_IDLE, Terms};
 use crate::throttle::Throttle;
 use crate::timeline::Request;
 use crate::turn::{Rules as TurnRules, Turn};
-use crate::{Class, ClassSet, JobId, JobView, Kernel, Lease, Limit, Outlook, Sharing, Snapshot};
+use crate::{Class, ClassSet, JobId, JobView, Kernel, Lease, Limit, Outlook, Policy, Sharing};
+use crate::{JobTerms, Snapshot};
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "pillion",
+    about: "as much best-effort work as high-priority requests can afford, by what they take",
+    settings: Settings::Own(|| Policy::Pillion(PillionParams::default())),
+};
 
 pub mod feedback;
 pub mod pace;

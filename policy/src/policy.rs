@@ -1,8 +1,8 @@
-//! The policies of a gate by name, and the check of their numbers.
+//! A policy of the registry with its numbers, and the check of these.
 //!
 //! What each does, and its numbers with their defaults, is in its own file; the
-//! names and the limits are here, so that configuration, simulator and gate
-//! agree on them.
+//! names are [`crate::registry`]'s, and the limits are here, so that configuration,
+//! simulator and gate agree on them.
 //!
 //! Some policies cannot be put into a lease: they decide about queues of
 //! launches, or about how processes are placed on the GPU, or they know the
@@ -17,8 +17,10 @@ use crate::launch_gate::{LaunchGate, LaunchGateParams};
 use crate::none::HoldNobody;
 use crate::orion::{DUR_THRESHOLD_PCT, Orion, OrionParams};
 use crate::pillion::{Pillion, PillionParams, SLOWDOWN_MAX, Slo, THROUGHPUT_MIN};
+use crate::registry::{self, Entry, Numbers, POLICIES};
 use crate::rules::Rules;
 use crate::temporal::{Temporal, TemporalParams};
+use crate::{launch_gate, none, orion, pillion, temporal};
 
 /// Which rules the gate follows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +35,8 @@ pub enum Policy {
     LaunchGate(LaunchGateParams),
     /// Pillion's own ([`crate::pillion`]).
     Pillion(PillionParams),
+    /// Any other policy of the registry, and its plain numbers.
+    Listed(Numbers),
 }
 
 /// Policies that run in the simulator only: the name, and why no daemon can have it.
@@ -54,18 +58,33 @@ pub const SIMULATOR_ONLY: [(&str, &str); 7] = [
 
 impl Policy {
     /// Every name that [`Policy::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 5] = ["none", "pillion", "orion", "temporal", "launch-gate"];
+    pub const NAMES: [&'static str; POLICIES.len()] = {
+        let mut names = [""; POLICIES.len()];
+        let mut index = 0;
+        while index < names.len() {
+            names[index] = POLICIES[index].name;
+            index += 1;
+        }
+        names
+    };
+
+    /// What the registry has of it.
+    #[must_use]
+    pub const fn entry(&self) -> &'static Entry {
+        match self {
+            Self::None => &none::ENTRY,
+            Self::Orion(_) => &orion::ENTRY,
+            Self::Temporal(_) => &temporal::ENTRY,
+            Self::LaunchGate(_) => &launch_gate::ENTRY,
+            Self::Pillion(_) => &pillion::ENTRY,
+            Self::Listed(numbers) => numbers.entry(),
+        }
+    }
 
     /// The name in configuration and tables.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Orion(_) => "orion",
-            Self::Temporal(_) => "temporal",
-            Self::LaunchGate(_) => "launch-gate",
-            Self::Pillion(_) => "pillion",
-        }
+        self.entry().name
     }
 
     /// The policy at work, which has seen nothing yet.
@@ -77,6 +96,7 @@ impl Policy {
             Self::Temporal(params) => Box::new(Temporal::new(params)),
             Self::LaunchGate(params) => Box::new(LaunchGate::new(params)),
             Self::Pillion(params) => Box::new(Pillion::new(params)),
+            Self::Listed(numbers) => numbers.rules(),
         }
     }
 
@@ -124,18 +144,18 @@ impl Policy {
     #[must_use]
     pub const fn throttle_params(&self) -> Option<TemporalParams> {
         match self {
-            Self::None | Self::LaunchGate(_) | Self::Pillion(_) => None,
+            Self::None | Self::LaunchGate(_) | Self::Pillion(_) | Self::Listed(_) => None,
             Self::Orion(params) => Some(params.throttle()),
             Self::Temporal(params) => Some(*params),
         }
     }
 
     /// How long a lease lasts unless it is renewed, in ns; `None` for a policy whose leases have no
-    /// end.
+    /// end, or whose numbers do not say.
     #[must_use]
     pub const fn lease_ns(&self) -> Option<u64> {
         match self {
-            Self::None => None,
+            Self::None | Self::Listed(_) => None,
             Self::Orion(params) => Some(params.lease_ns),
             Self::Temporal(params) => Some(params.lease_ns),
             Self::LaunchGate(params) => Some(params.lease_ns),
@@ -149,19 +169,13 @@ impl FromStr for Policy {
 
     /// The policy of that name with default numbers.
     fn from_str(name: &str) -> Result<Self, PolicyError> {
-        match name {
-            "none" => Ok(Self::None),
-            "orion" => Ok(Self::Orion(OrionParams::default())),
-            "temporal" => Ok(Self::Temporal(TemporalParams::default())),
-            "launch-gate" => Ok(Self::LaunchGate(LaunchGateParams::default())),
-            "pillion" => Ok(Self::Pillion(PillionParams::default())),
-            _ => Err(match simulator_only(name) {
-                Some(index) => PolicyError::SimulatorOnly { index },
-                None => PolicyError::UnknownName {
-                    given: name.to_owned(),
-                },
-            }),
-        }
+        let policy = registry::find(name).map(Entry::policy);
+        policy.ok_or_else(|| match simulator_only(name) {
+            Some(index) => PolicyError::SimulatorOnly { index },
+            None => PolicyError::UnknownName {
+                given: name.to_owned(),
+            },
+        })
     }
 }
 

@@ -10,9 +10,17 @@
 //! are `none` without MPS.
 
 use crate::gate::{in_flight_ns, limit_of, quantum_ns};
+use crate::registry::{Entry, Settings};
 use crate::rules::Rules;
 use crate::turn::Turn;
-use crate::{HpView, Kernel, Lease, Limit, OrionParams, Snapshot};
+use crate::{HpView, Kernel, Lease, Limit, OrionParams, Policy, Snapshot};
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    name: "temporal",
+    about: "best-effort jobs only while high-priority jobs are idle",
+    settings: Settings::Own(|| Policy::Temporal(TemporalParams::default())),
+};
 
 /// The numbers of `temporal`, as in [`OrionParams`].
 #[derive(Clone, Copy, Debug, PartialEq)]

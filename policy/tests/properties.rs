@@ -297,7 +297,7 @@ impl Life {
     fn most_ns(&self, snapshot: &Snapshot<'_>) -> Result<u64, TestCaseError> {
         let is_drained = snapshot.be.iter().all(|job| job.drained);
         Ok(match self.gate.policy() {
-            Policy::None => u64::MAX,
+            Policy::None | Policy::Listed(_) => u64::MAX,
             Policy::LaunchGate(_) => u64::from(is_drained && !self.hp.busy),
             Policy::Temporal(_) if self.hp.busy => 0,
             Policy::Orion(_) if self.hp.busy && self.sharing == Sharing::TimeSlice => 0,
@@ -737,7 +737,7 @@ fn bounds_ns(policy: &Policy, hp: &HpView, is_behind: bool) -> (u64, u64) {
             let bound_ns = if is_behind { 4 * 340 * US } else { 340 * US };
             (bound_ns, 2 * bound_ns)
         }
-        Policy::None | Policy::LaunchGate(_) => (0, 0),
+        Policy::None | Policy::LaunchGate(_) | Policy::Listed(_) => (0, 0),
     }
 }
 

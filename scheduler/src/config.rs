@@ -15,6 +15,7 @@ pub mod limits;
 mod memory;
 pub mod memory_rules;
 mod parse;
+mod plain;
 
 use std::path::{Path, PathBuf};
 

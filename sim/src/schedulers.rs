@@ -2,7 +2,7 @@
 //!
 //! | policy | defined in | is |
 //! |---|---|---|
-//! | `none`, `pillion`, `temporal`, `orion`, `launch-gate` | `policy`, a file each | what a daemon runs, behind `leased` |
+//! | those of `policy::registry` | `policy`, a file each | what a daemon runs, behind `leased` |
 //! | `streams`, `stream-priority`, `mps`, `mps-priority` | here, a file each | a placement; every launch goes at once |
 //! | `reef-n`, `orion-code` | `policy`, a file each | a state machine about queues, behind `queued` |
 //! | `oracle` | `oracle` | a bound; it knows the future |
@@ -21,7 +21,7 @@ mod streams;
 mod thread;
 
 pub use oracle::OracleParams;
-pub use spec::{OrionCodeSpec, OrionSpec, Param, PillionSpec, PolicySpec};
+pub use spec::{OrionCodeSpec, OrionSpec, PillionSpec, PolicySpec};
 
 use policy::{
     CodeHp, OrionCode, OrionCodeParams, OrionParams, PillionParams, Policy, ReefN, ReefNParams,
@@ -67,6 +67,7 @@ impl PolicySpec {
                 params,
                 is_profiled,
             } => leased(Policy::Temporal(*params), *is_profiled, experiment)?,
+            Self::Listed(numbers) => leased(Policy::Listed(*numbers), false, experiment)?,
             Self::LaunchGate(params) => leased(Policy::LaunchGate(*params), false, experiment)?,
             Self::Pillion(spec) => {
                 let params = PillionParams {

@@ -250,7 +250,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let jobs: Vec<Job> = std::iter::once(hp).chain(be).collect();
-        for name in PolicySpec::NAMES {
+        for name in PolicySpec::names() {
             let spec: PolicySpec = name.parse().expect("a known policy");
             let mut experiment = experiment(jobs.clone(), spec, 0.03);
             experiment.host = host;
@@ -273,7 +273,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let jobs: Vec<Job> = std::iter::once(hp).chain(be).collect();
-        for name in PolicySpec::NAMES {
+        for name in PolicySpec::names() {
             let spec: PolicySpec = name.parse().expect("a known policy");
             let twin = spec.alike(Sharing::Mps);
             if twin == spec {

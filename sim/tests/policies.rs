@@ -18,7 +18,7 @@ fn policy(name: &str) -> PolicySpec {
 }
 
 fn all() -> impl Iterator<Item = PolicySpec> {
-    PolicySpec::NAMES.into_iter().map(policy)
+    PolicySpec::names().into_iter().map(policy)
 }
 
 fn run(experiment: &Experiment) -> Outcome {

@@ -278,7 +278,7 @@ fn sharing(word: Option<&str>) -> Result<Sharing> {
 /// bound that no daemon can have.
 fn policies(names: &[String], sharing: Sharing) -> Result<Vec<PolicySpec>> {
     if names.is_empty() {
-        let all = PolicySpec::NAMES
+        let all = PolicySpec::names()
             .into_iter()
             .filter(|name| *name != "oracle");
         let all = all.filter_map(|name| name.parse().ok());
@@ -288,8 +288,8 @@ fn policies(names: &[String], sharing: Sharing) -> Result<Vec<PolicySpec>> {
     }
     let one = |name: &String| {
         let policy = name.parse::<PolicySpec>().map_err(|_| {
-            let known = PolicySpec::NAMES.join(", ");
-            let meant = meant(name, &PolicySpec::NAMES);
+            let known = PolicySpec::names().join(", ");
+            let meant = meant(name, &PolicySpec::names());
             anyhow!("--policy {name}: expected one of {known}{meant}")
         })?;
         match scenario::contradiction(&policy, sharing) {

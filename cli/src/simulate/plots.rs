@@ -53,7 +53,7 @@ impl<'g, 'p> Field<'g, 'p> {
             field.groups.push((series, pair, group));
         }
         // A policy has one colour in all pictures; where others are compared, they go by their place.
-        let policy = |name: &String| PolicySpec::NAMES.iter().position(|policy| policy == name);
+        let policy = |name: &String| PolicySpec::names().iter().position(|policy| policy == name);
         let policies: Option<Vec<usize>> = field.series.iter().map(policy).collect();
         field.colours = policies.unwrap_or_else(|| (0..field.series.len()).collect());
         field

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use policy::pillion::{THROUGHPUT_MIN, look_ns_max};
 use policy::policy::simulator_only;
+use policy::registry;
 use policy::terms::WEIGHT_MAX;
 use policy::{
     LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
@@ -20,6 +21,7 @@ use toml::de::{DeTable, DeValue};
 use super::PATH_BYTES_MAX;
 use super::{
     AUTO, Config, JobRule, OnCollectives, OnDaemonLoss, SHARING_NAMES, access, faults, memory,
+    plain,
 };
 use crate::config::gpu::{PciAddress, Select};
 
@@ -250,8 +252,11 @@ impl Parser<'_> {
     /// `poll_us`: how often the daemon looks.
     fn policy(&mut self, section: &Section<'_, '_>, poll_us: u64) -> Option<Policy> {
         let name = self.policy_name(section);
-        let name = name.map(|index| index.map_or(POLICY_DEFAULT, |index| Policy::NAMES[index]));
+        let name = name.map(|name| name.unwrap_or(POLICY_DEFAULT));
         self.check_policy_keys(section, name);
+        if let Some(Policy::Listed(numbers)) = name.and_then(|name| name.parse().ok()) {
+            return plain::numbers(&mut self.0, section, numbers).map(Policy::Listed);
+        }
         let defaults = OrionParams::default();
         let pct = self
             .0
@@ -376,11 +381,14 @@ impl Parser<'_> {
         slo
     }
 
-    /// `name`, as the index in [`Policy::NAMES`]. What only the simulator has is refused with the
-    /// reason, everything else with the list.
-    fn policy_name(&mut self, section: &Section<'_, '_>) -> Option<Option<usize>> {
+    /// `name`, as the registry has it. What only the simulator has is refused with the reason,
+    /// everything else with the list.
+    fn policy_name(&mut self, section: &Section<'_, '_>) -> Option<Option<&'static str>> {
         let value = section.get("name");
         let given = value.and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
+        if let Some(entry) = given.as_ref().and_then(|(_, name)| registry::find(name)) {
+            return Some(Some(entry.name));
+        }
         if let Some((span, name)) = given
             && let Some(index) = simulator_only(name)
         {
@@ -391,22 +399,28 @@ impl Parser<'_> {
             );
             return None;
         }
-        self.0.word(section, "name", &Policy::NAMES)
+        let index = self.0.word(section, "name", &Policy::NAMES)?;
+        Some(index.map(|index| Policy::NAMES[index]))
     }
 
     /// Refuses keys that no policy has, and those that this policy does not look at: a bound that
     /// is written but not in force is worse than none.
     fn check_policy_keys(&mut self, section: &Section<'_, '_>, name: Option<&str>) {
         let Some(table) = section.table else { return };
-        let all = [&POLICY_KEYS[..], &OWN_KEYS.map(|(key, _)| key)].concat();
+        let own: Vec<&str> = OWN_KEYS.iter().map(|(key, _)| *key).collect();
+        let plain = plain::keys(name);
+        let more = plain.iter().map(|(key, _)| *key);
+        let more = more.filter(|key| !own.contains(key)).collect::<Vec<_>>();
+        let all = [&POLICY_KEYS[..], &own, &more].concat();
         self.0.check_keys("[policy]", table, &all);
         let Some(name) = name else { return };
         for (key, value) in table {
             let key: &str = key.get_ref();
-            let Some((_, users)) = OWN_KEYS.iter().find(|(own, _)| *own == key) else {
-                continue;
-            };
-            if !users.contains(&name) {
+            let own = OWN_KEYS.iter().filter(|(own, _)| *own == key);
+            let users = own.flat_map(|(_, users)| users.iter().copied());
+            let listed = plain.iter().filter(|(own, _)| *own == key);
+            let users: Vec<&str> = users.chain(listed.map(|(_, entry)| entry.name)).collect();
+            if !users.is_empty() && !users.contains(&name) {
                 self.0.fault(
                     value.span().start,
                     format!("{key} is set, but policy {name} does not look at it"),

@@ -491,6 +491,10 @@ fn params_by_name(state: &State) -> BTreeMap<&'static str, f64> {
         by_name.insert("dur_threshold_pct", params.dur_threshold_pct);
         by_name.insert("residual_us", params.residual_ns_unknown as f64 / 1e3);
     }
+    if let Policy::Listed(numbers) = policy {
+        let plain = numbers.entry().params().iter();
+        by_name.extend(plain.filter_map(|param| Some((param.key, numbers.get(param.key)?))));
+    }
     if let Some(lease_ns) = policy.lease_ns() {
         by_name.insert("lease_ms", lease_ns as f64 / 1e6);
     }
@@ -626,6 +630,9 @@ fn enforcing(state: &State, now_ns: u64, key: &JobKey, be_job: &BeJob) -> String
         return format!(
             "{idle_us:.0} us of expected work in flight while high-priority jobs are idle, {beside}"
         );
+    }
+    if let Policy::Listed(numbers) = policy {
+        return numbers.entry().about.to_owned();
     }
     let Some(params) = policy.throttle_params() else {
         return "one launch in flight, and only while high-priority jobs are idle".to_owned();

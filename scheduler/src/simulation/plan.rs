@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::{Policy, Sharing};
+use policy::{Policy, Sharing, registry};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -44,14 +44,15 @@ impl Plan {
              [memory]\nexcess = \"{excess}\"\nbest_effort = \"1GiB\"\n"
         );
         // In half of the seeds one policy is in force throughout.
-        let first = rng.random_range(0..POLICIES.len());
+        let policies: Vec<&str> = registry::all().map(|entry| entry.name).collect();
+        let first = rng.random_range(0..policies.len());
         let is_one_policy = rng.random_range(0..2) == 0;
         let mut config = || {
             let policy = match is_one_policy {
                 true => first,
-                false => rng.random_range(0..POLICIES.len()),
+                false => rng.random_range(0..policies.len()),
             };
-            let text = format!("{fixed}{}", changing(rng, POLICIES[policy]));
+            let text = format!("{fixed}{}", changing(rng, policies[policy]));
             Config::check(Path::new("seed.toml"), &text).unwrap()
         };
         Self {
@@ -64,8 +65,6 @@ impl Plan {
         }
     }
 }
-
-const POLICIES: [&str; 5] = ["orion", "temporal", "launch-gate", "pillion", "none"];
 
 impl Plan {
     /// Whether MPS shares the GPU, which a running daemon does not take over.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use policy::{PillionParams, Slo};
+use policy::{Param, PillionParams, Slo};
 use profiler::nearest::nearest;
 use profiler::settings::{self, Fault, Reader, Section, Value};
 use softgpu::{Config, Contention, Device, Dispatch, Sharing};
@@ -16,7 +16,7 @@ use crate::host::HostModel;
 use crate::job::{Job, JobClass};
 use crate::library::Library;
 use crate::profile_errors::ProfileErrors;
-use crate::schedulers::{Param, PolicySpec};
+use crate::schedulers::PolicySpec;
 use crate::sweep::{self, Combination};
 
 const KEYS: [&str; 12] = [
@@ -211,14 +211,19 @@ impl Parser<'_, '_> {
 
     fn policy(&mut self, document: &DeTable<'_>) -> Option<PolicySpec> {
         let section = self.reader.section(document, "policy");
-        let name = self.reader.word(&section, "name", &PolicySpec::NAMES)?;
-        let Some(index) = name else {
+        let given = section
+            .get("name")
+            .and_then(|value| value.get_ref().as_str());
+        let known: Option<PolicySpec> = given.and_then(|name| name.parse().ok());
+        if known.is_none() {
+            (self.reader).word(&section, "name", &PolicySpec::names())?;
+        }
+        let Some(mut policy) = known else {
             let near = Some("name = \"orion\"".to_owned());
             let what = "the scenario has no policy; needs [policy] with a name";
             self.reader.fault(section.offset, what, near);
             return None;
         };
-        let mut policy: PolicySpec = PolicySpec::NAMES[index].parse().ok()?;
         let table = section.table?;
         let mut is_right = true;
         for (key, value) in table {
@@ -255,12 +260,10 @@ impl Parser<'_, '_> {
         let switch = value.get_ref().as_bool().filter(|_| param.is_switch);
         let number = switch.map(|is_on| f64::from(u8::from(is_on)));
         let number = number.or_else(|| number_of(value));
-        if let Some(number) = number.filter(|&number| takes(param, number)) {
+        if let Some(number) = number.filter(|&number| param.takes(number)) {
             return policy.set(param.key, number);
         }
-        let near = number.map(|n| n.clamp(param.least, param.most));
-        let near = near.map(|n| if param.is_whole { n.round() } else { n });
-        let near = near.map(|n| n.to_string());
+        let near = number.map(|number| param.nearest(number).to_string());
         let near =
             near.or_else(|| is_target.then(|| format!("\"{}\"", PillionParams::default().slo)));
         self.reader
@@ -458,25 +461,14 @@ fn first_too_many(experiment: &Experiment) -> usize {
     place.unwrap_or(0)
 }
 
-/// Whether the number of a policy can be set to this.
-fn takes(param: &Param, value: f64) -> bool {
-    (param.least..=param.most).contains(&value) && (!param.is_whole || value.fract() == 0.0)
-}
-
 /// What it can be set to, in words.
 fn wanted(param: &Param) -> String {
     let (least, most) = (param.least, param.most);
-    match param {
-        Param {
-            is_switch: true, ..
-        } => "true or false, or 1 or 0".to_owned(),
-        Param { key: SLO_KEY, .. } => {
-            format!(
-                "times alone, \"{least}x\" to \"{most}x\" or {least} to {most}, or ms, such as \"20ms\""
-            )
-        }
-        Param { is_whole: true, .. } => format!("a whole number from {least} to {most}"),
-        _ => format!("a number from {least} to {most}"),
+    match param.key {
+        SLO_KEY => format!(
+            "times alone, \"{least}x\" to \"{most}x\" or {least} to {most}, or ms, such as \"20ms\""
+        ),
+        _ => param.wanted(),
     }
 }
 

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use policy::registry::{Numbers, POLICIES};
 use policy::sm_search::LOSS_PCT_MAX;
-use policy::{LaunchGateParams, OrionParams, PillionParams, ReefNParams, Slo, TemporalParams};
+use policy::{
+    LaunchGateParams, OrionParams, Param, PillionParams, Policy, ReefNParams, Slo, TemporalParams,
+};
 use softgpu::Sharing;
 
 use super::OracleParams;
@@ -45,6 +48,8 @@ pub enum PolicySpec {
     Pillion(PillionSpec),
     /// The clairvoyant bound.
     Oracle(OracleParams),
+    /// Any other policy of the daemon's registry.
+    Listed(Numbers),
 }
 
 /// The numbers of `pillion`.
@@ -112,32 +117,9 @@ impl Default for OrionCodeSpec {
     }
 }
 
-/// A number that a policy takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Param {
-    /// Its key, as in a daemon's configuration where that has it.
-    pub key: &'static str,
-    /// What it is, in a line.
-    pub about: &'static str,
-    /// Least value.
-    pub least: f64,
-    /// Greatest value.
-    pub most: f64,
-    /// Only whole numbers.
-    pub is_whole: bool,
-    /// 1 is on and 0 off; files may also say `true` and `false`, as a daemon's do.
-    pub is_switch: bool,
-}
-
+/// Defaults are those of the specs.
 const fn param(key: &'static str, about: &'static str, least: f64, most: f64) -> Param {
-    Param {
-        key,
-        about,
-        least,
-        most,
-        is_whole: false,
-        is_switch: false,
-    }
+    Param::new(key, about, (least, most), least)
 }
 
 const fn whole(key: &'static str, about: &'static str, least: f64, most: f64) -> Param {
@@ -270,22 +252,30 @@ const ORACLE: [Param; 1] = [param(
     1_000.0,
 )];
 
+/// Policies with a variant of their own, and the bound.
+const OWN_NAMES: [&str; 12] = [
+    "none",
+    "temporal",
+    "streams",
+    "stream-priority",
+    "mps",
+    "mps-priority",
+    "reef-n",
+    "orion",
+    "orion-code",
+    "launch-gate",
+    "pillion",
+    "oracle",
+];
+
 impl PolicySpec {
     /// Every name that [`PolicySpec::from_str`] takes, in the order shown to people.
-    pub const NAMES: [&'static str; 12] = [
-        "none",
-        "temporal",
-        "streams",
-        "stream-priority",
-        "mps",
-        "mps-priority",
-        "reef-n",
-        "orion",
-        "orion-code",
-        "launch-gate",
-        "pillion",
-        "oracle",
-    ];
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        let listed = POLICIES.iter().map(|entry| entry.name);
+        let others = listed.filter(|name| !OWN_NAMES.contains(name));
+        OWN_NAMES.into_iter().chain(others).collect()
+    }
 
     /// The name in options and tables.
     #[must_use]
@@ -303,6 +293,7 @@ impl PolicySpec {
             Self::LaunchGate(_) => "launch-gate",
             Self::Pillion(_) => "pillion",
             Self::Oracle(_) => "oracle",
+            Self::Listed(numbers) => numbers.entry().name,
         }
     }
 
@@ -314,7 +305,8 @@ impl PolicySpec {
             | Self::Temporal { .. }
             | Self::Orion(_)
             | Self::LaunchGate(_)
-            | Self::Pillion(_) => false,
+            | Self::Pillion(_)
+            | Self::Listed(_) => false,
             Self::Streams
             | Self::StreamPriority
             | Self::Mps
@@ -363,6 +355,7 @@ impl PolicySpec {
             Self::Pillion(_) => &PILLION,
             Self::ReefN { .. } => &REEF_N,
             Self::Oracle(_) => &ORACLE,
+            Self::Listed(numbers) => numbers.entry().params(),
             Self::None | Self::Streams | Self::StreamPriority | Self::Mps | Self::MpsPriority => {
                 &[]
             }
@@ -377,6 +370,7 @@ impl PolicySpec {
             return spec.set(key, value);
         }
         match (self, key) {
+            (Self::Listed(numbers), key) => return numbers.set(key, value),
             (Self::Temporal { params, .. }, "dur_threshold_pct") => {
                 params.dur_threshold_pct = value;
             }
@@ -422,6 +416,7 @@ impl PolicySpec {
             return spec.param(key);
         }
         Some(match (self, key) {
+            (Self::Listed(numbers), key) => numbers.get(key)?,
             (Self::Temporal { params, .. }, "dur_threshold_pct") => params.dur_threshold_pct,
             (Self::Temporal { params, .. }, "residual_us") => us(params.residual_ns_unknown),
             (Self::Temporal { params, .. }, "lease_ms") => ms(params.lease_ns),
@@ -528,12 +523,15 @@ impl FromStr for PolicySpec {
             "launch-gate" => Self::LaunchGate(LaunchGateParams::default()),
             "pillion" => Self::Pillion(PillionSpec::default()),
             "oracle" => Self::Oracle(OracleParams::default()),
-            _ => {
-                let names = Self::NAMES.join(", ");
-                return Err(Error::Policy(format!(
-                    "unknown policy `{name}`: policies are {names}"
-                )));
-            }
+            _ => match name.parse() {
+                Ok(Policy::Listed(numbers)) => Self::Listed(numbers),
+                _ => {
+                    let names = Self::names().join(", ");
+                    return Err(Error::Policy(format!(
+                        "unknown policy `{name}`: policies are {names}"
+                    )));
+                }
+            },
         })
     }
 }
