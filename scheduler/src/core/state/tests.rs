@@ -9,6 +9,7 @@ mod hostile;
 mod pacing;
 mod users;
 mod words;
+mod worked;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
