@@ -2,17 +2,14 @@
 
 use serde_json::Value;
 
-use crate::common::{Gpu, Program, clean_command, collect, pillion};
+use crate::common::{Gpu, clean_command, collect, pillion};
 use crate::events::event_when;
 
 #[test]
 fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon("name = \"pillion\"\n\n[high_priority]\nusers = []\n");
-    let mut job = gpu
-        .job("serve", Program::Linked("steady"))
-        .high_priority(&daemon)
-        .start();
+    let mut job = gpu.job("serve", "steady").high_priority(&daemon).start();
     job.wait_for("round", 1);
     let seen = daemon.wait_for_clients("serve", 1);
     assert_eq!(seen["class"], "best-effort");

@@ -144,8 +144,7 @@ fn unusable_input_of_the_demo_is_refused_before_anything_runs() {
 
 #[test]
 fn an_unknown_class_is_answered_with_the_list() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let list = ["highest", "high-priority", "best-effort"];
     let arguments = ["--class", "highest", "--", "/bin/echo", "started"];
     let ended = gpu.pillion_run("job", daemon.socket(), &arguments).run();
@@ -156,8 +155,7 @@ fn an_unknown_class_is_answered_with_the_list() {
     assert_eq!((ended.code(), &*ended.output), (2, ""));
     ended.expect_errors(&list);
     // By hand there is nobody to refuse: the job runs, as best-effort.
-    let job = gpu.job("by-hand", Program::Linked("work"));
-    let job = job.args(&["linked", "5", "0"]).best_effort(&daemon);
+    let job = gpu.job("by-hand", "work linked 5 0").best_effort(&daemon);
     let ended = job.env("PILLION_CLASS", "highest").run().expect_success();
     assert_eq!(daemon.job("by-hand")["class"], "best-effort");
     assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
@@ -180,8 +178,7 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
             .expect_errors(said)
             .expect_errors(&["unknown kernels"]);
     };
-    let job = gpu.job("by-hand", Program::Linked("work"));
-    let job = job.args(&["linked", "5", "0"]).best_effort(daemon);
+    let job = gpu.job("by-hand", "work linked 5 0").best_effort(daemon);
     let ended = job.env("PILLION_PROFILE", profile).run();
     let clients = daemon.totals("by-hand");
     assert_eq!(
@@ -200,8 +197,7 @@ fn expect_to_run_with_unknown_kernels(gpu: &Gpu, daemon: &Daemon, profile: &Path
 
 #[test]
 fn a_missing_profile_is_said_once_and_the_job_runs_with_unknown_kernels() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let profile = gpu.path("no-such.profile.toml");
     expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["cannot be read"]);
 }
@@ -221,8 +217,7 @@ fn a_malformed_profile_is_said_once_with_its_line_and_the_job_runs_with_unknown_
             ":2:",
         ),
     ] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let profile = write(folder.path(), name, text);
         expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &[name, place]);
     }
@@ -231,22 +226,19 @@ fn a_malformed_profile_is_said_once_with_its_line_and_the_job_runs_with_unknown_
 #[test]
 fn orions_own_malformed_file_is_said_with_its_line_and_the_job_runs() {
     let orion = crate::demo::orion_folder();
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let profile = orion.join("profiles/resnet50_32_fb1_new");
     expect_to_run_with_unknown_kernels(&gpu, &daemon, &profile, &["resnet50_32_fb1_new:"]);
 }
 
 #[test]
 fn without_a_profile_kernels_are_unknown_which_is_said_once() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
-        let job = gpu.job(label, Program::Linked("work"));
-        let job = job.args(&["linked", "5", "0"]);
-        let job = job.under(daemon.socket(), class).without_profile();
-        let ended = job.run().expect_success();
+        let job = gpu.job(label, "work linked 5 0");
+        let job = job.under(daemon.socket(), class).without_profile().run();
+        let ended = job.expect_success();
         assert_eq!(daemon.total(label, "launches_unknown"), 13);
         assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
         ended.expect_errors(&["saxpy", "unknown", "no profile"]);

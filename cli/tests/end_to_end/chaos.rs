@@ -15,7 +15,7 @@ use protocol::clock::Clock;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, Program, try_until, until};
+use crate::common::{Daemon, Gpu, HANG, Process, Program, try_until, until};
 
 /// Best-effort jobs.
 const BEST_EFFORT: usize = 4;
@@ -584,14 +584,9 @@ fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
     until("the other policy", || {
         (daemon.status()["policy"]["name"] == "temporal").then_some(())
     });
-    let hp = gpu.job("last-hp", Program::Linked("hang"));
-    let mut hp = hp
-        .args(&["3600000000000", "1"])
-        .high_priority(daemon)
-        .start();
+    let mut hp = gpu.job("last-hp", HANG).high_priority(daemon).start();
     hp.wait_for("launched", 1);
-    let be = gpu.job("last-be", Program::Linked("steady"));
-    let mut be = be.best_effort(daemon).start();
+    let mut be = gpu.job("last-be", "steady").best_effort(daemon).start();
     daemon.wait_until_held("last-be");
     if kills == Kills::Contagious {
         gpu.inject(&format!("terminate-client {}", hp.pid()));

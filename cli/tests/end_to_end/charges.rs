@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, Program};
+use crate::common::{Daemon, Gpu, Process};
 
 const MIB: u64 = 1 << 20;
 
 fn start(gpu: &Gpu, daemon: &Daemon, mode: &str) -> Process {
-    let job = gpu.job("job", Program::Linked("charges")).args(&[mode]);
+    let job = gpu.job("job", "charges").args(&[mode]);
     job.best_effort(daemon).start()
 }
 
@@ -36,8 +36,7 @@ fn next_look(process: &mut Process) {
 
 #[test]
 fn a_modules_variable_is_charged_once_and_goes_with_the_module() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut process = start(&gpu, &daemon, "variable");
     process.wait_for("look", 1);
     assert_eq!(held(&daemon), used(&gpu));
@@ -51,8 +50,7 @@ fn a_modules_variable_is_charged_once_and_goes_with_the_module() {
 
 #[test]
 fn memory_of_a_green_context_is_the_primary_contexts() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut process = start(&gpu, &daemon, "green");
     process.wait_for("look", 1);
     assert_eq!((held(&daemon), used(&gpu)), (64 * MIB, 64 * MIB));
@@ -73,8 +71,7 @@ fn memory_of_a_green_context_is_the_primary_contexts() {
 // census: D7
 #[test]
 fn a_context_is_charged_while_there_is_any() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("[memory]\ncontext = \"300MiB\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "[memory]\ncontext = \"300MiB\"");
     let mut process = start(&gpu, &daemon, "contexts");
     process.wait_for("look", 1);
     assert_eq!(held(&daemon), 300 * MIB);
@@ -88,8 +85,7 @@ fn a_context_is_charged_while_there_is_any() {
 // census: D14
 #[test]
 fn what_a_capture_asked_for_that_came_to_nothing_is_charged_no_more() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut process = start(&gpu, &daemon, "capture");
     for look in ["voided", "thrown away", "left to its stream"] {
         process.wait_for("look", 1);
@@ -103,10 +99,9 @@ fn what_a_capture_asked_for_that_came_to_nothing_is_charged_no_more() {
 // census: B14, B15
 #[test]
 fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_charged() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let run = |is_ours: bool| {
-        let job = gpu.job("job", Program::Linked("charges")).args(&["free"]);
+        let job = gpu.job("job", "charges free");
         let job = match is_ours {
             true => job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB"),
             false => job,
@@ -131,12 +126,9 @@ fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_ch
 /// What the first program held is back when the other attaches, and not before the device has it.
 #[test]
 fn a_program_that_executes_another_leaves_it_the_whole_quota() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("job", Program::Linked("charges")).args(&["exec"]);
-    let job = job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB");
-    let mut process = job.start();
-    process.wait_for("granted", 1);
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = gpu.job("job", "charges exec").best_effort(&daemon);
+    let mut process = job.env("PILLION_MEMORY", "1GiB").start_until("granted");
     process.wait_for("look", 1);
     process.write("\n");
     assert_eq!(process.next_line(), "granted", "by the other program");
@@ -146,11 +138,9 @@ fn a_program_that_executes_another_leaves_it_the_whole_quota() {
 
 #[test]
 fn a_jobs_id_that_is_used_again_begins_anew() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for (quota, bytes) in [("1GiB", 1024), ("2GiB", 2048), ("512MiB", 512)] {
-        let job = gpu.job("job", Program::Linked("quota"));
-        let job = job.args(&["fill", "0", "0", "0"]).best_effort(&daemon);
+        let job = gpu.job("job", "quota fill 0 0 0").best_effort(&daemon);
         let ended = job.env("PILLION_MEMORY", quota).run().expect_success();
         assert_eq!(ended.asked("total") / MIB, bytes, "{quota}: {ended:#?}");
         let memory = &daemon.job_when("job", "nothing held", |job| job["memory"]["processes"] == 0)

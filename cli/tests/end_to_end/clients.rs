@@ -129,8 +129,7 @@ fn numba_cuda_runs_unchanged_and_its_kernels_compute_nothing() {
 /// `pillion-replay` reaches the driver through the crate cudarc.
 #[test]
 fn a_cudarc_program_runs_unchanged_and_counts_the_same() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     let trace = workspace().join("examples/traces/synthetic-inference.trace");
     for class in [
         None,

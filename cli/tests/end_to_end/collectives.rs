@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, Program, collect, pillion};
+use crate::common::{Daemon, Gpu, Process, collect, pillion};
 use crate::events::{event_when, events};
 
 /// NCCL's and NVSHMEM's, as the driver has their names.
@@ -20,10 +20,8 @@ const PATIENT: &str = "max_hold_ms = 60000";
 /// A high-priority job whose only kernel never ends, or, idle, one that has ended.
 fn high_priority(gpu: &Gpu, daemon: &Daemon, is_busy: bool) -> Process {
     let mut hp = match is_busy {
-        true => gpu
-            .job("hp", Program::Linked("hang"))
-            .args(&[FOR_EVER_NS, "1"]),
-        false => gpu.job("hp", Program::Linked("idle")),
+        true => gpu.job("hp", "hang").args(&[FOR_EVER_NS, "1"]),
+        false => gpu.job("hp", "idle"),
     }
     .high_priority(daemon)
     .start();
@@ -35,7 +33,7 @@ fn high_priority(gpu: &Gpu, daemon: &Daemon, is_busy: bool) -> Process {
 }
 
 fn ring(gpu: &Gpu, daemon: &Daemon, name: &str, steps: &str) -> Process {
-    let job = gpu.job("ring", Program::Linked("collective"));
+    let job = gpu.job("ring", "collective");
     job.args(&[name, steps]).best_effort(daemon).start()
 }
 
@@ -72,8 +70,7 @@ fn collective_kernels_never_wait_for_a_lease() {
 #[test]
 fn a_job_that_launches_them_is_held_while_a_high_priority_job_is_attached_and_goes_on_after_it() {
     for sharing in ["mps", "timeslice"] {
-        let gpu = Gpu::start(sharing);
-        let daemon = gpu.daemon(PATIENT);
+        let (gpu, daemon) = Gpu::with_daemon(sharing, PATIENT);
         let mut ring = ring(&gpu, &daemon, NAMES[0], "cp");
         ring.wait_for("round", 1);
         let hp = high_priority(&gpu, &daemon, false);
@@ -90,8 +87,7 @@ fn a_job_that_launches_them_is_held_while_a_high_priority_job_is_attached_and_go
         let shown = collect(status).expect_success().output;
         assert!(shown.contains("it launches collective kernels"), "{shown}");
         // Other jobs are as they were: the high-priority one is idle.
-        let other = gpu.job("other", Program::Linked("steady"));
-        let mut other = other.best_effort(&daemon).start();
+        let mut other = gpu.job("other", "steady").best_effort(&daemon).start();
         other.wait_for("round", 2);
         other.finish().expect_success();
         hp.finish().expect_success();
@@ -120,8 +116,7 @@ fn configured_to_gate_it_is_gated_as_any_other() {
 
 #[test]
 fn a_graph_with_collective_kernels_counts_them_and_waits_as_a_whole() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("max_hold_ms = 20");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "max_hold_ms = 20");
     let mut ring = ring(&gpu, &daemon, NAMES[0], "g");
     ring.wait_for("round", 1);
     let hp = high_priority(&gpu, &daemon, false);
@@ -137,8 +132,7 @@ fn a_graph_with_collective_kernels_counts_them_and_waits_as_a_whole() {
 
 #[test]
 fn the_next_daemon_refuses_it_too() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon(PATIENT);
+    let (gpu, daemon) = Gpu::with_daemon("mps", PATIENT);
     let mut ring = ring(&gpu, &daemon, NAMES[0], "cp");
     ring.wait_for("round", 1);
     daemon.signal(Signal::KILL);
@@ -155,8 +149,7 @@ fn the_next_daemon_refuses_it_too() {
 
 #[test]
 fn a_job_that_is_held_for_a_fault_launches_none_until_it_may_go_on() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("max_hold_ms = 20");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "max_hold_ms = 20");
     let mut ring = ring(&gpu, &daemon, NAMES[0], "c");
     ring.wait_for("round", 1);
     let order = |words: &[&str]| {

@@ -8,12 +8,13 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Control, Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, until};
+use crate::common::{
+    Control, Daemon, Ended, Gpu, HANG, Job, Process, Program, collect, pillion, until,
+};
 use crate::events::event_when;
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
-const FOR_EVER_NS: &str = "3600000000000";
 /// What a kernel takes in the first try, and in further ones.
 const LONG_NS: [&str; 3] = ["3000000000", "12000000000", "60000000000"];
 /// What a kernel takes of a job that always has one in flight, but for the moment between two.
@@ -78,8 +79,7 @@ fn ask(process: &mut Process) -> String {
 
 /// A job that launches one kernel after the other, waits for each, and dies of the signals.
 fn working(gpu: &Gpu) -> Job {
-    let job = gpu.job("working", Program::Linked("asked_to_end"));
-    let job = job.args(&["default", "synchronising"]);
+    let job = gpu.job("working", "asked_to_end default synchronising");
     job.env("LASTING_NS", LASTING_NS)
         .env("PILLION_DRAIN_MS", PATIENT_MS)
 }
@@ -94,8 +94,7 @@ fn end_by(job: Job, signal: Signal) {
 
 /// A job with a kernel that never ends.
 fn hanging(gpu: &Gpu, daemon: &Daemon) -> Process {
-    let job = gpu.job("hang", Program::Linked("hang"));
-    let mut job = job.args(&[FOR_EVER_NS, "1"]).best_effort(daemon).start();
+    let mut job = gpu.job("hang", HANG).best_effort(daemon).start();
     job.wait_for("launched", 1);
     job
 }
@@ -136,11 +135,9 @@ fn a_job_that_is_asked_to_end_has_no_work_in_flight_and_its_neighbours_go_on() {
 fn a_job_that_ends_without_its_daemon_has_no_work_in_flight() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
     for (how, code) in [(&[][..], None), (&["exits"], Some(7))] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon(policy);
+        let (gpu, daemon) = Gpu::with_daemon("mps", policy);
         let busy = hanging_in(&gpu, &daemon, JobClass::HighPriority, PATIENT_MS);
-        let job = gpu.job("late", Program::Linked("hang"));
-        let job = job.args(&[LONG_NS[0], "1"]).args(how);
+        let job = gpu.job("late", "hang").args(&[LONG_NS[0], "1"]).args(how);
         let job = job.best_effort(&daemon).env("PILLION_DRAIN_MS", PATIENT_MS);
         let mut job = job.start();
         daemon.wait_until_held("late");
@@ -189,13 +186,9 @@ fn a_stopped_job_whose_kernel_takes_its_time_harms_nobody_though_mps_does_not_en
             let daemon = gpu.daemon("");
             let control = Control::that_obeys(&gpu);
             let neighbours = Neighbours::of(&gpu, &daemon);
-            let job = gpu.job("hang", Program::Linked("hang"));
-            let job = job.args(&[long_ns, "1"]).args(how);
-            let mut job = job
-                .env("PILLION_DRAIN_MS", "50")
-                .best_effort(&daemon)
-                .start();
-            job.wait_for("launched", 1);
+            let job = gpu.job("hang", "hang").args(&[long_ns, "1"]).args(how);
+            let job = job.env("PILLION_DRAIN_MS", "50").best_effort(&daemon);
+            let job = job.start_until("launched");
             let stopped = stop(&gpu, &daemon, &control, "10m");
             let status = job.finish_untold().status;
             assert_eq!(
@@ -261,8 +254,8 @@ fn text(event: &Value) -> &str {
 
 /// The job's only process, in whichever class, with a kernel that never ends.
 fn hanging_in(gpu: &Gpu, daemon: &Daemon, class: JobClass, drain_ms: &str) -> Process {
-    let job = gpu.job(class.name(), Program::Linked("hang"));
-    let job = job.args(&[FOR_EVER_NS, "2"]).under(daemon.socket(), class);
+    let job = gpu.job(class.name(), "hang 3600000000000 2");
+    let job = job.under(daemon.socket(), class);
     let mut job = job.env("PILLION_DRAIN_MS", drain_ms).start();
     job.wait_for("launched", 1);
     job
@@ -270,8 +263,7 @@ fn hanging_in(gpu: &Gpu, daemon: &Daemon, class: JobClass, drain_ms: &str) -> Pr
 
 #[test]
 fn a_death_with_work_in_flight_is_told_with_how_much_it_was_and_why() {
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
     for (drain_ms, signal, why) in [
         (
             "0",
@@ -342,24 +334,20 @@ fn whose_stopped_process_dies_with_work_in_flight_is_not_held_by_a_rule_for_deat
 
 #[test]
 fn a_process_that_was_drained_or_had_nothing_in_flight_gives_no_alarm() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
         let label = class.name();
         for place in ["idle", "launching", "synchronising", "capturing"] {
-            let job = gpu.job(label, Program::Linked("asked_to_end"));
-            let job = job
-                .args(&["default", place])
-                .env("PILLION_DRAIN_MS", PATIENT_MS);
+            let job = gpu.job(label, "asked_to_end").args(&["default", place]);
+            let job = job.env("PILLION_DRAIN_MS", PATIENT_MS);
             end_by(job.under(daemon.socket(), class), Signal::TERM);
         }
-        let job = gpu.job(label, Program::Linked("steady"));
-        let mut steady = job.under(daemon.socket(), class).start();
+        let job = gpu.job(label, "steady").under(daemon.socket(), class);
+        let mut steady = job.start();
         steady.wait_for("round", 3);
         steady.finish().expect_success();
-        let job = gpu.job(label, Program::Linked("faulty"));
-        let mut waited = job.under(daemon.socket(), class).start();
-        waited.wait_for("ready", 1);
+        let job = gpu.job(label, "faulty").under(daemon.socket(), class);
+        let mut waited = job.start_until("ready");
         assert_eq!(ask(&mut waited), WELL);
         // It waited for its work, so nothing is in flight: its helper may have looked for that, or will have in a moment.
         daemon.wait_until_nothing_in_flight(label);

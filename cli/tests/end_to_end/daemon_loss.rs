@@ -10,11 +10,8 @@ use protocol::pages::SILENCE_NS_MAX;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program, until};
+use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, until};
 use crate::events::events;
-
-/// A kernel that outlasts every test, ns.
-const FOR_EVER_NS: &str = "3600000000000";
 
 /// How often a daemon is killed in a row.
 const DEATHS: usize = 1_000;
@@ -23,15 +20,9 @@ const DEATHS_FIRST: usize = 20;
 
 /// A GPU, a daemon, a high-priority job whose kernel never ends, and a best-effort job at the gate.
 fn held_beside_a_hung_one(policy: &str) -> (Gpu, Daemon, Process, Process) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon(policy);
-    let hp = gpu
-        .job("hp", Program::Linked("hang"))
-        .args(&[FOR_EVER_NS, "1"]);
-    let mut hp = hp.high_priority(&daemon).start();
-    hp.wait_for("launched", 1);
-    let be = gpu.job("be", Program::Linked("steady"));
-    let be = be.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", policy);
+    let hp = gpu.hang(&daemon);
+    let be = gpu.job("be", "steady").best_effort(&daemon).start();
     daemon.wait_until_held("be");
     (gpu, daemon, hp, be)
 }
@@ -48,11 +39,9 @@ fn expect_to_go_on(gpu: &Gpu, label: &str, mut process: Process, rounds: usize) 
 #[test]
 fn without_a_daemon_a_job_runs_unmanaged_and_says_so_once() {
     let gpu = Gpu::start("mps");
-    let alone = gpu.job("alone", Program::Linked("work"));
-    let alone = alone.args(&["linked", "10", "3"]).run();
+    let alone = gpu.job("alone", "work linked 10 3").run();
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
-        let job = gpu.job("job", Program::Linked("work"));
-        let job = job.args(&["linked", "10", "3"]);
+        let job = gpu.job("job", "work linked 10 3");
         let ended = job.under(&gpu.path("nobody.sock"), class).run();
         assert_eq!((ended.code(), &ended.output), (3, &alone.output));
         assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
@@ -67,10 +56,9 @@ fn jobs_that_are_not_held_go_on_when_the_daemon_is_killed() {
         "on_daemon_loss = \"run\"",
         "on_daemon_loss = \"hold\"\nmax_hold_ms = 5",
     ] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon(policy);
-        let hp = gpu.job("hp", Program::Linked("steady"));
-        let be = gpu.job("be", Program::Linked("steady"));
+        let (gpu, daemon) = Gpu::with_daemon("mps", policy);
+        let hp = gpu.job("hp", "steady");
+        let be = gpu.job("be", "steady");
         let mut hp = hp.high_priority(&daemon).start();
         let mut be = be.best_effort(&daemon).start();
         hp.wait_for("round", 5);
@@ -185,10 +173,7 @@ fn a_service_manager_with_a_watchdog_is_told_that_the_daemon_works_as_long_as_it
     let daemon = gpu.daemon_in(&environment);
     // With nobody there, and with a job.
     beats(5);
-    let mut job = gpu
-        .job("be", Program::Linked("steady"))
-        .best_effort(&daemon)
-        .start();
+    let mut job = gpu.job("be", "steady").best_effort(&daemon).start();
     job.wait_for("round", 3);
     beats(5);
     job.finish().expect_success();
@@ -208,9 +193,8 @@ fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
         "a killed daemon leaves its socket behind"
     );
     let second = gpu.daemon("");
-    let job = gpu.job("job", Program::Linked("work"));
-    let job = job.args(&["linked", "10", "0"]);
-    let ended = job.best_effort(&second).run().expect_success();
+    let job = gpu.job("job", "work linked 10 0").best_effort(&second);
+    let ended = job.run().expect_success();
     gpu.expect_equal_counts("job", &ended, &second);
 }
 
@@ -233,8 +217,8 @@ fn replaced(gpu: &Gpu, daemon: Daemon, policy: &str) -> Daemon {
 fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_counted() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
-    let hp = gpu.job("hp", Program::Linked("steady"));
-    let be = gpu.job("be", Program::Linked("steady"));
+    let hp = gpu.job("hp", "steady");
+    let be = gpu.job("be", "steady");
     let mut jobs = [
         ("hp", hp.high_priority(&first).start()),
         ("be", be.best_effort(&first).start()),
@@ -258,7 +242,7 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
 fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process_ends_with_it() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
-    let start = |label| gpu.job(label, Program::Linked("outlast")).args(&["copy"]);
+    let start = |label| gpu.job(label, "outlast").args(&["copy"]);
     let mut jobs = [
         ("hp", start("hp").high_priority(&first).start()),
         ("be", start("be").best_effort(&first).start()),
@@ -284,7 +268,7 @@ fn who_the_next_daemon_refuses_asks_ever_more_seldom_is_told_once_and_attaches_t
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
     let mut jobs = ["a", "b"].map(|label| {
-        let job = gpu.job(label, Program::Linked("steady"));
+        let job = gpu.job(label, "steady");
         (label, job.best_effort(&first).start())
     });
     for (_, job) in &mut jobs {
@@ -349,7 +333,7 @@ fn a_call_that_lasts_over_several_daemons_is_counted_by_the_last_one() {
     for restarts in [2, 3] {
         let gpu = Gpu::start("mps");
         let first = gpu.daemon("");
-        let start = |label| gpu.job(label, Program::Linked("outlast")).args(&["copy"]);
+        let start = |label| gpu.job(label, "outlast").args(&["copy"]);
         let mut jobs = [
             ("hp", start("hp").high_priority(&first).start()),
             ("be", start("be").best_effort(&first).start()),
@@ -377,14 +361,10 @@ fn what_a_call_was_charged_over_several_daemons_is_complete_at_the_last_one() {
     for restarts in [2, 3] {
         let label = format!("launch-{restarts}");
         let first = gpu.daemon(policy);
-        let hp = gpu.job("hp", Program::Linked("hang")).args(&["1000", "1"]);
-        let mut hp = hp.high_priority(&first).start();
+        let mut hp = gpu.job("hp", "hang 1000 1").high_priority(&first).start();
         hp.wait_for("launched", 1);
-        let job = gpu
-            .job(&label, Program::Linked("outlast"))
-            .args(&["launch"]);
-        let mut job = job.best_effort(&first).start();
-        job.wait_for("idle", 1);
+        let job = gpu.job(&label, "outlast launch").best_effort(&first);
+        let mut job = job.start_until("idle");
         // What is charged is of now, and what is in flight as of the daemon's last look.
         let before_ns = number(&first.job(&label), "charged_ns");
         job.write("\n");
@@ -418,7 +398,7 @@ fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again()
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
     let clock = Clock::monotonic();
-    let start = |label| gpu.job(label, Program::Linked("outlast")).args(&["copy"]);
+    let start = |label| gpu.job(label, "outlast").args(&["copy"]);
     let mut jobs = [
         ("hp", start("hp").high_priority(&first).start()),
         ("be", start("be").best_effort(&first).start()),
@@ -498,11 +478,9 @@ fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"run\"";
     let gpu = Gpu::start("mps");
     let first = gpu.daemon(policy);
-    let hp = gpu.job("hp", Program::Linked("hang"));
-    let mut hp = hp.args(&["1000", "0"]).high_priority(&first).start();
+    let mut hp = gpu.job("hp", "hang 1000 0").high_priority(&first).start();
     hp.wait_for("launched", 1);
-    let be = gpu.job("be", Program::Linked("steady"));
-    let mut be = be.best_effort(&first).start();
+    let mut be = gpu.job("be", "steady").best_effort(&first).start();
     be.wait_for("round", 5);
     let second = replaced(&gpu, first, policy);
     second.wait_for_clients("hp", 1);
@@ -526,8 +504,8 @@ fn holdings(process: &Process) -> (usize, usize) {
 fn a_daemon_killed_a_thousand_times_under_load_fails_no_call_loses_no_count_and_leaves_nothing() {
     let gpu = Gpu::start("mps");
     let mut daemon = gpu.daemon("");
-    let hp = gpu.job("hp", Program::Linked("steady"));
-    let be = gpu.job("be", Program::Linked("steady"));
+    let hp = gpu.job("hp", "steady");
+    let be = gpu.job("be", "steady");
     let mut jobs = [
         ("hp", hp.high_priority(&daemon).start()),
         ("be", be.best_effort(&daemon).start()),
@@ -567,10 +545,8 @@ fn launched_beside_a_stopped_daemon(threads: u64, max_hold_ms: u64) -> Option<(u
     let gpu = Gpu::start("mps");
     let policy = format!("name = \"temporal\"\nmax_hold_ms = {max_hold_ms}");
     let daemon = gpu.daemon(&policy);
-    let hp = gpu.job("hp", Program::Linked("hang"));
-    let mut hp = hp.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon).start();
-    hp.wait_for("launched", 1);
-    let be = gpu.job("be", Program::Linked("threads"));
+    let hp = gpu.hang(&daemon);
+    let be = gpu.job("be", "threads");
     let be = be.args(&["exit", &threads.to_string(), "1000000"]);
     let be = be.best_effort(&daemon).start();
     daemon.wait_until_held("be");
@@ -651,13 +627,11 @@ fn a_daemon_that_is_stopped_for_five_seconds_is_as_good_as_gone_until_it_goes_on
 
 #[test]
 fn launches_that_a_stopped_daemon_never_heard_of_hold_nobody_back_for_ever() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
-    let hp = gpu.job("hp", Program::Linked("hang"));
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = gpu.job("hp", "hang");
     // Many more than a ring holds, a microsecond each, never synchronised.
     let hp = hp.args(&["1000", "20000"]).high_priority(&daemon);
-    let be = gpu.job("be", Program::Linked("steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 1);
     let mut hp = hp.start();
     daemon.wait_for_clients("hp", 1);

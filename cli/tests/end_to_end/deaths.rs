@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::Value;
 
 use crate::chaos::{Left, Random, seed};
-use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, Program, until};
+use crate::common::{Daemon, Gpu, PATIENCE_NS, Process, until};
 
 /// Where it matters who let a launch go.
 const HOLD: &str = "on_daemon_loss = \"hold\"";
@@ -45,7 +45,7 @@ fn count(long: usize, short: usize) -> usize {
 }
 
 fn job(gpu: &Gpu, label: &str, what: &[&str], class: JobClass) -> Process {
-    let job = gpu.job(label, Program::Linked("chaos")).args(what);
+    let job = gpu.job(label, "chaos").args(what);
     let job = job.under(&gpu.path("pillion.sock"), class);
     job.env("PILLION_MEMORY", QUOTA).start()
 }
@@ -60,8 +60,7 @@ fn start_be(gpu: &Gpu, label: &str) -> Process {
 
 #[test]
 fn processes_killed_while_they_hold_everything_leave_nothing_behind() {
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon(HOLD);
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", HOLD);
     let mut times = [const { Vec::new() }; 5];
     let [ended, forgotten, back, plain_ended, plain_back] = &mut times;
     let before = after_a_short_life(&gpu, &daemon);
@@ -93,9 +92,8 @@ fn processes_killed_while_they_hold_everything_leave_nothing_behind() {
         other.wait_for_new("round", 1);
         hp.next_new_line();
 
-        let plain = gpu.job("plain", Program::Linked("chaos"));
-        let mut plain = plain.args(&["hold", PIECES, what]).start();
-        plain.wait_for("holding", 1);
+        let plain = gpu.job("plain", "chaos").args(&["hold", PIECES, what]);
+        let plain = plain.start_until("holding");
         let killed_ns = kill(&plain, plain_ended);
         until("the plain process's memory", || {
             (gpu.held_by(&[plain.pid()]) == 0).then_some(())

@@ -2,7 +2,7 @@
 
 use protocol::hello::JobClass;
 
-use crate::common::{Daemon, Ended, Gpu, Machine, Program, until};
+use crate::common::{Daemon, Ended, Gpu, HANG, Machine, Program, until};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 /// What program, Pillion and device count alike.
@@ -66,9 +66,8 @@ fn a_device_without_a_daemon_does_not_keep_another_from_attaching() {
         let daemon = machine.daemon(managed, "");
         for class in CLASSES {
             let label = class.name();
-            let job = machine.job(label, Program::Linked("devices"));
-            let job = job.args(&["one", "40"]).in_class(class);
-            let ended = job.run().expect_success();
+            let job = machine.job(label, "devices one 40").in_class(class).run();
+            let ended = job.expect_success();
             expect_equal(&machine, managed, &daemon, label, &ended);
             let unmanaged = machine.gpu(1 - managed).counts(label);
             assert_eq!(
@@ -86,9 +85,8 @@ fn a_daemon_that_is_named_by_its_socket_serves_its_own_device_and_no_other() {
     let daemon = machine.daemon(0, "");
     for class in CLASSES {
         let label = class.name();
-        let job = machine.job(label, Program::Linked("devices"));
-        let job = job.args(&["one", "40"]).under(daemon.socket(), class);
-        let ended = job.run().expect_success();
+        let job = machine.job(label, "devices one 40");
+        let ended = job.under(daemon.socket(), class).run().expect_success();
         expect_equal(&machine, 0, &daemon, label, &ended);
         let ended = ended.expect_errors(&[
             "refuses: this daemon schedules GPU-",
@@ -104,14 +102,9 @@ fn a_high_priority_job_on_one_device_does_not_hold_a_best_effort_job_on_another(
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"";
     let daemons = [0, 1].map(|index| machine.daemon(index, policy));
     // A kernel on device 0 that outlasts the test.
-    let hp = machine.job("hp", Program::Linked("hang"));
-    let hp = hp
-        .args(&["3600000000000", "1"])
-        .env("CUDA_VISIBLE_DEVICES", "0");
-    let mut hp = hp.in_class(JobClass::HighPriority).start();
-    hp.wait_for("launched", 1);
-    let be = machine.job("be", Program::Linked("devices"));
-    let be = be.args(&["steady", "0"]);
+    let hp = machine.job("hp", HANG).env("CUDA_VISIBLE_DEVICES", "0");
+    let hp = hp.in_class(JobClass::HighPriority).start_until("launched");
+    let be = machine.job("be", "devices steady 0");
     let mut be = be.in_class(JobClass::BestEffort).start();
     daemons[0].wait_until_held("be");
     be.wait_for("round 1", 20);
@@ -136,8 +129,7 @@ fn a_high_priority_job_on_one_device_does_not_hold_a_best_effort_job_on_another(
 fn a_process_that_sees_only_the_second_device_is_a_client_of_its_daemon_alone() {
     let machine = Machine::start("mps", 2);
     let daemons = [0, 1].map(|index| machine.daemon(index, ""));
-    let job = machine.job("be", Program::Linked("steady"));
-    let job = job.env("CUDA_VISIBLE_DEVICES", "1");
+    let job = machine.job("be", "steady").env("CUDA_VISIBLE_DEVICES", "1");
     let mut job = job.in_class(JobClass::BestEffort).start();
     job.wait_for("round", 3);
     until("its client", || {
@@ -153,8 +145,7 @@ fn a_process_that_sees_only_the_second_device_is_a_client_of_its_daemon_alone() 
 
 #[test]
 fn a_streams_priority_set_by_attribute_is_mapped_and_read_back_as_asked() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Linked("priorities");
     let alone = gpu.job("alone", program).run().expect_success();
     assert!(alone.output.contains("beyond: 1\n"), "{alone:#?}");
@@ -181,8 +172,7 @@ fn a_streams_priority_set_by_attribute_is_mapped_and_read_back_as_asked() {
 // census: L7
 #[test]
 fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     let program = Program::Linked("green");
     let alone = gpu.job("alone", program).args(&["counts"]).run();
     let alone = alone.expect_success();
@@ -211,12 +201,8 @@ fn a_best_effort_job_is_held_on_a_green_contexts_stream() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"";
     let daemon = gpu.daemon(policy);
     // A kernel that outlasts the test.
-    let hp = gpu.job("hp", Program::Linked("hang"));
-    let hp = hp.args(&["3600000000000", "1"]).high_priority(&daemon);
-    let mut hp = hp.start();
-    hp.wait_for("launched", 1);
-    let be = gpu.job("be", Program::Linked("green")).args(&["steady"]);
-    let mut be = be.best_effort(&daemon).start();
+    let hp = gpu.hang(&daemon);
+    let mut be = gpu.job("be", "green steady").best_effort(&daemon).start();
     daemon.wait_until_held("be");
     assert_eq!(daemon.job("be")["totals"]["launches"], 0);
     hp.finish().expect_success();

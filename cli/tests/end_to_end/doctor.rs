@@ -41,8 +41,7 @@ fn check(document: &Value, begins: &str) -> (String, String, String) {
 
 #[test]
 fn with_driver_and_daemon_everything_is_well() {
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
     let socket = daemon.socket().display().to_string();
     let (ended, document) = doctor(Some(&gpu), &[], &[("PILLION_SOCKET", &socket)]);
     assert_eq!(ended.code(), 0, "{document:#}");
@@ -107,8 +106,7 @@ fn a_gpu_without_a_daemon_is_a_warning_and_a_dead_daemons_socket_an_error() {
 
 #[test]
 fn where_mps_shares_the_gpu_it_is_said_what_a_killed_job_does_and_how_to_end_one() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let socket = daemon.socket().display().to_string();
     let (_, document) = doctor(Some(&gpu), &[], &[("PILLION_SOCKET", &socket)]);
     let (verdict, found, _) = check(&document, "killed jobs");
@@ -133,8 +131,7 @@ fn where_mps_shares_the_gpu_it_is_said_what_a_killed_job_does_and_how_to_end_one
     let (verdict, _, mend) = check(&document, "killed jobs");
     assert_eq!(verdict, "warning");
     assert!(mend.contains("unset PILLION_DRAIN_MS"), "{mend}");
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
     let socket = daemon.socket().display().to_string();
     let (_, document) = doctor(Some(&gpu), &[], &[("PILLION_SOCKET", &socket)]);
     let checks = document["checks"].as_array().unwrap();
@@ -143,8 +140,7 @@ fn where_mps_shares_the_gpu_it_is_said_what_a_killed_job_does_and_how_to_end_one
 
 #[test]
 fn mps_and_the_daemon_must_agree() {
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
     let socket = daemon.socket().display().to_string();
     let pipes = tempfile::tempdir().unwrap();
     let pid_file = pipes.path().join("nvidia-cuda-mps-control.pid");
@@ -203,8 +199,7 @@ fn a_daemon_that_does_not_see_the_pipes_of_mps_is_a_warning_and_says_so_in_its_l
 
 #[test]
 fn a_daemon_that_was_told_of_mps_where_there_is_none_is_a_warning() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let socket = daemon.socket().display().to_string();
     let (_, document) = doctor(Some(&gpu), &[], &[("PILLION_SOCKET", &socket)]);
     let (verdict, found, _) = check(&document, "MPS");

@@ -9,8 +9,7 @@ const STATUS: &str = "7";
 
 /// Runs `work` alone and in both classes, and compares.
 fn expect_unchanged(program: Program, door: &str) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     let arguments = [door, "40", STATUS];
     let alone = gpu.job("alone", program).args(&arguments).run();
     assert_eq!(alone.code(), 7, "{alone:#?}");
@@ -68,8 +67,7 @@ fn per_thread_launches_found_by_cu_get_proc_address_run_unchanged() {
 #[test]
 fn a_library_that_brings_the_driver_along_for_itself_finds_it_by_default_as_without_us() {
     const ROUNDS: u64 = 20;
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let plugin = Program::WithDriver("plugin").path();
     let plugin = plugin.to_str().expect("paths of these tests are text");
     let rounds = ROUNDS.to_string();
@@ -91,10 +89,9 @@ fn a_library_that_brings_the_driver_along_for_itself_finds_it_by_default_as_with
 
 #[test]
 fn the_time_sliced_mode_runs_both_classes_at_once_and_counts_the_same() {
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon("");
-    let hp = gpu.job("hp", Program::Linked("steady"));
-    let be = gpu.job("be", Program::Linked("steady"));
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
+    let hp = gpu.job("hp", "steady");
+    let be = gpu.job("be", "steady");
     let mut hp = hp.high_priority(&daemon).start();
     let mut be = be.best_effort(&daemon).start();
     for _ in 0..20 {
@@ -110,8 +107,7 @@ fn the_time_sliced_mode_runs_both_classes_at_once_and_counts_the_same() {
 // census: A28
 #[test]
 fn a_program_that_never_touches_cuda_never_meets_the_daemon() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut command = gpu.command("/bin/echo");
     command
         .arg("untouched")

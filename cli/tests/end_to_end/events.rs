@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until};
+use crate::common::{Daemon, Ended, Gpu, Process, collect, pillion, until};
 
 /// What `pillion events` ends with where no daemon has answered.
 const NO_DAEMON: i32 = 69;
@@ -58,10 +58,8 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 
 #[test]
 fn jobs_that_come_and_go_and_a_bad_configuration_are_events_with_numbers_and_counts() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("job", Program::Linked("load")).best_effort(&daemon);
-    let mut job = job.args(&["64", "rest"]).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let mut job = gpu.job("job", "load 64 rest").best_effort(&daemon).start();
     job.wait_for("ready", 1);
     let pid = job.pid();
     job.finish().expect_success();
@@ -122,8 +120,7 @@ fn jobs_that_come_and_go_and_a_bad_configuration_are_events_with_numbers_and_cou
 
 #[test]
 fn who_follows_sees_what_happens_also_at_the_next_daemon() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut command = gpu.command(pillion());
     command.args(["events", "--follow", "--json"]);
     command.env("PILLION_SOCKET", daemon.socket());
@@ -136,7 +133,7 @@ fn who_follows_sees_what_happens_also_at_the_next_daemon() {
     };
     let first = next("daemon-started");
     let run = |daemon: &Daemon| {
-        let job = gpu.job("job", Program::Linked("load")).best_effort(daemon);
+        let job = gpu.job("job", "load").best_effort(daemon);
         job.args(&["64", "rest"]).run().expect_success();
     };
     run(&daemon);
@@ -153,8 +150,7 @@ fn who_follows_sees_what_happens_also_at_the_next_daemon() {
 
 #[test]
 fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut command = gpu.command(pillion());
     command.arg("events").env("PILLION_SOCKET", daemon.socket());
     let told = collect(command).expect_success().output;

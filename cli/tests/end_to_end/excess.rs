@@ -12,10 +12,8 @@ const GIB: u64 = 1 << 30;
 
 /// A process of the job that holds memory by its account.
 fn client(gpu: &Gpu, daemon: &Daemon) -> Process {
-    let job = gpu.job("job", Program::Linked("quota"));
-    let job = job.args(&["load", "0", "300", "0"]).best_effort(daemon);
-    let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-    process.wait_for("ready", 1);
+    let job = gpu.job("job", "quota load 0 300 0").best_effort(daemon);
+    let mut process = job.env("PILLION_MEMORY", "1GiB").start_until("ready");
     process.write("\n");
     assert_eq!(process.next_line(), "granted");
     process
@@ -23,12 +21,9 @@ fn client(gpu: &Gpu, daemon: &Daemon) -> Process {
 
 /// One of the job's where the library is switched off.
 fn stray(gpu: &Gpu, daemon: &Daemon, mib: u64) -> Process {
-    let job = gpu.job("stray", Program::Linked("load"));
-    let job = job.args(&[&mib.to_string(), "rest"]).best_effort(daemon);
-    let job = job.env("PILLION_JOB", "job").env("PILLION_DISABLE", "1");
-    let mut process = job.start();
-    process.wait_for("ready", 1);
-    process
+    let job = gpu.job("stray", "load").args(&[&mib.to_string(), "rest"]);
+    let job = job.best_effort(daemon).env("PILLION_JOB", "job");
+    job.env("PILLION_DISABLE", "1").start_until("ready")
 }
 
 fn excess(job: &Value) -> Vec<(u64, u64, bool)> {
@@ -47,12 +42,9 @@ fn excess(job: &Value) -> Vec<(u64, u64, bool)> {
 
 #[test]
 fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let client = client(&gpu, &daemon);
-    let other = gpu.job("other", Program::Linked("load"));
-    let mut other = other.args(&["64", "rest"]).start();
-    other.wait_for("ready", 1);
+    let other = gpu.job("other", "load 64 rest").start_until("ready");
     let stray = stray(&gpu, &daemon, 2048);
     let expected = vec![(u64::from(stray.pid()), 2 * GIB, false)];
     daemon.job_when("job", "its excess", |job| excess(job) == expected);
@@ -80,8 +72,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
 
 #[test]
 fn who_passes_the_jobs_quota_is_asked_to_end_where_the_rule_is_so() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("[memory]\nexcess = \"evict\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "[memory]\nexcess = \"evict\"");
     let mut client = client(&gpu, &daemon);
     // Within the quota, and without an account all the same.
     let mut small = stray(&gpu, &daemon, 64);
@@ -146,10 +137,8 @@ fn a_client_that_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     let control = Control::new(&gpu);
     let sections = "[memory]\nexcess = \"evict\"\ncontext = \"0\"";
     let daemon = gpu.daemon_beside(&control, sections, "");
-    let job = gpu.job("job", Program::Linked("past")).args(&["2048"]);
-    let job = job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB");
-    let mut past = job.start();
-    past.wait_for("ready", 1);
+    let job = gpu.job("job", "past 2048").best_effort(&daemon);
+    let mut past = job.env("PILLION_MEMORY", "1GiB").start_until("ready");
     let pid = past.pid();
     control.knows(&[pid]);
     let is_past = |job: &Value| match excess(job)[..] {
@@ -181,10 +170,7 @@ fn a_rule_holds_for_its_user_with_a_jobs_environment_and_without() {
          [[memory.rules]]\nuser = \"{other}\"\nquota = \"512MiB\"\n\
          [[memory.rules]]\nuser = \"{own}\"\ncgroup = \"/no/such/group\"\nquota = \"512MiB\"\n"
     ));
-    let fill = |label: &str| {
-        gpu.job(label, Program::Linked("quota"))
-            .args(&["fill", "0", "0", "0"])
-    };
+    let fill = |label: &str| gpu.job(label, "quota").args(&["fill", "0", "0", "0"]);
     for (label, asked, bytes, is_said) in [
         ("unlimited", "unlimited", GIB, true),
         ("more", "2GiB", GIB, true),

@@ -6,12 +6,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{
-    Control, Daemon, Ended, Gpu, Process, Program, collect, pillion, until, write_script,
+    Control, Daemon, Ended, Gpu, HANG, Process, Program, collect, pillion, until, write_script,
 };
 use crate::events::{event_when, events};
 
 fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
-    gpu.job(label, Program::Linked("faulty"))
+    gpu.job(label, "faulty")
 }
 
 /// Launches once, and says what that came to.
@@ -270,17 +270,13 @@ fn a_job_that_hangs_beside_others_that_go_on_is_told_and_ended_by_rule() {
     let gpu = Gpu::start("mps");
     let rule = "stuck_s = 2\n[[faults.rules]]\nfault = \"job-stuck\"\naction = \"restart-job\"\ngrace_s = 0\n";
     let daemon = daemon(&gpu, rule);
-    let steady = gpu.job("steady", Program::Linked("steady"));
-    let mut steady = steady.best_effort(&daemon).start();
+    let mut steady = gpu.job("steady", "steady").best_effort(&daemon).start();
     steady.wait_for("round", 1);
     // Its kernel ends at once, it never waits for it, and does nothing more.
-    let rests = gpu.job("rests", Program::Linked("hang"));
-    let mut rests = rests.args(&["1000", "1"]).best_effort(&daemon).start();
+    let mut rests = gpu.job("rests", "hang 1000 1").best_effort(&daemon).start();
     rests.wait_for("launched", 1);
-    let hung = gpu.job("hung", Program::Linked("hang"));
-    let hung = hung.args(&["3600000000000", "1"]).best_effort(&daemon);
-    let mut hung = hung.env("PILLION_DRAIN_MS", "100").start();
-    hung.wait_for("launched", 1);
+    let hung = gpu.job("hung", HANG).best_effort(&daemon);
+    let mut hung = hung.env("PILLION_DRAIN_MS", "100").start_until("launched");
     event_when(&gpu, &daemon, "job-stuck", |event| event["job"] == "hung");
     event_when(&gpu, &daemon, "action-done", |event| event["job"] == "hung");
     assert!(!hung.is_running());
@@ -391,10 +387,8 @@ fn mps_is_asked_to_end_the_work_of_a_job_before_it_is_killed_by_rule() {
     let rule = "[[faults.rules]]\nfault = \"sticky-error\"\naction = \"restart-job\"\n";
     let daemon = gpu.daemon_beside(&control, "", rule);
     let mut broken = start(&gpu, &daemon, "job");
-    let hung = gpu.job("hung", Program::Linked("hang"));
-    let hung = hung.args(&["3600000000000", "1"]).best_effort(&daemon);
-    let mut hung = hung.env("PILLION_JOB", "job").start();
-    hung.wait_for("launched", 1);
+    let hung = gpu.job("hung", HANG).best_effort(&daemon);
+    let hung = hung.env("PILLION_JOB", "job").start_until("launched");
     let pid = hung.pid();
     control.knows(&[broken.pid(), pid]);
     gpu.inject("sticky 700 job");

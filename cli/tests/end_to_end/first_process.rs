@@ -43,8 +43,7 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let unshare = tools::that_runs(&FIRST);
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         Self {
             gpu,
             daemon,

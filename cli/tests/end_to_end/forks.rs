@@ -1,16 +1,14 @@
 //! Forks before and after a process has touched CUDA.
 
-use crate::common::{Gpu, Program};
+use crate::common::Gpu;
 
 // census: F1, F8
 #[test]
 fn a_child_forked_before_cuda_was_touched_attaches_beside_its_parent() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let alone = gpu.job("alone", Program::Linked("forks"));
-    let alone = alone.args(&["before"]).run().expect_success();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let alone = gpu.job("alone", "forks before").run().expect_success();
     for label in ["hp", "be"] {
-        let job = gpu.job(label, Program::Linked("forks")).args(&["before"]);
+        let job = gpu.job(label, "forks before");
         let job = match label {
             "hp" => job.high_priority(&daemon),
             _ => job.best_effort(&daemon),
@@ -27,12 +25,10 @@ fn a_child_forked_before_cuda_was_touched_attaches_beside_its_parent() {
 // census: F4, F9
 #[test]
 fn children_forked_after_cuda_was_touched_get_the_drivers_errors_and_harm_nobody() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let alone = gpu.job("alone", Program::Linked("forks"));
-    let alone = alone.args(&["after"]).run().expect_success();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let alone = gpu.job("alone", "forks after").run().expect_success();
     for label in ["hp", "be"] {
-        let job = gpu.job(label, Program::Linked("forks")).args(&["after"]);
+        let job = gpu.job(label, "forks after");
         let job = match label {
             "hp" => job.high_priority(&daemon),
             _ => job.best_effort(&daemon),

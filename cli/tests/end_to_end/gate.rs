@@ -4,15 +4,9 @@ use rustix::process::Signal;
 
 use crate::common::{Daemon, Gpu, Process, Program, builtin_profile, until};
 
-/// A kernel that outlasts every test, ns.
-const FOR_EVER_NS: &str = "3600000000000";
-
 fn hang(gpu: &Gpu, daemon: &Daemon, block_ns: &str, launches: &str) -> Process {
-    let hp = gpu.job("hp", Program::Linked("hang"));
-    let hp = hp.args(&[block_ns, launches]);
-    let mut hp = hp.high_priority(daemon).start();
-    hp.wait_for("launched", 1);
-    hp
+    let hp = gpu.job("hp", "hang").args(&[block_ns, launches]);
+    hp.high_priority(daemon).start_until("launched")
 }
 
 // census: E5
@@ -20,12 +14,10 @@ fn hang(gpu: &Gpu, daemon: &Daemon, block_ns: &str, launches: &str) -> Process {
 fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
     const MAX_HOLD_NS: u64 = 20_000_000;
     for sharing in ["mps", "timeslice"] {
-        let gpu = Gpu::start(sharing);
-        let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
+        let (gpu, daemon) = Gpu::with_daemon(sharing, "name = \"temporal\"\nmax_hold_ms = 20");
         // It never synchronises, so only Pillion's own events could tell that its work is done.
-        let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-        let be = gpu.job("be", Program::Linked("steady"));
-        let mut be = be.best_effort(&daemon).start();
+        let hp = gpu.hang(&daemon);
+        let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         daemon.wait_until_held("be");
         be.wait_for("round", 2);
         let ended = be.finish().expect_success();
@@ -47,12 +39,10 @@ fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
 
 #[test]
 fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_is_done() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
     // A second of work in 100 kernels.
     let hp = hang(&gpu, &daemon, "10000000", "100");
-    let be = gpu.job("be", Program::Linked("steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 5);
     let ended = be.finish().expect_success();
     gpu.expect_equal_counts("be", &ended, &daemon);
@@ -63,11 +53,9 @@ fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_
 // census: E1
 #[test]
 fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu.job("be", Program::Linked("steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = gpu.hang(&daemon);
+    let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     daemon.wait_until_held("be");
     hp.signal(Signal::KILL);
     be.wait_for("round", 5);
@@ -79,11 +67,9 @@ fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
 // census: E15
 #[test]
 fn a_signal_ends_the_wait_and_its_handler_runs() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu.job("be", Program::Linked("handler"));
-    let mut be = be.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = gpu.hang(&daemon);
+    let mut be = gpu.job("be", "handler").best_effort(&daemon).start();
     be.wait_for("ready", 1);
     daemon.wait_until_held("be");
     // Again and again: one that comes between two sleeps of the waiting thread runs its handler and
@@ -108,11 +94,9 @@ fn a_signal_ends_the_wait_and_its_handler_runs() {
 #[test]
 fn a_job_that_waits_at_the_gate_dies_of_sigterm_as_it_would_without_us() {
     use std::os::unix::process::ExitStatusExt;
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu.job("be", Program::Linked("steady"));
-    let be = be.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = gpu.hang(&daemon);
+    let be = gpu.job("be", "steady").best_effort(&daemon).start();
     daemon.wait_until_held("be");
     be.signal(Signal::TERM);
     assert_eq!(be.finish().status.signal(), Some(15));
@@ -123,10 +107,9 @@ fn a_job_that_waits_at_the_gate_dies_of_sigterm_as_it_would_without_us() {
 // census: D20, G6
 #[test]
 fn killing_one_best_effort_client_leaves_the_others_alone() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = |label: &str| {
-        let job = gpu.job(label, Program::Linked("steady"));
+        let job = gpu.job(label, "steady");
         let job = match label {
             "hp" => job.high_priority(&daemon),
             _ => job.best_effort(&daemon),
@@ -157,8 +140,7 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
 /// Errors are those of the call that made them, and what plainly cannot start does not wait for leave to start.
 #[test]
 fn a_refused_launch_returns_its_code_while_others_are_held() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
     let script = "cuInit i0\ncuCtxCreate_v2 oCUcontext i0 i0\ncuModuleLoadData oCUmodule M\n\
                   cuModuleGetFunction oCUfunction hCUmodule:0 ssaxpy\n\
                   cuLaunchKernel hCUfunction:0 i0 i1 i1 i256 i1 i1 i0 n P n\n\
@@ -176,7 +158,7 @@ fn a_refused_launch_returns_its_code_while_others_are_held() {
         alone.output.contains("cuLaunchKernel -> 400\n"),
         "{alone:#?}"
     );
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
+    let hp = gpu.hang(&daemon);
     let ended = job("be").best_effort(&daemon).run().expect_success();
     assert_eq!(ended.output, alone.output);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
@@ -187,13 +169,10 @@ fn a_refused_launch_returns_its_code_while_others_are_held() {
 // census: H7, H8, H10
 #[test]
 fn tiny_kernels_are_held_like_large_ones() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu
-        .job("be", Program::Linked("hang"))
-        .args(&["100", "5000"]);
-    let mut be = be.best_effort(&daemon).without_profile().start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
+    let hp = gpu.hang(&daemon);
+    let be = gpu.job("be", "hang 100 5000").best_effort(&daemon);
+    let mut be = be.without_profile().start();
     daemon.wait_until_held("be");
     let launched = daemon.job("be")["totals"]["launches"].as_u64();
     assert!(launched <= Some(1), "{launched:?} of 5000 went");
@@ -217,10 +196,9 @@ fn beside_a_computing_job(class: &str, max_hold_ms: u32) -> serde_json::Value {
     let path = gpu.path("profile.toml");
     let class = format!("class = \"{class}\"");
     std::fs::write(&path, profile.replace("class = \"memory\"", &class)).unwrap();
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu.job("be", Program::Linked("steady"));
-    let be = be.best_effort(&daemon).env("PILLION_PROFILE", &path);
-    let mut be = be.start();
+    let hp = gpu.hang(&daemon);
+    let be = gpu.job("be", "steady").best_effort(&daemon);
+    let mut be = be.env("PILLION_PROFILE", &path).start();
     be.wait_for("round", 3);
     let ended = be.finish().expect_success();
     gpu.expect_equal_counts("be", &ended, &daemon);
@@ -246,11 +224,9 @@ fn beside_a_computing_job_go_kernels_of_another_class_and_only_those() {
 
 #[test]
 fn without_mps_not_even_another_class_goes_beside_a_busy_high_priority_job() {
-    let gpu = Gpu::start("timeslice");
-    let daemon = gpu.daemon("name = \"orion\"\nmax_hold_ms = 10");
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu.job("be", Program::Linked("steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("timeslice", "name = \"orion\"\nmax_hold_ms = 10");
+    let hp = gpu.hang(&daemon);
+    let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 2);
     be.finish().expect_success();
     let totals = daemon.totals("be");
@@ -261,11 +237,9 @@ fn without_mps_not_even_another_class_goes_beside_a_busy_high_priority_job() {
 
 #[test]
 fn with_the_policy_none_nobody_is_ever_held() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"none\"\nmax_hold_ms = 60000");
-    let hp = hang(&gpu, &daemon, FOR_EVER_NS, "1");
-    let be = gpu.job("be", Program::Linked("steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"none\"\nmax_hold_ms = 60000");
+    let hp = gpu.hang(&daemon);
+    let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 10);
     let ended = be.finish().expect_success();
     gpu.expect_equal_counts("be", &ended, &daemon);

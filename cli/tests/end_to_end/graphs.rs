@@ -32,22 +32,17 @@ fn expect_equal_graph_counts(gpu: &Gpu, label: &str, ended: &Ended, daemon: &Dae
 
 /// A high-priority job whose only work is one graph that never ends.
 fn hang_in_a_graph(gpu: &Gpu, daemon: &Daemon, steps: &str) -> Process {
-    let hp = gpu.job("hp", Program::Linked("graph_hang"));
-    let hp = hp.args(&[FOR_EVER_NS, "3", steps]).high_priority(daemon);
-    let mut hp = hp.start();
-    hp.wait_for("launched", 1);
-    hp
+    let hp = gpu.job("hp", "graph_hang").args(&[FOR_EVER_NS, "3", steps]);
+    hp.high_priority(daemon).start_until("launched")
 }
 
 // census: H2
 #[test]
 fn a_job_that_runs_in_graphs_only_is_protected() {
     for sharing in ["mps", "timeslice"] {
-        let gpu = Gpu::start(sharing);
-        let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
+        let (gpu, daemon) = Gpu::with_daemon(sharing, "name = \"temporal\"\nmax_hold_ms = 20");
         let hp = hang_in_a_graph(&gpu, &daemon, "");
-        let be = gpu.job("be", Program::Linked("steady"));
-        let mut be = be.best_effort(&daemon).start();
+        let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         daemon.wait_until_held("be");
         be.wait_for("round", 2);
         let ended = be.finish().expect_success();
@@ -62,11 +57,9 @@ fn a_job_that_runs_in_graphs_only_is_protected() {
 // census: H2
 #[test]
 fn with_the_policy_none_a_graph_holds_nobody() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"none\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"none\"\nmax_hold_ms = 60000");
     let hp = hang_in_a_graph(&gpu, &daemon, "");
-    let be = gpu.job("be", Program::Linked("graph_steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let mut be = gpu.job("be", "graph_steady").best_effort(&daemon).start();
     be.wait_for("round", 10);
     let ended = be.finish().expect_success();
     expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
@@ -77,11 +70,9 @@ fn with_the_policy_none_a_graph_holds_nobody() {
 // census: H2
 #[test]
 fn a_best_effort_graph_is_held_as_one_launch() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 20");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 20");
     let hp = hang_in_a_graph(&gpu, &daemon, "c");
-    let be = gpu.job("be", Program::Linked("graph_steady"));
-    let mut be = be.best_effort(&daemon).start();
+    let mut be = gpu.job("be", "graph_steady").best_effort(&daemon).start();
     be.wait_for("round", 3);
     let ended = be.finish().expect_success();
     expect_equal_graph_counts(&gpu, "be", &ended, &daemon);
@@ -101,8 +92,8 @@ fn a_graph_is_charged_the_sum_of_the_kernels_that_it_runs_now() {
             let gpu = Gpu::start("mps");
             // What goes because a busy machine lets the daemon wait is not charged.
             let daemon = gpu.daemon("name = \"orion\"");
-            let be = gpu.job("be", Program::Linked("graph_hang"));
-            let be = be.args(&[FOR_EVER_NS, "3", steps]).best_effort(&daemon);
+            let be = gpu.job("be", "graph_hang").args(&[FOR_EVER_NS, "3", steps]);
+            let be = be.best_effort(&daemon);
             let be = if is_profiled {
                 be
             } else {
@@ -125,11 +116,9 @@ fn a_graph_is_charged_the_sum_of_the_kernels_that_it_runs_now() {
 #[test]
 fn graphs_compute_under_pillion_as_without_and_all_three_count_alike() {
     for (sharing, class) in [("mps", "hp"), ("timeslice", "hp"), ("mps", "be")] {
-        let gpu = Gpu::start(sharing);
-        let daemon = gpu.daemon("");
-        let bare = gpu.job("bare", Program::Linked("graph_work")).run();
-        let bare = bare.expect_success();
-        let job = gpu.job(class, Program::Linked("graph_work"));
+        let (gpu, daemon) = Gpu::with_daemon(sharing, "");
+        let bare = gpu.job("bare", "graph_work").run().expect_success();
+        let job = gpu.job(class, "graph_work");
         let job = match class {
             "hp" => job.high_priority(&daemon),
             _ => job.best_effort(&daemon),
@@ -154,19 +143,16 @@ fn captures_are_never_voided_while_another_thread_is_gated_and_the_helper_looks(
     // High-priority work that begins and ends all the time, and such that never ends: beside the first it is the machine that says
     // how often the other is held, beside the second it is every time.
     for hp_ends in [true, false] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 5");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 5");
         let hp = if hp_ends {
-            let hp = gpu.job("hp", Program::Linked("graph_steady"));
-            let mut hp = hp.high_priority(&daemon).start();
+            let mut hp = gpu.job("hp", "graph_steady").high_priority(&daemon).start();
             hp.wait_for("round", 1);
             hp
         } else {
             hang_in_a_graph(&gpu, &daemon, "")
         };
-        let be = gpu.job("be", Program::Linked("capture_beside"));
-        let mut be = be.args(&["60"]).best_effort(&daemon).start();
-        be.wait_for("launched", 1);
+        let be = gpu.job("be", "capture_beside 60").best_effort(&daemon);
+        let be = be.start_until("launched");
         // Whatever became of its captures, the helper looks again.
         daemon.wait_until_nothing_in_flight("be");
         let ended = be.finish().expect_success();
@@ -187,8 +173,8 @@ fn a_graph_made_while_an_unmanaged_device_is_current_is_known_where_it_is_launch
     let daemon = machine.daemon(0, "");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
-        let job = machine.job(label, Program::Linked("graph_far"));
-        let ended = job.in_class(class).run().expect_success();
+        let job = machine.job(label, "graph_far").in_class(class).run();
+        let ended = job.expect_success();
         expect_equal_graph_counts(machine.gpu(0), label, &ended, &daemon);
         assert_eq!(daemon.totals(label)["launches_unknown"], 0);
     }
@@ -197,8 +183,7 @@ fn a_graph_made_while_an_unmanaged_device_is_current_is_known_where_it_is_launch
 // census: L4
 #[test]
 fn host_functions_that_call_the_driver_are_answered_as_without_us() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Linked("host_driver");
     let alone = gpu.job("alone", program).run().expect_success();
     for class in [JobClass::HighPriority, JobClass::BestEffort] {

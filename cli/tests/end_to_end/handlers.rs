@@ -6,7 +6,7 @@ use std::fs;
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 
-use crate::common::{Ended, Gpu, Job, Process, Program, until};
+use crate::common::{Ended, Gpu, Job, Process, until};
 
 /// What a handler says of SIGTERM that the parent has sent.
 const SENT: &str = "handles TERM, sent by the parent of its user\n";
@@ -42,10 +42,9 @@ fn signalled(job: Job, how: &str) -> Ended {
 
 /// Alone it says `said` and ends with that status, and so it does in both classes.
 fn expect_same(how: &str, said: &[&str], code: Option<i32>) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = |label: &str| {
-        let job = gpu.job(label, Program::Linked("flags")).args(&[how]);
+        let job = gpu.job(label, "flags").args(&[how]);
         job.env("PILLION_LOG", "error")
     };
     let alone = signalled(job("alone"), how);

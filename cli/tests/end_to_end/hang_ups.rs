@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use protocol::clock::Clock;
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Gpu, Process, Program, try_until, until};
+use crate::common::{Daemon, Gpu, Process, try_until, until};
 
 /// The library's threads.
 const HELPER: &str = "pillion";
@@ -34,7 +34,7 @@ fn replaced(gpu: &Gpu, daemon: Daemon) -> Daemon {
 }
 
 fn start(gpu: &Gpu, daemon: &Daemon, way: &str) -> Process {
-    let job = gpu.job(way, Program::Linked("lost")).args(&[way]);
+    let job = gpu.job(way, "lost").args(&[way]);
     let job = job.env("SOFTGPU_NULL", gpu.null());
     job.high_priority(daemon).start()
 }

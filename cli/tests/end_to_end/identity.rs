@@ -34,17 +34,13 @@ fn profile(gpu: &Gpu) -> PathBuf {
 /// Runs `identity` in both classes where handles are given out again, and checks that exactly the
 /// launches of "other" count as unknown.
 fn expect_known(what: &str, count: &str) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
         let job = gpu.job(label, Program::Unlinked("identity"));
         let job = job.args(&[what, count]).under(daemon.socket(), class);
-        let ended = job
-            .env("PILLION_PROFILE", profile(&gpu))
-            .env("SOFTGPU_REUSE_HANDLES", "1")
-            .run()
-            .expect_success();
+        let job = job.env("PILLION_PROFILE", profile(&gpu));
+        let ended = job.env("SOFTGPU_REUSE_HANDLES", "1").run().expect_success();
         gpu.expect_equal_counts(label, &ended, &daemon);
         assert!(
             ended.asked("handles") <= 8,
@@ -82,8 +78,7 @@ fn functions_of_destroyed_contexts_are_never_taken_for_those_of_new_ones() {
 
 #[test]
 fn more_names_than_there_is_room_for_cost_nothing_but_knowledge() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
         let job = gpu.job(label, Program::Unlinked("identity"));
@@ -99,8 +94,7 @@ fn more_names_than_there_is_room_for_cost_nothing_but_knowledge() {
 /// 40000 bytes two.
 #[test]
 fn kernels_of_one_name_need_the_sms_that_the_driver_says_of_each() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
         let job = gpu.job(label, Program::Unlinked("identity"));
@@ -127,17 +121,14 @@ fn kernels_of_one_name_need_the_sms_that_the_driver_says_of_each() {
 // census: H3
 #[test]
 fn a_launch_on_several_devices_is_judged_and_counted() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"orion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"orion\"");
     let alone = gpu.job("alone", Program::Unlinked("several")).run();
     let alone = alone.expect_success();
     for class in [JobClass::HighPriority, JobClass::BestEffort] {
         let label = class.name();
         let job = gpu.job(label, Program::Unlinked("several"));
-        let job = job
-            .under(daemon.socket(), class)
-            .env("PILLION_LOG", "debug");
-        let ended = job.run();
+        let job = job.under(daemon.socket(), class);
+        let ended = job.env("PILLION_LOG", "debug").run();
         assert_eq!(ended.output, alone.output, "{ended:#?}");
         assert_eq!(ended.code(), 0);
         gpu.expect_equal_counts(label, &ended, &daemon);
@@ -148,13 +139,9 @@ fn a_launch_on_several_devices_is_judged_and_counted() {
 // census: H3
 #[test]
 fn a_launch_on_several_devices_waits_at_the_gate() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"temporal\"\nmax_hold_ms = 60000");
     // An hour of one kernel.
-    let hp = gpu.job("hp", Program::Linked("hang"));
-    let hp = hp.args(&["3600000000000", "1"]).high_priority(&daemon);
-    let mut hp = hp.start();
-    hp.wait_for("launched", 1);
+    let hp = gpu.hang(&daemon);
     let be = gpu.job("be", Program::Unlinked("several")).args(&["held"]);
     let mut be = be.best_effort(&daemon).start();
     be.wait_for("ready", 1);

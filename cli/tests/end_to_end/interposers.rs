@@ -13,8 +13,7 @@ enum Attach {
 }
 
 fn expect_unchanged(program: Program, door: &str, preloads: &[Option<Program>], attach: Attach) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let arguments = [door, "20", "5"];
     let alone = gpu.job("alone", program).args(&arguments).run();
     let paths = preloads
@@ -26,8 +25,7 @@ fn expect_unchanged(program: Program, door: &str, preloads: &[Option<Program>], 
         preload.push(":");
     }
     let job = gpu.job("job", program).args(&arguments);
-    let job = job.best_effort(&daemon).env("LD_PRELOAD", &preload);
-    let ended = job.run();
+    let ended = job.best_effort(&daemon).env("LD_PRELOAD", &preload).run();
     assert_eq!(ended.output, alone.output, "{preload:?} {ended:#?}");
     assert_eq!(ended.code(), 5, "{preload:?} {ended:#?}");
     let device = gpu.counts("job");
@@ -89,8 +87,7 @@ fn another_launch_that_is_preloaded_before_ours_is_called_and_hands_on_to_ours()
         (Program::Linked("work"), "linked"),
         (Program::Unlinked("work"), "default"),
     ] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let arguments = [door, "20", "5"];
         let alone = gpu.job("alone", program).args(&arguments);
         let alone = alone.env("LD_PRELOAD", &wrapper).run();

@@ -5,21 +5,15 @@ use std::fs;
 use protocol::hello::JobClass;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Control, Gpu, Process, Program, pillion, until, write_script};
-
-/// Long enough for any work that hangs to be still there.
-const FOR_EVER_NS: &str = "3600000000000";
+use crate::common::{Control, Gpu, HANG, Process, pillion, until, write_script};
 
 /// It is asked in a process group of its own, which a terminal's Ctrl-C does not reach.
 #[test]
 fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_killed() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let control = Control::new(&gpu);
-    let job = gpu.job("hang", Program::Linked("hang"));
-    let job = job.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon);
-    let mut job = job.env("PILLION_DRAIN_MS", "60000").start();
-    job.wait_for("launched", 1);
+    let job = gpu.job("hang", HANG).high_priority(&daemon);
+    let job = job.env("PILLION_DRAIN_MS", "60000").start_until("launched");
     let asking = gpu.path("asking");
     let script = format!(
         "#!/bin/sh\ntrap '' TERM INT HUP\nsleep 1000 &\necho $$ $! >{0}.new\nmv {0}.new {0}\nwait\n",
@@ -59,13 +53,10 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
 /// The job is to launch nothing more by then, and who comes to it is to end.
 #[test]
 fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let control = Control::new(&gpu);
-    let job = gpu.job("anew", Program::Linked("hang"));
-    let job = job.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon);
-    let mut job = job.env("PILLION_DRAIN_MS", "60000").start();
-    job.wait_for("launched", 1);
+    let job = gpu.job("anew", HANG).high_priority(&daemon);
+    let job = job.env("PILLION_DRAIN_MS", "60000").start_until("launched");
     let asking = gpu.path("asking");
     let script = format!(
         "#!/bin/sh\necho $$ >{0}.new\nmv {0}.new {0}\nexec sleep 60\n",
@@ -89,8 +80,8 @@ fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that()
     job.signal(Signal::KILL);
     job.finish();
     daemon.wait_for_clients("anew", 0);
-    let job = gpu.job("anew", Program::Linked("asked_to_end"));
-    let job = job.args(&["default", "idle"]).env("PILLION_LOG", "error");
+    let job = gpu.job("anew", "asked_to_end default idle");
+    let job = job.env("PILLION_LOG", "error");
     let mut anew = job.under(daemon.socket(), JobClass::HighPriority).start();
     anew.wait_for("ready", 1);
     anew.finish().expect_success();

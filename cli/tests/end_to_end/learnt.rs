@@ -15,8 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::{
-    Gpu, Process, Program, cargo_folder, clean_command, collect, driver_folder, library, pillion,
-    until,
+    Gpu, Process, cargo_folder, clean_command, collect, driver_folder, library, pillion, until,
 };
 
 /// What the daemon assumes of a kernel that no profile names, unless it is told otherwise, ns.
@@ -295,16 +294,13 @@ fn is_named(job: &Value) -> bool {
 /// default stream.
 #[test]
 fn where_only_the_application_sees_completion_durations_are_learnt_from_its_waiting() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"pillion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
     // A sum during which nothing of high priority came makes its kernels longer.
-    let hp = gpu.job("hp", Program::Linked("steady")).arg("100");
-    let hp = hp.high_priority(&daemon).start();
+    let hp = gpu.job("hp", "steady 100").high_priority(&daemon).start();
     until("a latency that is known", || {
         daemon.status()["policy"]["hp_latency_ns"].as_u64()
     });
-    let be = gpu.job("be", Program::Linked("sums"));
-    let be = be.best_effort(&daemon).without_profile();
+    let be = gpu.job("be", "sums").best_effort(&daemon).without_profile();
     let be = be.env("CUDA_DEVICE_MAX_CONNECTIONS", "1").start();
     daemon.job_when("be", "its kernel is named", is_named);
     for job in [hp, be] {
@@ -314,16 +310,14 @@ fn where_only_the_application_sees_completion_durations_are_learnt_from_its_wait
 
 #[test]
 fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_off() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("name = \"pillion\"");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "name = \"pillion\"");
     // Beside its work nothing is found longer than it was told, so it pauses for as long as several kernels of the other.
-    let hp = gpu.job("hp", Program::Linked("steady")).arg("20");
-    let hp = hp.high_priority(&daemon).start();
+    let hp = gpu.job("hp", "steady 20").high_priority(&daemon).start();
     until("a latency that is known", || {
         daemon.status()["policy"]["hp_latency_ns"].as_u64()
     });
-    let be = gpu.job("be", Program::Linked("load")).arg("16");
-    let be = be.best_effort(&daemon).without_profile().start();
+    let be = gpu.job("be", "load 16").best_effort(&daemon);
+    let be = be.without_profile().start();
     let job = daemon.job_when("be", "its kernel is named", is_named);
     assert!(
         job["totals"]["kernels_learnt"].as_u64() > Some(0),

@@ -9,8 +9,7 @@ const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 
 /// Runs a linked program alone and in both classes, and compares what it prints and how it ends.
 fn expect_same(program: &'static str, arguments: &[&str]) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", Program::Linked(program));
     let alone = alone.args(arguments).run();
     for class in CLASSES {
@@ -38,7 +37,7 @@ fn calls_from_destructors_and_after_main_are_answered_as_by_the_driver() {
 
 /// A process whose driver is in its null mode, so that every system call and every lock would be ours.
 fn quiet(gpu: &Gpu, daemon: &Daemon, class: JobClass, how: &str) -> Job {
-    let job = gpu.job(class.name(), Program::Linked("quiet"));
+    let job = gpu.job(class.name(), "quiet");
     job.args(&[how, "20000"])
         .under(daemon.socket(), class)
         .env("SOFTGPU_NULL", gpu.null())
@@ -82,8 +81,7 @@ fn the_watch_on_launches_would_see_what_it_is_for() {
 // census: A10
 #[test]
 fn the_library_works_wherever_it_lies_and_whatever_it_is_called() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let moved = gpu.path("other-name.so.7");
     std::fs::copy(library(), &moved).unwrap();
     for (program, door) in [
@@ -100,8 +98,7 @@ fn the_library_works_wherever_it_lies_and_whatever_it_is_called() {
 // census: C5
 #[test]
 fn a_process_without_a_device_is_told_so_by_the_driver() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let script = gpu.path("script");
     let calls =
         "cuInit i0\ncuDeviceGetCount b\ncuCtxCreate_v2 oCUcontext i0 i0\ncuMemAlloc_v2 b i4\n";
@@ -123,10 +120,9 @@ fn a_process_without_a_device_is_told_so_by_the_driver() {
 // census: E17
 #[test]
 fn a_job_goes_on_when_the_daemons_socket_is_removed() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let hp = gpu.job("hp", Program::Linked("steady"));
-    let be = gpu.job("be", Program::Linked("steady"));
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let hp = gpu.job("hp", "steady");
+    let be = gpu.job("be", "steady");
     let mut hp = hp.high_priority(&daemon).start();
     let mut be = be.best_effort(&daemon).start();
     hp.wait_for("round", 3);

@@ -32,8 +32,7 @@ enum Named {
 
 /// Runs a family alone and in both classes, and compares.
 fn expect_equal(family: &str, named: Named) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Linked("memory");
     let alone = gpu.job("alone", program).args(&[family]).run();
     assert_eq!((alone.code(), &*alone.errors), (0, ""), "{alone:#?}");
@@ -148,13 +147,11 @@ fn memory_is_counted_on_its_own_device_whichever_is_current() {
         std::os::unix::fs::symlink(daemon.socket(), socket).unwrap();
         for class in [JobClass::HighPriority, JobClass::BestEffort] {
             let label = format!("{}-{managed}", class.name());
-            let job = gpu.job(&label, Program::Linked("memory_devices"));
+            let job = gpu.job(&label, "memory_devices");
             let job = job.under(daemon.socket(), class);
-            let job = job
-                .env("SOFTGPU_SOCKET", &sockets)
-                .env("PILLION_SOCKET", "")
-                .env("XDG_RUNTIME_DIR", &runtime);
-            let ended = job.run().expect_success();
+            let job = job.env("SOFTGPU_SOCKET", &sockets);
+            let job = job.env("PILLION_SOCKET", "");
+            let ended = job.env("XDG_RUNTIME_DIR", &runtime).run().expect_success();
             let totals = daemon.totals(&label);
             for counted in OWNED {
                 for (index, gpu) in gpus.iter().enumerate() {

@@ -25,9 +25,8 @@ struct Two {
 
 impl Two {
     fn start() -> Self {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
-        let job = gpu.job("job", Program::Linked("quota"));
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
+        let job = gpu.job("job", "quota");
         let held = HELD_MIB.to_string();
         let mut job = job
             .args(&["load", "0", &held, "0"])
@@ -37,7 +36,7 @@ impl Two {
         job.wait_for("ready", 1);
         job.write("\n");
         assert_eq!(job.next_line(), "granted");
-        let other = gpu.job("other", Program::Linked("load"));
+        let other = gpu.job("other", "load");
         let mut other = other.args(&[&OTHER_MIB.to_string(), "rest"]).start();
         other.wait_for("ready", 1);
         Self {

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixListener;
 
-use crate::common::{Gpu, Program, clean_command, collect, driver_folder, pillion};
+use crate::common::{Gpu, clean_command, collect, driver_folder, pillion};
 
 /// Connections since the last time.
 fn connections(listener: &UnixListener) -> usize {
@@ -15,9 +15,7 @@ fn who_starts_and_examines_daemons_and_jobs_is_no_client_of_mps() {
     let control = UnixListener::bind(folder.path().join("control")).unwrap();
     control.set_nonblocking(true).unwrap();
     let gpu = Gpu::start("mps");
-    let job = gpu
-        .job("job", Program::Linked("work"))
-        .args(&["linked", "5", "0"]);
+    let job = gpu.job("job", "work linked 5 0");
     let job = job.env("CUDA_MPS_PIPE_DIRECTORY", folder.path());
     job.env("SOFTGPU_MPS_CLIENT", "1").run().expect_success();
     assert_eq!(connections(&control), 1, "who initialises CUDA is seen");

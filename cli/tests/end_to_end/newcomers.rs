@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use protocol::hello::JobClass;
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Gpu, Process, Program, library, until};
+use crate::common::{Daemon, Gpu, HANG, Process, library, until};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
-/// A kernel that outlasts every test, ns.
-const FOR_EVER_NS: &str = "3600000000000";
 const POLICIES: [&str; 2] = [
     "on_daemon_loss = \"run\"",
     "on_daemon_loss = \"hold\"\nmax_hold_ms = 60000",
@@ -27,8 +25,7 @@ fn left_by(gpu: &Gpu, signal: Signal, policy: &str) -> PathBuf {
 }
 
 fn steady(gpu: &Gpu, label: &str, socket: &Path, class: JobClass) -> Process {
-    let job = gpu.job(label, Program::Linked("steady"));
-    let mut process = job.under(socket, class).start();
+    let mut process = gpu.job(label, "steady").under(socket, class).start();
     process.wait_for("round", 3);
     process
 }
@@ -84,10 +81,8 @@ fn what_is_in_flight_from_before_the_first_daemon_holds_others_back_until_it_end
             format!("name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"{on_loss}\"");
         let gpu = Gpu::start("mps");
         let socket = left_by(&gpu, Signal::KILL, &policy);
-        let hp = gpu.job("hp", Program::Linked("hang"));
-        let hp = hp.args(&[FOR_EVER_NS, "1"]);
-        let mut hp = hp.under(&socket, JobClass::HighPriority).start();
-        hp.wait_for("launched", 1);
+        let hp = gpu.job("hp", HANG).under(&socket, JobClass::HighPriority);
+        let hp = hp.start_until("launched");
         let mut be = steady(&gpu, "be", &socket, JobClass::BestEffort);
         let daemon = gpu.daemon(&policy);
         daemon.wait_for_clients("hp", 1);
@@ -106,8 +101,7 @@ fn what_is_in_flight_from_before_the_first_daemon_holds_others_back_until_it_end
 fn best_effort_work_in_flight_from_before_the_first_daemon_is_in_flight_there() {
     let gpu = Gpu::start("mps");
     let socket = gpu.path("pillion.sock");
-    let be = gpu.job("be", Program::Linked("hang"));
-    let be = be.args(&[FOR_EVER_NS, "2"]);
+    let be = gpu.job("be", "hang 3600000000000 2");
     let mut be = be.under(&socket, JobClass::BestEffort).start();
     be.wait_for("launched", 1);
     let daemon = gpu.daemon("");
@@ -124,10 +118,8 @@ fn who_is_asked_to_end_before_any_daemon_is_there_takes_nobody_along() {
         let gpu = Gpu::start_contagious();
         let socket = gpu.path("pillion.sock");
         let mut neighbour = steady(&gpu, "neighbour", &socket, JobClass::HighPriority);
-        let job = gpu.job("ends", Program::Linked("hang"));
-        let job = job.args(&["300000000", "3"]).under(&socket, class);
-        let mut job = job.env("PILLION_DRAIN_MS", "60000").start();
-        job.wait_for("launched", 1);
+        let job = gpu.job("ends", "hang 300000000 3").under(&socket, class);
+        let job = job.env("PILLION_DRAIN_MS", "60000").start_until("launched");
         job.signal(Signal::TERM);
         let ended = job.finish_untold();
         let signal = Some(Signal::TERM.as_raw());
@@ -139,10 +131,8 @@ fn who_is_asked_to_end_before_any_daemon_is_there_takes_nobody_along() {
 
 #[test]
 fn who_is_refused_at_first_is_a_client_once_there_is_room() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("\n[limits]\nclients_per_user = 1\n");
-    let first = gpu.job("first", Program::Linked("steady"));
-    let mut first = first.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "\n[limits]\nclients_per_user = 1\n");
+    let mut first = gpu.job("first", "steady").best_effort(&daemon).start();
     first.wait_for("round", 1);
     daemon.wait_for_clients("first", 1);
     let second = steady(&gpu, "second", daemon.socket(), JobClass::BestEffort);
@@ -155,8 +145,7 @@ fn who_is_refused_at_first_is_a_client_once_there_is_room() {
 fn who_is_refused_at_first_is_the_next_daemons_client_where_that_allows_it() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("\n[limits]\nclients_per_user = 1\n");
-    let other = gpu.job("other", Program::Linked("steady"));
-    let mut other = other.best_effort(&first).start();
+    let mut other = gpu.job("other", "steady").best_effort(&first).start();
     other.wait_for("round", 1);
     first.wait_for_clients("other", 1);
     let socket = first.socket().to_owned();
@@ -174,7 +163,7 @@ fn who_is_refused_at_first_is_the_next_daemons_client_where_that_allows_it() {
 fn a_quota_that_no_daemon_keeps_at_first_is_the_jobs_at_the_next_one() {
     let gpu = Gpu::start("mps");
     let socket = left_by(&gpu, Signal::KILL, "");
-    let job = gpu.job("job", Program::Linked("steady"));
+    let job = gpu.job("job", "steady");
     let job = job.under(&socket, JobClass::BestEffort);
     let mut job = job.env("PILLION_MEMORY", "256MiB").start();
     job.wait_for("round", 3);
@@ -198,7 +187,7 @@ fn whom_nobody_wants_to_be_managed_gets_no_thread_and_says_nothing() {
         tasks.unwrap().count()
     };
     let bare = || {
-        let job = gpu.job("bare", Program::Linked("steady"));
+        let job = gpu.job("bare", "steady");
         job.env("XDG_RUNTIME_DIR", gpu.path("nowhere"))
     };
     let mut alone = bare().start();

@@ -14,15 +14,13 @@ const MIB: u64 = 1 << 20;
 
 /// A program that works without end.
 fn busy(gpu: &Gpu) -> Process {
-    let job = gpu.job("busy", Program::Linked("load"));
-    let mut process = job.args(&[&BUSY_MIB.to_string()]).start();
-    process.wait_for("round", 1);
-    process
+    let job = gpu.job("busy", "load").args(&[&BUSY_MIB.to_string()]);
+    job.start_until("round")
 }
 
 /// A program that holds memory and does nothing.
 fn resting(gpu: &Gpu) -> Process {
-    let job = gpu.job("resting", Program::Linked("load"));
+    let job = gpu.job("resting", "load");
     let mut process = job.args(&[&RESTING_MIB.to_string(), "rest"]).start();
     process.wait_for("ready", 1);
     process
@@ -52,9 +50,8 @@ fn wrong_arguments_and_a_wrong_order_are_answered_as_the_reference_says() {
     let bytes = RESTING_MIB * MIB;
     assert_eq!(gpu.stats()["memory"]["used_bytes"], bytes);
     let program = gpu.job("monitor", Program::Unlinked("nvml"));
-    let ended = program
-        .args(&[&resting.pid().to_string(), &bytes.to_string()])
-        .run();
+    let program = program.args(&[&resting.pid().to_string(), &bytes.to_string()]);
+    let ended = program.run();
     assert_eq!((ended.code(), &*ended.output), (0, "right\n"), "{ended:#?}");
     // A monitor is no client of the device.
     assert_eq!(gpu.counts("monitor"), Value::Null);

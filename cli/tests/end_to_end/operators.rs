@@ -165,9 +165,8 @@ fn a_profile_that_knows_the_operator_is_believed_before_one_that_knows_the_kerne
     for class in CLASSES {
         let job = stage.gpu.job(class.name(), PROGRAM).args(&["calls"]);
         let job = job.under(stage.daemon.socket(), class);
-        let job = job
-            .env("PILLION_PROFILE", &profile)
-            .env("PILLION_LOG", "debug");
+        let job = job.env("PILLION_PROFILE", &profile);
+        let job = job.env("PILLION_LOG", "debug");
         job.run().expect_success().expect_errors(&[
             "kernel softgpu_gemm_f32_nt: grid [16, 1, 1] block [128, 1, 1] shared 0+0 registers 80: \
              Exact in gemm f32 nt 64x32x16, 5 SMs, 31000 ns",
@@ -180,7 +179,7 @@ fn a_profile_that_knows_the_operator_is_believed_before_one_that_knows_the_kerne
 /// Runs products of a library whose first `hidden` ones reach the driver unseen.
 fn products(stage: &Stage, class: Option<JobClass>, count: u32, hidden: u32) -> Ended {
     let label = class.map_or("alone", JobClass::name);
-    let job = stage.gpu.job(label, Program::Linked("products"));
+    let job = stage.gpu.job(label, "products");
     let job = match class {
         Some(class) => job.under(stage.daemon.socket(), class),
         None => job,
@@ -230,7 +229,7 @@ fn operators_stand_for_launches_that_are_not_seen_and_no_launch_is_counted_twice
 fn the_calls_of_cudnn_arrive_as_they_were_made_and_label_what_they_launch() {
     let stage = Stage::new();
     let job = |label| {
-        let job = stage.gpu.job(label, Program::Linked("layers"));
+        let job = stage.gpu.job(label, "layers");
         job.arg(Program::Library("cudnn").path())
     };
     let alone = job("alone").run().expect_success();
@@ -265,14 +264,12 @@ fn convolutions_stand_for_launches_that_are_not_seen() {
     .unwrap();
     for class in CLASSES {
         let name = class.name();
-        let job = stage.gpu.job(name, Program::Linked("layers"));
+        let job = stage.gpu.job(name, "layers");
         let job = job.under(stage.daemon.socket(), class);
-        let job = job
-            .arg(Program::Library("cudnn").path())
-            .arg(CALLS.to_string())
-            .env("HIDDEN", "1")
-            .env("PILLION_PROFILE", &profile)
-            .env("PILLION_LOG", "debug");
+        let job = job.arg(Program::Library("cudnn").path());
+        let job = job.arg(CALLS.to_string()).env("HIDDEN", "1");
+        let job = job.env("PILLION_PROFILE", &profile);
+        let job = job.env("PILLION_LOG", "debug");
         job.run().expect_success().expect_errors(&[
             "operator conv_forward f16 32x3x224x224x64x3x7x7: its launches are not seen, it goes as one: \
              profiled, 5 SMs, 15000 ns",
@@ -405,10 +402,7 @@ fn a_process_may_hold_two_versions_of_a_library_and_each_caller_reaches_its_own(
     for with_global in [false, true] {
         let job = |label: &str| {
             let label = format!("{label}-{with_global}");
-            let job = stage
-                .gpu
-                .job(&label, Program::Linked("versions"))
-                .args(&arguments);
+            let job = stage.gpu.job(&label, "versions").args(&arguments);
             (label, job)
         };
         let global = Version(13).path();

@@ -37,8 +37,7 @@ const ENQUEUED: [&str; 3] = ["launches", "events_recorded", "streams_created"];
 
 fn order(gpu: &Gpu, label: &str, row: &str) -> Job {
     let rounds = std::env::var(ROUNDS_ENV).unwrap_or_else(|_| ROUNDS.to_owned());
-    gpu.job(label, Program::Linked("order"))
-        .args(&[row, &rounds])
+    gpu.job(label, "order").args(&[row, &rounds])
 }
 
 /// The outputs are equal line by line, and both programs ended with 0.
@@ -60,10 +59,8 @@ fn expect_nothing_enqueued(what: &str, bare: &Value, ours: &Value) {
 /// A job of the other class. A high-priority one pauses after each request.
 fn companion(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
     let pause_ms = if class == HighPriority { "1" } else { "0" };
-    let job = gpu.job("companion", Program::Linked("steady"));
-    let mut job = job.args(&[pause_ms]).under(daemon.socket(), class).start();
-    job.wait_for("round", 1);
-    job
+    let job = gpu.job("companion", "steady").args(&[pause_ms]);
+    job.under(daemon.socket(), class).start_until("round")
 }
 
 /// Other jobs on the GPU.
@@ -77,8 +74,7 @@ enum Other {
 }
 
 fn expect_same_order_where(sharing: &'static str, row: &str) {
-    let gpu = Gpu::start(sharing);
-    let daemon = gpu.daemon(POLICY);
+    let (gpu, daemon) = Gpu::with_daemon(sharing, POLICY);
     let bare = order(&gpu, "bare", row).run();
     assert_eq!((bare.code(), &*bare.errors), (0, ""), "{bare:#?}");
     let of_bare = gpu.counts("bare");
@@ -175,8 +171,7 @@ fn streams_that_wait_for_each_other_beside_a_capture_end_as_they_do_bare() {
 
 #[test]
 fn a_program_that_leaves_streams_waiting_for_ever_ends_as_it_does_bare() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for row in [
         "non-blocking",
         "blocking",
@@ -185,10 +180,7 @@ fn a_program_that_leaves_streams_waiting_for_ever_ends_as_it_does_bare() {
         "legacy",
         "mixed",
     ] {
-        let job = |label| {
-            gpu.job(label, Program::Linked("order"))
-                .args(&[row, "leave"])
-        };
+        let job = |label| gpu.job(label, "order").args(&[row, "leave"]);
         let bare = job("bare").run().expect_success();
         for class in [BestEffort, HighPriority] {
             let job = job(class.name()).under(daemon.socket(), class);

@@ -13,8 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 
 use crate::common::{
-    Gpu, PATIENCE_NS, Process, Program, builtin_profile, cargo_folder, collect, copy_program,
-    tools, until,
+    Gpu, PATIENCE_NS, Process, builtin_profile, cargo_folder, collect, copy_program, tools, until,
 };
 
 /// A version that this build cannot talk to.
@@ -48,8 +47,7 @@ fn run_against(gpu: &Gpu, reply: &[u8]) -> String {
     let path = gpu.path("fake.sock");
     let listener = listen_at(&path).unwrap();
     let launches_before = gpu.counts("job")["launches"].as_u64().unwrap_or(0);
-    let job = gpu.job("job", Program::Linked("work"));
-    let job = job.args(&["linked", "10", "0"]);
+    let job = gpu.job("job", "work linked 10 0");
     let process = job.under(&path, JobClass::BestEffort).start();
     let (socket, packet, _) = accept_and_hear(&listener);
     let Request::Attach(attach) = Request::decode(&packet).unwrap() else {
@@ -126,8 +124,7 @@ fn a_job_that_is_hung_up_on_without_an_answer_asks_again() {
     let gpu = Gpu::start("mps");
     let path = gpu.path("fake.sock");
     let listener = listen_at(&path).unwrap();
-    let job = gpu.job("job", Program::Linked("work"));
-    let job = job.args(&["linked", "10", "0"]);
+    let job = gpu.job("job", "work linked 10 0");
     let process = job.under(&path, JobClass::BestEffort).start();
     for _ in 0..3 {
         drop(accept_and_hear(&listener));
@@ -145,8 +142,7 @@ fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
     let gpu = Gpu::start("mps");
     let path = gpu.path("fake.sock");
     let listener = listen_at(&path).unwrap();
-    let job = gpu.job("job", Program::Linked("work"));
-    let job = job.args(&["linked", "10", "0"]);
+    let job = gpu.job("job", "work linked 10 0");
     let mut process = job.under(&path, JobClass::BestEffort).start();
     process.tell_to_end();
     until("the end of the job", || {
@@ -170,8 +166,7 @@ fn a_job_does_not_connect_before_it_has_read_its_profile() {
     let profile = gpu.path("slow.profile.toml");
     let status = Command::new("mkfifo").arg(&profile).status().unwrap();
     assert!(status.success());
-    let job = gpu.job("job", Program::Linked("work"));
-    let job = job.args(&["linked", "10", "0"]);
+    let job = gpu.job("job", "work linked 10 0");
     let job = job.under(&path, JobClass::BestEffort);
     let process = job.env("PILLION_PROFILE", &profile).start();
     // It cannot be opened for writing before somebody reads.
@@ -198,8 +193,7 @@ fn a_job_does_not_connect_before_it_has_read_its_profile() {
 
 #[test]
 fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (_gpu, daemon) = Gpu::with_daemon("mps", "");
     let attach = Request::Attach(Attach {
         class: JobClass::BestEffort,
         job: "newer".to_owned(),
@@ -233,8 +227,7 @@ pub(crate) fn of_minor(mut packet: Vec<u8>, minor: u16, more: &[u8]) -> Vec<u8> 
 // census: J3
 #[test]
 fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     // Between the two, so that each takes the other for what the label says.
     let path = gpu.path("relay.sock");
     let listener = listen_at(&path).unwrap();
@@ -243,8 +236,7 @@ fn a_client_and_a_daemon_of_other_minor_versions_serve_each_other() {
         ("older client, newer daemon", (0, ""), (newer, "and more")),
         ("newer client, older daemon", (newer, "and more"), (0, "")),
     ] {
-        let job = gpu.job(label, Program::Linked("work"));
-        let job = job.args(&["linked", "10", "0"]);
+        let job = gpu.job(label, "work linked 10 0");
         let process = job.under(&path, JobClass::BestEffort).start();
         let (to_client, packet, pages) = accept_and_hear(&listener);
         let to_daemon = connect_to(daemon.socket()).unwrap();
@@ -291,10 +283,8 @@ fn expect_held(gpu: &Gpu, socket: &Path, pid: u32) {
 
 #[test]
 fn a_second_daemon_is_told_who_holds_the_gpu_and_the_first_goes_on() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("job", Program::Linked("steady"));
-    let mut job = job.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let mut job = gpu.job("job", "steady").best_effort(&daemon).start();
     job.wait_for("round", 1);
     expect_held(&gpu, daemon.socket(), daemon.pid());
     job.wait_for_new("round", 5);
@@ -304,8 +294,7 @@ fn a_second_daemon_is_told_who_holds_the_gpu_and_the_first_goes_on() {
 
 #[test]
 fn a_second_daemon_is_told_who_holds_the_gpu_wherever_it_would_listen() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     expect_held(&gpu, &gpu.path("other.sock"), daemon.pid());
     assert_eq!(daemon.status()["daemon"]["pid"], daemon.pid());
 }

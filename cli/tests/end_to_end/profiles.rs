@@ -89,8 +89,7 @@ fn executing(gpu: &Gpu, daemon: &Daemon, profile: &Path) -> serde_json::Value {
 
 #[test]
 fn what_a_profiler_measured_is_what_the_status_says_of_the_running_kernel() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for (name, compute_pct, dram_pct, class) in [
         ("memory", "21.00", "88.50", "memory"),
         ("compute", "91.00", "12.25", "compute"),
@@ -156,8 +155,7 @@ fn a_profile_of_another_gpu_is_scaled_and_that_is_said_by_run_and_status() {
 
 #[test]
 fn of_a_profile_of_the_same_gpu_nothing_is_said() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let (status, ended) = run_with_foreign_profile(&gpu, &daemon);
     assert!(!status.contains("measured on"), "{status}");
     assert!(!ended.errors.contains("measured on"), "{}", ended.errors);
@@ -174,8 +172,7 @@ fn of_a_profile_of_the_same_gpu_nothing_is_said() {
 
 #[test]
 fn a_job_starts_although_the_daemon_that_could_name_the_gpu_is_stopped() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     daemon.signal(rustix::process::Signal::STOP);
     let profile = builtin_profile();
     let arguments = ["--profile", text(&profile), "--", "/bin/echo", "here"];

@@ -6,9 +6,7 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{
-    Daemon, Ended, Gpu, Job, Machine, PATIENCE_NS, Process, Program, pillion, until,
-};
+use crate::common::{Daemon, Ended, Gpu, Job, Machine, PATIENCE_NS, Process, pillion, until};
 use crate::events::{event_when, events};
 
 const MIB: u64 = 1 << 20;
@@ -20,7 +18,7 @@ const DEVICE_BYTES: u64 = 16 * GIB;
 
 fn program(gpu: &Gpu, label: &str, mode: &str, numbers: [u64; 3]) -> Job {
     let numbers = numbers.map(|number| number.to_string());
-    let job = gpu.job(label, Program::Linked("quota"));
+    let job = gpu.job(label, "quota");
     job.arg(mode).args(&numbers.each_ref().map(String::as_str))
 }
 
@@ -60,8 +58,7 @@ fn used(gpu: &Gpu) -> u64 {
 // census: B4, B7, B8, B9, B14
 #[test]
 fn a_job_sees_its_quota_as_the_device_and_gets_all_of_it() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for (label, memory, bytes) in [
         ("bytes", "1GiB", GIB),
         ("part", "25%", DEVICE_BYTES / 4),
@@ -86,8 +83,7 @@ fn a_job_sees_its_quota_as_the_device_and_gets_all_of_it() {
 // census: B10
 #[test]
 fn a_best_effort_job_has_forty_percent_and_a_high_priority_job_the_device() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let be = fill(&gpu, "be").best_effort(&daemon).run().expect_success();
     expect_filled(&be, (DEVICE_BYTES as f64 * 0.4) as u64);
     let hp = fill(&gpu, "hp").high_priority(&daemon).run();
@@ -102,8 +98,7 @@ fn a_best_effort_job_has_forty_percent_and_a_high_priority_job_the_device() {
 // census: B15, D16, D17
 #[test]
 fn the_quota_is_of_all_processes_of_the_job_together() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
         let mut process = job.env("PILLION_MEMORY", "1GiB").start();
@@ -131,8 +126,7 @@ fn the_quota_is_of_all_processes_of_the_job_together() {
 // census: D1, D2, D5, D6, D13, D14, D22
 #[test]
 fn whatever_is_allocated_and_freed_held_is_what_the_device_counts() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     // Each kind by itself, then all together with several seeds.
     for (kind, seed) in (1..=9)
         .map(|kind| (kind, 1))
@@ -194,8 +188,7 @@ fn what_a_context_takes_is_charged_as_configured_and_once() {
 // census: D20
 #[test]
 fn what_a_killed_process_held_comes_back_when_the_device_has_it() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
         let mut process = job.env("PILLION_MEMORY", "1GiB").start();
@@ -332,8 +325,7 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
 // census: D20
 #[test]
 fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
         let mut process = job.env("PILLION_MEMORY", "1GiB").start();
@@ -381,8 +373,7 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
 /// have told it, and no more.
 #[test]
 fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
         let mut process = job.env("PILLION_MEMORY", "1GiB").start();
@@ -416,8 +407,7 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
 
 #[test]
 fn a_quota_is_changed_while_the_job_runs() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
     let mut process = job.env("PILLION_MEMORY", "1GiB").start();
     process.wait_for("ready", 1);
@@ -463,8 +453,7 @@ fn without_a_daemon_each_process_keeps_the_quota_by_itself() {
 #[test]
 fn without_a_daemon_the_quota_of_a_second_device_is_kept_too() {
     let machine = Machine::start("mps", 2);
-    let job = machine.job("two", Program::Linked("quota"));
-    let job = job.args(&["fill", "0", "1", "0"]);
+    let job = machine.job("two", "quota fill 0 1 0");
     let job = job.in_class(JobClass::BestEffort);
     let ended = job.env("CUDA_DEVICE_MEMORY_LIMIT_1", "1g").run();
     expect_filled(&ended.expect_success(), GIB);
@@ -473,8 +462,7 @@ fn without_a_daemon_the_quota_of_a_second_device_is_kept_too() {
 // census: B11
 #[test]
 fn a_quota_that_cannot_be_read_grants_nothing_and_is_said() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = fill(&gpu, "job").best_effort(&daemon);
     let ended = job.env("PILLION_MEMORY", "0m").run().expect_success();
     assert_eq!(ended.asked("blocks"), 0);
@@ -492,8 +480,7 @@ fn a_quota_that_cannot_be_read_grants_nothing_and_is_said() {
 
 #[test]
 fn the_variables_of_other_systems_are_understood() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for (name, value) in [
         ("CUDA_DEVICE_MEMORY_LIMIT_0", "1024m"),
         ("CUDA_DEVICE_MEMORY_LIMIT", "1g"),
@@ -521,8 +508,7 @@ fn no_storm_of_processes_passes_the_quota() {
 /// threads end the program at any refusal but "out of memory".
 fn storm(count: usize, threads: u64, duration_ns: u64) {
     const QUOTA_BYTES: u64 = 256 * MIB;
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut seed = 0;
     let mut start = || {
         seed += 1;

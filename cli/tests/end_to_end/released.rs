@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Process, Program, collect, pillion, until};
+use crate::common::{Daemon, Ended, Gpu, Process, collect, pillion, until};
 use crate::events::event_when;
 
 fn tell(gpu: &Gpu, daemon: &Daemon, words: &[&str]) -> Ended {
@@ -54,8 +54,7 @@ fn released(daemon: &Daemon) -> Value {
 
 /// It launches once, and says what that came to.
 fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
-    let job = gpu.job(label, Program::Linked("faulty"));
-    let mut process = job.best_effort(daemon).start();
+    let mut process = gpu.job(label, "faulty").best_effort(daemon).start();
     process.wait_for("ready", 1);
     process
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, Program, clean_command, collect, pillion, until};
+use crate::common::{Daemon, Gpu, Process, clean_command, collect, pillion, until};
 
 /// A target of so many times alone, with all switched off that would move the bounds besides.
 fn target(times: &str) -> String {
@@ -49,7 +49,7 @@ fn go_on(jobs: &mut [(&str, Process)], daemon: &Daemon, numbers: &[Value]) {
 fn a_change_of_the_policy_is_in_force_without_a_restart_and_a_faulty_file_changes_nothing() {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon(&target("1.5"));
-    let [hp, be] = ["hp", "be"].map(|label| gpu.job(label, Program::Linked("steady")));
+    let [hp, be] = ["hp", "be"].map(|label| gpu.job(label, "steady"));
     let mut jobs = [
         ("hp", hp.high_priority(&daemon).start()),
         ("be", be.best_effort(&daemon).start()),

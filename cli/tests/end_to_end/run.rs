@@ -16,8 +16,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn the_status_of_the_command_is_passed_on() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let work = Program::Linked("work").path();
     let command = ["--", text(&work), "linked", "10", "7"];
     let ended = gpu.pillion_run("job", daemon.socket(), &command).run();
@@ -34,8 +33,7 @@ fn the_status_of_the_command_is_passed_on() {
 
 #[test]
 fn a_job_that_was_given_an_id_keeps_it_and_what_no_daemon_takes_is_refused() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let steady = Program::Linked("steady").path();
     let job = gpu.pillion_run("named", daemon.socket(), &["--", text(&steady)]);
     let mut job = job.env("PILLION_JOB", "held").start();
@@ -51,8 +49,7 @@ fn a_job_that_was_given_an_id_keeps_it_and_what_no_daemon_takes_is_refused() {
 
 #[test]
 fn the_processes_of_one_command_are_one_job() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let work = Program::Linked("work").path();
     let script = format!("{0} linked 5 0; {0} linked 5 0", text(&work));
     let arguments = ["--class", "high-priority", "--", "/bin/sh", "-c", &script];
@@ -75,8 +72,7 @@ fn the_processes_of_one_command_are_one_job() {
 
 #[test]
 fn a_signal_to_the_command_is_its_end_and_the_shells_143() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let steady = Program::Linked("steady").path();
     let mut job = gpu
         .pillion_run("job", daemon.socket(), &["--", text(&steady)])
@@ -134,8 +130,7 @@ fn without_a_daemon_the_command_runs() {
 
 #[test]
 fn a_gpu_is_chosen_by_index_uuid_or_bus_id_and_a_bad_one_is_answered_with_the_list() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let status = daemon.status();
     let uuid = status["gpu"]["uuid"].as_str().unwrap();
     let pci = status["gpu"]["pci"].as_str().unwrap();
@@ -162,11 +157,9 @@ fn a_gpu_is_chosen_by_index_uuid_or_bus_id_and_a_bad_one_is_answered_with_the_li
 
 #[test]
 fn status_shows_daemon_job_and_client_to_people_and_programs() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("my-training", Program::Linked("steady"));
-    let mut job = job.best_effort(&daemon).start();
-    job.wait_for("round", 1);
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = gpu.job("my-training", "steady").best_effort(&daemon);
+    let job = job.start_until("round");
     let status = |arguments: &[&str]| {
         let mut command = gpu.command(pillion());
         command.arg("status").args(arguments);

@@ -49,8 +49,7 @@ fn so_does_a_program_of_the_runtime_of_cuda_12() {
 }
 
 fn expect_computes_and_is_counted(cuda: Cuda) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Runtime("runtime", cuda);
     let alone = gpu.job("alone", program).run().expect_success();
     let (said, _) = alone.output.split_once("launches=").expect("its counts");

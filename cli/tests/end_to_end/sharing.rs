@@ -11,7 +11,7 @@ use protocol::segment::client_page;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Control, Daemon, Gpu, Process, Program, collect, pillion, until};
+use crate::common::{Control, Daemon, Gpu, Process, collect, pillion, until};
 use crate::events::{event_when, events};
 
 /// The two ways.
@@ -53,10 +53,8 @@ fn of_kind(gpu: &Gpu, daemon: &Daemon, kind: &str) -> Vec<Value> {
 }
 
 fn starts(gpu: &Gpu, daemon: &Daemon, class: JobClass) -> Process {
-    let job = gpu.job(class.name(), Program::Linked("steady"));
-    let mut job = job.under(daemon.socket(), class).start();
-    job.wait_for("round", 1);
-    job
+    let job = gpu.job(class.name(), "steady");
+    job.under(daemon.socket(), class).start_until("round")
 }
 
 /// What is enforced on a best-effort job beside a high-priority one that has been learnt.

@@ -74,8 +74,7 @@ fn a_library_that_passes_by_the_preload_library_is_named_with_the_remedy() {
             "was opened by dlmopen in a namespace of its own",
         ),
     ] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let alone = alone(&gpu, way, 0);
         let job = host(&gpu, "job", way, 0).best_effort(&daemon);
         let ended = job.run();
@@ -94,8 +93,7 @@ fn a_library_that_passes_by_the_preload_library_is_named_with_the_remedy() {
 #[test]
 fn what_passes_by_a_client_is_counted_in_the_status() {
     for way in ["deep", "namespace"] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let alone = alone(&gpu, way, 5);
         let ended = host(&gpu, "job", way, 5).best_effort(&daemon).run();
         assert_eq!((&*ended.output, ended.code()), (&*alone.output, STATUS));
@@ -109,8 +107,7 @@ fn what_passes_by_a_client_is_counted_in_the_status() {
 
 #[test]
 fn a_library_that_has_nothing_to_do_with_cuda_is_not_named() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let ended = host(&gpu, "job", "plain", 5).best_effort(&daemon).run();
     assert_eq!((ended.code(), &*ended.errors), (STATUS, ""), "{ended:#?}");
     gpu.expect_equal_counts("job", &ended, &daemon);
@@ -119,13 +116,12 @@ fn a_library_that_has_nothing_to_do_with_cuda_is_not_named() {
 
 #[test]
 fn a_launch_function_of_another_copy_of_the_driver_is_said_and_counted() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("libcuda.so.1");
     std::fs::copy(driver(), &copy).unwrap();
-    let job = gpu.job("job", Program::Linked("two_drivers"));
-    let ended = job.arg(&copy).best_effort(&daemon).run();
+    let job = gpu.job("job", "two_drivers").arg(&copy);
+    let ended = job.best_effort(&daemon).run();
     assert_eq!(ended.code(), 4, "{ended:#?}");
     let said = "pillion: cuLaunchKernel was obtained past Pillion";
     assert_eq!(ended.errors.matches(said).count(), 1, "{ended:#?}");
@@ -182,8 +178,7 @@ fn a_driver_whose_resolver_answers_with_what_it_does_not_export_is_said() {
 #[test]
 fn the_shim_serves_every_way_of_opening_a_library() {
     for way in ["plain", "deep", "namespace", "twice"] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let alone = alone(&gpu, way, 0);
         let ended = with_shim(host(&gpu, "job", way, 0), &daemon).run();
         assert_eq!(ended.output, alone.output, "{way}: {ended:#?}");
@@ -201,8 +196,7 @@ fn the_shim_serves_every_way_of_opening_a_library() {
 /// Pillion that is so for any program that does this.)
 #[test]
 fn the_programs_libc_knows_that_there_are_threads_in_a_namespace() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let ended = with_shim(host(&gpu, "job", "threads", 0), &daemon).run();
     assert_eq!((ended.code(), &*ended.errors), (STATUS, ""), "{ended:#?}");
     gpu.expect_equal_counts("job", &ended, &daemon);
@@ -211,8 +205,7 @@ fn the_programs_libc_knows_that_there_are_threads_in_a_namespace() {
 #[test]
 fn the_shim_serves_the_program_and_its_libraries_at_once() {
     for way in ["deep", "namespace"] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let alone = alone(&gpu, way, 5);
         let ended = with_shim(host(&gpu, "job", way, 5), &daemon).run();
         assert_eq!(ended.output, alone.output, "{way}: {ended:#?}");
@@ -229,8 +222,7 @@ fn the_shim_serves_linked_programs_and_every_door() {
         (Program::Unlinked("work"), "proc"),
         (Program::Unlinked("work"), "proc-ptsz"),
     ] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let arguments = [door, "20", "7"];
         let alone = gpu.job("alone", program).args(&arguments).run();
         let job = gpu.job("job", program).args(&arguments);
@@ -257,8 +249,7 @@ fn pillion_run_sets_the_shim_up_and_the_preload_library_steps_aside() {
     ];
     let linked = [text(&work), "linked", "20", "6"];
     for command in [&deep[..], &space[..], &linked[..]] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let profile = builtin_profile();
         let arguments: Vec<&str> = ["--shim", "--profile", text(&profile), "--"]
             .iter()
@@ -289,8 +280,7 @@ fn pillion_run_sets_the_shim_up_and_the_preload_library_steps_aside() {
 
 #[test]
 fn the_shim_can_be_switched_off() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = gpu.job("off", Program::Unlinked("work"));
     let job = with_shim(job.args(&["proc", "20", "7"]), &daemon);
     let off = job.env("PILLION_DISABLE", "1").run();
@@ -301,8 +291,7 @@ fn the_shim_can_be_switched_off() {
 
 #[test]
 fn one_run_with_a_shim_within_another_has_the_same_driver() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let (work, pillion) = (Program::Linked("work").path(), text(pillion()));
     let inner = ["--shim", "--", pillion, "run", "--shim", "--", text(&work)];
     let words: Vec<&str> = [&inner[..], &["linked", "20", "7"]].concat();
@@ -369,8 +358,7 @@ fn a_driver_that_is_no_file_is_refused() {
 #[test]
 fn a_run_path_that_beats_the_search_path_is_left_to_the_preload_library() {
     // DT_RPATH is searched before LD_LIBRARY_PATH: such a program never meets the shim.
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::RunPath("work");
     let work = |label: &str| gpu.job(label, program).args(&["linked", "20", "7"]);
     let shim_alone = with_shim(work("shim"), &daemon).run();

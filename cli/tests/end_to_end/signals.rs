@@ -10,7 +10,7 @@ use protocol::hello::{JobClass, Reply, Request, Stop, ask_once};
 use rustix::process::Signal;
 
 use crate::common::{
-    Control, Daemon, Ended, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
+    Control, Daemon, Ended, Gpu, HANG, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
 };
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
@@ -23,8 +23,8 @@ const PATIENT_MS: &str = "60000";
 
 /// It drains for as long as a busy machine takes, and does not say that its kernels are in no profile.
 fn asked_to_end(gpu: &Gpu, label: &str, how: &str, place: &str) -> Job {
-    let job = gpu.job(label, Program::Linked("asked_to_end"));
-    let job = job.args(&[how, place]).env("PILLION_LOG", "error");
+    let job = gpu.job(label, "asked_to_end").args(&[how, place]);
+    let job = job.env("PILLION_LOG", "error");
     job.env("PILLION_DRAIN_MS", PATIENT_MS)
 }
 
@@ -38,8 +38,7 @@ fn signalled(job: Job, signal: Signal) -> Ended {
 
 /// Runs it alone and in both classes, and compares what it prints and how it ends; what it launched is complete.
 fn expect_same(how: &str, place: &str) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for signal in SIGNALS {
         let alone = signalled(asked_to_end(&gpu, "alone", how, place), signal);
         for class in CLASSES {
@@ -71,8 +70,7 @@ fn every_function_that_sets_a_disposition_finds_the_applications_own() {
 fn without_us_work_is_left_behind_which_the_count_would_show() {
     let gpu = Gpu::start("mps");
     // What it leaves would not be over however late it is signalled.
-    let job = gpu.job("alone", Program::Linked("hang"));
-    let mut job = job.args(&[FOR_EVER_NS, "2"]).start();
+    let mut job = gpu.job("alone", "hang 3600000000000 2").start();
     job.wait_for("launched", 1);
     job.signal(Signal::TERM);
     assert_eq!(job.finish_untold().status.signal(), Some(15));
@@ -84,8 +82,7 @@ fn without_us_work_is_left_behind_which_the_count_would_show() {
 /// A thread that is stopped where it keeps the helpers out of the driver lets them in.
 #[test]
 fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES.into_iter().cycle().take(8) {
         let job = asked_to_end(&gpu, class.name(), "default", "contexts");
         let job = job.under(daemon.socket(), class).env("PILLION_LOG", "info");
@@ -102,13 +99,11 @@ fn a_process_that_makes_and_ends_contexts_is_drained_as_well() {
 /// of which the library learns nothing, and which can last.
 #[test]
 fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
-        let job = gpu.job(class.name(), Program::Linked("loading"));
+        let job = gpu.job(class.name(), "loading");
         let job = job.under(daemon.socket(), class);
-        let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start();
-        job.wait_for("ready", 1);
+        let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start_until("ready");
         // It is in the call once it has read something, and comes back from it at the end of its input alone.
         job.write("softgpu-");
         until("it to read", || (job.unread_bytes() == 0).then_some(()));
@@ -129,8 +124,7 @@ fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
 /// kernels take needs `malloc` before.
 #[test]
 fn a_thread_that_is_stopped_with_a_lock_of_the_process_keeps_no_helper_waiting() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let library = Program::Library("never_loaded").path();
     for (lock, class) in [
         ("linker", JobClass::HighPriority),
@@ -152,12 +146,11 @@ fn a_thread_that_is_stopped_with_a_lock_of_the_process_keeps_no_helper_waiting()
 /// Its own watchdog's, for instance: who sends it does not come back from `kill`.
 #[test]
 fn a_process_that_sends_it_to_itself_goes_no_further() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let alone = gpu.job("alone", Program::Linked("end_itself")).run();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let alone = gpu.job("alone", "end_itself").run();
     assert_eq!(alone.status.signal(), Some(15));
     for class in CLASSES {
-        let job = gpu.job(class.name(), Program::Linked("end_itself"));
+        let job = gpu.job(class.name(), "end_itself");
         let ended = job.under(daemon.socket(), class).run();
         assert_eq!(
             (ended.status, ended.output),
@@ -171,8 +164,7 @@ fn a_process_that_sends_it_to_itself_goes_no_further() {
 /// themselves or to their group, or they return from `main`.
 #[test]
 fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for how in ["kill", "killpg", "raise", "return"] {
         let job = |label: &str| {
             // A group of its own, as each job of a shell has.
@@ -199,11 +191,10 @@ fn a_process_that_cleans_up_itself_and_ends_leaves_no_work_behind() {
 /// The thread that sends it waits for the GPU below its handler, so it cannot be stopped: it dies, and does not go on.
 #[test]
 fn a_handler_inside_a_call_of_cuda_does_not_outlive_the_signal_that_it_sends() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for how in ["kill-inside", "raise-inside"] {
         let job = |label: &str| {
-            let job = gpu.job(label, Program::Linked("clean_up")).args(&[how]);
+            let job = gpu.job(label, "clean_up").args(&[how]);
             job.env("PILLION_LOG", "error")
         };
         let alone = signalled(job("alone"), Signal::TERM);
@@ -222,13 +213,10 @@ fn a_handler_inside_a_call_of_cuda_does_not_outlive_the_signal_that_it_sends() {
 /// It says so.
 #[test]
 fn a_process_that_exits_with_work_that_never_ends_is_not_kept() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
-        let job = gpu.job(class.name(), Program::Linked("clean_up"));
-        let job = job
-            .args(&["return", FOR_EVER_NS])
-            .under(daemon.socket(), class);
+        let job = gpu.job(class.name(), "clean_up return 3600000000000");
+        let job = job.under(daemon.socket(), class);
         let ended = signalled(job.env("PILLION_DRAIN_MS", "50"), Signal::TERM);
         assert_eq!(ended.status.code(), Some(7), "{ended:#?}");
         assert!(
@@ -262,10 +250,9 @@ fn no_memory_is_allocated_in_the_handler_of_a_thread_that_has_not_met_new_librar
             copy
         })
         .collect();
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
-        let job = gpu.job(class.name(), Program::Linked("many_libraries"));
+        let job = gpu.job(class.name(), "many_libraries");
         let ended = copies
             .iter()
             .fold(job, Job::arg)
@@ -278,8 +265,7 @@ fn no_memory_is_allocated_in_the_handler_of_a_thread_that_has_not_met_new_librar
 /// The launcher forwards what the terminal has sent to the whole group.
 #[test]
 fn two_signals_within_milliseconds_are_one_request() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
         let job = asked_to_end(&gpu, class.name(), "default", "synchronising");
         let mut process = job.under(daemon.socket(), class).start();
@@ -305,7 +291,7 @@ fn has_sigterm(process: &Process, field: &str) -> bool {
 
 /// A job with a kernel in flight that never ends.
 fn hanging(gpu: &Gpu, daemon: &Daemon, drain_ms: &str) -> Process {
-    launched(gpu.job("hang", Program::Linked("hang")), daemon, drain_ms)
+    launched(gpu.job("hang", "hang"), daemon, drain_ms)
 }
 
 /// The same, started with SIGINT as env(1) of GNU coreutils 8.31 is told. A shell that is not interactive has it ignored by what it starts
@@ -325,8 +311,7 @@ fn launched(job: Job, daemon: &Daemon, drain_ms: &str) -> Process {
 // census: G7
 #[test]
 fn work_that_never_ends_is_not_waited_for_for_ever() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut job = hanging(&gpu, &daemon, "50");
     assert!(has_sigterm(&job, "SigCgt:"));
     job.signal(Signal::TERM);
@@ -338,8 +323,7 @@ fn work_that_never_ends_is_not_waited_for_for_ever() {
 
 #[test]
 fn who_asks_twice_does_not_want_to_wait() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut job = hanging(&gpu, &daemon, PATIENT_MS);
     // Two that come together are one to the kernel: again, until it has ended.
     until("the end of the job", || {
@@ -355,8 +339,7 @@ fn who_asks_twice_does_not_want_to_wait() {
 /// Its one thread is stopped on a stack on which three of the kernel's frames have no room.
 #[test]
 fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its_stack() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for (sigint, ended_by) in [
         ("--ignore-signal=INT", [15, 15]),
         ("--default-signal=INT", [2, 15]),
@@ -379,10 +362,8 @@ fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its
 /// A thread that was stopped before takes no signal that is the handler's.
 #[test]
 fn a_handler_that_is_set_while_the_process_is_dying_gets_the_next_signal() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("hang", Program::Linked("hang"));
-    let job = job.args(&[FOR_EVER_NS, "1", "late"]);
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = gpu.job("hang", HANG).args(&["late"]);
     let job = job.under(daemon.socket(), JobClass::BestEffort);
     let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start();
     job.wait_for("launched", 1);
@@ -403,8 +384,7 @@ fn a_handler_that_is_set_while_the_process_is_dying_gets_the_next_signal() {
 
 #[test]
 fn a_job_that_is_not_to_be_waited_for_dies_at_once() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut job = hanging(&gpu, &daemon, "0");
     assert!(!has_sigterm(&job, "SigCgt:"));
     job.signal(Signal::TERM);
@@ -415,8 +395,7 @@ fn a_job_that_is_not_to_be_waited_for_dies_at_once() {
 /// Started, forwarded to, waited for, and judged by its status; and what a shell makes of it.
 #[test]
 fn a_parent_and_a_shell_see_the_status_that_they_would_see() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let program = Program::Linked("asked_to_end").path();
     let program = program.display();
     for (signal, expected) in [("TERM", "143 143 0"), ("INT", "130 130 0")] {
@@ -474,8 +453,7 @@ fn how(stopped: &Ended) -> Vec<String> {
 #[test]
 fn a_stopped_job_ends_by_sigterm_if_it_does_and_is_frozen_and_drained_if_not() {
     for class in CLASSES {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let mut jobs = Vec::new();
         for (how, place) in [("default", "launching"), ("ignored", "launching")] {
             let job = asked_to_end(&gpu, how, how, place);
@@ -497,12 +475,8 @@ fn a_stopped_job_ends_by_sigterm_if_it_does_and_is_frozen_and_drained_if_not() {
 
 #[test]
 fn a_job_that_hangs_is_killed_in_the_end_and_its_neighbour_goes_on() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let mut beside = gpu
-        .job("beside", Program::Linked("steady"))
-        .best_effort(&daemon)
-        .start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let mut beside = gpu.job("beside", "steady").best_effort(&daemon).start();
     let job = hanging(&gpu, &daemon, PATIENT_MS);
     let stopped = stop(&gpu, &daemon, &["hang", "--grace", "0s", "--json"]);
     assert_eq!(how(&stopped.expect_success()), ["killed"]);
@@ -513,8 +487,7 @@ fn a_job_that_hangs_is_killed_in_the_end_and_its_neighbour_goes_on() {
 
 #[test]
 fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let control = Control::new(&gpu);
     let arguments = ["hang", "--grace", "0s", "--json"];
     let job = hanging(&gpu, &daemon, PATIENT_MS);
@@ -543,11 +516,9 @@ fn mps_is_asked_to_end_what_hangs_before_it_is_killed() {
 /// All by default: the job drains for two seconds, and would die by itself then, long before its grace is over.
 #[test]
 fn mps_is_asked_to_end_what_hangs_before_it_dies_by_itself() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let control = Control::new(&gpu);
-    let job = gpu.job("hang", Program::Linked("hang"));
-    let mut job = job.args(&[FOR_EVER_NS, "1"]).high_priority(&daemon).start();
+    let mut job = gpu.job("hang", HANG).high_priority(&daemon).start();
     job.wait_for("launched", 1);
     let pid = job.pid();
     control.knows(&[pid]);
@@ -567,8 +538,7 @@ fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
         // It dies by itself: nobody is hurt.
         ("60s", "on SIGTERM", "50"),
     ] {
-        let gpu = Gpu::start("timeslice");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("timeslice", "");
         let control = Control::new(&gpu);
         let job = hanging(&gpu, &daemon, drain_ms);
         control.knows(&[job.pid()]);
@@ -578,8 +548,7 @@ fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
         assert_eq!(mps(&stopped), serde_json::Value::Null);
         assert_eq!(control.asked(), [] as [&str; 0]);
     }
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let control = Control::new(&gpu);
     for way in ["default", "handler"] {
         let job = asked_to_end(&gpu, way, way, "launching");
@@ -598,8 +567,7 @@ fn mps_is_not_asked_where_it_shares_nothing_or_nothing_is_killed() {
 /// `pillion stop` and the daemon may both end before it comes to the kill.
 #[test]
 fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_asked() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut job = hanging(&gpu, &daemon, PATIENT_MS);
     let stop = Request::Stop(Stop {
         job: "hang".to_owned(),
@@ -616,12 +584,8 @@ fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_
 
 #[test]
 fn a_job_that_is_not_there_is_said_with_those_that_are() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let mut job = gpu
-        .job("here", Program::Linked("steady"))
-        .best_effort(&daemon)
-        .start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let mut job = gpu.job("here", "steady").best_effort(&daemon).start();
     job.wait_for("round", 1);
     let refused = stop(&gpu, &daemon, &["nowhere"]);
     assert_eq!(refused.code(), 1);

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{
-    Control, Daemon, Gpu, Job, PATIENCE_NS, Process, Program, collect, pillion, tools, until,
+    Control, Daemon, Gpu, HANG, Job, PATIENCE_NS, Process, Program, collect, pillion, tools, until,
 };
 
 const FOR_EVER_NS: &str = "3600000000000";
@@ -48,7 +48,7 @@ fn ask(daemon: &Daemon, request: &Request) -> Reply {
 
 /// It hangs with work in flight.
 fn hanging(gpu: &Gpu, label: &str) -> Job {
-    let job = gpu.job(label, Program::Linked("hang"));
+    let job = gpu.job(label, "hang");
     job.args(&[FOR_EVER_NS, "1"])
         .env("PILLION_DRAIN_MS", PATIENT_MS)
 }
@@ -84,8 +84,7 @@ fn expect_killed(mut process: Process) {
 
 #[test]
 fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nobody_sees_it() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut job = hanging(&gpu, "coming").best_effort(&daemon).start();
     job.wait_for("launched", 1);
     assert!(matches!(see_to(&daemon, "coming", LONG_NS), Reply::Done));
@@ -116,10 +115,8 @@ fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nob
 #[test]
 fn what_was_started_while_its_job_was_stopped_ends_when_it_comes_and_what_was_started_after_goes_on()
  {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("over", Program::Linked("steady"));
-    let mut job = job.best_effort(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let mut job = gpu.job("over", "steady").best_effort(&daemon).start();
     job.wait_for("round", 1);
     let before = started(&gpu, &daemon, "over");
     let_time_go();
@@ -142,13 +139,10 @@ fn what_was_started_while_its_job_was_stopped_ends_when_it_comes_and_what_was_st
 /// All by default. The program would be gone two seconds after its handler has run, long before its grace is over.
 #[test]
 fn mps_is_asked_to_end_what_hangs_of_a_program_that_exits_in_its_own_way() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let control = Control::new(&gpu);
-    let job = gpu.job("hang", Program::Linked("hang"));
-    let job = job.args(&[FOR_EVER_NS, "1", "exits"]);
-    let mut job = job.high_priority(&daemon).start();
-    job.wait_for("launched", 1);
+    let job = gpu.job("hang", HANG).args(&["exits"]);
+    let job = job.high_priority(&daemon).start_until("launched");
     let pid = job.pid();
     control.knows(&[pid]);
     let said = stop(&control, &gpu, &daemon, &["hang"]);
@@ -161,8 +155,7 @@ fn mps_is_asked_to_end_what_hangs_of_a_program_that_exits_in_its_own_way() {
 /// As one that an agent or a server of workers is: what has ended is started anew.
 #[test]
 fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = gpu.job_of("again", "/bin/sh".as_ref());
     let job = job.args(&["-c", "while :; do \"$0\" default idle; done"]);
     let job = job.arg(Program::Linked("asked_to_end").path());
@@ -186,8 +179,7 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
 #[test]
 fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     tools::that_runs(&["setpriv", "--pdeathsig", "KILL"]);
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = gpu.job_of("parent", "/bin/sh".as_ref());
     let job = job.args(&[
         "-c",
@@ -219,10 +211,9 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
 fn who_stops_a_job_in_another_pid_namespace_than_the_daemons_is_told_so_and_hits_nobody() {
     let first = ["unshare", "--pid", "--fork", "--mount-proc"];
     let unshare = tools::that_runs(&first);
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let job = gpu.job("train", Program::Linked("asked_to_end"));
-    let job = job.args(&["default", "idle"]).env("PILLION_LOG", "error");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = gpu.job("train", "asked_to_end default idle");
+    let job = job.env("PILLION_LOG", "error");
     let mut process = job.under(daemon.socket(), JobClass::BestEffort).start();
     process.wait_for("ready", 1);
     let mut stop = gpu.command(&unshare);

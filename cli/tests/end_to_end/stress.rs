@@ -20,8 +20,7 @@ fn run(
 
 /// The same, alone and in each class; what it asked for is what everybody counts.
 fn expect_right(program: &'static str, arguments: &[&str]) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = gpu.job("alone", Program::Linked(program));
     alone.args(arguments).run().expect_success();
     for class in CLASSES {
@@ -54,8 +53,7 @@ fn the_last_of_a_chain_of_forks_uses_cuda() {
 // census: F3
 #[test]
 fn a_fork_during_the_first_call_leaves_nothing_half_done() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
         let ended = run(&gpu, &daemon, class, "children", &["first", "300"]);
         assert!(ended.output.starts_with("300 of 300 right\n"), "{ended:#?}");
@@ -67,10 +65,9 @@ const GROWTH_KIB_MAX: u64 = 4096;
 
 /// Runs `soak` alone and in both classes: everybody counts the same, and nothing of ours grows.
 fn expect_bounded(what: &str, count: &str) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let alone = gpu.job("alone", Program::Linked("soak"));
-    let alone = alone.args(&[what, count]).run().expect_success();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let alone = gpu.job("alone", "soak").args(&[what, count]).run();
+    let alone = alone.expect_success();
     for class in CLASSES {
         let ended = run(&gpu, &daemon, class, "soak", &[what, count]).expect_success();
         assert_eq!(ended.asked("wrong"), 0, "{ended:#?}");
@@ -121,11 +118,10 @@ fn ten_thousand_modules_are_told_apart_and_leave_nothing_behind() {
 // census: E11
 #[test]
 fn sixty_processes_that_start_at_once_are_all_served() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let jobs = (0..60).map(|number| {
         let class = CLASSES[number % 2];
-        let job = gpu.job(class.name(), Program::Linked("work"));
+        let job = gpu.job(class.name(), "work");
         job.args(&["linked", "20", "0"])
             .under(daemon.socket(), class)
             .start()

@@ -5,11 +5,10 @@ use crate::common::{Gpu, Program};
 // census: G3
 #[test]
 fn a_panic_in_any_hook_changes_nothing_for_the_program() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let arguments = ["linked", "10", "0"];
-    let alone = gpu.job("alone", Program::Linked("work")).args(&arguments);
-    let alone = alone.run().expect_success();
+    let alone = gpu.job("alone", "work").args(&arguments).run();
+    let alone = alone.expect_success();
     for symbol in [
         "cuLaunchKernel",
         "cuCtxCreate_v2",
@@ -22,7 +21,7 @@ fn a_panic_in_any_hook_changes_nothing_for_the_program() {
         "cuStreamCreate",
         "cuStreamSynchronize",
     ] {
-        let job = gpu.job(symbol, Program::Linked("work")).args(&arguments);
+        let job = gpu.job(symbol, "work").args(&arguments);
         let job = job.best_effort(&daemon).env("PILLION_TEST_PANIC", symbol);
         let ended = job.run().expect_success();
         assert_eq!(ended.output, alone.output, "{symbol}: {ended:#?}");
@@ -36,8 +35,7 @@ fn a_panic_in_any_hook_changes_nothing_for_the_program() {
 
 #[test]
 fn a_panic_in_a_hook_found_through_cu_get_proc_address_changes_nothing() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let arguments = ["proc", "10", "0"];
     let alone = gpu.job("alone", Program::Unlinked("work")).args(&arguments);
     let alone = alone.run().expect_success();
@@ -54,8 +52,7 @@ fn a_panic_in_a_hook_found_through_cu_get_proc_address_changes_nothing() {
 fn a_job_without_a_daemon_survives_a_panic_too() {
     use protocol::hello::JobClass;
     let gpu = Gpu::start("mps");
-    let job = gpu.job("job", Program::Linked("work"));
-    let job = job.args(&["linked", "10", "0"]);
+    let job = gpu.job("job", "work linked 10 0");
     let job = job.env("PILLION_TEST_PANIC", "cuLaunchKernel");
     let job = job.under(&gpu.path("nobody.sock"), JobClass::BestEffort);
     job.run()
@@ -66,8 +63,7 @@ fn a_job_without_a_daemon_survives_a_panic_too() {
 // census: J7
 #[test]
 fn pillion_disable_makes_the_library_a_no_op() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for (program, door) in [
         (Program::Linked("work"), "linked"),
         (Program::Unlinked("work"), "dlsym"),

@@ -1,28 +1,19 @@
 //! Many threads, and threads that end while others, or they themselves, wait at the gate.
 
-use crate::common::{Daemon, Gpu, Process, Program};
-
-/// A kernel that outlasts every test, ns.
-const FOR_EVER_NS: &str = "3600000000000";
+use crate::common::{Daemon, Gpu, Process};
 
 /// A GPU on which a high-priority job never comes to an end.
 fn hung(policy: &str) -> (Gpu, Daemon, Process) {
     let gpu = Gpu::start("mps");
     let daemon = gpu.daemon(&format!("name = \"temporal\"\n{policy}"));
-    let hp = gpu
-        .job("hp", Program::Linked("hang"))
-        .args(&[FOR_EVER_NS, "1"]);
-    let mut hp = hp.high_priority(&daemon).start();
-    hp.wait_for("launched", 1);
+    let hp = gpu.hang(&daemon);
     (gpu, daemon, hp)
 }
 
 /// `threads`, best-effort.
 fn started_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process {
-    let job = gpu.job("be", Program::Linked("threads")).args(arguments);
-    let mut process = job.best_effort(daemon).start();
-    process.wait_for("started", 1);
-    process
+    let job = gpu.job("be", "threads").args(arguments).best_effort(daemon);
+    job.start_until("started")
 }
 
 /// The same at the gate, which it does not leave by itself soon.
@@ -43,11 +34,9 @@ fn once_held_threads(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Process 
 
 #[test]
 fn more_threads_than_rings_launch_at_once_and_nothing_is_lost() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for label in ["hp", "be"] {
-        let job = gpu.job(label, Program::Linked("threads"));
-        let job = job.args(&["join", "100", "30"]);
+        let job = gpu.job(label, "threads join 100 30");
         let job = match label {
             "hp" => job.high_priority(&daemon),
             _ => job.best_effort(&daemon),

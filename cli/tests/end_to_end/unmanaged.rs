@@ -14,8 +14,7 @@ fn entries(status: &Value, pid: u32) -> Vec<Value> {
 /// As entry points of containers do.
 #[test]
 fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let load = Program::Linked("load").path();
     let text = "LD_PRELOAD= exec \"$0\" 64 rest";
     let words = ["--", "sh", "-c", text, load.to_str().unwrap()];

@@ -15,7 +15,7 @@ use protocol::hello::{Reply, connect_to, listen_at, receive, send};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Gpu, Process, Program};
+use crate::common::{Daemon, Gpu, Process};
 use crate::peers::of_minor;
 
 /// How often the daemon is replaced by a newer one and back.
@@ -116,8 +116,8 @@ fn a_daemon_replaced_by_one_of_a_newer_minor_version_and_back_under_load_loses_n
     let gpu = Gpu::start("mps");
     let mut daemon = gpu.daemon("");
     let path = daemon.socket().to_owned();
-    let hp = gpu.job("hp", Program::Linked("steady"));
-    let be = gpu.job("be", Program::Linked("steady"));
+    let hp = gpu.job("hp", "steady");
+    let be = gpu.job("be", "steady");
     let mut jobs = [
         ("hp", hp.high_priority(&daemon).start()),
         ("be", be.best_effort(&daemon).start()),
@@ -130,8 +130,7 @@ fn a_daemon_replaced_by_one_of_a_newer_minor_version_and_back_under_load_loses_n
         expect_served(&newer, &mut jobs);
         // One that has known no other.
         let label = format!("new {round}");
-        let new = gpu.job(&label, Program::Linked("work"));
-        let new = new.args(&["linked", "10", "0"]).best_effort(&newer);
+        let new = gpu.job(&label, "work linked 10 0").best_effort(&newer);
         let ended = new.env("PILLION_SOCKET", &path).run().expect_success();
         gpu.expect_equal_counts(&label, &ended, &newer);
         // Three, or more where one was slow and came again.

@@ -7,16 +7,14 @@ use crate::common::{Daemon, Ended, Gpu, Program, clean_command, collect, pillion
 /// Runs `work` through a door.
 fn work(gpu: &Gpu, daemon: &Daemon, program: Program, door: &str, log: &str) -> Ended {
     let job = gpu.job("job", program).args(&[door, "20", "7"]);
-    let job = job.best_effort(daemon).env("PILLION_LOG", log);
-    let ended = job.run();
+    let ended = job.best_effort(daemon).env("PILLION_LOG", log).run();
     assert_eq!(ended.code(), 7, "{ended:#?}");
     ended
 }
 
 #[test]
 fn the_status_tells_hooks_by_family_and_how_entry_points_were_obtained() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let ended = work(&gpu, &daemon, Program::Unlinked("work"), "proc", "warn");
     assert_eq!(ended.errors, "");
     let totals = daemon.totals("job");
@@ -57,8 +55,7 @@ fn the_debug_log_names_each_entry_point_with_its_door() {
             "hooked, by cuGetProcAddress:",
         ),
     ] {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         let ended = work(&gpu, &daemon, program, door, "debug");
         for when in ["so far", "in all"] {
             let start = format!("pillion: {when}, {said}");
@@ -84,8 +81,7 @@ fn the_debug_log_names_each_entry_point_with_its_door() {
 
 #[test]
 fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (_gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut packet = Request::Attach(Attach {
         class: JobClass::BestEffort,
         job: "from the future".to_owned(),

@@ -1,6 +1,6 @@
 //! Work whose stream, context, device or thread ends while it runs: nothing of it stays in flight for ever.
 
-use crate::common::{Gpu, Program, until};
+use crate::common::{Gpu, until};
 
 /// How work ends; see `work_ends.c`.
 const ENDINGS: [&str; 5] = ["stream", "context", "reset", "fault", "thread"];
@@ -9,12 +9,10 @@ const KERNELS: u64 = 10;
 
 #[test]
 fn best_effort_work_that_ends_in_any_way_is_counted_complete() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for how in ENDINGS {
-        let job = gpu.job(how, Program::Linked("work_ends")).args(&[how]);
-        let mut job = job.best_effort(&daemon).start();
-        job.wait_for("ended", 1);
+        let job = gpu.job(how, "work_ends").args(&[how]).best_effort(&daemon);
+        let job = job.start_until("ended");
         until("the device to be done", || {
             let completed = gpu.counts(how)["launches_completed"].as_u64();
             (completed >= Some(KERNELS)).then_some(())
@@ -43,11 +41,9 @@ fn a_high_priority_job_whose_work_ended_in_any_way_does_not_look_busy_for_ever()
         let gpu = Gpu::start("mps");
         let daemon =
             gpu.daemon("name = \"temporal\"\nmax_hold_ms = 60000\non_daemon_loss = \"hold\"");
-        let hp = gpu.job("hp", Program::Linked("work_ends")).args(&[how]);
-        let mut hp = hp.high_priority(&daemon).start();
-        hp.wait_for("ended", 1);
-        let be = gpu.job("be", Program::Linked("steady"));
-        let mut be = be.best_effort(&daemon).start();
+        let hp = gpu.job("hp", "work_ends").args(&[how]);
+        let hp = hp.high_priority(&daemon).start_until("ended");
+        let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         be.wait_for("round", 3);
         let ended = be.finish().expect_success();
         gpu.expect_equal_counts("be", &ended, &daemon);

@@ -13,7 +13,7 @@ use softgpu::wire::{Reply, Request};
 use tempfile::TempDir;
 
 use super::parts::{builtin_profile, cargo_folder, driver_folder, library, pillion};
-use super::{Control, Ended, Process, Program, until};
+use super::{CommandLine, Control, Ended, HANG, Process, until};
 
 /// A software GPU in real time.
 #[derive(Debug)]
@@ -49,8 +49,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let gpu = Gpu::start("mps");
-        let daemon = gpu.daemon("");
+        let (gpu, daemon) = Gpu::with_daemon("mps", "");
         Self { gpu, daemon }
     }
 }
@@ -59,6 +58,13 @@ impl Gpu {
     /// A V100 that processes share in this way, `mps` or `timeslice`.
     pub(crate) fn start(sharing: &'static str) -> Self {
         Self::start_device("V100-SXM2-16GB", sharing)
+    }
+
+    /// The same, and its daemon with these lines in its `[policy]`.
+    pub(crate) fn with_daemon(sharing: &'static str, policy: &str) -> (Self, Daemon) {
+        let gpu = Self::start(sharing);
+        let daemon = gpu.daemon(policy);
+        (gpu, daemon)
     }
 
     /// Another device of the table.
@@ -192,8 +198,15 @@ impl Gpu {
     }
 
     /// A process of this label that has nothing to do with Pillion.
-    pub(crate) fn job(&self, label: &str, program: Program) -> Job {
-        self.job_of(label, &program.path())
+    pub(crate) fn job(&self, label: &str, line: impl Into<CommandLine>) -> Job {
+        let CommandLine { program, arguments } = line.into();
+        self.job_of(label, &program.path()).args(&arguments)
+    }
+
+    /// The high-priority job `hp`, which has launched a kernel that outlasts every test.
+    pub(crate) fn hang(&self, daemon: &Daemon) -> Process {
+        let hp = self.job("hp", HANG).high_priority(daemon);
+        hp.start_until("launched")
     }
 
     /// The same with a program that is not compiled here.
@@ -379,10 +392,10 @@ impl Machine {
     }
 
     /// A process of this label that sees all GPUs and has nothing to do with Pillion.
-    pub(crate) fn job(&self, label: &str, program: Program) -> Job {
+    pub(crate) fn job(&self, label: &str, line: impl Into<CommandLine>) -> Job {
         let sockets = std::env::join_paths(self.gpus.iter().map(Gpu::socket)).unwrap();
         self.gpus[0]
-            .job(label, program)
+            .job(label, line)
             .env("SOFTGPU_SOCKET", sockets)
             .env("XDG_RUNTIME_DIR", self.folder.path())
     }
@@ -519,6 +532,13 @@ impl Job {
 
     pub(crate) fn start(self) -> Process {
         Process::start(&self.label, self.command)
+    }
+
+    /// Starts it and waits until it has said `line`.
+    pub(crate) fn start_until(self, line: &str) -> Process {
+        let mut process = self.start();
+        process.wait_for(line, 1);
+        process
     }
 
     /// Starts it and waits for its end.

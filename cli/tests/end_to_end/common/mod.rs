@@ -15,8 +15,8 @@ use protocol::clock::Clock;
 pub(crate) use control::Control;
 pub(crate) use gpu::{Daemon, Gpu, Job, Machine, Stage, clean_command};
 pub(crate) use parts::{
-    Cuda, Program, builtin_profile, cargo_folder, copy_program, driver_folder, library, pillion,
-    runtime_libraries, shim_folder, workspace, write_script,
+    CommandLine, Cuda, HANG, Program, builtin_profile, cargo_folder, copy_program, driver_folder,
+    library, pillion, runtime_libraries, shim_folder, workspace, write_script,
 };
 pub(crate) use process::{Ended, Process, collect};
 

@@ -32,6 +32,33 @@ pub(crate) enum Program {
     WithDriver(&'static str),
 }
 
+/// Of a job whose one kernel outlasts every test.
+pub(crate) const HANG: &str = "hang 3600000000000 1";
+
+/// What a job is: a program and its arguments.
+pub(crate) struct CommandLine {
+    pub(crate) program: Program,
+    pub(crate) arguments: Vec<&'static str>,
+}
+
+impl From<Program> for CommandLine {
+    fn from(program: Program) -> Self {
+        let arguments = Vec::new();
+        Self { program, arguments }
+    }
+}
+
+/// A program that is linked with the driver, by its name, and its arguments after it.
+impl From<&'static str> for CommandLine {
+    fn from(line: &'static str) -> Self {
+        let mut words = line.split(' ');
+        Self {
+            program: Program::Linked(words.next().unwrap_or_default()),
+            arguments: words.collect(),
+        }
+    }
+}
+
 /// A release of CUDA that there are stand-ins for: their file names and some of their structures differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Cuda {

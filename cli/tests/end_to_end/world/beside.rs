@@ -15,10 +15,8 @@ const DOORS: [(Program, &str); 3] = [
 /// Runs `work` alone, with the other library, and with both in both orders, while a high-priority job is attached, so that
 /// leases are gated and the clock matters.
 fn expect_unchanged_beside(other: &Path, variables: &[(&str, &str)]) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
-    let hp = gpu.job("hp", Program::Linked("idle"));
-    let mut hp = hp.high_priority(&daemon).start();
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let mut hp = gpu.job("hp", "idle").high_priority(&daemon).start();
     hp.wait_for("ready", 1);
     for (program, door) in DOORS {
         for ours_is_first in [true, false] {

@@ -7,8 +7,7 @@ use super::{preload, text};
 /// Runs `work` by another program, alone and as a best-effort job.
 fn alone_and_as_job(tool: &str, arguments: &[&str]) -> (Ended, Ended) {
     let tool = tools::program(tool);
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let work = Program::Linked("work").path();
     let make = |label: &str| {
         let mut command = gpu.command(&tool);

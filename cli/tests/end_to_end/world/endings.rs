@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Gpu, Program, until};
+use crate::common::{Gpu, until};
 
 use super::text;
 
@@ -26,13 +26,11 @@ const WAYS: [&str; 13] = [
 // census: G1, G2, G3
 #[test]
 fn every_way_to_end_is_seen_as_without_us() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for how in WAYS {
-        let alone = gpu.job("alone", Program::Linked("endings"));
-        let alone = alone.args(&[how]).run();
-        let job = gpu.job(how, Program::Linked("endings")).args(&[how]);
-        let ours = job.best_effort(&daemon).run();
+        let alone = gpu.job("alone", "endings").args(&[how]).run();
+        let job = gpu.job(how, "endings").args(&[how]).best_effort(&daemon);
+        let ours = job.run();
         assert_eq!(ours.status, alone.status, "{how}: {ours:#?}");
         assert_eq!(ours.output, alone.output, "{how}");
         assert_eq!(ours.errors, alone.errors, "{how}");
@@ -43,14 +41,10 @@ fn every_way_to_end_is_seen_as_without_us() {
 
 #[test]
 fn a_chain_of_programs_in_one_process_is_a_client_each() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let arguments = ["exec", "exec", "exec", "abort"];
-    let alone = gpu.job("alone", Program::Linked("endings"));
-    let alone = alone.args(&arguments).run();
-    let job = gpu
-        .job("chain", Program::Linked("endings"))
-        .args(&arguments);
+    let alone = gpu.job("alone", "endings").args(&arguments).run();
+    let job = gpu.job("chain", "endings").args(&arguments);
     let ours = job.high_priority(&daemon).run();
     assert_eq!(ours.status, alone.status, "{ours:#?}");
     assert_eq!(ours.output, alone.output);
@@ -62,12 +56,11 @@ fn a_chain_of_programs_in_one_process_is_a_client_each() {
 // census: G4
 #[test]
 fn a_process_that_goes_into_the_background_is_managed_there() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let report = |label: &str| gpu.path(&format!("report-{label}"));
     let said = |label: &str| until("the report", || fs::read_to_string(report(label)).ok());
     let job = |label: &str| {
-        let job = gpu.job(label, Program::Linked("background"));
+        let job = gpu.job(label, "background");
         job.args(&[text(&report(label))])
     };
     let alone = job("alone").run();

@@ -12,19 +12,17 @@ use super::{preload, public_copy, public_folder, run, text};
 // census: A13
 #[test]
 fn the_library_is_replaced_under_a_running_process() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let (folder, copy) = public_folder();
-    let job = gpu.job("old", Program::Linked("steady"));
-    let job = job.best_effort(&daemon).env("LD_PRELOAD", &copy);
-    let mut old = job.start();
+    let job = gpu.job("old", "steady").best_effort(&daemon);
+    let mut old = job.env("LD_PRELOAD", &copy).start();
     old.wait_for("round", 2);
     // As package managers do it: beside it, then renamed over it.
     let update = public_copy(&folder, &library(), "libpillion.so.new");
     fs::rename(update, &copy).unwrap();
     old.wait_for_new("round", 5);
-    let job = gpu.job("new", Program::Linked("steady"));
-    let mut new = job.best_effort(&daemon).env("LD_PRELOAD", &copy).start();
+    let job = gpu.job("new", "steady").best_effort(&daemon);
+    let mut new = job.env("LD_PRELOAD", &copy).start();
     new.wait_for("round", 2);
     fs::remove_file(&copy).unwrap();
     old.wait_for_new("round", 5);
@@ -53,8 +51,7 @@ fn as_nobody(gpu: &Gpu) -> Command {
 // census: A14
 #[test]
 fn a_library_that_cannot_be_read_is_said_by_pillion_run_and_harms_nobody() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let (folder, copy) = public_folder();
     let pillion = public_copy(&folder, pillion(), "pillion");
     fs::set_permissions(&copy, Permissions::from_mode(0o000)).unwrap();

@@ -16,8 +16,7 @@ const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs");
 
 /// Runs a command that uses CUDA alone and as a job; both must say and do the same.
 fn expect_same(make: impl Fn(&Gpu) -> Command, launches: u64) -> String {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut alone = make(&gpu);
     alone.env("SOFTGPU_LABEL", "alone");
     let alone = run(alone, "");
@@ -57,8 +56,7 @@ fn ask_to_end(job: Job, signal: Signal) -> Ended {
 /// Runs a program that says "ready" with work in flight and is asked to end, alone and in both classes: it says and does the same, and
 /// all its work is done.
 fn expect_same_end(make: impl Fn(&Gpu, &str) -> Job, code: impl Fn(Signal) -> Option<i32>) {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for signal in [Signal::TERM, Signal::INT] {
         let alone = ask_to_end(make(&gpu, &format!("alone {signal:?}")), signal);
         assert_eq!(alone.status.code(), code(signal), "{alone:#?}");

@@ -14,7 +14,7 @@ fn report(gpu: &Gpu, label: &str, closed: &[&str], daemon: Option<&Daemon>) -> S
     let _ = fs::remove_file(&report);
     let mut arguments = vec![text(&report)];
     arguments.extend(closed);
-    let job = gpu.job(label, Program::Linked("fds")).args(&arguments);
+    let job = gpu.job(label, "fds").args(&arguments);
     let job = match daemon {
         Some(daemon) => job.best_effort(daemon),
         None => job,
@@ -81,8 +81,7 @@ fn expect_same_but_for_our_lines(
 // census: G3, J2
 #[test]
 fn a_process_that_may_open_few_descriptors_runs_and_is_unmanaged_at_worst() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let mut unmanaged = 0;
     // From less than the driver needs to enough for both.
     for count in 4..=20 {
@@ -142,13 +141,9 @@ fn confined(gpu: &Gpu, daemon: &Daemon, filter: &str) -> Vec<String> {
 
 #[test]
 fn a_process_under_a_containers_filter_is_managed_as_ever() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     // Somebody to protect, so that leases are gated.
-    let mut hp = gpu
-        .job("hp", Program::Linked("idle"))
-        .high_priority(&daemon)
-        .start();
+    let mut hp = gpu.job("hp", "idle").high_priority(&daemon).start();
     hp.wait_for("ready", 1);
     for filter in ["container", "strict"] {
         let lines = confined(&gpu, &daemon, filter);

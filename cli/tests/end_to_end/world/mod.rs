@@ -44,8 +44,7 @@ fn expect_untouched(make: impl Fn(&Gpu) -> Command, input: &str) -> Ended {
 
 /// The same with a copy of the library.
 fn expect_untouched_by(library: &Path, make: impl Fn(&Gpu) -> Command, input: &str) -> Ended {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.daemon("");
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let alone = run(make(&gpu), input);
     let mut command = make(&gpu);
     preload(&mut command, library, &daemon, "untouched");
