@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::simulating::{PAIR, lines, simulate, text, workspace, written};
+use crate::simulating::{
+    PAIR, expect_refused, expect_said, expect_success, lines, simulate, text, workspace, written,
+};
 
 #[test]
 fn numbers_of_a_policy_are_written_as_in_a_daemons_configuration_too() {
@@ -20,13 +22,13 @@ fn numbers_of_a_policy_are_written_as_in_a_daemons_configuration_too() {
     assert_ne!(as_there, pillion);
     let (_folder, there) = written(&as_there);
     assert_eq!(
-        lines(&["--scenario", &here]),
-        lines(&["--scenario", &there])
+        lines(&format!("--scenario {here}")),
+        lines(&format!("--scenario {there}"))
     );
     let (_folder, path) = written(&format!(
         "{as_there}[sweep]\npolicy.slo_p99 = [\"20ms\", 1.2]\n"
     ));
-    let swept = lines(&["--scenario", &path]);
+    let swept = lines(&format!("--scenario {path}"));
     assert_eq!(swept[0]["swept"]["policy.slo_p99"], "20ms");
     // Of a request of 6.8 ms 20 are more than 1.2 times.
     let rate = |line: &Value| line["be"][0]["per_s"].as_f64().unwrap();
@@ -54,10 +56,7 @@ fn numbers_of_a_policy_are_written_as_in_a_daemons_configuration_too() {
     ] {
         let scenario = PAIR.replace("\"mps\"", &format!("\"pillion\"\n{line}"));
         let (_folder, path) = written(&scenario);
-        let ended = simulate(&["--scenario", &path]);
-        assert_eq!(ended.status.code(), Some(2), "{line}");
-        let stderr = text(&ended.stderr);
-        assert!(stderr.contains(said), "{said}:\n{stderr}");
+        expect_refused(&format!("--scenario {path}"), said);
     }
 }
 
@@ -79,14 +78,10 @@ fn a_scenario_is_read_from_stdin_where_its_file_is_a_dash() {
     };
     let (_folder, path) = written(PAIR);
     let piped = run(PAIR);
-    assert!(piped.status.success(), "{}", text(&piped.stderr));
-    let file = simulate(&["--scenario", &path, "--json"]);
+    expect_success(&piped);
+    let file = simulate(&format!("--scenario {path} --json"));
     assert_eq!(text(&piped.stdout), text(&file.stdout));
     let wrong = run(&PAIR.replace("rate", "rat"));
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(
-        text(&wrong.stderr).contains("stdin:9:1: unknown key `rat`"),
-        "{}",
-        text(&wrong.stderr)
-    );
+    expect_said(&wrong, "stdin:9:1: unknown key `rat`");
 }

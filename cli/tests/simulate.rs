@@ -9,55 +9,32 @@ use std::fs;
 use std::process::{Command, Output};
 use std::thread;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sim::PolicySpec;
 
 use crate::pages::{checked, expect_no_overlap, expect_page};
-use crate::simulating::{PAIR, lines, simulate, text, workspace, written};
-
-const SHORT: &[&str] = &["--seconds", "2"];
+use crate::simulating::{
+    PAIR, expect_refused, expect_success, lines, simulate, text, words, workspace, written,
+};
 
 #[test]
 fn each_run_is_a_line_with_the_fields_of_the_contract() {
-    let arguments = [
-        SHORT,
-        &[
-            "--policy",
-            "mps,orion",
-            "--seeds",
-            "1,2",
-            "--be",
-            "mobilenetv2-training@8",
-        ],
-    ];
-    let lines = lines(&arguments.concat());
-    let order: Vec<(&str, u64)> = lines
+    let lines = lines("--seconds 2 --policy mps,orion --seeds 1,2 --be mobilenetv2-training@8");
+    let order = lines
         .iter()
-        .map(|line| {
-            (
-                line["policy"].as_str().unwrap(),
-                line["seed"].as_u64().unwrap(),
-            )
-        })
-        .collect();
-    assert_eq!(order, [("mps", 1), ("mps", 2), ("orion", 1), ("orion", 2)]);
+        .map(|line| json!([line["policy"], line["seed"]]));
+    let order: Value = order.collect();
+    assert_eq!(
+        order,
+        json!([["mps", 1], ["mps", 2], ["orion", 1], ["orion", 2]])
+    );
     for line in &lines {
         assert_eq!(line["schema_version"], 1);
         assert_eq!(line["sharing"], "mps");
         assert_eq!(line["device"], "V100-SXM2-16GB");
         assert_eq!(line["pair"]["hp"], "resnet50-inference");
-        assert_eq!(
-            line["pair"]["be"],
-            serde_json::json!(["mobilenetv2-training@8"])
-        );
-        for key in [
-            "solo_p50_ms",
-            "solo_p99_ms",
-            "p50_ms",
-            "p95_ms",
-            "p99_ms",
-            "per_s",
-        ] {
+        assert_eq!(line["pair"]["be"], json!(["mobilenetv2-training@8"]));
+        for key in words("solo_p50_ms solo_p99_ms p50_ms p95_ms p99_ms per_s") {
             assert!(line["hp"][key].as_f64().unwrap() > 0.0, "{key}: {line}");
         }
         assert!(line["hp"]["requests"].as_u64().unwrap() > 10);
@@ -75,7 +52,7 @@ fn each_run_is_a_line_with_the_fields_of_the_contract() {
 }
 
 /// The command on one core, where everything is computed in another order.
-fn simulate_on_one_core(arguments: &[&str]) -> Output {
+fn simulate_on_one_core(line: &str) -> Output {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     thread::scope(|scope| {
         // What this thread starts has the cores that it has.
@@ -85,7 +62,7 @@ fn simulate_on_one_core(arguments: &[&str]) -> Output {
             let mut one = CpuSet::new();
             one.set(first.expect("it runs somewhere"));
             sched_setaffinity(None, &one).expect("a core that it had");
-            simulate(arguments)
+            simulate(line)
         });
         alone.join().expect("it asserts nothing")
     })
@@ -96,17 +73,17 @@ fn equal_input_is_equal_output_to_the_byte() {
     let (_folder, path) = written(&format!(
         "{PAIR}[sweep]\njobs.be.launch_gap_ns = [5000, 50000]\npolicy.name = [\"none\", \"mps\", \"streams\", \"orion\"]\n"
     ));
-    let arguments = ["--scenario", &path, "--seeds", "7,8", "--json"];
-    let first = simulate(&arguments);
-    assert!(first.status.success(), "{}", text(&first.stderr));
+    let line = format!("--scenario {path} --seeds 7,8 --json");
+    let first = simulate(&line);
+    expect_success(&first);
     assert_eq!(text(&first.stdout).lines().count(), 16);
-    assert_eq!(first.stdout, simulate(&arguments).stdout);
-    assert_eq!(first.stdout, simulate_on_one_core(&arguments).stdout);
+    assert_eq!(first.stdout, simulate(&line).stdout);
+    assert_eq!(first.stdout, simulate_on_one_core(&line).stdout);
 }
 
 #[test]
 fn people_get_a_table_and_no_progress_where_nobody_looks() {
-    let ended = simulate(&[SHORT, &["--policy", "streams,mps"]].concat());
+    let ended = simulate("--seconds 2 --policy streams,mps");
     assert!(ended.status.success());
     assert_eq!(text(&ended.stderr), "");
     let table = text(&ended.stdout);
@@ -127,7 +104,7 @@ fn people_get_a_table_and_no_progress_where_nobody_looks() {
 
 #[test]
 fn on_time_slices_every_policy_that_means_something_there_is_run() {
-    let lines = lines(&[SHORT, &["--sharing", "timeslice"]].concat());
+    let lines = lines("--seconds 2 --sharing timeslice");
     let policies: Vec<&str> = lines
         .iter()
         .filter_map(|line| line["policy"].as_str())
@@ -141,22 +118,10 @@ fn on_time_slices_every_policy_that_means_something_there_is_run() {
 
 #[test]
 fn several_best_effort_jobs_share_a_device() {
-    let lines = lines(&[
-        "--seconds",
-        "2",
-        "--policy",
-        "mps",
-        "--device",
-        "A30",
-        "--arrivals",
-        "uniform",
-        "--hp-rate",
-        "20",
-        "--be",
-        "mobilenetv2-training@8",
-        "--be",
-        "resnet50-training@4",
-    ]);
+    let lines = lines(
+        "--seconds 2 --policy mps --device A30 --arrivals uniform --hp-rate 20 \
+         --be mobilenetv2-training@8 --be resnet50-training@4",
+    );
     assert_eq!(lines[0]["be"].as_array().unwrap().len(), 2);
     assert_eq!(lines[0]["device"], "A30");
     assert_eq!(lines[0]["hp"]["arrivals"], "uniform 20/s");
@@ -167,17 +132,12 @@ fn a_trace_is_a_file_or_a_workload_everywhere_alike() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hp.trace").display().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_pillion"));
-    command.args([
-        "workload",
-        "resnet50-inference",
-        "--batch",
-        "2",
-        "-o",
-        &path,
-    ]);
+    command
+        .args(words("workload resnet50-inference --batch 2 -o"))
+        .arg(&path);
     assert!(command.status().unwrap().success());
     let of = |hp: &str| {
-        let lines = lines(&[SHORT, &["--policy", "mps", "--hp", hp]].concat());
+        let lines = lines(&format!("--seconds 2 --policy mps --hp {hp}"));
         lines[0]["hp"].clone()
     };
     assert_eq!(of(&path), of("resnet50-inference@2"));
@@ -201,13 +161,13 @@ fn arrivals_come_from_files_of_three_kinds() {
         let path = folder.path().join(name);
         fs::write(&path, content).unwrap();
         let path = path.display().to_string();
-        let stream: &[&str] = if name == "disb.json" {
-            &["--arrivals-stream", "1"]
+        let stream = if name == "disb.json" {
+            " --arrivals-stream 1"
         } else {
-            &[]
+            ""
         };
-        let arguments = ["--seconds", "0.92", "--policy", "mps", "--arrivals", &path];
-        let mut hp = lines(&[&arguments, stream].concat())[0]["hp"].clone();
+        let line = format!("--seconds 0.92 --policy mps --arrivals {path}{stream}");
+        let mut hp = lines(&line)[0]["hp"].clone();
         assert!(hp["arrivals"].as_str().unwrap().starts_with(name), "{hp}");
         hp["arrivals"] = Value::Null;
         hp
@@ -222,30 +182,17 @@ fn a_scenario_file_with_a_sweep_is_run_in_its_order() {
     let (_folder, path) = written(&format!(
         "{PAIR}[sweep]\njobs.hp.rate = [30, 60]\npolicy = [{{name = \"mps\"}}, {{name = \"streams\", label = \"one process\"}}]\n"
     ));
-    let lines = lines(&["--scenario", &path]);
-    let seen: Vec<(&str, &str, &str)> = lines
-        .iter()
-        .map(|line| {
-            let swept = &line["swept"];
-            let text = |value: &'static str| swept[value].as_str().unwrap();
-            (
-                line["policy"].as_str().unwrap(),
-                text("jobs.hp.rate"),
-                text("policy"),
-            )
-        })
-        .collect();
-    assert_eq!(
-        seen,
-        [
-            ("mps", "30", "mps"),
-            ("streams", "30", "one process"),
-            ("mps", "60", "mps"),
-            ("streams", "60", "one process"),
-        ]
-    );
+    let lines = lines(&format!("--scenario {path}"));
+    let seen = lines.iter().map(|line| {
+        let swept = &line["swept"];
+        json!([line["policy"], swept["jobs.hp.rate"], swept["policy"]])
+    });
+    let seen: Value = seen.collect();
+    let (mps, streams) = (["mps", "mps"], ["streams", "one process"]);
+    let expected = ["30", "60"].map(|rate| [mps, streams].map(|[name, label]| [name, rate, label]));
+    assert_eq!(seen, json!(expected.concat()));
     // An option goes before the file.
-    let shorter = self::lines(&["--scenario", &path, "--seconds", "1", "--seeds", "5"]);
+    let shorter = self::lines(&format!("--scenario {path} --seconds 1 --seeds 5"));
     assert_eq!((shorter.len(), &shorter[0]["seed"]), (4, &Value::from(5)));
     assert_eq!(shorter[0]["seconds"], 1.0);
 }
@@ -255,7 +202,7 @@ fn what_a_job_gets_alone_is_of_that_very_job() {
     let (_folder, path) = written(&format!(
         "{PAIR}[sweep]\njobs.be.launch_gap_ns = [5000, 500000]\n"
     ));
-    let lines = lines(&["--scenario", &path]);
+    let lines = lines(&format!("--scenario {path}"));
     let alone = |line: &Value| line["be"][0]["solo_per_s"].as_f64().unwrap();
     assert!(alone(&lines[0]) > 1.5 * alone(&lines[1]), "{lines:#?}");
 }
@@ -267,8 +214,8 @@ fn rows_say_what_was_swept_unless_the_heading_does() {
          file = [{{ label = \"turns\", sharing = \"timeslice\", policy = {{ name = \"none\" }} }}, \
          {{ policy = {{ name = \"orion\", is_profiled = 0 }} }}]\n"
     ));
-    let ended = simulate(&["--scenario", &path, "--seconds", "0.5"]);
-    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let ended = simulate(&format!("--scenario {path} --seconds 0.5"));
+    expect_success(&ended);
     let table = text(&ended.stdout);
     for row in [
         "none, be.launch_gap_ns 5000, turns ",
@@ -293,8 +240,8 @@ fn jobs_that_launch_the_same_are_drawn_alone_in_each_of_their_classes() {
     );
     let (folder, path) = written(&[head, &jobs, &sweep].concat());
     let out = folder.path().join("out");
-    let ended = simulate(&["--scenario", &path, "--out", &out.display().to_string()]);
-    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let ended = simulate(&format!("--scenario {path} --out {}", out.display()));
+    expect_success(&ended);
     let latency = fs::read_to_string(out.join("latency.svg")).unwrap();
     assert_eq!(latency.matches("class=\"alone\" d=\"M").count(), 4);
 }
@@ -302,7 +249,8 @@ fn jobs_that_launch_the_same_are_drawn_alone_in_each_of_their_classes() {
 #[test]
 fn runs_that_are_one_on_the_model_have_one_outcome_in_every_row() {
     let rows = |policies: &str| {
-        let mut lines = lines(&[SHORT, &["--policy", policies, "--hp-rate", "30"]].concat());
+        let line = format!("--seconds 2 --policy {policies} --hp-rate 30");
+        let mut lines = lines(&line);
         for line in &mut lines {
             line["policy"] = Value::Null;
         }
@@ -325,14 +273,7 @@ fn what_only_a_policy_refuses_is_refused_before_anything_is_run() {
     let (_folder, path) = written(&format!(
         "{PAIR}{second}[sweep]\npolicy.name = [\"mps\", \"reef-n\"]\n"
     ));
-    let ended = simulate(&["--scenario", &path, "--json"]);
-    assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
-    assert!(ended.stdout.is_empty());
-    assert!(
-        text(&ended.stderr).contains("s.toml:2:1: "),
-        "{}",
-        text(&ended.stderr)
-    );
+    expect_refused(&format!("--scenario {path} --json"), "s.toml:2:1: ");
 }
 
 #[test]
@@ -359,14 +300,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_place_and_nothing_is_run() {
         let (folder, path) = written(&PAIR.replace(from, to));
         let empty = "pillion-trace 1\ndevice V100-SXM2-16GB\n";
         fs::write(folder.path().join("empty.trace"), empty).unwrap();
-        let ended = simulate(&["--scenario", &path, "--json"]);
-        assert_eq!(ended.status.code(), Some(2), "{to}");
-        assert!(ended.stdout.is_empty(), "{to}");
-        assert!(
-            text(&ended.stderr).contains(said),
-            "{said}:\n{}",
-            text(&ended.stderr)
-        );
+        expect_refused(&format!("--scenario {path} --json"), said);
     }
 }
 
@@ -381,72 +315,54 @@ fn a_kernel_that_does_not_fit_the_device_is_refused() {
         format!("pillion-trace 1\ndevice T4\nkernel {kernel}\nlaunch 0\n"),
     )
     .unwrap();
-    let ended = simulate(&["--device", "T4", "--be", &path.display().to_string()]);
-    assert_eq!(ended.status.code(), Some(2));
-    assert!(
-        text(&ended.stderr).contains("kernel \"big\" on T4"),
-        "{}",
-        text(&ended.stderr)
-    );
+    let path = path.display();
+    expect_refused(&format!("--device T4 --be {path}"), "kernel \"big\" on T4");
     // And one that was measured elsewhere.
-    let ended = simulate(&["--device", "A30", "--be", &path.display().to_string()]);
-    assert_eq!(ended.status.code(), Some(2));
-    assert!(
-        text(&ended.stderr).contains("measured on T4"),
-        "{}",
-        text(&ended.stderr)
-    );
+    expect_refused(&format!("--device A30 --be {path}"), "measured on T4");
 }
 
 #[test]
 fn options_that_cannot_be_meant_are_refused_with_the_mend() {
-    for (arguments, said) in [
-        (&["--policy", "orin"][..], "did you mean `orion`?"),
+    for (line, said) in [
+        ("--policy orin", "did you mean `orion`?"),
         (
-            &["--hp", "resnet5-inference"],
+            "--hp resnet5-inference",
             "did you mean \"resnet50-inference\"?",
         ),
         (
-            &["--be", "folder/none.trace"],
+            "--be folder/none.trace",
             "--be folder/none.trace: folder/none.trace: cannot be read",
         ),
-        (&["--be", "resnet50-training@many"], "\"many\" is no batch"),
-        (&["--seconds", "0"], "--seconds 0: expected more than 0"),
-        (&["--seconds", "nan"], "expected more than 0"),
-        (&["--hp-rate", "-3"], "--hp-rate -3: expected more than 0"),
+        ("--be resnet50-training@many", "\"many\" is no batch"),
+        ("--seconds 0", "--seconds 0: expected more than 0"),
+        ("--seconds nan", "expected more than 0"),
+        ("--hp-rate -3", "--hp-rate -3: expected more than 0"),
         (
-            &["--arrivals", "closed", "--hp-rate", "3"],
+            "--arrivals closed --hp-rate 3",
             "arrivals closed have no rate",
         ),
-        (&["--arrivals", "uniforn"], "did you mean `uniform`?"),
-        (&["--sharing", "mig"], "expected mps or timeslice"),
+        ("--arrivals uniforn", "did you mean `uniform`?"),
+        ("--sharing mig", "expected mps or timeslice"),
         (
-            &["--sharing", "timeslice", "--policy", "mps"],
+            "--sharing timeslice --policy mps",
             "on time slices kernels of several jobs",
         ),
-        (&["--device", "V101"], "V100-SXM2-16GB"),
+        ("--device V101", "V100-SXM2-16GB"),
         (
-            &["--suite", "orin"],
+            "--suite orin",
             "suites are orion, robustness, busy, ablation",
         ),
-        (&["--quick"], "--suite"),
-        (&["--part", "front"], "--suite"),
+        ("--quick", "--suite"),
+        ("--part front", "--suite"),
         (
-            &["--suite", "ablation", "--part", "fromt"],
+            "--suite ablation --part fromt",
             "inf-train, periodic, busy, no-block-priority, copies, copies-three; did you mean `front`?",
         ),
-        (&["--scenario", "none.toml"], "none.toml: cannot be read"),
-        (
-            &["--scenario", "x.toml", "--policy", "mps"],
-            "cannot be used with",
-        ),
-        (&["--seeds", "1,x"], "invalid value"),
+        ("--scenario none.toml", "none.toml: cannot be read"),
+        ("--scenario x.toml --policy mps", "cannot be used with"),
+        ("--seeds 1,x", "invalid value"),
     ] {
-        let ended = simulate(arguments);
-        assert_eq!(ended.status.code(), Some(2), "{arguments:?}");
-        assert!(ended.stdout.is_empty(), "{arguments:?}");
-        let errors = text(&ended.stderr);
-        assert!(errors.contains(said), "{arguments:?}: {errors}");
+        expect_refused(line, said);
     }
 }
 
@@ -493,7 +409,7 @@ fn every_example_of_the_documentation_can_be_run() {
     let whole = fs::read_to_string(whole).unwrap();
     for example in examples.into_iter().chain([whole.as_str()]) {
         let (_folder, path) = written(example);
-        let lines = lines(&["--scenario", &path, "--seconds", "0.3"]);
+        let lines = lines(&format!("--scenario {path} --seconds 0.3"));
         assert!(!lines.is_empty(), "{example}");
         let launches = |line: &Value| line["launches"].as_u64().unwrap();
         assert!(lines.iter().all(|line| launches(line) > 0), "{example}");
@@ -506,7 +422,7 @@ fn a_number_of_a_policy_is_swept_and_one_out_of_range_is_refused() {
     let (_folder, path) = written(&format!(
         "{orion}[sweep]\npolicy.dur_threshold_pct = [1, 20]\n"
     ));
-    let lines = lines(&["--scenario", &path]);
+    let lines = lines(&format!("--scenario {path}"));
     let rate = |line: &Value| line["be"][0]["per_s"].as_f64().unwrap();
     assert!(rate(&lines[0]) < rate(&lines[1]), "{lines:#?}");
     for (values, said) in [
@@ -521,13 +437,7 @@ fn a_number_of_a_policy_is_swept_and_one_out_of_range_is_refused() {
         ("policy.sm_thresold = [80]", "nearest is `sm_threshold`"),
     ] {
         let (_folder, path) = written(&format!("{orion}[sweep]\n{values}\n"));
-        let ended = simulate(&["--scenario", &path]);
-        assert_eq!(ended.status.code(), Some(2));
-        assert!(
-            text(&ended.stderr).contains(said),
-            "{said}:\n{}",
-            text(&ended.stderr)
-        );
+        expect_refused(&format!("--scenario {path}"), said);
     }
 }
 
@@ -536,20 +446,9 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
     let folder = tempfile::tempdir().unwrap();
     let written = |name: &str| {
         let out = folder.path().join(name);
-        let ended = simulate(&[
-            "--seconds",
-            "2",
-            "--hp-rate",
-            "30",
-            "--policy",
-            "mps,orion",
-            "--seeds",
-            "1,2",
-            "--json",
-            "--out",
-            &out.display().to_string(),
-        ]);
-        assert!(ended.status.success(), "{}", text(&ended.stderr));
+        let line = "--seconds 2 --hp-rate 30 --policy mps,orion --seeds 1,2 --json --out";
+        let ended = simulate(&format!("{line} {}", out.display()));
+        expect_success(&ended);
         let mut names: Vec<String> = fs::read_dir(&out)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -562,18 +461,9 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
         (text(&ended.stdout).to_owned(), names, files)
     };
     let (lines, names, files) = written("first");
-    assert_eq!(
-        names,
-        [
-            "latency.svg",
-            "p99.svg",
-            "pareto.svg",
-            "report.html",
-            "results.jsonl",
-            "timeline.json",
-            "utilisation.svg",
-        ]
-    );
+    let expected =
+        "latency.svg p99.svg pareto.svg report.html results.jsonl timeline.json utilisation.svg";
+    assert_eq!(names.join(" "), expected);
     assert_eq!(
         (lines.clone(), names.clone(), files.clone()),
         written("again")
@@ -593,13 +483,9 @@ fn pages_and_pictures_stand_alone_and_are_equal_for_equal_input() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_refused_before_anything_is_run() {
-    let ended = simulate(&["--seconds", "2", "--json", "--out", "/proc/nothing"]);
-    assert_eq!(ended.status.code(), Some(2));
-    assert!(ended.stdout.is_empty());
-    assert!(
-        text(&ended.stderr).contains("--out /proc/nothing"),
-        "{}",
-        text(&ended.stderr)
+    expect_refused(
+        "--seconds 2 --json --out /proc/nothing",
+        "--out /proc/nothing",
     );
 }
 
@@ -607,17 +493,9 @@ fn a_folder_that_cannot_be_written_is_refused_before_anything_is_run() {
 fn the_timeline_has_a_process_for_each_policy_and_the_same_requests_in_all() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let ended = simulate(&[
-        "--seconds",
-        "2",
-        "--hp-rate",
-        "30",
-        "--policy",
-        "mps,orion",
-        "--out",
-        &out.display().to_string(),
-    ]);
-    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let line = "--seconds 2 --hp-rate 30 --policy mps,orion --out";
+    let ended = simulate(&format!("{line} {}", out.display()));
+    expect_success(&ended);
     let timeline = fs::read_to_string(out.join("timeline.json")).unwrap();
     let timeline: Value = serde_json::from_str(&timeline).unwrap();
     let (mut tracks, processes, _) = checked(&timeline);
@@ -650,14 +528,8 @@ fn the_timeline_has_a_process_for_each_policy_and_the_same_requests_in_all() {
 fn of_a_suite_only_the_chosen_parts_are_run_and_the_table_says_which() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().display().to_string();
-    let suite = [
-        "--suite",
-        "robustness",
-        "--part",
-        "deaths,sixteen",
-        "--quick",
-    ];
-    let lines = lines(&[&suite[..], &["--seconds", "0.2", "--out", &out]].concat());
+    let suite = "--suite robustness --part deaths,sixteen --quick --seconds 0.2";
+    let lines = lines(&format!("{suite} --out {out}"));
     let mut parts: Vec<&str> = lines
         .iter()
         .filter_map(|line| line["experiment"].as_str())
@@ -679,7 +551,7 @@ fn what_was_swept_is_compared_in_one_table_and_drawn_as_a_curve() {
         PAIR.replace("\"mobilenetv2-training@8\"", "{ kernel_us = 100 }")
     ));
     let out = folder.path().join("out");
-    let lines = lines(&["--scenario", &path, "--out", &out.display().to_string()]);
+    let lines = lines(&format!("--scenario {path} --out {}", out.display()));
     assert_eq!(lines.len(), 16);
     let tables = fs::read_to_string(out.join("tables.md")).expect("written");
     let rows: Vec<&str> = tables

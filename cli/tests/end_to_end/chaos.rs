@@ -65,8 +65,7 @@ fn run(sharing: &'static str, kills: Kills) {
     until_ns(cast.clock.now_ns() + quiet_ns, || cast.check());
     let (quiet, daemon) = cast.finish();
     let before = Left::when_nothing_runs(&gpu, &daemon);
-    daemon.signal(Signal::TERM);
-    daemon.finish().expect_success();
+    daemon.end();
 
     let mut cast = Cast::new(&gpu, kills, policy);
     let mut random = Random(seed);

@@ -106,8 +106,7 @@ fn what_is_free_moves_with_what_a_process_takes_and_memory_of_the_host_is_not_ch
             true => job.best_effort(&daemon).env("PILLION_MEMORY", "1GiB"),
             false => job,
         };
-        let mut process = job.start();
-        process.wait_for("look", 1);
+        let mut process = job.start_until("look");
         if is_ours {
             assert_eq!((held(&daemon), used(&gpu)), (0, 0));
         }

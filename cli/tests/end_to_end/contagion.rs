@@ -85,8 +85,7 @@ fn working(gpu: &Gpu) -> Job {
 }
 
 fn end_by(job: Job, signal: Signal) {
-    let mut job = job.start();
-    job.wait_for("ready", 1);
+    let job = job.start_until("ready");
     job.signal(signal);
     let status = job.finish_untold().status;
     assert_eq!(status.signal(), Some(signal.as_raw()), "{status:?}");

@@ -63,8 +63,7 @@ fn jobs_that_are_not_held_go_on_when_the_daemon_is_killed() {
         let mut be = be.best_effort(&daemon).start();
         hp.wait_for("round", 5);
         be.wait_for("round", 5);
-        daemon.signal(Signal::KILL);
-        daemon.finish();
+        daemon.kill();
         expect_to_go_on(&gpu, "hp", hp, 5);
         expect_to_go_on(&gpu, "be", be, 5);
     }
@@ -80,8 +79,7 @@ fn a_held_job_runs_at_once_when_the_daemon_is_killed_and_loss_means_run() {
     let is_shown = (0..3).any(|_| {
         let (gpu, daemon, hp, mut be) = held_beside_a_hung_one(policy);
         let killed_ns = clock.now_ns();
-        daemon.signal(Signal::KILL);
-        daemon.finish();
+        daemon.kill();
         be.wait_for_new("round", 1);
         let after_ns = clock.now_ns() - killed_ns;
         println!(
@@ -99,8 +97,7 @@ fn a_held_job_runs_at_once_when_the_daemon_is_killed_and_loss_means_run() {
 fn a_held_job_is_held_for_max_hold_at_most_when_the_daemon_is_killed_and_loss_means_hold() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 30\non_daemon_loss = \"hold\"";
     let (gpu, daemon, hp, be) = held_beside_a_hung_one(policy);
-    daemon.signal(Signal::KILL);
-    daemon.finish();
+    daemon.kill();
     expect_to_go_on(&gpu, "be", be, 2);
     hp.finish().expect_success();
 }
@@ -110,8 +107,7 @@ fn sigterm_ends_the_daemon_in_order_and_held_jobs_go_on() {
     let policy = "name = \"temporal\"\nmax_hold_ms = 60000";
     let (gpu, daemon, hp, be) = held_beside_a_hung_one(policy);
     let socket = daemon.socket().to_owned();
-    daemon.signal(Signal::TERM);
-    daemon.finish().expect_success();
+    daemon.end();
     assert!(!socket.exists());
     expect_to_go_on(&gpu, "be", be, 5);
     hp.finish().expect_success();
@@ -145,8 +141,7 @@ fn a_service_manager_is_told_when_the_daemon_is_ready_reads_its_configuration_ag
     let wrong = reload("name = \"orino\"");
     let why = "READY=1\nSTATUS=as before, as the configuration is wrong: ";
     assert!(wrong.starts_with(why) && wrong.contains("orino"), "{wrong}");
-    daemon.signal(Signal::TERM);
-    daemon.finish().expect_success();
+    daemon.end();
     assert_eq!(said(), "STOPPING=1");
 }
 
@@ -177,8 +172,7 @@ fn a_service_manager_with_a_watchdog_is_told_that_the_daemon_works_as_long_as_it
     job.wait_for("round", 3);
     beats(5);
     job.finish().expect_success();
-    daemon.signal(Signal::TERM);
-    daemon.finish().expect_success();
+    daemon.end();
 }
 
 // census: E10
@@ -186,8 +180,7 @@ fn a_service_manager_with_a_watchdog_is_told_that_the_daemon_works_as_long_as_it
 fn jobs_that_start_after_a_daemon_was_killed_attach_to_its_successor() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     assert!(
         gpu.path("pillion.sock").exists(),
         "a killed daemon leaves its socket behind"
@@ -208,8 +201,7 @@ fn wait_until_again(daemon: &Daemon, label: &str) -> Value {
 
 /// Kills a daemon, and starts the next one at the same place.
 fn replaced(gpu: &Gpu, daemon: Daemon, policy: &str) -> Daemon {
-    daemon.signal(Signal::KILL);
-    daemon.finish();
+    daemon.kill();
     gpu.daemon(policy)
 }
 

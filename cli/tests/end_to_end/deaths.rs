@@ -137,8 +137,7 @@ fn daemons_killed_under_load_are_succeeded_and_the_gate_works_again() {
         let held = jobs
             .each_ref()
             .map(|(label, _)| launches_held(&daemon.job(label)));
-        daemon.signal(Signal::KILL);
-        daemon.finish();
+        daemon.kill();
         daemon = gpu.daemon(HOLD);
         let began_ns = event_after(&daemon, &mut 0, "daemon-started", 0);
         let mut attached = [&hp, &jobs[0].1, &jobs[1].1]

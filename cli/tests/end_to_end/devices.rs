@@ -185,8 +185,7 @@ fn streams_of_green_contexts_are_accounted_and_nothing_of_them_stays_in_flight()
         assert_eq!(daemon.job(label)["in_flight_ns"], 0);
         let label = format!("{label} ends");
         let job = gpu.job(&label, program).args(&["ends"]);
-        let mut job = job.under(daemon.socket(), class).start();
-        job.wait_for("ended", 1);
+        let job = job.under(daemon.socket(), class).start_until("ended");
         // The process lives on, so that nothing but its own account can tell.
         daemon.wait_until_nothing_in_flight(&label);
         let ended = job.finish().expect_success();

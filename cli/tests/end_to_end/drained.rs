@@ -82,8 +82,7 @@ fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resu
     before.finish().expect_success();
     let second = daemon(&gpu);
     expect_drained(&gpu, &second);
-    second.signal(Signal::KILL);
-    second.finish();
+    second.kill();
     let third = daemon(&gpu);
     expect_drained(&gpu, &third);
     let told = event_when(&gpu, &third, "draining", |_| true);

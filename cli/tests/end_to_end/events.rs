@@ -139,8 +139,7 @@ fn who_follows_sees_what_happens_also_at_the_next_daemon() {
     run(&daemon);
     assert_eq!(next("attached")["gpu"], first["gpu"]);
     next("detached");
-    daemon.signal(Signal::KILL);
-    daemon.finish();
+    daemon.kill();
     let second = gpu.daemon("");
     let again = next("daemon-started");
     assert_eq!(again["seq"], 1);

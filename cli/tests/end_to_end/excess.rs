@@ -106,8 +106,7 @@ fn who_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     let deaf = gpu.job_of("deaf", std::path::Path::new("/bin/sh"));
     let deaf = deaf.args(&["-c", &script]).best_effort(&daemon);
     let deaf = deaf.env("PILLION_JOB", "job").env("PILLION_DISABLE", "1");
-    let mut deaf = deaf.start();
-    deaf.wait_for("ready", 1);
+    let mut deaf = deaf.start_until("ready");
     deaf.signal(Signal::TERM);
     assert!(deaf.is_running(), "it does not hear it");
     let pid = deaf.pid();

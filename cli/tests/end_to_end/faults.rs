@@ -32,15 +32,13 @@ fn daemon(gpu: &Gpu, rules: &str) -> Daemon {
 }
 
 fn start(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
-    let mut process = faulty(gpu, label).best_effort(daemon).start();
-    process.wait_for("ready", 1);
+    let mut process = faulty(gpu, label).best_effort(daemon).start_until("ready");
     assert_eq!(ask(&mut process), WELL);
     process
 }
 
 fn start_hp(gpu: &Gpu, daemon: &Daemon) -> Process {
-    let mut process = faulty(gpu, "hp").high_priority(daemon).start();
-    process.wait_for("ready", 1);
+    let mut process = faulty(gpu, "hp").high_priority(daemon).start_until("ready");
     assert_eq!(ask(&mut process), WELL);
     process
 }
@@ -321,8 +319,7 @@ fn a_job_is_restarted_by_ending_its_processes_also_one_that_does_not_listen() {
     let daemon = daemon(&gpu, rule);
     let mut listens = start(&gpu, &daemon, "job");
     let deaf = faulty(&gpu, "deaf").arg("deaf").best_effort(&daemon);
-    let mut deaf = deaf.env("PILLION_JOB", "job").start();
-    deaf.wait_for("ready", 1);
+    let mut deaf = deaf.env("PILLION_JOB", "job").start_until("ready");
     let mut other = start(&gpu, &daemon, "other");
     gpu.inject("sticky 700 job");
     listens.write("\n");
@@ -351,8 +348,7 @@ fn a_job_that_its_supervisor_names_is_restarted_so_often_in_an_hour_and_no_more(
     let words = ["--", program.to_str().unwrap()];
     let again = || {
         let job = gpu.pillion_run("w", daemon.socket(), &words);
-        let mut process = job.env("PILLION_JOB", "worker").start();
-        process.wait_for("ready", 1);
+        let mut process = job.env("PILLION_JOB", "worker").start_until("ready");
         gpu.inject("sticky 719 w");
         process.write("\n");
         process
@@ -374,9 +370,7 @@ fn a_job_that_its_supervisor_names_is_restarted_so_often_in_an_hour_and_no_more(
 }
 
 fn start_again(gpu: &Gpu, daemon: &Daemon) -> Process {
-    let mut process = faulty(gpu, "job").best_effort(daemon).start();
-    process.wait_for("ready", 1);
-    process
+    faulty(gpu, "job").best_effort(daemon).start_until("ready")
 }
 
 #[test]
@@ -449,8 +443,7 @@ fn a_fault_of_mps_is_read_in_its_log_and_mps_is_restarted_by_its_own_command() {
         "{refused:#?}"
     );
     process.finish().expect_success();
-    let mut new = faulty(&gpu, "new").start();
-    new.wait_for("ready", 1);
+    let _new = faulty(&gpu, "new").start_until("ready");
 }
 
 #[test]

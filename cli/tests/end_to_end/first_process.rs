@@ -101,8 +101,7 @@ fn first(process: &Process) -> Pid {
 
 /// It is sent the signal from outside once it is ready. Unless it goes on, that ends it.
 fn signalled(job: Job, signal: Signal, goes_on: bool) -> Ended {
-    let mut process = job.start();
-    process.wait_for("ready", 1);
+    let process = job.start_until("ready");
     kill_process(first(&process), signal).unwrap();
     match goes_on {
         true => process.finish(),
@@ -196,8 +195,7 @@ fn the_first_process_of_a_namespace_is_stopped_with_nothing_in_flight() {
     for class in CLASSES {
         let label = class.name();
         let job = stage.job(label, &[text(&program), "default", "launching"]);
-        let mut process = job.under(stage.daemon.socket(), class).start();
-        process.wait_for("ready", 1);
+        let process = job.under(stage.daemon.socket(), class).start_until("ready");
         let mut stop = stage.gpu.command(pillion());
         stop.env("PILLION_SOCKET", stage.daemon.socket());
         stop.args(["stop", label, "--grace", "10ms", "--json"]);

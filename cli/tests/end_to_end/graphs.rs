@@ -99,8 +99,7 @@ fn a_graph_is_charged_the_sum_of_the_kernels_that_it_runs_now() {
             } else {
                 be.without_profile()
             };
-            let mut be = be.start();
-            be.wait_for("launched", 1);
+            let be = be.start_until("launched");
             let what = format!("{kernels} kernels in flight ({steps})");
             daemon.job_when("be", &what, |job| job["in_flight_ns"] == kernels * each_ns);
             be.finish().expect_success();

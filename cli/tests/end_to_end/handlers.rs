@@ -22,8 +22,7 @@ fn is_asleep(process: &Process) -> bool {
 }
 
 fn signalled(job: Job, how: &str) -> Ended {
-    let mut process = job.start();
-    process.wait_for("ready", 1);
+    let mut process = job.start_until("ready");
     match how {
         "queued" => {}
         // It is where it says.

@@ -28,8 +28,7 @@ const MANY_LONG: usize = 150;
 
 /// Kills the daemon and starts the next one.
 fn replaced(gpu: &Gpu, daemon: Daemon) -> Daemon {
-    daemon.signal(Signal::KILL);
-    daemon.finish();
+    daemon.kill();
     gpu.null_daemon()
 }
 

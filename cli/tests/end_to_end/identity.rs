@@ -143,8 +143,7 @@ fn a_launch_on_several_devices_waits_at_the_gate() {
     // An hour of one kernel.
     let hp = gpu.hang(&daemon);
     let be = gpu.job("be", Program::Unlinked("several")).args(&["held"]);
-    let mut be = be.best_effort(&daemon).start();
-    be.wait_for("ready", 1);
+    let mut be = be.best_effort(&daemon).start_until("ready");
     daemon.wait_until_held("be");
     hp.signal(rustix::process::Signal::KILL);
     be.wait_for("launched", 1);

@@ -46,8 +46,7 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
                 .then_some(())
         });
     }
-    job.signal(Signal::KILL);
-    job.finish();
+    job.kill();
 }
 
 /// The job is to launch nothing more by then, and who comes to it is to end.
@@ -77,8 +76,7 @@ fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that()
     // Nobody else ends what asks.
     let pid = Pid::from_raw(asks.trim().parse().unwrap()).unwrap();
     let _ = kill_process(pid, Signal::KILL);
-    job.signal(Signal::KILL);
-    job.finish();
+    job.kill();
     daemon.wait_for_clients("anew", 0);
     let job = gpu.job("anew", "asked_to_end default idle");
     let job = job.env("PILLION_LOG", "error");

@@ -150,8 +150,7 @@ fn who_is_refused_at_first_is_the_next_daemons_client_where_that_allows_it() {
     first.wait_for_clients("other", 1);
     let socket = first.socket().to_owned();
     let jobs = CLASSES.map(|class| (class.name(), steady(&gpu, class.name(), &socket, class)));
-    first.signal(Signal::KILL);
-    first.finish();
+    first.kill();
     let second = gpu.daemon("");
     expect_to_be_clients(&gpu, &second, jobs.into());
     second.wait_for_clients("other", 1);

@@ -111,8 +111,7 @@ fn run_with_foreign_profile(gpu: &Gpu, daemon: &Daemon) -> (String, Ended) {
     let steady = Program::Linked("steady").path();
     let arguments = ["--profile", text(&profile), "--", text(&steady)];
     let job = gpu.pillion_run("job", daemon.socket(), &arguments);
-    let mut job = job.env("PILLION_LOG", "debug").start();
-    job.wait_for("round", 1);
+    let mut job = job.env("PILLION_LOG", "debug").start_until("round");
     let mut status = gpu.command(pillion());
     status.arg("status").env("PILLION_SOCKET", daemon.socket());
     let status = collect(status).expect_success().output;

@@ -101,9 +101,7 @@ fn the_quota_is_of_all_processes_of_the_job_together() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
-        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-        process.wait_for("ready", 1);
-        process
+        job.env("PILLION_MEMORY", "1GiB").start_until("ready")
     };
     let mut processes = [start(), start()];
     let mut granted = 0;
@@ -168,9 +166,7 @@ fn what_a_context_takes_is_charged_as_configured_and_once() {
     let daemon = gpu.daemon("[memory]\ncontext = \"300MiB\"\nbest_effort = \"1GiB\"");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
-        let mut process = job.start();
-        process.wait_for("ready", 1);
-        process
+        job.start_until("ready")
     };
     let (first, mut second) = (start(), start());
     assert_eq!(held(&daemon, "job"), 600 * MIB);
@@ -191,9 +187,7 @@ fn what_a_killed_process_held_comes_back_when_the_device_has_it() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
-        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-        process.wait_for("ready", 1);
-        process
+        job.env("PILLION_MEMORY", "1GiB").start_until("ready")
     };
     let (mut first, mut second) = (start(), start());
     first.write("\n");
@@ -213,16 +207,13 @@ fn what_a_process_holds_it_holds_under_the_next_daemon_too() {
     let gpu = Gpu::start("mps");
     let start = |daemon: &Daemon| {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(daemon);
-        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-        process.wait_for("ready", 1);
-        process
+        job.env("PILLION_MEMORY", "1GiB").start_until("ready")
     };
     let daemon = gpu.daemon("");
     let mut first = start(&daemon);
     first.write("\n");
     assert_eq!(first.next_line(), "granted");
-    daemon.signal(Signal::KILL);
-    daemon.finish();
+    daemon.kill();
     let daemon = gpu.daemon("");
     daemon.job_when("job", "what it holds", |job| {
         job["memory"]["held_bytes"] == 700 * MIB
@@ -295,8 +286,7 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
         (0..3).for_each(|_| step(&mut processes));
         expect_equal(&gpu, &daemon, &processes);
         let refused = number(&daemon.job("a")["memory"], "refused");
-        daemon.signal(Signal::KILL);
-        daemon.finish();
+        daemon.kill();
         for _ in 0..5 {
             step(&mut processes);
             for label in ["a", "b"] {
@@ -328,9 +318,7 @@ fn what_the_device_has_not_freed_is_charged_although_its_process_has_ended() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
-        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-        process.wait_for("ready", 1);
-        process
+        job.env("PILLION_MEMORY", "1GiB").start_until("ready")
     };
     let ask = |process: &mut Process| {
         process.write("\n");
@@ -376,9 +364,7 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let start = || {
         let job = program(&gpu, "job", "load", [0, 700, 0]).best_effort(&daemon);
-        let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-        process.wait_for("ready", 1);
-        process
+        job.env("PILLION_MEMORY", "1GiB").start_until("ready")
     };
     let is_of_memory = |event: &Value| {
         let text = event["text"].as_str().expect("a text");
@@ -409,8 +395,7 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
 fn a_quota_is_changed_while_the_job_runs() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     let job = program(&gpu, "job", "load", [0, 300, 0]).best_effort(&daemon);
-    let mut process = job.env("PILLION_MEMORY", "1GiB").start();
-    process.wait_for("ready", 1);
+    let mut process = job.env("PILLION_MEMORY", "1GiB").start_until("ready");
     let ask = |process: &mut Process| {
         process.write("\n");
         process.next_line()
@@ -514,9 +499,7 @@ fn storm(count: usize, threads: u64, duration_ns: u64) {
         seed += 1;
         let job = program(&gpu, "storm", "storm", [seed, 0, threads]).best_effort(&daemon);
         let quota = (QUOTA_BYTES / MIB).to_string() + "MiB";
-        let mut process = job.env("PILLION_MEMORY", quota).start();
-        process.wait_for("ready", 1);
-        process
+        job.env("PILLION_MEMORY", quota).start_until("ready")
     };
     let mut processes: Vec<Process> = (0..count).map(|_| start()).collect();
     let clock = protocol::clock::Clock::monotonic();

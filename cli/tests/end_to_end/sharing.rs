@@ -109,8 +109,7 @@ fn how_a_gpu_is_shared_is_found_out_by_its_first_client_and_acted_on_as_if_it_we
             assert_eq!(examined(&gpu, &daemon, "sharing"), None);
             hp.finish().expect_success();
             be.finish().expect_success();
-            daemon.signal(Signal::TERM);
-            daemon.finish().expect_success();
+            daemon.end();
         }
     }
 }
@@ -256,8 +255,7 @@ fn whether_blocks_have_priorities_a_software_gpus_server_says_and_the_configurat
         let daemon = gpu.daemon(keys);
         let line = line.map(str::to_owned);
         assert_eq!(block_priority(gpu, &daemon), (is_on, line), "{keys}");
-        daemon.signal(Signal::TERM);
-        daemon.finish().expect_success();
+        daemon.end();
     }
 }
 

@@ -30,8 +30,7 @@ fn asked_to_end(gpu: &Gpu, label: &str, how: &str, place: &str) -> Job {
 
 /// Starts it, sends the signal once it is ready, and waits for its end.
 fn signalled(job: Job, signal: Signal) -> Ended {
-    let mut process = job.start();
-    process.wait_for("ready", 1);
+    let process = job.start_until("ready");
     process.signal(signal);
     process.finish()
 }
@@ -268,8 +267,7 @@ fn two_signals_within_milliseconds_are_one_request() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
     for class in CLASSES {
         let job = asked_to_end(&gpu, class.name(), "default", "synchronising");
-        let mut process = job.under(daemon.socket(), class).start();
-        process.wait_for("ready", 1);
+        let process = job.under(daemon.socket(), class).start_until("ready");
         // It meets both when it goes on, however much later the second was sent.
         process.stop();
         process.signal(Signal::TERM);
@@ -457,8 +455,7 @@ fn a_stopped_job_ends_by_sigterm_if_it_does_and_is_frozen_and_drained_if_not() {
         let mut jobs = Vec::new();
         for (how, place) in [("default", "launching"), ("ignored", "launching")] {
             let job = asked_to_end(&gpu, how, how, place);
-            let mut job = job.under(daemon.socket(), class).start();
-            job.wait_for("ready", 1);
+            let job = job.under(daemon.socket(), class).start_until("ready");
             jobs.push(job);
         }
         let stopped = stop(&gpu, &daemon, &["default", "--json"]).expect_success();
@@ -576,8 +573,7 @@ fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_
     let patience = Duration::from_nanos(PATIENCE_NS);
     let answer = ask_once(daemon.socket(), &stop, patience).unwrap();
     assert!(matches!(answer, Reply::Done), "{answer:?}");
-    daemon.signal(Signal::KILL);
-    daemon.finish();
+    daemon.kill();
     until("the end of the job", || (!job.is_running()).then_some(()));
     assert_eq!(job.finish().status.signal(), Some(9));
 }

@@ -5,7 +5,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use protocol::hello::{Ending, JobClass, Reply, Request, Stop, ask_once};
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::common::{
@@ -59,9 +58,7 @@ fn started(gpu: &Gpu, daemon: &Daemon, label: &str) -> Process {
     let job = job.args(&["-c", "echo started; read -r go; exec \"$0\" default idle"]);
     let job = job.arg(Program::Linked("asked_to_end").path());
     let job = job.under(daemon.socket(), JobClass::BestEffort);
-    let mut process = job.env("PILLION_LOG", "error").start();
-    process.wait_for("started", 1);
-    process
+    job.env("PILLION_LOG", "error").start_until("started")
 }
 
 /// Returns once what is started is told from what was started before.
@@ -108,8 +105,7 @@ fn who_comes_to_a_job_whose_processes_are_to_launch_nothing_more_ends_though_nob
     comer.write("go\n");
     comer.wait_for("ready", 1);
     comer.finish().expect_success();
-    job.signal(Signal::KILL);
-    job.finish();
+    job.kill();
 }
 
 #[test]
@@ -160,8 +156,7 @@ fn what_starts_a_stopped_jobs_processes_anew_is_stopped_with_them() {
     let job = job.args(&["-c", "while :; do \"$0\" default idle; done"]);
     let job = job.arg(Program::Linked("asked_to_end").path());
     let job = job.under(daemon.socket(), JobClass::BestEffort);
-    let mut job = job.env("PILLION_LOG", "error").start();
-    job.wait_for("ready", 1);
+    let job = job.env("PILLION_LOG", "error").start_until("ready");
     daemon.wait_for_clients("again", 1);
     let said = stop(&Control::new(&gpu), &gpu, &daemon, &["again"]);
     let processes = said["processes"].as_array().unwrap();
@@ -190,8 +185,7 @@ fn what_the_kernel_kills_with_its_parent_has_drained_before_that_is_ended() {
     let job = job.env("LASTING_NS", "1000000000");
     let job = job.env("PILLION_DRAIN_MS", PATIENT_MS);
     let job = job.under(daemon.socket(), JobClass::HighPriority);
-    let mut job = job.env("PILLION_LOG", "error").start();
-    job.wait_for("ready", 1);
+    let job = job.env("PILLION_LOG", "error").start_until("ready");
     daemon.wait_for_clients("parent", 1);
     let said = stop(&Control::new(&gpu), &gpu, &daemon, &["parent"]);
     let processes = said["processes"].as_array().unwrap();

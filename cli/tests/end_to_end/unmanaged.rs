@@ -19,8 +19,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
     let text = "LD_PRELOAD= exec \"$0\" 64 rest";
     let words = ["--", "sh", "-c", text, load.to_str().unwrap()];
     let job = gpu.pillion_run("job", daemon.socket(), &words);
-    let mut process = job.env("PILLION_JOB", "emptied").start();
-    process.wait_for("ready", 1);
+    let mut process = job.env("PILLION_JOB", "emptied").start_until("ready");
     let pid = process.pid();
     let named = || Some(entries(&daemon.status(), pid)).filter(|found| !found.is_empty());
     let found = crate::common::until("the process in the status", named);

@@ -13,7 +13,6 @@ use std::thread::{self, JoinHandle};
 use protocol::VERSION;
 use protocol::hello::{Reply, connect_to, listen_at, receive, send};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::Signal;
 
 use crate::common::{Daemon, Gpu, Process};
 use crate::peers::of_minor;
@@ -98,8 +97,7 @@ fn pass_on(listener: &OwnedFd, daemon: &Path) -> Option<([OwnedFd; 2], bool)> {
 }
 
 fn end(daemon: Daemon) {
-    daemon.signal(Signal::TERM);
-    daemon.finish().expect_success();
+    daemon.end();
 }
 
 /// Each job is the daemon's client and goes on.

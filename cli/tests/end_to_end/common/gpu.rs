@@ -484,6 +484,16 @@ impl Daemon {
     pub(crate) fn finish(self) -> Ended {
         self.process.finish()
     }
+
+    pub(crate) fn kill(self) {
+        self.process.kill();
+    }
+
+    /// Asks it to end, which it does in order.
+    pub(crate) fn end(self) {
+        self.signal(Signal::TERM);
+        self.finish().expect_success();
+    }
 }
 
 impl Job {

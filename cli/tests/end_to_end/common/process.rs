@@ -134,6 +134,12 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Kills it and waits for its end.
+    pub(crate) fn kill(self) {
+        self.signal(Signal::KILL);
+        self.finish();
+    }
+
     /// Stops it, and waits until all its threads are: each stops when it gets a processor.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);

@@ -47,8 +47,7 @@ fn interruptible(gpu: &Gpu, label: &str, program: &Path) -> Job {
 
 /// Sends the signal once it is ready; how it ended.
 fn ask_to_end(job: Job, signal: Signal) -> Ended {
-    let mut process = job.start();
-    process.wait_for("ready", 1);
+    let process = job.start_until("ready");
     process.signal(signal);
     process.finish_untold()
 }
