@@ -27,7 +27,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use arena::HostArena;
-pub use command::{Command, StreamKind, Until};
+pub use command::{Command, StreamKind, Until, Work};
 pub use injection::{Injection, MpsFault, NoFault};
 pub use memory::{MEMORY_WORDS, MemoryRequest, SharedEvent};
 pub use message::{Reply, Request};
@@ -44,9 +44,10 @@ mod memory;
 mod message;
 mod monitor;
 mod shape;
+mod words;
 
 /// Version of everything in this file; both sides must have the same.
-pub const WIRE_VERSION: u32 = 5;
+pub const WIRE_VERSION: u32 = 6;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

@@ -8,7 +8,7 @@ use abi::types::{
     CUmemorytype, CUresult,
 };
 use softgpu::CopyDirection;
-use softgpu::wire::{Command, Extent, Spot};
+use softgpu::wire::{Extent, Spot, Work};
 
 use crate::driver::Driver;
 use crate::link::{Link, Live};
@@ -165,15 +165,13 @@ impl Driver {
         from: Spot,
         extent: Extent,
     ) -> Result<Point, CUresult> {
-        let slot = stream.slot;
-        self.submit(stream, |seq| Command::CopyBox {
-            stream: slot,
-            seq,
+        let work = Work::CopyBox {
             direction,
             to,
             from,
             extent,
-        })
+        };
+        self.submit(stream, work)
     }
 
     /// Fills rows of `width` values each, `pitch` bytes apart.
@@ -203,15 +201,13 @@ impl Driver {
         if !is_aligned || !is_apart || self.place(to.start, span)? == Place::Pageable {
             return Err(CUresult::INVALID_VALUE);
         }
-        let slot = stream.slot;
-        self.submit(stream, |seq| Command::SetBox {
-            stream: slot,
-            seq,
+        let work = Work::SetBox {
             to,
             width_bytes,
             value,
             extent,
-        })?;
+        };
+        self.submit(stream, work)?;
         self.finish(stream, None)
     }
 

@@ -7,7 +7,7 @@
 
 use abi::types::CUresult;
 use softgpu::CopyDirection;
-use softgpu::wire::Command;
+use softgpu::wire::Work;
 
 use crate::boxes::direction;
 use crate::cost::SUBMIT_HOST_NS;
@@ -205,15 +205,13 @@ impl Driver {
         from: u64,
         bytes: u64,
     ) -> Result<Point, CUresult> {
-        let slot = stream.slot;
-        self.submit(stream, |seq| Command::Copy {
-            stream: slot,
-            seq,
+        let work = Work::Copy {
             direction,
             to,
             from,
             bytes,
-        })
+        };
+        self.submit(stream, work)
     }
 
     /// Fills memory with `count` values of `width_bytes`. Never waits, as the memory is the
@@ -249,15 +247,13 @@ impl Driver {
         if self.try_capture(stream, |_| Ok(NodeKind::Set(node)))? {
             return Ok(());
         }
-        let slot = stream.slot;
-        self.submit(stream, |seq| Command::Set {
-            stream: slot,
-            seq,
+        let work = Work::Set {
             to,
             width_bytes,
             value,
             count,
-        })?;
+        };
+        self.submit(stream, work)?;
         self.finish(stream, None)
     }
 

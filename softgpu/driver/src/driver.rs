@@ -8,7 +8,7 @@ use abi::types::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use softgpu::Device;
 use softgpu::wire::{
-    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, Command, DEVICES, STREAM_DEPTH_MAX, STREAMS,
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, Command, DEVICES, STREAM_DEPTH_MAX, STREAMS, Work,
 };
 
 use crate::fork_guard::{self, Mode, mode};
@@ -195,20 +195,16 @@ impl Driver {
         &self.gpus[known.unwrap_or(0)].device
     }
 
-    /// Puts a command on a stream, after waiting for room. `make` is given its number. What can be
-    /// recorded by a capture was, and did not come here.
+    /// Puts work on a stream, after waiting for room. What can be recorded by a capture was, and did
+    /// not come here.
     ///
     /// A thread that waits for room holds the context's lock: see the crate's text.
-    pub(crate) fn submit(
-        &self,
-        stream: &Stream,
-        make: impl Fn(u64) -> Command,
-    ) -> Result<Point, CUresult> {
+    pub(crate) fn submit(&self, stream: &Stream, work: Work) -> Result<Point, CUresult> {
         if event_lock::is_on() {
             event_lock::need(self.context(stream.context)?.slot);
         }
         let mut holds_lock = false;
-        let point = self.submit_locking(stream, make, &mut holds_lock);
+        let point = self.submit_locking(stream, work, &mut holds_lock);
         if holds_lock {
             self.tables.lock().lock_context(stream.context, false);
             if let Link::Live(live) = &self.link {
@@ -221,7 +217,7 @@ impl Driver {
     fn submit_locking(
         &self,
         stream: &Stream,
-        make: impl Fn(u64) -> Command,
+        work: Work,
         holds_lock: &mut bool,
     ) -> Result<Point, CUresult> {
         loop {
@@ -235,11 +231,16 @@ impl Driver {
                 tables.captures.check_submit(stream)?;
                 let seq = tables.slots.submitted(stream.slot) + 1;
                 let oldest = seq.saturating_sub(STREAM_DEPTH_MAX);
+                let command = Command::Submit {
+                    stream: stream.slot,
+                    seq,
+                    work,
+                };
                 if !self.link.is_complete(stream.slot, oldest) {
                     *holds_lock = true;
                     tables.lock_context(stream.context, true);
                     Err(oldest)
-                } else if self.link.try_put(&make(seq)) {
+                } else if self.link.try_put(&command) {
                     tables.slots.advance(stream.slot);
                     Ok(seq)
                 } else {

@@ -1,7 +1,7 @@
 //! Events: points in streams, with the time at which they were reached.
 
 use abi::types::{CUevent_flags, CUresult};
-use softgpu::wire::Command;
+use softgpu::wire::Work;
 
 use crate::cost::QUERY_HOST_NS;
 use crate::driver::Driver;
@@ -97,14 +97,8 @@ impl Driver {
             tables.record_last += 1;
             tables.record_last
         };
-        let (stream_slot, event_slot) = (stream.slot, event.slot);
-        let command = |seq| Command::Record {
-            stream: stream_slot,
-            seq,
-            event: event_slot,
-            record,
-        };
-        self.submit(stream, command)
+        let event = event.slot;
+        self.submit(stream, Work::Record { event, record })
     }
 
     /// Lets a stream wait for an event's last record; for one that was never recorded there is
@@ -190,17 +184,11 @@ impl Driver {
     }
 
     fn wait_for(&self, stream: &Stream, point: Point) -> Result<Point, CUresult> {
-        let slot = stream.slot;
         let Point {
             stream: other,
             seq: other_seq,
         } = point;
-        self.submit(stream, |seq| Command::Wait {
-            stream: slot,
-            seq,
-            other,
-            other_seq,
-        })
+        self.submit(stream, Work::Wait { other, other_seq })
     }
 
     pub(crate) fn synchronise_event(&self, handle: u64) -> Result<(), CUresult> {

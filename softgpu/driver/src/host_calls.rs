@@ -9,7 +9,7 @@ use std::thread::Builder;
 
 use abi::types::{CUhostFn, CUresult, CUstream, CUstreamCallback};
 use parking_lot::Mutex;
-use softgpu::wire::Command;
+use softgpu::wire::{Command, Work};
 
 use crate::cost::SUBMIT_HOST_NS;
 use crate::driver::{self, Driver};
@@ -178,12 +178,7 @@ impl Driver {
     fn call_on(&'static self, stream: &Stream, work: HostWork) -> Result<(), CUresult> {
         let device = self.context(stream.context)?.device;
         let call = self.host_calls.expect(self, device, &[work])?;
-        let slot = stream.slot;
-        self.submit(stream, |seq| Command::Host {
-            stream: slot,
-            seq,
-            call,
-        })?;
+        self.submit(stream, Work::Host { call })?;
         self.link.spend(SUBMIT_HOST_NS);
         Ok(())
     }

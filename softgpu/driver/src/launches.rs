@@ -1,7 +1,7 @@
 //! Kernel launches: checked against the device as a driver does, then put on a stream.
 
 use abi::types::{CUlaunchAttribute, CUlaunchAttributeID, CUresult};
-use softgpu::wire::{Command, PARAMS, PRIORITY_GREATEST, PRIORITY_LEAST};
+use softgpu::wire::{PARAMS, PRIORITY_GREATEST, PRIORITY_LEAST, Work};
 use softgpu::{Builtin, Error, KernelShape};
 
 use crate::cost::SUBMIT_HOST_NS;
@@ -97,18 +97,15 @@ impl Driver {
             return Ok(());
         }
         let (shape, builtin, params) = self.work(stream.context, launch)?;
-        let slot = stream.slot;
         // A stream's priority may have changed since the server heard of it.
         let priority = launch.options.priority.or(Some(stream.priority));
-        let command = |seq| Command::Launch {
-            stream: slot,
-            seq,
+        let work = Work::Launch {
             priority,
             shape,
             builtin,
             params,
         };
-        self.submit(stream, command)?;
+        self.submit(stream, work)?;
         self.link.spend(SUBMIT_HOST_NS);
         Ok(())
     }

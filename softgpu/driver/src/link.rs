@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use softgpu::wire::{
     CONTEXTS, Command, DEVICE_BASE, DEVICE_LOW_BASE, DEVICE_LOW_SPAN_BYTES, DEVICE_SPAN_BYTES,
     DevicePage, EVENTS, GRAPHS, HostArena, MemoryRequest, PAGE_MAGIC, Reply, Request, STREAMS,
-    device_base,
+    Work, device_base,
 };
 
 use crate::cost;
@@ -318,7 +318,7 @@ impl Link {
         match self {
             Self::Null => true,
             Self::Live(live) => {
-                let (device, command) = localised(command.clone());
+                let (device, command) = localised(*command);
                 live.server(device).page.try_put(&command)
             }
         }
@@ -501,36 +501,27 @@ fn localised(mut command: Command) -> (usize, Command) {
             take_device(context, CONTEXTS);
             take_device(stream, STREAMS)
         }
-        Command::Record { stream, event, .. } => {
-            take_device(event, EVENTS);
+        Command::DestroyStream { stream } => take_device(stream, STREAMS),
+        Command::Submit { stream, work, .. } => {
+            localise(work);
             take_device(stream, STREAMS)
         }
-        Command::Wait { stream, other, .. } => {
-            take_device(other, STREAMS);
-            take_device(stream, STREAMS)
-        }
-        Command::DestroyStream { stream }
-        | Command::Launch { stream, .. }
-        | Command::Copy { stream, .. }
-        | Command::Set { stream, .. }
-        | Command::CopyBox { stream, .. }
-        | Command::SetBox { stream, .. }
-        | Command::Free { stream, .. }
-        | Command::WriteValue { stream, .. }
-        | Command::WaitValue { stream, .. }
-        | Command::Host { stream, .. } => take_device(stream, STREAMS),
         Command::HostDone { call } => device_of_call(*call),
         Command::GraphClear { graph } => take_device(graph, GRAPHS),
-        Command::GraphNode { graph, command } => {
-            if let Command::Record { event, .. } = &mut **command {
-                take_device(event, EVENTS);
-            }
+        Command::GraphNode { graph, work } => {
+            localise(work);
             take_device(graph, GRAPHS)
-        }
-        Command::GraphLaunch { stream, graph, .. } => {
-            take_device(graph, GRAPHS);
-            take_device(stream, STREAMS)
         }
     };
     (device, command)
+}
+
+/// The same of work that takes its turn in a stream.
+fn localise(work: &mut Work) {
+    match work {
+        Work::Record { event, .. } => take_device(event, EVENTS),
+        Work::Wait { other, .. } => take_device(other, STREAMS),
+        Work::GraphLaunch { graph, .. } => take_device(graph, GRAPHS),
+        _ => 0,
+    };
 }

@@ -11,7 +11,7 @@ use abi::types::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
     CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUresult,
 };
-use softgpu::wire::{Command, MemoryRequest, Request};
+use softgpu::wire::{MemoryRequest, Request, Work};
 
 use crate::driver::Driver;
 use crate::holdings::Pool;
@@ -155,12 +155,7 @@ impl Driver {
         // From here on the address means nothing to this process.
         let removed = self.tables.lock().device.remove(address);
         removed.ok_or(CUresult::INVALID_VALUE)?;
-        let slot = stream.slot;
-        let point = self.submit(stream, |seq| Command::Free {
-            stream: slot,
-            seq,
-            address,
-        })?;
+        let point = self.submit(stream, Work::Free { address })?;
         let link = &self.link;
         let freeing = &mut self.tables.lock().holdings.freeing;
         freeing.retain(|point| !link.is_complete(point.stream, point.seq));

@@ -4,7 +4,7 @@ use abi::types::{
     CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamWaitValue_flags,
     CUstreamWriteValue_flags,
 };
-use softgpu::wire::{Command, Until};
+use softgpu::wire::{Until, Work};
 
 use crate::cost::QUERY_HOST_NS;
 use crate::driver::Driver;
@@ -125,35 +125,30 @@ impl Driver {
         stream: &Stream,
         operation: &Operation,
     ) -> Result<Option<Point>, CUresult> {
-        let slot = stream.slot;
-        let put = |make: &dyn Fn(u64) -> Command| self.submit(stream, make).map(Some);
-        match *operation {
-            Operation::Barrier => Ok(None),
+        let work = match *operation {
+            Operation::Barrier => return Ok(None),
             Operation::Wait {
                 at,
                 width_bytes,
                 value,
                 until,
-            } => put(&|seq| Command::WaitValue {
-                stream: slot,
-                seq,
+            } => Work::WaitValue {
                 at,
                 width_bytes,
                 value,
                 until,
-            }),
+            },
             Operation::Write {
                 to,
                 width_bytes,
                 value,
-            } => put(&|seq| Command::WriteValue {
-                stream: slot,
-                seq,
+            } => Work::WriteValue {
                 to,
                 width_bytes,
                 value,
-            }),
-        }
+            },
+        };
+        self.submit(stream, work).map(Some)
     }
 
     /// Lets a stream wait for something of another device. Their servers know nothing of each other,

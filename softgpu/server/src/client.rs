@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use protocol::pages::BellPage;
 use protocol::segment::Mapping;
 use softgpu::wire::{
-    CONTEXTS, Command, DevicePage, Extent, HOST_ARENA_BYTES, HostArena, PARAMS, STREAMS, Spot,
-    StreamKind,
+    CONTEXTS, DevicePage, Extent, HOST_ARENA_BYTES, HostArena, PARAMS, STREAMS, Spot, StreamKind,
+    Work,
 };
-use softgpu::{Builtin, ContextId, ContextUtilisation, Fault, Memory, StreamId};
+use softgpu::{Builtin, ContextId, ContextUtilisation, Fault, KernelShape, Memory, StreamId};
 
 use crate::device_memory::DeviceMemory;
 use crate::label::Counters;
@@ -42,7 +42,7 @@ pub(crate) struct Client {
     /// By slot.
     pub(crate) streams: Vec<Option<Stream>>,
     /// Nodes of the graphs that can be launched, by slot.
-    pub(crate) graphs: HashMap<u32, Vec<Command>>,
+    pub(crate) graphs: HashMap<u32, Vec<Work>>,
     /// Nodes of all of these.
     pub(crate) graph_nodes: usize,
     /// Where in the model a host call holds its stream, by its number.
@@ -103,28 +103,8 @@ pub(crate) struct Pending {
 pub(crate) enum Effect {
     /// Nothing.
     None,
-    /// Bytes move.
-    Copy { to: u64, from: u64, bytes: u64 },
-    /// Memory is filled.
-    Set {
-        to: u64,
-        width_bytes: u32,
-        value: u32,
-        count: u64,
-    },
-    /// Rows of bytes move.
-    CopyBox {
-        to: Spot,
-        from: Spot,
-        extent: Extent,
-    },
-    /// Rows are filled.
-    SetBox {
-        to: Spot,
-        width_bytes: u32,
-        value: u32,
-        extent: Extent,
-    },
+    /// Bytes move, memory is filled, or a value is put in it.
+    Memory(Work),
     /// An allocation ends.
     Free { address: u64 },
     /// A kernel is done, and perhaps one that computes.
@@ -138,12 +118,6 @@ pub(crate) enum Effect {
         /// For the record.
         threads: u32,
     },
-    /// A value is put in memory.
-    WriteValue {
-        to: u64,
-        width_bytes: u32,
-        value: u64,
-    },
     /// An event happens.
     Event { event: u32, record: u64 },
     /// A host call is due.
@@ -151,19 +125,27 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
+    pub(crate) fn kernel(
+        shape: &KernelShape,
+        builtin: Option<Builtin>,
+        params: [u64; PARAMS],
+        is_node: bool,
+    ) -> Self {
+        Self::Kernel {
+            builtin,
+            params,
+            is_node,
+            blocks: shape.grid_blocks,
+            threads: shape.threads_per_block,
+        }
+    }
+
     /// Whether the device is busy with it while it lasts, and does not merely wait.
     fn is_work(&self) -> bool {
         match self {
-            Self::Copy { .. }
-            | Self::Set { .. }
-            | Self::CopyBox { .. }
-            | Self::SetBox { .. }
-            | Self::Kernel { .. } => true,
-            Self::None
-            | Self::Free { .. }
-            | Self::WriteValue { .. }
-            | Self::Event { .. }
-            | Self::HostCall { .. } => false,
+            Self::Memory(work) => !matches!(work, Work::WriteValue { .. }),
+            Self::Kernel { .. } => true,
+            Self::None | Self::Free { .. } | Self::Event { .. } | Self::HostCall { .. } => false,
         }
     }
 }
@@ -245,6 +227,36 @@ impl Client {
 const STRIP_BYTES: u64 = 1 << 20;
 
 impl AddressSpace {
+    /// What work does to memory when it is complete.
+    pub(crate) fn apply(&mut self, work: &Work) -> Result<(), Fault> {
+        match *work {
+            Work::Copy {
+                to, from, bytes, ..
+            } => self.copy(to, from, bytes),
+            Work::Set {
+                to,
+                width_bytes,
+                value,
+                count,
+            } => self.set(to, width_bytes, value, count),
+            Work::CopyBox {
+                to, from, extent, ..
+            } => self.copy_box(to, from, extent),
+            Work::SetBox {
+                to,
+                width_bytes,
+                value,
+                extent,
+            } => self.set_box(to, width_bytes, value, extent),
+            Work::WriteValue {
+                to,
+                width_bytes,
+                value,
+            } => self.write(to, &value.to_le_bytes()[..width_bytes as usize]),
+            _ => Ok(()),
+        }
+    }
+
     /// Moves bytes from the first to the last.
     pub(crate) fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
         let mut strip = vec![0; bytes.min(STRIP_BYTES) as usize];

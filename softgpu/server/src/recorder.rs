@@ -108,14 +108,7 @@ fn size_of_effect(effect: &Effect) -> String {
         Effect::Kernel {
             blocks, threads, ..
         } => format!("{blocks}\t{threads}"),
-        Effect::Copy { bytes, .. } => bytes.to_string(),
-        Effect::Set {
-            width_bytes, count, ..
-        } => count.saturating_mul(u64::from(*width_bytes)).to_string(),
-        Effect::CopyBox { extent, .. } | Effect::SetBox { extent, .. } => {
-            extent.bytes().unwrap_or(0).to_string()
-        }
-        Effect::WriteValue { width_bytes, .. } => width_bytes.to_string(),
+        Effect::Memory(work) => work.bytes().unwrap_or(0).to_string(),
         Effect::None | Effect::Free { .. } | Effect::Event { .. } | Effect::HostCall { .. } => {
             "0".to_owned()
         }

@@ -15,7 +15,7 @@ use protocol::hello::format_uuid;
 use protocol::pages::BellPage;
 use protocol::segment::Mapping;
 use serde::Serialize;
-use softgpu::{Completion, Fault, Gpu, Memory as _, OpKind, Sharing, StreamId};
+use softgpu::{Completion, Fault, Gpu, OpKind, Sharing, StreamId};
 
 use self::faults::Broken;
 pub(crate) use self::faults::MpsKill;
@@ -283,31 +283,11 @@ impl World {
         }
         let done = match pending.effect {
             Effect::None => Ok(()),
-            Effect::Copy { to, from, bytes } => client.space.copy(to, from, bytes),
-            Effect::Set {
-                to,
-                width_bytes,
-                value,
-                count,
-            } => client.space.set(to, width_bytes, value, count),
-            Effect::CopyBox { to, from, extent } => client.space.copy_box(to, from, extent),
-            Effect::SetBox {
-                to,
-                width_bytes,
-                value,
-                extent,
-            } => client.space.set_box(to, width_bytes, value, extent),
+            Effect::Memory(work) => client.space.apply(&work),
             Effect::Free { address } => client.free(address).ok_or(Fault),
             Effect::Kernel {
                 builtin, params, ..
             } => builtin.map_or(Ok(()), |b| b.run(&params, &mut client.space)),
-            Effect::WriteValue {
-                to,
-                width_bytes,
-                value,
-            } => client
-                .space
-                .write(to, &value.to_le_bytes()[..width_bytes as usize]),
             Effect::Event { event, record } => {
                 client.page.publish_event(event, record, completion.at_ns);
                 Ok(())

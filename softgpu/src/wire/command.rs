@@ -1,5 +1,6 @@
 //! Commands: how launches, copies and events lie in the ring.
 
+use super::words::{Word, choice, records};
 use super::{
     COMMAND_WORDS, CONTEXTS, EVENTS, Extent, GRAPHS, PARAMS, PRIORITY_GREATEST, PRIORITY_LEAST,
     STREAMS, Spot, WireError, slot,
@@ -7,9 +8,8 @@ use super::{
 use crate::kernel::KernelShape;
 use crate::op::CopyDirection;
 
-/// What the driver asks of the server without waiting for an answer. `seq` numbers the commands of
-/// a stream: 1, 2, 3, … over the life of its slot.
-#[derive(Clone, Debug, PartialEq)]
+/// What the driver asks of the server without waiting for an answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Command {
     /// The slot, whose last stream has drained, is a stream from here on.
     CreateStream {
@@ -27,149 +27,14 @@ pub enum Command {
         /// Slot of the stream.
         stream: u32,
     },
-    /// Run a kernel.
-    Launch {
+    /// What takes its turn in a stream.
+    Submit {
         /// Slot of the stream.
         stream: u32,
-        /// Number in the stream.
+        /// Its number in the stream: 1, 2, 3, … over the life of the slot.
         seq: u64,
-        /// Overrides the stream's priority.
-        priority: Option<i32>,
-        /// What it takes.
-        shape: KernelShape,
-        /// [`crate::Builtin`] number of a kernel that computes; 0 is one that only takes time.
-        builtin: u32,
-        /// Its parameters.
-        params: [u64; PARAMS],
-    },
-    /// Move bytes between addresses of the client, each on the device or in the host arena.
-    Copy {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Which engine moves them.
-        direction: CopyDirection,
-        /// To.
-        to: u64,
-        /// From.
-        from: u64,
-        /// How many.
-        bytes: u64,
-    },
-    /// Fill memory with a repeated value.
-    Set {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// First address.
-        to: u64,
-        /// Bytes of the value: 1, 2 or 4.
-        width_bytes: u32,
-        /// The value.
-        value: u32,
-        /// How many values.
-        count: u64,
-    },
-    /// Move a box between addresses of the client, each on the device or in the host arena.
-    CopyBox {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Which engine moves it.
-        direction: CopyDirection,
-        /// To.
-        to: Spot,
-        /// From.
-        from: Spot,
-        /// How much.
-        extent: Extent,
-    },
-    /// Fill a box with a repeated value.
-    SetBox {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Where.
-        to: Spot,
-        /// Bytes of the value: 1, 2 or 4.
-        width_bytes: u32,
-        /// The value.
-        value: u32,
-        /// How much; rows are multiples of the value.
-        extent: Extent,
-    },
-    /// Give device memory back when everything before it in the stream is complete.
-    Free {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// As [`super::Reply::Allocated`] said.
-        address: u64,
-    },
-    /// Write down when everything before it in the stream was complete.
-    Record {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Slot of the event.
-        event: u32,
-        /// Number of the record.
-        record: u64,
-    },
-    /// Go on only when another stream's command is complete.
-    Wait {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Slot of the other stream.
-        other: u32,
-        /// Number in the other stream.
-        other_seq: u64,
-    },
-    /// Put a value in memory.
-    WriteValue {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Where.
-        to: u64,
-        /// Bytes of the value: 4 or 8.
-        width_bytes: u32,
-        /// The value.
-        value: u64,
-    },
-    /// Go on only when memory holds a value.
-    WaitValue {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// Where.
-        at: u64,
-        /// Bytes of the value: 4 or 8.
-        width_bytes: u32,
-        /// The value.
-        value: u64,
-        /// How what is there compares.
-        until: Until,
-    },
-    /// Tell the driver when everything before it in the stream is complete, by the number of a call,
-    /// and go on when it answers with [`Command::HostDone`].
-    Host {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
-        /// The call; no two that are not done have the same number.
-        call: u64,
+        /// What is to be done.
+        work: Work,
     },
     /// The driver has made a call that it was told to make.
     HostDone {
@@ -185,23 +50,124 @@ pub enum Command {
     GraphNode {
         /// Slot of the graph.
         graph: u32,
-        /// What it does: a launch, copy, fill, record or host call. Stream and number are of no
-        /// matter; the numbers of records and calls are added to those of the graph's launch.
-        command: Box<Self>,
+        /// A launch, copy, fill, record or host call. The numbers of records and calls are added to
+        /// those of the graph's launch.
+        work: Work,
     },
+}
+
+records! {
+    /// What takes its turn in a stream.
+    Work, "command":
+    /// Run a kernel.
+    Launch = 3 {
+        /// Overrides the stream's priority.
+        priority: Option<i32>,
+        /// What it takes.
+        shape: KernelShape,
+        /// [`crate::Builtin`] number of a kernel that computes; 0 is one that only takes time.
+        builtin: u32,
+        /// Its parameters.
+        params: [u64; PARAMS],
+    }
+    /// Move bytes between addresses of the client, each on the device or in the host arena.
+    Copy = 4 {
+        /// Which engine moves them.
+        direction: CopyDirection,
+        /// To.
+        to: u64,
+        /// From.
+        from: u64,
+        /// How many.
+        bytes: u64,
+    }
+    /// Fill memory with a repeated value.
+    Set = 5 {
+        /// First address.
+        to: u64,
+        /// Bytes of the value: 1, 2 or 4.
+        width_bytes: u32,
+        /// The value.
+        value: u32,
+        /// How many values.
+        count: u64,
+    }
+    /// Move a box between addresses of the client, each on the device or in the host arena.
+    CopyBox = 16 {
+        /// Which engine moves it.
+        direction: CopyDirection,
+        /// To.
+        to: Spot,
+        /// From.
+        from: Spot,
+        /// How much.
+        extent: Extent,
+    }
+    /// Fill a box with a repeated value.
+    SetBox = 17 {
+        /// Where.
+        to: Spot,
+        /// Bytes of the value: 1, 2 or 4.
+        width_bytes: u32,
+        /// The value.
+        value: u32,
+        /// How much; rows are multiples of the value.
+        extent: Extent,
+    }
+    /// Give device memory back when everything before it in the stream is complete.
+    Free = 18 {
+        /// As [`super::Reply::Allocated`] said.
+        address: u64,
+    }
+    /// Write down when everything before it in the stream was complete.
+    Record = 6 {
+        /// Slot of the event.
+        event: u32,
+        /// Number of the record.
+        record: u64,
+    }
+    /// Go on only when another stream's command is complete.
+    Wait = 7 {
+        /// Slot of the other stream.
+        other: u32,
+        /// Number in the other stream.
+        other_seq: u64,
+    }
+    /// Put a value in memory.
+    WriteValue = 20 {
+        /// Where.
+        to: u64,
+        /// Bytes of the value: 4 or 8.
+        width_bytes: u32,
+        /// The value.
+        value: u64,
+    }
+    /// Go on only when memory holds a value.
+    WaitValue = 21 {
+        /// Where.
+        at: u64,
+        /// Bytes of the value: 4 or 8.
+        width_bytes: u32,
+        /// The value.
+        value: u64,
+        /// How what is there compares.
+        until: Until,
+    }
+    /// Tell the driver when everything before it in the stream is complete, by the number of a call,
+    /// and go on when it answers with [`Command::HostDone`].
+    Host = 8 {
+        /// The call; no two that are not done have the same number.
+        call: u64,
+    }
     /// Run the nodes of a graph.
-    GraphLaunch {
-        /// Slot of the stream.
-        stream: u32,
-        /// Number in the stream.
-        seq: u64,
+    GraphLaunch = 11 {
         /// Slot of the graph.
         graph: u32,
         /// What the numbers of its records are added to.
         record: u64,
         /// What the numbers of its host calls are added to.
         call: u64,
-    },
+    }
 }
 
 /// When a wait for a value is over; see the CUDA driver API, `CUstreamWaitValue_flags`.
@@ -253,168 +219,40 @@ pub enum StreamKind {
 
 const CREATE_STREAM: u32 = 1;
 const DESTROY_STREAM: u32 = 2;
-const LAUNCH: u32 = 3;
-const COPY: u32 = 4;
-const SET: u32 = 5;
-const RECORD: u32 = 6;
-const WAIT: u32 = 7;
-const HOST: u32 = 8;
 const HOST_DONE: u32 = 9;
 const GRAPH_CLEAR: u32 = 10;
-const GRAPH_LAUNCH: u32 = 11;
-/// Added to a command that is a graph's node; the graph is then in the last word.
+/// Added to the kind of work that is a graph's node.
 const GRAPH_NODE: u32 = 1 << 31;
-const COPY_BOX: u32 = 16;
-const SET_BOX: u32 = 17;
-const FREE: u32 = 18;
-const WRITE_VALUE: u32 = 20;
-const WAIT_VALUE: u32 = 21;
 /// In place of a priority: the stream's.
 const NO_PRIORITY: u64 = u64::MAX;
 
 impl Command {
-    /// As words of a slot.
+    /// As words of a slot: kind and stream, one number, and the fields of work.
     pub fn encode(&self) -> [u64; COMMAND_WORDS] {
-        match *self {
+        let (kind, stream, number) = match *self {
             Self::CreateStream {
-                stream,
-                context,
-                priority,
-                kind,
-            } => put(
-                CREATE_STREAM,
-                stream,
-                &[context.into(), encode_i32(priority), kind as u64],
-            ),
-            Self::DestroyStream { stream } => put(DESTROY_STREAM, stream, &[]),
-            Self::Launch {
-                stream,
-                seq,
-                priority,
-                ref shape,
-                builtin,
-                params,
-            } => put(
-                LAUNCH,
-                stream,
-                &launch_words(seq, priority, shape, builtin, params),
-            ),
-            Self::Copy {
-                stream,
-                seq,
-                direction,
-                to,
-                from,
-                bytes,
-            } => put(COPY, stream, &[seq, direction as u64, to, from, bytes]),
-            Self::Set {
-                stream,
-                seq,
-                to,
-                width_bytes,
-                value,
-                count,
-            } => put(
-                SET,
-                stream,
-                &[seq, to, width_bytes.into(), value.into(), count],
-            ),
-            Self::CopyBox { .. }
-            | Self::SetBox { .. }
-            | Self::Free { .. }
-            | Self::WriteValue { .. }
-            | Self::WaitValue { .. } => self.encode_memory(),
-            Self::Record {
-                stream,
-                seq,
-                event,
-                record,
-            } => put(RECORD, stream, &[seq, event.into(), record]),
-            Self::Wait {
-                stream,
-                seq,
-                other,
-                other_seq,
-            } => put(WAIT, stream, &[seq, other.into(), other_seq]),
-            ref other => other.encode_rest(),
-        }
-    }
-
-    fn encode_memory(&self) -> [u64; COMMAND_WORDS] {
-        match *self {
-            Self::CopyBox {
-                stream,
-                seq,
-                direction,
-                ref to,
-                ref from,
-                ref extent,
-            } => put(
-                COPY_BOX,
-                stream,
-                &box_words([seq, direction as u64, 0], to, from, extent),
-            ),
-            Self::SetBox {
-                stream,
-                seq,
-                ref to,
-                width_bytes,
-                value,
-                ref extent,
-            } => put(
-                SET_BOX,
-                stream,
-                &box_words([seq, width_bytes.into(), value.into()], to, to, extent),
-            ),
-            Self::Free {
-                stream,
-                seq,
-                address,
-            } => put(FREE, stream, &[seq, address]),
-            Self::WriteValue {
-                stream,
-                seq,
-                to,
-                width_bytes,
-                value,
-            } => put(WRITE_VALUE, stream, &[seq, to, width_bytes.into(), value]),
-            Self::WaitValue {
-                stream,
-                seq,
-                at,
-                width_bytes,
-                value,
-                until,
-            } => put(
-                WAIT_VALUE,
-                stream,
-                &[seq, at, width_bytes.into(), value, until as u64],
-            ),
-            _ => [0; COMMAND_WORDS],
-        }
-    }
-
-    /// Host calls and graphs.
-    fn encode_rest(&self) -> [u64; COMMAND_WORDS] {
-        match *self {
-            Self::Host { stream, seq, call } => put(HOST, stream, &[seq, call]),
-            Self::HostDone { call } => put(HOST_DONE, 0, &[call]),
-            Self::GraphClear { graph } => put(GRAPH_CLEAR, 0, &[graph.into()]),
-            Self::GraphNode { graph, ref command } => {
-                let mut words = command.encode();
-                words[0] |= u64::from(GRAPH_NODE);
-                words[COMMAND_WORDS - 1] = graph.into();
-                words
+                stream, context, ..
+            } => (CREATE_STREAM, stream, context.into()),
+            Self::DestroyStream { stream } => (DESTROY_STREAM, stream, 0),
+            Self::Submit { stream, seq, work } => (work.kind(), stream, seq),
+            Self::HostDone { call } => (HOST_DONE, 0, call),
+            Self::GraphClear { graph } => (GRAPH_CLEAR, 0, graph.into()),
+            Self::GraphNode { graph, work } => (work.kind() | GRAPH_NODE, 0, graph.into()),
+        };
+        let mut words = [0; COMMAND_WORDS];
+        words[0] = u64::from(kind) | u64::from(stream) << 32;
+        words[1] = number;
+        match self {
+            Self::CreateStream { priority, kind, .. } => {
+                words[2] = encode_i32(*priority);
+                words[3] = *kind as u64;
             }
-            Self::GraphLaunch {
-                stream,
-                seq,
-                graph,
-                record,
-                call,
-            } => put(GRAPH_LAUNCH, stream, &[seq, graph.into(), record, call]),
-            _ => [0; COMMAND_WORDS],
+            Self::Submit { work, .. } | Self::GraphNode { work, .. } => {
+                work.put(&mut words[2..].iter_mut());
+            }
+            _ => {}
         }
+        words
     }
 
     /// Reads what a client wrote, which may be anything. Slots are in range afterwards; the rest is
@@ -423,224 +261,140 @@ impl Command {
     /// # Errors
     /// [`WireError::Unknown`].
     pub fn decode(words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
-        if words[0] & u64::from(GRAPH_NODE) != 0 {
-            return Self::decode_node(words);
-        }
         let stream = slot((words[0] >> 32) as u32, STREAMS, "stream")?;
-        let [_, seq, a, b, c, d, ..] = *words;
+        let [_, number, priority, kind, ..] = *words;
+        let graph = || slot(number as u32, GRAPHS, "graph");
+        let work = |kind| Work::take(kind, &mut words[2..].iter().copied())?.checked();
         Ok(match words[0] as u32 {
             CREATE_STREAM => Self::CreateStream {
                 stream,
-                context: slot(words[1] as u32, CONTEXTS, "context")?,
-                priority: decode_i32(words[2]).clamp(PRIORITY_GREATEST, PRIORITY_LEAST),
-                kind: StreamKind::from_number(words[3])?,
+                context: slot(number as u32, CONTEXTS, "context")?,
+                priority: decode_priority(priority),
+                kind: choice(kind, &StreamKind::ALL, "kind of stream")?,
             },
             DESTROY_STREAM => Self::DestroyStream { stream },
-            LAUNCH => Self::decode_launch(stream, words),
-            COPY => Self::Copy {
-                stream,
-                seq,
-                direction: direction(a)?,
-                to: b,
-                from: c,
-                bytes: d,
+            HOST_DONE => Self::HostDone { call: number },
+            GRAPH_CLEAR => Self::GraphClear { graph: graph()? },
+            kind if kind & GRAPH_NODE != 0 => Self::GraphNode {
+                graph: graph()?,
+                work: work(kind & !GRAPH_NODE)?.node()?,
             },
-            SET => Self::Set {
+            kind => Self::Submit {
                 stream,
-                seq,
-                to: a,
-                width_bytes: value_width(b)?,
-                value: c as u32,
-                count: d,
+                seq: number,
+                work: work(kind)?,
             },
-            COPY_BOX => Self::CopyBox {
-                stream,
-                seq,
-                direction: direction(a)?,
-                to: spot(words, 4),
-                from: spot(words, 7),
-                extent: extent(words),
-            },
-            SET_BOX => Self::SetBox {
-                stream,
-                seq,
-                to: spot(words, 4),
-                width_bytes: value_width(a)?,
-                value: b as u32,
-                extent: extent(words),
-            },
-            FREE => Self::Free {
-                stream,
-                seq,
-                address: a,
-            },
-            RECORD => Self::Record {
-                stream,
-                seq,
-                event: slot(a as u32, EVENTS, "event")?,
-                record: b,
-            },
-            WAIT => Self::Wait {
-                stream,
-                seq,
-                other: slot(a as u32, STREAMS, "stream")?,
-                other_seq: b,
-            },
-            WRITE_VALUE | WAIT_VALUE => Self::decode_value(stream, words)?,
-            _ => return Self::decode_rest(stream, words),
         })
     }
+}
 
-    /// Host calls and graphs.
-    fn decode_rest(stream: u32, words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
-        let [_, seq, a, b, c, ..] = *words;
-        Ok(match words[0] as u32 {
-            HOST => Self::Host {
-                stream,
-                seq,
-                call: a,
-            },
-            HOST_DONE => Self::HostDone { call: seq },
-            GRAPH_CLEAR => Self::GraphClear {
-                graph: slot(seq as u32, GRAPHS, "graph")?,
-            },
-            GRAPH_LAUNCH => Self::GraphLaunch {
-                stream,
-                seq,
-                graph: slot(a as u32, GRAPHS, "graph")?,
-                record: b,
-                call: c,
-            },
-            _ => return Err(WireError::Unknown("command")),
-        })
+impl Work {
+    /// Bytes that it moves, fills or writes; `None` if they are more than there are addresses.
+    pub fn bytes(&self) -> Option<u64> {
+        match *self {
+            Self::Copy { bytes, .. } => Some(bytes),
+            Self::Set {
+                width_bytes, count, ..
+            } => count.checked_mul(width_bytes.into()),
+            Self::CopyBox { extent, .. } | Self::SetBox { extent, .. } => {
+                extent.rows().and_then(|_| extent.bytes())
+            }
+            Self::WriteValue { width_bytes, .. } => Some(width_bytes.into()),
+            _ => Some(0),
+        }
     }
 
-    fn decode_node(words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
-        let graph = slot(words[COMMAND_WORDS - 1] as u32, GRAPHS, "graph")?;
-        let mut own = *words;
-        own[0] &= !u64::from(GRAPH_NODE);
-        own[COMMAND_WORDS - 1] = 0;
-        let command = Self::decode(&own)?;
-        match command {
+    /// With slots in range and widths that there are.
+    fn checked(self) -> Result<Self, WireError> {
+        let is_width = match self {
+            Self::Set { width_bytes, .. } | Self::SetBox { width_bytes, .. } => {
+                matches!(width_bytes, 1 | 2 | 4)
+            }
+            Self::WriteValue { width_bytes, .. } | Self::WaitValue { width_bytes, .. } => {
+                matches!(width_bytes, 4 | 8)
+            }
+            _ => true,
+        };
+        if !is_width {
+            return Err(WireError::Unknown("width"));
+        }
+        match self {
+            Self::Record { event, .. } => slot(event, EVENTS, "event")?,
+            Self::Wait { other, .. } => slot(other, STREAMS, "stream")?,
+            Self::GraphLaunch { graph, .. } => slot(graph, GRAPHS, "graph")?,
+            _ => 0,
+        };
+        Ok(self)
+    }
+
+    /// As a node of a graph.
+    fn node(self) -> Result<Self, WireError> {
+        match self {
             Self::Launch { .. }
             | Self::Copy { .. }
             | Self::Set { .. }
             | Self::Record { .. }
-            | Self::Host { .. } => Ok(Self::GraphNode {
-                graph,
-                command: Box::new(command),
-            }),
+            | Self::Host { .. } => Ok(self),
             _ => Err(WireError::Unknown("node")),
         }
     }
+}
 
-    fn decode_value(stream: u32, words: &[u64; COMMAND_WORDS]) -> Result<Self, WireError> {
-        let [_, seq, a, b, c, d, ..] = *words;
-        Ok(match words[0] as u32 {
-            WRITE_VALUE => Self::WriteValue {
-                stream,
-                seq,
-                to: a,
-                width_bytes: word_width(b)?,
-                value: c,
-            },
-            _ => Self::WaitValue {
-                stream,
-                seq,
-                at: a,
-                width_bytes: word_width(b)?,
-                value: c,
-                until: Until::from_number(d).ok_or(WireError::Unknown("kind of wait"))?,
-            },
+/// A launch's priority.
+impl Word for Option<i32> {
+    fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
+        self.map_or(NO_PRIORITY, encode_i32).put(to);
+    }
+
+    fn take(from: &mut impl Iterator<Item = u64>) -> Result<Self, WireError> {
+        let word = u64::take(from)?;
+        Ok((word != NO_PRIORITY).then(|| decode_priority(word)))
+    }
+}
+
+impl Word for CopyDirection {
+    fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
+        (*self as u64).put(to);
+    }
+
+    fn take(from: &mut impl Iterator<Item = u64>) -> Result<Self, WireError> {
+        use CopyDirection::{DeviceToDevice, DeviceToHost, HostToDevice};
+        let all = [HostToDevice, DeviceToHost, DeviceToDevice];
+        choice(u64::take(from)?, &all, "direction")
+    }
+}
+
+impl Word for Until {
+    fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
+        (*self as u64).put(to);
+    }
+
+    fn take(from: &mut impl Iterator<Item = u64>) -> Result<Self, WireError> {
+        Self::from_number(u64::take(from)?).ok_or(WireError::Unknown("kind of wait"))
+    }
+}
+
+impl Word for KernelShape {
+    fn put<'a>(&self, to: &mut impl Iterator<Item = &'a mut u64>) {
+        self.grid_blocks.put(to);
+        self.threads_per_block.put(to);
+        self.registers_per_thread.put(to);
+        self.shared_bytes_per_block.put(to);
+        self.block_ns.put(to);
+        self.compute_demand.to_bits().put(to);
+        self.bandwidth_demand.to_bits().put(to);
+    }
+
+    fn take(from: &mut impl Iterator<Item = u64>) -> Result<Self, WireError> {
+        Ok(Self {
+            grid_blocks: Word::take(from)?,
+            threads_per_block: Word::take(from)?,
+            registers_per_thread: Word::take(from)?,
+            shared_bytes_per_block: Word::take(from)?,
+            block_ns: Word::take(from)?,
+            compute_demand: f64::from_bits(Word::take(from)?),
+            bandwidth_demand: f64::from_bits(Word::take(from)?),
         })
-    }
-
-    fn decode_launch(stream: u32, words: &[u64; COMMAND_WORDS]) -> Self {
-        let mut params = [0; PARAMS];
-        params.copy_from_slice(&words[10..10 + PARAMS]);
-        let priority = (words[2] != NO_PRIORITY)
-            .then(|| decode_i32(words[2]).clamp(PRIORITY_GREATEST, PRIORITY_LEAST));
-        Self::Launch {
-            stream,
-            seq: words[1],
-            priority,
-            shape: KernelShape {
-                grid_blocks: words[3],
-                threads_per_block: words[4] as u32,
-                registers_per_thread: (words[4] >> 32) as u32,
-                shared_bytes_per_block: words[5] as u32,
-                block_ns: words[6],
-                compute_demand: f64::from_bits(words[7]),
-                bandwidth_demand: f64::from_bits(words[8]),
-            },
-            builtin: (words[5] >> 32) as u32,
-            params,
-        }
-    }
-}
-
-fn put(kind: u32, stream: u32, rest: &[u64]) -> [u64; COMMAND_WORDS] {
-    let mut words = [0; COMMAND_WORDS];
-    words[0] = u64::from(kind) | u64::from(stream) << 32;
-    words[1..=rest.len()].copy_from_slice(rest);
-    words
-}
-
-fn launch_words(
-    seq: u64,
-    priority: Option<i32>,
-    shape: &KernelShape,
-    builtin: u32,
-    params: [u64; PARAMS],
-) -> [u64; 9 + PARAMS] {
-    let mut words = [0; 9 + PARAMS];
-    words[..8].copy_from_slice(&[
-        seq,
-        priority.map_or(NO_PRIORITY, encode_i32),
-        shape.grid_blocks,
-        u64::from(shape.threads_per_block) | u64::from(shape.registers_per_thread) << 32,
-        u64::from(shape.shared_bytes_per_block) | u64::from(builtin) << 32,
-        shape.block_ns,
-        shape.compute_demand.to_bits(),
-        shape.bandwidth_demand.to_bits(),
-    ]);
-    words[9..].copy_from_slice(&params);
-    words
-}
-
-/// Three words of the command's own, two boxes, and how large they are.
-fn box_words(own: [u64; 3], to: &Spot, from: &Spot, extent: &Extent) -> [u64; 12] {
-    let mut words = [0; 12];
-    words[..3].copy_from_slice(&own);
-    words[3..6].copy_from_slice(&to.words());
-    words[6..9].copy_from_slice(&from.words());
-    words[9..].copy_from_slice(&[extent.width, extent.height, extent.depth]);
-    words
-}
-
-fn spot(words: &[u64; COMMAND_WORDS], first: usize) -> Spot {
-    Spot::from_words([words[first], words[first + 1], words[first + 2]])
-}
-
-fn extent(words: &[u64; COMMAND_WORDS]) -> Extent {
-    Extent {
-        width: words[10],
-        height: words[11],
-        depth: words[12],
-    }
-}
-
-fn word_width(number: u64) -> Result<u32, WireError> {
-    match number {
-        4 | 8 => Ok(number as u32),
-        _ => Err(WireError::Unknown("width")),
-    }
-}
-
-fn value_width(number: u64) -> Result<u32, WireError> {
-    match number {
-        1 | 2 | 4 => Ok(number as u32),
-        _ => Err(WireError::Unknown("width")),
     }
 }
 
@@ -648,25 +402,12 @@ fn encode_i32(number: i32) -> u64 {
     u64::from(number as u32)
 }
 
-fn decode_i32(word: u64) -> i32 {
-    word as u32 as i32
-}
-
-fn direction(number: u64) -> Result<CopyDirection, WireError> {
-    use CopyDirection::{DeviceToDevice, DeviceToHost, HostToDevice};
-    [HostToDevice, DeviceToHost, DeviceToDevice]
-        .into_iter()
-        .find(|&direction| direction as u64 == number)
-        .ok_or(WireError::Unknown("direction"))
+fn decode_priority(word: u64) -> i32 {
+    (word as u32 as i32).clamp(PRIORITY_GREATEST, PRIORITY_LEAST)
 }
 
 impl StreamKind {
-    fn from_number(number: u64) -> Result<Self, WireError> {
-        [Self::Legacy, Self::Blocking, Self::NonBlocking]
-            .into_iter()
-            .find(|&kind| kind as u64 == number)
-            .ok_or(WireError::Unknown("kind of stream"))
-    }
+    const ALL: [Self; 3] = [Self::Legacy, Self::Blocking, Self::NonBlocking];
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! context are checked when the packet is read; handles, pools and addresses are the server's to
 //! judge.
 
+use super::words::{Word, records};
 use super::{CONTEXTS, WireError, slot};
 
 /// Numbers of a question, unused ones 0.
@@ -30,242 +31,213 @@ impl SharedEvent {
     }
 }
 
-macro_rules! requests {
-    ($($(#[$doc:meta])* $name:ident $({ $($(#[$field_doc:meta])* $field:ident,)* })? = $kind:literal,)*) => {
-        /// What a client asks about memory.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum MemoryRequest {
-            $(
-                $(#[$doc])*
-                $name $({ $($(#[$field_doc])* $field: u64,)* })?,
-            )*
-        }
-
-        impl MemoryRequest {
-            /// As numbers.
-            pub fn encode(&self) -> [u64; MEMORY_WORDS] {
-                let mut words = [0; MEMORY_WORDS];
-                match *self {
-                    $(
-                        Self::$name $({ $($field,)* })? => {
-                            words[0] = $kind;
-                            let fields: &[u64] = &[$($($field,)*)?];
-                            words[1..=fields.len()].copy_from_slice(fields);
-                        }
-                    )*
-                }
-                words
-            }
-
-            fn decode_fields(words: [u64; MEMORY_WORDS]) -> Option<Self> {
-                let [kind, fields @ ..] = words;
-                let mut fields = fields.into_iter();
-                Some(match kind {
-                    $(
-                        $kind => Self::$name $({ $($field: fields.next()?,)* })?,
-                    )*
-                    _ => return None,
-                })
-            }
-        }
-    };
-}
-
-requests! {
+records! {
+    /// What a client asks about memory.
+    #[derive(Eq)]
+    MemoryRequest, "memory request":
     /// Device memory whose address fits in 32 bits, as CUDA 2 knew it.
-    AllocateLow {
+    AllocateLow = 1 {
         /// Slot of the context.
-        context,
+        context: u64,
         /// How much.
-        bytes,
-    } = 1,
+        bytes: u64,
+    }
     /// Memory that host and device share, at this offset of the host arena. It is the device's in
     /// all accounts but takes none of its memory: it lies where it is used.
-    AllocateManaged {
+    AllocateManaged = 2 {
         /// Slot of the context.
-        context,
+        context: u64,
         /// Offset in the arena.
-        offset,
+        offset: u64,
         /// How much.
-        bytes,
-    } = 2,
+        bytes: u64,
+    }
     /// Give it back.
-    FreeManaged {
+    FreeManaged = 3 {
         /// Offset in the arena.
-        offset,
-    } = 3,
+        offset: u64,
+    }
     /// Address space without memory; answered with its first address.
-    Reserve {
+    Reserve = 4 {
         /// How much.
-        bytes,
+        bytes: u64,
         /// Power of two.
-        align,
+        align: u64,
         /// First address if it is free; 0 is any.
-        wish,
-    } = 4,
+        wish: u64,
+    }
     /// Give address space back.
-    Unreserve {
+    Unreserve = 5 {
         /// First address.
-        address,
+        address: u64,
         /// All of it.
-        bytes,
-    } = 5,
+        bytes: u64,
+    }
     /// Memory without an address; answered with a handle.
-    Create {
+    Create = 6 {
         /// How much.
-        bytes,
-    } = 6,
+        bytes: u64,
+    }
     /// One name of the memory less. It lives until its last name and last mapping are gone.
-    Release {
+    Release = 7 {
         /// The handle.
-        handle,
-    } = 7,
+        handle: u64,
+    }
     /// One name more for the memory that is mapped at an address; answered with its handle.
-    Retain {
+    Retain = 8 {
         /// Inside a mapping.
-        address,
-    } = 8,
+        address: u64,
+    }
     /// Memory to addresses.
-    Map {
+    Map = 9 {
         /// First address, in reserved address space.
-        address,
+        address: u64,
         /// How much.
-        bytes,
+        bytes: u64,
         /// The memory.
-        handle,
+        handle: u64,
         /// From where in it.
-        offset,
-    } = 9,
+        offset: u64,
+    }
     /// Whole mappings away.
-    Unmap {
+    Unmap = 10 {
         /// First address.
-        address,
+        address: u64,
         /// How much.
-        bytes,
-    } = 10,
+        bytes: u64,
+    }
     /// Who may access whole mappings.
-    SetAccess {
+    SetAccess = 11 {
         /// First address.
-        address,
+        address: u64,
         /// How much.
-        bytes,
+        bytes: u64,
         /// `CUmemAccess_flags`.
-        access,
-    } = 11,
+        access: u64,
+    }
     /// Makes a handle's memory known to other processes; answered with a token of two words.
-    ExportHandle {
+    ExportHandle = 12 {
         /// The handle.
-        handle,
-    } = 12,
+        handle: u64,
+    }
     /// The same of the allocation that begins at an address; answered with token and size.
-    ExportAddress {
+    ExportAddress = 13 {
         /// First address.
-        address,
-    } = 13,
+        address: u64,
+    }
     /// A handle of another process's memory; answered with handle and size.
-    ImportHandle {
+    ImportHandle = 14 {
         /// First word of the token.
-        low,
+        low: u64,
         /// Second word.
-        high,
-    } = 14,
+        high: u64,
+    }
     /// Another process's memory at an address of one's own; answered with address and size.
-    OpenShared {
+    OpenShared = 15 {
         /// Slot of the context.
-        context,
+        context: u64,
         /// First word of the token.
-        low,
+        low: u64,
         /// Second word.
-        high,
-    } = 15,
+        high: u64,
+    }
     /// No longer.
-    CloseShared {
+    CloseShared = 16 {
         /// First address.
-        address,
-    } = 16,
+        address: u64,
+    }
     /// A pool; answered with its number. Pool 0 is there from the beginning.
-    CreatePool {
+    CreatePool = 17 {
         /// Most bytes that it holds; 0 is as many as the device has.
-        max_bytes,
-    } = 17,
+        max_bytes: u64,
+    }
     /// No more allocations from it; it goes with its last.
-    DestroyPool {
+    DestroyPool = 18 {
         /// The pool.
-        pool,
-    } = 18,
+        pool: u64,
+    }
     /// Device memory from a pool.
-    AllocateFromPool {
+    AllocateFromPool = 19 {
         /// Slot of the context.
-        context,
+        context: u64,
         /// The pool.
-        pool,
+        pool: u64,
         /// How much.
-        bytes,
-    } = 19,
+        bytes: u64,
+    }
     /// Answered with bytes reserved, the most reserved, bytes used, the most used.
-    PoolState {
+    PoolState = 20 {
         /// The pool.
-        pool,
-    } = 20,
+        pool: u64,
+    }
     /// Sets what a pool keeps when nothing uses it.
-    SetPoolThreshold {
+    SetPoolThreshold = 21 {
         /// The pool.
-        pool,
+        pool: u64,
         /// So many bytes.
-        bytes,
-    } = 21,
+        bytes: u64,
+    }
     /// Forgets the most that was reserved.
-    ResetPoolReserved {
+    ResetPoolReserved = 22 {
         /// The pool.
-        pool,
-    } = 22,
+        pool: u64,
+    }
     /// Forgets the most that was used.
-    ResetPoolUsed {
+    ResetPoolUsed = 23 {
         /// The pool.
-        pool,
-    } = 23,
+        pool: u64,
+    }
     /// Gives the device back what the pool does not use.
-    TrimPool {
+    TrimPool = 24 {
         /// The pool.
-        pool,
+        pool: u64,
         /// But keeps so many bytes.
-        keep_bytes,
-    } = 24,
+        keep_bytes: u64,
+    }
     /// Device memory for a module's variable: taken from the device, but no allocation of the
     /// program's.
-    AllocateVariable {
+    AllocateVariable = 25 {
         /// Slot of the context.
-        context,
+        context: u64,
         /// How much.
-        bytes,
-    } = 25,
+        bytes: u64,
+    }
     /// Give it back.
-    FreeVariable {
+    FreeVariable = 26 {
         /// First address.
-        address,
-    } = 26,
+        address: u64,
+    }
     /// One record more of the event that processes share by the words at an address; answered with its number, or refused
     /// with CUDA_ERROR_NOT_READY while too many are on their way (see [`SharedEvent`]).
-    CountRecord {
+    CountRecord = 27 {
         /// First of the words.
-        address,
-    } = 27,
+        address: u64,
+    }
     /// Answered with the number of that record of a shared event, and with 1 if it was reached, else 0.
-    RecordState {
+    RecordState = 28 {
         /// First of the words.
-        address,
+        address: u64,
         /// The record; 0 is the last one.
-        number,
-    } = 28,
+        number: u64,
+    }
 }
 
 impl MemoryRequest {
+    /// As numbers.
+    pub fn encode(&self) -> [u64; MEMORY_WORDS] {
+        let mut words = [0; MEMORY_WORDS];
+        words[0] = self.kind().into();
+        self.put(&mut words[1..].iter_mut());
+        words
+    }
+
     /// Reads numbers from a process that is not believed.
     ///
     /// # Errors
     /// [`WireError::Unknown`].
     pub fn decode(words: [u64; MEMORY_WORDS]) -> Result<Self, WireError> {
-        let request = Self::decode_fields(words).ok_or(WireError::Unknown("memory request"))?;
+        let mut words = words.into_iter();
+        let request = Self::take(Word::take(&mut words)?, &mut words)?;
         match request {
             Self::AllocateLow { context, .. }
             | Self::AllocateManaged { context, .. }

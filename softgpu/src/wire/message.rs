@@ -418,7 +418,7 @@ mod tests {
         bytes[0] += 1;
         let text = Request::decode(&bytes).unwrap_err().to_string();
         assert!(
-            text.contains("version 6") && text.contains("this build 5"),
+            text.contains("version 7") && text.contains("this build 6"),
             "{text}"
         );
     }

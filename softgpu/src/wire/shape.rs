@@ -68,18 +68,6 @@ impl Spot {
             .wrapping_add(self.slice.wrapping_mul(slice))
             .wrapping_add(self.pitch.wrapping_mul(row))
     }
-
-    pub(super) fn words(&self) -> [u64; 3] {
-        [self.start, self.pitch, self.slice]
-    }
-
-    pub(super) fn from_words([start, pitch, slice]: [u64; 3]) -> Self {
-        Self {
-            start,
-            pitch,
-            slice,
-        }
-    }
 }
 
 #[cfg(test)]

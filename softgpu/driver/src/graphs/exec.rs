@@ -2,7 +2,7 @@
 
 use abi::types::{CUgraphInstantiate_flags as Flags, CUresult};
 use softgpu::CopyDirection;
-use softgpu::wire::{Command, GRAPH_NODES_MAX, GRAPHS};
+use softgpu::wire::{Command, GRAPH_NODES_MAX, GRAPHS, Work};
 
 use super::nodes::CopyNode;
 use super::{Ended, Graph, Kind, Node, order};
@@ -45,7 +45,7 @@ pub(crate) struct ExecNode {
 /// What a launch runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
-    commands: Vec<Command>,
+    works: Vec<Work>,
     /// Host calls, in the order of their numbers.
     calls: Vec<HostWork>,
     /// Events recorded, in the order of their numbers.
@@ -189,12 +189,11 @@ impl Driver {
             && last.stream != stream.slot
             && !self.link.is_complete(last.stream, last.seq)
         {
-            self.submit(stream, |seq| Command::Wait {
-                stream: stream.slot,
-                seq,
+            let work = Work::Wait {
                 other: last.stream,
                 other_seq: last.seq,
-            })?;
+            };
+            self.submit(stream, work)?;
         }
         self.check_submit(stream)?;
         let mut tables = self.tables.lock();
@@ -204,13 +203,12 @@ impl Driver {
         drop(tables);
         let device = slot as usize / GRAPHS;
         let call = self.host_calls.expect(self, device, &plan.calls)?;
-        let point = self.submit(stream, |seq| Command::GraphLaunch {
-            stream: stream.slot,
-            seq,
+        let work = Work::GraphLaunch {
             graph: slot,
             record,
             call,
-        })?;
+        };
+        let point = self.submit(stream, work)?;
         let mut tables = self.tables.lock();
         for event in &plan.records {
             if let Some(event) = tables.events.get_mut(event) {
@@ -251,11 +249,8 @@ impl Driver {
     fn put_plan(&self, slot: u32, plan: &Plan) -> Result<(), CUresult> {
         let stream = first_stream_of(slot as usize / GRAPHS);
         self.put(stream, &Command::GraphClear { graph: slot })?;
-        for command in &plan.commands {
-            let node = Command::GraphNode {
-                graph: slot,
-                command: Box::new(command.clone()),
-            };
+        for &work in &plan.works {
+            let node = Command::GraphNode { graph: slot, work };
             self.put(stream, &node)?;
         }
         Ok(())
@@ -281,7 +276,7 @@ impl Driver {
             if node.is_enabled {
                 self.plan_node(live, node, plan)?;
             }
-            if plan.commands.len() > GRAPH_NODES_MAX / 2 {
+            if plan.works.len() > GRAPH_NODES_MAX / 2 {
                 return Err(CUresult::OUT_OF_MEMORY);
             }
         }
@@ -292,24 +287,18 @@ impl Driver {
         match &node.kind {
             Kind::Empty => {}
             Kind::Child(_) => self.plan_nodes(live, &node.child, plan)?,
-            Kind::Kernel(kernel) => plan.commands.push(Command::Launch {
-                stream: 0,
-                seq: 0,
+            Kind::Kernel(kernel) => plan.works.push(Work::Launch {
                 priority: kernel.options.priority,
                 shape: kernel.shape,
                 builtin: kernel.builtin,
                 params: *kernel.values,
             }),
-            Kind::Set(set) => plan
-                .commands
-                .extend(set.rows().map(|(to, count)| Command::Set {
-                    stream: 0,
-                    seq: 0,
-                    to,
-                    width_bytes: set.width_bytes,
-                    value: set.value,
-                    count,
-                })),
+            Kind::Set(set) => plan.works.extend(set.rows().map(|(to, count)| Work::Set {
+                to,
+                width_bytes: set.width_bytes,
+                value: set.value,
+                count,
+            })),
             Kind::Copy(copy) => self.plan_copy(live, copy, plan)?,
             Kind::Host(function) => plan.call(HostWork::Function(*function)),
             Kind::Record(event) => {
@@ -320,9 +309,7 @@ impl Driver {
                     return Err(CUresult::NOT_SUPPORTED);
                 }
                 plan.records.push(*event);
-                plan.commands.push(Command::Record {
-                    stream: 0,
-                    seq: 0,
+                plan.works.push(Work::Record {
                     event: slot,
                     record,
                 });
@@ -392,17 +379,11 @@ impl Plan {
     fn call(&mut self, work: HostWork) {
         let call = self.calls.len() as u64;
         self.calls.push(work);
-        self.commands.push(Command::Host {
-            stream: 0,
-            seq: 0,
-            call,
-        });
+        self.works.push(Work::Host { call });
     }
 
     fn copy(&mut self, direction: CopyDirection, to: u64, from: u64, bytes: u64) {
-        self.commands.push(Command::Copy {
-            stream: 0,
-            seq: 0,
+        self.works.push(Work::Copy {
             direction,
             to,
             from,

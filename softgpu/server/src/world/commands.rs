@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rustix::net::{Shutdown, shutdown};
-use softgpu::wire::{Command, DEVICE_SPAN_BYTES, Extent, STREAM_DEPTH_MAX, StreamKind};
+use softgpu::wire::{Command, DEVICE_SPAN_BYTES, STREAM_DEPTH_MAX, StreamKind, Work};
 use softgpu::{Builtin, CopyDirection, Error, KernelShape, Op};
 
 use super::{ClientId, World};
@@ -49,175 +49,61 @@ impl World {
                 let stream = self.stream_mut(id, stream)?.id;
                 self.gpu.destroy_stream(stream).map_err(|_| Violation)
             }
+            Command::Submit { stream, seq, work } => self.handle_work(id, stream, seq, work),
             Command::HostDone { call } => self.handle_host_done(id, call),
             Command::GraphClear { graph } => self.clear_graph(id, graph),
-            Command::GraphNode { graph, command } => self.add_node(id, graph, *command),
-            Command::Host { stream, seq, call } => self.call_host(id, stream, seq, call),
-            Command::GraphLaunch {
-                stream,
-                seq,
-                graph,
-                record,
-                call,
-            } => self.launch_graph(id, stream, seq, graph, [record, call]),
-            operation => self.handle_operation(id, operation),
+            Command::GraphNode { graph, work } => self.add_node(id, graph, work),
         }
     }
 
     /// What takes its turn in a stream.
-    fn handle_operation(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
-        match command {
-            Command::Launch {
-                stream,
-                seq,
+    fn handle_work(
+        &mut self,
+        id: ClientId,
+        slot: u32,
+        seq: u64,
+        work: Work,
+    ) -> Result<(), Violation> {
+        let (op, effect) = match work {
+            Work::Launch {
                 priority,
                 shape,
                 builtin,
                 params,
             } => {
-                let effect = Effect::Kernel {
-                    builtin: Builtin::from_number(builtin),
-                    params,
-                    is_node: false,
-                    blocks: shape.grid_blocks,
-                    threads: shape.threads_per_block,
-                };
-                self.launch(id, stream, seq, shape, priority, effect)
+                let effect = Effect::kernel(&shape, Builtin::from_number(builtin), params, false);
+                return self.launch(id, slot, seq, shape, priority, effect);
             }
-            Command::Copy {
-                stream,
-                seq,
-                direction,
-                to,
-                from,
-                bytes,
-            } => {
-                within_device(bytes)?;
-                let effect = Effect::Copy { to, from, bytes };
-                self.copy(id, stream, seq, direction, bytes, effect)
+            Work::Copy { direction, .. } | Work::CopyBox { direction, .. } => {
+                return self.copy(id, slot, seq, direction, work);
             }
-            Command::Set {
-                stream,
-                seq,
-                to,
-                width_bytes,
-                value,
-                count,
-            } => {
-                let effect = Effect::Set {
-                    to,
-                    width_bytes,
-                    value,
-                    count,
-                };
-                let bytes = count.checked_mul(width_bytes.into()).ok_or(Violation)?;
-                self.set(id, stream, seq, bytes, effect)
-            }
-            Command::CopyBox { .. } | Command::SetBox { .. } | Command::Free { .. } => {
-                self.handle_memory_operation(id, command)
-            }
-            Command::Record {
-                stream,
-                seq,
-                event,
-                record,
-            } => {
-                let effect = Effect::Event { event, record };
-                self.submit(id, stream, Some(seq), Op::Marker, effect)?;
-                self.counters(id).events_recorded += 1;
-                Ok(())
-            }
-            Command::Wait { .. } | Command::WriteValue { .. } | Command::WaitValue { .. } => {
-                self.handle_wait(id, command)
-            }
-            _ => Err(Violation),
-        }
-    }
-
-    /// Waits, and the values in memory that some are for.
-    fn handle_wait(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
-        match command {
-            Command::Wait {
-                stream,
-                seq,
-                other,
-                other_seq,
-            } => {
-                let op = self.wait_op(id, other, other_seq);
-                self.submit(id, stream, Some(seq), op, Effect::None)?;
-                Ok(())
-            }
-            Command::WriteValue {
-                stream,
-                seq,
-                to,
-                width_bytes,
-                value,
-            } => {
-                let effect = Effect::WriteValue {
-                    to,
-                    width_bytes,
-                    value,
-                };
-                self.submit(id, stream, Some(seq), Op::Marker, effect)?;
-                Ok(())
-            }
-            Command::WaitValue {
-                stream,
-                seq,
+            Work::Set { .. } | Work::SetBox { .. } => return self.set(id, slot, seq, work),
+            Work::WaitValue {
                 at,
                 width_bytes,
                 value,
                 until,
-            } => self.wait_for_value(id, stream, seq, (at, width_bytes, value, until)),
-            _ => Err(Violation),
-        }
-    }
-
-    /// Boxes, and the ends of allocations.
-    fn handle_memory_operation(&mut self, id: ClientId, command: Command) -> Result<(), Violation> {
-        match command {
-            Command::CopyBox {
-                stream,
-                seq,
-                direction,
-                to,
-                from,
-                extent,
-            } => {
-                let bytes = box_bytes(&extent)?;
-                let effect = Effect::CopyBox { to, from, extent };
-                self.copy(id, stream, seq, direction, bytes, effect)
-            }
-            Command::SetBox {
-                stream,
-                seq,
-                to,
-                width_bytes,
-                value,
-                extent,
-            } => {
-                let bytes = box_bytes(&extent)?;
-                let effect = Effect::SetBox {
-                    to,
-                    width_bytes,
-                    value,
-                    extent,
-                };
-                self.set(id, stream, seq, bytes, effect)
-            }
-            Command::Free {
-                stream,
-                seq,
-                address,
-            } => {
+            } => return self.wait_for_value(id, slot, seq, (at, width_bytes, value, until)),
+            Work::Host { call } => return self.call_host(id, slot, seq, call),
+            Work::GraphLaunch {
+                graph,
+                record,
+                call,
+            } => return self.launch_graph(id, slot, seq, graph, [record, call]),
+            Work::Free { address } => {
                 self.count_free(id);
-                let effect = Effect::Free { address };
-                self.submit(id, stream, Some(seq), Op::Marker, effect)
-                    .map(drop)
+                (Op::Marker, Effect::Free { address })
             }
-            _ => Err(Violation),
-        }
+            Work::Record { event, record } => {
+                let effect = Effect::Event { event, record };
+                self.submit(id, slot, Some(seq), Op::Marker, effect)?;
+                self.counters(id).events_recorded += 1;
+                return Ok(());
+            }
+            Work::Wait { other, other_seq } => (self.wait_op(id, other, other_seq), Effect::None),
+            Work::WriteValue { .. } => (Op::Marker, Effect::Memory(work)),
+        };
+        self.submit(id, slot, Some(seq), op, effect).map(drop)
     }
 
     fn create_stream(
@@ -312,26 +198,21 @@ impl World {
         slot: u32,
         seq: u64,
         direction: CopyDirection,
-        bytes: u64,
-        effect: Effect,
+        work: Work,
     ) -> Result<(), Violation> {
-        self.submit(id, slot, Some(seq), Op::Copy { direction, bytes }, effect)?;
+        let bytes = bytes_of(&work)?;
+        let op = Op::Copy { direction, bytes };
+        self.submit(id, slot, Some(seq), op, Effect::Memory(work))?;
         let counters = self.counters(id);
         counters.copies += 1;
         *bytes_counter(counters, direction) += bytes;
         Ok(())
     }
 
-    fn set(
-        &mut self,
-        id: ClientId,
-        slot: u32,
-        seq: u64,
-        bytes: u64,
-        effect: Effect,
-    ) -> Result<(), Violation> {
-        within_device(bytes)?;
-        self.submit(id, slot, Some(seq), Op::Memset { bytes }, effect)?;
+    fn set(&mut self, id: ClientId, slot: u32, seq: u64, work: Work) -> Result<(), Violation> {
+        let bytes = bytes_of(&work)?;
+        let op = Op::Memset { bytes };
+        self.submit(id, slot, Some(seq), op, Effect::Memory(work))?;
         self.counters(id).set_bytes += bytes;
         Ok(())
     }
@@ -462,18 +343,10 @@ fn last_pending(stream: Option<&Stream>) -> Option<(softgpu::StreamId, u64)> {
     Some((stream.id, stream.pending.back()?.gpu_seq))
 }
 
-fn box_bytes(extent: &Extent) -> Result<u64, Violation> {
-    extent.rows().ok_or(Violation)?;
-    let bytes = extent.bytes().ok_or(Violation)?;
-    within_device(bytes).map(|()| bytes)
-}
-
-pub(super) fn within_device(bytes: u64) -> Result<(), Violation> {
-    if bytes <= DEVICE_SPAN_BYTES {
-        Ok(())
-    } else {
-        Err(Violation)
-    }
+/// Bytes that work moves or fills, no more than a device has addresses.
+pub(super) fn bytes_of(work: &Work) -> Result<u64, Violation> {
+    let bytes = work.bytes().filter(|&bytes| bytes <= DEVICE_SPAN_BYTES);
+    bytes.ok_or(Violation)
 }
 
 fn bytes_counter(counters: &mut Counters, direction: CopyDirection) -> &mut u64 {

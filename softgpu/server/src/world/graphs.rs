@@ -1,6 +1,6 @@
 //! Graphs, and calls of functions on the host.
 //!
-//! A graph is a list of commands that the driver has put beforehand. Launching it puts them on the
+//! A graph is a list of work that the driver has put beforehand. Launching it puts them on the
 //! launch's stream at once, one after the other: an order that every graph allows, and one in which
 //! no other command of the stream comes between. Branches that a GPU might run side by side do not
 //! run side by side here.
@@ -8,10 +8,10 @@
 //! A host call stops its stream: a marker says when it is due, a hold in the model lasts until the
 //! driver says that it has been made.
 
-use softgpu::wire::{Command, GRAPH_NODES_MAX};
+use softgpu::wire::{GRAPH_NODES_MAX, Work};
 use softgpu::{Builtin, KernelShape, Op};
 
-use super::commands::{Violation, refusal_code, within_device};
+use super::commands::{Violation, bytes_of, refusal_code};
 use super::{ClientId, World};
 use crate::client::{Client, Effect};
 
@@ -28,14 +28,14 @@ impl World {
         &mut self,
         id: ClientId,
         graph: u32,
-        command: Command,
+        work: Work,
     ) -> Result<(), Violation> {
         let client = self.client_mut(id)?;
         if client.graph_nodes >= GRAPH_NODES_MAX {
             return Err(Violation);
         }
         client.graph_nodes += 1;
-        client.graphs.entry(graph).or_default().push(command);
+        client.graphs.entry(graph).or_default().push(work);
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl World {
         let nodes = nodes.unwrap_or_default();
         self.keep_legacy_order(id, slot)?;
         for node in &nodes {
-            self.run_node(id, slot, node, first)?;
+            self.run_node(id, slot, *node, first)?;
         }
         self.client_mut(id)?.graphs.insert(graph, nodes);
         let counters = self.counters(id);
@@ -68,59 +68,36 @@ impl World {
         &mut self,
         id: ClientId,
         slot: u32,
-        node: &Command,
+        work: Work,
         [record_first, call_first]: [u64; 2],
     ) -> Result<(), Violation> {
-        let (op, effect) = match *node {
-            Command::Launch {
+        let (op, effect) = match work {
+            Work::Launch {
                 priority,
                 shape,
                 builtin,
                 params,
-                ..
             } => {
-                let builtin = Builtin::from_number(builtin);
-                return self.run_kernel(id, slot, shape, priority, builtin, params);
+                let effect = Effect::kernel(&shape, Builtin::from_number(builtin), params, true);
+                return self.run_kernel(id, slot, shape, priority, effect);
             }
-            Command::Copy {
-                direction,
-                to,
-                from,
-                bytes,
-                ..
-            } => {
-                within_device(bytes)?;
+            Work::Copy { direction, .. } => {
+                let bytes = bytes_of(&work)?;
                 let counters = self.counters(id);
                 counters.graph_copies += 1;
                 counters.graph_copied_bytes += bytes;
-                (
-                    Op::Copy { direction, bytes },
-                    Effect::Copy { to, from, bytes },
-                )
+                (Op::Copy { direction, bytes }, Effect::Memory(work))
             }
-            Command::Set {
-                to,
-                width_bytes,
-                value,
-                count,
-                ..
-            } => {
-                let bytes = count.checked_mul(width_bytes.into()).ok_or(Violation)?;
-                within_device(bytes)?;
+            Work::Set { .. } => {
+                let bytes = bytes_of(&work)?;
                 self.counters(id).graph_set_bytes += bytes;
-                let effect = Effect::Set {
-                    to,
-                    width_bytes,
-                    value,
-                    count,
-                };
-                (Op::Memset { bytes }, effect)
+                (Op::Memset { bytes }, Effect::Memory(work))
             }
-            Command::Record { event, record, .. } => {
+            Work::Record { event, record } => {
                 let record = record.wrapping_add(record_first);
                 (Op::Marker, Effect::Event { event, record })
             }
-            Command::Host { call, .. } => {
+            Work::Host { call } => {
                 return self.hold_for_host(id, slot, None, call.wrapping_add(call_first));
             }
             _ => return Err(Violation),
@@ -134,8 +111,7 @@ impl World {
         slot: u32,
         shape: KernelShape,
         priority: Option<i32>,
-        builtin: Option<Builtin>,
-        params: [u64; softgpu::wire::PARAMS],
+        effect: Effect,
     ) -> Result<(), Violation> {
         if let Err(error) = shape.check(self.gpu.device()) {
             let context = self.stream_mut(id, slot)?.context;
@@ -145,13 +121,6 @@ impl World {
             return Ok(());
         }
         self.counters(id).graph_kernels += 1;
-        let effect = Effect::Kernel {
-            builtin,
-            params,
-            is_node: true,
-            blocks: shape.grid_blocks,
-            threads: shape.threads_per_block,
-        };
         self.submit_alone(id, slot, None, Op::Kernel { shape, priority }, effect)
             .map(drop)
     }

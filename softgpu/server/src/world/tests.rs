@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use softgpu::wire::{Command, PARAMS, Reply, Request, StreamKind};
+use softgpu::wire::{Command, PARAMS, Reply, Request, StreamKind, Work};
 use softgpu::{Config, Device, KernelShape};
 
 use super::*;
@@ -55,14 +55,13 @@ fn launch_lasting(block_ns: u64, stream: u32, seq: u64) -> Command {
         compute_demand: 0.01,
         bandwidth_demand: 0.01,
     };
-    Command::Launch {
-        stream,
-        seq,
+    let work = Work::Launch {
         priority: None,
         shape,
         builtin: 0,
         params: [0; PARAMS],
-    }
+    };
+    Command::Submit { stream, seq, work }
 }
 
 fn counts(world: &mut World) -> serde_json::Value {

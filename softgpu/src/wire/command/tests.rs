@@ -4,28 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn value_commands() -> [Command; 2] {
-    let (stream, seq) = (1023, u64::MAX - 1);
-    [
-        Command::WriteValue {
-            stream,
-            seq,
-            to: 8,
-            width_bytes: 4,
-            value: 7,
-        },
-        Command::WaitValue {
-            stream,
-            seq,
-            at: 8,
-            width_bytes: 8,
-            value: u64::MAX,
-            until: Until::Nor,
-        },
-    ]
-}
-
-fn commands() -> Vec<Command> {
+fn works() -> Vec<Work> {
     let shape = KernelShape {
         grid_blocks: 1 << 40,
         threads_per_block: 1024,
@@ -35,69 +14,60 @@ fn commands() -> Vec<Command> {
         compute_demand: 0.89,
         bandwidth_demand: 0.2,
     };
-    let (stream, seq) = (1023, u64::MAX - 1);
-    let direction = CopyDirection::DeviceToHost;
-    let params = std::array::from_fn(|i| i as u64 + 1);
-    vec![
-        Command::CreateStream {
-            stream,
-            context: 15,
-            priority: -5,
-            kind: StreamKind::Legacy,
-        },
-        Command::DestroyStream { stream },
-        Command::Launch {
-            stream,
-            seq,
-            priority: None,
-            shape,
-            builtin: 5,
-            params,
-        },
-        Command::Launch {
-            stream,
-            seq,
-            priority: Some(-3),
-            shape,
-            builtin: 0,
-            params,
-        },
-        Command::Copy {
-            stream,
-            seq,
-            direction,
+    let launch = |priority, builtin| Work::Launch {
+        priority,
+        shape,
+        builtin,
+        params: std::array::from_fn(|i| i as u64 + 1),
+    };
+    let mut works = vec![
+        launch(None, 5),
+        launch(Some(-3), 0),
+        Work::Copy {
+            direction: CopyDirection::DeviceToHost,
             to: 1,
             from: 2,
             bytes: 3,
         },
-        Command::Set {
-            stream,
-            seq,
+        Work::Set {
             to: 9,
             width_bytes: 4,
             value: u32::MAX,
             count: 7,
         },
-        Command::Record {
-            stream,
-            seq,
+        Work::Record {
             event: 16_383,
             record: 8,
         },
-        Command::Wait {
-            stream,
-            seq,
+        Work::Wait {
             other: 0,
             other_seq: 5,
         },
-    ]
+        Work::WriteValue {
+            to: 8,
+            width_bytes: 4,
+            value: 7,
+        },
+        Work::WaitValue {
+            at: 8,
+            width_bytes: 8,
+            value: u64::MAX,
+            until: Until::Nor,
+        },
+        Work::Host { call: 77 },
+        Work::GraphLaunch {
+            graph: 3,
+            record: 4,
+            call: 5,
+        },
+    ];
+    works.extend(box_works());
+    works
 }
 
-fn memory_commands() -> Vec<Command> {
-    let (stream, seq) = (7, 8);
-    let direction = CopyDirection::DeviceToDevice;
-    let spot = Spot {
-        start: 1,
+fn box_works() -> [Work; 3] {
+    let spot = |start| Spot {
+        start,
         pitch: 2,
         slice: 3,
     };
@@ -106,70 +76,35 @@ fn memory_commands() -> Vec<Command> {
         height: 8,
         depth: 9,
     };
-    vec![
-        Command::CopyBox {
-            stream,
-            seq,
-            direction,
-            to: spot,
-            from: Spot { start: 4, ..spot },
+    [
+        Work::CopyBox {
+            direction: CopyDirection::DeviceToDevice,
+            to: spot(1),
+            from: spot(4),
             extent,
         },
-        Command::SetBox {
-            stream,
-            seq,
-            to: spot,
+        Work::SetBox {
+            to: spot(1),
             width_bytes: 2,
             value: 4,
             extent,
         },
-        Command::Free {
-            stream,
-            seq,
-            address: 12,
-        },
-    ]
-}
-
-fn graph_commands() -> Vec<Command> {
-    let (stream, seq) = (7, 8);
-    vec![
-        Command::Host {
-            stream,
-            seq,
-            call: 77,
-        },
-        Command::HostDone { call: u64::MAX },
-        Command::GraphClear { graph: 4095 },
-        Command::GraphLaunch {
-            stream,
-            seq,
-            graph: 3,
-            record: 4,
-            call: 5,
-        },
+        Work::Free { address: 12 },
     ]
 }
 
 #[test]
 fn nodes_of_a_graph_survive_the_journey_and_graphs_do_not_nest() {
-    for command in commands()
-        .into_iter()
-        .chain(memory_commands())
-        .chain(graph_commands())
-    {
+    for work in works() {
         let is_node = matches!(
-            command,
-            Command::Launch { .. }
-                | Command::Copy { .. }
-                | Command::Set { .. }
-                | Command::Record { .. }
-                | Command::Host { .. }
+            work,
+            Work::Launch { .. }
+                | Work::Copy { .. }
+                | Work::Set { .. }
+                | Work::Record { .. }
+                | Work::Host { .. }
         );
-        let node = Command::GraphNode {
-            graph: 17,
-            command: Box::new(command),
-        };
+        let node = Command::GraphNode { graph: 17, work };
         let back = Command::decode(&node.encode());
         assert_eq!(back == Ok(node), is_node, "{back:?}");
     }
@@ -177,12 +112,24 @@ fn nodes_of_a_graph_survive_the_journey_and_graphs_do_not_nest() {
 
 #[test]
 fn commands_survive_the_journey() {
-    for command in commands()
-        .into_iter()
-        .chain(memory_commands())
-        .chain(value_commands())
-        .chain(graph_commands())
-    {
+    let stream = 1023;
+    let submitted = works().into_iter().map(|work| Command::Submit {
+        stream,
+        seq: u64::MAX - 1,
+        work,
+    });
+    let others = [
+        Command::CreateStream {
+            stream,
+            context: 15,
+            priority: -5,
+            kind: StreamKind::Legacy,
+        },
+        Command::DestroyStream { stream },
+        Command::HostDone { call: u64::MAX },
+        Command::GraphClear { graph: 4095 },
+    ];
+    for command in submitted.chain(others) {
         assert_eq!(Command::decode(&command.encode()), Ok(command));
     }
 }
