@@ -215,6 +215,37 @@ pub enum Error {
     },
 }
 
+/// The causes that are found in many places.
+impl Error {
+    pub(crate) fn syntax(place: Place, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::Syntax { place, reason }
+    }
+
+    pub(crate) fn too_many(place: Place, what: &'static str, limit: usize) -> Self {
+        Self::TooMany { place, what, limit }
+    }
+
+    pub(crate) fn empty(place: Place, what: &'static str) -> Self {
+        Self::Empty { place, what }
+    }
+
+    /// `found` again, which stands at `first_line` already.
+    pub(crate) fn duplicate(
+        place: Place,
+        what: &'static str,
+        found: String,
+        first_line: usize,
+    ) -> Self {
+        Self::Duplicate {
+            place,
+            what,
+            found,
+            first_line,
+        }
+    }
+}
+
 /// "; did you mean `x`?" or nothing.
 fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |word| format!("; did you mean `{word}`?"))

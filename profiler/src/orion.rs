@@ -88,19 +88,15 @@ pub fn parse(text: &str, path: &Path) -> Result<Vec<Entry>, Error> {
         }
         if entries.len() == LAUNCHES_MAX {
             let place = Place::line(path, lines);
-            return Err(Error::TooMany {
-                place,
-                what: "rows",
-                limit: LAUNCHES_MAX,
-            });
+            return Err(Error::too_many(place, "rows", LAUNCHES_MAX));
         }
         entries.push(parse_row(line, path, lines)?);
     }
     if entries.is_empty() {
-        return Err(Error::Empty {
-            place: Place::line(path, lines),
-            what: "row after the header",
-        });
+        return Err(Error::empty(
+            Place::line(path, lines),
+            "row after the header",
+        ));
     }
     Ok(entries)
 }

@@ -3,7 +3,7 @@
 //! Every variant is one cause; its message is one line that names the file, says what was found,
 //! and ends in what to do. Programs that import match on the variant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a file could not be imported.
 #[derive(Debug, thiserror::Error)]
@@ -173,6 +173,71 @@ pub enum Error {
     /// A Pillion or Orion file is wrong.
     #[error(transparent)]
     Profiler(Box<profiler::Error>),
+}
+
+/// The causes that are found in several places.
+impl Error {
+    pub(crate) fn unreadable(path: &Path, source: std::io::Error) -> Self {
+        Self::Unreadable {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    pub(crate) fn too_many(path: &Path, what: &'static str, limit: usize) -> Self {
+        Self::TooMany {
+            path: path.to_owned(),
+            what,
+            limit,
+        }
+    }
+
+    pub(crate) fn unknown_format(path: &Path, found: impl Into<String>) -> Self {
+        Self::UnknownFormat {
+            path: path.to_owned(),
+            found: found.into(),
+            accepted: crate::detect::ACCEPTED,
+        }
+    }
+
+    pub(crate) fn not_suitable(
+        path: &Path,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::NotSuitable {
+            path: path.to_owned(),
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    pub(crate) fn damaged(path: &Path, reason: impl Into<String>, remedy: &'static str) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            reason: reason.into(),
+            remedy,
+        }
+    }
+
+    pub(crate) fn no_kernels(
+        path: &Path,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::NoKernels {
+            path: path.to_owned(),
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    pub(crate) fn not_copied(path: &Path, source: std::io::Error) -> Self {
+        Self::NotCopied {
+            path: path.to_owned(),
+            source,
+        }
+    }
 }
 
 impl From<profiler::Error> for Error {

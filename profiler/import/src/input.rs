@@ -29,10 +29,7 @@ pub(crate) struct Input {
 impl Input {
     /// Opens the file at `path`; at most `limit` bytes of its content will be read.
     pub(crate) fn open(path: &Path, limit: u64) -> Result<Self, Error> {
-        let unreadable = |source| Error::Unreadable {
-            path: path.to_owned(),
-            source,
-        };
+        let unreadable = |source| Error::unreadable(path, source);
         let file = File::open(path).map_err(unreadable)?;
         let mut reader = BufReader::with_capacity(PIECE_BYTES, file);
         let is_compressed = reader
@@ -82,16 +79,9 @@ impl Input {
                     | io::ErrorKind::UnexpectedEof
             )
         {
-            return Error::Damaged {
-                path,
-                reason: format!("gzip: {error}"),
-                remedy: "copy the whole file again",
-            };
+            return Error::damaged(&path, format!("gzip: {error}"), "copy the whole file again");
         }
-        Error::Unreadable {
-            path,
-            source: error,
-        }
+        Error::unreadable(&path, error)
     }
 }
 
@@ -159,11 +149,11 @@ impl Lines {
                 break (self.start < self.text.len()).then_some(self.text.len());
             }
             if self.text.len() - self.start > LINE_BYTES_MAX {
-                return Err(Error::TooMany {
-                    path: self.input.path.clone(),
-                    what: "bytes in one line",
-                    limit: LINE_BYTES_MAX,
-                });
+                return Err(Error::too_many(
+                    &self.input.path,
+                    "bytes in one line",
+                    LINE_BYTES_MAX,
+                ));
             }
             searched -= self.start;
             self.text.drain(..self.start);

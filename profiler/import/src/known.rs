@@ -48,11 +48,11 @@ pub(crate) fn read(path: &Path) -> Result<Source, Error> {
         builder.known(kernel, known);
     }
     if builder.is_empty() {
-        return Err(Error::NoKernels {
-            path: path.to_owned(),
-            found: "a profile of no kernel".to_owned(),
-            remedy: "import the files it was made from again".to_owned(),
-        });
+        return Err(Error::no_kernels(
+            path,
+            "a profile of no kernel",
+            "import the files it was made from again",
+        ));
     }
     Ok(builder.finish())
 }

@@ -73,31 +73,30 @@ pub struct Context<'a> {
 pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
     match detect(path)? {
         Format::NsysSqlite => nsys_sqlite::read(path, context),
-        Format::NsysParquet => Err(Error::NotSuitable {
-            path: path.to_owned(),
-            found: "a Parquet export of Nsight Systems, which is not read".to_owned(),
-            remedy: "export the report with `nsys export --type sqlite` instead".to_owned(),
-        }),
+        Format::NsysParquet => Err(Error::not_suitable(
+            path,
+            "a Parquet export of Nsight Systems, which is not read",
+            "export the report with `nsys export --type sqlite` instead",
+        )),
         Format::NcuCsv | Format::NcuText => ncu::csv::read(path, context),
         Format::NcuReport => ncu::report::read(path, context),
         Format::NsysStats => nsys_stats::read(path, context),
         Format::Json => trace::read(path, context),
         Format::Profiler => known::read(path),
-        Format::Archive => Err(Error::NotSuitable {
-            path: path.to_owned(),
-            found: "an archive of several files".to_owned(),
-            remedy: format!(
+        Format::Archive => Err(Error::not_suitable(
+            path,
+            "an archive of several files",
+            format!(
                 "unpack it (tar -xf {}), and import what is in it",
                 path.display()
             ),
-        }),
-        Format::NsysText => Err(Error::NotSuitable {
-            path: path.to_owned(),
-            found: "the tables of nsys for people, which it cuts".to_owned(),
-            remedy: "use `nsys stats --report cuda_gpu_trace --format csv`, or better export the \
-                     report with `nsys export --type sqlite` and import that"
-                .to_owned(),
-        }),
+        )),
+        Format::NsysText => Err(Error::not_suitable(
+            path,
+            "the tables of nsys for people, which it cuts",
+            "use `nsys stats --report cuda_gpu_trace --format csv`, or better export the \
+                     report with `nsys export --type sqlite` and import that",
+        )),
         Format::NsysReport { version } => Err(Error::NeedsExport {
             path: path.to_owned(),
             found: format!("an Nsight Systems report ({version}), whose format is not public"),
@@ -106,10 +105,6 @@ pub fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
                 path.display()
             ),
         }),
-        other => Err(Error::UnknownFormat {
-            path: path.to_owned(),
-            found: other.description().to_owned(),
-            accepted: detect::ACCEPTED,
-        }),
+        other => Err(Error::unknown_format(path, other.description().to_owned())),
     }
 }

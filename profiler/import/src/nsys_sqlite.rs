@@ -68,10 +68,7 @@ const ROW_BYTES_MAX: i32 = 64 << 20;
 
 /// Reads the database at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
-    let metadata = fs::metadata(path).map_err(|source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    })?;
+    let metadata = fs::metadata(path).map_err(|source| Error::unreadable(path, source))?;
     if metadata.len() > context.limits.bytes_max {
         return Err(Error::TooLong {
             path: path.to_owned(),
@@ -79,22 +76,11 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
             is_compressed: false,
         });
     }
-    let unreadable = |source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
+    let unreadable = |source| Error::unreadable(path, source);
     if let Some(reason) = cut_short(path, metadata.len()).map_err(unreadable)? {
-        return Err(Error::Damaged {
-            path: path.to_owned(),
-            reason,
-            remedy: EXPORT_AGAIN,
-        });
+        return Err(Error::damaged(path, reason, EXPORT_AGAIN));
     }
-    let damaged = |error: rusqlite::Error| Error::Damaged {
-        path: path.to_owned(),
-        reason: reason(&error),
-        remedy: EXPORT_AGAIN,
-    };
+    let damaged = |error: rusqlite::Error| Error::damaged(path, reason(&error), EXPORT_AGAIN);
     let connection = open(path).map_err(damaged)?;
     let tables = Tables::of(&connection).map_err(damaged)?;
     let reader = Reader {
@@ -221,11 +207,10 @@ impl Reader<'_> {
     fn no_kernels(&self) -> Result<Error, Error> {
         let path = self.path.to_owned();
         if !self.tables.is_nsys() {
-            return Ok(Error::UnknownFormat {
-                path,
-                found: "an SQLite database that Nsight Systems did not write".to_owned(),
-                accepted: crate::detect::ACCEPTED,
-            });
+            return Ok(Error::unknown_format(
+                &path,
+                "an SQLite database that Nsight Systems did not write",
+            ));
         }
         let (calls, graphs, ranges) = (self.rows(CALLS)?, self.rows(GRAPHS)?, self.rows(NVTX)?);
         let (found, remedy) = if graphs > 0 {
@@ -250,11 +235,7 @@ impl Reader<'_> {
                 "capture with `nsys profile --trace=cuda,nvtx`, all processes of the job included",
             )
         };
-        Ok(Error::NoKernels {
-            path,
-            found,
-            remedy: remedy.to_owned(),
-        })
+        Ok(Error::no_kernels(&path, found, remedy.to_owned()))
     }
 
     /// Rows of `table`; 0 if it is not there.
@@ -277,11 +258,8 @@ impl Reader<'_> {
         sql: &str,
         mut visit: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<Result<(), Error>>,
     ) -> Result<(), Error> {
-        let damaged = |error: rusqlite::Error| Error::Damaged {
-            path: self.path.to_owned(),
-            reason: reason(&error),
-            remedy: EXPORT_AGAIN,
-        };
+        let damaged =
+            |error: rusqlite::Error| Error::damaged(self.path, reason(&error), EXPORT_AGAIN);
         let mut statement = self.connection.prepare(sql).map_err(damaged)?;
         let mut rows = statement.query([]).map_err(damaged)?;
         while let Some(row) = rows.next().map_err(damaged)? {

@@ -83,11 +83,7 @@ fn nothing(path: &Path, said: Option<String>, others: &[String]) -> Error {
         (None, Some(header)) => format!("a report that has no launches of kernels ({header}…)"),
         (None, None) => "a report without rows of kernels".to_owned(),
     };
-    Error::NoKernels {
-        path: path.to_owned(),
-        found,
-        remedy: REMEDY.to_owned(),
-    }
+    Error::no_kernels(path, found, REMEDY.to_owned())
 }
 
 /// What a report has a row for; the one that says most first.
@@ -246,11 +242,7 @@ impl Report {
 
     fn row(&mut self, record: &[String], path: &Path) -> Result<(), Error> {
         if self.rows.len() == LAUNCHES_MAX {
-            return Err(Error::TooMany {
-                path: path.to_owned(),
-                what: "launches",
-                limit: LAUNCHES_MAX,
-            });
+            return Err(Error::too_many(path, "launches", LAUNCHES_MAX));
         }
         let row = match self.kind {
             Kind::Launch => self.launch(record),

@@ -22,11 +22,8 @@ use crate::{Context, ncu, nsys_sqlite, read, trace};
 /// # Errors
 /// Those of [`read`], [`Error::NotSuitable`] for what cannot be or need not be copied, and [`Error::NotCopied`].
 pub fn scrub(from: &Path, to: &Path, context: &mut Context<'_>) -> Result<(), Error> {
-    let not_suitable = |found: &str, remedy: &str| Error::NotSuitable {
-        path: from.to_owned(),
-        found: found.to_owned(),
-        remedy: remedy.to_owned(),
-    };
+    let not_suitable =
+        |found: &str, remedy: &str| Error::not_suitable(from, found.to_owned(), remedy.to_owned());
     match detect(from)? {
         Format::NsysSqlite => {
             read(from, context)?;
@@ -66,10 +63,7 @@ fn copy(
 ) -> Result<(), Error> {
     read(from, context)?;
     let is_compressed = Input::open(from, u64::MAX)?.is_compressed();
-    let file = File::create_new(to).map_err(|source| Error::NotCopied {
-        path: from.to_owned(),
-        source,
-    })?;
+    let file = File::create_new(to).map_err(|source| Error::not_copied(from, source))?;
     let file = BufWriter::new(file);
     let to: Box<dyn Write> = if is_compressed {
         Box::new(GzEncoder::new(file, Compression::default()))

@@ -415,7 +415,7 @@ impl<'a> SourceBuilder<'a> {
     fn checked(&self, count: usize, limit: usize, what: &'static str) -> Result<u32, Error> {
         if count >= limit {
             let path = self.path.to_owned();
-            return Err(Error::TooMany { path, what, limit });
+            return Err(Error::too_many(&path, what, limit));
         }
         // Every bound of things that have an index fits in 32 bits.
         Ok(count as u32)

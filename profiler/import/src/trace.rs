@@ -219,11 +219,7 @@ impl Reading<'_> {
         if count < RANGES_MAX {
             return Ok(());
         }
-        Err(Error::TooMany {
-            path: self.path.to_owned(),
-            what: "calls or operators",
-            limit: RANGES_MAX,
-        })
+        Err(Error::too_many(self.path, "calls or operators", RANGES_MAX))
     }
 
     /// The list is not closed, or something is no JSON. A bare list may be open by its format
@@ -244,12 +240,12 @@ impl Reading<'_> {
             );
             return Ok(());
         }
-        Err(Error::Damaged {
-            path: self.path.to_owned(),
-            reason: format!("after {} events: {}", walked.events, reason(&error)),
-            remedy: "let the profiler end (leave its `with` block) before the program does, and \
+        Err(Error::damaged(
+            self.path,
+            format!("after {} events: {}", walked.events, reason(&error)),
+            "let the profiler end (leave its `with` block) before the program does, and \
                      copy the whole file",
-        })
+        ))
     }
 
     fn finish(mut self, walked: &Walked) -> Result<Source, Error> {
@@ -313,11 +309,7 @@ impl Reading<'_> {
     fn nothing(&self, walked: &Walked) -> Error {
         let path = self.path.to_owned();
         if !walked.has_list {
-            return Error::UnknownFormat {
-                path,
-                found: "JSON without `traceEvents`".to_owned(),
-                accepted: crate::detect::ACCEPTED,
-            };
+            return Error::unknown_format(&path, "JSON without `traceEvents`");
         }
         let (found, remedy) = if self.counter_ranges > 0 {
             (
@@ -342,10 +334,6 @@ impl Reading<'_> {
             )
         };
         let remedy = remedy.to_owned();
-        Error::NoKernels {
-            path,
-            found,
-            remedy,
-        }
+        Error::no_kernels(&path, found, remedy)
     }
 }

@@ -86,9 +86,11 @@ type Value<'i> = Spanned<DeValue<'i>>;
 
 /// The profile in `text`.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
-    let document = DeTable::parse(text).map_err(|error| Error::Syntax {
-        place: Place::of_offset(path, text, error.span().map_or(0, |span| span.start)),
-        reason: error.message().replace('\n', "; "),
+    let document = DeTable::parse(text).map_err(|error| {
+        Error::syntax(
+            Place::of_offset(path, text, error.span().map_or(0, |span| span.start)),
+            error.message().replace('\n', "; "),
+        )
     })?;
     let file = Source { text, path };
     let table = Table {
@@ -266,12 +268,7 @@ fn parse_kernels(
                 kernel.shared_bytes,
                 operator.map_or_else(String::new, |operator| format!(", operator {operator}")),
             );
-            return Err(Error::Duplicate {
-                place,
-                what: "kernel",
-                found,
-                first_line,
-            });
+            return Err(Error::duplicate(place, "kernel", found, first_line));
         }
         kernels.push(kernel);
     }

@@ -55,10 +55,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Trace, Error> {
             key: "device",
             expected: "a line `device NAME` after the first",
         }),
-        Some(_) if reader.launches.is_empty() => Err(Error::Empty {
-            place,
-            what: "launch",
-        }),
+        Some(_) if reader.launches.is_empty() => Err(Error::empty(place, "launch")),
         Some(device) => Ok(Trace {
             device,
             kernels: reader.kernels,
@@ -110,12 +107,7 @@ impl Reader {
         if self.device.is_some() {
             let first_line = self.device_line;
             let found = shown(cursor.rest().trim());
-            return Err(Error::Duplicate {
-                place,
-                what: "device",
-                found,
-                first_line,
-            });
+            return Err(Error::duplicate(place, "device", found, first_line));
         }
         cursor.skip_spaces();
         let name = cursor.rest().trim_end();
@@ -130,21 +122,12 @@ impl Reader {
     fn handle_kernel(&mut self, place: Place, cursor: Cursor<'_>) -> Result<(), Error> {
         let line = cursor.line;
         if self.kernels.len() == LAUNCHES_MAX {
-            return Err(Error::TooMany {
-                place,
-                what: "kernels",
-                limit: LAUNCHES_MAX,
-            });
+            return Err(Error::too_many(place, "kernels", LAUNCHES_MAX));
         }
         let kernel = parse_kernel(place.clone(), cursor)?;
         if let Some(&first_line) = self.kernel_lines.get(&kernel.name) {
             let found = shown(&kernel.name);
-            return Err(Error::Duplicate {
-                place,
-                what: "kernel",
-                found,
-                first_line,
-            });
+            return Err(Error::duplicate(place, "kernel", found, first_line));
         }
         self.kernel_lines.insert(kernel.name.clone(), line);
         self.kernels.push(kernel);
@@ -184,11 +167,7 @@ impl Reader {
         };
         cursor.expect_end()?;
         if count > LAUNCHES_MAX - self.launches.len() {
-            return Err(Error::TooMany {
-                place,
-                what: "launches",
-                limit: LAUNCHES_MAX,
-            });
+            return Err(Error::too_many(place, "launches", LAUNCHES_MAX));
         }
         self.launches.extend(std::iter::repeat_n(index, count));
         Ok(())
@@ -198,13 +177,13 @@ impl Reader {
 /// Checks the first line, of which `word` was taken.
 fn check_header(word: &str, place: Place, mut cursor: Cursor<'_>) -> Result<(), Error> {
     if word != FORMAT {
-        return Err(Error::Syntax {
+        return Err(Error::syntax(
             place,
-            reason: format!(
+            format!(
                 "first line starts with {}; expected `{FORMAT} {VERSION}`",
                 shown(word)
             ),
-        });
+        ));
     }
     cursor.skip_spaces();
     let place = cursor.place();
@@ -251,12 +230,7 @@ fn parse_kernel(place: Place, mut cursor: Cursor<'_>) -> Result<TraceKernel, Err
         cursor.expect_equals(KEYS[index])?;
         if values[index].is_some() {
             let (found, first_line) = (shown(key), cursor.line);
-            return Err(Error::Duplicate {
-                place: key_place,
-                what: "key",
-                found,
-                first_line,
-            });
+            return Err(Error::duplicate(key_place, "key", found, first_line));
         }
         let value_place = cursor.place();
         let value = match KEYS[index] {
@@ -425,10 +399,7 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         let reason = format!("`{key}` without a value; expected `{key}=` and the value");
-        Err(Error::Syntax {
-            place: self.place(),
-            reason,
-        })
+        Err(Error::syntax(self.place(), reason))
     }
 
     fn expect_end(&mut self) -> Result<(), Error> {
@@ -437,10 +408,7 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         let reason = format!("{} after the end of the line's words", shown(self.rest()));
-        Err(Error::Syntax {
-            place: self.place(),
-            reason,
-        })
+        Err(Error::syntax(self.place(), reason))
     }
 
     /// Takes a name in quotes, in which `\` escapes itself and `"`.
@@ -463,20 +431,14 @@ impl<'a> Cursor<'a> {
                     _ => {
                         self.offset += index;
                         let reason = "`\\` before neither `\"` nor `\\`".to_owned();
-                        return Err(Error::Syntax {
-                            place: self.place(),
-                            reason,
-                        });
+                        return Err(Error::syntax(self.place(), reason));
                     }
                 },
                 _ => name.push(character),
             }
         }
         let reason = format!("the quote of {key} is not closed on this line");
-        Err(Error::Syntax {
-            place: start,
-            reason,
-        })
+        Err(Error::syntax(start, reason))
     }
 
     /// After a closing quote comes a space or the end of the line.
@@ -485,10 +447,7 @@ impl<'a> Cursor<'a> {
             return Ok(());
         }
         let reason = "expected a space after the closing quote".to_owned();
-        Err(Error::Syntax {
-            place: self.place(),
-            reason,
-        })
+        Err(Error::syntax(self.place(), reason))
     }
 }
 

@@ -170,11 +170,7 @@ impl<'a> Reading<'a> {
             Some(&place) => place,
             None => {
                 if self.launches.len() == LAUNCHES_MAX {
-                    return Err(Error::TooMany {
-                        path: self.path.to_owned(),
-                        what: "launches",
-                        limit: LAUNCHES_MAX,
-                    });
+                    return Err(Error::too_many(self.path, "launches", LAUNCHES_MAX));
                 }
                 self.launches.push(header.row(number, names, record));
                 self.places.insert(key, self.launches.len() - 1);
@@ -389,13 +385,12 @@ impl Said {
     fn nothing(self, path: &Path, headers: usize) -> Error {
         let path = path.to_owned();
         if self.summary {
-            return Error::NotSuitable {
-                path,
-                found: "a summary over launches (`--print-summary`) has no launches, and some \
-                        versions shift its columns"
-                    .to_owned(),
-                remedy: REMEDY.to_owned(),
-            };
+            return Error::not_suitable(
+                &path,
+                "a summary over launches (`--print-summary`) has no launches, and some \
+                        versions shift its columns",
+                REMEDY.to_owned(),
+            );
         }
         if let Some(line) = self.error {
             let remedy = if line.contains("ERR_NVGPUCTRPERM") {
@@ -407,19 +402,14 @@ impl Said {
             } else {
                 "mend what it says and profile again"
             };
-            return Error::NoKernels {
-                path,
-                found: format!("the tool said: {line}"),
-                remedy: remedy.to_owned(),
-            };
+            return Error::no_kernels(&path, format!("the tool said: {line}"), remedy.to_owned());
         }
         if self.text_page {
-            return Error::NotSuitable {
-                path,
-                found: "the tables of Nsight Compute for people, which it cuts and rounds"
-                    .to_owned(),
-                remedy: REMEDY.to_owned(),
-            };
+            return Error::not_suitable(
+                &path,
+                "the tables of Nsight Compute for people, which it cuts and rounds",
+                REMEDY.to_owned(),
+            );
         }
         let found = if headers > 0 {
             "the header of a table, and no launch after it"
@@ -428,11 +418,7 @@ impl Said {
         } else {
             "no table of Nsight Compute"
         };
-        Error::NoKernels {
-            path,
-            found: found.to_owned(),
-            remedy: REMEDY.to_owned(),
-        }
+        Error::no_kernels(&path, found.to_owned(), REMEDY.to_owned())
     }
 }
 

@@ -32,17 +32,10 @@ const COPY_AGAIN: &str =
 
 /// Reads the report at `path`.
 pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Error> {
-    let damaged = |reason: String| Error::Damaged {
-        path: path.to_owned(),
-        reason,
-        remedy: COPY_AGAIN,
-    };
+    let damaged = |reason: String| Error::damaged(path, reason, COPY_AGAIN);
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => damaged(error.to_string()),
-        _ => Error::Unreadable {
-            path: path.to_owned(),
-            source: error,
-        },
+        _ => Error::unreadable(path, error),
     };
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?.len();
@@ -83,13 +76,11 @@ pub(crate) fn read(path: &Path, context: &mut Context<'_>) -> Result<Source, Err
         ));
     }
     if builder.is_empty() {
-        return Err(Error::NoKernels {
-            path: path.to_owned(),
-            found: "a report without results of kernels".to_owned(),
-            remedy:
-                "profile with ncu's default --replay-mode, and let no filter leave out all kernels"
-                    .to_owned(),
-        });
+        return Err(Error::no_kernels(
+            path,
+            "a report without results of kernels",
+            "profile with ncu's default --replay-mode, and let no filter leave out all kernels",
+        ));
     }
     Ok(builder.finish())
 }

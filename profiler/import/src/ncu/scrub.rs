@@ -49,10 +49,7 @@ pub(crate) fn scrub(
 ) -> Result<(), Error> {
     let mut lines = Lines::open(path, context.limits.bytes_max)?;
     let mut table: Option<Table> = None;
-    let unwritten = |source: io::Error| Error::NotCopied {
-        path: path.to_owned(),
-        source,
-    };
+    let unwritten = |source: io::Error| Error::not_copied(path, source);
     while let Some((_, line)) = lines.next_line()? {
         if line.starts_with("\"Process ID\",") {
             table = None;

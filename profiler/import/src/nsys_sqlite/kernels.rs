@@ -109,11 +109,11 @@ impl Reader<'_> {
         let Some(missing) = missing.or((!has_name).then_some("demangledName")) else {
             return Ok(());
         };
-        Err(Error::Damaged {
-            path: self.path.to_owned(),
-            reason: format!("the table {KERNELS} has no column `{missing}`"),
-            remedy: EXPORT_AGAIN,
-        })
+        Err(Error::damaged(
+            self.path,
+            format!("the table {KERNELS} has no column `{missing}`"),
+            EXPORT_AGAIN,
+        ))
     }
 
     /// The strings that are names of kernels, and no others.
@@ -142,11 +142,11 @@ impl Reader<'_> {
                 strings.insert(id, text);
             }
             if bytes > NAMES_BYTES_MAX {
-                return Ok(Err(Error::TooMany {
-                    path: self.path.to_owned(),
-                    what: "bytes of names",
-                    limit: NAMES_BYTES_MAX,
-                }));
+                return Ok(Err(Error::too_many(
+                    self.path,
+                    "bytes of names",
+                    NAMES_BYTES_MAX,
+                )));
             }
             Ok(Ok(()))
         })?;

@@ -15,16 +15,9 @@ use crate::error::{EXPORT_AGAIN, Error, reason};
 /// # Errors
 /// [`Error::Unreadable`], [`Error::Damaged`], and [`Error::UnknownFormat`] for what is no export.
 pub(crate) fn scrub(from: &Path, to: &Path) -> Result<(), Error> {
-    let unreadable = |source| Error::Unreadable {
-        path: from.to_owned(),
-        source,
-    };
+    let unreadable = |source| Error::unreadable(from, source);
     let length = std::fs::metadata(from).map_err(unreadable)?.len();
-    let damaged = |reason: String| Error::Damaged {
-        path: from.to_owned(),
-        reason,
-        remedy: EXPORT_AGAIN,
-    };
+    let damaged = |reason: String| Error::damaged(from, reason, EXPORT_AGAIN);
     if let Some(reason) = cut_short(from, length).map_err(unreadable)? {
         return Err(damaged(reason));
     }

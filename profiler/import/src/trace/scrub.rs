@@ -46,10 +46,7 @@ pub(crate) fn scrub(path: &Path, to: impl Write, context: &mut Context<'_>) -> R
 
 /// That the copy cannot be written.
 fn unwritten(path: &Path, source: io::Error) -> Error {
-    Error::NotCopied {
-        path: path.to_owned(),
-        source,
-    }
+    Error::not_copied(path, source)
 }
 
 struct Scrubber<'a, W> {
