@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::common::{
     Control, Daemon, Ended, Gpu, HANG, Job, Process, Program, collect, pillion, until,
 };
-use crate::events::event_when;
+use crate::events::{event_when, text};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -245,10 +245,6 @@ fn deaths(daemon: &Daemon) -> u64 {
 
 fn death_of(gpu: &Gpu, daemon: &Daemon, pid: u32) -> Value {
     event_when(gpu, daemon, "died-in-flight", |event| event["pid"] == pid)
-}
-
-fn text(event: &Value) -> &str {
-    event["text"].as_str().expect("every event has one")
 }
 
 /// The job's only process, in whichever class, with a kernel that never ends.

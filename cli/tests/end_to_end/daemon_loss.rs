@@ -57,15 +57,14 @@ fn jobs_that_are_not_held_go_on_when_the_daemon_is_killed() {
         "on_daemon_loss = \"hold\"\nmax_hold_ms = 5",
     ] {
         let (gpu, daemon) = Gpu::with_daemon("mps", policy);
-        let hp = gpu.job("hp", "steady");
-        let be = gpu.job("be", "steady");
-        let mut hp = hp.high_priority(&daemon).start();
-        let mut be = be.best_effort(&daemon).start();
-        hp.wait_for("round", 5);
-        be.wait_for("round", 5);
+        let mut jobs = gpu.pair("steady", &daemon, "round");
+        for (_, job) in &mut jobs {
+            job.wait_for("round", 4);
+        }
         daemon.kill();
-        expect_to_go_on(&gpu, "hp", hp, 5);
-        expect_to_go_on(&gpu, "be", be, 5);
+        for (label, job) in jobs {
+            expect_to_go_on(&gpu, label, job, 5);
+        }
     }
 }
 
@@ -209,14 +208,9 @@ fn replaced(gpu: &Gpu, daemon: Daemon, policy: &str) -> Daemon {
 fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_counted() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
-    let hp = gpu.job("hp", "steady");
-    let be = gpu.job("be", "steady");
-    let mut jobs = [
-        ("hp", hp.high_priority(&first).start()),
-        ("be", be.best_effort(&first).start()),
-    ];
+    let mut jobs = gpu.pair("steady", &first, "round");
     for (_, job) in &mut jobs {
-        job.wait_for("round", 5);
+        job.wait_for("round", 4);
     }
     let second = replaced(&gpu, first, "");
     for (label, job) in &mut jobs {
@@ -234,14 +228,7 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
 fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process_ends_with_it() {
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
-    let start = |label| gpu.job(label, "outlast").args(&["copy"]);
-    let mut jobs = [
-        ("hp", start("hp").high_priority(&first).start()),
-        ("be", start("be").best_effort(&first).start()),
-    ];
-    for (_, job) in &mut jobs {
-        job.wait_for("waits", 1);
-    }
+    let jobs = gpu.pair("outlast copy", &first, "waits");
     let second = replaced(&gpu, first, "");
     for (label, _) in &jobs {
         wait_until_again(&second, label);
@@ -325,14 +312,7 @@ fn a_call_that_lasts_over_several_daemons_is_counted_by_the_last_one() {
     for restarts in [2, 3] {
         let gpu = Gpu::start("mps");
         let first = gpu.daemon("");
-        let start = |label| gpu.job(label, "outlast").args(&["copy"]);
-        let mut jobs = [
-            ("hp", start("hp").high_priority(&first).start()),
-            ("be", start("be").best_effort(&first).start()),
-        ];
-        for (_, job) in &mut jobs {
-            job.wait_for("waits", 1);
-        }
+        let jobs = gpu.pair("outlast copy", &first, "waits");
         let last = replaced_often(&gpu, first, "", restarts, ["hp", "be"]);
         for (label, mut job) in jobs {
             job.write("\n");
@@ -390,14 +370,9 @@ fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again()
     let gpu = Gpu::start("mps");
     let first = gpu.daemon("");
     let clock = Clock::monotonic();
-    let start = |label| gpu.job(label, "outlast").args(&["copy"]);
-    let mut jobs = [
-        ("hp", start("hp").high_priority(&first).start()),
-        ("be", start("be").best_effort(&first).start()),
-    ];
+    let mut jobs = gpu.pair("outlast copy", &first, "waits");
     let mut said = Vec::new();
     for (_, job) in &mut jobs {
-        job.wait_for("waits", 1);
         job.write("\n");
         job.wait_for("over", 1);
         said.push(job.next_line());
@@ -496,12 +471,7 @@ fn holdings(process: &Process) -> (usize, usize) {
 fn a_daemon_killed_a_thousand_times_under_load_fails_no_call_loses_no_count_and_leaves_nothing() {
     let gpu = Gpu::start("mps");
     let mut daemon = gpu.daemon("");
-    let hp = gpu.job("hp", "steady");
-    let be = gpu.job("be", "steady");
-    let mut jobs = [
-        ("hp", hp.high_priority(&daemon).start()),
-        ("be", be.best_effort(&daemon).start()),
-    ];
+    let mut jobs = gpu.pair("steady", &daemon, "round");
     let mut first = Vec::new();
     for round in 0..DEATHS {
         if round == DEATHS_FIRST {

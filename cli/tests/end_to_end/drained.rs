@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::common::{Daemon, Ended, Gpu, collect, pillion, until};
-use crate::events::{event_when, events};
+use crate::events::{event_when, events, text};
 
 const HOLD_BE: &str =
     "[faults]\n[[faults.rules]]\nfault = \"xid\"\ncodes = [92]\naction = \"hold-be\"\n";
@@ -136,13 +136,7 @@ fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_the
         daemon.log().contains("NVML reports").then_some(())
     });
     let told = event_when(&gpu, &daemon, "config-doubtful", |_| true);
-    assert!(
-        told["text"]
-            .as_str()
-            .unwrap()
-            .contains("/nonexistent/start"),
-        "{told}"
-    );
+    assert!(text(&told).contains("/nonexistent/start"), "{told}");
     gpu.inject("xid 79");
     event_when(&gpu, &daemon, "draining", |_| true);
     event_when(&gpu, &daemon, "action-failed", |_| true);

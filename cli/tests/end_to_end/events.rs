@@ -20,6 +20,11 @@ fn ask(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
     collect(command)
 }
 
+/// What an event says.
+pub(crate) fn text(event: &Value) -> &str {
+    event["text"].as_str().expect("every event has one")
+}
+
 fn told(ended: &Ended) -> Vec<Value> {
     let told: Value = serde_json::from_str(&ended.output).unwrap();
     assert_eq!(told["schema_version"], 1);
@@ -67,10 +72,7 @@ fn jobs_that_come_and_go_and_a_bad_configuration_are_events_with_numbers_and_cou
     std::fs::write(gpu.path("gpu0.toml"), "[gpu]\nindx = 0\n").unwrap();
     daemon.signal(Signal::HUP);
     let refused = event_when(&gpu, &daemon, "config-refused", |_| true);
-    assert!(
-        refused["text"].as_str().unwrap().contains("`indx`"),
-        "{refused}"
-    );
+    assert!(text(&refused).contains("`indx`"), "{refused}");
     assert_eq!(
         (&refused["severity"], &refused["job"]),
         (&"error".into(), &Value::Null)
@@ -121,9 +123,7 @@ fn jobs_that_come_and_go_and_a_bad_configuration_are_events_with_numbers_and_cou
 #[test]
 fn who_follows_sees_what_happens_also_at_the_next_daemon() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let mut command = gpu.command(pillion());
-    command.args(["events", "--follow", "--json"]);
-    command.env("PILLION_SOCKET", daemon.socket());
+    let command = gpu.pillion(&daemon, &["events", "--follow", "--json"]);
     let mut following = Process::start("pillion events", command);
     let mut next = |kind: &str| {
         let event: Value = serde_json::from_str(&following.next_line()).unwrap();
@@ -150,8 +150,7 @@ fn who_follows_sees_what_happens_also_at_the_next_daemon() {
 #[test]
 fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let mut command = gpu.command(pillion());
-    command.arg("events").env("PILLION_SOCKET", daemon.socket());
+    let command = gpu.pillion(&daemon, &["events"]);
     let told = collect(command).expect_success().output;
     assert_eq!(told.lines().count(), 1, "{told}");
     assert!(
@@ -159,9 +158,7 @@ fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
         "{told}"
     );
     // A number of the daemon before.
-    let mut command = gpu.command(pillion());
-    command.args(["events", "--since", "500"]);
-    command.env("PILLION_SOCKET", daemon.socket());
+    let command = gpu.pillion(&daemon, &["events", "--since", "500"]);
     let told = collect(command).expect_success();
     assert_eq!(told.output, "");
     told.expect_errors(&["the last event of this daemon is number 1"]);

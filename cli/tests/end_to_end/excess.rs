@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use rustix::process::{Signal, getuid};
 use serde_json::Value;
 
-use crate::common::{Control, Daemon, Gpu, Process, Program, collect, library, pillion, until};
+use crate::common::{Control, Daemon, Gpu, Process, Program, collect, library, until};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -48,8 +48,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
     let stray = stray(&gpu, &daemon, 2048);
     let expected = vec![(u64::from(stray.pid()), 2 * GIB, false)];
     daemon.job_when("job", "its excess", |job| excess(job) == expected);
-    let mut command = gpu.command(pillion());
-    command.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let command = gpu.pillion(&daemon, &["status"]);
     let shown = collect(command).expect_success().output;
     let line = format!(
         "pid {} has 2.00 GiB of the GPU's memory and is no client",

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::{
     Control, Daemon, Ended, Gpu, HANG, Process, Program, collect, pillion, until, write_script,
 };
-use crate::events::{event_when, events};
+use crate::events::{event_when, events, text};
 
 fn faulty(gpu: &Gpu, label: &str) -> crate::common::Job {
     gpu.job(label, "faulty")
@@ -90,10 +90,7 @@ fn a_lost_context_is_an_event_of_its_job_and_the_application_gets_the_drivers_wo
         (&"broken".into(), &broken.pid().into())
     );
     assert!(
-        event["text"]
-            .as_str()
-            .unwrap()
-            .contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+        text(&event).contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
         "{event}"
     );
     assert_eq!(ask(&mut other), WELL);
@@ -140,13 +137,7 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
         let mut process = start(&gpu, &daemon, &label);
         gpu.inject(&format!("xid {xid} {label}"));
         let event = event_when(&gpu, &daemon, "xid", is_code(xid));
-        assert!(
-            event["text"]
-                .as_str()
-                .unwrap()
-                .starts_with(&format!("Xid {xid}: ")),
-            "{event}"
-        );
+        assert!(text(&event).starts_with(&format!("Xid {xid}: ")), "{event}");
         assert_eq!(ask(&mut process), format!("launch {said} wait {said}"));
         process.finish().expect_success();
     }
@@ -168,10 +159,7 @@ fn xids_and_what_they_mean_for_programs_are_told_and_a_broken_gpu_is_drained() {
     let event = event_when(&gpu, &daemon, "attached-draining", |event| {
         event["job"] == "hp2"
     });
-    assert!(
-        event["text"].as_str().unwrap().contains("drained: Xid 64"),
-        "{event}"
-    );
+    assert!(text(&event).contains("drained: Xid 64"), "{event}");
     assert_eq!(ask(&mut second), WELL);
     daemon.wait_for_clients("hp2", 1);
     // Whoever wants to know before is told.
@@ -421,10 +409,7 @@ fn a_fault_of_mps_is_read_in_its_log_and_mps_is_restarted_by_its_own_command() {
     gpu.inject("mps-fault");
     let event = event_when(&gpu, &daemon, "mps-fault", |_| true);
     assert!(
-        event["text"]
-            .as_str()
-            .unwrap()
-            .contains("Server encountered a fatal exception"),
+        text(&event).contains("Server encountered a fatal exception"),
         "{event}"
     );
     event_when(&gpu, &daemon, "action-done", |event| {

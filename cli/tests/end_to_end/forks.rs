@@ -1,41 +1,36 @@
 //! Forks before and after a process has touched CUDA.
 
-use crate::common::Gpu;
+use protocol::hello::JobClass;
+
+use crate::common::{Ended, Gpu};
+
+/// Runs alone and in each class, with the same output; what was counted in a class.
+fn expect_same(how: &'static str, expect: impl Fn(&Gpu, &str, &Ended)) {
+    let (gpu, daemon) = Gpu::with_daemon("mps", "");
+    let job = |label| gpu.job(label, "forks").args(&[how]);
+    let alone = job("alone").run().expect_success();
+    for class in [JobClass::HighPriority, JobClass::BestEffort] {
+        let label = class.name();
+        let ended = job(label).under(daemon.socket(), class).run();
+        let ended = ended.expect_success();
+        assert_eq!(ended.output, alone.output);
+        assert_eq!(ended.errors, "");
+        gpu.expect_equal_counts(label, &ended, &daemon);
+        expect(&gpu, label, &ended);
+    }
+}
 
 // census: F1, F8
 #[test]
 fn a_child_forked_before_cuda_was_touched_attaches_beside_its_parent() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let alone = gpu.job("alone", "forks before").run().expect_success();
-    for label in ["hp", "be"] {
-        let job = gpu.job(label, "forks before");
-        let job = match label {
-            "hp" => job.high_priority(&daemon),
-            _ => job.best_effort(&daemon),
-        };
-        let ended = job.run().expect_success();
-        assert_eq!(ended.output, alone.output);
-        assert_eq!(ended.errors, "");
+    expect_same("before", |gpu, label, ended| {
         assert_eq!(ended.asked("launches"), 50);
-        gpu.expect_equal_counts(label, &ended, &daemon);
         assert_eq!(gpu.counts(label)["processes"], 2);
-    }
+    });
 }
 
 // census: F4, F9
 #[test]
 fn children_forked_after_cuda_was_touched_get_the_drivers_errors_and_harm_nobody() {
-    let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let alone = gpu.job("alone", "forks after").run().expect_success();
-    for label in ["hp", "be"] {
-        let job = gpu.job(label, "forks after");
-        let job = match label {
-            "hp" => job.high_priority(&daemon),
-            _ => job.best_effort(&daemon),
-        };
-        let ended = job.run().expect_success();
-        assert_eq!(ended.output, alone.output);
-        assert_eq!(ended.errors, "");
-        gpu.expect_equal_counts(label, &ended, &daemon);
-    }
+    expect_same("after", |_, _, _| ());
 }

@@ -82,8 +82,7 @@ fn sleeps(process: &Process) -> u64 {
 /// It does not look by the clock, so what has it attach again is that it is told.
 #[test]
 fn a_job_that_sleeps_is_woken_by_nothing_but_its_daemons_death() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     let mut job = lost(&gpu, &daemon, "sleeps");
     job.write("\n");
     job.wait_for("done", 1);
@@ -102,8 +101,7 @@ fn a_job_that_sleeps_is_woken_by_nothing_but_its_daemons_death() {
 /// The wait has the connection in hand, whatever becomes of its number.
 #[test]
 fn a_job_that_closes_all_descriptors_is_attached_again() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     let mut job = lost(&gpu, &daemon, "closes");
     job.write("\n");
     job.wait_for("round", 5);
@@ -117,8 +115,7 @@ fn a_job_that_closes_all_descriptors_is_attached_again() {
 /// The wait ends with the stop, and another would be one for the application's own file.
 #[test]
 fn a_job_that_closes_all_descriptors_and_is_stopped_goes_on_without_a_daemon() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     let mut job = lost(&gpu, &daemon, "closes");
     job.write("\n");
     job.wait_for("done", 1);
@@ -137,8 +134,7 @@ fn a_job_that_closes_all_descriptors_and_is_stopped_goes_on_without_a_daemon() {
 /// A stop alone changes nothing.
 #[test]
 fn a_job_that_was_stopped_is_told_of_its_daemons_death() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     let mut job = lost(&gpu, &daemon, "sleeps");
     job.stop();
     job.signal(Signal::CONT);
@@ -153,8 +149,7 @@ fn a_job_that_was_stopped_is_told_of_its_daemons_death() {
 /// The child has the connection, too, and does not see its end.
 #[test]
 fn a_job_whose_child_has_its_descriptors_is_told_of_its_daemons_death() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     let mut job = lost(&gpu, &daemon, "forks");
     job.write("\n");
     job.wait_for("done", 1);
@@ -170,8 +165,7 @@ fn a_job_whose_child_has_its_descriptors_is_told_of_its_daemons_death() {
 fn many_processes_that_lose_their_daemon_at_once_are_all_attached_to_the_next_one() {
     let is_long = std::env::var_os("PILLION_TEST_LONG").is_some_and(|value| value == "1");
     let count = if is_long { MANY_LONG } else { MANY };
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     let mut jobs: Vec<Process> = (0..count).map(|_| start(&gpu, &daemon, "sleeps")).collect();
     for job in &mut jobs {
         job.write("\n");

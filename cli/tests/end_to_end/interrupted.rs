@@ -5,26 +5,31 @@ use std::fs;
 use protocol::hello::JobClass;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Control, Gpu, HANG, Process, pillion, until, write_script};
+use crate::common::{Control, Daemon, Gpu, HANG, Process, until, write_script};
+
+/// `pillion stop` of that job, which asks MPS by a script.
+fn stopping(gpu: &Gpu, daemon: &Daemon, job: &str, script: &str) -> Process {
+    let control = Control::new(gpu);
+    write_script(&control.program(), script);
+    let mut command = gpu.pillion(daemon, &["stop", job, "--grace", "0s", "--json"]);
+    command.env("PATH", control.search_path());
+    Process::start("stop", command)
+}
 
 /// It is asked in a process group of its own, which a terminal's Ctrl-C does not reach.
 #[test]
 fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_killed() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let control = Control::new(&gpu);
     let job = gpu.job("hang", HANG).high_priority(&daemon);
     let job = job.env("PILLION_DRAIN_MS", "60000").start_until("launched");
     let asking = gpu.path("asking");
-    let script = format!(
-        "#!/bin/sh\ntrap '' TERM INT HUP\nsleep 1000 &\necho $$ $! >{0}.new\nmv {0}.new {0}\nwait\n",
-        asking.display()
+    let script = "#!/bin/sh\ntrap '' TERM INT HUP\nsleep 1000 &\necho $$ $! >{0}.new\nmv {0}.new {0}\nwait\n";
+    let stop = stopping(
+        &gpu,
+        &daemon,
+        "hang",
+        &script.replace("{0}", &asking.display().to_string()),
     );
-    write_script(&control.program(), &script);
-    let mut command = gpu.command(pillion());
-    command.env("PILLION_SOCKET", daemon.socket());
-    command.env("PATH", control.search_path());
-    command.args(["stop", "hang", "--grace", "0s", "--json"]);
-    let stop = Process::start("stop", command);
     let ids = until("MPS to be asked", || fs::read_to_string(&asking).ok());
     stop.signal(Signal::TERM);
     let ended = stop.finish_untold();
@@ -53,20 +58,16 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
 #[test]
 fn a_job_that_is_started_anew_after_its_stop_was_killed_is_not_stopped_by_that() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let control = Control::new(&gpu);
     let job = gpu.job("anew", HANG).high_priority(&daemon);
     let job = job.env("PILLION_DRAIN_MS", "60000").start_until("launched");
     let asking = gpu.path("asking");
-    let script = format!(
-        "#!/bin/sh\necho $$ >{0}.new\nmv {0}.new {0}\nexec sleep 60\n",
-        asking.display()
+    let script = "#!/bin/sh\necho $$ >{0}.new\nmv {0}.new {0}\nexec sleep 60\n";
+    let stop = stopping(
+        &gpu,
+        &daemon,
+        "anew",
+        &script.replace("{0}", &asking.display().to_string()),
     );
-    write_script(&control.program(), &script);
-    let mut command = gpu.command(pillion());
-    command.env("PILLION_SOCKET", daemon.socket());
-    command.env("PATH", control.search_path());
-    command.args(["stop", "anew", "--grace", "0s", "--json"]);
-    let stop = Process::start("stop", command);
     let asks = until("MPS to be asked", || fs::read_to_string(&asking).ok());
     stop.signal(Signal::KILL);
     let ended = stop.finish_untold();

@@ -43,36 +43,30 @@ fn quiet(gpu: &Gpu, daemon: &Daemon, class: JobClass, how: &str) -> Job {
         .env("SOFTGPU_NULL", gpu.null())
 }
 
-// census: K2, K3
-#[test]
-fn a_high_priority_launch_makes_no_system_call_and_reads_no_clock() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
-    let ended = quiet(&gpu, &daemon, JobClass::HighPriority, "strict").run();
-    let ended = ended.expect_success();
+fn expect_quiet(class: JobClass, how: &str) {
+    let (gpu, daemon) = Gpu::with_null_daemon();
+    let ended = quiet(&gpu, &daemon, class, how).run().expect_success();
     let said = "0 allocations, 0 locks, 0 look-ups\n";
     assert!(ended.output.starts_with(said), "{ended:#?}");
     assert_eq!(ended.asked("launches"), 20_100);
-    assert_eq!(daemon.total("high-priority", "launches"), 20_100);
+    assert_eq!(daemon.total(class.name(), "launches"), 20_100);
+}
+
+// census: K2, K3
+#[test]
+fn a_high_priority_launch_makes_no_system_call_and_reads_no_clock() {
+    expect_quiet(JobClass::HighPriority, "strict");
 }
 
 // census: K2
 #[test]
 fn a_best_effort_launch_inside_its_lease_allocates_locks_and_looks_up_nothing() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
-    let ended = quiet(&gpu, &daemon, JobClass::BestEffort, "counted").run();
-    let ended = ended.expect_success();
-    let said = "0 allocations, 0 locks, 0 look-ups\n";
-    assert!(ended.output.starts_with(said), "{ended:#?}");
-    assert_eq!(ended.asked("launches"), 20_100);
-    assert_eq!(daemon.total("best-effort", "launches"), 20_100);
+    expect_quiet(JobClass::BestEffort, "counted");
 }
 
 #[test]
 fn the_watch_on_launches_would_see_what_it_is_for() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     // Best-effort launches read the clock, which the strict watch kills for.
     let ended = quiet(&gpu, &daemon, JobClass::BestEffort, "strict").run();
     assert!(!ended.status.success(), "{ended:#?}");

@@ -6,7 +6,7 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Job, Machine, PATIENCE_NS, Process, pillion, until};
+use crate::common::{Daemon, Ended, Gpu, Job, Machine, PATIENCE_NS, Process, until};
 use crate::events::{event_when, events};
 
 const MIB: u64 = 1 << 20;
@@ -277,9 +277,7 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     };
     step(&mut processes);
     for label in ["a", "b"] {
-        let mut command = gpu.command(pillion());
-        command.args(["set", label, "--memory", "40MiB"]);
-        command.env("PILLION_SOCKET", daemon.socket());
+        let command = gpu.pillion(&daemon, &["set", label, "--memory", "40MiB"]);
         crate::common::collect(command).expect_success();
     }
     for round in 0..4 {
@@ -401,9 +399,7 @@ fn a_quota_is_changed_while_the_job_runs() {
         process.next_line()
     };
     let set = |job: &str, memory: &str| {
-        let mut command = gpu.command(pillion());
-        command.args(["set", job, "--memory", memory]);
-        command.env("PILLION_SOCKET", daemon.socket());
+        let command = gpu.pillion(&daemon, &["set", job, "--memory", memory]);
         crate::common::collect(command)
     };
     assert_eq!(ask(&mut process), "granted");

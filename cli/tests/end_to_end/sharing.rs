@@ -27,8 +27,7 @@ fn daemon(gpu: &Gpu, sharing: &str) -> Daemon {
 
 /// What `pillion status` says.
 fn shown(gpu: &Gpu, daemon: &Daemon) -> String {
-    let mut command = gpu.command(pillion());
-    command.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let command = gpu.pillion(daemon, &["status"]);
     collect(command).expect_success().output
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Gpu, Program, pillion, tools};
+use crate::common::{Gpu, Program, tools};
 
 fn entries(status: &Value, pid: u32) -> Vec<Value> {
     let away = status["turned_away"].as_array().unwrap();
@@ -27,8 +27,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
         (&found[0]["job"], &found[0]["name"]),
         (&"emptied".into(), &"load-linked".into())
     );
-    let mut command = gpu.command(pillion());
-    command.arg("status").env("PILLION_SOCKET", daemon.socket());
+    let command = gpu.pillion(&daemon, &["status"]);
     let shown = crate::common::collect(command).output;
     let said =
         format!("pid {pid} load-linked is not attached: it uses the GPU without the library");

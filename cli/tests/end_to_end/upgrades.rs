@@ -114,12 +114,7 @@ fn a_daemon_replaced_by_one_of_a_newer_minor_version_and_back_under_load_loses_n
     let gpu = Gpu::start("mps");
     let mut daemon = gpu.daemon("");
     let path = daemon.socket().to_owned();
-    let hp = gpu.job("hp", "steady");
-    let be = gpu.job("be", "steady");
-    let mut jobs = [
-        ("hp", hp.high_priority(&daemon).start()),
-        ("be", be.best_effort(&daemon).start()),
-    ];
+    let mut jobs = gpu.pair("steady", &daemon, "round");
     for round in 0..UPGRADES {
         expect_served(&daemon, &mut jobs);
         end(daemon);

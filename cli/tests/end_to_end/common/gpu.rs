@@ -67,6 +67,13 @@ impl Gpu {
         (gpu, daemon)
     }
 
+    /// One under MPS with its [`Self::null_daemon`].
+    pub(crate) fn with_null_daemon() -> (Self, Daemon) {
+        let gpu = Self::start("mps");
+        let daemon = gpu.null_daemon();
+        (gpu, daemon)
+    }
+
     /// Another device of the table.
     pub(crate) fn start_device(device: &str, sharing: &'static str) -> Self {
         Self::start_with(device, sharing, |_, _| ())
@@ -217,6 +224,30 @@ impl Gpu {
             label: label.to_owned(),
             command,
         }
+    }
+
+    /// A high-priority and a best-effort job of one command line, each of which has said `line`.
+    pub(crate) fn pair(
+        &self,
+        command: &'static str,
+        daemon: &Daemon,
+        line: &str,
+    ) -> [(&'static str, Process); 2] {
+        let hp = self.job("hp", command).high_priority(daemon).start();
+        let be = self.job("be", command).best_effort(daemon).start();
+        [("hp", hp), ("be", be)].map(|(label, mut job)| {
+            job.wait_for(line, 1);
+            (label, job)
+        })
+    }
+
+    /// `pillion` with `arguments`, about this daemon.
+    pub(crate) fn pillion(&self, daemon: &Daemon, arguments: &[&str]) -> Command {
+        let mut command = self.command(pillion());
+        command
+            .args(arguments)
+            .env("PILLION_SOCKET", daemon.socket());
+        command
     }
 
     /// A process that `pillion run` with `arguments` starts, under the daemon's socket.

@@ -26,8 +26,7 @@ fn report(gpu: &Gpu, label: &str, closed: &[&str], daemon: Option<&Daemon>) -> S
 
 #[test]
 fn closed_standard_descriptors_stay_closed() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     for closed in [vec!["0"], vec!["1"], vec!["2"], vec!["0", "1", "2"]] {
         let alone = report(&gpu, "alone", &closed, None);
         let label = closed.join("-");
@@ -110,8 +109,7 @@ fn a_process_that_may_open_few_descriptors_runs_and_is_unmanaged_at_worst() {
 
 #[test]
 fn a_process_with_little_room_for_memory_runs_and_is_unmanaged_at_worst() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     // The stand-in driver maps all the memory of its device, and its null mode none.
     for mib in [14, 16, 20, 28, 40, 64, 256] {
         let label = format!("room-{mib}");
@@ -156,8 +154,7 @@ fn a_process_under_a_containers_filter_is_managed_as_ever() {
 // census: H13, H14
 #[test]
 fn a_process_that_may_not_connect_or_start_threads_runs_unmanaged() {
-    let gpu = Gpu::start("mps");
-    let daemon = gpu.null_daemon();
+    let (gpu, daemon) = Gpu::with_null_daemon();
     for (filter, why) in [
         ("no-sockets", "no daemon"),
         ("no-threads", "no helper thread"),
