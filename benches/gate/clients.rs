@@ -10,7 +10,7 @@ use protocol::hello::{Attach, JobClass};
 use protocol::lease::{Refusal, Terms, announce};
 use protocol::pages::{ClientPage, LeasePage};
 use protocol::record::{Launch, Record};
-use protocol::segment::{Access, Mapping, client_page};
+use protocol::segment::{Access, Mapping, client_page, identity};
 use protocol::sync::Ordering;
 use scheduler::Config;
 use scheduler::core::job_key::Peer;
@@ -70,6 +70,7 @@ impl Daemon {
         };
         let pages = NewPages {
             client,
+            file: identity(&fd)?,
             lease: lease_page(&self.clock)?,
         };
         let peer = Peer { pid: 1, uid: 0 };

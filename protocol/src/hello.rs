@@ -1,7 +1,7 @@
 //! What client and daemon say over the Unix socket: attach, welcome, status.
 //!
-//! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the welcome as
-//! file descriptors (`SCM_RIGHTS`). Every message begins with [`HELLO_MAGIC`] and the sender's
+//! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the attach and the
+//! welcome as file descriptors (`SCM_RIGHTS`). Every message begins with [`HELLO_MAGIC`] and the sender's
 //! version, in every version of the protocol, so that two builds that cannot talk can still say so.
 //! Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
 //!
@@ -98,7 +98,7 @@ pub enum Request {
     /// Who asks is about to end the processes of a job, by signals first, and sees to it that MPS is asked before any is killed.
     Ending(Ending),
     /// Drain the GPU: best-effort jobs are held, new high-priority ones warned of. Who asks must be
-    /// root or the daemon's user. A daemon that does not know the request (before 2.4) refuses.
+    /// root or the daemon's user.
     Drain {
         /// Close NVML, too, until [`Request::Resume`].
         is_release: bool,
@@ -127,7 +127,7 @@ pub struct Set {
 pub struct Stop {
     /// Id of the job.
     pub job: String,
-    /// Whose it is, where several users have one of that id. A daemon that does not know the word (before 2.2) takes it for all of theirs.
+    /// Whose it is, where several users have one of that id.
     pub user: Option<u32>,
 }
 
@@ -181,10 +181,10 @@ pub struct Attach {
     /// then comes with this packet, behind the client's page. Where it is missing there is none.
     pub slot: Option<u16>,
     /// Whether the kernel sends it a signal when what started it ends (`PR_SET_PDEATHSIG`), which who ends its job must know. No where it
-    /// is missing. Since 2.2.
+    /// is missing.
     pub falls_with_parent: bool,
     /// Whether contexts on the device share it by MPS, as the client's driver says
-    /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is missing the driver does not say. Since 2.4.
+    /// (`CU_DEVICE_ATTRIBUTE_MPS_ENABLED`). Where it is missing the driver does not say.
     pub is_on_mps: Option<bool>,
 }
 

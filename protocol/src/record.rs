@@ -24,7 +24,7 @@ pub enum Record {
         stream: u32,
         /// Sequence number in that stream, from 1.
         seq: u64,
-        /// When the client knew of it, on the shared clock; 0: not told. Since 2.3.
+        /// When the client knew of it, on the shared clock; 0: not told.
         at_ns: u64,
     },
 }
@@ -47,7 +47,7 @@ pub struct Launch {
     pub class: u8,
     /// When it was made, on the shared clock, if it was the one that revoked live leases
     /// ([`crate::lease::is_live`]); else 0: a reading of the clock costs half as much as all the
-    /// rest of telling. Since 2.3.
+    /// rest of telling.
     pub at_ns: u64,
 }
 

@@ -138,8 +138,7 @@ impl<const N: usize> Spsc<N> {
 ///
 /// Each slot has a turn word: `2 * lap` means free for that lap, `2 * lap + 1` means filled. A
 /// producer claims an index by compare-and-swap, fills the slot, then sets its turn. A thread that
-/// dies in between stops this ring for its own process only; the daemon then drops the ring when
-/// the process is reaped.
+/// dies in between stops this ring for its own process only, for the life of that process.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Mpsc<const N: usize> {
@@ -201,8 +200,8 @@ impl<const N: usize> Mpsc<N> {
         Some(record)
     }
 
-    /// Where a new consumer begins: at the oldest slot that is claimed and not filled yet, with all
-    /// before it and all filled ones behind it taken; without one, behind all that was pushed.
+    /// Where a new consumer begins: behind all that was pushed, or at the oldest slot that is claimed
+    /// and not filled yet, if there is one.
     pub fn skip(&self) -> Cursor {
         let tail = self.tail.load(Ordering::Relaxed);
         // The consumer before has taken everything that is a lap older.

@@ -140,11 +140,13 @@ impl<T: SharedPage> Mapping<T> {
 
     /// Has another page at the same address from now on: the file of `fd`, which must have the size
     /// of a `T` and keep it. A thread that reads or writes meanwhile meets one page or the other, as
-    /// Linux replaces a mapping in one step (mmap(2), `MAP_FIXED`). Forked children do not have it.
+    /// Linux replaces a mapping in one step (mmap(2), `MAP_FIXED`). Children that are forked after
+    /// this returns do not have the page.
     ///
     /// # Errors
     ///
-    /// The file is shorter, or cannot be mapped; the page of before is still there.
+    /// The file is shorter: the page of before is still there. Or it cannot be mapped: then the
+    /// address may be unmapped, so callers map the file elsewhere first.
     pub fn replace(&self, fd: impl AsFd, access: Access) -> io::Result<()> {
         check_size::<T>(&fd)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
@@ -158,8 +160,9 @@ impl<T: SharedPage> Mapping<T> {
     }
 
     /// Moves the page to another file, whose descriptor is returned, at the same address: for a page
-    /// whose descriptor is lost. Of its first `words` words, which are sums, all that threads add
-    /// meanwhile comes along; the others begin at zero.
+    /// whose descriptor is lost. All that threads add to its first `words` words meanwhile comes
+    /// along; what they store there in that microsecond may be lost, and the other words begin at
+    /// zero.
     ///
     /// # Errors
     ///

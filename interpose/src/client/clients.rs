@@ -2,9 +2,8 @@
 //!
 //! There is a daemon per device, so a process that uses several devices is a client of several
 //! daemons, each with its own pages, helper thread and connection. A device is noted when a context
-//! is first seen on it, and settled once: attached for good, or unmanaged for good. A client whose
-//! daemon has gone is followed by its successor at the next one ([`crate::daemon::reattach`]);
-//! whoever holds the old one works with its pages to the end of a call.
+//! is first seen on it, and settled once: it has a client for good, or is unmanaged for good. A
+//! client whose daemon has gone becomes one of the next daemon ([`crate::daemon::reattach`]).
 //!
 //! While a process knows one device, its client is found with two loads. With more, what does not
 //! name its device itself (a stream does) belongs to the calling thread's current device, which the

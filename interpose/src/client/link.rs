@@ -16,15 +16,17 @@
 //! - a high-priority launch announces itself to the daemon before: the helper announces once more
 //!   when all pages are there ([`crate::daemon::reattach`]).
 //!
-//! **A thread asleep on a lease's bell** is counted in that page. It leaves before the page does
-//! ([`Link::begin_to_move`]): the next page's count would go below zero, and a bell whose count is
-//! wrong wakes late. One that does not leave is left behind: a signal handler may have jumped out of
-//! its wait (siglongjmp(3)), which leaves the count right.
+//! **A thread asleep on a lease's bell** is counted in that page's `sleepers`. The thread leaves the
+//! bell before the page is replaced ([`Link::begin_to_move`]); otherwise it would subtract itself from
+//! the next page's count, and a bell with a wrong count can skip a wake-up. A thread whose signal
+//! handler jumped out of the wait (siglongjmp(3)) never leaves. It is waited for once, for a second;
+//! the next page's count is right, as that thread does not subtract itself.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::OwnedFd;
 
+use crossbeam_utils::CachePadded;
 use protocol::clock::{Clock, Wake};
 use protocol::hello::JobClass;
 use protocol::lease::{FIRST_TOTAL_NS, Terms};
@@ -35,8 +37,7 @@ use protocol::segment::{Access, Mapping, SharedPage};
 
 use crate::platform::backoff;
 
-/// What is charged for a kernel that no profile knows, ns: what a daemon has charged that is not told otherwise
-/// (`unknown_kernel_us`).
+/// What is charged for a kernel that no profile knows, ns: the default of `unknown_kernel_us`.
 const UNKNOWN_NS: u64 = 100_000;
 /// The first epoch, as a daemon begins it: 0 would be one that leases name.
 const FIRST_EPOCH: u64 = 1;
@@ -58,8 +59,17 @@ pub(crate) struct Link {
     /// The job's lease; of a high-priority client one that holds nothing back.
     pub(crate) lease: Mapping<LeasePage>,
     is_high_priority: AtomicBool,
-    /// Threads that sleep on the lease's bell, or are about to.
+    waits: CachePadded<Waits>,
+}
+
+/// What threads that sleep on the lease's bell and the helper tell each other. On lines of its own:
+/// launches read what is beside it.
+#[derive(Default)]
+struct Waits {
+    /// Threads that sleep there, or are about to.
     asleep: AtomicU32,
+    /// So many of them did not leave when they were asked to.
+    left_behind: AtomicU32,
     is_moving: AtomicBool,
 }
 
@@ -93,8 +103,7 @@ impl Link {
             bell: private()?.1,
             lease: no_lease()?.1,
             is_high_priority: AtomicBool::new(class == JobClass::HighPriority),
-            asleep: AtomicU32::new(0),
-            is_moving: AtomicBool::new(false),
+            waits: CachePadded::default(),
         })
     }
 
@@ -107,15 +116,15 @@ impl Link {
 
     /// Sleeps until the lease's bell rings after `seen` was read, or until then; may return early.
     pub(crate) fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
-        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.waits.asleep.fetch_add(1, Ordering::SeqCst);
         // SeqCst, as the add above and both in `begin_to_move`: either that waits for this thread, or
         // this thread sees it.
-        if self.is_moving.load(Ordering::SeqCst) {
-            self.asleep.fetch_sub(1, Ordering::SeqCst);
+        if self.waits.is_moving.load(Ordering::SeqCst) {
+            self.waits.asleep.fetch_sub(1, Ordering::SeqCst);
             return clock.sleep_until(deadline_ns.min(clock.now_ns() + MOVING_SLEEP_NS));
         }
         let wake = self.lease.bell.wait(clock, seen, Some(deadline_ns));
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.waits.asleep.fetch_sub(1, Ordering::SeqCst);
         wake
     }
 
@@ -128,9 +137,15 @@ impl Link {
 
     /// Whether no thread sleeps on the lease's bell any more.
     fn empty_bell(&self, clock: &Clock) -> bool {
-        self.is_moving.store(true, Ordering::SeqCst);
+        self.waits.is_moving.store(true, Ordering::SeqCst);
         self.lease.bell.ring_surely(clock);
-        backoff::wait_until(clock, || self.asleep.load(Ordering::SeqCst) == 0)
+        let asleep = || self.waits.asleep.load(Ordering::SeqCst);
+        let left_behind = &self.waits.left_behind;
+        let are_out = || asleep() <= left_behind.load(Ordering::Relaxed);
+        let are_out = backoff::wait_until(clock, are_out);
+        // Not waited for again.
+        left_behind.store(asleep(), Ordering::Relaxed);
+        are_out
     }
 }
 
@@ -144,25 +159,30 @@ impl Moving<'_> {
     ///
     /// One of them is none. Those replaced until then stay; the next daemon's replace all.
     pub(crate) fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {
-        open::<DaemonPage>(&pages.daemon, |page| &page.magic)?;
+        // All that may be wrong with them comes first: a client of half a daemon would be worse off
+        // than one of none.
+        open::<DaemonPage>(&pages.daemon, Access::Read, |page| Some(&page.magic))?;
+        open::<HpPage>(&pages.hp, Access::Read, |_| None)?;
+        open::<BellPage>(&pages.bell, Access::ReadWrite, |_| None)?;
+        let lease = pages.lease.as_ref();
+        let lease =
+            lease.map(|fd| open(fd, Access::ReadWrite, |page: &LeasePage| Some(&page.magic)));
+        let lease = lease.transpose()?;
+        let unread = private::<HpPage>()?.0;
+        let no_lease = no_lease()?.0;
         let link = self.0;
+        let is_high_priority = lease.is_none();
+        if let Some(lease) = lease {
+            lease.bring(own);
+        }
         link.hp.replace(&pages.hp, Access::Read)?;
         link.bell.replace(&pages.bell, Access::ReadWrite)?;
-        match &pages.lease {
-            Some(lease) => {
-                open::<LeasePage>(lease, |page| &page.magic)?.bring(own);
-                // Behind the page with the epoch that its terms name.
-                link.lease.replace(lease, Access::ReadWrite)?;
-                let unread = private::<HpPage>()?.0;
-                link.hp_written.replace(&unread, Access::ReadWrite)?;
-            }
-            None => {
-                link.hp_written.replace(&pages.hp, Access::ReadWrite)?;
-                link.lease.replace(&no_lease()?.0, Access::ReadWrite)?;
-            }
-        }
+        // Behind the page with the epoch that its terms name.
+        let lease = pages.lease.as_ref().unwrap_or(&no_lease);
+        link.lease.replace(lease, Access::ReadWrite)?;
+        let hp_written = if is_high_priority { &pages.hp } else { &unread };
+        link.hp_written.replace(hp_written, Access::ReadWrite)?;
         link.daemon.replace(&pages.daemon, Access::Read)?;
-        let is_high_priority = pages.lease.is_none();
         link.is_high_priority
             .store(is_high_priority, Ordering::Relaxed);
         Ok(())
@@ -171,7 +191,8 @@ impl Moving<'_> {
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        self.0.is_moving.store(false, Ordering::SeqCst);
+        // SeqCst: see `Link::wait`.
+        self.0.waits.is_moving.store(false, Ordering::SeqCst);
     }
 }
 
@@ -198,16 +219,16 @@ fn no_lease() -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
     Ok((descriptor, lease))
 }
 
-/// A page, if it begins as ours do.
+/// A page, if it can be mapped so and begins as ours do.
 fn open<T: SharedPage>(
     descriptor: &OwnedFd,
-    magic: impl FnOnce(&T) -> &AtomicU64,
+    access: Access,
+    magic: impl FnOnce(&T) -> Option<&AtomicU64>,
 ) -> io::Result<Mapping<T>> {
-    let page = Mapping::<T>::open(descriptor, Access::ReadWrite)
-        .or_else(|_| Mapping::<T>::open(descriptor, Access::Read))?;
-    match magic(&page).load(Ordering::Acquire) {
-        PAGE_MAGIC => Ok(page),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic")),
+    let page = Mapping::<T>::open(descriptor, access)?;
+    match magic(&page).is_none_or(|magic| magic.load(Ordering::Acquire) == PAGE_MAGIC) {
+        true => Ok(page),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic")),
     }
 }
 

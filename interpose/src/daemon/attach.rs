@@ -1,7 +1,7 @@
 //! Finding the daemon of a device, and the one conversation with it.
 //!
-//! One packet each way over a Unix socket (`protocol::hello`); the shared pages come with the answer
-//! as descriptors. The connection then stays open without another word: its end tells the daemon
+//! One packet each way over a Unix socket (`protocol::hello`): the client's page goes with the hello
+//! as a descriptor, and the daemon's pages come with the answer. The connection then stays open without another word: its end tells the daemon
 //! that this process is gone. This is the only place where the library waits for the daemon, at
 //! most [`REPLY_TIMEOUT`] for each answer.
 //!
@@ -152,8 +152,12 @@ impl fmt::Display for Unmanaged {
     }
 }
 
-/// The client of `device`, on which `context` is, with that index; and why no daemon has taken it, if
-/// none has. No client: this process is left alone there.
+/// The client of `device`, on which `context` is, with that index; and the daemon that has accepted
+/// it, or why none has.
+///
+/// # Errors
+///
+/// Why no daemon has accepted it, where this process is to stay unmanaged on the device.
 ///
 /// A process whose first attempt meets nobody, or is refused, may have come in the half second in
 /// which a daemon is restarted, or before the daemon of its machine. So it is a client of nobody,
@@ -164,37 +168,29 @@ pub(crate) fn attach(
     context: CUcontext,
     device: CUdevice,
     index: u32,
-) -> (Option<Client>, Result<Met, Unmanaged>) {
+) -> Result<(Client, Result<Met, Unmanaged>), Unmanaged> {
     let _occupied = Occupied::new();
     if sys::has_parent_death_signal() {
         FALLS_WITH_PARENT.store(true, Ordering::Relaxed);
     }
-    let (uuid, sought) = match places(config, device) {
-        Ok(found) => found,
-        Err(reason) => return (None, Err(reason)),
-    };
+    let (uuid, sought) = places(config, device)?;
     let found = look_for(&sought);
     let found = match found {
-        Err(reason) if !is_wanted(config, &reason, &sought) => return (None, Err(reason)),
+        Err(reason) if !is_wanted(config, &reason, &sought) => return Err(reason),
         found => found,
     };
     let made = new_client(config, context, (device, index), uuid, sought);
-    let client = match made.map_err(Unmanaged::NoMemory) {
-        Ok(client) => client,
-        Err(reason) => return (None, Err(reason)),
-    };
+    let client = made.map_err(Unmanaged::NoMemory)?;
     let met = found.and_then(|()| ask_again(Unmanaged::is_hang_up, || meet(config, &client)));
     match met {
         Ok(met) => {
             if let Some(error) = Clock::open_error() {
                 log::say(Level::Error, format_args!("{error}; using real time"));
             }
-            (Some(client), Ok(met))
+            Ok((client, Ok(met)))
         }
-        Err(reason) => {
-            let is_wanted = is_wanted(config, &reason, &client.sought);
-            (is_wanted.then_some(client), Err(reason))
-        }
+        Err(reason) if !is_wanted(config, &reason, &client.sought) => Err(reason),
+        Err(reason) => Ok((client, Err(reason))),
     }
 }
 
@@ -348,8 +344,6 @@ impl fmt::Display for Met {
 pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
     let (connection, socket) = connect(&client.sought)?;
-    // Threads leave the bell before the daemon has to wait for anything.
-    let moving = client.link.begin_to_move(&client.clock);
     let (welcome, descriptors) = match ask(&connection, config, client) {
         Ok(answer) => answer,
         Err(Answer::Hello(error)) => return Err(Unmanaged::Hello { socket, error }),
@@ -360,17 +354,20 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let accepted = split(descriptors, class, slot).and_then(|(pages, ledger)| {
         let ledger = ledger.map(|(page, slot)| open_ledger(client, page, slot));
         let ledger = ledger.transpose()?;
+        let moving = client.link.begin_to_move(&client.clock);
+        // First: under the new lease nobody is to take the daemon for gone.
+        client.connection.begin(connection);
         moving.replace(&pages, &client.page)?;
         Ok(ledger)
     });
-    let ledger = match accepted {
-        Ok(ledger) => ledger,
-        Err(error) => return Err(Unmanaged::Pages { socket, error }),
-    };
-    if let Some(ledger) = ledger {
-        client.set_ledger(ledger);
+    match accepted {
+        Ok(Some(ledger)) => client.set_ledger(ledger),
+        Ok(None) => {}
+        Err(error) => {
+            client.connection.close();
+            return Err(Unmanaged::Pages { socket, error });
+        }
     }
-    client.connection.begin(connection);
     client.note_socket(&socket);
     client.is_taken.store(true, Ordering::Relaxed);
     say_class(config, class, &socket);

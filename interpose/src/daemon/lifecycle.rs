@@ -134,8 +134,6 @@ fn try_attach(
             format_args!("children made by clone and not by fork must not use CUDA"),
         );
     }
-    let (client, met) = attach::attach(config, context, device, index);
-    let is_refused = met.as_ref().is_err_and(Unmanaged::is_refusal);
     let reason = |error: &Unmanaged| {
         // A job started by `pillion run` expects a daemon; a bare preload may just be there.
         let is_expected = config.job.is_some() || !error.is_absence();
@@ -146,12 +144,10 @@ fn try_attach(
         };
         (level, error.to_string())
     };
+    let attached = attach::attach(config, context, device, index);
+    let (client, met) = attached.map_err(|error| reason(&error))?;
+    let is_refused = met.as_ref().is_err_and(Unmanaged::is_refusal);
     let met = met.map_err(|error| reason(&error));
-    let client = match (client, &met) {
-        (Some(client), _) => client,
-        (None, Err(reason)) => return Err(reason.clone()),
-        (None, Ok(_)) => return Ok(()),
-    };
     // For good, as threads refer to it.
     let client: &'static Client = Box::leak(Box::new(client));
     #[cfg(shim)]

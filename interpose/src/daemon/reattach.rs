@@ -209,7 +209,7 @@ impl Watch {
             if said == Some(Said::Over) || self.client.connection.is_over() {
                 self.handle_end();
             }
-            // A daemon that is only just gone has no successor yet, and its socket may outlive its connections for a moment.
+            // A daemon that is only just gone is not replaced yet, and its socket may outlive its connections for a moment.
             return;
         }
         // Before it is asked: the next one that listens there is asked in any case.

@@ -87,6 +87,9 @@ pub(crate) use totals::Totals;
 /// Jobs that have ended and are still listed, the youngest; of each user as many as of any other.
 pub const ENDED_MAX: usize = 256;
 
+/// Pages whose clients are gone and whose totals are kept for the case that they come again.
+const LEFT_MAX: usize = 256;
+
 /// Decisions per poll. One is the rule; each further one means that high-priority work arrived
 /// within the microsecond between two drains.
 pub const ROUNDS_MAX: usize = 4;
@@ -117,6 +120,8 @@ pub enum Look {
 pub struct NewPages {
     /// Its own, which it has brought.
     pub client: Mapping<ClientPage>,
+    /// Which file that is ([`protocol::segment::identity`]).
+    pub file: (u64, u64),
     /// Its job's, used if it is the first client of a best-effort job.
     pub lease: (OwnedFd, Mapping<LeasePage>),
 }
@@ -179,6 +184,9 @@ pub(crate) struct Client {
     /// The class that it asked for and may not have.
     pub(crate) denied: Option<JobClass>,
     pub(crate) page: Mapping<ClientPage>,
+    file: (u64, u64),
+    /// What of its page's totals is in its job's `past`.
+    counted: Totals,
     /// Its sticky error, if it told one, has been looked at.
     is_sticky_taken: bool,
     /// Iff high-priority.
@@ -197,7 +205,13 @@ impl Client {
         page.stop.store(0, Ordering::Relaxed);
     }
 
+    /// What it adds to its job's totals.
     pub(crate) fn totals(&self) -> Totals {
+        self.page_totals().since(&self.counted)
+    }
+
+    /// What its page says, of the whole life of its process.
+    pub(crate) fn page_totals(&self) -> Totals {
         Totals {
             counters: core::array::from_fn(|i| self.page.counted(Counter::ALL[i])),
             charged_ns: self.page.charged_ns.load(Ordering::Relaxed),
@@ -273,6 +287,8 @@ pub struct State {
     is_closed: bool,
     /// Of clients that are gone, until somebody asks.
     stickies: Vec<Sticky>,
+    /// Totals of pages whose clients are gone, the youngest: the process may come again.
+    left: VecDeque<((u64, u64), Totals)>,
     /// The same of processes that ended with work in flight.
     deaths: Vec<Death>,
     pub(crate) holds: Holds,
@@ -311,6 +327,7 @@ impl State {
             returning_until_ns: 0,
             is_closed: false,
             stickies: Vec::new(),
+            left: VecDeque::new(),
             deaths: Vec::new(),
             holds: Holds::default(),
             rejected: Rejected::default(),
@@ -378,6 +395,7 @@ impl State {
         pages: NewPages,
     ) -> Result<Attached, Refused> {
         let key = job_key(&attach.job, attach.class, peer);
+        let counted = self.retire(now_ns, pages.file);
         let job = self.check_comer(&key)?;
         // It is taken all the same, as best-effort jobs are: turned away it would run unmanaged.
         let is_new_hp = key.class == JobClass::HighPriority && job.is_none();
@@ -399,6 +417,8 @@ impl State {
             hp_client: (key.class == JobClass::HighPriority)
                 .then(|| Box::new(HpClient::new(now_ns, &pages.client))),
             page: pages.client,
+            file: pages.file,
+            counted,
             end: End::default(),
         };
         client.begin_serving();
@@ -424,6 +444,21 @@ impl State {
         };
         self.note_words(&by);
         Ok(attached)
+    }
+
+    /// A page comes again, of a process whose connection was lost or which gave up an attempt: the
+    /// client of before ends, and the page goes on. What of its totals is counted already.
+    fn retire(&mut self, now_ns: u64, file: (u64, u64)) -> Totals {
+        let mut clients = self.jobs.iter().flat_map(|job| &job.clients);
+        if let Some(before) = clients
+            .find(|client| client.file == file)
+            .map(|client| client.id)
+        {
+            self.remove(now_ns, before);
+        }
+        let place = self.left.iter().position(|(known, _)| *known == file);
+        let left = place.and_then(|place| self.left.remove(place));
+        left.map_or_else(Totals::default, |(_, counted)| counted)
     }
 
     /// A client asked for a class that it may not have, and has another.
@@ -463,6 +498,15 @@ impl State {
     /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
     /// its totals stay with its job. The caller rings the daemon's bell. Returns who it was.
     pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
+        let (gone, page) = self.remove(now_ns, client)?;
+        // It may only have lost its connection: then it must learn that nobody serves it. Release
+        // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what is held for a fault every 100 ms).
+        page.detached.store(1, Ordering::Release);
+        Some(gone)
+    }
+
+    /// Removes a client, and its job with its last one. Who it was, and its page.
+    fn remove(&mut self, now_ns: u64, client: u64) -> Option<(Gone, Mapping<ClientPage>)> {
         self.wakes.clear(); // They name jobs and clients by place.
         for index in 0..self.jobs.len() {
             let job = &mut self.jobs[index];
@@ -470,11 +514,13 @@ impl State {
                 continue;
             };
             let mut client = job.clients.remove(place);
-            // It may only have lost its connection: then it must learn that nobody serves it. Release
-            // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what is held for a fault every 100 ms).
-            client.page.detached.store(1, Ordering::Release);
             self.gate.handle_detach(client.id);
             job.past.add(&client.totals().of_ended());
+            self.left
+                .push_back((client.file, client.page_totals().of_ended()));
+            if self.left.len() > LEFT_MAX {
+                self.left.pop_front();
+            }
             let gone = Gone {
                 key: job.key.clone(),
                 pid: client.peer.pid,
@@ -494,7 +540,7 @@ impl State {
             }
             self.keep_sticky(sticky);
             self.note_words(&gone);
-            return Some(gone);
+            return Some((gone, client.page));
         }
         None
     }

@@ -31,6 +31,7 @@ use protocol::hello::{
     Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, send,
 };
 use protocol::quota::Quota;
+use protocol::segment::identity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -408,14 +409,19 @@ impl Control {
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
         let mut brought = brought.into_iter();
-        let client = brought.next().ok_or("it brings no page of its own")?;
-        let client = client_page_of_peer(&client)
-            .map_err(|error| format!("the page that it brings cannot be used: {error}"))?;
+        let fd = brought.next().ok_or("it brings no page of its own")?;
+        let client = client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?)));
+        let (client, file) =
+            client.map_err(|error| format!("the page that it brings cannot be used: {error}"))?;
         let lease = lease_page(clock).map_err(no_memory)?;
         // Last of all that may fail before the state is asked: a slot is given back by hand.
         let opened = self.open_account(applicant, &attach, brought.next())?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
-        let pages = NewPages { client, lease };
+        let pages = NewPages {
+            client,
+            file,
+            lease,
+        };
         let attached = self
             .enter(applicant.peer, attach, pages)
             .map_err(|refused| {

@@ -577,7 +577,7 @@ fn client_status(state: &State, client: &Client) -> ClientStatus {
         attached_ns: client.attached_ns,
         falls_with_parent: client.falls_with_parent,
         overdue: client.is_overdue(),
-        counters: counters_by_name(&client.totals()),
+        counters: counters_by_name(&client.page_totals()),
         faults: client.faults(),
     }
 }

@@ -12,6 +12,7 @@ use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass, Request};
 use protocol::pages::Counter;
 use protocol::quota::Quota;
+use protocol::segment;
 
 use super::accounts::{Place, brought, cancel_account, open_account};
 use super::check;
@@ -195,7 +196,11 @@ impl Daemon {
             None => None,
         };
         let class = attach.class;
-        let pages = NewPages { client, lease };
+        let pages = NewPages {
+            client,
+            file: segment::identity(&link.page_fd).unwrap(),
+            lease,
+        };
         let is_new = state.pids_of(&key).is_empty();
         let attached = match state.handle_attach(now_ns, peer, attach, pages) {
             Ok(attached) => attached,

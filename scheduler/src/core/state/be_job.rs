@@ -14,9 +14,10 @@
 //!   a launch that was refused. A job for which that cannot be shown is granted nothing until the next look.
 //!
 //! What a dead client had in flight vanishes with it: it is in no H any more. H and C are of all the
-//! client's daemons. What it has in flight when it attaches was charged to a daemon before; it
-//! charges that to this lease before it uses it. Until then T is taken to be what is in flight at
-//! least.
+//! client's daemons. What a client has in flight when it attaches was charged to a lease of an
+//! earlier daemon; the client charges it to this lease before its threads see the lease
+//! (`LeasePage::bring`). Until then T lacks it: the daemon never takes T for less than what is in
+//! flight.
 //!
 //! **Belief.** These words are the job's to write. C above H is no completion of anything: nothing
 //! is in flight then, and never less than nothing. T may go down by a refund, but by no more than

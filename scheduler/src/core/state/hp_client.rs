@@ -58,8 +58,14 @@ impl HpClient {
     /// Of a client that attaches at `now_ns`. What it has pushed for nobody, or for the daemon
     /// before, is skipped: it announces again what is in flight.
     pub(crate) fn new(now_ns: u64, page: &ClientPage) -> Self {
+        // What nobody has claimed is empty, and stays without memory.
+        let claimed = page.rings_claimed(0);
+        let skip = |index: usize| match index < claimed {
+            true => page.rings[index].skip(),
+            false => Cursor::default(),
+        };
         Self {
-            cursors: core::array::from_fn(|index| page.rings[index].skip()),
+            cursors: core::array::from_fn(skip),
             claimed: 0,
             shared_cursor: page.shared_ring.skip(),
             given_up: 0,

@@ -17,7 +17,7 @@ use std::path::Path;
 use policy::{Class, ClassSet, Kernel, Lease, admits};
 use protocol::lease::{FIRST_TOTAL_NS, Refusal, Terms, announce};
 use protocol::record::{Launch, Record};
-use protocol::segment::{Access, client_page};
+use protocol::segment::{Access, client_page, identity};
 use serde_json::Value;
 
 use super::*;
@@ -92,8 +92,19 @@ impl Rig {
     }
 
     pub(super) fn try_attach(&mut self, class: JobClass, job: &str) -> Result<Player, Refused> {
+        let (page_fd, _page) = client_page(&Clock::monotonic()).unwrap();
+        self.try_attach_with(class, job, page_fd)
+    }
+
+    /// The same with the page of a client of before.
+    fn try_attach_with(
+        &mut self,
+        class: JobClass,
+        job: &str,
+        page_fd: OwnedFd,
+    ) -> Result<Player, Refused> {
         let clock = Clock::monotonic();
-        let (page_fd, client) = client_page(&clock).unwrap();
+        let client = Mapping::open_from_peer(&page_fd).unwrap();
         let page = Mapping::open(&page_fd, Access::ReadWrite).unwrap();
         claim_rings(&page, 1);
         let lease = lease_page(&clock).unwrap();
@@ -113,7 +124,11 @@ impl Rig {
             pid: 7,
             uid: self.uid,
         };
-        let pages = NewPages { client, lease };
+        let pages = NewPages {
+            client,
+            file: identity(&page_fd).unwrap(),
+            lease,
+        };
         let attached = self.state.handle_attach(self.now_ns, peer, attach, pages)?;
         let lease = attached.lease.as_ref();
         Ok(Player {
@@ -545,6 +560,29 @@ fn a_job_whose_last_client_dies_gives_back_what_it_had_in_flight_and_keeps_its_t
             .load(Ordering::Relaxed),
         FIRST_TOTAL_NS
     );
+}
+
+/// As after a lost connection, or an attempt that the process gave up and the daemon did not.
+#[test]
+fn a_page_that_comes_again_is_one_client_whose_counts_are_its_jobs_once() {
+    let mut rig = Rig::new("residual_us = 100");
+    let be = rig.be("train");
+    be.page.count(Counter::Launches, 5);
+    be.page.charged_ns.fetch_add(50, Ordering::Relaxed);
+    for _ in 0..3 {
+        let again = be.page_fd.try_clone().unwrap();
+        rig.try_attach_with(JobClass::BestEffort, "train", again)
+            .unwrap();
+    }
+    be.page.count(Counter::Launches, 2);
+    let job = &rig.status(Viewer::Operator)["jobs"][0];
+    assert_eq!(job["clients"].as_array().unwrap().len(), 1);
+    assert_eq!(job["totals"]["launches"], 7);
+    assert_eq!(job["charged_ns"], 50);
+    assert_eq!(job["clients"][0]["counters"]["launches"], 7);
+    // The end of an earlier connection is not the end of what serves the page now.
+    assert_eq!(rig.state.handle_detach(rig.now_ns, be.client), None);
+    assert_eq!(be.page.detached.load(Ordering::Relaxed), 0);
 }
 
 // census: H11

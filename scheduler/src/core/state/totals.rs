@@ -33,6 +33,15 @@ impl Totals {
         self.faults.bad_rings += other.faults.bad_rings;
     }
 
+    /// What came to them since they were `before`, which a page that lies may have lowered.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        for (now, before) in self.counters.iter_mut().zip(before.counters) {
+            *now = now.saturating_sub(before);
+        }
+        self.charged_ns = self.charged_ns.saturating_sub(before.charged_ns);
+        self
+    }
+
     /// What is left of them once the client has ended.
     pub(crate) fn of_ended(mut self) -> Self {
         for (counter, count) in Counter::ALL.iter().zip(&mut self.counters) {
