@@ -1,9 +1,9 @@
 //! What client and daemon say over the Unix socket: attach, welcome, status.
 //!
-//! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the attach and the
-//! welcome as file descriptors (`SCM_RIGHTS`). Every message begins with [`HELLO_MAGIC`] and the sender's
-//! version, in every version of the protocol, so that two builds that cannot talk can still say so.
-//! Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
+//! The socket is `SOCK_SEQPACKET`: one message is one packet, and pages travel with the attach and
+//! the welcome as file descriptors (`SCM_RIGHTS`). Every message begins with [`HELLO_MAGIC`] and
+//! the sender's version, in every version of the protocol, so that two builds that cannot talk can
+//! still say so. Numbers are little-endian; a text is a `u16` length and UTF-8 bytes.
 //!
 //! The connection stays open while the client lives. Its end tells the daemon of the client's.
 

@@ -4,8 +4,8 @@
 //! kernel is first seen, not when it is launched; the daemon reads it when somebody asks for the status. Nothing is
 //! decided by it. What is read is a client's word: a number and a text that was cut to what is left of valid UTF-8.
 //!
-//! A place is a [`SeqLock`] whose version is the duration. A thread that is interrupted for good while it writes leaves one
-//! place unused.
+//! A place is a [`SeqLock`] whose version is the duration. A thread that is interrupted for good
+//! while it writes leaves one place unused.
 
 use core::fmt::{self, Write as _};
 

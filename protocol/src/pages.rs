@@ -60,7 +60,8 @@ pub struct DaemonPage {
     pub max_hold_ns: AtomicU64,
     /// Expected duration charged for a kernel that no profile knows, ns.
     pub unknown_ns: AtomicU64,
-    /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles say.
+    /// Non-zero: best-effort clients charge what kernels were seen to take, not what their profiles
+    /// say.
     pub learnt_durations: AtomicU32,
     /// Zero, for good: clients that were built while copies could be cut (2.2 to early 2.4) take
     /// another value as that.
@@ -116,9 +117,11 @@ pub struct ClientPage {
     pub stop: AtomicU32,
     /// The first CUDA result of the client after which it gets nothing more done; 0: none.
     pub sticky: AtomicU32,
-    /// Until when somebody sees to the end of this process, in whole seconds of `CLOCK_MONOTONIC`; 0: nobody does. Until then it does
-    /// not die by itself with work in flight when a signal asks it to end: it says [`STOP_OVERDUE`] and lives for [`FROZEN_NS`] more, and again,
-    /// in which who sees to its end has MPS end what is in flight, and kills it; where MPS refuses, once its grace is over. The daemon writes it, and only where MPS shares the GPU.
+    /// Until when somebody sees to the end of this process, in whole seconds of `CLOCK_MONOTONIC`;
+    /// 0: nobody does. Until then it does not die by itself with work in flight when a signal asks
+    /// it to end: it says [`STOP_OVERDUE`] and lives for [`FROZEN_NS`] more, and again, in which
+    /// who sees to its end has MPS end what is in flight, and kills it; where MPS refuses, once its
+    /// grace is over. The daemon writes it, and only where MPS shares the GPU.
     ///
     /// [`FROZEN_NS`]: crate::ending::FROZEN_NS
     pub seen_to_until_s: AtomicU32,
@@ -141,7 +144,8 @@ pub const STOP_ASKED: u32 = 1;
 /// In [`ClientPage::stop`]: a signal has asked, what is in flight was waited for as long as the process does, and it is not complete. Only
 /// where somebody sees to its end ([`ClientPage::seen_to_until_s`]).
 pub const STOP_OVERDUE: u32 = 2;
-/// In [`ClientPage::stop`]: what is in flight was waited for as long as the process does, it is not complete, and the process ends now.
+/// In [`ClientPage::stop`]: what is in flight was waited for as long as the process does, it is not
+/// complete, and the process ends now.
 pub const STOP_GAVE_UP: u32 = 3;
 
 /// What a client tells people; nothing is decided by it.

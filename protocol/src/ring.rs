@@ -117,7 +117,8 @@ impl<const N: usize> Spsc<N> {
     /// Where a new consumer begins: behind all that was pushed before. What the words of the page
     /// say of the consumer before is not believed, nor needed.
     pub fn skip(&self) -> Cursor {
-        // Acquire pairs with the publishing store in `push`: the skipped slots are no longer written.
+        // Acquire pairs with the publishing store in `push`: the skipped slots are no longer
+        // written.
         let head = self.producer.tail.load(Ordering::Acquire);
         self.head.store(head, Ordering::Release);
         Cursor { head }
@@ -200,8 +201,8 @@ impl<const N: usize> Mpsc<N> {
         Some(record)
     }
 
-    /// Where a new consumer begins: behind all that was pushed, or at the oldest slot that is claimed
-    /// and not filled yet, if there is one.
+    /// Where a new consumer begins: behind all that was pushed, or at the oldest slot that is
+    /// claimed and not filled yet, if there is one.
     pub fn skip(&self) -> Cursor {
         let tail = self.tail.load(Ordering::Relaxed);
         // The consumer before has taken everything that is a lap older.

@@ -139,9 +139,9 @@ impl<T: SharedPage> Mapping<T> {
     }
 
     /// Has another page at the same address from now on: the file of `fd`, which must have the size
-    /// of a `T` and keep it. A thread that reads or writes meanwhile meets one page or the other, as
-    /// Linux replaces a mapping in one step (mmap(2), `MAP_FIXED`). Children that are forked after
-    /// this returns do not have the page.
+    /// of a `T` and keep it. A thread that reads or writes meanwhile meets one page or the other,
+    /// as Linux replaces a mapping in one step (mmap(2), `MAP_FIXED`). Children that are forked
+    /// after this returns do not have the page.
     ///
     /// # Errors
     ///
@@ -159,10 +159,10 @@ impl<T: SharedPage> Mapping<T> {
         self.keep_from_children()
     }
 
-    /// Moves the page to another file, whose descriptor is returned, at the same address: for a page
-    /// whose descriptor is lost. All that threads add to its first `words` words meanwhile comes
-    /// along; what they store there in that microsecond may be lost, and the other words begin at
-    /// zero.
+    /// Moves the page to another file, whose descriptor is returned, at the same address: for a
+    /// page whose descriptor is lost. All that threads add to its first `words` words meanwhile
+    /// comes along; what they store there in that microsecond may be lost, and the other words
+    /// begin at zero.
     ///
     /// # Errors
     ///

@@ -21,8 +21,8 @@ pub use stepped::{AtomicU32, AtomicU64, fence};
 pub use seqlock::SeqLock;
 pub use try_lock::{Locked, TryLock};
 
-/// The order with which words are published: a record in a ring, the version of a [`SeqLock`], what a
-/// [`TryLock`] protects.
+/// The order with which words are published: a record in a ring, the version of a [`SeqLock`], what
+/// a [`TryLock`] protects.
 ///
 /// CI builds the loom tests once more with `--cfg weaken_release` and expects them to fail: that
 /// shows the tests can see a missing Release at all.

@@ -7,12 +7,12 @@
 //! or because the process is to end ([`dying`]) (one that comes in the microsecond between two
 //! sleeps is not noticed, and the wait goes on to `max_hold`, or to the next signal where a rule
 //! holds the job: [`sleep_ns`]); or because the daemon is gone. A daemon is gone when its
-//! connection has ended ([`crate::daemon::disconnect_watcher`]), or when it has been silent for five
-//! seconds. A daemon that is only late, as on a host with more threads than processors, is not:
-//! launches wait for it, for `max_hold` each. Where another daemon has taken its place meanwhile,
-//! the wait goes on there, as one that began when it did. What goes without a lease is charged all
-//! the same, so that the daemon's sums stay right. A collective kernel does not wait for a lease
-//! ([`admit_collective`]).
+//! connection has ended ([`crate::daemon::disconnect_watcher`]), or when it has been silent for
+//! five seconds. A daemon that is only late, as on a host with more threads than processors, is
+//! not: launches wait for it, for `max_hold` each. Where another daemon has taken its place
+//! meanwhile, the wait goes on there, as one that began when it did. What goes without a lease is
+//! charged all the same, so that the daemon's sums stay right. A collective kernel does not wait
+//! for a lease ([`admit_collective`]).
 
 use core::sync::atomic::Ordering;
 

@@ -16,11 +16,11 @@
 //! - a high-priority launch announces itself to the daemon before: the helper announces once more
 //!   when all pages are there ([`crate::daemon::reattach`]).
 //!
-//! **A thread asleep on a lease's bell** is counted in that page's `sleepers`. The thread leaves the
-//! bell before the page is replaced ([`Link::begin_to_move`]); otherwise it would subtract itself from
-//! the next page's count, and a bell with a wrong count can skip a wake-up. A thread whose signal
-//! handler jumped out of the wait (siglongjmp(3)) never leaves. It is waited for once, for a second;
-//! the next page's count is right, as that thread does not subtract itself.
+//! **A thread asleep on a lease's bell** is counted in that page's `sleepers`. The thread leaves
+//! the bell before the page is replaced ([`Link::begin_to_move`]); otherwise it would subtract
+//! itself from the next page's count, and a bell with a wrong count can skip a wake-up. A thread
+//! whose signal handler jumped out of the wait (siglongjmp(3)) never leaves. It is waited for once,
+//! for a second; the next page's count is right, as that thread does not subtract itself.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
@@ -117,8 +117,8 @@ impl Link {
     /// Sleeps until the lease's bell rings after `seen` was read, or until then; may return early.
     pub(crate) fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
         self.waits.asleep.fetch_add(1, Ordering::SeqCst);
-        // SeqCst, as the add above and both in `begin_to_move`: either that waits for this thread, or
-        // this thread sees it.
+        // SeqCst, as the add above and both in `begin_to_move`: either that waits for this thread,
+        // or this thread sees it.
         if self.waits.is_moving.load(Ordering::SeqCst) {
             self.waits.asleep.fetch_sub(1, Ordering::SeqCst);
             return clock.sleep_until(deadline_ns.min(clock.now_ns() + MOVING_SLEEP_NS));
@@ -128,8 +128,8 @@ impl Link {
         wake
     }
 
-    /// Has threads leave the lease's bell, until the result is dropped. They are woken, so this takes
-    /// some microseconds, and a second at most.
+    /// Has threads leave the lease's bell, until the result is dropped. They are woken, so this
+    /// takes some microseconds, and a second at most.
     pub(crate) fn begin_to_move(&self, clock: &Clock) -> Moving<'_> {
         self.empty_bell(clock);
         Moving(self)

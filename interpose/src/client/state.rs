@@ -37,7 +37,8 @@ pub(crate) struct Client {
     pub(crate) socket: Mutex<PathBuf>,
     /// The time that daemon and client share.
     pub(crate) clock: Clock,
-    /// What this client and its daemons share: sums, counters and rings, of the whole life of the process.
+    /// What this client and its daemons share: sums, counters and rings, of the whole life of the
+    /// process.
     pub(crate) page: Mapping<ClientPage>,
     /// Of that page, for the next daemon.
     pub(crate) page_descriptor: Descriptor,
@@ -53,7 +54,8 @@ pub(crate) struct Client {
     pub(crate) profile: Option<&'static ProfileIndex>,
     /// The stream priorities of the device, if there is a choice.
     pub(crate) priorities: Option<Priorities>,
-    /// What high-priority launches on default streams carry as an attribute, if this driver takes one.
+    /// What high-priority launches on default streams carry as an attribute, if this driver takes
+    /// one.
     pub(crate) default_priority: Option<i32>,
     /// Whether MPS shares the device, if this driver says so.
     pub(crate) is_on_mps: Option<bool>,
@@ -194,8 +196,8 @@ pub(crate) struct Connection {
     descriptor: Descriptor,
     /// How many there were; 0 before the first.
     number: AtomicU64,
-    /// The last one of which it is known that the daemon's side has ended. Threads at the gate read it without a lock and
-    /// without a system call.
+    /// The last one of which it is known that the daemon's side has ended. Threads at the gate read
+    /// it without a lock and without a system call.
     ended: AtomicU64,
     /// When a thread at the gate first rang the daemon in its present sleep.
     rung_ns: AtomicU64,

@@ -1,9 +1,9 @@
 //! Finding the daemon of a device, and the one conversation with it.
 //!
-//! One packet each way over a Unix socket (`protocol::hello`): the client's page goes with the hello
-//! as a descriptor, and the daemon's pages come with the answer. The connection then stays open without another word: its end tells the daemon
-//! that this process is gone. This is the only place where the library waits for the daemon, at
-//! most [`REPLY_TIMEOUT`] for each answer.
+//! One packet each way over a Unix socket (`protocol::hello`): the client's page goes with the
+//! hello as a descriptor, and the daemon's pages come with the answer. The connection then stays
+//! open without another word: its end tells the daemon that this process is gone. This is the only
+//! place where the library waits for the daemon, at most [`REPLY_TIMEOUT`] for each answer.
 //!
 //! A daemon hears only so many processes of a user at once, and hangs up on who has been silent for the longest. So the hello goes out
 //! as soon as there is a connection, and who is hung up on without an answer asks again for a while ([`ask_again`]).

@@ -1,22 +1,23 @@
 //! The helper threads, one for each client: find out what has completed when the application does
 //! not ask.
 //!
-//! *Best-effort, while gated*: the helper learns of completion as [`crate::progress::sight`] allows for each
-//! stream. At most one event of ours is outstanding in a stream; the first look at it comes after a
-//! learnt part of what is expected ([`policy::looks`]), further ones every [`POLL_NS`] at most.
-//! What has completed goes into the client's page, and the daemon is rung if a thread waits at the
-//! gate.
-//! *Best-effort, with nobody to protect* (an ungated lease): the helper does nothing, except in one
-//! *window* of 10 ms in each second in which something was launched, so that durations are
-//! learnt before a high-priority job comes. The daemon rings it when leases become gated.
-//! *High-priority*: it does nothing, except while the daemon asks (`probe`), because the application has been
-//! silent and best-effort work waits: then it asks streams whether they are idle.
+//! *Best-effort, while gated*: the helper learns of completion as [`crate::progress::sight`] allows
+//! for each stream. At most one event of ours is outstanding in a stream; the first look at it
+//! comes after a learnt part of what is expected ([`policy::looks`]), further ones every
+//! [`POLL_NS`] at most. What has completed goes into the client's page, and the daemon is rung if a
+//! thread waits at the gate. *Best-effort, with nobody to protect* (an ungated lease): the helper
+//! does nothing, except in one *window* of 10 ms in each second in which something was launched, so
+//! that durations are learnt before a high-priority job comes. The daemon rings it when leases
+//! become gated. *High-priority*: it does nothing, except while the daemon asks (`probe`), because
+//! the application has been silent and best-effort work waits: then it asks streams whether they
+//! are idle.
 //!
 //! It never synchronises while the process lives, so it is never in the driver for long; when the
 //! process dies of a signal it does. It has every signal blocked and its own calls are not hooked. In
 //! some streams only launching threads may record (see `launch`); the helper queries their events.
 //!
-//! It also is told that the daemon is gone, and makes its client another one's ([`crate::daemon::reattach`]).
+//! It also is told that the daemon is gone, and makes its client another one's
+//! ([`crate::daemon::reattach`]).
 //!
 //! **Sleeping and waking.** The launch path must not pay for a system call per launch, so the helper
 //! says until when it sleeps ([`waking`]). A launching thread stores what it launched, then
@@ -75,9 +76,9 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// The process is about to exit: helpers look at all that is in flight.
 static LEAVING: AtomicBool = AtomicBool::new(false);
-/// Starts the thread, and waits a moment until it is *ready*: a thread of the application's that a signal stops may hold locks of the
-/// process for good ([`handler`]), and the first of the helper's calls take some. `is_refused`: a daemon
-/// was there, and did not want the client.
+/// Starts the thread, and waits a moment until it is *ready*: a thread of the application's that a
+/// signal stops may hold locks of the process for good ([`handler`]), and the first of the helper's
+/// calls take some. `is_refused`: a daemon was there, and did not want the client.
 pub(crate) fn start(client: &'static Client, is_refused: bool) -> io::Result<()> {
     driver::ending::look_up();
     let builder = Builder::new()
@@ -283,8 +284,9 @@ impl Helper {
         }
     }
 
-    /// The process is dying: waits for what is in flight on the client's device, and says so. `false` if that has to be
-    /// tried again. What hangs is the affair of whoever sent the signal: it comes once more ([`handler`]).
+    /// The process is dying: waits for what is in flight on the client's device, and says so.
+    /// `false` if that has to be tried again. What hangs is the affair of whoever sent the signal:
+    /// it comes once more ([`handler`]).
     fn try_drain(&mut self) -> bool {
         let before = self.issued();
         let is_finished = self.in_driver(|helper| {

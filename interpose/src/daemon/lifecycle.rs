@@ -8,11 +8,11 @@
 //! ```
 //!
 //! *Attaching* happens once in the life of a process for each device, at the creation of its first
-//! context there, where a blocking word with the daemon costs least: creating a context takes a real
-//! driver 100 ms. A process whose first context was made behind our back attaches at its first
+//! context there, where a blocking word with the daemon costs least: creating a context takes a
+//! real driver 100 ms. A process whose first context was made behind our back attaches at its first
 //! launch. A device whose daemon is absent or refuses runs unmanaged until one takes the process:
-//! where one may come it has a client of nobody until then ([`attach::attach`]), which is attached as
-//! far as this module goes. Other devices are not concerned.
+//! where one may come it has a client of nobody until then ([`attach::attach`]), which is attached
+//! as far as this module goes. Other devices are not concerned.
 //!
 //! **Fork.** A child of a process that has touched CUDA is inert for good: CUDA itself does not
 //! survive a fork, the parent's pages are not mapped in the child, and its helper threads are not

@@ -1,34 +1,35 @@
 //! What happens when a client's daemon goes, and when one is there again.
 //!
 //! A daemon is gone when it has ended the connection, which a thread waits for that wakes the
-//! helper ([`crate::daemon::disconnect_watcher`]); where there is none the helper looks every [`LOOK_NS`].
-//! Until then a daemon that says nothing is slow, or stopped, and this process is still its client.
-//! Afterwards the helper asks for a new one where the old one listened: after some milliseconds,
-//! then ever more seldom, at moments that differ from process to process, for as long as the
-//! process lives. It waits for an eighth of the time that there has been none ([`Away`]), so it
-//! finds the next one late by that, and asks some fifty times until it asks every half a second.
-//! Meanwhile jobs go on as `on_daemon_loss` says ([`crate::client::gate`]). A daemon that refuses (its
-//! limits, another version) will do so again: that one is asked after a second and then ever more
-//! seldom, every minute in the end. Whether another daemon listens in its place is looked for
-//! meanwhile without asking.
+//! helper ([`crate::daemon::disconnect_watcher`]); where there is none the helper looks every
+//! [`LOOK_NS`]. Until then a daemon that says nothing is slow, or stopped, and this process is
+//! still its client. Afterwards the helper asks for a new one where the old one listened: after
+//! some milliseconds, then ever more seldom, at moments that differ from process to process, for as
+//! long as the process lives. It waits for an eighth of the time that there has been none
+//! ([`Away`]), so it finds the next one late by that, and asks some fifty times until it asks every
+//! half a second. Meanwhile jobs go on as `on_daemon_loss` says ([`crate::client::gate`]). A daemon
+//! that refuses (its limits, another version) will do so again: that one is asked after a second
+//! and then ever more seldom, every minute in the end. Whether another daemon listens in its place
+//! is looked for meanwhile without asking.
 //!
-//! A process that no daemon has taken yet asks in the same way from its beginning ([`attach::attach`]).
+//! A process that no daemon has taken yet asks in the same way from its beginning
+//! ([`attach::attach`]).
 //!
 //! **A new daemon.** The client stays what it is: its page, with all that it has counted since it
 //! began, goes to the new daemon, and the pages of that one take the places of those before
-//! ([`crate::client::link`]). So the new daemon counts everything from the beginning of the process,
-//! and what is in flight weighs at the gate. A thread that waits there goes on waiting for the new
-//! daemon's lease.
+//! ([`crate::client::link`]). So the new daemon counts everything from the beginning of the
+//! process, and what is in flight weighs at the gate. A thread that waits there goes on waiting for
+//! the new daemon's lease.
 //!
 //! **Memory.** The process brings its job's ledger along: the first one of a job makes it the new daemon's, and it goes on as if nothing had
 //! been. Where the job has another there by then (a process that began meanwhile came first), what this one holds is booked in that,
 //! whatever the quota says; where the daemon keeps none, the process goes on with the ledger that it has.
 //!
-//! **High-priority.** A new daemon skips the records that were pushed for the one before. What is in
-//! flight is announced to it again. A launch that was announced just before it began to read, and is
-//! not with the driver yet, it has missed; so of a client that has launched before one record counts
-//! as lost: the daemon takes the client for busy until it hears of a completion, which is what it does
-//! for any lost record.
+//! **High-priority.** A new daemon skips the records that were pushed for the one before. What is
+//! in flight is announced to it again. A launch that was announced just before it began to read,
+//! and is not with the driver yet, it has missed; so of a client that has launched before one
+//! record counts as lost: the daemon takes the client for busy until it hears of a completion,
+//! which is what it does for any lost record.
 //!
 //! On virtual time nothing of this happens: there the moment would be left to chance.
 
@@ -209,7 +210,8 @@ impl Watch {
             if said == Some(Said::Over) || self.client.connection.is_over() {
                 self.handle_end();
             }
-            // A daemon that is only just gone is not replaced yet, and its socket may outlive its connections for a moment.
+            // A daemon that is only just gone is not replaced yet, and its socket may outlive its
+            // connections for a moment.
             return;
         }
         // Before it is asked: the next one that listens there is asked in any case.
@@ -339,7 +341,8 @@ fn announce_again(client: &Client) {
     if has_launched {
         client.page.count(Counter::Dropped, 1);
     }
-    // Leases that the new daemon made before it knew of this work are to end now, not at its next look.
+    // Leases that the new daemon made before it knew of this work are to end now, not at its next
+    // look.
     lease::announce(&client.link.daemon, &client.link.hp_written);
 }
 

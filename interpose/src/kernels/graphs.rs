@@ -209,8 +209,8 @@ impl Graphs {
         };
         let cost = sum.read().unwrap_or(Cost::UNKNOWN);
         let (generation, learnt_ns) = sum.taken().read();
-        // Pairs with the Release stores in `SeqLock::finish` and `Taken::begin_generation`: if anything
-        // of the above is another executable's, the place is seen to be that one's.
+        // Pairs with the Release stores in `SeqLock::finish` and `Taken::begin_generation`: if
+        // anything of the above is another executable's, the place is seen to be that one's.
         fence(Ordering::Acquire);
         if !self.handles.is_at(place, handle) {
             return (Cost::UNKNOWN, Cost::UNKNOWN.known());

@@ -22,8 +22,8 @@
 //! three times as many, whatever came before.
 //!
 //! **Reading.** The state of an entry is a [`SeqLock`], whose version contains the *generation* of
-//! the entry: it grows with each replacement. A writer claims the entry by marking it [`FILLING`]. No
-//! thread waits: an entry that is being filled is passed over.
+//! the entry: it grows with each replacement. A writer claims the entry by marking it [`FILLING`].
+//! No thread waits: an entry that is being filled is passed over.
 //!
 //! Generations have 16 bits. A reader would take a mixture for an entry if its place were replaced
 //! exactly 65 536 times between the reader's two looks at the state. That takes as many new keys of

@@ -24,7 +24,8 @@ pub(crate) struct Mark {
 
 /// One stream.
 pub(crate) struct Slot {
-    /// On lines of its own: launches write here, the helper and waiting threads to all that follows.
+    /// On lines of its own: launches write here, the helper and waiting threads to all that
+    /// follows.
     pub(super) launched: CachePadded<Launched>,
     pub(super) seen: Seen,
     /// High-priority: the mark up to which the daemon was told.

@@ -10,10 +10,10 @@
 //! write is defined. The fences order them (H.-J. Boehm, "Can seqlocks get along with programming
 //! language memory models?", MSPC 2012).
 //!
-//! [`SeqLock::read`] and [`SeqLock::write`] count: an even number is a version, an odd one the mark.
-//! Where several threads write, or the version has a meaning of its own, the owner of the words
-//! chooses marks and versions: writers use [`SeqLock::try_begin`] and [`SeqLock::finish`], readers
-//! [`SeqLock::load`] and [`SeqLock::is_still`].
+//! [`SeqLock::read`] and [`SeqLock::write`] count: an even number is a version, an odd one the
+//! mark. Where several threads write, or the version has a meaning of its own, the owner of the
+//! words chooses marks and versions: writers use [`SeqLock::try_begin`] and [`SeqLock::finish`],
+//! readers [`SeqLock::load`] and [`SeqLock::is_still`].
 //!
 //! The lock is a `u64` in memory, and may lie in a shared page. A peer that scribbles there makes
 //! reads fail, or return words that are not of one version: whoever does not trust the peer checks
@@ -67,8 +67,8 @@ impl SeqLock {
     #[inline]
     pub fn try_begin(&self, seen: u64, writing: u64) -> bool {
         // Acquire pairs with the store in `finish`: the caller's words come after those of the
-        // writer before. Otherwise the older words might be the last. (loom cannot see this: it keeps
-        // stores to one word in order.)
+        // writer before. Otherwise the older words might be the last. (loom cannot see this: it
+        // keeps stores to one word in order.)
         let (done, failed) = (Ordering::Acquire, Ordering::Relaxed);
         let begun = self.0.compare_exchange(seen, writing, done, failed).is_ok();
         if begun {
@@ -104,8 +104,8 @@ impl SeqLock {
         self.0.load(Ordering::Relaxed) | flags == seen | flags
     }
 
-    /// Replaces `seen` by `to`, which describes the same words. A version that was changed meanwhile
-    /// stays. Relaxed: no word was stored before this.
+    /// Replaces `seen` by `to`, which describes the same words. A version that was changed
+    /// meanwhile stays. Relaxed: no word was stored before this.
     #[inline]
     pub fn try_set(&self, seen: u64, to: u64) {
         let relaxed = Ordering::Relaxed;

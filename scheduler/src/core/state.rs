@@ -500,7 +500,8 @@ impl State {
     pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
         let (gone, page) = self.remove(now_ns, client)?;
         // It may only have lost its connection: then it must learn that nobody serves it. Release
-        // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what is held for a fault every 100 ms).
+        // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what
+        // is held for a fault every 100 ms).
         page.detached.store(1, Ordering::Release);
         Some(gone)
     }

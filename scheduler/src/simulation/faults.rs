@@ -132,7 +132,8 @@ impl Watch {
         }
     }
 
-    /// A client is told of: once at most for each time that it came, and not if it has said nothing.
+    /// A client is told of: once at most for each time that it came, and not if it has said
+    /// nothing.
     fn handle_told(&self, world: &World, sticky: &Sticky) {
         let mut lost = self.lost.borrow_mut();
         let processes = world.processes.borrow();

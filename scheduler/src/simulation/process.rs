@@ -238,8 +238,8 @@ impl Process {
         }
     }
 
-    /// It is welcome: for the first time, or by another daemon (`interpose::reattach`). Threads of it
-    /// may be in the middle of a call.
+    /// It is welcome: for the first time, or by another daemon (`interpose::reattach`). Threads of
+    /// it may be in the middle of a call.
     pub(super) fn take_seat(self: &Rc<Self>, world: &Rc<World>, seat: Seat, fds: &GpuFds) {
         let before = self.seat();
         // What is in flight is nothing to this daemon before it is announced to it.

@@ -195,8 +195,8 @@ impl Driver {
         &self.gpus[known.unwrap_or(0)].device
     }
 
-    /// Puts work on a stream, after waiting for room. What can be recorded by a capture was, and did
-    /// not come here.
+    /// Puts work on a stream, after waiting for room. What can be recorded by a capture was, and
+    /// did not come here.
     ///
     /// A thread that waits for room holds the context's lock: see the crate's text.
     pub(crate) fn submit(&self, stream: &Stream, work: Work) -> Result<Point, CUresult> {

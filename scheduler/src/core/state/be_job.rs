@@ -13,8 +13,8 @@
 //! - nothing is in T that was taken back before H was read (`LeasePage::read_settled`): the limit would be too high by
 //!   a launch that was refused. A job for which that cannot be shown is granted nothing until the next look.
 //!
-//! What a dead client had in flight vanishes with it: it is in no H any more. H and C are of all the
-//! client's daemons. What a client has in flight when it attaches was charged to a lease of an
+//! What a dead client had in flight vanishes with it: it is in no H any more. H and C are of all
+//! the client's daemons. What a client has in flight when it attaches was charged to a lease of an
 //! earlier daemon; the client charges it to this lease before its threads see the lease
 //! (`LeasePage::bring`). Until then T lacks it: the daemon never takes T for less than what is in
 //! flight.
