@@ -13,13 +13,11 @@ mod arrival;
 mod clients;
 mod decision;
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use benches::bench::{self, Options};
 use benches::machine::Machine;
-use benches::report::{Report, Row, SCHEMA_VERSION};
+use benches::report::{Report, Row};
 use benches::timer::Timer;
 use clap::Parser;
 
@@ -27,18 +25,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "gate", after_help = AFTER_HELP)]
 struct Arguments {
-    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// A fifth of the measurements: for a look, not for keeping.
-    #[arg(long)]
-    quick: bool,
-    /// Exits with 1 if a target is missed.
-    #[arg(long)]
-    check: bool,
-    /// Cargo says so when it runs a bench, and not when it runs tests.
-    #[arg(long, hide = true)]
-    bench: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 const AFTER_HELP: &str = "\
@@ -49,39 +37,15 @@ Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) 
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if !arguments.bench {
-        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
-        return ExitCode::SUCCESS;
-    }
-    match run(&arguments) {
-        Ok(report) if report.passes() || !arguments.check => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("gate: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments.options.run("gate", || run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     let machine = Machine::here();
     let timer = Timer::calibrated();
-    let mut rows: Vec<Row> = decision::measure(&timer, arguments.quick)?;
-    rows.extend(arrival::measure(&timer, arguments.quick)?);
-    let report = Report {
-        schema_version: SCHEMA_VERSION,
-        no_gpu_involved: true,
-        quick: arguments.quick,
-        machine,
-        rows,
-    };
-    println!("{}\n", report.to_table());
-    for row in &report.rows {
-        println!("{}: {}", row.name, row.evidence.join("; "));
-    }
-    if let Some(file) = &arguments.json {
-        let text = report.to_json();
-        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-    }
-    Ok(report)
+    let mut rows: Vec<Row> = decision::measure(&timer, arguments.options.quick)?;
+    rows.extend(arrival::measure(&timer, arguments.options.quick)?);
+    let report = Report::new(machine, arguments.options.quick, rows);
+    let notes = bench::evidence(&report);
+    arguments.options.publish(report, &notes)
 }

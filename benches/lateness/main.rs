@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::ensure;
+use benches::bench;
 use benches::machine::Machine;
 use clap::Parser;
 use protocol::clock::Clock;
@@ -55,16 +56,9 @@ struct Side(Vec<u64>);
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if !arguments.bench {
-        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
-        return ExitCode::SUCCESS;
+        return bench::nothing_is_measured();
     }
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("lateness: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::outcome("lateness", run(&arguments).map(|()| true))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {

@@ -5,8 +5,7 @@
 
 use anyhow::{Context, ensure};
 use benches::alternate::Samples;
-use benches::report::{Measured, Row, Unit};
-use benches::summary::Comparison;
+use benches::report::Row;
 use protocol::hello::JobClass;
 
 use crate::artifacts::Artifacts;
@@ -42,40 +41,14 @@ fn row(artifacts: &Artifacts, name: &str, class: JobClass, starts: usize) -> any
     let site = Site::new()?;
     let daemon = Daemon::start(artifacts, &site)?;
     let start = |is_preloaded| start_ms(artifacts, &site, &daemon, class, is_preloaded);
-    let mut samples = Samples {
-        block: BLOCK,
-        ..Samples::default()
-    };
-    for _ in 0..WARM_UP {
-        start(false)?;
-        start(true)?;
-    }
-    for pair in 0..starts {
-        // Each pair in the other order than the one before it.
-        let mut sides = [false, true];
-        sides.rotate_left(pair % 2);
-        for is_preloaded in sides {
-            let took_ms = start(is_preloaded)?;
-            let side = if is_preloaded {
-                &mut samples.with
-            } else {
-                &mut samples.bare
-            };
-            side.push(took_ms);
-        }
-    }
-    let comparison = Comparison::of(&samples);
-    let (bare_min, with_min) = (comparison.bare.min, comparison.with.min);
-    let mut row = Row::new(name, Unit::Ms, Measured::Cost(comparison), Some(TARGET_MS));
+    let samples = Samples::of_starts(starts, WARM_UP, BLOCK, start)?;
+    let (mut row, best) = Row::of_starts(name, &samples, TARGET_MS);
     row.evidence = vec![
         format!(
             "{starts} processes of each side; each of the preloaded ones was attached as {}",
             class.name()
         ),
-        format!(
-            "best {bare_min:.3} and {with_min:.3} ms, {:.3} more",
-            with_min - bare_min
-        ),
+        best,
     ];
     Ok(row)
 }

@@ -35,13 +35,12 @@ mod ring;
 mod tasks;
 mod threads;
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use benches::bench::{self, Options};
 use benches::machine::Machine;
-use benches::report::{Report, Row, SCHEMA_VERSION};
+use benches::report::{Report, Row};
 use benches::timer::Timer;
 use clap::{Parser, ValueEnum};
 
@@ -51,18 +50,11 @@ use crate::artifacts::Artifacts;
 #[derive(Parser)]
 #[command(name = "overhead", after_help = AFTER_HELP)]
 struct Arguments {
-    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
     /// Writes the table as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// A fifth of the measurements: for a look, not for keeping.
-    #[arg(long)]
-    quick: bool,
-    /// Exits with 1 if a target is missed.
-    #[arg(long)]
-    check: bool,
     /// Measures what lies in this folder, and builds nothing: another commit's, or another
     /// profile's.
     #[arg(long, value_name = "FOLDER")]
@@ -70,9 +62,6 @@ struct Arguments {
     /// Only these parts.
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<Part>,
-    /// Cargo says so when it runs a bench, and not when it runs tests.
-    #[arg(long, hide = true)]
-    bench: bool,
     /// This process is a child that measures or keeps it company; see the `child` module.
     #[arg(long, hide = true, value_name = "TASK")]
     child: Option<String>,
@@ -101,32 +90,16 @@ enum Part {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(task) = &arguments.child {
-        return outcome(child::run(task).map(|()| true));
+        return bench::outcome("overhead", child::run(task).map(|()| true));
     }
-    if !arguments.bench {
-        // `cargo test --all-targets` runs benches too, and expects them to be quick.
-        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
-        return ExitCode::SUCCESS;
-    }
-    outcome(run(&arguments).map(|report| report.passes() || !arguments.check))
-}
-
-fn outcome(result: anyhow::Result<bool>) -> ExitCode {
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("overhead: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments.options.run("overhead", || run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     let machine = Machine::here();
     let artifacts = Artifacts::new(arguments.built.as_deref())?;
     let timer = Timer::calibrated();
-    let quick = arguments.quick;
+    let quick = arguments.options.quick;
     let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut rows: Vec<Row> = Vec::new();
     if is_wanted(Part::Ring) {
@@ -153,27 +126,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     if is_wanted(Part::Events) {
         rows.extend(events::measure(&artifacts, quick)?);
     }
-    let report = Report {
-        schema_version: SCHEMA_VERSION,
-        no_gpu_involved: true,
-        quick,
-        machine,
-        rows,
-    };
-    println!("{}\n", report.to_table());
-    println!(
-        "No GPU involved. {}; commit {}; load {:.2} before.",
-        report.machine.kind(),
-        report.machine.commit,
-        report.machine.load_1min
-    );
-    for (file, text) in [
-        (&arguments.json, report.to_json()),
-        (&arguments.markdown, report.to_markdown()),
-    ] {
-        if let Some(file) = file {
-            fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-        }
+    let report = Report::new(machine, quick, rows);
+    if let Some(file) = &arguments.markdown {
+        bench::write(file, &report.to_markdown())?;
     }
-    Ok(report)
+    let machine = &report.machine;
+    let notes = format!(
+        "No GPU involved. {}; commit {}; load {:.2} before.",
+        machine.kind(),
+        machine.commit,
+        machine.load_1min
+    );
+    arguments.options.publish(report, &notes)
 }

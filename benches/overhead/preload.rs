@@ -5,8 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 use benches::alternate::Samples;
-use benches::report::{Measured, Row, Unit};
-use benches::summary::Comparison;
+use benches::report::Row;
 use protocol::clock::Clock;
 
 use crate::artifacts::Artifacts;
@@ -38,34 +37,10 @@ pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<
 }
 
 fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
-    let mut samples = Samples {
-        block: BLOCK,
-        ..Samples::default()
-    };
-    for _ in 0..WARM_UP {
-        start_ms(None)?;
-        start_ms(Some(library))?;
-    }
-    for pair in 0..starts {
-        // Each pair in the other order than the one before it.
-        if pair % 2 == 0 {
-            samples.bare.push(start_ms(None)?);
-            samples.with.push(start_ms(Some(library))?);
-        } else {
-            samples.with.push(start_ms(Some(library))?);
-            samples.bare.push(start_ms(None)?);
-        }
-    }
-    let comparison = Comparison::of(&samples);
-    let (bare_min, with_min) = (comparison.bare.min, comparison.with.min);
-    let mut row = Row::new(name, Unit::Ms, Measured::Cost(comparison), Some(TARGET_MS));
-    row.evidence = vec![
-        format!("{starts} starts of each side"),
-        format!(
-            "best {bare_min:.3} and {with_min:.3} ms, {:.3} more",
-            with_min - bare_min
-        ),
-    ];
+    let start = |is_preloaded: bool| start_ms(is_preloaded.then_some(library));
+    let samples = Samples::of_starts(starts, WARM_UP, BLOCK, start)?;
+    let (mut row, best) = Row::of_starts(name, &samples, TARGET_MS);
+    row.evidence = vec![format!("{starts} starts of each side"), best];
     Ok(row)
 }
 

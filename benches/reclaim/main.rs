@@ -18,7 +18,6 @@
 mod holder;
 mod stage;
 
-use std::fs;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,9 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use anyhow::Context;
+use benches::bench::{self, Options};
 use benches::machine::Machine;
-use benches::report::{Measured, Report, Row, SCHEMA_VERSION, Unit};
+use benches::report::{Measured, Report, Row, Unit};
 use benches::summary::Quantiles;
 use clap::Parser;
 
@@ -43,21 +42,11 @@ const KILLS: usize = 100;
 #[derive(Parser)]
 #[command(name = "reclaim", after_help = AFTER_HELP)]
 struct Arguments {
-    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
     /// Writes the table as Markdown.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// A fifth of the kills: for a look, not for keeping.
-    #[arg(long)]
-    quick: bool,
-    /// Exits with 1 if a target is missed.
-    #[arg(long)]
-    check: bool,
-    /// Cargo says so when it runs a bench, and not when it runs tests.
-    #[arg(long, hide = true)]
-    bench: bool,
     /// This process is to hold memory until it is killed.
     #[arg(long, hide = true)]
     hold: bool,
@@ -72,54 +61,29 @@ Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.hold {
-        return outcome(stage::hold().map(|()| true));
+        return bench::outcome("reclaim", stage::hold().map(|()| true));
     }
-    if !arguments.bench {
-        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
-        return ExitCode::SUCCESS;
-    }
-    outcome(run(&arguments).map(|report| report.passes() || !arguments.check))
-}
-
-fn outcome(result: anyhow::Result<bool>) -> ExitCode {
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("reclaim: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments.options.run("reclaim", || run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     let machine = Machine::here();
-    let kills = if arguments.quick { KILLS / 5 } else { KILLS };
+    let kills = if arguments.options.quick {
+        KILLS / 5
+    } else {
+        KILLS
+    };
     let stage = Stage::set()?;
     let mut rows = measure(&stage, "quiet", kills)?;
     let load = Load::start(2 * machine.cpus);
     rows.extend(measure(&stage, "loaded", kills)?);
     drop(load);
-    let report = Report {
-        schema_version: SCHEMA_VERSION,
-        no_gpu_involved: true,
-        quick: arguments.quick,
-        machine,
-        rows,
-    };
-    println!("{}\n", report.to_table());
-    for row in &report.rows {
-        println!("{}: {}", row.name, row.evidence.join("; "));
-    }
-    if let Some(file) = &arguments.json {
-        let text = report.to_json();
-        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-    }
+    let report = Report::new(machine, arguments.options.quick, rows);
     if let Some(file) = &arguments.markdown {
-        let text = report.to_markdown();
-        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
+        bench::write(file, &report.to_markdown())?;
     }
-    Ok(report)
+    let notes = bench::evidence(&report);
+    arguments.options.publish(report, &notes)
 }
 
 fn measure(stage: &Stage, state: &str, kills: usize) -> anyhow::Result<Vec<Row>> {

@@ -13,14 +13,13 @@
 //!
 //! Targets: a million launches per second with one client, half a million with two.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
+use benches::bench::{self, Options};
 use benches::machine::Machine;
-use benches::report::{Measured, Report, Row, SCHEMA_VERSION, Unit};
+use benches::report::{Measured, Report, Row, Unit};
 use benches::summary::Quantiles;
 use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
@@ -34,21 +33,11 @@ use workloads::{Precision, Workload};
 #[derive(Parser)]
 #[command(name = "sim", after_help = AFTER_HELP)]
 struct Arguments {
-    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// A fifth of the measurements: for a look, not for keeping.
-    #[arg(long)]
-    quick: bool,
-    /// Exits with 1 if a target is missed.
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    options: Options,
     /// Only rows whose name contains this.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
-    /// Cargo says so when it runs a bench, and not when it runs tests.
-    #[arg(long, hide = true)]
-    bench: bool,
 }
 
 const AFTER_HELP: &str = "\
@@ -107,23 +96,12 @@ const DURATION_NS: u64 = 20_000_000_000;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if !arguments.bench {
-        println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
-        return ExitCode::SUCCESS;
-    }
-    match run(&arguments) {
-        Ok(report) if report.passes() || !arguments.check => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("sim: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments.options.run("sim", || run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     let machine = Machine::here();
-    let runs = if arguments.quick { 1 } else { 5 };
+    let runs = if arguments.options.quick { 1 } else { 5 };
     let mut rows = Vec::new();
     for &(name, policy, jobs, target) in CASES {
         let is_wanted = |word: &String| name.contains(word.as_str());
@@ -131,22 +109,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
             rows.push(measure(name, &experiment(policy, jobs)?, runs, target)?);
         }
     }
-    let report = Report {
-        schema_version: SCHEMA_VERSION,
-        no_gpu_involved: true,
-        quick: arguments.quick,
-        machine,
-        rows,
-    };
-    println!("{}\n", report.to_table());
-    for row in &report.rows {
-        println!("{}: {}", row.name, row.evidence.join("; "));
-    }
-    if let Some(file) = &arguments.json {
-        let text = report.to_json();
-        fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
-    }
-    Ok(report)
+    let report = Report::new(machine, arguments.options.quick, rows);
+    let notes = bench::evidence(&report);
+    arguments.options.publish(report, &notes)
 }
 
 fn experiment(policy: &str, jobs: &[&str]) -> anyhow::Result<Experiment> {

@@ -42,6 +42,44 @@ pub struct Samples {
     pub with: Vec<f64>,
 }
 
+impl Samples {
+    /// Of processes that `start` starts, with and without, one after the other: the times that it
+    /// says. A few of each go before.
+    ///
+    /// # Errors
+    /// That of `start`.
+    pub fn of_starts(
+        pairs: usize,
+        warm_up: usize,
+        block: usize,
+        start: impl Fn(bool) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<Self> {
+        let mut samples = Self {
+            block,
+            ..Self::default()
+        };
+        for _ in 0..warm_up {
+            start(false)?;
+            start(true)?;
+        }
+        for pair in 0..pairs {
+            // Each pair in the other order than the one before it.
+            let mut sides = [false, true];
+            sides.rotate_left(pair % 2);
+            for is_with in sides {
+                let took = start(is_with)?;
+                let side = if is_with {
+                    &mut samples.with
+                } else {
+                    &mut samples.bare
+                };
+                side.push(took);
+            }
+        }
+        Ok(samples)
+    }
+}
+
 /// One of the two ways.
 pub trait Side {
     /// What is timed.

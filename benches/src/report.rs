@@ -3,6 +3,7 @@
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
+use crate::alternate::Samples;
 use crate::machine::Machine;
 use crate::summary::{Comparison, Quantiles};
 
@@ -117,22 +118,25 @@ impl Row {
         }
     }
 
+    /// A row of what starting processes costs, ms, and the fastest start of each side in words.
+    #[must_use]
+    pub fn of_starts(name: &str, samples: &Samples, target_ms: f64) -> (Self, String) {
+        let comparison = Comparison::of(samples);
+        let (bare, with) = (comparison.bare.min, comparison.with.min);
+        let best = format!("best {bare:.3} and {with:.3} ms, {:.3} more", with - bare);
+        let measured = Measured::Cost(comparison);
+        (Self::new(name, Unit::Ms, measured, Some(target_ms)), best)
+    }
+
     fn cells(&self) -> Vec<String> {
         let unit = self.unit;
         let show = |value: f64| unit.show(value);
         let range = |low: f64, high: f64| format!("{}..{}", show(low), show(high));
+        let side = |q: &Quantiles| format!("{} ({})", show(q.median), range(q.p10, q.p90));
         let (bare, with, spread, ratio) = match &self.measured {
             Measured::Cost(c) => (
-                format!(
-                    "{} ({})",
-                    show(c.bare.median),
-                    range(c.bare.p10, c.bare.p90)
-                ),
-                format!(
-                    "{} ({})",
-                    show(c.with.median),
-                    range(c.with.p10, c.with.p90)
-                ),
+                side(&c.bare),
+                side(&c.with),
                 range(c.difference_p10, c.difference_p90),
                 c.ratio
                     .map_or_else(String::new, |ratio| format!("{ratio:.2}")),
@@ -180,6 +184,18 @@ const HEADER: [&str; 8] = [
 ];
 
 impl Report {
+    /// What was measured on a machine.
+    #[must_use]
+    pub fn new(machine: Machine, quick: bool, rows: Vec<Row>) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            no_gpu_involved: true,
+            quick,
+            machine,
+            rows,
+        }
+    }
+
     /// Whether nothing that was promised is missed.
     #[must_use]
     pub fn passes(&self) -> bool {
@@ -240,13 +256,8 @@ mod tests {
     use super::*;
 
     fn report(value: f64, target: Option<f64>) -> Report {
-        Report {
-            schema_version: SCHEMA_VERSION,
-            no_gpu_involved: true,
-            quick: true,
-            machine: Machine::here(),
-            rows: vec![Row::new("x", Unit::Ms, Measured::Value(value), target)],
-        }
+        let row = Row::new("x", Unit::Ms, Measured::Value(value), target);
+        Report::new(Machine::here(), true, vec![row])
     }
 
     #[test]

@@ -1,0 +1,85 @@
+//! What every bench takes on its command line, how it ends, and where its report goes.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+use crate::report::Report;
+
+/// Options of every bench.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Writes the results as JSON (relative to `benches/` when cargo starts this).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A fifth of the measurements: for a look, not for keeping.
+    #[arg(long)]
+    pub quick: bool,
+    /// Exits with 1 if a target is missed.
+    #[arg(long)]
+    check: bool,
+    /// Cargo says so when it runs a bench, and not when it runs tests.
+    #[arg(long, hide = true)]
+    pub bench: bool,
+}
+
+impl Options {
+    /// Measures, unless cargo runs tests, and says how that ended.
+    pub fn run(&self, name: &str, measure: impl FnOnce() -> anyhow::Result<Report>) -> ExitCode {
+        if !self.bench {
+            return nothing_is_measured();
+        }
+        outcome(name, measure().map(|report| report.passes() || !self.check))
+    }
+
+    /// Shows a report, `notes` below its table, and writes it where the options say.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn publish(&self, report: Report, notes: &str) -> anyhow::Result<Report> {
+        println!("{}\n\n{notes}", report.to_table());
+        if let Some(file) = &self.json {
+            write(file, &report.to_json())?;
+        }
+        Ok(report)
+    }
+}
+
+/// `cargo test --all-targets` runs benches too, and expects them to be quick.
+pub fn nothing_is_measured() -> ExitCode {
+    println!("nothing is measured by `cargo test`; run cargo bench -p pillion-benches");
+    ExitCode::SUCCESS
+}
+
+/// The exit code of a bench that is or is not as it should be.
+pub fn outcome(name: &str, result: anyhow::Result<bool>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What shows that each row is what it says, a line for each.
+#[must_use]
+pub fn evidence(report: &Report) -> String {
+    let mut text = String::new();
+    for row in &report.rows {
+        let _ = writeln!(text, "{}: {}", row.name, row.evidence.join("; "));
+    }
+    text.trim_end().to_owned()
+}
+
+/// Writes a file, which the error names.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {
+    fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
