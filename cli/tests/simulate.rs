@@ -288,7 +288,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_place_and_nothing_is_run() {
         (
             "trace = \"mobilenetv2-training@8\"",
             "trase = \"x\"",
-            "s.toml:12:1: unknown key `trase` in a job",
+            "s.toml:12:1: unknown key `trase` in [[jobs]]",
         ),
         ("seconds = 2", "seconds = -2", "s.toml:1:11: seconds is -2"),
         (

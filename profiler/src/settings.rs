@@ -1,15 +1,21 @@
-//! Settings in TOML, read with the place of everything that is wrong in them.
+//! Settings in TOML, read by serde, with the place of everything that is wrong in them.
 //!
-//! A daemon's configuration and a simulator's scenario are read by this. The TOML is walked by hand
-//! rather than derived, because only so does every fault have the place of the key or value that it
-//! speaks of and the nearest right one, and only so are all faults found and not just the first.
+//! A daemon's configuration and a simulator's scenario are structs that serde fills. Serde stops at
+//! the first mistake, so a [`Reader`] takes out the key at that place and reads again: all keys and
+//! values that cannot be read are reported at once. What goes together is checked after that, by
+//! the owner of the struct, on a file whose values are right one by one.
 //!
-//! What cannot be read is `None` and has a fault; a key that is not there has its default.
+//! The messages of serde are worded anew: `poll_us is 5; must be a whole number from 10 to 1000;
+//! nearest is 10`. A message of a `Deserialize` of ours that has `, expected …` is worded so too.
 
 use std::fmt::{self, Display};
+use std::marker::PhantomData;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, Expected, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -19,6 +25,23 @@ use crate::nearest::nearest;
 /// A value with its place.
 pub type Value<'i> = Spanned<DeValue<'i>>;
 
+/// Faults of one file after which no more are looked for, so that reading again is bounded.
+const FAULTS_MAX: usize = 100;
+
+/// How toml begins to speak of an enum's value that is no text.
+const NO_WORD: &str = "wanted ";
+
+/// What serde says of a key that must be there, before its name.
+const MISSING: &str = "missing field `";
+
+/// Words of serde and toml for types, and ours.
+const TYPES: [(&str, &str); 4] = [
+    ("a boolean", "true or false"),
+    ("a sequence", "a list"),
+    ("a string", "a text"),
+    ("u64", "a whole number from 0"),
+];
+
 /// One thing that is wrong in a file of settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -26,18 +49,19 @@ pub struct Fault {
     pub place: Place,
     /// What was found there, and what would be right.
     pub what: String,
-    /// The right value or word nearest to it, if one is near.
-    pub nearest: Option<String>,
 }
 
 impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)?;
-        match &self.nearest {
-            Some(nearest) => write!(f, "; nearest is {nearest}"),
-            None => Ok(()),
-        }
+        write!(f, "{}: {}", self.place, self.what)
     }
+}
+
+/// All of them, a line each.
+#[must_use]
+pub fn lines(faults: &[Fault]) -> String {
+    let lines: Vec<String> = faults.iter().map(Fault::to_string).collect();
+    lines.join("\n")
 }
 
 /// The document in `text`; `path` only names it in faults.
@@ -50,13 +74,32 @@ pub fn document<'t>(path: &Path, text: &'t str) -> Result<DeTable<'t>, Vec<Fault
         vec![Fault {
             place: Place::of_offset(path, text, offset),
             what: error.message().replace('\n', "; "),
-            nearest: None,
         }]
     })?;
     Ok(document.into_inner())
 }
 
-/// Collects faults while values are read.
+/// The value at a path such as `jobs.0.rate`.
+#[must_use]
+pub fn at<'d, 'i>(document: &'d DeTable<'i>, path: &str) -> Option<&'d Value<'i>> {
+    let mut parts = path.split('.');
+    let first = document.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| match value.get_ref() {
+        DeValue::Table(table) => table.get(part),
+        DeValue::Array(items) => items.get(part.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+/// Where the value at a path begins; what is above it, where there is no such value.
+#[must_use]
+pub fn offset(document: &DeTable<'_>, path: &str) -> usize {
+    let mut paths = std::iter::successors(Some(path), |path| Some(path.rsplit_once('.')?.0));
+    let value = paths.find_map(|path| at(document, path));
+    value.map_or(0, |value| value.span().start)
+}
+
+/// Collects faults while a file is read.
 #[derive(Debug)]
 pub struct Reader<'t> {
     path: &'t Path,
@@ -65,27 +108,10 @@ pub struct Reader<'t> {
     faults: Vec<(usize, Fault)>,
 }
 
-/// A table, if it is there, and where it begins.
-#[derive(Clone, Copy, Debug)]
-pub struct Section<'i, 't> {
-    /// Byte of the file at which it begins.
-    pub offset: usize,
-    /// What is in it.
-    pub table: Option<&'t DeTable<'i>>,
-}
-
-impl<'i, 't> Section<'i, 't> {
-    /// The value of a key, if it is there.
-    #[must_use]
-    pub fn get(&self, key: &str) -> Option<&'t Value<'i>> {
-        self.table.and_then(|table| table.get(key))
-    }
-}
-
-impl<'f> Reader<'f> {
+impl<'t> Reader<'t> {
     /// Of the file with this text.
     #[must_use]
-    pub fn new(path: &'f Path, text: &'f str) -> Self {
+    pub fn new(path: &'t Path, text: &'t str) -> Self {
         Self {
             path,
             text,
@@ -93,193 +119,89 @@ impl<'f> Reader<'f> {
         }
     }
 
-    /// Everything that was wrong, in the order of the file; what was found twice, once.
-    #[must_use]
-    pub fn into_faults(self) -> Vec<Fault> {
-        let mut faults = self.faults;
-        faults.sort_by_key(|(offset, _)| *offset);
-        let mut faults: Vec<Fault> = faults.into_iter().map(|(_, fault)| fault).collect();
+    /// What was read, or everything that was wrong, in the order of the file; what was found twice,
+    /// once.
+    ///
+    /// # Errors
+    /// Something was wrong.
+    pub fn finish<T>(mut self, read: Option<T>) -> Result<T, Vec<Fault>> {
+        self.faults.sort_by_key(|(offset, _)| *offset);
+        let mut faults: Vec<Fault> = self.faults.into_iter().map(|(_, fault)| fault).collect();
         faults.dedup();
-        faults
+        read.filter(|_| faults.is_empty()).ok_or(faults)
     }
 
-    /// Whether nothing was wrong so far.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        self.faults.is_empty()
-    }
-
-    /// The table `name` of the document, if it is there; a fault if it is something else.
-    pub fn section<'i, 't>(
-        &mut self,
-        document: &'t DeTable<'i>,
-        name: &'static str,
-    ) -> Section<'i, 't> {
-        let value = document.get(name);
-        let table = value.and_then(|value| value.get_ref().as_table());
-        let offset = value.map_or(0, |value| value.span().start);
-        if let Some(value) = value.filter(|_| table.is_none()) {
-            self.bad(value.span(), name, "a table", Some(format!("[{name}]")));
-        }
-        Section { offset, table }
-    }
-
-    /// Refuses keys of `table` that are not among `known`; `inside` is its name in the fault.
-    pub fn check_keys(&mut self, inside: &str, table: &DeTable<'_>, known: &[&str]) {
-        for key in table.keys() {
-            let word: &str = key.get_ref();
-            if !known.contains(&word) {
-                self.fault(
-                    key.span().start,
-                    format!(
-                        "unknown key `{word}` in {inside}; keys are {}",
-                        known.join(", ")
-                    ),
-                    nearest(word, known.iter().copied()).map(|key| format!("`{key}`")),
-                );
+    /// What the document says; none and a fault for each key or value that cannot be read.
+    pub fn read<'i, T: Deserialize<'i>>(&mut self, document: &DeTable<'i>) -> Option<T> {
+        let mut rest = document.clone();
+        // The place of the document itself is in none of its values.
+        let whole = usize::MAX..usize::MAX;
+        let mut is_right = true;
+        for _ in 0..FAULTS_MAX {
+            let document = Spanned::new(whole.clone(), rest.clone());
+            let error = match T::deserialize(toml::Deserializer::from(document)) {
+                Ok(read) => return is_right.then_some(read),
+                Err(error) => error,
+            };
+            let span = error.span().unwrap_or(whole.clone());
+            // As a text that is no word, so that serde lists the words.
+            let is_no_word = error.message().starts_with(NO_WORD);
+            let instead = is_no_word.then(|| DeValue::String("".into()));
+            let spot = take_out(&mut rest, ("", false), &span, instead);
+            let is_known = spot.is_some();
+            // What is missing now may have been taken out.
+            if (is_right || !error.message().starts_with(MISSING)) && !(is_no_word && is_known) {
+                self.explain(error.message(), span, spot);
+            }
+            is_right = false;
+            if !is_known {
+                break;
             }
         }
-    }
-
-    /// A whole number within `range`, or `default` where the key is missing.
-    pub fn number(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        range: RangeInclusive<u64>,
-        default: u64,
-    ) -> Option<u64> {
-        let Some(value) = section.get(key) else {
-            return Some(default);
-        };
-        let (least, most) = (*range.start(), *range.end());
-        let wanted = format!("a whole number from {least} to {most}");
-        let integer = value.get_ref().as_integer();
-        let number = integer
-            .and_then(|integer| i128::from_str_radix(integer.as_str(), integer.radix()).ok())
-            .or_else(|| {
-                // A fraction is refused, but says which number was nearly right.
-                let float: f64 = value.get_ref().as_float()?.as_str().parse().ok()?;
-                (!float.is_nan()).then_some(float.round() as i128)
-            });
-        let near = number.map(|number| number.clamp(least.into(), most.into()));
-        if integer.is_some() && near.is_some() && near == number {
-            return near.map(|number| number as u64);
-        }
-        let near = near.unwrap_or_else(|| default.clamp(least, most).into());
-        self.bad(value.span(), key, &wanted, Some(near.to_string()));
         None
     }
 
-    /// A number above 0 and at most 100; whole or with a fraction.
-    pub fn percentage(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        default: f64,
-    ) -> Option<f64> {
-        self.decimal(section, key, 100.0, default)
-    }
-
-    /// A number above 0 and at most `most`, whole or with a fraction, or `default` where the key is
-    /// missing.
-    pub fn decimal(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        most: f64,
-        default: f64,
-    ) -> Option<f64> {
-        let Some(value) = section.get(key) else {
-            return Some(default);
-        };
-        let text = match value.get_ref() {
-            DeValue::Integer(integer) if integer.radix() == 10 => Some(integer.as_str()),
-            DeValue::Float(float) => Some(float.as_str()),
-            _ => None,
-        };
-        let number: Option<f64> = text.and_then(|text| text.parse().ok());
-        match number {
-            Some(number) if number > 0.0 && number <= most => Some(number),
-            _ => {
-                let is_more = number.is_some_and(|number| number > most);
-                let near = if is_more { most } else { default };
-                let wanted = format!("a number above 0 and at most {most}");
-                self.bad(value.span(), key, &wanted, Some(near.to_string()));
-                None
-            }
-        }
-    }
-
-    /// `true` or `false`, or `default` where the key is missing.
-    pub fn flag(&mut self, section: &Section<'_, '_>, key: &str, default: bool) -> Option<bool> {
-        let Some(value) = section.get(key) else {
-            return Some(default);
-        };
-        let flag = value.get_ref().as_bool();
-        if flag.is_none() {
-            self.bad(
-                value.span(),
-                key,
-                "true or false",
-                Some(default.to_string()),
-            );
-        }
-        flag
-    }
-
-    /// One of `words`, as its index; `Some(None)` where the key is missing.
-    pub fn word(
-        &mut self,
-        section: &Section<'_, '_>,
-        key: &str,
-        words: &[&str],
-    ) -> Option<Option<usize>> {
-        let wanted = format!("one of {}", words.join(", "));
-        let Some((span, text)) = self.text(section, key, &wanted)? else {
-            return Some(None);
-        };
-        let index = words.iter().position(|word| *word == text);
-        if index.is_none() {
-            let near = nearest(text, words.iter().copied())
-                .or_else(|| words.iter().copied().find(|word| word.starts_with(text)))
-                .map(|word| format!("\"{word}\""));
-            self.bad(span, key, &wanted, near);
-            return None;
-        }
-        Some(index)
-    }
-
-    /// A text with its place; `Some(None)` where the key is missing.
-    pub fn text<'t>(
-        &mut self,
-        section: &Section<'_, 't>,
-        key: &str,
-        wanted: &str,
-    ) -> Option<Option<(Range<usize>, &'t str)>> {
-        let Some(value) = section.get(key) else {
-            return Some(None);
-        };
-        match value.get_ref().as_str() {
-            Some(text) => Some(Some((value.span(), text))),
-            None => {
-                self.bad(value.span(), key, wanted, None);
-                None
-            }
+    /// A message of serde in our words.
+    fn explain(&mut self, message: &str, span: Range<usize>, spot: Option<Spot>) {
+        let [table, key, value] = spot.unwrap_or([WHOLE; 3].map(str::to_owned));
+        let (found, expected) = message.rsplit_once(", expected ").unwrap_or((message, ""));
+        let (expected, near) = expected.split_once(NEAREST).unwrap_or((expected, ""));
+        let near = Some(near.to_owned()).filter(|near| !near.is_empty());
+        let words: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        let list = words.join(", ");
+        if found.starts_with("unknown field") {
+            let near = nearest(&key, words).map(|key| format!("`{key}`"));
+            let what = format!("unknown key `{key}` in {table}; keys are {list}");
+            self.fault(span.start, what + &or_nearest(near));
+        } else if found.starts_with("unknown variant") {
+            let near = nearest_word(self.text.get(span.clone()).unwrap_or(""), &words);
+            self.bad(span, &key, format!("one of {list}{}", or_nearest(near)));
+        } else if let Some(field) = found.strip_prefix(MISSING) {
+            let what = format!("{value} has no {}", field.trim_end_matches('`'));
+            self.fault(if value == WHOLE { 0 } else { span.start }, what);
+        } else if expected.is_empty() {
+            self.fault(span.start, message);
+        } else {
+            let ours = TYPES.iter().find(|(serdes, _)| *serdes == expected);
+            let text = self.shown(span.clone());
+            let near = near.or_else(|| match expected {
+                "a table" => Some(format!("[{}]", value.trim_matches(['[', ']']))),
+                "a sequence" if text.starts_with('"') => Some(format!("[{text}]")),
+                _ => None,
+            });
+            let wanted = ours.map_or(expected, |(_, ours)| ours);
+            self.bad(span, &key, format!("{wanted}{}", or_nearest(near)));
         }
     }
 
     /// The value at `span` is not what `key` takes.
-    pub fn bad(&mut self, span: Range<usize>, key: &str, wanted: &str, nearest: Option<String>) {
+    pub fn bad(&mut self, span: Range<usize>, key: &str, wanted: impl Display) {
         let found = self.shown(span.clone());
-        self.fault(
-            span.start,
-            format!("{key} is {found}; must be {wanted}"),
-            nearest,
-        );
+        self.fault(span.start, format!("{key} is {found}; must be {wanted}"));
     }
 
     /// A value as it stands in the file, shortened.
+    #[must_use]
     pub fn shown(&self, span: Range<usize>) -> String {
         const CHARS_MAX: usize = 60;
         let text = self.text.get(span).unwrap_or("").trim();
@@ -292,12 +214,297 @@ impl<'f> Reader<'f> {
     }
 
     /// Something is wrong at byte `offset` of the file.
-    pub fn fault(&mut self, offset: usize, what: impl Display, nearest: Option<String>) {
+    pub fn fault(&mut self, offset: usize, what: impl Display) {
         let fault = Fault {
             place: Place::of_offset(self.path, self.text, offset),
             what: what.to_string(),
-            nearest,
         };
         self.faults.push((offset, fault));
     }
+}
+
+/// What a document is called as a table.
+const WHOLE: &str = "the file";
+
+/// Where something is wrong, as the file has it: a table, a key in that, and its value as a table.
+type Spot = [String; 3];
+
+/// A table as a header names it.
+fn header((path, is_list): (&str, bool)) -> String {
+    match is_list {
+        _ if path.is_empty() => WHOLE.to_owned(),
+        true => format!("[[{path}]]"),
+        false => format!("[{path}]"),
+    }
+}
+
+/// Takes out the innermost key whose name or value is at `span`, or puts `instead` there.
+fn take_out<'i>(
+    table: &mut DeTable<'i>,
+    name: (&str, bool),
+    span: &Range<usize>,
+    instead: Option<DeValue<'i>>,
+) -> Option<Spot> {
+    let mut own = None;
+    for (key, value) in table.iter_mut() {
+        let path = match name.0 {
+            "" => key.get_ref().to_string(),
+            above => format!("{above}.{}", key.get_ref()),
+        };
+        let covers = |value: &Value<'_>| {
+            let own = value.span();
+            own.start <= span.start && span.end <= own.end
+        };
+        // A list of tables begins at the first of them, and does not cover the others.
+        let items = value.get_ref().as_array();
+        let is_list = items.is_some();
+        let is_here = key.span() == *span
+            || covers(value)
+            || items.is_some_and(|items| items.iter().any(covers));
+        let below = |value: &mut Value<'i>| match value.get_mut() {
+            DeValue::Table(table) => take_out(table, (&path, is_list), span, instead.clone()),
+            _ => None,
+        };
+        let found = match value.get_mut() {
+            DeValue::Array(items) => items.iter_mut().find_map(below),
+            _ => below(value),
+        };
+        if found.is_some() {
+            return found;
+        }
+        if is_here {
+            if let Some(instead) = instead {
+                *value = Spanned::new(value.span(), instead);
+                return Some(Spot::default());
+            }
+            own = Some((key.get_ref().to_string(), header((&path, is_list))));
+            break;
+        }
+    }
+    let (key, value) = own?;
+    table.remove(&*key);
+    Some([header(name), key, value])
+}
+
+/// What stands before the nearest right value in a message.
+const NEAREST: &str = "; nearest is ";
+
+/// The end of a message that has the nearest right value, if one is near.
+#[must_use]
+pub fn or_nearest(near: Option<String>) -> String {
+    near.map_or_else(String::new, |near| format!("{NEAREST}{near}"))
+}
+
+/// The word nearest to a wrong one, in quotes: one that is spelt alike, or that begins so.
+#[must_use]
+pub fn nearest_word(wrong: &str, words: &[&str]) -> Option<String> {
+    let wrong = wrong.trim_matches('"');
+    let mut begins = words.iter().copied().filter(|word| word.starts_with(wrong));
+    let near = nearest(wrong, words.iter().copied()).or_else(|| begins.next());
+    near.map(|word| format!("\"{word}\""))
+}
+
+/// The error of a value that is not what is `wanted`.
+pub fn wrong<E: serde::de::Error>(wanted: impl Display, near: Option<String>) -> E {
+    let near = or_nearest(near);
+    E::custom(format_args!("invalid value, expected {wanted}{near}"))
+}
+
+/// A table. Serde by itself would take a list for a struct too.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Table<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TableVisitor(PhantomData))
+    }
+}
+
+struct TableVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
+    type Value = Table<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Table<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+    }
+}
+
+/// For a field that is a list of tables.
+///
+/// # Errors
+/// It is something else, or one of them is wrong.
+pub fn tables<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let tables: Vec<Table<T>> = Vec::deserialize(deserializer)?;
+    Ok(tables.into_iter().map(|table| table.0).collect())
+}
+
+/// A whole number from `LEAST` to `MOST`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whole<const LEAST: u64, const MOST: u64>(pub u64);
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Whole<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let range = LEAST as f64..=MOST as f64;
+        let is_whole = true;
+        let number = deserializer.deserialize_any(Number { range, is_whole })?;
+        Ok(Self(number as u64))
+    }
+}
+
+/// For a field that is a whole number from `LEAST` to `MOST`.
+///
+/// # Errors
+/// It is another.
+pub fn whole<'de, D, T, const LEAST: u64, const MOST: u64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64, Error: Display>,
+{
+    let number = Whole::<LEAST, MOST>::deserialize(deserializer)?;
+    T::try_from(number.0).map_err(D::Error::custom)
+}
+
+/// A number above 0 and at most `MOST`, whole or with a fraction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decimal<const MOST: u64>(pub f64);
+
+impl<'de, const MOST: u64> Deserialize<'de> for Decimal<MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number(deserializer, f64::MIN_POSITIVE..=MOST as f64).map(Self)
+    }
+}
+
+/// For a field that is a number above 0 and at most `MOST`.
+///
+/// # Errors
+/// It is another.
+pub fn decimal<'de, D, const MOST: u64>(deserializer: D) -> Result<f64, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    Decimal::<MOST>::deserialize(deserializer).map(|number| number.0)
+}
+
+/// A number in `range`, whole or with a fraction.
+///
+/// # Errors
+/// It is another.
+pub fn number<'de, D>(deserializer: D, range: RangeInclusive<f64>) -> Result<f64, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let is_whole = false;
+    deserializer.deserialize_any(Number { range, is_whole })
+}
+
+/// Takes numbers in a range, of which [`f64`] has every whole one.
+struct Number {
+    range: RangeInclusive<f64>,
+    is_whole: bool,
+}
+
+impl Number {
+    fn take<E: serde::de::Error>(self, number: f64, is_of_type: bool) -> Result<f64, E> {
+        if is_of_type && self.range.contains(&number) {
+            return Ok(number);
+        }
+        let (least, most) = (*self.range.start(), *self.range.end());
+        let near = match number.clamp(least, most) {
+            near if self.is_whole => Some(near.round().max(least)),
+            near => Some(near).filter(|&near| near > f64::MIN_POSITIVE || near == 0.0),
+        };
+        let wanted: &dyn Expected = &self;
+        Err(wrong(wanted, near.map(|near| near.to_string())))
+    }
+}
+
+impl Visitor<'_> for Number {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (least, most) = (*self.range.start(), *self.range.end());
+        match self.is_whole {
+            true => write!(f, "a whole number from {least} to {most}"),
+            false if least == f64::MIN_POSITIVE => {
+                write!(f, "a number above 0 and at most {most}")
+            }
+            false => write!(f, "a number from {least} to {most}"),
+        }
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<f64, E> {
+        self.take(number as f64, true)
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<f64, E> {
+        self.take(number as f64, true)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<f64, E> {
+        let is_of_type = !self.is_whole;
+        self.take(number, is_of_type)
+    }
+
+    /// A text is refused, but says which number was meant.
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<f64, E> {
+        self.take(text.parse().unwrap_or(f64::NAN), false)
+    }
+}
+
+/// What a text says by `parse`, whose error is the nearest right text, if one is near; `wanted` is
+/// for messages.
+///
+/// # Errors
+/// It is no text, or `parse` refuses it.
+pub fn text<'de, D, T, P>(deserializer: D, wanted: &str, parse: P) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    P: FnOnce(&str) -> Result<T, Option<String>>,
+{
+    deserializer.deserialize_any(Text { wanted, parse })
+}
+
+struct Text<'w, P> {
+    wanted: &'w str,
+    parse: P,
+}
+
+impl<T, P: FnOnce(&str) -> Result<T, Option<String>>> Visitor<'_> for Text<'_, P> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.wanted)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        (self.parse)(text).map_err(|near| wrong(self.wanted, near))
+    }
+
+    /// A number is refused, but would be right in quotes where its text is.
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+        let is_right = (self.parse)(&number.to_string()).is_ok();
+        let near = is_right.then(|| format!("\"{number}\""));
+        Err(wrong(self.wanted, near))
+    }
+}
+
+/// One of `words`, as its index: where serde cannot know the words of an enum.
+///
+/// # Errors
+/// It is none of them.
+pub fn word<'de, D: Deserializer<'de>>(deserializer: D, words: &[&str]) -> Result<usize, D::Error> {
+    let wanted = format!("one of {}", words.join(", "));
+    text(deserializer, &wanted, |text| {
+        let index = words.iter().position(|word| *word == text);
+        index.ok_or_else(|| nearest_word(text, words))
+    })
 }

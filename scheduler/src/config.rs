@@ -1,13 +1,12 @@
 //! The daemon's configuration: one TOML file per GPU.
 //!
 //! `examples/gpu0.toml` is a whole file with every key explained. A file is either right or refused
-//! with every fault in it, each with its place, its value and the nearest right one, so that an
-//! operator mends it in one go. Nothing is guessed and no unknown key is skipped: a mistyped bound
+//! with every key and value that cannot be read, or else with everything that does not go together;
+//! each with its place, its value and the nearest right one. Nothing is guessed and no unknown key is skipped: a mistyped bound
 //! that is ignored would protect nobody.
 //!
 //! Times in the file are in the unit that its key names (`_us`, `_ms`); here they are nanoseconds.
 
-mod access;
 pub mod fault_rules;
 mod faults;
 pub mod gpu;
@@ -22,8 +21,10 @@ use std::path::{Path, PathBuf};
 use policy::{Policy, Sharing};
 use profiler::Place;
 pub use profiler::settings::Fault;
+use profiler::settings::{lines, tables};
 use protocol::hello::NEW_SUFFIX;
 use protocol::quota::Quota;
+use serde::Deserialize;
 
 use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::Select;
@@ -79,19 +80,24 @@ pub struct JobRule {
 }
 
 /// What jobs may hold of the GPU's memory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct MemoryRules {
     /// `best_effort`: quota of a best-effort job that asks for none.
+    #[serde(deserialize_with = "memory::quota")]
     pub best_effort: Quota,
     /// `high_priority`: quota of a high-priority job that asks for none.
+    #[serde(deserialize_with = "memory::quota")]
     pub high_priority: Quota,
     /// `context`: what is charged for each process's context.
     pub context: Context,
     /// `excess`: what is done about memory that a job's processes have and that is in no account.
     pub excess: OnExcess,
     /// `slack`: so much of it is none of anybody's concern, bytes: what a runtime takes besides.
+    #[serde(rename = "slack", deserialize_with = "memory::size")]
     pub slack_bytes: u64,
     /// `[[memory.rules]]`: what jobs cannot have more than, whatever they ask for.
+    #[serde(deserialize_with = "tables")]
     pub rules: Vec<Rule>,
 }
 
@@ -105,7 +111,8 @@ pub enum Context {
 }
 
 /// What is done about memory that a job's processes have past their accounts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnExcess {
     /// NVML is not asked.
     Ignore,
@@ -113,13 +120,6 @@ pub enum OnExcess {
     Report,
     /// It is said, and of a job that has more than its quota with it, the process with the most is ended.
     Evict,
-}
-
-impl OnExcess {
-    /// The words of the file, in the order of the variants.
-    pub const NAMES: [&'static str; 3] = ["ignore", "report", "evict"];
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ignore, Self::Report, Self::Evict];
 }
 
 /// `slack` if it is not said. Tools that are charged for nothing, module code and printf buffers take some ten MiB.
@@ -140,41 +140,37 @@ impl Default for MemoryRules {
 }
 
 /// What best-effort launches do when the daemon is gone: its connection has ended, or it was silent for 5 s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnDaemonLoss {
     /// They go, as if there were no Pillion.
+    #[default]
     Run,
     /// They wait for its return, each for at most `max_hold_ms`.
     Hold,
 }
 
 impl OnDaemonLoss {
-    /// The words of the file, in the order of the variants.
-    pub const NAMES: [&'static str; 2] = ["run", "hold"];
-
     /// The word in the file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Run => Self::NAMES[0],
-            Self::Hold => Self::NAMES[1],
+            Self::Run => "run",
+            Self::Hold => "hold",
         }
     }
 }
 
 /// What is done about best-effort jobs that launch kernels of collective communication, which wait
 /// for their peers on other GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnCollectives {
     /// They are granted nothing while a high-priority client is attached.
+    #[default]
     Refuse,
     /// They are gated as other jobs are.
     Gate,
-}
-
-impl OnCollectives {
-    /// The words of the file, in the order of the variants.
-    pub const NAMES: [&'static str; 2] = ["refuse", "gate"];
 }
 
 /// Longest path of a socket: what the kernel's `sockaddr_un` holds (108 bytes with the final zero,
@@ -213,7 +209,6 @@ impl Config {
             ConfigError::Invalid(vec![Fault {
                 place: Place::of_offset(path, &text, valid_bytes),
                 what: format!("byte 0x{bad:02x} is not UTF-8 text"),
-                nearest: None,
             }])
         })?;
         Self::check(path, &text)
@@ -223,7 +218,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Invalid`] with everything that is wrong, in the order of the file.
+    /// [`ConfigError::Invalid`] with what is wrong, in the order of the file.
     pub fn check(path: &Path, text: &str) -> Result<Self, ConfigError> {
         parse::parse(path, text).map_err(ConfigError::Invalid)
     }
@@ -274,11 +269,6 @@ pub enum ConfigError {
         /// Where in it.
         section: &'static str,
     },
-}
-
-fn lines(faults: &[Fault]) -> String {
-    let lines: Vec<String> = faults.iter().map(Fault::to_string).collect();
-    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -19,44 +19,62 @@
 //! | `poll_ns`, `idle_poll_ns`, `helper_poll_ns`, `max_hold_ns` | | constants and shipped configuration of daemon and library |
 //! | `wake_ns` | 5 000 | an assumption between two measurements: a thread woken by a futex runs after 1.2 us on the same core, after 35 us on the other core of a small virtual machine |
 
+use profiler::settings::whole;
+use serde::Deserialize;
+
 use crate::error::Error;
 
 /// Times of the host, ns. [`HostModel::default`] has their sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HostModel {
     /// From one launch of a thread to its next, while nothing holds it: what the framework does
     /// between, and the driver call.
+    #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub launch_gap_ns: u64,
     /// From a launch (or a copy) that goes until the device can begin it.
+    #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub launch_latency_ns: u64,
     /// From the completion of a request's last operation until its thread goes on.
+    #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub notice_ns: u64,
     /// Launches and copies of a thread that the driver takes before a further call waits.
+    #[serde(deserialize_with = "whole::<_, _, 1, 65_536>")]
     pub driver_queue: u32,
     /// The least time between two looks of the daemon while best-effort work waits or runs.
+    #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub poll_ns: u64,
     /// Between two looks of the daemon otherwise.
+    #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub idle_poll_ns: u64,
     /// Between two looks of a best-effort client's helper thread while work is in flight.
+    #[serde(deserialize_with = "whole::<_, _, 1, SECOND_NS>")]
     pub helper_poll_ns: u64,
     /// From a ring of a bell until the thread that sleeps on it runs: of a best-effort thread that
     /// waits, and of the daemon.
+    #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub wake_ns: u64,
     /// Longest wait of a best-effort launch; then it goes.
+    #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub max_hold_ns: u64,
     /// So much later than here does the daemon learn of every completion: its own thread or the helper
     /// is not scheduled, or the event is slow. None by default.
+    #[serde(deserialize_with = "whole::<_, _, 0, SECOND_NS>")]
     pub completion_delay_ns: u64,
     /// The daemon does not run for so long, at most 5 s (clients take a longer silence for its
     /// death), once in [`HostModel::stall_every_ns`]. Best-effort launches that wait meanwhile go by
     /// [`HostModel::max_hold_ns`]. None by default.
+    #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub stall_ns: u64,
     /// From the beginning of one stall to that of the next; the first one begins after so long.
+    #[serde(deserialize_with = "whole::<_, _, 1, NS_MAX>")]
     pub stall_every_ns: u64,
     /// The clock of daemon and clients jumps ahead by so much, as after a guest was stopped, once in
     /// [`HostModel::clock_jump_every_ns`]. It is monotonic: it never jumps back. None by default.
+    #[serde(deserialize_with = "whole::<_, _, 0, NS_MAX>")]
     pub clock_jump_ns: u64,
     /// From one jump to the next; the first one comes after so long.
+    #[serde(deserialize_with = "whole::<_, _, 1, NS_MAX>")]
     pub clock_jump_every_ns: u64,
 }
 
@@ -196,6 +214,8 @@ impl Default for HostModel {
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// The most of any time in a file; [`HostModel::check`] takes less of some.
+const NS_MAX: u64 = 10 * SECOND_NS;
 /// From here on a daemon's silence is its death to clients (`protocol::pages::SILENCE_NS_MAX`), which
 /// is not simulated.
 const STALL_NS_MAX: u64 = 5 * SECOND_NS;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use profiler::Trace;
+use serde::Deserialize;
 
 use crate::arrivals::{Arrivals, Schedule};
 
 /// The two classes of jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum JobClass {
     /// It drives: its latency is what is protected.
     HighPriority,
@@ -17,7 +19,8 @@ pub enum JobClass {
 
 /// What a request of the job is. Decides nothing in the engine; policies that treat a training
 /// high-priority job otherwise (Orion's search for `SM_THRESHOLD`) and tables look at it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum JobKind {
     /// A request is one inference batch.
     Inference,

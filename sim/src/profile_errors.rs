@@ -12,26 +12,44 @@
 //! A policy that knows the future is told the truth, because it asks no profile.
 
 use policy::Class;
+use profiler::settings::{self, decimal};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use serde::{Deserialize, Deserializer};
 
 use crate::job::JobClass;
 use crate::program::Program;
 
 /// Errors of profiles; [`ProfileErrors::NONE`] where they are right.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ProfileErrors {
     /// The duration that is told, over the duration that is so.
+    #[serde(deserialize_with = "decimal::<_, 1_000>")]
     pub duration_factor: f64,
     /// Of all kernels those whose duration is wrong by that factor, 0 to 1.
+    #[serde(deserialize_with = "share")]
     pub wrong_share: f64,
     /// Of all kernels those that are told as memory-bound and are compute-bound, or the other way
     /// round, 0 to 1. A kernel of unknown class stays one.
+    #[serde(deserialize_with = "share")]
     pub flipped_share: f64,
     /// Of all kernels those that no profile names, 0 to 1.
+    #[serde(deserialize_with = "share")]
     pub unknown_share: f64,
     /// Whose profiles are wrong; `None` is everybody's.
+    #[serde(deserialize_with = "owner")]
     pub of: Option<JobClass>,
+}
+
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    settings::number(deserializer, 0.0..=1.0)
+}
+
+fn owner<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<JobClass>, D::Error> {
+    let (hp, be) = (Some(JobClass::HighPriority), Some(JobClass::BestEffort));
+    let words = ["all", "high-priority", "best-effort"];
+    settings::word(deserializer, &words).map(|index| [None, hp, be][index])
 }
 
 impl ProfileErrors {

@@ -1,8 +1,9 @@
 //! Scenarios: experiments as a TOML file, or as the command's options.
 //!
 //! `docs/simulate.md` has every key; `examples/scenario.toml` is a whole file. A file is either right
-//! or refused with everything that is wrong in it, each with its place, its value and the nearest
-//! right one; nothing is run then. Relative paths in a file start at the file's folder.
+//! or refused with what is wrong in it, each with its place, its value and the nearest right one;
+//! nothing is run then. Keys and values that cannot be read are reported together, and where there
+//! are none what does not go together. Relative paths in a file start at the file's folder.
 //!
 //! A file becomes one [`Scenario`] for each combination of its sweep, in the order of the sweep;
 //! each has a run for every seed.
@@ -21,7 +22,7 @@ pub use parse::{
 
 use std::path::{Path, PathBuf};
 
-use profiler::settings::Fault;
+use profiler::settings::{Fault, lines};
 
 use crate::experiment::Experiment;
 use crate::library::Library;
@@ -94,9 +95,4 @@ impl Scenario {
             ..self.experiment.clone()
         }
     }
-}
-
-fn lines(faults: &[Fault]) -> String {
-    let lines: Vec<String> = faults.iter().map(Fault::to_string).collect();
-    lines.join("\n")
 }

@@ -20,7 +20,7 @@
 use std::borrow::Cow;
 
 use profiler::nearest::nearest;
-use profiler::settings::{Reader, Value};
+use profiler::settings::{Reader, Value, or_nearest};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -71,7 +71,7 @@ pub(crate) fn combinations<'i>(
     let Some(count) = count else {
         let offset = axes.first().map_or(0, |axis| axis.span.start);
         let what = format!("the sweep has more than {COMBINATIONS_MAX} combinations");
-        reader.fault(offset, what, None);
+        reader.fault(offset, what);
         return None;
     };
     (0..count)
@@ -124,13 +124,18 @@ fn shown(reader: &Reader<'_>, value: &Value<'_>) -> String {
 }
 
 fn axes<'i>(reader: &mut Reader<'_>, document: &DeTable<'i>) -> Option<Vec<Axis<'i>>> {
-    let sweep = reader.section(document, "sweep");
     let mut axes = Vec::new();
-    let is_right = sweep
-        .table
-        .is_none_or(|table| collect(reader, table, &[], &mut axes));
+    if let Some(sweep) = document.get("sweep") {
+        let Some(table) = sweep.get_ref().as_table() else {
+            reader.bad(sweep.span(), "sweep", "a table; nearest is [sweep]");
+            return None;
+        };
+        if !collect(reader, table, &[], &mut axes) {
+            return None;
+        }
+    }
     axes.sort_by_key(|axis| axis.span.start);
-    is_right.then_some(axes)
+    Some(axes)
 }
 
 /// Adds the axes of a table of sweeps; a dotted key without quotes is a table in a table.
@@ -152,9 +157,10 @@ fn collect<'i>(
                 values: values.iter().cloned().collect(),
             }),
             _ => {
-                let wanted = "a list of the values to try, such as [1, 2.5, 5]";
-                let near = format!("[{}]", reader.shown(value.span()));
-                reader.bad(value.span(), &path.join("."), wanted, Some(near));
+                let near = reader.shown(value.span());
+                let wanted = "a list of the values to try, such as [1, 2.5, 5]; nearest is";
+                let wanted = format!("{wanted} [{near}]");
+                reader.bad(value.span(), &path.join("."), wanted);
                 is_right = false;
             }
         }
@@ -178,7 +184,7 @@ fn lay<'i>(
     match path[..] {
         ["sweep" | "name", ..] | [WHOLE, _, ..] => {
             let what = format!("{} cannot be swept", axis.path.join("."));
-            reader.fault(axis.span.start, what, None);
+            reader.fault(axis.span.start, what);
             None
         }
         [WHOLE] => lay_file(reader, document, axis, value),
@@ -227,7 +233,7 @@ fn lay<'i>(
                 "{} is no path; paths are like seconds, policy.name, jobs.be.rate, jobs.be",
                 axis.path.join(".")
             );
-            reader.fault(axis.span.start, what, None);
+            reader.fault(axis.span.start, what);
             None
         }
     }
@@ -242,7 +248,7 @@ fn lay_file<'i>(
 ) -> Option<()> {
     let Some(values) = value.get_ref().as_table() else {
         let wanted = "a table of paths, such as { label = \"slow\", \"host.wake_ns\" = 50000 }";
-        reader.bad(value.span(), &axis.path.join("."), wanted, None);
+        reader.bad(value.span(), &axis.path.join("."), wanted);
         return None;
     };
     let mut entries: Vec<_> = values.iter().collect();
@@ -258,7 +264,7 @@ fn lay_file<'i>(
         };
         if axis.path.first().is_some_and(|first| first == WHOLE) {
             let what = format!("{WHOLE} cannot be in {WHOLE}");
-            reader.fault(axis.span.start, what, None);
+            reader.fault(axis.span.start, what);
             return None;
         }
         lay(reader, document, &axis, value)?;
@@ -277,7 +283,7 @@ fn lay_in_job<'i>(
     let Some(DeValue::Table(table)) = job.get_mut(table).map(Spanned::get_mut) else {
         let path = axis.path.join(".");
         let what = format!("{path}: {table} is no table there, such as {{ {key} = 1 }}");
-        reader.fault(axis.span.start, what, None);
+        reader.fault(axis.span.start, what);
         return None;
     };
     put(table, key, axis, value);
@@ -299,7 +305,7 @@ fn over<'i>(
 ) -> Option<()> {
     let Some(values) = value.get_ref().as_table() else {
         let wanted = "a table, such as { name = \"orion\" }, or the path of one key";
-        reader.bad(value.span(), &axis.path.join("."), wanted, None);
+        reader.bad(value.span(), &axis.path.join("."), wanted);
         return None;
     };
     for (key, value) in values {
@@ -331,8 +337,8 @@ fn job_of<'i, 't>(
     if let (Some(first), Some(second)) = (first, called.next()) {
         let path = axis.path.join(".");
         let what = format!("{path}: jobs {first} and {second} are both called {job}");
-        let near = Some(format!("`jobs.{first}`"));
-        reader.fault(axis.span.start, what, near);
+        let near = format!("nearest is `jobs.{first}`");
+        reader.fault(axis.span.start, format!("{what}; {near}"));
         return None;
     }
     let number = first.or_else(|| {
@@ -346,7 +352,7 @@ fn job_of<'i, 't>(
             names.join(", ")
         );
         let near = nearest(job, names.iter().map(String::as_str)).map(|name| format!("`{name}`"));
-        reader.fault(axis.span.start, what, near);
+        reader.fault(axis.span.start, what + &or_nearest(near));
         return None;
     };
     match document.get_mut("jobs").map(Spanned::get_mut) {

@@ -506,7 +506,7 @@ fn rules_that_are_wrong_are_refused_with_their_place_and_right_ones_are_in_force
         ),
         (
             "[[faults.rules]]\nfault = \"xid\"",
-            "a rule of [faults] has no action",
+            "[[faults.rules]] has no action",
         ),
         (
             "mps_start = [\"nvidia-cuda-mps-control\"]",

@@ -3,10 +3,15 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use profiler::settings::tables;
 use rustix::fs::{Access, access};
+use serde::Deserialize;
+
+use crate::config::faults::{RuleSection, command, logs, patterns, stuck};
 
 /// What can be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// A client's context is lost.
     StickyError,
@@ -64,22 +69,30 @@ impl fmt::Display for FaultKind {
 }
 
 /// `[faults]`: what is looked for, and the rules.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct FaultRules {
     /// `stuck_s`: so long may a busy GPU complete nothing, ns; none: it is not looked for.
+    #[serde(rename = "stuck_s", deserialize_with = "stuck")]
     pub stuck_ns: Option<u64>,
     /// `mps_logs`: files that MPS writes.
+    #[serde(deserialize_with = "logs")]
     pub mps_logs: Vec<PathBuf>,
     /// `mps_patterns`: what else in a line of these is a fault.
+    #[serde(deserialize_with = "patterns")]
     pub mps_patterns: Vec<String>,
     /// `mps_control`: the command that takes `quit` on its standard input and so ends MPS.
+    #[serde(deserialize_with = "command")]
     pub mps_control: Vec<String>,
     /// `mps_start`: the command that starts it again.
+    #[serde(deserialize_with = "command")]
     pub mps_start: Vec<String>,
     /// `mps_terminate`: the command that takes `terminate_client` on its standard input, before a
     /// client of MPS is killed.
+    #[serde(deserialize_with = "command")]
     pub mps_terminate: Vec<String>,
     /// `[[faults.rules]]`.
+    #[serde(deserialize_with = "tables")]
     pub rules: Vec<FaultRule>,
 }
 
@@ -148,7 +161,8 @@ fn why_not_executable(program: &Path) -> Option<String> {
 }
 
 /// What follows from a fault.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "RuleSection")]
 pub struct FaultRule {
     /// `fault`.
     pub fault: FaultKind,

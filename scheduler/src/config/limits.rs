@@ -6,6 +6,10 @@
 //! A job that asks for high-priority and may not have it is best-effort, not turned away: turned away it would run
 //! unmanaged, and so harm whom the list protects.
 
+use profiler::settings::whole;
+use serde::Deserialize;
+
+use crate::config::memory::{cgroups, ids};
 use crate::config::memory_rules::{Owner, is_below};
 
 /// Clients at once. Each costs 4.2 MB of address space, 0.3 MB of memory once it launches, and
@@ -17,13 +21,17 @@ pub const CLIENTS_MAX: usize = 256;
 pub const UNHEARD_MAX: usize = 64;
 
 /// Who may be high-priority: who is in any of the lists.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HpAccess {
     /// User ids.
+    #[serde(deserialize_with = "ids::<_, false>")]
     pub users: Vec<u32>,
     /// Group ids: of the process's own group, or one that it is also in.
+    #[serde(deserialize_with = "ids::<_, true>")]
     pub groups: Vec<u32>,
     /// Paths of cgroups without a slash at their end; those below are meant too. Empty is the root.
+    #[serde(deserialize_with = "cgroups")]
     pub cgroups: Vec<String>,
 }
 
@@ -38,13 +46,17 @@ impl HpAccess {
 }
 
 /// How much of the daemon one user may take, so that something is left for others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// `clients_per_user`: attached processes.
+    #[serde(deserialize_with = "whole::<_, _, 1, { CLIENTS_MAX as u64 }>")]
     pub clients_per_user: usize,
     /// `jobs_per_user`: best-effort jobs.
+    #[serde(deserialize_with = "whole::<_, _, 1, { policy::JOBS_MAX as u64 }>")]
     pub jobs_per_user: usize,
     /// `connections_per_user`: connections that have not said yet what they want; another one takes the place of the oldest.
+    #[serde(deserialize_with = "whole::<_, _, 1, { UNHEARD_MAX as u64 }>")]
     pub connections_per_user: usize,
 }
 

@@ -1,242 +1,124 @@
-//! `[memory]`: what jobs may hold, and what is done about memory that is in nobody's account.
-
-use std::ops::Range;
+//! Values of `[memory]` and `[high_priority]`: sizes, users, groups and cgroups.
 
 use nix::unistd::{Group, User};
 use profiler::nearest::nearest;
-use profiler::settings::{Reader, Section, Value};
+use profiler::settings;
 use protocol::quota::{self, Quota};
-use toml::de::DeTable;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
-use super::{Context, MemoryRules, OnExcess};
+use super::Context;
 use crate::config::memory_rules::Rule;
-
-const MEMORY_KEYS: [&str; 6] = [
-    "best_effort",
-    "high_priority",
-    "context",
-    "excess",
-    "slack",
-    "rules",
-];
-const RULE_KEYS: [&str; 4] = ["user", "group", "cgroup", "quota"];
 
 /// The word of `context` for what the daemon finds out.
 const MEASURED: &str = "measured";
 
-/// Reads the section; what cannot be read is `None` and has a fault.
-pub(super) fn parse(reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<MemoryRules> {
-    let section = reader.section(document, "memory");
-    if let Some(table) = section.table {
-        reader.check_keys("[memory]", table, &MEMORY_KEYS);
-    }
-    let defaults = MemoryRules::default();
-    let best_effort = quota(reader, &section, "best_effort", defaults.best_effort);
-    let high_priority = quota(reader, &section, "high_priority", defaults.high_priority);
-    let context = context(reader, &section, defaults.context);
-    let excess = reader.word(&section, "excess", &OnExcess::NAMES);
-    let slack_bytes = bytes(reader, &section, "slack", defaults.slack_bytes);
-    let rules = rules(reader, &section);
-    Some(MemoryRules {
-        best_effort: best_effort?,
-        high_priority: high_priority?,
-        context: context?,
-        excess: excess?.map_or(defaults.excess, |index| OnExcess::ALL[index]),
-        slack_bytes: slack_bytes?,
-        rules: rules?,
+pub(super) fn quota<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quota, D::Error> {
+    let wanted = format!("{}, or \"unlimited\"", quota::EXPECTED);
+    settings::text(deserializer, &wanted, |text| {
+        let quota = Quota::parse(text).filter(|quota| !quota.is_too_small());
+        quota.ok_or(None)
     })
 }
 
-fn quota(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    key: &str,
-    default: Quota,
-) -> Option<Quota> {
-    let wanted = format!("{}, or \"unlimited\"", quota::EXPECTED);
-    let Some((span, text)) = reader.text(section, key, &wanted)? else {
-        return Some(default);
-    };
-    let quota = Quota::parse(text).filter(|quota| !quota.is_too_small());
-    if quota.is_none() {
-        reader.bad(span, key, &wanted, None);
-    }
-    quota
-}
-
-fn bytes(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    key: &str,
-    default: u64,
-) -> Option<u64> {
-    const WANTED: &str = "a size such as 300MiB";
-    let Some((span, text)) = reader.text(section, key, WANTED)? else {
-        return Some(default);
-    };
-    size(reader, span, key, text, WANTED)
-}
-
-fn context(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    default: Context,
-) -> Option<Context> {
-    const WANTED: &str = "a size such as 300MiB, or \"measured\"";
-    let Some((span, text)) = reader.text(section, "context", WANTED)? else {
-        return Some(default);
-    };
-    if text == MEASURED {
-        return Some(Context::Measured);
-    }
-    size(reader, span, "context", text, WANTED).map(Context::Bytes)
-}
-
 /// Bytes, which may be none.
-fn size(
-    reader: &mut Reader<'_>,
-    span: Range<usize>,
-    key: &str,
-    text: &str,
-    wanted: &str,
-) -> Option<u64> {
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    settings::text(deserializer, "a size such as 300MiB", |text| {
+        bytes(text).ok_or(None)
+    })
+}
+
+fn bytes(text: &str) -> Option<u64> {
     match Quota::parse(text) {
         Some(Quota::Bytes(bytes)) => Some(bytes),
-        _ if text == "0" => Some(0),
-        _ => {
-            reader.bad(span, key, wanted, None);
-            None
-        }
+        _ => (text == "0").then_some(0),
     }
 }
 
-/// `[[memory.rules]]`.
-fn rules(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<Vec<Rule>> {
-    let Some(value) = section.get("rules") else {
-        return Some(Vec::new());
-    };
-    let Some(list) = value.get_ref().as_array() else {
-        let wanted = "a list of tables";
-        reader.bad(
-            value.span(),
-            "rules",
-            wanted,
-            Some("[[memory.rules]]".to_owned()),
-        );
-        return None;
-    };
-    let mut rules = Some(Vec::new());
-    for value in list.iter() {
-        let offset = value.span().start;
-        let Some(table) = value.get_ref().as_table() else {
-            reader.bad(value.span(), "rules", "a list of tables", None);
-            rules = None;
-            continue;
+impl<'de> Deserialize<'de> for Context {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "a size such as 300MiB, or \"measured\"";
+        settings::text(deserializer, wanted, |text| match text {
+            MEASURED => Ok(Self::Measured),
+            _ => bytes(text).map(Self::Bytes).ok_or(None),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rule = Self::deserialize(deserializer)?;
+        if (rule.user, rule.group) == (None, None) && rule.cgroup.is_none() {
+            return Err(D::Error::custom(
+                "a rule of [memory] says for nobody; needs one of user, group, cgroup; \
+                 nearest is user = \"1000\"",
+            ));
+        }
+        Ok(rule)
+    }
+}
+
+/// A number, or the name of a user (or group) of this machine.
+struct Id<const IS_GROUP: bool>(u32);
+
+impl<'de, const IS_GROUP: bool> Deserialize<'de> for Id<IS_GROUP> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // In the file each name that people know stands at the beginning of a line, before a colon.
+        let (noun, file) = match IS_GROUP {
+            true => ("group", "/etc/group"),
+            false => ("user", "/etc/passwd"),
         };
-        reader.check_keys("[[memory.rules]]", table, &RULE_KEYS);
-        let table = Some(table);
-        match rule(reader, &Section { offset, table }) {
-            Some(rule) => rules = rules.map(|rules| [rules, vec![rule]].concat()),
-            None => rules = None,
-        }
+        let number = |name: &str| match IS_GROUP {
+            true => Some(Group::from_name(name).ok()??.gid.as_raw()),
+            false => Some(User::from_name(name).ok()??.uid.as_raw()),
+        };
+        let wanted = format!("the name of a {noun} of this machine, or its number");
+        settings::text(deserializer, &wanted, |text| {
+            let id = text.parse().ok().or_else(|| number(text));
+            id.map(Self).ok_or_else(|| {
+                let lines = std::fs::read_to_string(file).unwrap_or_default();
+                let names = lines.lines().filter_map(|line| line.split(':').next());
+                nearest(text, names).map(|name| format!("\"{name}\""))
+            })
+        })
     }
-    rules
 }
 
-fn rule(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<Rule> {
-    let user = section.get("user");
-    let user = user.map_or(Some(None), |value| {
-        id_in(reader, "user", value, &USER).map(Some)
-    });
-    let group = section.get("group");
-    let group = group.map_or(Some(None), |value| {
-        id_in(reader, "group", value, &GROUP).map(Some)
-    });
-    let cgroup = section.get("cgroup");
-    let cgroup = cgroup.map_or(Some(None), |value| {
-        cgroup_in(reader, "cgroup", value).map(Some)
-    });
-    let quota = match section.get("quota") {
-        Some(_) => quota(reader, section, "quota", Quota::Unlimited),
-        None => {
-            let near = Some("quota = \"40%\"".to_owned());
-            reader.fault(section.offset, "a rule of [memory] has no quota", near);
-            None
-        }
-    };
-    let rule = Rule {
-        user: user?,
-        group: group?,
-        cgroup: cgroup?,
-        quota: quota?,
-    };
-    if (rule.user, rule.group) == (None, None) && rule.cgroup.is_none() {
-        let what = "a rule of [memory] says for nobody; needs one of user, group, cgroup";
-        reader.fault(section.offset, what, Some("user = \"1000\"".to_owned()));
-        return None;
+pub(super) fn id<'de, D, const IS_GROUP: bool>(deserializer: D) -> Result<Option<u32>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    Id::<IS_GROUP>::deserialize(deserializer).map(|id| Some(id.0))
+}
+
+pub(super) fn ids<'de, D, const IS_GROUP: bool>(deserializer: D) -> Result<Vec<u32>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let ids: Vec<Id<IS_GROUP>> = Vec::deserialize(deserializer)?;
+    Ok(ids.into_iter().map(|id| id.0).collect())
+}
+
+/// The path of a cgroup, without the slash at its end.
+struct Cgroup(String);
+
+impl<'de> Deserialize<'de> for Cgroup {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "the path of a cgroup as /proc/PID/cgroup has it, such as \"/user.slice\"";
+        settings::text(deserializer, wanted, |text| match text.starts_with('/') {
+            true => Ok(Self(text.trim_end_matches('/').to_owned())),
+            false => Err(Some(format!("\"/{text}\""))),
+        })
     }
-    Some(rule)
 }
 
-/// What has numbers, and names on this machine.
-pub(super) struct Named {
-    noun: &'static str,
-    /// The number of a name.
-    number: fn(&str) -> Option<u32>,
-    /// A file with the names that people know, each at the beginning of a line, before a colon.
-    file: &'static str,
+pub(super) fn cgroup<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    Cgroup::deserialize(deserializer).map(|cgroup| Some(cgroup.0))
 }
 
-pub(super) const USER: Named = Named {
-    noun: "user",
-    number: |name| Some(User::from_name(name).ok()??.uid.as_raw()),
-    file: "/etc/passwd",
-};
-
-pub(super) const GROUP: Named = Named {
-    noun: "group",
-    number: |name| Some(Group::from_name(name).ok()??.gid.as_raw()),
-    file: "/etc/group",
-};
-
-/// A number, or a name that this machine knows; `key` is where the value stands.
-pub(super) fn id_in(
-    reader: &mut Reader<'_>,
-    key: &str,
-    value: &Value<'_>,
-    named: &Named,
-) -> Option<u32> {
-    let wanted = format!(
-        "the name of a {} of this machine, or its number",
-        named.noun
-    );
-    let Some(text) = value.get_ref().as_str() else {
-        let number = value.get_ref().as_integer();
-        let near = number.map(|_| format!("\"{}\"", reader.shown(value.span())));
-        reader.bad(value.span(), key, &wanted, near);
-        return None;
-    };
-    let id = text.parse().ok().or_else(|| (named.number)(text));
-    if id.is_none() {
-        let names = std::fs::read_to_string(named.file).unwrap_or_default();
-        let names: Vec<&str> = names
-            .lines()
-            .filter_map(|line| line.split(':').next())
-            .collect();
-        let near = nearest(text, names.iter().copied()).map(|name| format!("\"{name}\""));
-        reader.bad(value.span(), key, &wanted, near);
-    }
-    id
-}
-
-/// The path of a cgroup, without the slash at its end; `key` is where the value stands.
-pub(super) fn cgroup_in(reader: &mut Reader<'_>, key: &str, value: &Value<'_>) -> Option<String> {
-    let wanted = "the path of a cgroup as /proc/PID/cgroup has it, such as \"/user.slice\"";
-    let text = value.get_ref().as_str();
-    let Some(path) = text.filter(|text| text.starts_with('/')) else {
-        let near = text.map(|text| format!("\"/{text}\""));
-        reader.bad(value.span(), key, wanted, near);
-        return None;
-    };
-    Some(path.trim_end_matches('/').to_owned())
+pub(super) fn cgroups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let cgroups: Vec<Cgroup> = Vec::deserialize(deserializer)?;
+    Ok(cgroups.into_iter().map(|cgroup| cgroup.0).collect())
 }

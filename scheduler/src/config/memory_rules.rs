@@ -5,17 +5,25 @@
 //! job's environment is under its user's rules all the same.
 
 use protocol::quota::Quota;
+use serde::Deserialize;
+
+use crate::config::memory::{cgroup, id, quota};
 
 /// One rule. What it does not name is anybody's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct Rule {
     /// User id.
+    #[serde(default, deserialize_with = "id::<_, false>")]
     pub user: Option<u32>,
     /// Group id: the process's own group, or one that it is also in.
+    #[serde(default, deserialize_with = "id::<_, true>")]
     pub group: Option<u32>,
     /// Path of a cgroup without a slash at its end; those below it are meant too. Empty is the root.
+    #[serde(default, deserialize_with = "cgroup")]
     pub cgroup: Option<String>,
     /// The most that each of its jobs may hold.
+    #[serde(deserialize_with = "quota")]
     pub quota: Quota,
 }
 

@@ -1,10 +1,6 @@
-//! Reads a configuration, with the place of everything that is wrong in it.
-//!
-//! The TOML is walked by hand (`profiler::settings`) rather than derived, because only so does every
-//! fault have the place of the key or value it speaks of and the nearest right one, and only so are
-//! all faults found.
+//! Reads a configuration: the sections as they stand in the file, and what must go together.
 
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use policy::pillion::{THROUGHPUT_MIN, look_ns_max};
@@ -15,38 +11,18 @@ use policy::{
     LaunchGateParams, OrionParams, PillionParams, Policy, PolicyError, Sharing, Slo, SmThreshold,
     TemporalParams,
 };
-use profiler::settings::{self, Fault, Reader, Section, Value};
-use toml::de::{DeTable, DeValue};
+use profiler::settings::{self, Decimal, Fault, Reader, Table, Whole};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use toml::de::DeTable;
 
-use super::PATH_BYTES_MAX;
-use super::{
-    AUTO, Config, JobRule, OnCollectives, OnDaemonLoss, SHARING_NAMES, access, faults, memory,
-    plain,
-};
+use super::{Config, JobRule, MemoryRules, OnCollectives, OnDaemonLoss};
+use super::{PATH_BYTES_MAX, SHARING_NAMES};
+use super::{faults, plain};
+use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::{PciAddress, Select};
+use crate::config::limits::{HpAccess, Limits};
 
-const TABLES: [&str; 8] = [
-    "gpu",
-    "policy",
-    "jobs",
-    "memory",
-    "faults",
-    "high_priority",
-    "limits",
-    "socket",
-];
-const GPU_KEYS: [&str; 4] = ["index", "uuid", "pci", "sharing"];
-const SOCKET_KEYS: [&str; 1] = ["path"];
-const JOB_KEYS: [&str; 2] = ["weight", "min_progress"];
-/// Keys of `[policy]` that every policy has.
-const POLICY_KEYS: [&str; 6] = [
-    "name",
-    "poll_us",
-    "max_hold_ms",
-    "unknown_kernel_us",
-    "on_daemon_loss",
-    "collectives",
-];
 /// Keys that not every policy has, and the policies that look at them.
 const OWN_KEYS: [(&str, &[&str]); 16] = [
     ("dur_threshold_pct", &["orion", "temporal"]),
@@ -67,406 +43,336 @@ const OWN_KEYS: [(&str, &[&str]); 16] = [
     ("sliding", &["pillion"]),
 ];
 
-/// Most GPUs in a machine, amply.
-const INDEX_MAX: u64 = 255;
-/// Below 10 us the daemon would do nothing but look; above 1 ms, its slowest look, a lease could
-/// end before it is renewed.
-const POLL_US: RangeInclusive<u64> = 10..=1_000;
-/// Above a minute it would no longer keep an application from a deadlock that people notice.
-const MAX_HOLD_MS: RangeInclusive<u64> = 1..=60_000;
-/// Up to a second: kernels that long are always profiled.
-const UNKNOWN_KERNEL_US: RangeInclusive<u64> = 1..=1_000_000;
-const RESIDUAL_US: RangeInclusive<u64> = 0..=10_000_000;
-/// The limits of `policy::PolicyError::LeaseNs`.
-const LEASE_MS: RangeInclusive<u64> = 1..=1_000;
-const WEIGHT: RangeInclusive<u64> = 1..=WEIGHT_MAX as u64;
-/// More than a GPU has: needs are not capped, and kernels of Orion's training traces need up to 112 896.
-const SM_THRESHOLD: RangeInclusive<u64> = 0..=u32::MAX as u64;
-
 /// Pillion's own: it protects by what requests were seen to take, so it needs the least to be said.
 const POLICY_DEFAULT: &str = "pillion";
-const POLL_US_DEFAULT: u64 = 50;
-const MAX_HOLD_MS_DEFAULT: u64 = 100;
-const UNKNOWN_KERNEL_US_DEFAULT: u64 = 100;
 
-/// The configuration in `text`, or everything that is wrong with it, in the order of the file.
+/// The configuration in `text`, or what is wrong with it, in the order of the file.
 pub(super) fn parse(path: &Path, text: &str) -> Result<Config, Vec<Fault>> {
-    let document = settings::document(path, text)?;
-    let mut parser = Parser(Reader::new(path, text));
-    let config = parser.config(&document);
-    match (config, parser.0.into_faults()) {
-        (Some(config), faults) if faults.is_empty() => Ok(config),
-        (_, faults) => Err(faults),
+    let mut document = settings::document(path, text)?;
+    let mut reader = Reader::new(path, text);
+    let numbers = plain::take(&mut reader, &mut document);
+    let file: Option<File> = reader.read(&document);
+    let config = file.and_then(|file| file.validate(&mut reader, &document));
+    let config = config.map(|config| match numbers {
+        Some(numbers) => Config {
+            policy: Policy::Listed(numbers),
+            ..config
+        },
+        None => config,
+    });
+    reader.finish(config)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    gpu: Table<GpuSection>,
+    policy: Table<PolicySection>,
+    /// In the order of the names.
+    jobs: Table<BTreeMap<String, Table<JobSection>>>,
+    memory: Table<MemoryRules>,
+    faults: Table<FaultRules>,
+    high_priority: Option<Table<HpAccess>>,
+    limits: Table<Limits>,
+    socket: Table<SocketSection>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct GpuSection {
+    /// Most GPUs in a machine, amply.
+    index: Option<Whole<0, 255>>,
+    #[serde(deserialize_with = "uuid")]
+    uuid: Option<Select>,
+    #[serde(deserialize_with = "pci")]
+    pci: Option<Select>,
+    #[serde(deserialize_with = "sharing")]
+    sharing: Option<Sharing>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PolicySection {
+    #[serde(deserialize_with = "policy_name")]
+    name: Option<String>,
+    /// Below 10 us the daemon would do nothing but look; above 1 ms, its slowest look, a lease
+    /// could end before it is renewed.
+    poll_us: Option<Whole<10, 1_000>>,
+    /// Above a minute it would no longer keep an application from a deadlock that people notice.
+    max_hold_ms: Option<Whole<1, 60_000>>,
+    /// Up to a second: kernels that long are always profiled.
+    unknown_kernel_us: Option<Whole<1, 1_000_000>>,
+    on_daemon_loss: OnDaemonLoss,
+    collectives: OnCollectives,
+    dur_threshold_pct: Option<Decimal<100>>,
+    residual_us: Option<Whole<0, 10_000_000>>,
+    /// The limits of `policy::PolicyError::LeaseNs`.
+    lease_ms: Option<Whole<1, 1_000>>,
+    /// More than a GPU has: needs are not capped, and kernels of Orion's training traces need up to
+    /// 112 896.
+    sm_threshold: Option<Whole<0, { u32::MAX as u64 }>>,
+    #[serde(deserialize_with = "slo_p99")]
+    slo_p99: Option<Slo>,
+    #[serde(deserialize_with = "slo_throughput")]
+    slo_throughput: Option<Slo>,
+    block_priority: Option<Switch>,
+    feedback: Option<bool>,
+    beside: Option<bool>,
+    kernel_pairs: Option<bool>,
+    idle_floor: Option<bool>,
+    gap_prediction: Option<bool>,
+    learnt_pace: Option<bool>,
+    learnt_durations: Option<bool>,
+    completion_prediction: Option<bool>,
+    sliding: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JobSection {
+    weight: Option<Whole<1, { WEIGHT_MAX as u64 }>>,
+    min_progress: Option<Decimal<1>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SocketSection {
+    #[serde(deserialize_with = "socket_path")]
+    path: Option<PathBuf>,
+}
+
+/// On, off, or found out.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "no switch, expected true, false or \"auto\"; nearest is \"auto\""
+)]
+enum Switch {
+    Set(bool),
+    Found(Auto),
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Auto {
+    Auto,
+}
+
+impl File {
+    /// The configuration, and a fault for everything that does not go together.
+    fn validate(self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Config> {
+        let name = self.policy.0.name.as_deref().unwrap_or(POLICY_DEFAULT);
+        check_policy(name, reader, document);
+        faults::check(&self.faults.0.rules, reader, document);
+        let access = document.get("high_priority");
+        let access = access.and_then(|access| access.get_ref().as_table());
+        if access.is_some_and(DeTable::is_empty) {
+            let what = "[high_priority] says nothing; needs users, groups or cgroups (a list of \
+                        nobody: users = []); nearest is users = [\"1000\"]";
+            reader.fault(settings::offset(document, "high_priority"), what);
+        }
+        let section = self.policy.0;
+        let poll_us = section.poll_us.map_or(50, |number| number.0);
+        let jobs = self.jobs.0.into_iter().map(|(name, Table(job))| JobRule {
+            name,
+            weight: job.weight.map_or(1, |weight| weight.0 as u32),
+            min_progress: job.min_progress.map_or(0.0, |share| share.0),
+        });
+        Some(Config {
+            gpu: self.gpu.0.select(reader, document)?,
+            sharing: self.gpu.0.sharing,
+            policy: section.policy(poll_us * 1_000),
+            block_priority: section.block_priority(),
+            poll_ns: poll_us * 1_000,
+            max_hold_ns: section.max_hold_ms.map_or(100, |number| number.0) * 1_000_000,
+            unknown_kernel_ns: section.unknown_kernel_us.map_or(100, |number| number.0) * 1_000,
+            on_daemon_loss: section.on_daemon_loss,
+            on_collectives: section.collectives,
+            socket_path: self.socket.0.path,
+            memory: self.memory.0,
+            high_priority: self.high_priority.map(|access| access.0),
+            limits: self.limits.0,
+            jobs: jobs.collect(),
+            faults: self.faults.0,
+        })
     }
 }
 
-/// What is particular to a daemon's configuration. Whatever cannot be read is `None` and has a fault.
-struct Parser<'t>(Reader<'t>);
-
-impl Parser<'_> {
-    fn config(&mut self, document: &DeTable<'_>) -> Option<Config> {
-        self.0.check_keys("the file", document, &TABLES);
-        let gpu = self.0.section(document, "gpu");
-        let policy = self.0.section(document, "policy");
-        let socket = self.0.section(document, "socket");
-        if let Some(table) = gpu.table {
-            self.0.check_keys("[gpu]", table, &GPU_KEYS);
-        }
-        if let Some(table) = socket.table {
-            self.0.check_keys("[socket]", table, &SOCKET_KEYS);
-        }
-        let memory = memory::parse(&mut self.0, document);
-        let faults = faults::parse(&mut self.0, document);
-        let high_priority = access::high_priority(&mut self.0, document);
-        let limits = access::limits(&mut self.0, document);
-        let jobs = self.jobs(document, &policy);
-        let select = self.select(&gpu);
-        let sharing = self.sharing(&gpu);
-        let poll_us = self.0.number(&policy, "poll_us", POLL_US, POLL_US_DEFAULT);
-        let block_priority = self.block_priority(&policy);
-        let rules = self.policy(&policy, poll_us.unwrap_or(POLL_US_DEFAULT));
-        let hold_ms = self
-            .0
-            .number(&policy, "max_hold_ms", MAX_HOLD_MS, MAX_HOLD_MS_DEFAULT);
-        let unknown_us = self.0.number(
-            &policy,
-            "unknown_kernel_us",
-            UNKNOWN_KERNEL_US,
-            UNKNOWN_KERNEL_US_DEFAULT,
-        );
-        let on_daemon_loss = self.on_daemon_loss(&policy);
-        let on_collectives = self.on_collectives(&policy);
-        let socket_path = self.socket_path(&socket);
-        Some(Config {
-            gpu: select?,
-            sharing: sharing?,
-            policy: rules?,
-            block_priority: block_priority?,
-            poll_ns: poll_us? * 1_000,
-            max_hold_ns: hold_ms? * 1_000_000,
-            unknown_kernel_ns: unknown_us? * 1_000,
-            on_daemon_loss: on_daemon_loss?,
-            on_collectives: on_collectives?,
-            socket_path: socket_path?,
-            memory: memory?,
-            high_priority: high_priority?,
-            limits: limits?,
-            jobs: jobs?,
-            faults: faults?,
-        })
+/// Refuses what the policy does not look at, as a bound that is written but not in force is worse
+/// than none, and two targets.
+fn check_policy(name: &str, reader: &mut Reader<'_>, document: &DeTable<'_>) {
+    let get = |key: &str| settings::at(document, &format!("policy.{key}"));
+    let jobs = document.get("jobs").map(|jobs| ("[jobs]", jobs, "pillion"));
+    let own = OWN_KEYS.iter().filter(|(_, users)| !users.contains(&name));
+    let own = own.filter_map(|(key, users)| Some((*key, get(key)?, users[0])));
+    for (key, value, user) in own.chain(jobs.filter(|_| name != "pillion")) {
+        let what = format!("{key} is set, but policy {name} does not look at it");
+        let near = format!("nearest is name = \"{user}\"");
+        reader.fault(value.span().start, format!("{what}; {near}"));
     }
+    if let (Some(value), Some(_)) = (get("slo_throughput"), get("slo_p99")) {
+        let what = "slo_throughput and slo_p99 are both set; high-priority jobs have one target";
+        reader.fault(value.span().start, what);
+    }
+}
 
-    /// `[jobs.NAME]`, in the order of the names.
-    fn jobs(&mut self, document: &DeTable<'_>, policy: &Section<'_, '_>) -> Option<Vec<JobRule>> {
-        let section = self.0.section(document, "jobs");
-        let Some(table) = section.table else {
-            return Some(Vec::new());
-        };
-        let name = policy.get("name").and_then(|name| name.get_ref().as_str());
-        if let Some(name) = name.filter(|name| *name != "pillion") {
-            let what = format!("[jobs] is set, but policy {name} does not look at it");
-            let near = Some("name = \"pillion\"".to_owned());
-            self.0.fault(section.offset, what, near);
-            return None;
-        }
-        // All are read before one that is wrong ends it, so that all faults are found.
-        let rules: Vec<_> = table
-            .iter()
-            .map(|(name, value)| self.job(name.get_ref(), value))
+impl GpuSection {
+    fn select(&self, reader: &mut Reader<'_>, document: &DeTable<'_>) -> Option<Select> {
+        let index = self.index.map(|index| Select::Index(index.0 as usize));
+        let named = [
+            ("index", index),
+            ("uuid", self.uuid.clone()),
+            ("pci", self.pci.clone()),
+        ];
+        let mut given: Vec<_> = named
+            .into_iter()
+            .filter(|(_, select)| select.is_some())
             .collect();
-        rules.into_iter().collect()
+        if given.len() == 1 {
+            return given.pop()?.1;
+        }
+        let found: Vec<&str> = given.iter().map(|(key, _)| *key).collect();
+        let found = match &found[..] {
+            [] => "none of them".to_owned(),
+            found => found.join(" and "),
+        };
+        let what = format!("[gpu] has {found}; needs exactly one of index, uuid, pci");
+        let offset = settings::offset(document, "gpu");
+        reader.fault(offset, what + "; nearest is index = 0");
+        None
+    }
+}
+
+impl PolicySection {
+    /// `block_priority`; none where it is found out.
+    fn block_priority(&self) -> Option<bool> {
+        match self.block_priority {
+            Some(Switch::Set(is_on)) => Some(is_on),
+            Some(Switch::Found(Auto::Auto)) | None => None,
+        }
     }
 
-    fn job(&mut self, name: &str, value: &Value<'_>) -> Option<JobRule> {
-        let Some(table) = value.get_ref().as_table() else {
-            let near = Some("{ weight = 1, min_progress = 0.1 }".to_owned());
-            self.0.bad(value.span(), name, "a table", near);
-            return None;
-        };
-        self.0.check_keys("a job", table, &JOB_KEYS);
-        let section = Section {
-            offset: value.span().start,
-            table: Some(table),
-        };
-        let weight = self.0.number(&section, "weight", WEIGHT, 1);
-        let min_progress = match section.get("min_progress") {
-            None => Some(0.0),
-            Some(_) => self.0.decimal(&section, "min_progress", 1.0, 0.1),
-        };
-        Some(JobRule {
-            name: name.to_owned(),
-            weight: weight? as u32,
-            min_progress: min_progress?,
-        })
-    }
-
-    fn select(&mut self, gpu: &Section<'_, '_>) -> Option<Select> {
-        let given: Vec<&str> = GPU_KEYS[..3]
-            .iter()
-            .copied()
-            .filter(|key| gpu.get(key).is_some())
-            .collect();
-        let [key] = given[..] else {
-            let found = match given.len() {
-                0 => "none of them".to_owned(),
-                _ => given.join(" and "),
-            };
-            self.0.fault(
-                gpu.offset,
-                format!("[gpu] has {found}; needs exactly one of index, uuid, pci"),
-                Some("index = 0".to_owned()),
-            );
-            return None;
-        };
-        if key == "index" {
-            let index = self.0.number(gpu, key, 0..=INDEX_MAX, 0)?;
-            return Some(Select::Index(index as usize));
-        }
-        let (span, text) = self.0.text(gpu, key, "a text")??;
-        if key == "pci" {
-            let address = text.parse::<PciAddress>().ok();
-            if address.is_none() {
-                self.0
-                    .bad(span, key, "a PCI bus id such as \"0000:01:00.0\"", None);
-            }
-            return address.map(Select::Pci);
-        }
-        if !is_uuid_prefix(text) {
-            self.0.bad(
-                span,
-                key,
-                "a UUID as nvidia-smi -L prints it, GPU-… or MIG-…, or its beginning",
-                None,
-            );
-            return None;
-        }
-        Some(Select::Uuid(text.to_owned()))
-    }
-
-    /// `sharing`, if it can be read: a way, or none where it is found out.
-    fn sharing(&mut self, gpu: &Section<'_, '_>) -> Option<Option<Sharing>> {
-        let sharing = self.0.word(gpu, "sharing", &SHARING_NAMES)?;
-        Some([None, Some(Sharing::Mps), Some(Sharing::TimeSlice)][sharing.unwrap_or(0)])
-    }
-
-    /// `poll_us`: how often the daemon looks.
-    fn policy(&mut self, section: &Section<'_, '_>, poll_us: u64) -> Option<Policy> {
-        let name = self.policy_name(section);
-        let name = name.map(|name| name.unwrap_or(POLICY_DEFAULT));
-        self.check_policy_keys(section, name);
-        if let Some(Policy::Listed(numbers)) = name.and_then(|name| name.parse().ok()) {
-            return plain::numbers(&mut self.0, section, numbers).map(Policy::Listed);
-        }
+    /// `poll_ns`: how often the daemon looks.
+    fn policy(&self, poll_ns: u64) -> Policy {
         let defaults = OrionParams::default();
-        let pct = self
-            .0
-            .percentage(section, "dur_threshold_pct", defaults.dur_threshold_pct);
-        let residual_us = defaults.residual_ns_unknown / 1_000;
-        let residual_us = self
-            .0
-            .number(section, "residual_us", RESIDUAL_US, residual_us);
-        let lease_ms = self
-            .0
-            .number(section, "lease_ms", LEASE_MS, defaults.lease_ns / 1_000_000);
-        let sm_threshold = match section.get("sm_threshold") {
-            None => Some(SmThreshold::DeviceSms),
-            Some(_) => self
-                .0
-                .number(section, "sm_threshold", SM_THRESHOLD, 0)
-                .map(|sms| SmThreshold::Sms(sms as u32)),
-        };
+        let pct = self.dur_threshold_pct.map(|pct| pct.0);
+        let residual_ns = self.residual_us.map(|us| us.0 * 1_000);
+        let lease_ns = self.lease_ms.map(|ms| ms.0 * 1_000_000);
         let throttle = TemporalParams {
-            dur_threshold_pct: pct?,
-            residual_ns_unknown: residual_us? * 1_000,
-            lease_ns: lease_ms? * 1_000_000,
+            dur_threshold_pct: pct.unwrap_or(defaults.dur_threshold_pct),
+            residual_ns_unknown: residual_ns.unwrap_or(defaults.residual_ns_unknown),
+            lease_ns: lease_ns.unwrap_or(defaults.lease_ns),
         };
-        let pillion = self.pillion(section, &throttle, poll_us);
-        Some(match name? {
+        let sms = self.sm_threshold.map(|sms| SmThreshold::Sms(sms.0 as u32));
+        match self.name.as_deref().unwrap_or(POLICY_DEFAULT) {
             "none" => Policy::None,
             "temporal" => Policy::Temporal(throttle),
             "launch-gate" => Policy::LaunchGate(LaunchGateParams {
                 lease_ns: throttle.lease_ns,
             }),
-            "pillion" => Policy::Pillion(pillion?),
+            "pillion" => Policy::Pillion(self.pillion(&throttle, poll_ns)),
             _ => Policy::Orion(OrionParams {
                 dur_threshold_pct: throttle.dur_threshold_pct,
-                sm_threshold: sm_threshold?,
+                sm_threshold: sms.unwrap_or_default(),
                 residual_ns_unknown: throttle.residual_ns_unknown,
                 lease_ns: throttle.lease_ns,
             }),
-        })
-    }
-
-    /// `block_priority`, if it can be read: a switch, or none where it is found out.
-    fn block_priority(&mut self, section: &Section<'_, '_>) -> Option<Option<bool>> {
-        const KEY: &str = "block_priority";
-        let Some(value) = section.get(KEY) else {
-            return Some(None);
-        };
-        match value.get_ref() {
-            DeValue::Boolean(is_on) => Some(Some(*is_on)),
-            DeValue::String(word) if word == AUTO => Some(None),
-            _ => {
-                let nearest = Some(format!("{AUTO:?}"));
-                self.0
-                    .bad(value.span(), KEY, "true, false or \"auto\"", nearest);
-                None
-            }
         }
     }
 
     /// The numbers and switches of `pillion`.
-    fn pillion(
-        &mut self,
-        section: &Section<'_, '_>,
-        common: &TemporalParams,
-        poll_us: u64,
-    ) -> Option<PillionParams> {
+    fn pillion(&self, common: &TemporalParams, poll_ns: u64) -> PillionParams {
         let defaults = PillionParams::default();
-        let mut flag = |key, default| self.0.flag(section, key, default);
-        let feedback = flag("feedback", defaults.feedback);
-        let beside = flag("beside", defaults.beside);
-        let kernel_pairs = flag("kernel_pairs", defaults.kernel_pairs);
-        let idle_floor = flag("idle_floor", defaults.idle_floor);
-        let gap_prediction = flag("gap_prediction", defaults.gap_prediction);
-        let learnt_pace = flag("learnt_pace", defaults.learnt_pace);
-        let learnt_durations = flag("learnt_durations", defaults.learnt_durations);
-        let completion_prediction = flag("completion_prediction", defaults.completion_prediction);
-        let sliding = flag("sliding", defaults.sliding);
-        Some(PillionParams {
-            slo: self.slo(section, defaults.slo)?,
+        PillionParams {
+            slo: self.slo_throughput.or(self.slo_p99).unwrap_or(defaults.slo),
             solo_ns: None,
-            block_priority: self.block_priority(section)?.unwrap_or(false),
-            feedback: feedback?,
-            beside: beside?,
-            kernel_pairs: kernel_pairs?,
-            idle_floor: idle_floor?,
-            gap_prediction: gap_prediction?,
-            learnt_pace: learnt_pace?,
-            learnt_durations: learnt_durations?,
-            completion_prediction: completion_prediction?,
-            sliding: sliding?,
+            block_priority: self.block_priority().unwrap_or(false),
+            feedback: self.feedback.unwrap_or(defaults.feedback),
+            beside: self.beside.unwrap_or(defaults.beside),
+            kernel_pairs: self.kernel_pairs.unwrap_or(defaults.kernel_pairs),
+            idle_floor: self.idle_floor.unwrap_or(defaults.idle_floor),
+            gap_prediction: self.gap_prediction.unwrap_or(defaults.gap_prediction),
+            learnt_pace: self.learnt_pace.unwrap_or(defaults.learnt_pace),
+            learnt_durations: self.learnt_durations.unwrap_or(defaults.learnt_durations),
+            completion_prediction: self
+                .completion_prediction
+                .unwrap_or(defaults.completion_prediction),
+            sliding: self.sliding.unwrap_or(defaults.sliding),
             residual_ns_unknown: common.residual_ns_unknown,
             lease_ns: common.lease_ns,
-            look_ns_max: look_ns_max(poll_us * 1_000),
-        })
-    }
-
-    fn slo(&mut self, section: &Section<'_, '_>, default: Slo) -> Option<Slo> {
-        if let Some(value) = section.get("slo_throughput") {
-            if section.get("slo_p99").is_some() {
-                let what =
-                    "slo_throughput and slo_p99 are both set; high-priority jobs have one target";
-                self.0.fault(value.span().start, what, None);
-                return None;
-            }
-            let share = self.0.decimal(section, "slo_throughput", 1.0, 0.95)?;
-            if share < THROUGHPUT_MIN {
-                let wanted = format!("a number from {THROUGHPUT_MIN} to 1");
-                let near = Some(THROUGHPUT_MIN.to_string());
-                self.0.bad(value.span(), "slo_throughput", &wanted, near);
-                return None;
-            }
-            return Some(Slo::Throughput(share));
+            look_ns_max: look_ns_max(poll_ns),
         }
-        let wanted = "times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"";
-        let Some((span, text)) = self.0.text(section, "slo_p99", wanted)? else {
-            return Some(default);
-        };
-        let slo = text.parse().ok();
-        if slo.is_none() {
-            let near = Some(format!("\"{default}\""));
-            self.0.bad(span, "slo_p99", wanted, near);
-        }
-        slo
-    }
-
-    /// `name`, as the registry has it. What only the simulator has is refused with the reason,
-    /// everything else with the list.
-    fn policy_name(&mut self, section: &Section<'_, '_>) -> Option<Option<&'static str>> {
-        let value = section.get("name");
-        let given = value.and_then(|value| Some((value.span(), value.get_ref().as_str()?)));
-        if let Some(entry) = given.as_ref().and_then(|(_, name)| registry::find(name)) {
-            return Some(Some(entry.name));
-        }
-        if let Some((span, name)) = given
-            && let Some(index) = simulator_only(name)
-        {
-            self.0.fault(
-                span.start,
-                PolicyError::SimulatorOnly { index },
-                Some("\"orion\"".to_owned()),
-            );
-            return None;
-        }
-        let index = self.0.word(section, "name", &Policy::NAMES)?;
-        Some(index.map(|index| Policy::NAMES[index]))
-    }
-
-    /// Refuses keys that no policy has, and those that this policy does not look at: a bound that
-    /// is written but not in force is worse than none.
-    fn check_policy_keys(&mut self, section: &Section<'_, '_>, name: Option<&str>) {
-        let Some(table) = section.table else { return };
-        let own: Vec<&str> = OWN_KEYS.iter().map(|(key, _)| *key).collect();
-        let plain = plain::keys(name);
-        let more = plain.iter().map(|(key, _)| *key);
-        let more = more.filter(|key| !own.contains(key)).collect::<Vec<_>>();
-        let all = [&POLICY_KEYS[..], &own, &more].concat();
-        self.0.check_keys("[policy]", table, &all);
-        let Some(name) = name else { return };
-        for (key, value) in table {
-            let key: &str = key.get_ref();
-            let own = OWN_KEYS.iter().filter(|(own, _)| *own == key);
-            let users = own.flat_map(|(_, users)| users.iter().copied());
-            let listed = plain.iter().filter(|(own, _)| *own == key);
-            let users: Vec<&str> = users.chain(listed.map(|(_, entry)| entry.name)).collect();
-            if !users.is_empty() && !users.contains(&name) {
-                self.0.fault(
-                    value.span().start,
-                    format!("{key} is set, but policy {name} does not look at it"),
-                    Some(format!("name = \"{}\"", users[0])),
-                );
-            }
-        }
-    }
-
-    fn on_daemon_loss(&mut self, section: &Section<'_, '_>) -> Option<OnDaemonLoss> {
-        let index = self
-            .0
-            .word(section, "on_daemon_loss", &OnDaemonLoss::NAMES)?;
-        Some([OnDaemonLoss::Run, OnDaemonLoss::Hold][index.unwrap_or(0)])
-    }
-
-    fn on_collectives(&mut self, section: &Section<'_, '_>) -> Option<OnCollectives> {
-        let index = self.0.word(section, "collectives", &OnCollectives::NAMES)?;
-        Some([OnCollectives::Refuse, OnCollectives::Gate][index.unwrap_or(0)])
-    }
-
-    fn socket_path(&mut self, section: &Section<'_, '_>) -> Option<Option<PathBuf>> {
-        let Some((span, text)) = self.0.text(section, "path", "an absolute path")? else {
-            return Some(None);
-        };
-        if !text.starts_with('/') || text.len() > PATH_BYTES_MAX || text.contains('\0') {
-            let near = Path::new("/run/pillion").join(text.trim_start_matches('/'));
-            let near = (!text.is_empty() && text.len() < 80).then(|| format!("{near:?}"));
-            let wanted = format!("an absolute path of at most {PATH_BYTES_MAX} bytes");
-            self.0.bad(span, "path", &wanted, near);
-            return None;
-        }
-        Some(Some(text.into()))
     }
 }
 
+/// What only the simulator has is refused with the reason, everything else with the list.
+fn policy_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let mut simulators = None;
+    let wanted = format!("one of {}", Policy::NAMES.join(", "));
+    let name = settings::text(deserializer, &wanted, |name| {
+        simulators = simulator_only(name);
+        match registry::find(name).is_some() || simulators.is_some() {
+            true => Ok(Some(name.to_owned())),
+            false => Err(settings::nearest_word(name, &Policy::NAMES)),
+        }
+    });
+    match simulators {
+        Some(index) => {
+            let error = PolicyError::SimulatorOnly { index };
+            let near = "nearest is \"orion\"";
+            Err(D::Error::custom(format_args!("{error}; {near}")))
+        }
+        None => name,
+    }
+}
+
+fn slo_p99<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {
+    let wanted = "times alone from \"1x\" to \"100x\", or ms, such as \"20ms\"";
+    settings::text(deserializer, wanted, |text| {
+        let slo = text.parse().map(Some);
+        slo.map_err(|_| Some(format!("\"{}\"", PillionParams::default().slo)))
+    })
+}
+
+fn slo_throughput<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Slo>, D::Error> {
+    let share = settings::number(deserializer, THROUGHPUT_MIN..=1.0)?;
+    Ok(Some(Slo::Throughput(share)))
+}
+
+fn sharing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Sharing>, D::Error> {
+    let kinds = [None, Some(Sharing::Mps), Some(Sharing::TimeSlice)];
+    settings::word(deserializer, &SHARING_NAMES).map(|index| kinds[index])
+}
+
+fn pci<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Select>, D::Error> {
+    let wanted = "a PCI bus id such as \"0000:01:00.0\"";
+    settings::text(deserializer, wanted, |text| {
+        let address = text.parse::<PciAddress>().map_err(|_| None)?;
+        Ok(Some(Select::Pci(address)))
+    })
+}
+
 /// `GPU-` or `MIG-` and at least one character of what follows, or more.
-fn is_uuid_prefix(text: &str) -> bool {
-    let rest = text
-        .strip_prefix("GPU-")
-        .or_else(|| text.strip_prefix("MIG-"));
-    rest.is_some_and(|rest| {
-        !rest.is_empty()
-            && rest.len() <= 64
-            && rest
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-/".contains(c))
+fn uuid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Select>, D::Error> {
+    let wanted = "a UUID as nvidia-smi -L prints it, GPU-… or MIG-…, or its beginning";
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-/".contains(c);
+    settings::text(deserializer, wanted, |text| {
+        let rest = text
+            .strip_prefix("GPU-")
+            .or_else(|| text.strip_prefix("MIG-"));
+        let rest = rest.filter(|rest| (1..=64).contains(&rest.len()) && rest.chars().all(is_part));
+        rest.map(|_| Some(Select::Uuid(text.to_owned())))
+            .ok_or(None)
+    })
+}
+
+fn socket_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let wanted = format!("an absolute path of at most {PATH_BYTES_MAX} bytes");
+    settings::text(deserializer, &wanted, |text| {
+        if text.starts_with('/') && text.len() <= PATH_BYTES_MAX && !text.contains('\0') {
+            return Ok(Some(text.into()));
+        }
+        let near = Path::new("/run/pillion").join(text.trim_start_matches('/'));
+        Err((!text.is_empty() && text.len() < 80).then(|| format!("{near:?}")))
     })
 }

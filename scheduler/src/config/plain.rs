@@ -1,30 +1,27 @@
 //! Keys of `[policy]` that are plain numbers of a policy of the registry.
 //!
 //! A policy with settings of its own has its keys in `parse`; a policy with plain numbers names its
-//! keys, their limits and their defaults in its registry entry, and needs nothing here.
+//! keys, their limits and their defaults in its registry entry, and needs nothing here. serde cannot
+//! know these keys, so they are taken out of the table before serde reads it.
 
-use policy::registry::{self, Entry, Numbers, POLICIES};
-use profiler::settings::{Reader, Section};
-use toml::de::DeValue;
+use policy::Policy;
+use policy::registry::Numbers;
+use profiler::settings::{Reader, or_nearest};
+use toml::de::{DeTable, DeValue};
 
-/// The keys that are known where the policy `name` is in force, each with the policy that it is of.
-pub(super) fn keys(name: Option<&str>) -> Vec<(&'static str, &'static Entry)> {
-    let named = name.and_then(registry::find);
-    let unlisted = named.filter(|entry| !POLICIES.contains(entry));
-    let entries = POLICIES.iter().copied().chain(unlisted);
-    let keys = entries.flat_map(|entry| entry.params().iter().map(move |param| (param.key, entry)));
-    keys.collect()
-}
-
-/// The numbers that the section sets, the others as they are.
-pub(super) fn numbers(
-    reader: &mut Reader<'_>,
-    section: &Section<'_, '_>,
-    mut numbers: Numbers,
-) -> Option<Numbers> {
-    let mut is_right = true;
+/// The numbers of the policy that the document names, if it is one with plain numbers: those that
+/// the document sets, the others as they are.
+pub(super) fn take(reader: &mut Reader<'_>, document: &mut DeTable<'_>) -> Option<Numbers> {
+    let section = document.get_mut("policy")?.get_mut();
+    let DeValue::Table(table) = section else {
+        return None;
+    };
+    let name = table.get("name")?.get_ref().as_str()?;
+    let Ok(Policy::Listed(mut numbers)) = name.parse() else {
+        return None;
+    };
     for param in numbers.entry().params() {
-        let Some(value) = section.get(param.key) else {
+        let Some(value) = table.remove(param.key) else {
             continue;
         };
         let number: Option<f64> = match value.get_ref() {
@@ -33,14 +30,12 @@ pub(super) fn numbers(
             DeValue::Float(float) => float.as_str().parse().ok(),
             _ => None,
         };
-        match number.filter(|&number| param.takes(number)) {
-            Some(number) => is_right &= numbers.set(param.key, number),
-            None => {
-                let near = param.nearest(number.unwrap_or(param.default)).to_string();
-                reader.bad(value.span(), param.key, &param.wanted(), Some(near));
-                is_right = false;
-            }
+        let taken = number.filter(|&number| param.takes(number));
+        if !taken.is_some_and(|number| numbers.set(param.key, number)) {
+            let near = param.nearest(number.unwrap_or(param.default)).to_string();
+            let wanted = param.wanted() + &or_nearest(Some(near));
+            reader.bad(value.span(), param.key, wanted);
         }
     }
-    is_right.then_some(numbers)
+    Some(numbers)
 }

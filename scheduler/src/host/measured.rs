@@ -22,8 +22,9 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use profiler::settings::{self, Reader, Section};
+use profiler::settings::{self, Fault, Reader, Whole};
 use rustix::fs::OFlags;
+use serde::Deserialize;
 
 use crate::config::gpu::Gpu;
 use crate::core::block_priority::BlockPriority;
@@ -34,8 +35,6 @@ pub const SCHEMA_VERSION: u64 = 1;
 pub const TOLD_KEYS: [&str; 6] = ["driver", "gpu", "date", "alone_ms", "without_ms", "with_ms"];
 /// Of a file; ours are a tenth of it.
 const FILE_BYTES_MAX: u64 = 4_096;
-/// Versions of CUDA that drivers may say.
-const CUDA_DRIVERS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
 
 impl BlockPriority {
     /// Of `gpu`, whose file would be in `folder`.
@@ -107,48 +106,41 @@ fn text_of(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// What the file says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "schema_version")]
+    _version: Whole<SCHEMA_VERSION, SCHEMA_VERSION>,
+    uuid: String,
+    /// Versions of CUDA that drivers may say.
+    cuda_driver: Whole<1_000, 1_000_000>,
+    block_priority: bool,
+}
+
 /// Whether priorities between blocks work on `gpu` with its driver, by the file at `path`.
 fn parse(path: &Path, text: &str, gpu: &Gpu) -> Result<bool, String> {
-    let lines = |faults: Vec<settings::Fault>| {
-        let lines: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        lines.join("; ")
-    };
-    let document = settings::document(path, text).map_err(lines)?;
+    let lines = |faults: Vec<Fault>| settings::lines(&faults).replace('\n', "; ");
+    let mut document = settings::document(path, text).map_err(lines)?;
+    for key in TOLD_KEYS {
+        document.remove(key);
+    }
     let mut reader = Reader::new(path, text);
-    let keys = ["schema_version", "uuid", "cuda_driver", "block_priority"];
-    let known: Vec<&str> = keys.iter().chain(&TOLD_KEYS).copied().collect();
-    reader.check_keys("the file", &document, &known);
-    let root = Section {
-        offset: 0,
-        table: Some(&document),
-    };
-    for key in keys.iter().filter(|key| root.get(key).is_none()) {
-        reader.fault(0, format!("{key} is missing"), None);
-    }
-    let version = SCHEMA_VERSION..=SCHEMA_VERSION;
-    reader.number(&root, "schema_version", version, SCHEMA_VERSION);
-    let cuda_driver = reader.number(&root, "cuda_driver", CUDA_DRIVERS, 0);
-    let works = reader.flag(&root, "block_priority", false);
-    let uuid = reader.text(&root, "uuid", "a GPU's UUID");
-    let faults = reader.into_faults();
-    let (Some(cuda_driver), Some(works), Some(Some((_, uuid))), true) =
-        (cuda_driver, works, uuid, faults.is_empty())
-    else {
-        return Err(lines(faults));
-    };
+    let file: Option<File> = reader.read(&document);
+    let file = reader.finish(file).map_err(lines)?;
     let path = path.display();
-    if !gpu.is(uuid) {
-        return Err(format!("{path}: it is about GPU {uuid}"));
+    if !gpu.is(&file.uuid) {
+        return Err(format!("{path}: it is about GPU {}", file.uuid));
     }
-    let own = u64::from(gpu.cuda_driver);
-    if cuda_driver != own {
+    let (measured, own) = (file.cuda_driver.0, u64::from(gpu.cuda_driver));
+    if measured != own {
         return Err(format!(
             "{path}: it was measured with a driver of CUDA {}, and now there is one of CUDA {}",
-            cuda_version(cuda_driver),
+            cuda_version(measured),
             cuda_version(own)
         ));
     }
-    Ok(works)
+    Ok(file.block_priority)
 }
 
 /// As people write it.
@@ -212,7 +204,7 @@ mod tests {
     #[test]
     fn a_file_that_is_wrong_is_off_and_says_where_and_why() {
         for (text, why) in [
-            ("", "GPU-aa11.measured:1:1: schema_version is missing"),
+            ("", "GPU-aa11.measured:1:1: the file has no schema_version"),
             ("schema_version", "GPU-aa11.measured:1:"),
             (
                 &RIGHT.replace("= 1\n", "= 2\n"),

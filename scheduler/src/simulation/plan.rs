@@ -80,7 +80,7 @@ fn changing(rng: &mut Pcg64Mcg, policy: &str) -> String {
         _ => "",
     };
     let loss = ["run", "hold"][rng.random_range(0..2)];
-    let collectives = OnCollectives::NAMES[rng.random_range(0..2)];
+    let collectives = ["refuse", "gate"][rng.random_range(0..2)];
     let hold_ms = [20, 5][rng.random_range(0..2)];
     // Small enough that some are turned away, and mostly none.
     let clients = [4, 8, 192][rng.random_range(0..3)];

@@ -1,159 +1,182 @@
 //! Reads the `[[jobs]]` of a scenario file.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use policy::terms::WEIGHT_MAX;
-use profiler::settings::{Reader, Section, Value};
+use profiler::nearest::nearest;
+use profiler::settings::{self, Decimal, Reader, Table, Whole, or_nearest};
 use profiler::{ResourceClass, Trace};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use softgpu::Device;
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::DeTable;
 
 use super::Shown;
-use super::parse::{SECOND_NS, SECONDS_MAX};
-use super::size::parse_size;
+use super::parse::SECONDS_MAX;
+use super::size::Size;
 use crate::arrivals::Arrivals;
 use crate::job::{Copies, Job, JobClass, JobKind, THREADS_MAX};
 use crate::library::{Library, shown_name};
 use crate::synthetic::Synthetic;
 
-const KEYS: [&str; 18] = [
-    "name",
-    "class",
-    "kind",
-    "trace",
-    "arrivals",
-    "rate",
-    "on_s",
-    "off_s",
-    "arrivals_stream",
-    "memory",
-    "copy_in",
-    "copy_out",
-    "launch_gap_ns",
-    "threads",
-    "start_s",
-    "death_s",
-    "weight",
-    "min_progress",
-];
-/// Keys of a trace that is a table.
-const TRACE_KEYS: [&str; 4] = ["kernel_us", "block_us", "class", "launches"];
-/// The words of `class`, and of `kind`.
-const CLASSES: [&str; 2] = ["high-priority", "best-effort"];
-const KINDS: [&str; 2] = ["inference", "training"];
 /// Arrivals that are no file.
 pub(crate) const ARRIVALS: [&str; 4] = ["closed", "poisson", "bursts", "uniform"];
 /// Launches of a request of a synthetic job, where it does not say.
 const LAUNCHES_DEFAULT: u64 = 100;
 /// Most requests per second: no device ends a launch in less than a microsecond.
 pub const RATE_MAX: f64 = 1e6;
-/// Longest kernel of a synthetic job, us.
-const KERNEL_US_MAX: f64 = 1e6;
-/// Lists in a file of arrivals.
-const STREAM_MAX: u64 = 10_000;
+
+/// A time after the start of the run, or of something in it.
+type Seconds = Decimal<{ SECONDS_MAX as u64 }>;
+
+/// A job as it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobSection {
+    name: Option<String>,
+    class: Option<JobClass>,
+    kind: Option<JobKind>,
+    trace: Source,
+    arrivals: Option<Candidates>,
+    rate: Option<Decimal<{ RATE_MAX as u64 }>>,
+    on_s: Option<Seconds>,
+    off_s: Option<Seconds>,
+    /// Lists in a file of arrivals.
+    arrivals_stream: Option<Whole<0, 10_000>>,
+    memory: Option<Size>,
+    copy_in: Option<Size>,
+    copy_out: Option<Size>,
+    launch_gap_ns: Option<Whole<0, 1_000_000_000>>,
+    threads: Option<Whole<1, { THREADS_MAX as u64 }>>,
+    start_s: Option<Seconds>,
+    death_s: Option<Seconds>,
+    weight: Option<Whole<1, { WEIGHT_MAX as u64 }>>,
+    min_progress: Option<Decimal<1>>,
+}
+
+/// A text, or a list of which the first that there is is taken.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "no arrivals, expected closed, poisson, bursts, uniform, a file of arrivals, or a list of such: the first there is"
+)]
+enum Candidates {
+    One(String),
+    Some(Vec<String>),
+}
+
+/// Where a trace comes from.
+enum Source {
+    Named(Candidates),
+    Made(MadeSection),
+}
+
+/// A trace that is a table: one kernel of a given length, again and again.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MadeSection {
+    /// The longest is a second.
+    kernel_us: Decimal<1_000_000>,
+    block_us: Option<Decimal<1_000_000>>,
+    #[serde(default, deserialize_with = "resource_class")]
+    class: Option<ResourceClass>,
+    launches: Option<Whole<1, 100_000>>,
+}
+
+fn resource_class<'de, D>(deserializer: D) -> Result<Option<ResourceClass>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let words = ResourceClass::ALL.map(ResourceClass::word);
+    settings::word(deserializer, &words).map(|index| Some(ResourceClass::ALL[index]))
+}
+
+impl<'de> Deserialize<'de> for Source {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SourceVisitor)
+    }
+}
+
+struct SourceVisitor;
+
+impl<'de> Visitor<'de> for SourceVisitor {
+    type Value = Source;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a file of launches, the name of a built-in workload, a list of such (the first there \
+             is), or a table such as { kernel_us = 1000 }",
+        )
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Source, E> {
+        Ok(Source::Named(Candidates::One(name.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, names: A) -> Result<Source, A::Error> {
+        let names = Vec::deserialize(SeqAccessDeserializer::new(names))?;
+        Ok(Source::Named(Candidates::Some(names)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Source, A::Error> {
+        MadeSection::deserialize(MapAccessDeserializer::new(table)).map(Source::Made)
+    }
+}
 
 /// Reads jobs that run on `device`.
-pub(super) struct JobReader<'r, 'f> {
+pub(super) struct JobReader<'r, 'f, 'i> {
     pub(super) reader: &'r mut Reader<'f>,
+    pub(super) document: &'r DeTable<'i>,
     pub(super) folder: &'r Path,
     pub(super) library: &'r mut Library,
     pub(super) device: &'r Device,
 }
 
-impl JobReader<'_, '_> {
+impl JobReader<'_, '_, '_> {
     /// All jobs, or `None` with the faults.
-    pub(super) fn jobs(&mut self, document: &DeTable<'_>) -> Option<Vec<(Job, Shown)>> {
-        let near = Some("[[jobs]]".to_owned());
-        let Some(value) = document.get("jobs") else {
-            self.reader.fault(0, "the file has no job", near);
-            return None;
-        };
-        let tables = match value.get_ref() {
-            DeValue::Array(values) if !values.is_empty() => values.iter().map(|job| {
-                let table = job.get_ref().as_table();
-                table.map(|table| (job.span().start, table))
-            }),
-            _ => {
-                let wanted = "a list of tables, one for each job";
-                self.reader.bad(value.span(), "jobs", wanted, near);
-                return None;
-            }
-        };
-        let Some(tables) = tables.collect::<Option<Vec<_>>>() else {
-            let wanted = "a list of tables, one for each job";
-            self.reader.bad(value.span(), "jobs", wanted, near);
-            return None;
-        };
+    pub(super) fn jobs(&mut self, sections: Vec<Table<JobSection>>) -> Option<Vec<(Job, Shown)>> {
         // All of them are read before one that is wrong ends it, so that all faults are found.
-        let jobs: Vec<_> = tables
-            .into_iter()
-            .enumerate()
-            .map(|(index, (offset, table))| {
-                let section = Section {
-                    offset,
-                    table: Some(table),
-                };
-                self.job(index, &section)
-            })
+        let sections = sections.into_iter().enumerate();
+        let jobs: Vec<_> = sections
+            .map(|(index, job)| self.job(index, job.0))
             .collect();
         jobs.into_iter().collect()
     }
 
-    fn job(&mut self, index: usize, job: &Section<'_, '_>) -> Option<(Job, Shown)> {
-        if let Some(table) = job.table {
-            self.reader.check_keys("a job", table, &KEYS);
-        }
-        // A job without a class is best-effort, here as everywhere.
-        let class = self.reader.word(job, "class", &CLASSES);
-        let class =
-            class.map(|index| [JobClass::HighPriority, JobClass::BestEffort][index.unwrap_or(1)]);
-        let name = self.reader.text(job, "name", "a text");
-        let trace = self.trace(job);
-        let arrivals = self.arrivals(job);
-        let kind = self.reader.word(job, "kind", &KINDS);
-        let memory = self.size(job, "memory");
-        let copies = (self.size(job, "copy_in"), self.size(job, "copy_out"));
-        let launch_gap_ns = job
-            .get("launch_gap_ns")
-            .map(|_| self.reader.number(job, "launch_gap_ns", 0..=SECOND_NS, 0));
-        let threads = self
-            .reader
-            .number(job, "threads", 1..=u64::from(THREADS_MAX), 1);
-        let (start_s, death_s) = (self.seconds(job, "start_s"), self.seconds(job, "death_s"));
-        let weight = self
-            .reader
-            .number(job, "weight", 1..=u64::from(WEIGHT_MAX), 1);
-        let min_progress = job.get("min_progress").map_or(Some(0.0), |_| {
-            self.reader.decimal(job, "min_progress", 1.0, 0.1)
-        });
-        let (trace_name, trace) = trace?;
-        let (arrivals_name, arrivals) = arrivals?;
-        let kind = kind?.map_or_else(
-            || kind_of(&arrivals),
-            |index| [JobKind::Inference, JobKind::Training][index],
-        );
-        let name = name?.map_or_else(|| index.to_string(), |(_, name)| name.to_owned());
+    /// Something is wrong with a key of the job at `index`.
+    fn fault(&mut self, index: usize, key: &str, what: impl fmt::Display) {
+        let offset = settings::offset(self.document, &format!("jobs.{index}.{key}"));
+        self.reader.fault(offset, what);
+    }
+
+    fn job(&mut self, index: usize, job: JobSection) -> Option<(Job, Shown)> {
+        let trace = self.trace(index, &job.trace);
+        let arrivals = self.arrivals(index, &job);
+        let ((trace_name, trace), (arrivals_name, arrivals)) = (trace?, arrivals?);
+        let bytes = |size: Option<Size>| size.map(|size| size.bytes_of(self.device.memory_bytes));
+        let ns = |seconds: Seconds| (seconds.0 * 1e9) as u64;
         let job = Job {
-            name,
-            class: class?,
-            kind,
+            name: job.name.unwrap_or_else(|| index.to_string()),
+            // A job without a class is best-effort, here as everywhere.
+            class: job.class.unwrap_or(JobClass::BestEffort),
+            kind: job.kind.unwrap_or_else(|| kind_of(&arrivals)),
             trace,
             arrivals,
-            memory_bytes: memory?,
+            memory_bytes: bytes(job.memory),
             copies: Copies {
-                to_device_bytes: copies.0?.unwrap_or(0),
-                to_host_bytes: copies.1?.unwrap_or(0),
+                to_device_bytes: bytes(job.copy_in).unwrap_or(0),
+                to_host_bytes: bytes(job.copy_out).unwrap_or(0),
             },
-            launch_gap_ns: match launch_gap_ns {
-                Some(given) => Some(given?),
-                None => None,
-            },
-            threads: threads? as u32,
-            start_ns: start_s?.unwrap_or(0),
-            death_ns: death_s?,
-            weight: weight? as u32,
-            min_progress: min_progress?,
+            launch_gap_ns: job.launch_gap_ns.map(|ns| ns.0),
+            threads: job.threads.map_or(1, |threads| threads.0 as u32),
+            start_ns: job.start_s.map_or(0, ns),
+            death_ns: job.death_s.map(ns),
+            weight: job.weight.map_or(1, |weight| weight.0 as u32),
+            min_progress: job.min_progress.map_or(0.0, |share| share.0),
         };
         let shown = Shown {
             trace: trace_name,
@@ -163,128 +186,98 @@ impl JobReader<'_, '_> {
     }
 
     /// One trace, or of a list the first that there is.
-    fn trace(&mut self, job: &Section<'_, '_>) -> Option<(String, Arc<Trace>)> {
-        let wanted = "a file of launches, the name of a built-in workload, a list of such (the first there is), \
-                      or a table such as { kernel_us = 1000 }";
-        let Some(value) = job.get("trace") else {
-            let near = Some("trace = \"resnet50-training\"".to_owned());
-            self.reader.fault(job.offset, "the job has no trace", near);
-            return None;
+    fn trace(&mut self, index: usize, source: &Source) -> Option<(String, Arc<Trace>)> {
+        let names = match source {
+            Source::Named(names) => names,
+            Source::Made(section) => return self.synthetic(index, section),
         };
-        if let Some(table) = value.get_ref().as_table() {
-            let section = Section {
-                offset: value.span().start,
-                table: Some(table),
-            };
-            return self.synthetic(&section);
-        }
-        let (offset, name) = self.first_there_is("trace", value, wanted)?;
+        let (path, name) = self.first_there_is(index, "trace", names)?;
         match self.library.trace(name, self.folder, self.device) {
             Ok(trace) => Some((shown_name(name).to_owned(), trace)),
             Err(error) => {
-                let what = format!("trace {name:?}: {error}");
-                self.reader.fault(offset, what, None);
+                self.fault(index, &path, format!("trace {name:?}: {error}"));
                 None
             }
         }
     }
 
-    /// A trace that is a table: one kernel of a given length, again and again.
-    fn synthetic(&mut self, trace: &Section<'_, '_>) -> Option<(String, Arc<Trace>)> {
-        if let Some(table) = trace.table {
-            self.reader.check_keys("a trace", table, &TRACE_KEYS);
-        }
-        let classes = ResourceClass::ALL.map(ResourceClass::word);
-        let class = self.reader.word(trace, "class", &classes);
-        let launches = self
-            .reader
-            .number(trace, "launches", 1..=100_000, LAUNCHES_DEFAULT);
-        if trace.get("kernel_us").is_none() {
-            let near = Some("kernel_us = 1000".to_owned());
-            let what = "a trace that is a table needs kernel_us";
-            self.reader.fault(trace.offset, what, near);
+    fn synthetic(&mut self, index: usize, trace: &MadeSection) -> Option<(String, Arc<Trace>)> {
+        let kernel_us = trace.kernel_us.0;
+        let block_us = trace.block_us.map_or(kernel_us, |us| us.0);
+        if block_us > kernel_us {
+            let path = format!("jobs.{index}.trace.block_us");
+            let span = settings::at(self.document, &path).map_or(0..0, Spanned::span);
+            let wanted = format!("a number above 0 and at most {kernel_us}");
+            let near = format!("{wanted}; nearest is {kernel_us}");
+            self.reader.bad(span, "block_us", near);
             return None;
         }
-        let kernel_us = self
-            .reader
-            .decimal(trace, "kernel_us", KERNEL_US_MAX, 1_000.0)?;
-        let block_us = self.reader.decimal(trace, "block_us", kernel_us, kernel_us);
         let ns = |us: f64| ((us * 1e3) as u64).max(1);
+        let launches = trace.launches.map_or(LAUNCHES_DEFAULT, |count| count.0);
         let synthetic = Synthetic {
             kernel_ns: ns(kernel_us),
-            block_ns: ns(block_us?),
-            class: class?.map_or(ResourceClass::Compute, |index| ResourceClass::ALL[index]),
-            launches: launches? as u32,
+            block_ns: ns(block_us),
+            class: trace.class.unwrap_or(ResourceClass::Compute),
+            launches: launches as u32,
         };
         let trace = self.library.synthetic(synthetic, self.device);
         Some((synthetic.name(), trace))
     }
 
-    /// A time after the start of the run, ns.
-    fn seconds(&mut self, job: &Section<'_, '_>, key: &str) -> Option<Option<u64>> {
-        if job.get(key).is_none() {
-            return Some(None);
-        }
-        let seconds = self.reader.decimal(job, key, SECONDS_MAX, 1.0)?;
-        Some(Some((seconds * 1e9) as u64))
-    }
-
-    /// A text, or of a list of texts the first that is no path or the path of a file, else the last;
-    /// and its place.
+    /// A text, or of a list of texts the first that is no path or the path of a file, else the
+    /// last; and its place in the job.
     fn first_there_is<'t>(
         &mut self,
+        index: usize,
         key: &str,
-        value: &'t Value<'_>,
-        wanted: &str,
-    ) -> Option<(usize, &'t str)> {
-        let candidates: &[Value<'_>] = match value.get_ref() {
-            DeValue::Array(values) => values,
-            _ => std::slice::from_ref(value),
+        candidates: &'t Candidates,
+    ) -> Option<(String, &'t str)> {
+        let names = match candidates {
+            Candidates::One(name) => return Some((key.to_owned(), name)),
+            Candidates::Some(names) => names,
         };
-        let texts = candidates.iter();
-        let texts: Option<Vec<(usize, &str)>> = texts
-            .map(|value| Some((value.span().start, value.get_ref().as_str()?)))
-            .collect();
-        let is_there = |name: &str| !name.contains('/') || self.folder.join(name).exists();
-        let texts = texts.unwrap_or_default();
-        let first = texts.iter().find(|(_, name)| is_there(name));
-        let first = first.or(texts.last()).copied();
-        if first.is_none() {
-            self.reader.bad(value.span(), key, wanted, None);
-        }
-        first
+        let is_there = |name: &String| !name.contains('/') || self.folder.join(name).exists();
+        let last = names.len().checked_sub(1);
+        let Some(last) = last else {
+            self.fault(
+                index,
+                key,
+                format!("{key} is []; must be a text or a list of some"),
+            );
+            return None;
+        };
+        let first = names.iter().position(is_there).unwrap_or(last);
+        Some((format!("{key}.{first}"), &names[first]))
     }
 
-    fn arrivals(&mut self, job: &Section<'_, '_>) -> Option<(String, Arrivals)> {
-        let wanted = "closed, poisson, bursts, uniform, a file of arrivals, or a list of such: the first there is";
-        let word = match job.get("arrivals") {
-            None => None,
-            Some(value) => Some(self.first_there_is("arrivals", value, wanted)?),
+    fn arrivals(&mut self, index: usize, job: &JobSection) -> Option<(String, Arrivals)> {
+        let (path, word) = match &job.arrivals {
+            None => ("arrivals".to_owned(), "closed"),
+            Some(candidates) => self.first_there_is(index, "arrivals", candidates)?,
         };
-        let rate = match job.get("rate") {
-            Some(_) => self.reader.decimal(job, "rate", RATE_MAX, 15.0).map(Some),
-            None => Some(None),
-        };
-        let stream = self
-            .reader
-            .number(job, "arrivals_stream", 0..=STREAM_MAX, 0);
-        let (offset, word) = word.unwrap_or((job.offset, "closed"));
+        let stream = job.arrivals_stream.map_or(0, |stream| stream.0);
         let is_kind = ARRIVALS.contains(&word);
         // A word that is neither a kind nor a file is said before what does not go with it.
         let recorded = match is_kind {
             true => None,
-            false => Some(self.recorded(word, offset, stream.unwrap_or(0))?),
+            false => Some(self.recorded(index, &path, word, stream)?),
         };
-        let (rate, stream) = (rate?, stream?);
+        let has_rate = matches!(word, "poisson" | "bursts" | "uniform");
         // Of a list, keys may be those of a candidate that was not taken.
-        let is_list = job
-            .get("arrivals")
-            .is_some_and(|value| value.get_ref().is_array());
-        let rate = rate.filter(|_| !is_list || matches!(word, "poisson" | "bursts" | "uniform"));
-        let burst = self.burst(job, word, is_list)?;
-        if is_kind && !is_list && job.get("arrivals_stream").is_some() {
+        let is_list = matches!(job.arrivals, Some(Candidates::Some(_)));
+        let rate = job.rate.map(|rate| rate.0);
+        let rate = rate.filter(|_| !is_list || has_rate);
+        for (key, seconds) in [("on_s", job.on_s), ("off_s", job.off_s)] {
+            if seconds.is_some() && word != "bursts" && !is_list {
+                let what = format!("{key} is set, but arrivals {word} have no bursts");
+                self.fault(index, key, what + "; nearest is arrivals = \"bursts\"");
+                return None;
+            }
+        }
+        let [on_s, off_s] = [job.on_s, job.off_s].map(|seconds| seconds.map_or(1.0, |s| s.0));
+        if is_kind && !is_list && job.arrivals_stream.is_some() {
             let what = format!("arrivals_stream is set, but arrivals {word} are no file");
-            self.reader.fault(offset, what, None);
+            self.fault(index, &path, what);
             return None;
         }
         match (word, rate) {
@@ -295,20 +288,17 @@ impl JobReader<'_, '_> {
                 Some((format!("uniform {per_s}/s"), Arrivals::Uniform { per_s }))
             }
             ("bursts", Some(per_s)) => {
-                let [on_s, off_s] = burst;
                 let shown = format!("bursts {per_s}/s, {on_s} s on, {off_s} s off");
                 Some((shown, Arrivals::Bursts { per_s, on_s, off_s }))
             }
             ("poisson" | "bursts" | "uniform", None) => {
                 let what = format!("arrivals {word} without a rate, requests per second");
-                self.reader
-                    .fault(offset, what, Some("rate = 15".to_owned()));
+                self.fault(index, &path, what + "; nearest is rate = 15");
                 None
             }
             (_, Some(_)) => {
                 let what = format!("rate is set, but arrivals {word} have none");
-                let near = Some("arrivals = \"poisson\"".to_owned());
-                self.reader.fault(offset, what, near);
+                self.fault(index, &path, what + "; nearest is arrivals = \"poisson\"");
                 None
             }
             ("closed", None) => Some((word.to_owned(), Arrivals::Closed)),
@@ -316,51 +306,16 @@ impl JobReader<'_, '_> {
         }
     }
 
-    /// Arrivals from a file.
-    fn recorded(&mut self, path: &str, offset: usize, stream: u64) -> Option<Arrivals> {
-        match Arrivals::read(&self.folder.join(path), stream as usize) {
+    /// Arrivals from the file `name`, which stands at `path` in the job.
+    fn recorded(&mut self, index: usize, path: &str, name: &str, stream: u64) -> Option<Arrivals> {
+        match Arrivals::read(&self.folder.join(name), stream as usize) {
             Ok(arrivals) => Some(arrivals),
             Err(error) => {
-                let near = profiler::nearest::nearest(path, ARRIVALS);
-                let near = near.map(|word| format!("\"{word}\""));
-                self.reader.fault(offset, error, near);
+                let near = nearest(name, ARRIVALS).map(|word| format!("\"{word}\""));
+                self.fault(index, path, format!("{error}{}", or_nearest(near)));
                 None
             }
         }
-    }
-
-    /// Mean lengths of bursts and of silences, s; faults where other arrivals have them.
-    fn burst(&mut self, job: &Section<'_, '_>, word: &str, is_list: bool) -> Option<[f64; 2]> {
-        for key in ["on_s", "off_s"] {
-            if let Some(value) = job.get(key).filter(|_| word != "bursts" && !is_list) {
-                let what = format!("{key} is set, but arrivals {word} have no bursts");
-                let near = Some("arrivals = \"bursts\"".to_owned());
-                self.reader.fault(value.span().start, what, near);
-                return None;
-            }
-        }
-        let on_s = self.reader.decimal(job, "on_s", SECONDS_MAX, 1.0);
-        let off_s = self.reader.decimal(job, "off_s", SECONDS_MAX, 1.0);
-        Some([on_s?, off_s?])
-    }
-
-    /// Bytes: a whole number, or a text such as "4 GiB" or "40%" (of the device's memory).
-    fn size(&mut self, job: &Section<'_, '_>, key: &str) -> Option<Option<u64>> {
-        let Some(value) = job.get(key) else {
-            return Some(None);
-        };
-        let whole = |text: &str| parse_size(text, self.device.memory_bytes);
-        let bytes = match value.get_ref() {
-            DeValue::String(text) => whole(text),
-            DeValue::Integer(integer) if integer.radix() == 10 => whole(integer.as_str()),
-            _ => None,
-        };
-        if bytes.is_none() {
-            let wanted = "bytes, or a text such as \"4 GiB\", \"512 MiB\" or \"40%\"";
-            self.reader
-                .bad(value.span(), key, wanted, Some("\"4 GiB\"".to_owned()));
-        }
-        bytes.map(Some)
     }
 }
 

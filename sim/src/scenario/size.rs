@@ -1,7 +1,39 @@
 //! Sizes of memory as people write them.
 
+use profiler::settings;
+use serde::{Deserialize, Deserializer};
+
+/// A size in a file: a whole number of bytes, or a text.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "no size, expected bytes, or a text such as \"4 GiB\", \"512 MiB\" or \"40%\"; nearest is \"4 GiB\""
+)]
+pub(super) enum Size {
+    Bytes(u64),
+    #[serde(deserialize_with = "size")]
+    Text(String),
+}
+
+impl Size {
+    /// Bytes, where `whole_bytes` are all.
+    pub(super) fn bytes_of(&self, whole_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => *bytes,
+            Self::Text(text) => parse_size(text, whole_bytes).unwrap_or(0),
+        }
+    }
+}
+
+/// A text that is a size, whatever it is a part of.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    settings::text(deserializer, "a size", |text| {
+        parse_size(text, 0).map(|_| text.to_owned()).ok_or(None)
+    })
+}
+
 /// Bytes of `text`: a whole number, one with KiB, MiB or GiB, or a percentage of `whole_bytes`.
-pub(crate) fn parse_size(text: &str, whole_bytes: u64) -> Option<u64> {
+fn parse_size(text: &str, whole_bytes: u64) -> Option<u64> {
     let text = text.trim();
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')

@@ -229,7 +229,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "[]",
         "s.toml:4:9: seeds is []; must be a list of 1 to 1000 whole numbers; nearest is [1, 2, 3]",
     ),
-    ("[3, 4]", "[3, -4]", "s.toml:4:9: seeds is [3, -4]"),
+    (
+        "[3, 4]",
+        "[3, -4]",
+        "s.toml:4:13: seeds is -4; must be a whole number",
+    ),
     (
         "name = \"mps\"",
         "name = \"mp\"",
@@ -240,7 +244,11 @@ const WRONG: &[(&str, &str, &str)] = &[
         "name = \"mps\"\ndepth = 3",
         "s.toml:8:1: policy mps has no numbers, but depth is set",
     ),
-    ("[policy]\nname = \"mps\"", "", "the scenario has no policy"),
+    (
+        "[policy]\nname = \"mps\"",
+        "",
+        "s.toml:1:1: the file has no policy",
+    ),
     (
         "high-priority",
         "high",
@@ -289,7 +297,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "trace = \"mobilenetv2-training\"",
         "",
-        "s.toml:17:1: the job has no trace",
+        "s.toml:17:1: [[jobs]] has no trace",
     ),
     ("seconds = 2.5", "seconds = ", "s.toml:3:11: "),
     (
@@ -304,7 +312,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ),
     (
         "\"poisson\"\nrate = 30",
-        "\"poison\"\nrate = 0",
+        "\"poison\"\nrate = 30",
         "s.toml:13:12: /nonexistent/poison: cannot be read: No such file or directory (os error 2); nearest is \"poisson\"",
     ),
     (
@@ -320,7 +328,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"resnet50-inference@2\"",
         "{ kernel_ms = 1 }",
-        "s.toml:12:11: unknown key `kernel_ms` in a trace; keys are kernel_us, block_us, class, launches; nearest is `kernel_us`",
+        "s.toml:12:11: unknown key `kernel_ms` in [jobs.trace]; keys are kernel_us, block_us, class, launches; nearest is `kernel_us`",
     ),
     (
         "\"resnet50-inference@2\"",
@@ -330,7 +338,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "[policy]",
         "[profiles]\nflipped_share = 1.5\n[policy]",
-        "s.toml:7:17: flipped_share is 1.5; must be a share from 0 to 1; nearest is 1",
+        "s.toml:7:17: flipped_share is 1.5; must be a number from 0 to 1; nearest is 1",
     ),
     (
         "[policy]",
@@ -403,7 +411,7 @@ fn what_is_wrong_in_a_sweep_is_found_at_its_value() {
             "jobs.srve.rate = [1]",
             "jobs.srve.rate: no job is called srve; jobs are serve, 1; nearest is `serve`",
         ),
-        ("jobs.serve.rats = [1]", "unknown key `rats` in a job"),
+        ("jobs.serve.rats = [1]", "unknown key `rats` in [[jobs]]"),
         ("jobs.serve = [1]", "must be a table"),
         (
             "policy.name = [\"mps\", \"orio\"]",
