@@ -84,8 +84,6 @@ pub(crate) struct Control {
     /// The system had no descriptor left.
     is_accept_paused: bool,
     disposal: Arc<Disposal>,
-    /// No descriptors are let in.
-    is_shut: bool,
     /// Who is being sent a status or events.
     readers: Arc<Mutex<Vec<u32>>>,
     /// Who ends jobs.
@@ -164,7 +162,6 @@ impl Control {
             clients: Vec::new(),
             is_accept_paused: false,
             disposal: Arc::new(Disposal::start()?),
-            is_shut: false,
             readers: Arc::default(),
             askers: Vec::new(),
         })
@@ -241,12 +238,6 @@ impl Control {
     }
 
     fn accept(&mut self) {
-        // Connections have it from the listener.
-        let is_stuck = self.disposal.is_stuck();
-        if is_stuck != self.is_shut {
-            peer::let_descriptors(self.seat.listener(), !is_stuck);
-            self.is_shut = is_stuck;
-        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match accept_with(self.seat.listener(), flags) {
             Ok(socket) => self.queue(socket),
@@ -261,10 +252,15 @@ impl Control {
 
     /// A new connection waits to be heard, in the place of an older one of its user who has too many, or of who has most.
     fn queue(&mut self, socket: OwnedFd) {
-        let socket = Line::new(socket, &self.disposal);
-        let Ok(uid) = peer::uid_of(&socket) else {
+        let found = peer::uid_of(&socket);
+        let uid = *found.as_ref().unwrap_or(&u32::MAX);
+        let socket = Line::new(socket, uid, &self.disposal);
+        if found.is_err() {
             return;
-        };
+        }
+        if self.disposal.is_shut_out(uid) {
+            peer::let_descriptors(&socket, false);
+        }
         let limit = self.shared.state().limits.connections_per_user;
         let mut own = self
             .unheard

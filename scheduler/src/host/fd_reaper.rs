@@ -1,33 +1,50 @@
 //! Descriptors that strangers send, and how to be rid of them.
 //!
-//! Whoever connects may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a file may take as long as its
-//! sender likes: a file system of its own is asked, a TCP connection may linger (socket(7), `SO_LINGER`). That holds for what
-//! arrives in our table, for what the kernel throws away for us, and for what is left unread in a connection that we close. So
-//! the thread that serves clients closes none but small memory files that cannot grow, whose end takes nobody's consent and no time: all
-//! others go to a thread that does nothing else, and a connection is read to its end before it is closed ([`Line`]).
+//! Whoever connects may pass any descriptor (unix(7), `SCM_RIGHTS`), and closing the last one of a
+//! file may take as long as its sender likes: a file system of its own is asked, a TCP connection
+//! may linger (socket(7), `SO_LINGER`). That holds for what arrives in our table, for what the
+//! kernel throws away for us, and for what is left unread in a connection that we close. So the
+//! thread that serves clients closes none but memory files that cannot grow and are no larger than
+//! a client's page (4.3 MB), whose end takes nobody's consent and little time: all others go to a
+//! thread that does nothing else, and a connection is read to its end before it is closed
+//! ([`Line`]).
 //!
-//! If that thread does not get on, no more descriptors are let in (Linux 6.16); an older kernel throws them away, which may
-//! keep the thread that reads.
+//! If that thread does not get on, everybody's descriptors wait behind the one that it closes, and
+//! are counted by user. Who has [`OF_USER_USUAL_MAX`] there may pass no more (Linux 6.16); only on
+//! a connection that is not accepted yet he may, as nobody can see there whose it is. From
+//! [`OF_USER_MAX`] on none of his are taken, on any kernel: his packets are read and left where
+//! they are, with what came with them, and his connections are closed by that thread, too. Pages of
+//! others come through as ever.
+//!
+//! What is kept open is bounded: [`OF_USER_KEPT_MAX`] for a user, [`KEPT_MAX`] for all. What comes
+//! then is closed by the thread that serves, which may be kept by it: nobody can be made to take a
+//! descriptor back.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use protocol::hello::{receive, receive_packet};
+use parking_lot::Mutex;
+use protocol::hello::{PACKET_BYTES_MAX, receive};
 use protocol::ledger::LedgerPage;
 use protocol::pages::ClientPage;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::ioctl_fionbio;
-use rustix::net::{Shutdown, shutdown};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-/// Descriptors that wait to be closed; with so many there is an attack, and no more are let in.
-const LEFT_USUAL_MAX: usize = 64;
-/// Of those that are on their way already so many are taken; the rest is the kernel's to throw away.
-const LEFT_MAX: usize = 2_048;
+/// Descriptors of one user that wait to be closed; with so many there is an attack, and no more are
+/// let in.
+const OF_USER_USUAL_MAX: usize = 64;
+/// Of those that are on their way already so many are taken, and what comes with the last packet.
+const OF_USER_MAX: usize = 512;
+/// Descriptors of one user that are kept open, with connections that hold what was not taken.
+const OF_USER_KEPT_MAX: usize = KEPT_MAX / 4 * 3;
+/// Of all users.
+const KEPT_MAX: usize = 2_048;
 
 /// What clients have to bring: their page, and the ledger of their job.
 const MEMORY_BYTES_MAX: i64 = size_of::<ClientPage>() as i64;
@@ -42,12 +59,39 @@ const BLOCK_BYTES: i64 = 512;
 /// Packets that a connection can hold unread: some hundred of the smallest fill its buffer.
 const UNREAD_MAX: usize = 4_096;
 
+/// What waits to be closed, of each user who has anything there.
+#[derive(Debug, Default)]
+struct Waiting(HashMap<u32, usize>);
+
+impl Waiting {
+    fn of(&self, uid: u32) -> usize {
+        self.0.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Adds one, if there is room for it.
+    fn add(&mut self, uid: u32) -> bool {
+        let has_room = self.of(uid) < OF_USER_KEPT_MAX && self.0.values().sum::<usize>() < KEPT_MAX;
+        if has_room {
+            *self.0.entry(uid).or_default() += 1;
+        }
+        has_room
+    }
+
+    fn remove(&mut self, uid: u32) {
+        if let Some(count) = self.0.get_mut(&uid) {
+            *count -= 1;
+        }
+        self.0.retain(|_, count| *count > 0);
+    }
+}
+
 /// The thread that closes what others send.
 #[derive(Debug)]
 pub(crate) struct Disposal {
-    queue: Sender<OwnedFd>,
-    /// What it has not closed yet.
-    left: Arc<AtomicUsize>,
+    /// Each with its user.
+    queue: Sender<(u32, OwnedFd)>,
+    /// What it has not closed yet. Nothing is closed under this lock.
+    waiting: Arc<Mutex<Waiting>>,
 }
 
 impl Disposal {
@@ -57,39 +101,37 @@ impl Disposal {
     ///
     /// The system has no thread.
     pub(crate) fn start() -> io::Result<Self> {
-        let (queue, sent) = channel::<OwnedFd>();
-        let left = Arc::new(AtomicUsize::new(0));
-        let closed = Arc::clone(&left);
+        let (queue, sent) = channel::<(u32, OwnedFd)>();
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let closed = Arc::clone(&waiting);
         let close_all = move || {
-            for fd in sent {
+            for (uid, fd) in sent {
                 drop(fd);
-                closed.fetch_sub(1, Ordering::Relaxed);
+                closed.lock().remove(uid);
             }
         };
         let thread = thread::Builder::new().name("pillion-dispose".to_owned());
         thread.spawn(close_all)?;
-        Ok(Self { queue, left })
+        Ok(Self { queue, waiting })
     }
 
-    /// Whether so much waits to be closed that no more should be let in.
-    pub(crate) fn is_stuck(&self) -> bool {
-        // Relaxed: a count, nothing is ordered by it.
-        self.left.load(Ordering::Relaxed) >= LEFT_USUAL_MAX
+    /// Whether so much of this user waits to be closed that no more should be let in.
+    pub(crate) fn is_shut_out(&self, uid: u32) -> bool {
+        self.waiting.lock().of(uid) >= OF_USER_USUAL_MAX
     }
 
-    fn receive(&self, socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-        if self.left.load(Ordering::Relaxed) >= LEFT_MAX {
-            return Ok((receive_packet(socket)?, Vec::new()));
-        }
-        let (packet, fds) = receive(socket)?;
-        let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) =
-            fds.into_iter().partition(is_page_like);
-        for fd in others {
-            self.left.fetch_add(1, Ordering::Relaxed);
+    /// Whether none of his are taken.
+    fn is_full(&self, uid: u32) -> bool {
+        self.waiting.lock().of(uid) >= OF_USER_MAX
+    }
+
+    /// Has it closed by the thread. It is closed here if there is no room.
+    fn dispose(&self, uid: u32, fd: OwnedFd) {
+        let has_room = self.waiting.lock().add(uid);
+        if has_room {
             // The thread ends after us.
-            let _ = self.queue.send(fd);
+            let _ = self.queue.send((uid, fd));
         }
-        Ok((packet, memory))
     }
 }
 
@@ -109,23 +151,51 @@ fn is_page_like(fd: &OwnedFd) -> bool {
 #[derive(Debug)]
 pub(crate) struct Line {
     socket: OwnedFd,
+    /// The user at the other end.
+    uid: u32,
     disposal: Arc<Disposal>,
 }
 
 impl Line {
-    /// One that was accepted.
-    pub(crate) fn new(socket: OwnedFd, disposal: &Arc<Disposal>) -> Self {
+    /// One that was accepted, with a process of that user.
+    pub(crate) fn new(socket: OwnedFd, uid: u32, disposal: &Arc<Disposal>) -> Self {
         let disposal = Arc::clone(disposal);
-        Self { socket, disposal }
+        Self {
+            socket,
+            uid,
+            disposal,
+        }
     }
 
-    /// Receives one packet, and the memory files that came with it. Whether they are of any use is not looked at.
+    /// Receives one packet, and the memory files that came with it. Whether they are of any use is
+    /// not looked at. For a user of whom [`OF_USER_MAX`] wait to be closed it is the same packet
+    /// each time, and what came with it stays in the connection.
     ///
     /// # Errors
     ///
     /// What the system says; that there is nothing to read, too.
     pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-        self.disposal.receive(&self.socket)
+        if self.disposal.is_full(self.uid) {
+            return Ok((self.peek()?, Vec::new()));
+        }
+        let (packet, fds) = receive(&self.socket)?;
+        let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) =
+            fds.into_iter().partition(is_page_like);
+        for fd in others {
+            self.disposal.dispose(self.uid, fd);
+        }
+        Ok((packet, memory))
+    }
+
+    /// The next packet, which stays in the connection: if it was received without what came with
+    /// it, the kernel would close that here.
+    fn peek(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; PACKET_BYTES_MAX];
+        let received = rustix::io::retry_on_intr(|| {
+            recv(&self.socket, &mut bytes[..], RecvFlags::PEEK).map(|(_, received)| received)
+        });
+        bytes.truncate(received?);
+        Ok(bytes)
     }
 }
 
@@ -142,6 +212,13 @@ impl Drop for Line {
         let _ = shutdown(&self.socket, Shutdown::Both);
         let _ = ioctl_fionbio(&self.socket, true);
         for _ in 0..UNREAD_MAX {
+            if self.disposal.is_full(self.uid) {
+                // The thread's is the last descriptor of it, and what it holds is closed there.
+                if let Ok(socket) = self.socket.try_clone() {
+                    self.disposal.dispose(self.uid, socket);
+                }
+                break;
+            }
             match self.receive() {
                 Ok((packet, _)) if !packet.is_empty() => {}
                 _ => break,
@@ -152,22 +229,133 @@ impl Drop for Line {
 
 #[cfg(test)]
 mod tests {
-    use protocol::hello::{connect_to, listen_at, send};
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use protocol::hello::{FDS_MAX, connect_to, listen_at, send};
     use protocol::segment::create_sealed;
     use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fcntl_add_seals, memfd_create};
-    use std::os::fd::AsFd;
+    use rustix::net::sockopt::set_socket_linger;
 
     use super::*;
 
-    /// Somebody who sends, and the connection with it.
+    const ANNE: u32 = 61_001;
+    const BOB: u32 = 61_002;
+
+    /// Where somebody listens who believes nobody.
+    struct Listening {
+        listener: OwnedFd,
+        path: PathBuf,
+        disposal: Arc<Disposal>,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Listening {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("s.sock");
+            Self {
+                listener: listen_at(&path).unwrap(),
+                path,
+                disposal: Arc::new(Disposal::start().unwrap()),
+                _folder: folder,
+            }
+        }
+
+        /// Somebody who sends, and the connection with it.
+        fn connected(&self, uid: u32) -> (OwnedFd, Line) {
+            let client = connect_to(&self.path).unwrap();
+            let accepted = rustix::net::accept(&self.listener).unwrap();
+            (client, Line::new(accepted, uid, &self.disposal))
+        }
+
+        fn waiting(&self, uid: u32) -> usize {
+            self.disposal.waiting.lock().of(uid)
+        }
+
+        /// How many memory files come through of that user who sends a page.
+        fn pages_of(&self, uid: u32) -> usize {
+            let (client, line) = self.connected(uid);
+            let page = create_sealed("page", size_of::<ClientPage>() as u64).unwrap();
+            send(&client, b"x", &[page.as_fd()]).unwrap();
+            let (packet, kept) = line.receive().unwrap();
+            assert_eq!(packet, b"x");
+            kept.len()
+        }
+    }
+
     fn connected() -> (OwnedFd, Line) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("s.sock");
-        let listener = listen_at(&path).unwrap();
-        let client = connect_to(&path).unwrap();
-        let disposal = Arc::new(Disposal::start().unwrap());
-        let line = Line::new(rustix::net::accept(&listener).unwrap(), &disposal);
-        (client, line)
+        Listening::new().connected(ANNE)
+    }
+
+    /// A TCP connection whose end waits a day for data that nobody reads.
+    fn endless_to_close() -> (OwnedFd, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        connection.set_nonblocking(true).unwrap();
+        while connection.write(&[0; 65_536]).is_ok() {}
+        let connection = OwnedFd::from(connection);
+        set_socket_linger(&connection, Some(Duration::from_secs(86_400))).unwrap();
+        (connection, listener)
+    }
+
+    #[test]
+    fn what_of_one_user_does_not_let_itself_be_closed_costs_another_nothing() {
+        let listening = Listening::new();
+        let (client, line) = listening.connected(ANNE);
+        let (endless, _tcp) = endless_to_close();
+        send(&client, b"x", &[endless.as_fd()]).unwrap();
+        // Not the last: the packet holds it.
+        drop(endless);
+        line.receive().unwrap();
+        let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+        while listening.waiting(ANNE) < OF_USER_USUAL_MAX {
+            assert!(!listening.disposal.is_shut_out(ANNE));
+            send(&client, b"x", &[pipe.as_fd(); FDS_MAX]).unwrap();
+            line.receive().unwrap();
+        }
+        assert!(listening.disposal.is_shut_out(ANNE));
+        assert!(!listening.disposal.is_shut_out(BOB));
+        assert_eq!(listening.pages_of(BOB), 1);
+        // His wait behind hers, and shut nobody out but him.
+        let (bobs, bobs_line) = listening.connected(BOB);
+        send(&bobs, b"x", &[pipe.as_fd()]).unwrap();
+        bobs_line.receive().unwrap();
+        assert_eq!(listening.waiting(BOB), 1);
+        // What she had sent before is taken up to a bound, and behind it left where it is.
+        while listening.waiting(ANNE) < OF_USER_MAX {
+            send(&client, b"x", &[pipe.as_fd(); FDS_MAX]).unwrap();
+            line.receive().unwrap();
+        }
+        let kept = listening.waiting(ANNE);
+        let (second, _second_tcp) = endless_to_close();
+        send(&client, b"y", &[second.as_fd()]).unwrap();
+        drop(second);
+        for _ in 0..2 {
+            let (packet, memory) = line.receive().unwrap();
+            assert_eq!((packet.as_slice(), memory.len()), (&b"y"[..], 0));
+        }
+        assert_eq!(listening.pages_of(ANNE), 0);
+        // Her connections are closed where that keeps nobody: this one, and the one with her page.
+        drop(line);
+        assert_eq!(listening.waiting(ANNE), kept + 2);
+        assert_eq!(listening.pages_of(BOB), 1);
+    }
+
+    #[test]
+    fn what_is_kept_open_is_bounded_for_a_user_and_for_all() {
+        let mut waiting = Waiting::default();
+        let mut added = |uid| (0..2 * KEPT_MAX).filter(|_| waiting.add(uid)).count();
+        assert_eq!(added(ANNE), OF_USER_KEPT_MAX);
+        assert_eq!(added(BOB), KEPT_MAX - OF_USER_KEPT_MAX);
+        assert_eq!(added(0), 0);
+        waiting.remove(ANNE);
+        assert!(waiting.add(0));
+        (0..KEPT_MAX).for_each(|_| waiting.remove(BOB));
+        assert_eq!((waiting.of(BOB), waiting.0.len()), (0, 2));
     }
 
     #[test]
