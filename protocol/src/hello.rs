@@ -20,7 +20,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
-    listen, recv, recvmsg, sendmsg, socket_with,
+    listen, recvmsg, sendmsg, socket_with,
 };
 
 use crate::{VERSION, Version};
@@ -561,18 +561,6 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         .collect();
     bytes.truncate(received);
     Ok((bytes, fds))
-}
-
-/// Receives one packet from a process that is not believed. Descriptors that come with it are the kernel's to throw
-/// away: they are never ours, so that none of them fills our table or makes us wait when it is closed (a file system of
-/// the sender's own may take as long as it likes over that).
-pub fn receive_packet(socket: impl AsFd) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; PACKET_BYTES_MAX];
-    let received = rustix::io::retry_on_intr(|| {
-        recv(&socket, &mut bytes[..], RecvFlags::empty()).map(|(_, received)| received)
-    });
-    bytes.truncate(received?);
-    Ok(bytes)
 }
 
 /// Asks the daemon at `path` for one thing and waits for its answer, no step longer than `patience`.

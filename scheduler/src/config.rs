@@ -2,8 +2,8 @@
 //!
 //! `examples/gpu0.toml` is a whole file with every key explained. A file is either right or refused
 //! with every key and value that cannot be read, or else with everything that does not go together;
-//! each with its place, its value and the nearest right one. Nothing is guessed and no unknown key is skipped: a mistyped bound
-//! that is ignored would protect nobody.
+//! each with its place, its value and the nearest right one. Nothing is guessed and no unknown key
+//! is skipped: a mistyped bound that is ignored would protect nobody.
 //!
 //! Times in the file are in the unit that its key names (`_us`, `_ms`); here they are nanoseconds.
 

@@ -256,22 +256,6 @@ fn tempdir(name: &str) -> PathBuf {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_never_arrive() {
-    let folder = tempdir("unasked");
-    let path = folder.join("s.sock");
-    let listener = listen_at(&path).unwrap();
-    let client = connect_to(&path).unwrap();
-    let server = rustix::net::accept(&listener).unwrap();
-    let (reader, writer) = rustix::pipe::pipe().unwrap();
-    send(&client, b"x", &[writer.as_fd()]).unwrap();
-    drop(writer);
-    assert_eq!(receive_packet(&server).unwrap(), b"x");
-    // Nobody holds the other end any more.
-    assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
-    fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
 fn a_uuid_is_printed_as_nvml_does() {
     let bytes = core::array::from_fn(|i| i as u8);
     assert_eq!(

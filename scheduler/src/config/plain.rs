@@ -1,8 +1,8 @@
 //! Keys of `[policy]` that are plain numbers of a policy of the registry.
 //!
 //! A policy with settings of its own has its keys in `parse`; a policy with plain numbers names its
-//! keys, their limits and their defaults in its registry entry, and needs nothing here. serde cannot
-//! know these keys, so they are taken out of the table before serde reads it.
+//! keys, their limits and their defaults in its registry entry, and needs nothing here. serde
+//! cannot know these keys, so they are taken out of the table before serde reads it.
 
 use policy::Policy;
 use policy::registry::Numbers;

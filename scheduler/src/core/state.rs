@@ -34,6 +34,7 @@ mod collectives;
 mod death;
 mod faulty;
 mod hp_client;
+mod leaving;
 mod record;
 mod rejected;
 mod room;
@@ -58,7 +59,6 @@ use protocol::sync::Ordering;
 use crate::config::limits::{CLIENTS_MAX, HpAccess, Limits};
 use crate::config::{Config, JobRule, OnCollectives};
 use crate::core::block_priority::Counting;
-use crate::core::fairness::place_to_give_up;
 use crate::core::job_key::{JobKey, Peer, job_key};
 use crate::core::pages::GpuPages;
 use crate::core::sharing::{Ways, sharing_by};
@@ -446,21 +446,6 @@ impl State {
         Ok(attached)
     }
 
-    /// A page comes again, of a process whose connection was lost or which gave up an attempt: the
-    /// client of before ends, and the page goes on. What of its totals is counted already.
-    fn retire(&mut self, now_ns: u64, file: (u64, u64)) -> Totals {
-        let mut clients = self.jobs.iter().flat_map(|job| &job.clients);
-        if let Some(before) = clients
-            .find(|client| client.file == file)
-            .map(|client| client.id)
-        {
-            self.remove(now_ns, before);
-        }
-        let place = self.left.iter().position(|(known, _)| *known == file);
-        let left = place.and_then(|place| self.left.remove(place));
-        left.map_or_else(Totals::default, |(_, counted)| counted)
-    }
-
     /// A client asked for a class that it may not have, and has another.
     pub fn handle_denied(&mut self, client: u64, asked: JobClass) {
         let mut clients = self.jobs.iter_mut().flat_map(|job| &mut job.clients);
@@ -493,57 +478,6 @@ impl State {
         });
         let last = self.jobs.len() - 1;
         &mut self.jobs[last]
-    }
-
-    /// A client's process has ended, or its connection. What it had in flight is nobody's any more;
-    /// its totals stay with its job. The caller rings the daemon's bell. Returns who it was.
-    pub(crate) fn handle_detach(&mut self, now_ns: u64, client: u64) -> Option<Gone> {
-        let (gone, page) = self.remove(now_ns, client)?;
-        // It may only have lost its connection: then it must learn that nobody serves it. Release
-        // pairs with the Acquire at its gate, whose waits look at this every few milliseconds (what
-        // is held for a fault every 100 ms).
-        page.detached.store(1, Ordering::Release);
-        Some(gone)
-    }
-
-    /// Removes a client, and its job with its last one. Who it was, and its page.
-    fn remove(&mut self, now_ns: u64, client: u64) -> Option<(Gone, Mapping<ClientPage>)> {
-        self.wakes.clear(); // They name jobs and clients by place.
-        for index in 0..self.jobs.len() {
-            let job = &mut self.jobs[index];
-            let Some(place) = job.clients.iter().position(|c| c.id == client) else {
-                continue;
-            };
-            let mut client = job.clients.remove(place);
-            self.gate.handle_detach(client.id);
-            job.past.add(&client.totals().of_ended());
-            self.left
-                .push_back((client.file, client.page_totals().of_ended()));
-            if self.left.len() > LEFT_MAX {
-                self.left.pop_front();
-            }
-            let gone = Gone {
-                key: job.key.clone(),
-                pid: client.peer.pid,
-            };
-            let sticky = client.take_sticky(&job.key);
-            if job.clients.is_empty() {
-                let job = self.jobs.remove(index);
-                self.ended.push_back(EndedJob {
-                    key: job.key,
-                    totals: job.past,
-                    ended_ns: now_ns,
-                });
-                if self.ended.len() > ENDED_MAX {
-                    let place = place_to_give_up(self.ended.iter().map(|job| job.key.uid));
-                    self.ended.remove(place.unwrap_or(0));
-                }
-            }
-            self.keep_sticky(sticky);
-            self.note_words(&gone);
-            return Some((gone, client.page));
-        }
-        None
     }
 
     /// Looks, decides and publishes at `now_ns`; says when to look again.

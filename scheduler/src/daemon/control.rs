@@ -30,8 +30,9 @@ use protocol::clock::Clock;
 use protocol::hello::{
     Attach, HelloError, JobClass, MemoryOf, PACKET_BYTES_MAX, Reply, Request, Set, send,
 };
+use protocol::pages::ClientPage;
 use protocol::quota::Quota;
-use protocol::segment::identity;
+use protocol::segment::{Mapping, identity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -405,10 +406,7 @@ impl Control {
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
         let mut brought = brought.into_iter();
-        let fd = brought.next().ok_or("it brings no page of its own")?;
-        let client = client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?)));
-        let (client, file) =
-            client.map_err(|error| format!("the page that it brings cannot be used: {error}"))?;
+        let (client, file) = own_page(brought.next())?;
         let lease = lease_page(clock).map_err(no_memory)?;
         // Last of all that may fail before the state is asked: a slot is given back by hand.
         let opened = self.open_account(applicant, &attach, brought.next())?;
@@ -428,12 +426,7 @@ impl Control {
             self.shared.state().handle_denied(attached.client, asked);
         }
         if let Some(why) = &attached.draining {
-            let text = format!(
-                "job {:?} is new and high-priority, and the GPU is drained: {why}",
-                key.id
-            );
-            let draft = Draft::new(Kind::AttachedDraining, text);
-            self.shared.tell(draft.of_job(&key).pid(applicant.peer.pid));
+            self.tell_draining(&key, applicant.peer, why);
         }
         self.shared.ring();
         let hp = match class {
@@ -463,6 +456,15 @@ impl Control {
             class,
             account,
         })
+    }
+
+    fn tell_draining(&self, key: &JobKey, peer: Peer, why: &str) {
+        let text = format!(
+            "job {:?} is new and high-priority, and the GPU is drained: {why}",
+            key.id
+        );
+        let draft = Draft::new(Kind::AttachedDraining, text);
+        self.shared.tell(draft.of_job(key).pid(peer.pid));
     }
 
     /// A slot in its job's ledger, for a process that keeps an account of its memory.
@@ -702,6 +704,13 @@ impl Control {
         let readers = Arc::clone(&self.readers);
         Some(Reading { readers, uid })
     }
+}
+
+/// The page that a client brings, and which file that is.
+fn own_page(brought: Option<OwnedFd>) -> Result<(Mapping<ClientPage>, (u64, u64)), String> {
+    let fd = brought.ok_or("it brings no page of its own")?;
+    let page = client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?)));
+    page.map_err(|error| format!("the page that it brings cannot be used: {error}"))
 }
 
 /// Somebody is being sent a document, until this is dropped.

@@ -207,8 +207,8 @@ impl Parser<'_, '_> {
         })
     }
 
-    /// What is right key by key may still not go together; each fault is at what it speaks of, those
-    /// of all jobs at their own keys.
+    /// What is right key by key may still not go together; each fault is at what it speaks of,
+    /// those of all jobs at their own keys.
     fn check(&mut self, experiment: &Experiment, document: &DeTable<'_>) -> Option<()> {
         let mut is_right = true;
         for index in 0..experiment.jobs.len() {
