@@ -82,7 +82,8 @@ impl JobClass {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// This process wants to be a client. Its page comes with the packet as a descriptor
-    /// ([`crate::segment::client_page`]), and behind it, with a slot, the job's ledger.
+    /// ([`crate::segment::client_page`]), if it may make one, and behind it, with a slot, the job's
+    /// ledger.
     Attach(Attach),
     /// Send the daemon's status as JSON, in packets, then close.
     Status,
@@ -192,7 +193,8 @@ pub struct Attach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Attached. Descriptors follow in the order daemon, high-priority, bell, for best-effort
-    /// clients the job's lease page, and with a slot the job's ledger.
+    /// clients the job's lease page, with a slot the job's ledger, and the client's own page if it
+    /// sent none.
     Welcome {
         /// Number of this client, unique while the daemon lives.
         client: u64,

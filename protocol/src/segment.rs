@@ -17,7 +17,9 @@ use rustix::fs::{
     MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate,
     memfd_create,
 };
-use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mremap, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap, munmap,
+};
 
 use crate::clock::{Clock, ClockPage};
 use crate::ledger::LedgerPage;
@@ -159,17 +161,47 @@ impl<T: SharedPage> Mapping<T> {
         self.keep_from_children()
     }
 
-    /// Moves the page to another file, whose descriptor is returned, at the same address: for a
-    /// page whose descriptor is lost. All that threads add to its first `words` words meanwhile
-    /// comes along; what they store there in that microsecond may be lost, and the other words
-    /// begin at zero.
+    /// Zeroed memory of this process alone, which needs no memory file.
     ///
     /// # Errors
     ///
-    /// The system gives no memory; the page is as it was.
-    pub fn move_to_new_file(&self, name: &str, words: usize) -> io::Result<OwnedFd> {
+    /// The system gives no memory.
+    pub fn anonymous() -> io::Result<Self> {
+        let protection = Access::ReadWrite.protection();
+        let (null, flags) = (core::ptr::null_mut(), MapFlags::SHARED);
+        // SAFETY: a fresh mapping chosen by the kernel aliases no Rust memory.
+        let address = unsafe { mmap_anonymous(null, size_of::<T>(), protection, flags)? };
+        let page = NonNull::new(address.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            page,
+            owned: PhantomData,
+        })
+    }
+
+    /// As [`Mapping::replace`], with zeroed memory of this process alone.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no memory.
+    pub fn replace_with_zeros(&self) -> io::Result<()> {
+        let protection = Access::ReadWrite.protection();
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: as in `replace`.
+        unsafe { mmap_anonymous(self.page.as_ptr().cast(), size_of::<T>(), protection, flags)? };
+        self.keep_from_children()
+    }
+
+    /// Moves the page to the file of `fd`, which is new, at the same address: for a page whose
+    /// descriptor is lost, or that never had one. All that threads add to its first `words` words
+    /// meanwhile comes along; what they store there in that microsecond may be lost. Words that are
+    /// not zero in the file stay as they are there, and the other words of the page are the file's.
+    ///
+    /// # Errors
+    ///
+    /// The file is shorter, or the system gives no memory; the page is as it was.
+    pub fn move_to(&self, fd: impl AsFd, words: usize) -> io::Result<()> {
         assert!(words * size_of::<AtomicU64>() <= size_of::<T>());
-        let (fd, new) = Self::create(name)?;
+        let new = Self::open(&fd, Access::ReadWrite)?;
         // SAFETY: the range is this mapping. A size of 0 leaves it, and maps its pages once more
         // (mremap(2)).
         let twin = unsafe {
@@ -185,17 +217,18 @@ impl<T: SharedPage> Mapping<T> {
             // consist of atomics.
             unsafe { core::slice::from_raw_parts(page.page.cast::<AtomicU64>().as_ptr(), words) }
         };
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let before: Vec<u64> = of(&old).iter().map(load).collect();
+        let relaxed = Ordering::Relaxed;
+        let before: Vec<u64> = of(&old).iter().map(|word| word.load(relaxed)).collect();
         for (word, value) in of(&new).iter().zip(&before) {
-            word.store(*value, Ordering::Relaxed);
+            let _ = word.compare_exchange(0, *value, relaxed, relaxed);
         }
         self.replace(&fd, Access::ReadWrite)?;
-        // From here on nobody writes to the old file.
+        // From here on nobody writes to the old memory.
         for ((word, value), old) in of(&new).iter().zip(before).zip(of(&old)) {
-            word.fetch_add(load(old).wrapping_sub(value), Ordering::Relaxed);
+            let added = old.load(relaxed).wrapping_sub(value);
+            word.fetch_add(added, relaxed);
         }
-        Ok(fd)
+        Ok(())
     }
 
     /// Leaves the page mapped for the rest of the process's life.
@@ -235,10 +268,25 @@ fn check_size<T>(fd: impl AsFd) -> io::Result<()> {
 /// The system gives no memory file.
 pub fn client_page(clock: &Clock) -> io::Result<(OwnedFd, Mapping<ClientPage>)> {
     let (fd, page) = Mapping::<ClientPage>::create("pillion-client")?;
+    begin_client_page(&page, clock);
+    Ok((fd, page))
+}
+
+/// The same without a file, where a filter for system calls forbids to make one.
+///
+/// # Errors
+///
+/// The system gives no memory.
+pub fn anonymous_client_page(clock: &Clock) -> io::Result<Mapping<ClientPage>> {
+    let page = Mapping::<ClientPage>::anonymous()?;
+    begin_client_page(&page, clock);
+    Ok(page)
+}
+
+fn begin_client_page(page: &ClientPage, clock: &Clock) {
     let key = clock.bell_key();
     page.helper_bell.key.store(key, Ordering::Relaxed);
     page.magic.store(PAGE_MAGIC, Ordering::Release);
-    Ok((fd, page))
 }
 
 impl<T: SharedPage> Deref for Mapping<T> {
@@ -347,11 +395,15 @@ mod tests {
             is_done.store(true, Ordering::Relaxed);
         });
         assert_eq!(first.epoch.load(Ordering::Relaxed), 7);
-        let fd = first.move_to_new_file("pillion-test", 8).unwrap();
+        let fd = create_sealed("pillion-test", size_of::<HpPage>() as u64).unwrap();
+        first.move_to(&fd, 8).unwrap();
         let copy = Mapping::<HpPage>::open(&fd, Access::Read).unwrap();
         assert_eq!(copy.epoch.load(Ordering::Relaxed), 7);
         first.epoch.store(8, Ordering::Relaxed);
         assert_eq!(copy.epoch.load(Ordering::Relaxed), 8);
+        first.epoch.store(7, Ordering::Relaxed);
+        first.replace_with_zeros().unwrap();
+        assert_eq!(first.epoch.load(Ordering::Relaxed), 0);
         first.epoch.store(7, Ordering::Relaxed);
         // What is no page leaves it there.
         let short = create_sealed("pillion-test", 8).unwrap();
@@ -361,7 +413,7 @@ mod tests {
 
     #[test]
     fn what_threads_add_while_a_page_moves_comes_along() {
-        let (_fd, page) = Mapping::<HpPage>::create("pillion-test").unwrap();
+        let page = Mapping::<HpPage>::anonymous().unwrap();
         let is_done = AtomicBool::new(false);
         let added = std::thread::scope(|scope| {
             let adds = scope.spawn(|| {
@@ -373,7 +425,8 @@ mod tests {
                 added
             });
             for _ in 0..100 {
-                page.move_to_new_file("pillion-test", 8).unwrap();
+                let fd = create_sealed("pillion-test", size_of::<HpPage>() as u64).unwrap();
+                page.move_to(&fd, 8).unwrap();
             }
             is_done.store(true, Ordering::Relaxed);
             adds.join().unwrap()

@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use policy::{Policy, Sharing};
 use profiler::Place;
 pub use profiler::settings::Fault;
-use profiler::settings::{lines, tables};
+use profiler::settings::{self, lines, tables};
 use protocol::hello::NEW_SUFFIX;
 use protocol::quota::Quota;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::config::fault_rules::FaultRules;
 use crate::config::gpu::Select;
@@ -124,6 +124,16 @@ pub enum OnExcess {
 
 /// `slack` if it is not said. Tools that are charged for nothing, module code and printf buffers take some ten MiB.
 pub const SLACK_BYTES: u64 = 256 << 20;
+
+impl<'de> Deserialize<'de> for Context {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "a size such as 300MiB, or \"measured\"";
+        settings::text(deserializer, wanted, |text| match text {
+            "measured" => Ok(Self::Measured),
+            _ => memory::bytes(text).map(Self::Bytes).ok_or(None),
+        })
+    }
+}
 
 impl Default for MemoryRules {
     /// As MuxFlow has it: 40 % for a best-effort job, and high-priority jobs what they want.

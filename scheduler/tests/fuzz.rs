@@ -285,9 +285,11 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
         let (page, _mapping) = client_page(&Clock::process()).expect("room");
         send(&connection, &attach.encode(), &[page.as_fd()]).expect("it reads");
         let (reply, mut pages) = receive(&connection).expect("it answers");
-        pages.insert(3, page);
         match Reply::decode(&reply).expect("it makes sense") {
-            Reply::Welcome { .. } => return (connection, pages),
+            Reply::Welcome { .. } => {
+                pages.insert(3, page);
+                return (connection, pages);
+            }
             Reply::Refused { reason } => assert!(reason.contains("have memory"), "{reason}"),
             other => panic!("{other:?}"),
         }

@@ -89,10 +89,12 @@ impl Link {
     ///
     /// The system gives no memory.
     pub(crate) fn new(class: JobClass) -> io::Result<Self> {
-        let daemon = private::<DaemonPage>()?.1;
+        let daemon = private::<DaemonPage>()?;
         daemon.unknown_ns.store(UNKNOWN_NS, Ordering::Relaxed);
         daemon.magic.store(PAGE_MAGIC, Ordering::Relaxed);
-        let [hp, hp_written] = [private::<HpPage>()?.1, private::<HpPage>()?.1];
+        let [hp, hp_written] = [private::<HpPage>()?, private::<HpPage>()?];
+        let lease = private::<LeasePage>()?;
+        hold_nothing_back(&lease);
         for page in [&hp, &hp_written] {
             page.epoch.store(FIRST_EPOCH, Ordering::Relaxed);
         }
@@ -100,8 +102,8 @@ impl Link {
             daemon,
             hp,
             hp_written,
-            bell: private()?.1,
-            lease: no_lease()?.1,
+            bell: private()?,
+            lease,
             is_high_priority: AtomicBool::new(class == JobClass::HighPriority),
             waits: CachePadded::default(),
         })
@@ -168,8 +170,6 @@ impl Moving<'_> {
         let lease =
             lease.map(|fd| open(fd, Access::ReadWrite, |page: &LeasePage| Some(&page.magic)));
         let lease = lease.transpose()?;
-        let unread = private::<HpPage>()?.0;
-        let no_lease = no_lease()?.0;
         let link = self.0;
         let is_high_priority = lease.is_none();
         if let Some(lease) = lease {
@@ -178,10 +178,17 @@ impl Moving<'_> {
         link.hp.replace(&pages.hp, Access::Read)?;
         link.bell.replace(&pages.bell, Access::ReadWrite)?;
         // Behind the page with the epoch that its terms name.
-        let lease = pages.lease.as_ref().unwrap_or(&no_lease);
-        link.lease.replace(lease, Access::ReadWrite)?;
-        let hp_written = if is_high_priority { &pages.hp } else { &unread };
-        link.hp_written.replace(hp_written, Access::ReadWrite)?;
+        match &pages.lease {
+            Some(lease) => {
+                link.lease.replace(lease, Access::ReadWrite)?;
+                link.hp_written.replace_with_zeros()?;
+            }
+            None => {
+                link.lease.replace_with_zeros()?;
+                hold_nothing_back(&link.lease);
+                link.hp_written.replace(&pages.hp, Access::ReadWrite)?;
+            }
+        }
         link.daemon.replace(&pages.daemon, Access::Read)?;
         link.is_high_priority
             .store(is_high_priority, Ordering::Relaxed);
@@ -197,15 +204,14 @@ impl Drop for Moving<'_> {
 }
 
 /// Memory of this process alone, which children do not have.
-fn private<T: SharedPage>() -> io::Result<(OwnedFd, Mapping<T>)> {
-    let (descriptor, mapping) = Mapping::<T>::create("pillion-no-daemon")?;
+fn private<T: SharedPage>() -> io::Result<Mapping<T>> {
+    let mapping = Mapping::<T>::anonymous()?;
     mapping.keep_from_children()?;
-    Ok((descriptor, mapping))
+    Ok(mapping)
 }
 
-/// A lease that holds nothing back.
-fn no_lease() -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
-    let (descriptor, lease) = private::<LeasePage>()?;
+/// Makes a new page a lease that holds nothing back.
+fn hold_nothing_back(lease: &LeasePage) {
     lease.magic.store(PAGE_MAGIC, Ordering::Relaxed);
     let total_ns = &lease.charges.total_ns;
     total_ns.store(FIRST_TOTAL_NS, Ordering::Relaxed);
@@ -216,7 +222,6 @@ fn no_lease() -> io::Result<(OwnedFd, Mapping<LeasePage>)> {
         sms_max: u32::MAX,
         terms: LEASE_UNGATED,
     });
-    Ok((descriptor, lease))
 }
 
 /// A page, if it can be mapped so and begins as ours do.
@@ -261,23 +266,27 @@ mod tests {
     }
 
     fn pages(class: JobClass) -> Pages {
-        let (daemon, page) = private::<DaemonPage>().unwrap();
+        let (daemon, page) = made::<DaemonPage>();
         page.magic.store(PAGE_MAGIC, Ordering::Relaxed);
         let lease = || {
-            let (lease, page) = private::<LeasePage>().unwrap();
+            let (lease, page) = made::<LeasePage>();
             page.magic.store(PAGE_MAGIC, Ordering::Relaxed);
             lease
         };
         Pages {
             daemon,
-            hp: private::<HpPage>().unwrap().0,
-            bell: private::<BellPage>().unwrap().0,
+            hp: made::<HpPage>().0,
+            bell: made::<BellPage>().0,
             lease: (class == JobClass::BestEffort).then(lease),
         }
     }
 
     fn own() -> Mapping<ClientPage> {
-        private::<ClientPage>().unwrap().1
+        private::<ClientPage>().unwrap()
+    }
+
+    fn made<T: SharedPage>() -> (OwnedFd, Mapping<T>) {
+        Mapping::create("pillion-test").unwrap()
     }
 
     fn move_to(link: &Link, pages: &Pages) {
@@ -365,7 +374,7 @@ mod tests {
     fn what_is_no_page_of_a_daemon_is_refused() {
         let link = Link::new(JobClass::BestEffort).unwrap();
         let mut pages = pages(JobClass::BestEffort);
-        pages.daemon = private::<DaemonPage>().unwrap().0;
+        pages.daemon = made::<DaemonPage>().0;
         let moving = link.begin_to_move(&Clock::monotonic());
         let error = moving.replace(&pages, &own()).unwrap_err();
         assert!(error.to_string().contains("wrong magic"), "{error}");

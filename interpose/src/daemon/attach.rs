@@ -29,7 +29,7 @@ use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Re
 use protocol::ledger::LedgerPage;
 use protocol::pages::{ClientPage, PAGE_MAGIC};
 use protocol::quota::Quota;
-use protocol::segment::{Access, Mapping, client_page};
+use protocol::segment::{Access, Mapping, anonymous_client_page, client_page, create_sealed};
 use protocol::sync::Ordering;
 
 use crate::client::helper_words::Words;
@@ -220,7 +220,11 @@ fn new_client(
     sought: Vec<PathBuf>,
 ) -> io::Result<Client> {
     let clock = Clock::process();
-    let (descriptor, page) = client_page(&clock)?;
+    // A container's filter may forbid memory files: then the daemon makes the page.
+    let (page_descriptor, page) = match client_page(&clock) {
+        Ok((descriptor, page)) => (Descriptor::new(descriptor), page),
+        Err(_) => (Descriptor::default(), anonymous_client_page(&clock)?),
+    };
     page.keep_from_children()?;
     let range = driver::with_context(context, driver::priority_range).and_then(|range| range);
     let priorities = range
@@ -234,7 +238,7 @@ fn new_client(
         socket: Mutex::default(),
         clock,
         page,
-        page_descriptor: Descriptor::new(descriptor),
+        page_descriptor,
         link: Link::new(config.class)?,
         connection: Connection::default(),
         ledger: Mutex::default(),
@@ -344,14 +348,17 @@ impl fmt::Display for Met {
 pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
     let (connection, socket) = connect(&client.sought)?;
-    let (welcome, descriptors) = match ask(&connection, config, client) {
+    let (welcome, descriptors, has_own) = match ask(&connection, config, client) {
         Ok(answer) => answer,
         Err(Answer::Hello(error)) => return Err(Unmanaged::Hello { socket, error }),
         Err(Answer::Refused(reason)) => return Err(Unmanaged::Refused { socket, reason }),
     };
     let (number, slot, class) = welcome;
     let class = class.unwrap_or(config.class);
-    let accepted = split(descriptors, class, slot).and_then(|(pages, ledger)| {
+    let accepted = split(descriptors, class, slot, has_own).and_then(|(pages, ledger, own)| {
+        if let Some(own) = own {
+            take_page(client, own)?;
+        }
         let ledger = ledger.map(|(page, slot)| open_ledger(client, page, slot));
         let ledger = ledger.transpose()?;
         let moving = client.link.begin_to_move(&client.clock);
@@ -447,6 +454,25 @@ fn connect(tried: &[PathBuf]) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
+/// The descriptor of the client's page. If the program has closed it, the page moves to another
+/// file; where the process may not make one, it has none, and the daemon makes the page.
+fn own_page(client: &Client) -> Option<OwnedFd> {
+    let kept = client.page_descriptor.with(OwnedFd::try_clone);
+    if let Some(Ok(kept)) = kept {
+        return Some(kept);
+    }
+    let made = create_sealed("pillion-client", size_of::<ClientPage>() as u64).ok()?;
+    take_page(client, made.try_clone().ok()?).ok()?;
+    Some(made)
+}
+
+/// From now on the client's page is in that new file.
+fn take_page(client: &Client, file: OwnedFd) -> io::Result<()> {
+    client.page.move_to(&file, ClientPage::WORDS_BEFORE_RINGS)?;
+    client.page_descriptor.replace(file);
+    Ok(())
+}
+
 /// The client's number, its slot in the job's ledger if the daemon keeps one, and its class if the daemon says it.
 type Welcome = (u64, Option<u16>, Option<JobClass>);
 
@@ -472,16 +498,10 @@ fn ask(
     connection: &OwnedFd,
     config: &Config,
     client: &Client,
-) -> Result<(Welcome, Vec<OwnedFd>), Answer> {
+) -> Result<(Welcome, Vec<OwnedFd>, bool), Answer> {
     let quota = config.quotas.of_device(client.device.0);
     let known = profile(config, client.device);
-    // Of a program that has closed its descriptor, the page moves to another file.
-    if client.page_descriptor.with(|_| ()).is_none() {
-        let descriptor = client
-            .page
-            .move_to_new_file("pillion-client", ClientPage::WORDS_BEFORE_RINGS)?;
-        client.page_descriptor.replace(descriptor);
-    }
+    let own = own_page(client);
     let ledger = client.ledger();
     let brought = ledger.as_ref().and_then(|ledger| {
         let slot = u16::try_from(ledger.slot).ok()?;
@@ -509,13 +529,9 @@ fn ask(
         is_on_mps: client.is_on_mps,
     });
     let packet = request.encode();
-    let send = |page: &OwnedFd| {
-        let ledger = brought.as_ref().map(|(_, ledger)| ledger.as_fd());
-        let pages: Vec<_> = [page.as_fd()].into_iter().chain(ledger).collect();
-        hello::send(connection, &packet, &pages)
-    };
-    let sent = client.page_descriptor.with(send);
-    sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))?;
+    let ledger = brought.as_ref().map(|(_, ledger)| ledger);
+    let pages: Vec<_> = own.iter().chain(ledger).map(AsFd::as_fd).collect();
+    hello::send(connection, &packet, &pages)?;
     let (packet, descriptors) = hello::receive(connection)?;
     if packet.is_empty() {
         return Err(HelloError::Closed.into());
@@ -525,7 +541,7 @@ fn ask(
             client,
             slot,
             class,
-        } => Ok(((client, slot, class), descriptors)),
+        } => Ok(((client, slot, class), descriptors, own.is_some())),
         Reply::Refused { reason } => Err(Answer::Refused(reason)),
         Reply::Done | Reply::Memory(_) => {
             Err(HelloError::Malformed("a reply to another request").into())
@@ -549,14 +565,16 @@ fn program_name() -> String {
 /// A ledger's page, and the process's slot in it.
 type Ledger = (OwnedFd, u16);
 
-/// Sorts the descriptors that came with a welcome.
+/// Sorts the descriptors that came with a welcome; the last one is the client's page, if it sent none.
 fn split(
     descriptors: Vec<OwnedFd>,
     class: JobClass,
     slot: Option<u16>,
-) -> io::Result<(Pages, Option<Ledger>)> {
+    has_own: bool,
+) -> io::Result<(Pages, Option<Ledger>, Option<OwnedFd>)> {
     let is_best_effort = class == JobClass::BestEffort;
-    let expected = PAGES + usize::from(is_best_effort) + usize::from(slot.is_some());
+    let more = [is_best_effort, slot.is_some(), !has_own];
+    let expected = PAGES + more.into_iter().map(usize::from).sum::<usize>();
     let error = format!("{} descriptors, expected {expected}", descriptors.len());
     let is_expected = descriptors.len() == expected;
     let mut next = descriptors.into_iter();
@@ -571,7 +589,9 @@ fn split(
         lease: is_best_effort.then(&mut next).transpose()?,
     };
     let ledger = slot.map(|slot| next().map(|page| (page, slot)));
-    Ok((pages, ledger.transpose()?))
+    let ledger = ledger.transpose()?;
+    let own = (!has_own).then(next).transpose()?;
+    Ok((pages, ledger, own))
 }
 
 /// The ledger that a welcome came with: mapped, unless it is the one that this process has.
@@ -738,7 +758,9 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_are_refused() {
-        let error = split(Vec::new(), JobClass::BestEffort, None).err().unwrap();
+        let error = split(Vec::new(), JobClass::BestEffort, None, true)
+            .err()
+            .unwrap();
         assert!(
             error.to_string().contains("0 descriptors, expected 4"),
             "{error}"

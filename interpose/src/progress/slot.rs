@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::CUstream;
-use crossbeam_utils::CachePadded;
+use protocol::sync::Line;
 
 use crate::client::Handle;
 use crate::client::slot_state::{Life, State};
@@ -26,7 +26,7 @@ pub(crate) struct Mark {
 pub(crate) struct Slot {
     /// On lines of its own: launches write here, the helper and waiting threads to all that
     /// follows.
-    pub(super) launched: CachePadded<Launched>,
+    pub(super) launched: Line<Launched>,
     pub(super) seen: Seen,
     /// High-priority: the mark up to which the daemon was told.
     pub(crate) told: AtomicU64,
@@ -82,7 +82,7 @@ pub(super) struct Owner {
 impl Slot {
     pub(super) const fn new() -> Self {
         Self {
-            launched: CachePadded::new(Launched {
+            launched: Line(Launched {
                 life: Life::new(),
                 kind: AtomicU32::new(KIND_LEGACY),
                 key: AtomicU64::new(0),

@@ -4,14 +4,7 @@ use nix::unistd::{Group, User};
 use profiler::nearest::nearest;
 use profiler::settings;
 use protocol::quota::{self, Quota};
-use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-
-use super::Context;
-use crate::config::memory_rules::Rule;
-
-/// The word of `context` for what the daemon finds out.
-const MEASURED: &str = "measured";
 
 pub(super) fn quota<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quota, D::Error> {
     let wanted = format!("{}, or \"unlimited\"", quota::EXPECTED);
@@ -28,33 +21,10 @@ pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     })
 }
 
-fn bytes(text: &str) -> Option<u64> {
+pub(super) fn bytes(text: &str) -> Option<u64> {
     match Quota::parse(text) {
         Some(Quota::Bytes(bytes)) => Some(bytes),
         _ => (text == "0").then_some(0),
-    }
-}
-
-impl<'de> Deserialize<'de> for Context {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let wanted = "a size such as 300MiB, or \"measured\"";
-        settings::text(deserializer, wanted, |text| match text {
-            MEASURED => Ok(Self::Measured),
-            _ => bytes(text).map(Self::Bytes).ok_or(None),
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Rule {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let rule = Self::deserialize(deserializer)?;
-        if (rule.user, rule.group) == (None, None) && rule.cgroup.is_none() {
-            return Err(D::Error::custom(
-                "a rule of [memory] says for nobody; needs one of user, group, cgroup; \
-                 nearest is user = \"1000\"",
-            ));
-        }
-        Ok(rule)
     }
 }
 

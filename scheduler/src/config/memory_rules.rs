@@ -5,7 +5,8 @@
 //! job's environment is under its user's rules all the same.
 
 use protocol::quota::Quota;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::config::memory::{cgroup, id, quota};
 
@@ -69,6 +70,19 @@ pub(crate) fn most_bytes(rules: &[Rule], owner: &Owner, device_bytes: u64) -> Op
     let its = rules.iter().filter(|rule| rule.is_for(owner));
     its.filter_map(|rule| rule.quota.bytes_of(device_bytes))
         .min()
+}
+
+impl<'de> Deserialize<'de> for Rule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let rule = Self::deserialize(deserializer)?;
+        if (rule.user, rule.group) == (None, None) && rule.cgroup.is_none() {
+            return Err(D::Error::custom(
+                "a rule of [memory] says for nobody; needs one of user, group, cgroup; \
+                 nearest is user = \"1000\"",
+            ));
+        }
+        Ok(rule)
+    }
 }
 
 #[cfg(test)]

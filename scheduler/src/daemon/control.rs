@@ -32,7 +32,7 @@ use protocol::hello::{
 };
 use protocol::pages::ClientPage;
 use protocol::quota::Quota;
-use protocol::segment::{Mapping, identity};
+use protocol::segment::{Mapping, client_page, identity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -405,11 +405,11 @@ impl Control {
         room.map_err(|refused| refused.to_string())?;
         let clock = self.shared.clock();
         let no_memory = |error: io::Error| format!("no shared memory: {error}");
-        let mut brought = brought.into_iter();
-        let (client, file) = own_page(brought.next())?;
+        let (own, ledger) = sorted(brought, attach.slot.is_some());
+        let (client, file, made) = own_page(own, clock)?;
         let lease = lease_page(clock).map_err(no_memory)?;
         // Last of all that may fail before the state is asked: a slot is given back by hand.
-        let opened = self.open_account(applicant, &attach, brought.next())?;
+        let opened = self.open_account(applicant, &attach, ledger)?;
         let slot = opened.as_ref().map(|(_, opened)| opened.slot);
         let pages = NewPages {
             client,
@@ -439,6 +439,7 @@ impl Control {
             .collect();
         fds.extend(attached.lease.as_ref().map(|lease| lease.as_fd()));
         fds.extend(opened.as_ref().map(|(_, opened)| opened.fd.as_fd()));
+        fds.extend(made.as_ref().map(AsFd::as_fd));
         let client = attached.client;
         let welcome = Reply::Welcome {
             client,
@@ -706,12 +707,26 @@ impl Control {
     }
 }
 
-/// The page that a client brings, and which file that is.
-fn own_page(brought: Option<OwnedFd>) -> Result<(Mapping<ClientPage>, (u64, u64)), String> {
-    let fd = brought.ok_or("it brings no page of its own")?;
-    let page = client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?)));
-    page.map_err(|error| format!("the page that it brings cannot be used: {error}"))
+/// What a client brings: its page, unless it may not make one, and its job's ledger.
+fn sorted(brought: Vec<OwnedFd>, has_ledger: bool) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    let has_own = brought.len() > usize::from(has_ledger);
+    let mut brought = brought.into_iter();
+    let own = if has_own { brought.next() } else { None };
+    (own, brought.next().filter(|_| has_ledger))
 }
+
+/// A client's page and which file that is: the page that it brings, or a new one with its
+/// descriptor.
+fn own_page(brought: Option<OwnedFd>, clock: &Clock) -> Result<OwnPage, String> {
+    let page = match brought {
+        Some(fd) => client_page_of_peer(&fd).and_then(|page| Ok((page, identity(&fd)?, None))),
+        None => client_page(clock).and_then(|(fd, page)| Ok((page, identity(&fd)?, Some(fd)))),
+    };
+    page.map_err(|error| format!("the client's page cannot be used: {error}"))
+}
+
+/// The page, its file, and its descriptor if it was made here.
+type OwnPage = (Mapping<ClientPage>, (u64, u64), Option<OwnedFd>);
 
 /// Somebody is being sent a document, until this is dropped.
 struct Reading {

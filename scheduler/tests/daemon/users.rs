@@ -12,7 +12,7 @@ use protocol::clock::Clock;
 use protocol::hello::{
     Attach, JobClass, Reply, Request, Set, Stop, ask_status, connect_to, receive, send,
 };
-use protocol::pages::HpPage;
+use protocol::pages::{ClientPage, Counter, HpPage};
 use protocol::segment::{Access, Mapping, client_page, create_sealed};
 use protocol::sync::Ordering;
 use rustix::net::sockopt::set_socket_linger;
@@ -155,26 +155,25 @@ fn who_may_not_be_high_priority_is_shown_so_and_not_protected() {
 }
 
 #[test]
-fn a_client_that_brings_no_page_or_another_file_is_refused_with_the_reason() {
+fn a_client_that_brings_no_page_is_given_one_and_with_another_file_it_is_refused() {
     let running = Running::open_to_all("");
     let packet = request(BestEffort, "train").encode();
-    let file = create_sealed("small", 4096).unwrap();
-    let cases: [(&[BorrowedFd<'_>], _); 2] = [
-        (&[], "it brings no page of its own"),
-        (
-            &[file.as_fd()],
-            "the page that it brings cannot be used: 4096 bytes",
-        ),
-    ];
-    for (fds, expected) in cases {
+    let answer = |fds: &[BorrowedFd<'_>]| {
         let connection = connect_to(&running.socket()).unwrap();
         send(&connection, &packet, fds).unwrap();
-        let (packet, _) = receive(&connection).unwrap();
-        let Reply::Refused { reason } = Reply::decode(&packet).unwrap() else {
-            panic!("it is no client")
-        };
-        assert!(reason.starts_with(expected), "{reason}");
-    }
+        let (packet, fds) = receive(&connection).unwrap();
+        (Reply::decode(&packet).unwrap(), fds, connection)
+    };
+    let (_, fds, _connection) = answer(&[]);
+    let page = Mapping::<ClientPage>::open_from_peer(fds.last().unwrap()).unwrap();
+    page.count(Counter::Launches, 7);
+    assert_eq!(running.status()["jobs"][0]["totals"]["launches"], 7);
+    let file = create_sealed("small", 4096).unwrap();
+    let (Reply::Refused { reason }, ..) = answer(&[file.as_fd()]) else {
+        panic!("it is no client")
+    };
+    let expected = "the client's page cannot be used: 4096 bytes";
+    assert!(reason.starts_with(expected), "{reason}");
 }
 
 #[test]
