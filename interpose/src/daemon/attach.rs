@@ -565,7 +565,8 @@ fn program_name() -> String {
 /// A ledger's page, and the process's slot in it.
 type Ledger = (OwnedFd, u16);
 
-/// Sorts the descriptors that came with a welcome; the last one is the client's page, if it sent none.
+/// Sorts the descriptors that came with a welcome; the last one is the client's page, if it sent
+/// none.
 fn split(
     descriptors: Vec<OwnedFd>,
     class: JobClass,
