@@ -6,7 +6,7 @@
 //! | [`alternate`] | two ways of doing the same thing, in alternated blocks, one call at a time |
 //! | [`summary`] | quantiles of what was measured, and of the difference |
 //! | [`machine`] | on what it was measured |
-//! | [`bench`] | the command line, the exit code, where the report goes |
+//! | [`mod@bench`] | the command line, the exit code, where the report goes |
 //! | [`report`] | the table and the JSON document |
 //!
 //! Words: the *bare* side is the thing without Pillion, the *with* side the same thing with it; a
