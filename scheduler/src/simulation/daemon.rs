@@ -154,6 +154,7 @@ impl Daemon {
         let is_done = self.run(world, &what, || {
             seat = self.try_attach(world, &mut state, &mut ledgers, &process);
         });
+        process.bring_late_sticky(world, self, is_done && seat.is_some());
         drop((state, ledgers));
         let Some(seat) = seat.filter(|_| is_done) else {
             return;

@@ -139,8 +139,9 @@ impl Watch {
         let processes = world.processes.borrow();
         let process = processes.iter().find(|other| other.pid == sticky.pid);
         let is_liar = process.is_some_and(|process| process.is_liar);
-        let mut untold = lost.iter_mut().filter(|known| !known.is_told);
-        match untold.find(|known| known.pid == sticky.pid) {
+        let untold = lost.iter_mut().filter(|known| !known.is_told);
+        let own = untold.filter(|known| known.pid == sticky.pid);
+        match own.max_by_key(|known| known.is_due) {
             Some(known) => known.is_told = true,
             None => assert!(is_liar, "{sticky:?}: was it said, and told?"),
         }
@@ -205,6 +206,24 @@ impl Process {
             daemon.watch.lost.borrow_mut().push(Lost {
                 pid: self.pid,
                 is_due: !self.is_liar,
+                is_told: false,
+            });
+        }
+    }
+
+    /// The same of a context that was lost while the daemon dealt with the attach: the page says so,
+    /// and the daemon reports it if the process is a client then.
+    pub(super) fn bring_late_sticky(&self, world: &World, daemon: &Daemon, is_client: bool) {
+        let link = self.link(world);
+        let is_said = world.aside(|| link.page.sticky.load(Ordering::Relaxed)) != 0;
+        let mut lost = daemon.watch.lost.borrow_mut();
+        let is_known = lost
+            .iter()
+            .any(|lost| lost.pid == self.pid && !lost.is_told);
+        if self.sticky.get() != 0 && !is_known {
+            lost.push(Lost {
+                pid: self.pid,
+                is_due: is_client && is_said && !self.is_liar,
                 is_told: false,
             });
         }
