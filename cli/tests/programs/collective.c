@@ -1,6 +1,7 @@
 /* collective KERNEL STEPS: launches in rounds, each synchronised and printed, until standard input
- * ends; then checks the result. A round has the STEPS: `c` a launch of KERNEL, which has the name of
- * a collective kernel, `p` of saxpy, `g` of a graph of both. At the end it prints its own counts. */
+ * ends; then checks the result. A round has the STEPS: `c` a launch of KERNEL, which has the name
+ * of a collective kernel, `p` of saxpy, `g` of a graph of both. At the end the program prints its
+ * own counts. */
 #include "graph_min.h"
 
 #define KERNELS_OF_GRAPH 2

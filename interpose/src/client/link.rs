@@ -159,7 +159,8 @@ impl Moving<'_> {
     ///
     /// # Errors
     ///
-    /// One of them is none. Those replaced until then stay; the next daemon's replace all.
+    /// A descriptor is not of such a page, and nothing has changed. Or the system gives no memory:
+    /// the pages replaced until then stay, and the next daemon's pages replace all.
     pub(crate) fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {
         // All that may be wrong with them comes first: a client of half a daemon would be worse off
         // than one of none.

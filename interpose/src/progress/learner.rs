@@ -7,11 +7,12 @@
 //! what is seen is [`policy::durations`]' to say; this is where the seeing is done:
 //!
 //! ```text
-//! launch      writes mark, number, time and epoch of what the driver took into the stream's ring (`recent`)
+//! launch      writes mark, number, time and epoch of what the driver took into the stream's log
 //! helper      at each look: was the event reached? then all to its mark is complete, by now
 //!                          not reached? then what it is behind was not complete when it was asked. That is more than its mark
 //!                          says where a launch went while it was recorded: then nothing is known
-//!             application's waiting ([`crate::client::waited`]): complete by its end, and if it took long, not much earlier
+//!             application's waiting (client::waited): complete by its end, and if it took long,
+//!                          not much earlier
 //!             the launches between two marks are a batch; what their kernels take goes into the tables that launches read
 //! ```
 //!

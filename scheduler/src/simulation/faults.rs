@@ -211,8 +211,8 @@ impl Process {
         }
     }
 
-    /// The same of a context that was lost while the daemon dealt with the attach: the page says so,
-    /// and the daemon reports it if the process is a client then.
+    /// The same of a context that was lost while the daemon dealt with the attach: the page says
+    /// so, and the daemon reports the loss if the process is a client then.
     pub(super) fn bring_late_sticky(&self, world: &World, daemon: &Daemon, is_client: bool) {
         let link = self.link(world);
         let is_said = world.aside(|| link.page.sticky.load(Ordering::Relaxed)) != 0;
