@@ -3,10 +3,13 @@
 use core::ffi::c_int;
 
 use abi::types::{CUfunction, CUgraphExec, CUresult};
+use client::announce::{self, Announced};
+use client::gate::{self, Grant, IsHighPriority};
+use client::marks::Marks;
+use client::rings;
 use protocol::pages::Counter;
 
-use crate::client::gate::{self, Grant, IsHighPriority};
-use crate::client::{Client, priority, process, rings};
+use crate::client::{Client, dying, priority, process};
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
 use crate::driver;
@@ -18,7 +21,7 @@ use crate::progress::sight::{self, Sight};
 use crate::progress::slot::Slot;
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::streams::{Place, STREAMS};
-use crate::progress::{announce, completion, learner, operations, stream_events, waking};
+use crate::progress::{learner, operations, stream_events, waking};
 
 /// The least expected work between two events that a launching thread records in a stream, ns: an event costs the thread about as
 /// much as a launch.
@@ -108,8 +111,17 @@ fn begin_known(
     let slot = slot_at(place);
     let mark_own = || mark_own_stream(client, slot);
     let admitted = match known.is_collective {
-        true => gate::admit_collective(client, &known.kernel, unknown, mark_own),
-        false => gate::admit(client, &known.kernel, unknown, mark_own),
+        true => {
+            let stop = dying::stop_if_dying;
+            gate::admit_collective(client, &known.kernel, unknown, mark_own, stop)
+        }
+        false => gate::admit(
+            client,
+            &known.kernel,
+            unknown,
+            mark_own,
+            dying::stop_if_dying,
+        ),
     };
     match admitted {
         Ok(grant) => Begun::Admitted {
@@ -132,10 +144,15 @@ fn announced(client: &'static Client, place: Place, stream: Stream, known: &Know
     let Some(slot) = STREAMS.slot(index) else {
         return Begun::Unmanaged;
     };
+    let launch = Announced {
+        id: known.id,
+        kernel: known.kernel,
+        is_profiled: known.is_profiled,
+    };
     Begun::Announced {
         client,
         slot: index,
-        seq: announce::submit(client, index, slot, known),
+        seq: announce::submit(client, &client.thread(), (index, slot), &launch),
         stream,
     }
 }
@@ -262,7 +279,9 @@ impl Begun {
 /// What comes after the driver's call.
 #[inline]
 pub(crate) fn end(begun: &Begun, result: CUresult) {
-    settle(begun, result, rings::count_launch);
+    settle(begun, result, |client| {
+        rings::count_launch(&client.page, &client.thread());
+    });
 }
 
 /// Counts a launch that the driver took, and settles what was announced or charged.
@@ -288,7 +307,8 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
             slot: index, seq, ..
         } => {
             if let Some(slot) = STREAMS.slot(index) {
-                announce::handle_launched(client, index, slot, seq, accepted);
+                let stream = (index, slot);
+                announce::handle_launched(client, &client.thread(), stream, seq, accepted);
             }
         }
         Begun::Admitted {
@@ -310,7 +330,7 @@ fn settle(begun: &Begun, result: CUresult, count: impl FnOnce(&'static Client)) 
 fn handle_admitted(client: &Client, slot: Option<u32>, grant: &Grant, number: Number) {
     let placed = slot.and_then(|index| Some((index, STREAMS.slot(index)?)));
     let Some((index, slot)) = placed else {
-        return completion::count(client, grant.cost_ns);
+        return client::completion::count(client, grant.cost_ns);
     };
     let mark = slot.add_issued(grant.cost_ns);
     if client.helper.is_learning() {

@@ -46,7 +46,6 @@
 //! best-effort.
 
 mod platform {
-    pub(crate) mod backoff;
     pub(crate) mod config;
     #[cfg(shim)]
     pub(crate) mod dlmopen_threads;
@@ -76,17 +75,12 @@ mod client {
     pub(crate) mod account;
     pub(crate) mod clients;
     pub(crate) mod dying;
-    pub(crate) mod gate;
     pub(crate) mod helper_words;
-    pub(crate) mod launch_log;
-    pub(crate) mod link;
     pub(crate) mod priority;
     pub(crate) mod process;
-    pub(crate) mod rings;
-    pub(crate) mod slot_state;
     mod state;
     pub(crate) mod sticky_error;
-    pub(crate) mod waited;
+    pub(crate) mod thread;
 
     pub(crate) use state::*;
 }
@@ -116,7 +110,6 @@ mod kernels {
 }
 
 mod progress {
-    pub(crate) mod announce;
     mod captures;
     pub(crate) mod completion;
     pub(crate) mod contexts;

@@ -47,23 +47,7 @@ pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slo
     let Some(kept) = ACCOUNTS.get(index as usize).and_then(OnceLock::get) else {
         return open(index, device, page, slot);
     };
-    kept.change(|account| {
-        if core::ptr::eq(account.ledger(), page) && account.slot() == slot {
-            return true;
-        }
-        let Some(mut next) = Account::resume(page, slot) else {
-            return false;
-        };
-        // Counted twice for a moment rather than not at all. In the old ledger it must not stay:
-        // that may become a daemon's again.
-        for kind in Kind::ALL {
-            let bytes = account.kind_bytes(*kind);
-            next.take(*kind, bytes);
-            account.release(*kind, bytes);
-        }
-        *account = next;
-        true
-    })
+    kept.change(|account| client::account::go_on(account, page, slot))
 }
 
 /// Opens an account that nobody shares, for a job whose quota no daemon keeps.
@@ -88,10 +72,7 @@ pub(crate) fn handle_last_context_destroyed(device: CUdevice) {
     if is_any()
         && let Some(account) = of_device(device)
     {
-        account.change(|account| {
-            let bytes = account.kind_bytes(Kind::Context);
-            account.release(Kind::Context, bytes);
-        });
+        account.change(client::account::release_context);
     }
 }
 
@@ -127,12 +108,7 @@ impl DeviceAccount {
 
     /// A context is there: what it takes by itself is charged, once however many there are.
     fn take_context(&self) {
-        let context_bytes = self.ledger().context_bytes.load(Ordering::Relaxed);
-        self.change(|account| {
-            if account.kind_bytes(Kind::Context) == 0 {
-                account.take(Kind::Context, context_bytes);
-            }
-        });
+        self.change(client::account::take_context);
     }
 
     /// Changes it, under its lock.

@@ -14,7 +14,7 @@
 //! right place is better served than left unprotected because of its driver.
 
 use core::fmt;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,21 +22,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 use abi::types::{CUcontext, CUdevice, CUdevice_attribute, CUresult};
+use client::Welcome;
+use client::link::Pages;
+use client::reconnect::jittered;
 use profiler::scale::{self, Fit};
 use profiler::{Profile, ProfileIndex};
 use protocol::clock::{Clock, Wake};
 use protocol::hello::{self, Attach, HelloError, JobClass, MemoryIs, MemoryOf, Reply, Request};
-use protocol::ledger::LedgerPage;
-use protocol::pages::{ClientPage, PAGE_MAGIC};
 use protocol::quota::Quota;
-use protocol::segment::{Access, Mapping, anonymous_client_page, client_page, create_sealed};
-use protocol::sync::Ordering;
 
+use crate::client::Client;
 use crate::client::helper_words::Words;
-use crate::client::link::{Link, Pages};
 use crate::client::priority::{self, Priorities};
-use crate::client::{Client, Connection, Descriptor, LedgerSlot};
-use crate::daemon::reattach;
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
@@ -219,29 +216,17 @@ fn new_client(
     uuid: String,
     sought: Vec<PathBuf>,
 ) -> io::Result<Client> {
-    let clock = Clock::process();
-    // A container's filter may forbid memory files: then the daemon makes the page.
-    let (page_descriptor, page) = match client_page(&clock) {
-        Ok((descriptor, page)) => (Descriptor::new(descriptor), page),
-        Err(_) => (Descriptor::default(), anonymous_client_page(&clock)?),
-    };
-    page.keep_from_children()?;
     let range = driver::with_context(context, driver::priority_range).and_then(|range| range);
     let priorities = range
         .ok()
         .and_then(|(least, greatest)| Priorities::new(least, greatest));
     Ok(Client {
+        shared: client::Client::new(config.class, Clock::process())?,
         index,
         device,
         uuid,
         sought,
         socket: Mutex::default(),
-        clock,
-        page,
-        page_descriptor,
-        link: Link::new(config.class)?,
-        connection: Connection::default(),
-        ledger: Mutex::default(),
         helper: Words::new(),
         profile: profile(config, device).map(|known| &known.index),
         priorities,
@@ -249,7 +234,6 @@ fn new_client(
             .filter(|_| takes_priorities())
             .map(|range| range.for_high_priority(priority::DEFAULT)),
         is_on_mps: driver::is_on_mps(device),
-        is_taken: AtomicBool::new(false),
     })
 }
 
@@ -328,6 +312,8 @@ pub(crate) struct Met {
     number: u64,
     class: JobClass,
     kernels: usize,
+    /// None has before.
+    pub(crate) is_first: bool,
 }
 
 impl fmt::Display for Met {
@@ -348,35 +334,20 @@ impl fmt::Display for Met {
 pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
     let _occupied = Occupied::new();
     let (connection, socket) = connect(&client.sought)?;
-    let (welcome, descriptors, has_own) = match ask(&connection, config, client) {
+    let (answer, descriptors, has_own) = match ask(&connection, config, client) {
         Ok(answer) => answer,
         Err(Answer::Hello(error)) => return Err(Unmanaged::Hello { socket, error }),
         Err(Answer::Refused(reason)) => return Err(Unmanaged::Refused { socket, reason }),
     };
-    let (number, slot, class) = welcome;
+    let (number, slot, class) = answer;
     let class = class.unwrap_or(config.class);
-    let accepted = split(descriptors, class, slot, has_own).and_then(|(pages, ledger, own)| {
-        if let Some(own) = own {
-            take_page(client, own)?;
-        }
-        let ledger = ledger.map(|(page, slot)| open_ledger(client, page, slot));
-        let ledger = ledger.transpose()?;
-        let moving = client.link.begin_to_move(&client.clock);
-        // First: under the new lease nobody is to take the daemon for gone.
-        client.connection.begin(connection);
-        moving.replace(&pages, &client.page)?;
-        Ok(ledger)
-    });
-    match accepted {
-        Ok(Some(ledger)) => client.set_ledger(ledger),
-        Ok(None) => {}
-        Err(error) => {
-            client.connection.close();
-            return Err(Unmanaged::Pages { socket, error });
-        }
+    let welcome = split(descriptors, class, slot, has_own);
+    let accepted = welcome.and_then(|welcome| client.accept(connection, welcome));
+    if let Err(error) = accepted {
+        return Err(Unmanaged::Pages { socket, error });
     }
     client.note_socket(&socket);
-    client.is_taken.store(true, Ordering::Relaxed);
+    let is_first = client.note_taken();
     say_class(config, class, &socket);
     let known = client.profile.map(ProfileIndex::profile);
     Ok(Met {
@@ -384,6 +355,7 @@ pub(crate) fn meet(config: &Config, client: &Client) -> Result<Met, Unmanaged> {
         number,
         class,
         kernels: known.map_or(0, |profile| profile.kernels.len()),
+        is_first,
     })
 }
 
@@ -423,7 +395,7 @@ fn ask_again<T, E>(
         if now_ns >= give_up_ns || !answer.as_ref().is_err_and(&may_help) {
             return answer;
         }
-        let next_ns = now_ns + reattach::jittered(wait_ns, now_ns);
+        let next_ns = now_ns + jittered(wait_ns, now_ns, std::process::id());
         // A program's timer may send signals all the time, and the daemon is not to be asked as often.
         while clock.sleep_until(next_ns) == Wake::Interrupted {}
         wait_ns = (wait_ns * 2).min(BACKOFF_NS_MAX);
@@ -454,27 +426,8 @@ fn connect(tried: &[PathBuf]) -> Result<(OwnedFd, PathBuf), Unmanaged> {
     Err(Unmanaged::NoDaemon { tried, last })
 }
 
-/// The descriptor of the client's page. If the program has closed it, the page moves to another
-/// file; where the process may not make one, it has none, and the daemon makes the page.
-fn own_page(client: &Client) -> Option<OwnedFd> {
-    let kept = client.page_descriptor.with(OwnedFd::try_clone);
-    if let Some(Ok(kept)) = kept {
-        return Some(kept);
-    }
-    let made = create_sealed("pillion-client", size_of::<ClientPage>() as u64).ok()?;
-    take_page(client, made.try_clone().ok()?).ok()?;
-    Some(made)
-}
-
-/// From now on the client's page is in that new file.
-fn take_page(client: &Client, file: OwnedFd) -> io::Result<()> {
-    client.page.move_to(&file, ClientPage::WORDS_BEFORE_RINGS)?;
-    client.page_descriptor.replace(file);
-    Ok(())
-}
-
 /// The client's number, its slot in the job's ledger if the daemon keeps one, and its class if the daemon says it.
-type Welcome = (u64, Option<u16>, Option<JobClass>);
+type Answered = (u64, Option<u16>, Option<JobClass>);
 
 /// A conversation that did not end with a welcome.
 enum Answer {
@@ -498,17 +451,11 @@ fn ask(
     connection: &OwnedFd,
     config: &Config,
     client: &Client,
-) -> Result<(Welcome, Vec<OwnedFd>, bool), Answer> {
+) -> Result<(Answered, Vec<OwnedFd>, bool), Answer> {
     let quota = config.quotas.of_device(client.device.0);
     let known = profile(config, client.device);
-    let own = own_page(client);
-    let ledger = client.ledger();
-    let brought = ledger.as_ref().and_then(|ledger| {
-        let slot = u16::try_from(ledger.slot).ok()?;
-        let descriptor = ledger.descriptor.with(OwnedFd::try_clone)?.ok()?;
-        Some((slot, descriptor))
-    });
-    drop(ledger);
+    let own = client.page_file();
+    let brought = client.ledger_file();
     let request = Request::Attach(Attach {
         class: config.class,
         job: job_id(config),
@@ -524,12 +471,12 @@ fn ask(
             .unwrap_or_default(),
         device: client.uuid.clone(),
         memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
-        slot: brought.as_ref().map(|(slot, _)| *slot),
+        slot: brought.as_ref().map(|(_, slot)| *slot),
         falls_with_parent: FALLS_WITH_PARENT.load(Ordering::Relaxed),
         is_on_mps: client.is_on_mps,
     });
     let packet = request.encode();
-    let ledger = brought.as_ref().map(|(_, ledger)| ledger);
+    let ledger = brought.as_ref().map(|(ledger, _)| ledger);
     let pages: Vec<_> = own.iter().chain(ledger).map(AsFd::as_fd).collect();
     hello::send(connection, &packet, &pages)?;
     let (packet, descriptors) = hello::receive(connection)?;
@@ -562,9 +509,6 @@ fn program_name() -> String {
         .unwrap_or_default()
 }
 
-/// A ledger's page, and the process's slot in it.
-type Ledger = (OwnedFd, u16);
-
 /// Sorts the descriptors that came with a welcome; the last one is the client's page, if it sent
 /// none.
 fn split(
@@ -572,7 +516,7 @@ fn split(
     class: JobClass,
     slot: Option<u16>,
     has_own: bool,
-) -> io::Result<(Pages, Option<Ledger>, Option<OwnedFd>)> {
+) -> io::Result<Welcome> {
     let is_best_effort = class == JobClass::BestEffort;
     let more = [is_best_effort, slot.is_some(), !has_own];
     let expected = PAGES + more.into_iter().map(usize::from).sum::<usize>();
@@ -592,29 +536,7 @@ fn split(
     let ledger = slot.map(|slot| next().map(|page| (page, slot)));
     let ledger = ledger.transpose()?;
     let own = (!has_own).then(next).transpose()?;
-    Ok((pages, ledger, own))
-}
-
-/// The ledger that a welcome came with: mapped, unless it is the one that this process has.
-fn open_ledger(client: &Client, descriptor: OwnedFd, slot: u16) -> io::Result<LedgerSlot> {
-    let before = client.ledger();
-    let before = before.as_ref();
-    let page = match before.filter(|before| before.descriptor.is_of(&descriptor)) {
-        Some(before) => before.page,
-        None => {
-            let mapped = Mapping::<LedgerPage>::open(&descriptor, Access::ReadWrite)?;
-            mapped.keep_from_children()?;
-            if mapped.magic.load(Ordering::Acquire) != PAGE_MAGIC {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong magic"));
-            }
-            mapped.leak()
-        }
-    };
-    Ok(LedgerSlot {
-        page,
-        slot: usize::from(slot),
-        descriptor: Descriptor::new(descriptor),
-    })
+    Ok(Welcome { pages, ledger, own })
 }
 
 /// What this process knows about kernels.

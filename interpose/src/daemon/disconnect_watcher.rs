@@ -21,7 +21,10 @@ use std::io;
 use std::sync::Arc;
 use std::thread::Builder;
 
-use crate::client::{Client, Connection, Side};
+use client::connection::Connection;
+
+use crate::client::Client;
+use crate::platform::sys;
 use crate::progress::waking;
 
 /// One call of `recv` lasts for so long at most. Not for ever, see above; so seldom that it costs nothing.
@@ -91,20 +94,23 @@ impl HangUp {
 /// Has the threads at the gate see that the daemon is gone.
 fn tell_gate(client: &Client, number: u64) {
     client.connection.note_end(number);
-    if let Side::BestEffort(lease) = client.side() {
-        lease.bell.ring(&client.clock);
+    if !client.is_high_priority() {
+        client.link.lease.bell.ring(&client.clock);
     }
 }
 
 /// Waits until the other side has ended that connection. `false` if that cannot be waited for.
 fn wait_for_end(connection: &Connection, number: u64) -> bool {
     while connection.number() == number {
-        match connection.wait_to_read() {
-            Some(Ok(0) | Err(io::ErrorKind::ConnectionReset)) => return true,
+        let Some(number) = connection.number_to_wait_on() else {
+            return false;
+        };
+        match sys::peek(number).map_err(|error| error.kind()) {
+            Ok(0) | Err(io::ErrorKind::ConnectionReset) => return true,
             // Its time was over, or the process was stopped and goes on.
-            Some(Err(io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)) => {}
+            Err(io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             // Another file by now, or none; and on a connection that was welcomed nothing is said.
-            Some(Ok(_) | Err(_)) | None => return false,
+            Ok(_) | Err(_) => return false,
         }
     }
     false
@@ -112,7 +118,7 @@ fn wait_for_end(connection: &Connection, number: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::sync::mpsc;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -126,6 +132,19 @@ mod tests {
         let connection = Connection::default();
         connection.begin(ours);
         (connection, theirs)
+    }
+
+    /// Puts another file under its number, as a program may do that closes descriptors which are
+    /// not its own.
+    #[expect(
+        unsafe_code,
+        reason = "the number is known, and its owner is not to know"
+    )]
+    fn replace(connection: &Connection, other: &OwnedFd) {
+        let number = connection.number_to_wait_on().unwrap();
+        // SAFETY: both are open; what stands under the number is the test's own.
+        let replaced = unsafe { libc::dup2(other.as_raw_fd(), number) };
+        assert_eq!(replaced, number);
     }
 
     /// No clock has a part in it: the timeout is an hour.
@@ -161,7 +180,7 @@ mod tests {
     fn who_has_something_else_under_the_number_does_not_wait_for_it() {
         let (connection, _daemon) = pair();
         let (other, _peer) = pair();
-        other.with(|other| connection.replace(other).unwrap());
+        other.with(|other| replace(&connection, other));
         assert!(!wait_for_end(&connection, 1));
         connection.close();
         assert!(!wait_for_end(&connection, 1));
@@ -180,7 +199,7 @@ mod tests {
             let connection = Arc::clone(&connection);
             move || wait_for_end(&connection, 1)
         });
-        other.with(|other| connection.replace(other).unwrap());
+        other.with(|other| replace(&connection, other));
         assert!(!waits.join().unwrap());
     }
 

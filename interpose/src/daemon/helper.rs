@@ -31,21 +31,23 @@ use std::io;
 use std::thread::Builder;
 
 use abi::types::CUresult;
+use client::completion::complete_at_end;
+use client::marks::Marks;
+use client::slot_state::State;
+use client::{announce, backoff, ending};
 use policy::Looks;
-use protocol::pages::STOP_ASKED;
 
-use crate::client::slot_state::State;
 use crate::client::{Client, Handle, dying, process};
 use crate::daemon::reattach::Watch;
 use crate::dispatch::driver_exclusion::HOLDERS;
 use crate::dispatch::{guard, panics};
 use crate::driver;
-use crate::platform::{backoff, sys};
+use crate::platform::sys;
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::learner::Learner;
 use crate::progress::slot::Slot;
 use crate::progress::streams::STREAMS;
-use crate::progress::{announce, completion, waking};
+use crate::progress::{completion, waking};
 use crate::signals::handler;
 
 mod watch;
@@ -156,7 +158,7 @@ fn run(client: &'static Client, is_refused: bool) {
         let seen = client.page.helper_bell.read();
         // The other words are its own process's.
         // Before the client is one of the process's, what others have in flight would not be waited for.
-        if client.page.stop.load(Ordering::SeqCst) == STOP_ASKED
+        if ending::is_asked(&client.page)
             && process::clients().any(|known| known.index == client.index)
         {
             handler::handle_stop();
@@ -270,17 +272,11 @@ impl Helper {
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
     }
 
-    /// The daemon asks how far this high-priority client has come. What is in flight the streams
-    /// tell; what is not, the daemon has missed, and is told again.
+    /// The daemon asks how far this high-priority client has come.
     fn answer(&self) {
         let client = self.client;
-        if !client.is_high_priority() || client.page.probe.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        for (index, slot) in self.streams() {
-            if !slot.is_in_flight() {
-                announce::tell_again(client, index, slot);
-            }
+        if client.is_high_priority() && client.page.probe.load(Ordering::SeqCst) != 0 {
+            announce::answer(client, &client.thread(), self.streams());
         }
     }
 
@@ -335,7 +331,7 @@ impl Helper {
             return;
         }
         for (index, slot) in self.streams().filter(|(_, slot)| slot.is_in_flight()) {
-            completion::complete_at_end(self.client, index, slot, slot.issued());
+            complete_at_end(self.client, (index, slot), slot.issued());
         }
     }
 
@@ -364,7 +360,7 @@ impl Helper {
                 && !driver::is_still_capturing(stream)
             {
                 let _ = driver::ending::synchronize_stream(stream);
-                completion::complete_at_end(self.client, index, slot, mark);
+                complete_at_end(self.client, (index, slot), mark);
             }
         }
     }

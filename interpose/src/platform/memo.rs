@@ -29,7 +29,7 @@
 //! exactly 65 536 times between the reader's two looks at the state. That takes as many new keys of
 //! one window.
 //!
-//! The model checker runs this source (`protocol/tests/interleavings.rs`).
+//! The model checker runs this source (`client/tests/interleavings.rs`).
 
 use protocol::sync::{AtomicU64, Ordering, SeqLock};
 

@@ -4,18 +4,17 @@
 //! in between may still run. Only what the driver promises is used: a stream's synchronisation
 //! completes that stream, the legacy stream's too, although it usually completes others with it.
 
-use core::sync::atomic::Ordering;
-
 use abi::types::{CUcontext, CUevent};
-use protocol::record::Record;
+use client::completion;
+use client::marks::Marks;
 
-use crate::client::{Client, Handle, Side};
+use crate::client::{Client, Handle};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::events::EVENTS;
+use crate::progress::operations;
 use crate::progress::slot::{Mark, Slot};
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::streams::STREAMS;
-use crate::progress::{announce, operations};
 
 /// The mark behind everything launched on a stream.
 pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
@@ -111,13 +110,11 @@ fn best_effort(index: u32) -> Option<(&'static Slot, &'static Client)> {
     (!client.is_high_priority()).then_some((slot, client))
 }
 
-/// Everything of a best-effort stream up to `mark` is expected to be complete by now, and counts as that. Nobody
-/// has seen it: it teaches nothing until somebody has, and a process that ends asks once more.
+/// Everything of a best-effort stream up to `mark` is expected to be complete by now.
 pub(crate) fn expect(index: u32, slot: &Slot, mark: u64) {
-    let Some(client) = STREAMS.client_of(index) else {
-        return;
-    };
-    count(client, slot.advance(mark));
+    if let Some(client) = STREAMS.client_of(index) {
+        completion::expect(client, slot, mark);
+    }
 }
 
 /// Everything in a slot up to `mark` counts as complete, because nothing will tell when it is.
@@ -131,52 +128,7 @@ pub(crate) fn give_up(index: u32, slot: &Slot, mark: u64) {
 /// Everything in a slot up to `mark` is complete: counts it and lets the daemon know.
 pub(crate) fn complete(index: u32, mark: u64) {
     // The client first: once all is complete the slot may become another's.
-    let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) else {
-        return;
-    };
-    slot.set_known(mark);
-    let by = slot.advance(mark);
-    match client.side() {
-        // Also if nothing moved: a completion that found its ring full is said again.
-        Side::HighPriority => announce::tell(client, index, slot),
-        Side::BestEffort(_) => count(client, by),
-    }
-}
-
-/// The same in a process that is dying: without anything that a thread has of its own, and without waking anybody.
-pub(crate) fn complete_at_end(client: &Client, index: u32, slot: &Slot, mark: u64) {
-    let by = slot.advance(mark);
-    match client.side() {
-        // Which records of this stream are read first does not matter to the daemon.
-        Side::HighPriority => {
-            let seq = slot.completed();
-            let at_ns = client.clock.now_ns();
-            let record = Record::Complete {
-                stream: index,
-                seq,
-                at_ns,
-            };
-            let _ = client.page.shared_ring.push(&record.encode());
-        }
-        Side::BestEffort(_) => {
-            let completed_ns = &client.page.completed_ns;
-            completed_ns.fetch_add(by, Ordering::Release);
-        }
-    }
-}
-
-/// So much expected work of a best-effort client is complete.
-pub(crate) fn count(client: &Client, expected_ns: u64) {
-    if expected_ns == 0 {
-        return;
-    }
-    client
-        .page
-        .completed_ns
-        .fetch_add(expected_ns, Ordering::Release);
-    // A thread that waits may go now; the daemon decides that. It looks by itself as well, so a
-    // ring that is missed costs a millisecond at most.
-    if client.page.waiting.load(Ordering::SeqCst) != 0 {
-        client.link.bell.bell.ring(&client.clock);
+    if let Some((slot, client)) = STREAMS.slot(index).zip(STREAMS.client_of(index)) {
+        completion::complete(client, &client.thread(), (index, slot), mark);
     }
 }

@@ -38,13 +38,14 @@
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
 
+use client::gate::Grant;
+use client::launch_log::{LAUNCHES, Launch, Recent};
+use client::marks::Marks;
 use policy::durations::Durations;
 use protocol::longest::PLACES;
 use protocol::pages::{ClientPage, Counter};
 
-use crate::client::gate::Grant;
-use crate::client::launch_log::{LAUNCHES, Launch, Recent};
-use crate::client::{Client, Side};
+use crate::client::Client;
 use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
 use crate::progress::slot::Slot;
@@ -312,10 +313,11 @@ impl Longest {
 
 /// Whether nothing of high priority was launched since launches of this epoch went.
 fn is_alone(client: &Client, epoch: u64) -> bool {
-    match (epoch, client.side()) {
-        (Launch::BESIDE, _) => false,
-        (Launch::UNGATED, Side::BestEffort(lease)) => {
-            lease.terms().is_some_and(|(_, terms)| terms.ungated())
+    match epoch {
+        Launch::BESIDE => false,
+        Launch::UNGATED if !client.is_high_priority() => {
+            let terms = client.link.lease.terms();
+            terms.is_some_and(|(_, terms)| terms.ungated())
         }
         // Acquire pairs with the Release of who raises it.
         _ => Launch::low(client.link.hp.epoch.load(Ordering::Acquire)) == epoch,

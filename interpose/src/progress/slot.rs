@@ -4,11 +4,11 @@
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use abi::types::CUstream;
+use client::marks::{Issued, Marks, Seen};
+use client::slot_state::{Life, State};
 use protocol::sync::Line;
 
 use crate::client::Handle;
-use crate::client::slot_state::{Life, State};
-use crate::client::waited::{Seen, Waited};
 use crate::platform::sys;
 use crate::progress::stream::{Kind, Stream};
 use crate::progress::stream_events::Event;
@@ -27,13 +27,7 @@ pub(crate) struct Slot {
     /// On lines of its own: launches write here, the helper and waiting threads to all that
     /// follows.
     pub(super) launched: Line<Launched>,
-    pub(super) seen: Seen,
-    /// High-priority: the mark up to which the daemon was told.
-    pub(crate) told: AtomicU64,
-    /// Best-effort: see [`Slot::give_up`].
-    given_up: AtomicU64,
-    /// See [`Slot::is_surely_complete`].
-    known: AtomicU64,
+    seen: Seen,
     /// See [`Slot::idle_at`].
     idle_at: AtomicU32,
     /// See [`crate::progress::stream_events`].
@@ -58,10 +52,7 @@ pub(super) struct Launched {
     /// What the application asked for, if the slot was made with the stream.
     pub(super) asked_priority: AtomicI32,
     pub(super) has_asked_priority: AtomicBool,
-    /// High-priority: the last sequence number given out.
-    pub(super) seq: AtomicU64,
-    /// The mark behind the last launch that the driver took.
-    pub(super) issued: AtomicU64,
+    pub(super) issued: Issued,
 }
 
 const KIND_LEGACY: u32 = 0;
@@ -94,70 +85,12 @@ impl Slot {
                 context: AtomicU64::new(0),
                 asked_priority: AtomicI32::new(0),
                 has_asked_priority: AtomicBool::new(false),
-                seq: AtomicU64::new(0),
-                issued: AtomicU64::new(0),
+                issued: Issued::new(),
             }),
             seen: Seen::new(),
-            told: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
-            known: AtomicU64::new(0),
             idle_at: AtomicU32::new(0),
             event: Event::new(),
         }
-    }
-
-    /// High-priority: numbers the next launch.
-    #[inline]
-    pub(crate) fn next_seq(&self) -> u64 {
-        self.launched.seq.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// High-priority: whether a launch was ever numbered here.
-    pub(crate) fn has_launched(&self) -> bool {
-        self.launched.seq.load(Ordering::Relaxed) > 0
-    }
-
-    /// High-priority: the driver took, or refused, the launch of that number.
-    #[inline]
-    pub(crate) fn set_issued(&self, seq: u64) {
-        // Release pairs with the loads of whoever takes a mark: the launch has been made. The
-        // greatest number stays: threads that launch on one stream may come here in any order.
-        self.launched.issued.fetch_max(seq, Ordering::Release);
-    }
-
-    /// Best-effort: the driver took a launch of so many expected ns. The mark behind it.
-    #[inline]
-    pub(crate) fn add_issued(&self, expected_ns: u64) -> u64 {
-        // SeqCst: before the look at whether the helper sleeps, see [`crate::daemon::helper`].
-        let before = self
-            .launched
-            .issued
-            .fetch_add(expected_ns, Ordering::SeqCst);
-        before.wrapping_add(expected_ns)
-    }
-
-    /// What is about to be given up for good was not seen complete: it teaches nobody how long it
-    /// took.
-    pub(crate) fn give_up(&self, mark: u64) {
-        // Before `set_known`, whose release publishes it.
-        self.given_up.fetch_max(mark, Ordering::Relaxed);
-    }
-
-    /// The mark up to which work was given up. Read after [`Slot::known`].
-    pub(crate) fn given_up(&self) -> u64 {
-        self.given_up.load(Ordering::Relaxed)
-    }
-
-    /// The mark behind the last launch that the driver took.
-    #[inline]
-    pub(crate) fn issued(&self) -> u64 {
-        self.launched.issued.load(Ordering::SeqCst)
-    }
-
-    /// The mark up to which everything is complete.
-    #[inline]
-    pub(crate) fn completed(&self) -> u64 {
-        self.seen.completed.load(Ordering::Acquire)
     }
 
     pub(super) fn begin(&self, stream: Stream, key: u64, owner: Owner) {
@@ -241,38 +174,16 @@ impl Slot {
     pub(crate) fn context(&self) -> Handle {
         Handle(self.launched.context.load(Ordering::Relaxed))
     }
+}
 
-    /// Whether anything launched is not known to be complete.
+impl Marks for Slot {
     #[inline]
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.issued() > self.completed()
+    fn issued_marks(&self) -> &Issued {
+        &self.launched.issued
     }
 
-    /// Whether everything issued is complete and was seen to be, or was given up for good: not only
-    /// expected to be.
-    pub(crate) fn is_surely_complete(&self) -> bool {
-        self.issued() <= self.known()
-    }
-
-    /// Everything up to `mark` was seen complete, or given up for good.
-    pub(crate) fn set_known(&self, mark: u64) {
-        self.known.fetch_max(mark, Ordering::Release);
-    }
-
-    /// The mark up to which everything was seen complete, or given up for good: not only expected
-    /// to be.
-    pub(crate) fn known(&self) -> u64 {
-        self.known.load(Ordering::Acquire)
-    }
-
-    /// Best-effort: see [`Seen`].
-    pub(crate) fn waited(&self) -> &Waited {
-        &self.seen.waited
-    }
-
-    /// Moves `completed` up to `mark`; by how much.
-    pub(crate) fn advance(&self, mark: u64) -> u64 {
-        let before = self.seen.completed.fetch_max(mark, Ordering::AcqRel);
-        mark.saturating_sub(before)
+    #[inline]
+    fn seen_marks(&self) -> &Seen {
+        &self.seen
     }
 }

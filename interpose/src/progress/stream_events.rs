@@ -2,17 +2,18 @@
 //!
 //! Each slot has one event. Whoever records or queries it takes it first, so the helper thread, a
 //! launching thread and a thread that destroys the stream never use it, or the stream's handle, at the
-//! same time; [`crate::client::slot_state`] has the order in which slot and event are taken.
+//! same time; [`client::slot_state`] has the order in which slot and event are taken.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUevent, CUresult, CUstream};
+use client::backoff;
+use client::marks::Marks;
+use client::slot_state::{Rest, State, Turn};
 use protocol::clock::Clock;
 
 use crate::client::Handle;
-use crate::client::slot_state::{Rest, State, Turn};
 use crate::driver;
-use crate::platform::backoff;
 use crate::progress::slot::Slot;
 
 /// A slot's event.

@@ -9,7 +9,7 @@
 //!
 //! A slot lives as long as its stream, and a little longer: work launched on a destroyed stream
 //! still runs, so the slot *drains* until its event says that it is over
-//! ([`crate::client::slot_state`]).
+//! ([`client::slot_state`]).
 //!
 //! Finding a slot takes no lock. Making one takes a lock that is tried a bounded number of times: a
 //! thread that cannot have it launches without a slot this once.
@@ -17,17 +17,19 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUstream};
+use client::backoff;
+use client::marks::Marks;
+use client::slot_state::State;
 use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
 use protocol::sync::{Locked, TryLock};
 
 use crate::client::clients::{CLIENTS, Managed};
-use crate::client::slot_state::State;
 use crate::client::{Client, Handle};
 use crate::driver;
 use crate::platform::config::DEVICES_MAX;
+use crate::platform::sys;
 use crate::platform::table::Keys;
-use crate::platform::{backoff, sys};
 use crate::progress::captures::Captures;
 use crate::progress::completion;
 use crate::progress::contexts::{self, CONTEXTS};

@@ -3,11 +3,10 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use protocol::pages::STOP_GAVE_UP;
+use client::{backoff, ending};
 
 use crate::client::{Client, process};
 use crate::dispatch::driver_exclusion::HOLDERS;
-use crate::platform::backoff;
 
 /// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns.
 /// Where no event is allowed, a stream is asked so often at most.
@@ -79,9 +78,7 @@ pub(crate) fn wake_all() {
 /// The time to wait is over, and this process ends with work in flight: the daemon is to know why.
 /// A signal handler may do it.
 pub(crate) fn tell_gave_up() {
-    for client in process::clients() {
-        client.page.stop.store(STOP_GAVE_UP, Ordering::SeqCst);
-    }
+    process::clients().for_each(|client| ending::tell_gave_up(&client.page));
 }
 
 /// Keeps the helpers out of the driver from now on; waits until this client's is out.

@@ -3,11 +3,11 @@
 use core::sync::atomic::Ordering;
 
 use abi::types::CUstream;
+use client::marks::Marks;
+use client::slot_state::State;
 use policy::{Look, Looks};
 
 use super::{Helper, POLL_NS, SLEEP_NS_MAX, WINDOW_EVERY_NS, WINDOW_NS, can_progress};
-use crate::client::Side;
-use crate::client::slot_state::State;
 use crate::progress::sight::{self, Sight};
 use crate::progress::slot::Slot;
 use crate::progress::stream::Kind;
@@ -84,11 +84,11 @@ impl Helper {
             return (false, None);
         }
         let is_asked = client.page.probe.load(Ordering::SeqCst) != 0;
-        let Side::BestEffort(lease) = client.side() else {
+        if client.is_high_priority() {
             // What it launches next wakes nobody.
             return (is_asked, is_asked.then_some(now_ns + EARLIER_NS));
-        };
-        if !lease.is_ungated() || is_asked {
+        }
+        if !client.link.lease.is_ungated() || is_asked {
             self.window = Window::default();
             return (true, None);
         }

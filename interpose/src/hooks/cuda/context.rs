@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use abi::types::{
     CUcontext, CUdevResourceDesc, CUdevice, CUexecAffinityParam, CUgreenCtx, CUresult,
 };
+use client::marks::Marks;
 
 use super::{hook, stored};
 use crate::client::{Handle, account};

@@ -6,6 +6,7 @@ use abi::types::{
     CUevent, CUgreenCtx, CUipcEventHandle, CUlaunchAttributeID, CUlaunchAttributeValue, CUresult,
     CUstream, CUstream_flags,
 };
+use client::marks::Marks;
 
 use protocol::pages::Counter;
 

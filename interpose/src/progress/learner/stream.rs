@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use client::launch_log::{Launch, Recent};
 use policy::durations::{Completed, Durations, InFlight, Launched};
 
 use super::index_of;
-use crate::client::launch_log::{Launch, Recent};
 use crate::kernels::Number;
 
 /// A stream as its launches and its event tell.

@@ -17,12 +17,12 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 const LOOK_NS: u64 = 10_000;
 
 /// Looks until `is_done`, for a second of the clock at most. Whether it is.
-pub(crate) fn wait_until(clock: &Clock, is_done: impl FnMut() -> bool) -> bool {
+pub fn wait_until(clock: &Clock, is_done: impl FnMut() -> bool) -> bool {
     wait_for(clock, PATIENCE_NS, is_done)
 }
 
 /// Looks until `is_done`, for that time of the clock at most, ns. Whether it is.
-pub(crate) fn wait_for(clock: &Clock, patience_ns: u64, mut is_done: impl FnMut() -> bool) -> bool {
+pub fn wait_for(clock: &Clock, patience_ns: u64, mut is_done: impl FnMut() -> bool) -> bool {
     if is_done() {
         return true;
     }

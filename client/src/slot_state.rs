@@ -12,13 +12,13 @@
 //! has taken the event of a slot that is not live must not touch the stream any more: who ends a stream
 //! makes the slot *ending*, then takes the event, then destroys.
 //!
-//! The model checker runs this source (`protocol/tests/interleavings.rs`).
+//! The model checker runs this source (`client/tests/interleavings.rs`).
 
 use protocol::sync::{AtomicU32, Ordering};
 
 /// What a slot is for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     /// No stream.
     Free,
     /// A stream that can be launched on.
@@ -35,23 +35,29 @@ const ENDING: u32 = 2;
 const DRAINING: u32 = 3;
 
 /// See the module's text.
-pub(crate) struct Life(AtomicU32);
+pub struct Life(AtomicU32);
+
+impl Default for Life {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Life {
     /// Of a slot without a stream.
     #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
     /// The same; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(AtomicU32::new(FREE))
     }
 
     /// What it is for now.
-    pub(crate) fn state(&self) -> State {
+    pub fn state(&self) -> State {
         // SeqCst orders it after taking the slot's event, and after a helper has said that it sleeps.
         match self.0.load(Ordering::SeqCst) {
             LIVE => State::Live,
@@ -62,25 +68,25 @@ impl Life {
     }
 
     /// The slot is a stream's from here on.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         // Release pairs with the load in `state`: a live slot is filled in.
         self.0.store(LIVE, Ordering::Release);
     }
 
     /// The caller ends the stream of a live slot: the slot is the caller's. Only under the lock of
     /// `streams`.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.0.store(ENDING, Ordering::SeqCst);
     }
 
     /// Who ended it leaves the rest to whoever looks at its event, which stands behind its last work.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         // SeqCst: before the look at whether the helper sleeps.
         self.0.store(DRAINING, Ordering::SeqCst);
     }
 
     /// Makes the caller the one who gives up a draining slot.
-    pub(crate) fn try_claim(&self) -> bool {
+    pub fn try_claim(&self) -> bool {
         let claimed =
             self.0
                 .compare_exchange(DRAINING, ENDING, Ordering::SeqCst, Ordering::Relaxed);
@@ -88,7 +94,7 @@ impl Life {
     }
 
     /// Whoever's it is gives it to who needs one next.
-    pub(crate) fn free(&self) {
+    pub fn free(&self) {
         // Release pairs with the load in `state` of whoever finds it free.
         self.0.store(FREE, Ordering::Release);
     }
@@ -96,7 +102,7 @@ impl Life {
 
 /// What an event has to tell while nobody uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub enum Rest {
     /// Nothing: not recorded, or reached.
     Idle,
     /// Recorded, not known to be reached.
@@ -108,29 +114,35 @@ const PENDING: u32 = 1;
 const TAKEN: u32 = 2;
 
 /// Whose turn it is with a slot's event: nobody's, or one thread's.
-pub(crate) struct Turn(AtomicU32);
+pub struct Turn(AtomicU32);
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Turn {
     /// Nobody's, and nothing to tell.
     #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(AtomicU32::new(IDLE))
     }
 
     /// The same; see [`Life::new`].
     #[cfg(loom)]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self(AtomicU32::new(IDLE))
     }
 
     /// Whether nobody has it and it rests so. Only who takes it may rely on it.
     #[inline]
-    pub(crate) fn is(&self, rest: Rest) -> bool {
+    pub fn is(&self, rest: Rest) -> bool {
         self.0.load(Ordering::SeqCst) == word(rest)
     }
 
     /// Takes it if it rests so.
-    pub(crate) fn try_take(&self, rest: Rest) -> bool {
+    pub fn try_take(&self, rest: Rest) -> bool {
         // SeqCst: taking it comes before looking at the slot's state.
         self.0
             .compare_exchange(word(rest), TAKEN, Ordering::SeqCst, Ordering::Relaxed)
@@ -138,7 +150,7 @@ impl Turn {
     }
 
     /// Gives it back.
-    pub(crate) fn release(&self, rest: Rest) {
+    pub fn release(&self, rest: Rest) {
         self.0.store(word(rest), Ordering::SeqCst);
     }
 }

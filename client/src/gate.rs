@@ -1,19 +1,23 @@
 //! The best-effort side: a launch goes if the job's lease allows it, or waits until one does.
 //!
 //! The common case is one clock reading and a charge (`protocol::lease`). A launch that may not go
-//! rings the daemon and sleeps on the lease's bell. The wait always ends: with a lease; when
-//! `max_hold` is over, because the thread may hold a lock that others need (not where an operator
-//! or a rule holds the job for a fault); on a signal, because its handler may want the thread back,
-//! or because the process is to end ([`dying`]) (one that comes in the microsecond between two
-//! sleeps is not noticed, and the wait goes on to `max_hold`, or to the next signal where a rule
-//! holds the job: [`sleep_ns`]); or because the daemon is gone. A daemon is gone when its
-//! connection has ended ([`crate::daemon::disconnect_watcher`]), or when it has been silent for
-//! five seconds. A daemon that is only late, as on a host with more threads than processors, is
-//! not: launches wait for it, for `max_hold` each. Where another daemon has taken its place
-//! meanwhile, the wait goes on there, as one that began when it did. What goes without a lease is
-//! charged all the same, so that the daemon's sums stay right. A collective kernel does not wait
-//! for a lease ([`admit_collective`]).
+//! rings the daemon and sleeps on the lease's bell. The wait always ends:
+//!
+//! - with a lease;
+//! - when `max_hold` is over, because the thread may hold a lock that others need; not where an
+//!   operator or a rule holds the job for a fault;
+//! - on a signal, because its handler may want the thread back, or because the process is to end.
+//!   A signal that comes in the microsecond between two sleeps is not noticed, and the wait goes on
+//!   to `max_hold`, or to the next signal where a rule holds the job;
+//! - because the daemon is gone: its connection has ended, or it has been silent for five seconds.
+//!   A daemon that is only late, as on a host with more threads than processors, is not gone:
+//!   launches wait for it, for `max_hold` each. Where another daemon has taken its place meanwhile,
+//!   the wait goes on there, as one that began when it did.
+//!
+//! What goes without a lease is charged all the same, so that the daemon's sums stay right. A
+//! collective kernel does not wait for a lease ([`admit_collective`]).
 
+use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 use policy::{ClassSet, Kernel, Lease, admits};
@@ -21,30 +25,35 @@ use protocol::clock::Wake;
 use protocol::lease::{self, Refusal, Terms};
 use protocol::pages::{Counter, ON_LOSS_HOLD, SILENCE_NS_MAX};
 
-use crate::client::launch_log::Launch;
-use crate::client::{Client, dying};
+use crate::Client;
+use crate::launch_log::Launch;
 
 /// A launch that may go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Grant {
+pub struct Grant {
     /// What was charged, ns.
-    pub(crate) cost_ns: u64,
+    pub cost_ns: u64,
     /// The lease it goes under, if any.
     terms: Option<Terms>,
     /// When it was admitted, on the client's clock, ns.
-    pub(crate) at_ns: u64,
+    pub at_ns: u64,
 }
 
 impl Grant {
+    /// The lease it goes under; `None`: it goes without one.
+    pub fn terms(&self) -> Option<&Terms> {
+        self.terms.as_ref()
+    }
+
     /// Whether there is nobody to protect.
     #[inline]
-    pub(crate) fn is_ungated(&self) -> bool {
+    pub fn is_ungated(&self) -> bool {
         self.terms.is_some_and(|terms| terms.ungated())
     }
 
     /// The epoch under which it went, for who learns from it ([`Launch::epoch`]).
     #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> u64 {
         match &self.terms {
             Some(terms) if terms.ungated() => Launch::UNGATED,
             Some(terms) if !terms.beside_hp() => Launch::low(terms.epoch),
@@ -53,11 +62,13 @@ impl Grant {
     }
 }
 
-/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how late is noticed what nobody rings for:
-/// that the daemon serves this process no more, or that its connection has ended where no thread waits for that.
+/// Longest sleep before looking around again. It bounds what a lost wake-up could cost, and how late
+/// is noticed what nobody rings for: that the daemon serves this process no more, or that its
+/// connection has ended where no thread waits for that.
 const SLEEP_NS_MAX: u64 = 5_000_000;
 
-/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is missed, so there are to be few.
+/// The same of a job that is held for a fault and has waited for long. Between two sleeps a signal is
+/// missed, so there are to be few.
 const HELD_SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// Silence after which a daemon whose connection has ended counts as gone for what it held because
@@ -70,26 +81,30 @@ const HOLD_NS_MAX: u64 = 10_000_000_000;
 
 /// The daemon that has come while a launch waited has the process for high-priority: the launch is
 /// one of that class, and waits for nobody.
-pub(crate) struct IsHighPriority;
+pub struct IsHighPriority;
 
-/// Waits until the launch may go. `before_sleep` runs once if it has to wait.
+/// Waits until the launch may go. `before_sleep` runs once if it has to wait, `after_sleep` after
+/// each sleep: a thread of a process that dies stays in it.
+///
+/// `known` is what the launch is expected to take, and `unknown` how many of its kernels are not in
+/// `known`: of a launch one or none, of a graph as many as it has.
 ///
 /// # Errors
 ///
 /// It waits for nobody any more.
 #[inline]
-pub(crate) fn admit(
+pub fn admit(
     client: &Client,
     known: &Kernel,
     unknown: u64,
     before_sleep: impl FnOnce(),
+    after_sleep: impl Fn(),
 ) -> Result<Grant, IsHighPriority> {
-    let kernel = judged(client, known, unknown);
-    match try_admit(client, &kernel, client.clock.now_ns()) {
+    match look(client, known, unknown) {
         Ok(grant) => Ok(grant),
-        Err(_) => {
+        Err(kernel) => {
             before_sleep();
-            wait(&Hold::begin(client, false), &kernel)
+            wait(&Hold::begin(client, kernel, false), after_sleep)
         }
     }
 }
@@ -104,21 +119,43 @@ pub(crate) fn admit(
 // Out of line, so that all other launches keep their registers.
 #[cold]
 #[inline(never)]
-pub(crate) fn admit_collective(
+pub fn admit_collective(
     client: &Client,
     known: &Kernel,
     unknown: u64,
     before_sleep: impl FnOnce(),
+    after_sleep: impl Fn(),
 ) -> Result<Grant, IsHighPriority> {
-    client.page.count(Counter::Collectives, 1);
-    let kernel = judged(client, known, unknown);
-    match try_admit(client, &kernel, client.clock.now_ns()) {
+    match look_collective(client, known, unknown) {
         Ok(grant) => Ok(grant),
-        Err(_) if client.link.lease.is_held() => {
+        Err(kernel) => {
             before_sleep();
-            wait(&Hold::begin(client, true), &kernel)
+            wait(&Hold::begin(client, kernel, true), after_sleep)
         }
-        Err(_) => Ok(passed(client, &kernel)),
+    }
+}
+
+/// The first look of a launch.
+///
+/// # Errors
+///
+/// It has to wait: as what kernel ([`Hold::begin`]).
+#[inline]
+pub fn look(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
+    let kernel = judged(client, known, unknown);
+    try_admit(client, &kernel, client.clock.now_ns()).map_err(|_| kernel)
+}
+
+/// The first look of a launch of a collective kernel.
+///
+/// # Errors
+///
+/// The job is held for a fault, so it has to wait.
+pub fn look_collective(client: &Client, known: &Kernel, unknown: u64) -> Result<Grant, Kernel> {
+    client.page.count(Counter::Collectives, 1);
+    match look(client, known, unknown) {
+        Err(kernel) if !client.link.lease.is_held() => Ok(passed(client, &kernel)),
+        looked => looked,
     }
 }
 
@@ -130,7 +167,7 @@ fn hold_ns_max(client: &Client) -> u64 {
 
 /// Settles a launch once the driver has answered: a refused one is paid back.
 #[inline]
-pub(crate) fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
+pub fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
     if !accepted {
         let lease = &client.link.lease;
         lease.refund(&client.page.charged_ns, grant.cost_ns);
@@ -145,9 +182,8 @@ pub(crate) fn handle_launched(client: &Client, grant: &Grant, accepted: bool) {
     }
 }
 
-/// The kernel as the gate sees it: what no profile knows (`unknown` kernels, of a launch one or none,
-/// of a graph as many as it has) lasts as long as the daemon assumes, and nothing is free, so that a
-/// count of work in flight is zero only when nothing is.
+/// The kernel as the gate sees it: what no profile knows lasts as long as the daemon assumes, and
+/// nothing is free, so that a count of work in flight is zero only when nothing is.
 #[inline]
 fn judged(client: &Client, known: &Kernel, unknown: u64) -> Kernel {
     let unknown_ns = match unknown {
@@ -202,7 +238,8 @@ fn lease_of(terms: &Terms, remaining_ns: u64) -> Lease {
 }
 
 /// How a wait goes on.
-enum Step {
+#[derive(Debug)]
+pub enum Step {
     /// The launch goes.
     Go(Grant),
     /// Sleep, at most until then.
@@ -215,7 +252,7 @@ enum Step {
 ///
 /// As [`admit`].
 #[cold]
-fn wait(hold: &Hold<'_>, kernel: &Kernel) -> Result<Grant, IsHighPriority> {
+fn wait(hold: &Hold<&Client>, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
     let client = hold.client;
     loop {
         if client.is_high_priority() {
@@ -223,14 +260,14 @@ fn wait(hold: &Hold<'_>, kernel: &Kernel) -> Result<Grant, IsHighPriority> {
         }
         // Read before the lease is looked at, so that no change in between is slept through.
         let seen = client.link.lease.bell.read();
-        match hold.poll(kernel) {
+        match hold.poll() {
             Step::Go(grant) => return Ok(grant),
             Step::SleepUntil(deadline_ns) => {
                 let wake = client.link.wait(&client.clock, seen, deadline_ns);
-                dying::stop_if_dying();
+                after_sleep();
                 if wake == Wake::Interrupted {
                     client.page.count(Counter::Interrupted, 1);
-                    return Ok(charged(client, kernel));
+                    return Ok(charged(client, &hold.kernel));
                 }
             }
         }
@@ -239,22 +276,27 @@ fn wait(hold: &Hold<'_>, kernel: &Kernel) -> Result<Grant, IsHighPriority> {
 
 /// A thread that waits at the gate. Counted in the client's page from beginning to end, whichever
 /// way it ends. Where another daemon comes meanwhile, the wait goes on there: nothing wakes for it
-/// but that its pages are replaced ([`crate::client::link`]).
-struct Hold<'a> {
-    client: &'a Client,
+/// but that its pages are replaced ([`crate::link`]).
+pub struct Hold<C: Deref<Target = Client>> {
+    client: C,
+    kernel: Kernel,
     begun_ns: u64,
     /// It waits only as long as the job is held for a fault.
     is_collective: bool,
 }
 
-impl<'a> Hold<'a> {
-    fn begin(client: &'a Client, is_collective: bool) -> Self {
+impl<C: Deref<Target = Client>> Hold<C> {
+    /// A launch of that kernel, as [`look`] has it, begins to wait.
+    pub fn begin(client: C, kernel: Kernel, is_collective: bool) -> Self {
         client.page.count(Counter::Held, 1);
+        let begun_ns = client.clock.now_ns();
         let hold = Self {
             client,
-            begun_ns: client.clock.now_ns(),
+            kernel,
+            begun_ns,
             is_collective,
         };
+        let client = &*hold.client;
         // Before the bell: whoever is woken by it sees that somebody waits.
         client.page.waiting.fetch_add(1, Ordering::SeqCst);
         client.link.bell.bell.ring(&client.clock);
@@ -262,8 +304,8 @@ impl<'a> Hold<'a> {
     }
 
     /// What now.
-    fn poll(&self, kernel: &Kernel) -> Step {
-        let client = self.client;
+    pub fn poll(&self) -> Step {
+        let (client, kernel) = (&*self.client, &self.kernel);
         let now_ns = client.clock.now_ns();
         if let Ok(grant) = try_admit(client, kernel, now_ns) {
             return Step::Go(grant);
@@ -272,8 +314,8 @@ impl<'a> Hold<'a> {
         if self.is_collective && !is_held {
             return Step::Go(passed(client, kernel));
         }
-        // A daemon that has taken this process for dead (its connection was closed under us) serves it
-        // no more than one that is gone.
+        // A daemon that has taken this process for dead (its connection was closed under us) serves
+        // it no more than one that is gone.
         let gone_ns = match client.page.detached.load(Ordering::Acquire) {
             0 => self.gone_ns(is_held),
             _ => 0,
@@ -282,7 +324,8 @@ impl<'a> Hold<'a> {
         let holds = client.link.daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
         if is_gone && !holds {
             client.page.count(Counter::Unmanaged, 1);
-            // It is charged, as what is not cannot be told from nothing when the process ends and waits for what is in flight.
+            // It is charged: the process waits for what is in flight when it ends, and counts that
+            // by its charges.
             return Step::Go(charged(client, kernel));
         }
         // What is held for a fault is held for good; but not by a daemon that is gone.
@@ -301,7 +344,8 @@ impl<'a> Hold<'a> {
         Step::SleepUntil(end_ns.min(now_ns + sleep_ns).min(wanted_ns))
     }
 
-    /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its time from the first ring on.
+    /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its
+    /// time from the first ring on.
     fn gone_ns(&self, is_held: bool) -> u64 {
         let daemon = &self.client.link.daemon;
         // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
@@ -317,7 +361,7 @@ impl<'a> Hold<'a> {
     }
 }
 
-impl Drop for Hold<'_> {
+impl<C: Deref<Target = Client>> Drop for Hold<C> {
     fn drop(&mut self) {
         let page = &self.client.page;
         page.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -326,7 +370,8 @@ impl Drop for Hold<'_> {
     }
 }
 
-/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good wakes ever more seldom.
+/// How long a launch sleeps at most that has waited for `waited_ns`. One that is held for good wakes
+/// ever more seldom.
 fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
     match is_for_good {
         true => (waited_ns / 4).clamp(SLEEP_NS_MAX, HELD_SLEEP_NS_MAX),
@@ -334,7 +379,8 @@ fn sleep_ns(is_for_good: bool, waited_ns: u64) -> u64 {
     }
 }
 
-/// From when on a daemon that was last heard of at `heard_ns` counts as gone; one that has ended in order leaves a heartbeat of 0.
+/// From when on a daemon that was last heard of at `heard_ns` counts as gone; one that has ended in
+/// order leaves a heartbeat of 0.
 fn gone_ns(heard_ns: u64, has_ended: bool, is_held: bool) -> u64 {
     let silence_ns = match (has_ended, is_held) {
         (false, _) => SILENCE_NS_MAX,
@@ -364,7 +410,7 @@ fn charged(client: &Client, kernel: &Kernel) -> Grant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Connection;
+    use crate::connection::Connection;
 
     #[test]
     fn what_is_held_for_good_wakes_ever_more_seldom_and_nothing_else_does() {

@@ -4,7 +4,7 @@
 //! A daemon goes and another comes; the process goes on. So each page of the daemon has a place of
 //! its own, where the next daemon's page takes its place ([`Mapping::replace`]). Before the first
 //! daemon and without any, the places hold pages of the process's own that hold nothing back: there
-//! is nobody to protect. The client's own page ([`Client::page`](super::Client)) is never replaced.
+//! is nobody to protect. The client's own page ([`Client::page`](crate::Client::page)) is never replaced.
 //!
 //! **A thread in the middle of a call** meets one daemon's pages first and the other's later. What
 //! it may then do wrong is bounded by one launch of each thread and daemon:
@@ -14,7 +14,7 @@
 //! - a charge is taken back from the new lease's sum, which never had it, so that this lease allows
 //!   one refused launch more (`protocol::lease::FIRST_TOTAL_NS`: the sum does not wrap);
 //! - a high-priority launch announces itself to the daemon before: the helper announces once more
-//!   when all pages are there ([`crate::daemon::reattach`]).
+//!   when all pages are there ([`crate::announce::again`]).
 //!
 //! **A thread asleep on a lease's bell** is counted in that page's `sleepers`. The thread leaves
 //! the bell before the page is replaced ([`Link::begin_to_move`]); otherwise it would subtract
@@ -35,7 +35,7 @@ use protocol::pages::{
 };
 use protocol::segment::{Access, Mapping, SharedPage};
 
-use crate::platform::backoff;
+use crate::backoff;
 
 /// What is charged for a kernel that no profile knows, ns: the default of `unknown_kernel_us`.
 const UNKNOWN_NS: u64 = 100_000;
@@ -46,18 +46,18 @@ const FIRST_EPOCH: u64 = 1;
 const MOVING_SLEEP_NS: u64 = 1_000_000;
 
 /// See the module's text.
-pub(crate) struct Link {
+pub struct Link {
     /// What the daemon tells all clients; read only.
-    pub(crate) daemon: Mapping<DaemonPage>,
+    pub daemon: Mapping<DaemonPage>,
     /// What high-priority clients tell best-effort ones; read only.
-    pub(crate) hp: Mapping<HpPage>,
+    pub hp: Mapping<HpPage>,
     /// The same page where a high-priority client writes; of a best-effort one memory that nobody
     /// reads, as a thread of one that was high-priority may still write here.
-    pub(crate) hp_written: Mapping<HpPage>,
+    pub hp_written: Mapping<HpPage>,
     /// What wakes the daemon.
-    pub(crate) bell: Mapping<BellPage>,
+    pub bell: Mapping<BellPage>,
     /// The job's lease; of a high-priority client one that holds nothing back.
-    pub(crate) lease: Mapping<LeasePage>,
+    pub lease: Mapping<LeasePage>,
     is_high_priority: AtomicBool,
     waits: CachePadded<Waits>,
 }
@@ -74,12 +74,15 @@ struct Waits {
 }
 
 /// A daemon's pages, as they come with its welcome.
-pub(crate) struct Pages {
-    pub(crate) daemon: OwnedFd,
-    pub(crate) hp: OwnedFd,
-    pub(crate) bell: OwnedFd,
+pub struct Pages {
+    /// Daemon page.
+    pub daemon: OwnedFd,
+    /// High-priority page; of a high-priority client one that may be written to.
+    pub hp: OwnedFd,
+    /// Bell page.
+    pub bell: OwnedFd,
     /// Of a best-effort client.
-    pub(crate) lease: Option<OwnedFd>,
+    pub lease: Option<OwnedFd>,
 }
 
 impl Link {
@@ -88,7 +91,7 @@ impl Link {
     /// # Errors
     ///
     /// The system gives no memory.
-    pub(crate) fn new(class: JobClass) -> io::Result<Self> {
+    pub fn new(class: JobClass) -> io::Result<Self> {
         let daemon = private::<DaemonPage>()?;
         daemon.unknown_ns.store(UNKNOWN_NS, Ordering::Relaxed);
         daemon.magic.store(PAGE_MAGIC, Ordering::Relaxed);
@@ -111,13 +114,13 @@ impl Link {
 
     /// Whether the daemon has this process for high-priority.
     #[inline]
-    pub(crate) fn is_high_priority(&self) -> bool {
+    pub fn is_high_priority(&self) -> bool {
         // Relaxed: a daemon that gives another class is another one, and see the module's text.
         self.is_high_priority.load(Ordering::Relaxed)
     }
 
     /// Sleeps until the lease's bell rings after `seen` was read, or until then; may return early.
-    pub(crate) fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
+    pub fn wait(&self, clock: &Clock, seen: u32, deadline_ns: u64) -> Wake {
         self.waits.asleep.fetch_add(1, Ordering::SeqCst);
         // SeqCst, as the add above and both in `begin_to_move`: either that waits for this thread,
         // or this thread sees it.
@@ -132,7 +135,7 @@ impl Link {
 
     /// Has threads leave the lease's bell, until the result is dropped. They are woken, so this
     /// takes some microseconds, and a second at most.
-    pub(crate) fn begin_to_move(&self, clock: &Clock) -> Moving<'_> {
+    pub fn begin_to_move(&self, clock: &Clock) -> Moving<'_> {
         self.empty_bell(clock);
         Moving(self)
     }
@@ -152,7 +155,7 @@ impl Link {
 }
 
 /// While this lives no thread sleeps on the lease's bell.
-pub(crate) struct Moving<'a>(&'a Link);
+pub struct Moving<'a>(&'a Link);
 
 impl Moving<'_> {
     /// The pages of a daemon take the places of those before.
@@ -161,7 +164,7 @@ impl Moving<'_> {
     ///
     /// A descriptor is not of such a page, and nothing has changed. Or the system gives no memory:
     /// the pages replaced until then stay, and the next daemon's pages replace all.
-    pub(crate) fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {
+    pub fn replace(&self, pages: &Pages, own: &ClientPage) -> io::Result<()> {
         // All that may be wrong with them comes first: a client of half a daemon would be worse off
         // than one of none.
         open::<DaemonPage>(&pages.daemon, Access::Read, |page| Some(&page.magic))?;

@@ -2,37 +2,20 @@
 //!
 //! A call that waits for a stream returns once its work is complete, and if it took long, the work
 //! was most likely not complete until shortly before. Where no event of ours is allowed
-//! ([`crate::progress::sight`]) nothing else tells how long kernels take: what went between two
-//! such calls is learnt as a sum ([`crate::progress::learner`]).
+//! (`interpose::progress::sight`) nothing else tells how long kernels take: what went between two
+//! such calls is learnt as a sum (`interpose::progress::learner`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A call that took less may have found everything complete, ns.
 const WAITED_NS: u64 = 100_000;
-/// A thread that waits and finds a processor runs again at most so much later than it might, ns; of long calls a 16th.
+/// A thread that waits and finds a processor runs again at most so much later than it might, ns; of
+/// long calls a 16th.
 const LATE_NS: u64 = 50_000;
 
-/// What is complete of a stream, as far as the helper and waiting threads have seen.
-#[derive(Debug)]
-pub(crate) struct Seen {
-    /// The mark up to which everything is complete.
-    pub(crate) completed: AtomicU64,
-    /// Best-effort: when it was.
-    pub(crate) waited: Waited,
-}
-
-impl Seen {
-    pub(crate) const fn new() -> Self {
-        Self {
-            completed: AtomicU64::new(0),
-            waited: Waited::new(),
-        }
-    }
-}
-
 /// What calls that have returned tell of a stream; written by any thread, read by the helper.
-#[derive(Debug)]
-pub(crate) struct Waited {
+#[derive(Debug, Default)]
+pub struct Waited {
     /// Up to which mark.
     mark: AtomicU64,
     by_ns: AtomicU64,
@@ -40,7 +23,8 @@ pub(crate) struct Waited {
 }
 
 impl Waited {
-    pub(crate) const fn new() -> Self {
+    /// Of a stream that nobody has waited for.
+    pub const fn new() -> Self {
         Self {
             mark: AtomicU64::new(0),
             by_ns: AtomicU64::new(0),
@@ -48,11 +32,12 @@ impl Waited {
         }
     }
 
-    /// A call from `began_ns` to `ended_ns` has waited for everything up to `mark`, which counts as known by now. Where it tells
-    /// only that this is complete, it is as if it had begun when it ended, or later.
-    pub(crate) fn handle_waited(&self, mark: u64, began_ns: u64, ended_ns: u64) {
-        // Each may be another call's, of a thread that waits for the same stream. Time before mark: what is read with
-        // a mark is late at most.
+    /// A call from `began_ns` to `ended_ns` has waited for everything up to `mark`, which counts as
+    /// known by now. Where it tells only that this is complete, it is as if it had begun when it
+    /// ended, or later.
+    pub fn handle_waited(&self, mark: u64, began_ns: u64, ended_ns: u64) {
+        // Each may be another call's, of a thread that waits for the same stream. Time before mark:
+        // what is read with a mark is late at most.
         self.by_ns.fetch_max(ended_ns, Ordering::Relaxed);
         self.mark.fetch_max(mark, Ordering::Release);
         let took_ns = ended_ns.saturating_sub(began_ns);
@@ -65,14 +50,14 @@ impl Waited {
     }
 
     /// Everything up to `mark`, which is known to be complete, was so by then, ns; `None`: no call tells.
-    pub(crate) fn by_ns(&self, mark: u64) -> Option<u64> {
+    pub fn by_ns(&self, mark: u64) -> Option<u64> {
         let is_waited = mark <= self.mark.load(Ordering::Acquire);
         is_waited.then(|| self.by_ns.load(Ordering::Relaxed))
     }
 
-    /// What is known to be complete, read after this, was not before then, ns; 0: no call tells. The thread that waited may have
-    /// waited for a processor, too.
-    pub(crate) fn busy_until_ns(&self) -> u64 {
+    /// What is known to be complete, read after this, was not before then, ns; 0: no call tells. The
+    /// thread that waited may have waited for a processor, too.
+    pub fn busy_until_ns(&self) -> u64 {
         self.busy_until_ns.load(Ordering::Acquire)
     }
 }

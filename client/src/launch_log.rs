@@ -1,5 +1,5 @@
 //! The last launches on a stream, for the thread that learns from them how long kernels take
-//! ([`crate::progress::learner`]).
+//! (`interpose::progress::learner`).
 //!
 //! A best-effort launch that the driver has taken writes down where it stands in its stream: four plain stores into a ring
 //! that is overwritten when it is full. No lock, no read-modify-write, nobody waits for anybody; the helper reads when it
@@ -10,57 +10,57 @@
 //! another, because each word carries a digest of the launch's mark, which no other launch of the stream has. And what
 //! lacks is noticed: a launch says what it added to its stream's count, so the one before it ends where it begins.
 //!
-//! The model checker runs this source (`protocol/tests/interleavings.rs`).
+//! The model checker runs this source (`client/tests/interleavings.rs`).
 
 use crossbeam_utils::CachePadded;
 use protocol::sync::{AtomicU64, Ordering, PUBLISH};
 
 /// Launches kept of a stream. The helper looks every 20 µs while anything is in flight, and at a launch every 2 µs it may
 /// miss 24 looks before one is lost.
-pub(crate) const LAUNCHES: usize = 256;
+pub const LAUNCHES: usize = 256;
 
 /// A launch that the driver has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub struct Launch {
     /// The mark behind it in its stream's count; never 0.
-    pub(crate) mark: u64,
+    pub mark: u64,
     /// What it added to that count, ns: the low 32 bits.
-    pub(crate) cost_ns: u32,
+    pub cost_ns: u32,
     /// Number of its kernel, as `kernels` has it; 0: none.
-    pub(crate) kernel: u16,
+    pub kernel: u16,
     /// Of those that have had that number in turn, which: the low 8 bits.
-    pub(crate) generation: u8,
+    pub generation: u8,
     /// When it was admitted, on the client's clock, ns: the low 48 bits.
-    pub(crate) at_ns: u64,
+    pub at_ns: u64,
     /// The epoch it went under, the low 40 bits; [`Launch::BESIDE`] or [`Launch::UNGATED`].
-    pub(crate) epoch: u64,
+    pub epoch: u64,
 }
 
 impl Launch {
     /// High-priority work may be beside it.
-    pub(crate) const BESIDE: u64 = 0;
+    pub const BESIDE: u64 = 0;
     /// There was no high-priority job.
-    pub(crate) const UNGATED: u64 = EPOCH;
+    pub const UNGATED: u64 = EPOCH;
 
     /// Where the launch before it ends.
-    pub(crate) fn begin(&self) -> u32 {
+    pub fn begin(&self) -> u32 {
         (self.mark as u32).wrapping_sub(self.cost_ns)
     }
 
     /// An epoch as a launch has it. A launch is read long before high-priority work has come that often.
     #[inline]
-    pub(crate) fn low(epoch: u64) -> u64 {
+    pub fn low(epoch: u64) -> u64 {
         epoch & EPOCH
     }
 
     /// When it was admitted, seen from a time that is less than three days later, ns.
-    pub(crate) fn at_ns(&self, now_ns: u64) -> u64 {
+    pub fn at_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(now_ns.wrapping_sub(self.at_ns) & LOW)
     }
 }
 
 /// See the module's text. Shared with whoever launches.
-pub(crate) struct Recent<const PLACES: usize> {
+pub struct Recent<const PLACES: usize> {
     /// Launches written so far; may go back where threads launch at the same time. On a line of its own, so that no place lies on two.
     next: CachePadded<AtomicU64>,
     places: [Place; PLACES],
@@ -83,10 +83,16 @@ const COST_SHIFT: u32 = 16;
 const EPOCH: u64 = (1 << GENERATION_SHIFT) - 1;
 const GENERATION_SHIFT: u32 = 40;
 
+impl<const PLACES: usize> Default for Recent<PLACES> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<const PLACES: usize> Recent<PLACES> {
     /// Of a stream without launches.
     #[cfg(not(loom))]
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             next: CachePadded::new(AtomicU64::new(0)),
             places: [const { Place::new() }; PLACES],
@@ -95,7 +101,7 @@ impl<const PLACES: usize> Recent<PLACES> {
 
     /// The same; loom's atomics cannot be made at compile time.
     #[cfg(loom)]
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             next: CachePadded::new(AtomicU64::new(0)),
             places: core::array::from_fn(|_| Place::new()),
@@ -104,7 +110,7 @@ impl<const PLACES: usize> Recent<PLACES> {
 
     /// Writes a launch down.
     #[inline]
-    pub(crate) fn push(&self, launch: &Launch) {
+    pub fn push(&self, launch: &Launch) {
         let next = self.next.load(Ordering::Relaxed);
         if let Some(place) = self.place(next) {
             place.write(launch);
@@ -116,7 +122,7 @@ impl<const PLACES: usize> Recent<PLACES> {
 
     /// What was written since the last time, as far as it is still there; in no order where threads launch at the same time,
     /// and what was read before may come again. `seen` is the reader's own.
-    pub(crate) fn read(&self, seen: &mut u64, mut take: impl FnMut(Launch)) {
+    pub fn read(&self, seen: &mut u64, mut take: impl FnMut(Launch)) {
         let next = self.next.load(Ordering::Acquire);
         // All of it also where the count went back.
         let count = next.wrapping_sub(*seen).min(PLACES as u64);
@@ -130,7 +136,7 @@ impl<const PLACES: usize> Recent<PLACES> {
     }
 
     /// Whether nothing was written since.
-    pub(crate) fn is_read(&self, seen: u64) -> bool {
+    pub fn is_read(&self, seen: u64) -> bool {
         self.next.load(Ordering::Relaxed) == seen
     }
 
