@@ -8,6 +8,7 @@ use policy::Kernel;
 use protocol::lease;
 use protocol::pages::Counter;
 use protocol::record::{EXPECTED_NS_MAX, Launch, Record};
+use protocol::sync::Ordering;
 
 use crate::Client;
 use crate::marks::Marks;
@@ -79,7 +80,7 @@ pub fn handle_launched(
 
 /// Tells the daemon how far a stream has come, if it does not know.
 pub fn tell(client: &Client, thread: &impl Thread, (index, stream): (u32, &impl Marks)) {
-    if !stream.is_told() {
+    if stream.told() < stream.completed() {
         tell_again(client, thread, (index, stream));
     }
 }
@@ -101,13 +102,16 @@ fn tell_again(client: &Client, thread: &impl Thread, (index, stream): (u32, &imp
     }
 }
 
-/// The daemon asks how far the client has come. What is in flight its streams tell; what is not,
-/// the daemon has missed, and is told again.
+/// Answers a daemon that asks how far a high-priority client has come, if it does. What is in flight
+/// its streams tell; what is not, the daemon has missed, and is told again.
 pub fn answer<'a, S: Marks + 'a>(
     client: &Client,
     thread: &impl Thread,
     streams: impl Iterator<Item = (u32, &'a S)>,
 ) {
+    if !client.is_high_priority() || client.page.probe.load(Ordering::SeqCst) == 0 {
+        return;
+    }
     for (index, stream) in streams.filter(|(_, stream)| !stream.is_in_flight()) {
         tell_again(client, thread, (index, stream));
     }

@@ -17,7 +17,6 @@
 //! What goes without a lease is charged all the same, so that the daemon's sums stay right. A
 //! collective kernel does not wait for a lease ([`admit_collective`]).
 
-use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
 use policy::{ClassSet, Kernel, Lease, admits};
@@ -104,7 +103,7 @@ pub fn admit(
         Ok(grant) => Ok(grant),
         Err(kernel) => {
             before_sleep();
-            wait(&Hold::begin(client, kernel, false), after_sleep)
+            wait(client, &Hold::begin(client, kernel, false), after_sleep)
         }
     }
 }
@@ -130,7 +129,7 @@ pub fn admit_collective(
         Ok(grant) => Ok(grant),
         Err(kernel) => {
             before_sleep();
-            wait(&Hold::begin(client, kernel, true), after_sleep)
+            wait(client, &Hold::begin(client, kernel, true), after_sleep)
         }
     }
 }
@@ -252,15 +251,22 @@ pub enum Step {
 ///
 /// As [`admit`].
 #[cold]
-fn wait(hold: &Hold<&Client>, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
-    let client = hold.client;
+fn wait(client: &Client, hold: &Hold, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
+    /// Counts the end of the wait, whichever way it ends.
+    struct Ends<'a>(&'a Client, &'a Hold);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.1.end(self.0);
+        }
+    }
+    let _ends = Ends(client, hold);
     loop {
         if client.is_high_priority() {
             return Err(IsHighPriority);
         }
         // Read before the lease is looked at, so that no change in between is slept through.
         let seen = client.link.lease.bell.read();
-        match hold.poll() {
+        match hold.poll(client) {
             Step::Go(grant) => return Ok(grant),
             Step::SleepUntil(deadline_ns) => {
                 let wake = client.link.wait(&client.clock, seen, deadline_ns);
@@ -274,38 +280,43 @@ fn wait(hold: &Hold<&Client>, after_sleep: impl Fn()) -> Result<Grant, IsHighPri
     }
 }
 
-/// A thread that waits at the gate. Counted in the client's page from beginning to end, whichever
-/// way it ends. Where another daemon comes meanwhile, the wait goes on there: nothing wakes for it
-/// but that its pages are replaced ([`crate::link`]).
-pub struct Hold<C: Deref<Target = Client>> {
-    client: C,
+/// A thread that waits at the gate. Where another daemon comes meanwhile, the wait goes on there:
+/// nothing wakes for it but that its pages are replaced ([`crate::link`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
     /// It waits only as long as the job is held for a fault.
     is_collective: bool,
 }
 
-impl<C: Deref<Target = Client>> Hold<C> {
-    /// A launch of that kernel, as [`look`] has it, begins to wait.
-    pub fn begin(client: C, kernel: Kernel, is_collective: bool) -> Self {
+impl Hold {
+    /// A launch of that kernel, as [`look`] has it, begins to wait. Counted in the client's page
+    /// until [`Hold::end`].
+    pub fn begin(client: &Client, kernel: Kernel, is_collective: bool) -> Self {
         client.page.count(Counter::Held, 1);
         let begun_ns = client.clock.now_ns();
-        let hold = Self {
-            client,
-            kernel,
-            begun_ns,
-            is_collective,
-        };
-        let client = &*hold.client;
         // Before the bell: whoever is woken by it sees that somebody waits.
         client.page.waiting.fetch_add(1, Ordering::SeqCst);
         client.link.bell.bell.ring(&client.clock);
-        hold
+        Self {
+            kernel,
+            begun_ns,
+            is_collective,
+        }
+    }
+
+    /// It waits no more.
+    pub fn end(&self, client: &Client) {
+        let page = &client.page;
+        page.waiting.fetch_sub(1, Ordering::SeqCst);
+        let held_ns = client.clock.now_ns().saturating_sub(self.begun_ns);
+        page.count(Counter::HeldNs, held_ns);
     }
 
     /// What now.
-    pub fn poll(&self) -> Step {
-        let (client, kernel) = (&*self.client, &self.kernel);
+    pub fn poll(&self, client: &Client) -> Step {
+        let kernel = &self.kernel;
         let now_ns = client.clock.now_ns();
         if let Ok(grant) = try_admit(client, kernel, now_ns) {
             return Step::Go(grant);
@@ -317,7 +328,7 @@ impl<C: Deref<Target = Client>> Hold<C> {
         // A daemon that has taken this process for dead (its connection was closed under us) serves
         // it no more than one that is gone.
         let gone_ns = match client.page.detached.load(Ordering::Acquire) {
-            0 => self.gone_ns(is_held),
+            0 => self.gone_ns(client, is_held),
             _ => 0,
         };
         let is_gone = now_ns >= gone_ns;
@@ -346,27 +357,18 @@ impl<C: Deref<Target = Client>> Hold<C> {
 
     /// From when on the daemon counts as gone if nothing is heard of it. One that sleeps has its
     /// time from the first ring on.
-    fn gone_ns(&self, is_held: bool) -> u64 {
-        let daemon = &self.client.link.daemon;
+    fn gone_ns(&self, client: &Client, is_held: bool) -> u64 {
+        let daemon = &client.link.daemon;
         // Acquire, and before the heartbeat: the daemon writes its heartbeat before it says that it
         // is awake. In the other order an old heartbeat could be taken for that of an awake daemon.
         let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
         let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
-        let connection = &self.client.connection;
+        let connection = &client.connection;
         let heard_ns = match is_asleep {
             true => connection.rung_ns(heartbeat_ns, self.begun_ns),
             false => heartbeat_ns,
         };
         gone_ns(heard_ns, connection.has_ended(), is_held)
-    }
-}
-
-impl<C: Deref<Target = Client>> Drop for Hold<C> {
-    fn drop(&mut self) {
-        let page = &self.client.page;
-        page.waiting.fetch_sub(1, Ordering::SeqCst);
-        let held_ns = self.client.clock.now_ns().saturating_sub(self.begun_ns);
-        page.count(Counter::HeldNs, held_ns);
     }
 }
 

@@ -158,9 +158,9 @@ pub trait Marks {
         &self.seen_marks().waited
     }
 
-    /// High-priority: whether the daemon was told how far it has come.
-    fn is_told(&self) -> bool {
-        self.seen_marks().told.load(Ordering::Relaxed) >= self.completed()
+    /// High-priority: the mark up to which the daemon was told.
+    fn told(&self) -> u64 {
+        self.seen_marks().told.load(Ordering::Relaxed)
     }
 
     /// High-priority: the daemon was told that everything up to `mark` is complete.

@@ -21,6 +21,7 @@
 pub mod coordinator;
 
 use core::cell::Cell;
+use core::sync::atomic::AtomicU64 as Time;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -61,7 +62,8 @@ pub enum Wake {
 #[repr(C)]
 pub struct ClockPage {
     magic: AtomicU64,
-    now_ns: AtomicU64,
+    /// Time is no access of shared memory that a simulation gets between.
+    now_ns: Time,
     /// Changes whenever a participant stops running, joins, or is woken from outside.
     coordinator_bell: AtomicU32,
     /// Processes that must have joined before time starts.
@@ -143,6 +145,23 @@ impl Clock {
         Ok(Self {
             page: Some(page.leak()),
         })
+    }
+
+    /// A clock that stands still until it is set ([`Clock::set`]), for a simulation that has the time:
+    /// nobody may wait on it. Its page stays for the life of the process.
+    ///
+    /// # Errors
+    /// The system gives no memory.
+    pub fn set_by_hand() -> io::Result<Self> {
+        let page = Mapping::<ClockPage>::anonymous()?.leak();
+        Ok(Self { page: Some(page) })
+    }
+
+    /// Sets a clock that stands still.
+    pub fn set(&self, now_ns: u64) {
+        if let Some(page) = self.page {
+            page.now_ns.store(now_ns, Ordering::Relaxed);
+        }
     }
 
     /// Whether time is the software GPU's.

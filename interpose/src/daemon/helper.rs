@@ -235,8 +235,8 @@ impl Helper {
 
     /// Looks at every stream once; when to look again. `None`: when something is launched.
     fn poll(&mut self) -> Option<u64> {
-        self.answer();
         let client = self.client;
+        announce::answer(client, &client.thread(), self.streams());
         let now_ns = client.clock.now_ns();
         self.looked_at = self.issued();
         let wants_learning = self.learner.poll_switch(client);
@@ -270,14 +270,6 @@ impl Helper {
         }
         self.learner.poll_longest(client);
         next_ns.map(|next_ns| next_ns.clamp(now_ns, now_ns + SLEEP_NS_MAX.max(WINDOW_EVERY_NS)))
-    }
-
-    /// The daemon asks how far this high-priority client has come.
-    fn answer(&self) {
-        let client = self.client;
-        if client.is_high_priority() && client.page.probe.load(Ordering::SeqCst) != 0 {
-            announce::answer(client, &client.thread(), self.streams());
-        }
     }
 
     /// The process is dying: waits for what is in flight on the client's device, and says so.

@@ -8,7 +8,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
-use protocol::ledger::{Account, Kind, LedgerPage};
+use client::account::go_on;
+use protocol::ledger::{Account, LedgerPage};
 use protocol::segment::{Mapping, identity};
 
 use super::daemon::{Daemon, key_of, peer_of};
@@ -84,7 +85,12 @@ pub(super) fn brought(world: &World, process: &Process) -> Option<(OwnedFd, u16)
     let seat = process.seat()?;
     let place = seat.ledger.as_ref()?;
     let (fd, slot) = match world.below(6) {
-        0 if process.is_liar => (seat.link.page_fd.try_clone(), place.slot),
+        0 if process.is_liar => (
+            seat.client
+                .page_file()
+                .ok_or(io::ErrorKind::NotFound.into()),
+            place.slot,
+        ),
         1 if process.is_liar => (place.fd.try_clone(), world.below(8) as usize),
         // One that does not.
         2 => return None,
@@ -155,25 +161,20 @@ impl Process {
         });
     }
 
-    /// As `interpose::quota::go_on`.
+    /// It goes on in its account of memory, or in another.
     pub(super) fn go_on(&self, world: &World, before: Option<&Seat>, seat: &Seat) {
         let Some(place) = &seat.ledger else { return };
         let held_bytes = self.held_bytes.get();
         if place.is_kept {
             return;
         }
-        let Some(mut account) = Account::resume(&*place.page, place.slot) else {
-            return;
-        };
         if held_bytes > 0 {
             world.facts.may_be_over.borrow_mut().push(seat.key.clone());
         }
-        account.take(Kind::Plain, held_bytes);
         let before = before.and_then(|before| before.ledger.as_ref());
-        if let Some(before) = before
-            && let Some(mut account) = Account::resume(&*before.page, before.slot)
-        {
-            account.release(Kind::Plain, held_bytes);
+        let before = before.and_then(|before| Account::resume(&*before.page, before.slot));
+        if let Some(mut account) = before {
+            go_on(&mut account, &place.page, place.slot);
         }
         self.booked.set(Booked {
             at: Some((place.file, place.slot)),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use policy::{JOBS_MAX, Policy};
 use protocol::hello::JobClass;
 use protocol::lease::Terms;
-use protocol::pages::Counter;
+use protocol::pages::{Counter, RINGS, SILENCE_NS_MAX};
 use protocol::sync::Ordering;
 
 use super::accounts;
@@ -24,6 +24,8 @@ use crate::core::state::{BeJob, ENDED_MAX, Look, Refused, State};
 /// Accesses of shared memory that one high-priority launch makes at most: a record's eight words, two indices, a fence, two words of
 /// the announcement, an exchange, a count, and the same of a drop.
 const LAUNCH_ACCESSES_MAX: u64 = 32;
+/// The same of the search for a ring: of its own, and for a free one.
+const CLAIM_ACCESSES_MAX: u64 = 2 * RINGS as u64;
 /// Announcements that are remembered.
 const ANNOUNCED_MAX: usize = 64;
 /// Looks, 50 µs apart, within which everybody who waits is to be granted something once nothing goes wrong: two and a half
@@ -154,9 +156,7 @@ fn in_flight_ns(clients: &[(Rc<Process>, Rc<Seat>)], seat: &Seat) -> u64 {
     let is_known =
         |(_, other): &&(Rc<Process>, Rc<Seat>)| other.key == seat.key && other.is_booked.get();
     let of_job = clients.iter().filter(is_known);
-    of_job
-        .map(|(other, _)| other.in_flight.borrow().iter().sum::<u64>())
-        .sum()
+    of_job.map(|(other, _)| other.in_flight_ns()).sum()
 }
 
 /// A lease has granted a launch of `process`, which is not in flight yet.
@@ -273,17 +273,16 @@ fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool
     is_served && since.is_some_and(|since| since < asked.at)
 }
 
-/// A thread that waits at the gate has looked whether its job is held because of a fault.
-pub(super) fn looked_held(
-    world: &World,
-    process: &Process,
-    seat: &Seat,
-    asked: &Asked,
-    is_found: bool,
-) {
+/// A launch of `process` goes although no lease allows it: because it waited for long, or is of a
+/// collective kernel, or the daemon is gone.
+/// by its silence for one.
+pub(super) fn went_without_lease(world: &World, process: &Process, seat: &Seat, asked: &Asked) {
+    let heartbeat = &seat.client.link.daemon.heartbeat_ns;
+    let heard_ns = world.aside(|| heartbeat.load(Ordering::Relaxed));
+    let is_silent = world.now_ns.get().saturating_sub(heard_ns) >= SILENCE_NS_MAX;
     assert!(
-        is_found || !is_held(world, process, seat, asked),
-        "process {} is held and finds that it is not",
+        is_silent || !is_held(world, process, seat, asked),
+        "process {} is held because of a fault, and goes",
         process.pid
     );
 }
@@ -335,10 +334,12 @@ pub(super) fn is_daemon(world: &World, number: u64) -> bool {
 }
 
 /// A high-priority launch was made, or its process was killed in it.
-pub(super) fn launched_without_waiting(world: &World) {
+/// If it was the thread's first, the thread claimed a ring.
+pub(super) fn launched_without_waiting(world: &World, is_first: bool) {
     let accesses = world.facts.last_accesses.get();
+    let claim = if is_first { CLAIM_ACCESSES_MAX } else { 0 };
     assert!(
-        accesses <= LAUNCH_ACCESSES_MAX,
+        accesses <= LAUNCH_ACCESSES_MAX + claim,
         "a high-priority launch took {accesses} accesses of shared memory"
     );
 }
@@ -436,9 +437,7 @@ pub(super) fn quiet(world: &Rc<World>) {
         if of_job().count() != job.clients.len() {
             continue; // Somebody's end is not known yet, or he lies.
         }
-        let truth_ns: u64 = of_job()
-            .map(|(process, _)| process.in_flight.borrow().iter().sum::<u64>())
-            .sum();
+        let truth_ns: u64 = of_job().map(|(process, _)| process.in_flight_ns()).sum();
         let be_job = job.be_job.as_ref().unwrap();
         assert_eq!(
             be_job.view().in_flight_ns(),
@@ -497,7 +496,7 @@ fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
 fn complete_all(world: &Rc<World>, clients: &[(Rc<Process>, Rc<Seat>)]) {
     for (process, seat) in clients {
         match process.is_hp() {
-            true => process.complete_all(seat),
+            true => process.complete_all(world, seat),
             false => {
                 while !process.in_flight.borrow().is_empty() {
                     process.complete_be(world, seat);

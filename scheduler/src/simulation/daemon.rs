@@ -181,8 +181,9 @@ impl Daemon {
             self.turn_away(world, state, process, "garbled");
             return None;
         };
-        let link = process.link(world);
-        let Ok(client) = client_page_of_peer(&link.page_fd) else {
+        let client = process.client(world);
+        let page_file = world.aside(|| client.page_file()).unwrap();
+        let Ok(page) = client_page_of_peer(&page_file) else {
             assert!(process.is_liar, "process {} brings its page", process.pid);
             self.turn_away(world, state, process, "no page");
             return None;
@@ -198,8 +199,8 @@ impl Daemon {
         };
         let class = attach.class;
         let pages = NewPages {
-            client,
-            file: segment::identity(&link.page_fd).unwrap(),
+            client: page,
+            file: segment::identity(&page_file).unwrap(),
             lease,
         };
         let is_new = state.pids_of(&key).is_empty();
@@ -214,7 +215,13 @@ impl Daemon {
         };
         process.bring_sticky(self);
         check::let_in(state, &self.config.borrow(), &key, is_new);
-        let told = self.tell_comer(world, state, &link.page, process, (attached.client, now_ns));
+        let told = self.tell_comer(
+            world,
+            state,
+            &client.page,
+            process,
+            (attached.client, now_ns),
+        );
         let is_new_hp = class == JobClass::HighPriority && is_new;
         let is_warned = is_new_hp && self.watch.held.borrow().is_draining;
         assert_eq!(
@@ -229,11 +236,11 @@ impl Daemon {
             }
             return Some(Seat {
                 daemon: self.number,
-                client: attached.client,
+                number: attached.client,
                 key,
                 lease: attached.lease,
-                dropped: link.page.counted(Counter::Dropped),
-                link,
+                dropped: client.page.counted(Counter::Dropped),
+                client,
                 ledger,
                 since: world.tick(),
                 is_booked: Cell::new(false),
@@ -288,7 +295,7 @@ impl Daemon {
             &format!("the end of process {}'s connection", process.pid),
             || {
                 seat.is_over.set(true);
-                state.handle_detach(world.now_ns.get(), seat.client);
+                state.handle_detach(world.now_ns.get(), seat.number);
                 if let Some(place) = &seat.ledger {
                     ledgers.handle_detach(&seat.key, place.slot as u16);
                 }

@@ -214,8 +214,8 @@ impl Process {
     /// The same of a context that was lost while the daemon dealt with the attach: the page says
     /// so, and the daemon reports the loss if the process is a client then.
     pub(super) fn bring_late_sticky(&self, world: &World, daemon: &Daemon, is_client: bool) {
-        let link = self.link(world);
-        let is_said = world.aside(|| link.page.sticky.load(Ordering::Relaxed)) != 0;
+        let client = self.client(world);
+        let is_said = world.aside(|| client.page.sticky.load(Ordering::Relaxed)) != 0;
         let mut lost = daemon.watch.lost.borrow_mut();
         let is_known = lost
             .iter()
@@ -242,8 +242,7 @@ impl Process {
                 is_told: false,
             });
         }
-        let (word, relaxed) = (&seat.page().sticky, Ordering::Relaxed);
-        let _ = word.compare_exchange(0, self.sticky.get(), relaxed, relaxed);
+        client::ending::tell_sticky(seat.page(), self.sticky.get());
         let is_client = !seat.is_over.get() && daemon.is_some() && !self.is_liar;
         for daemon in daemon.into_iter().filter(|_| is_client) {
             let mut lost = daemon.watch.lost.borrow_mut();

@@ -1,24 +1,26 @@
-//! A process with the library in it: what it does with the pages, in the order in which the library does it.
+//! A process with the library in it: the shipped client ([`client`]), and what the application, the
+//! driver and the library's threads do with it.
 //!
-//! Of each there is the *truth* beside its pages, which the checks compare with what the daemon makes of the pages: what it has in
-//! flight, what it has charged, what it holds. The truth of a dead process is that it has nothing.
+//! Of each there is the *truth* beside its pages, which the checks compare with what the daemon
+//! makes of the pages: what it has in flight, what it has charged, what it holds. The truth of a
+//! dead process is that it has nothing.
 
 use std::cell::{Cell, RefCell};
 use std::mem::{offset_of, size_of};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use policy::{ClassSet, Kernel, Lease, admits};
-use protocol::clock::Clock;
+use client::announce::{self, Announced};
+use client::gate::{self, Grant, Hold, Step};
+use client::link::Pages;
+use client::marks::{Issued, Marks, Seen};
+use client::rings::{self, Claimed, Thread};
+use client::{Client, Welcome, completion};
+use policy::Kernel;
 use protocol::hello::JobClass;
-use protocol::lease::{Terms, announce, slipped};
 use protocol::ledger::{Account, Kind, LEDGER_SLOTS, LedgerPage, Slot, rounded_bytes};
-use protocol::pages::{
-    ClientPage, Counter, DaemonPage, HpPage, LeasePage, ON_LOSS_HOLD, RING_RECORDS, SILENCE_NS_MAX,
-};
-use protocol::record::{Launch, Record};
-use protocol::segment::{Access, Mapping, client_page};
+use protocol::pages::{ClientPage, Counter, HpPage, LeasePage, RING_RECORDS};
 use protocol::sync::Ordering;
 
 use super::accounts::{Booked, Place};
@@ -28,42 +30,18 @@ use super::world::{Actor, HONEST_JOBS, MS, US, World};
 use crate::core::job_key::JobKey;
 use crate::host::pages::GpuFds;
 
-/// Streams that a high-priority process uses.
+/// Streams of a process.
 const STREAMS: usize = 3;
-/// Silence after which a killed daemon counts as gone for what it held because of a fault (`interpose::gate`).
-const HELD_SILENCE_NS_MAX: u64 = 2_000 * MS;
-/// The ring of a process's only thread.
-const RING: usize = 5;
-
-/// What a process shares with its daemons, one after the other (`interpose::link`).
-pub(super) struct Link {
-    pub(super) page: Mapping<ClientPage>,
-    pub(super) page_fd: OwnedFd,
-    pub(super) daemon: Mapping<DaemonPage>,
-    pub(super) hp: Mapping<HpPage>,
-    pub(super) lease: Mapping<LeasePage>,
-}
-
-impl Link {
-    /// With no daemon.
-    fn new() -> Self {
-        let (page_fd, page) = client_page(&Clock::monotonic()).unwrap();
-        Self {
-            page,
-            page_fd,
-            daemon: Mapping::create("pillion-none").unwrap().1,
-            hp: Mapping::create("pillion-none").unwrap().1,
-            lease: Mapping::create("pillion-none").unwrap().1,
-        }
-    }
-}
+/// Threads of a process that launch.
+const THREADS: usize = 3;
 
 /// What a client has of its daemon.
 pub(super) struct Seat {
     pub(super) daemon: u64,
-    pub(super) client: u64,
+    /// Its number there.
+    pub(super) number: u64,
     pub(super) key: JobKey,
-    pub(super) link: Rc<Link>,
+    pub(super) client: Rc<Client>,
     /// Iff best-effort.
     pub(super) lease: Option<Arc<OwnedFd>>,
     /// Lost records when it came.
@@ -81,23 +59,80 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn page(&self) -> &ClientPage {
-        &self.link.page
+        &self.client.page
+    }
+}
+
+/// A stream, as the library keeps it.
+#[derive(Default)]
+struct Stream {
+    issued: Issued,
+    seen: Seen,
+}
+
+impl Marks for Stream {
+    fn issued_marks(&self) -> &Issued {
+        &self.issued
     }
 
-    pub(super) fn lease(&self) -> Option<&LeasePage> {
-        self.lease.as_ref().map(|_| &*self.link.lease)
+    fn seen_marks(&self) -> &Seen {
+        &self.seen
     }
+}
+
+/// A thread that launches.
+struct Launcher {
+    id: Cell<u32>,
+    ring: Cell<Option<Claimed>>,
+}
+
+impl Launcher {
+    fn new(id: u32) -> Self {
+        Self {
+            id: Cell::new(id),
+            ring: Cell::new(None),
+        }
+    }
+}
+
+impl Thread for Launcher {
+    fn id(&self) -> u32 {
+        self.id.get()
+    }
+
+    fn is_alive(&self, _id: u32) -> bool {
+        // There are always rings that nobody has claimed.
+        true
+    }
+
+    fn ring(&self) -> Option<Claimed> {
+        self.ring.get()
+    }
+
+    fn set_ring(&self, ring: Claimed) {
+        self.ring.set(Some(ring));
+    }
+
+    fn prepare_to_write<T>(&self, _line: *const T) {}
 }
 
 /// A high-priority launch that the device has not completed, or whose completion was not told.
 #[derive(Clone, Copy)]
 pub(super) struct Launched {
     stream: usize,
-    pub(super) seq: u64,
     /// The moment at which it was announced whole.
     pub(super) announced: u64,
     /// Its record found room.
     pub(super) is_stored: bool,
+}
+
+/// A best-effort launch that is in flight and charged.
+#[derive(Clone, Copy)]
+pub(super) struct InFlight {
+    pub(super) cost_ns: u64,
+    stream: usize,
+    /// Behind it in the stream's count.
+    mark: u64,
 }
 
 /// Which job a process is of.
@@ -117,20 +152,21 @@ pub(super) struct Process {
     pub(super) is_liar: bool,
     pub(super) is_alive: Cell<bool>,
     pub(super) end: End,
-    link: RefCell<Option<Rc<Link>>>,
+    client: RefCell<Option<Rc<Client>>>,
     pub(super) seat: RefCell<Option<Rc<Seat>>>,
-    /// High-priority: what is in flight, and the last number of each stream.
+    streams: [Stream; STREAMS],
+    threads: [Launcher; THREADS],
+    /// High-priority: what is in flight.
     pub(super) launched: RefCell<Vec<Launched>>,
-    seqs: RefCell<[u64; STREAMS]>,
     /// A record of its was lost and no completion was told since.
     pub(super) is_lost: Cell<bool>,
-    /// Best-effort: what is in flight and charged, ns.
-    pub(super) in_flight: RefCell<Vec<u64>>,
+    /// Best-effort: what is in flight and charged.
+    pub(super) in_flight: RefCell<Vec<InFlight>>,
     /// What its page is to say.
     pub(super) charged_ns: Cell<u64>,
     pub(super) completed_ns: Cell<u64>,
-    /// What waits at the gate, and since when.
-    pub(super) waiting: Cell<Option<(Kernel, u64)>>,
+    /// What waits at the gate.
+    pub(super) waiting: Cell<Option<Hold>>,
     /// Launches that a lease has granted.
     pub(super) granted: Cell<u64>,
     /// The moment after which its page says that it launched a collective kernel.
@@ -157,10 +193,11 @@ impl Process {
             is_liar: job >= HONEST_JOBS && (!is_hp || has_lying_hp),
             is_alive: Cell::new(true),
             end,
-            link: RefCell::new(None),
+            client: RefCell::new(None),
             seat: RefCell::new(None),
+            streams: Default::default(),
+            threads: std::array::from_fn(|nth| Launcher::new(pid * 100 + nth as u32 + 1)),
             launched: RefCell::default(),
-            seqs: RefCell::default(),
             is_lost: Cell::new(false),
             in_flight: RefCell::default(),
             charged_ns: Cell::new(0),
@@ -181,9 +218,16 @@ impl Process {
     }
 
     /// What it has for the whole of its life.
-    pub(super) fn link(&self, world: &World) -> Rc<Link> {
-        let mut link = self.link.borrow_mut();
-        Rc::clone(link.get_or_insert_with(|| Rc::new(world.aside(Link::new))))
+    pub(super) fn client(&self, world: &World) -> Rc<Client> {
+        let make = || Rc::new(Client::new(self.class, world.now_ns.clock()).unwrap());
+        let mut client = self.client.borrow_mut();
+        Rc::clone(client.get_or_insert_with(|| world.aside(make)))
+    }
+
+    /// Best-effort: what is in flight, ns.
+    pub(super) fn in_flight_ns(&self) -> u64 {
+        let in_flight = self.in_flight.borrow();
+        in_flight.iter().map(|launched| launched.cost_ns).sum()
     }
 
     pub(super) fn seat(&self) -> Option<Rc<Seat>> {
@@ -249,16 +293,20 @@ impl Process {
         *self.seat.borrow_mut() = Some(Rc::new(seat));
         let Some(seat) = self.seat() else { return };
         world.run(Actor::Process(Rc::clone(self)), "it takes its seat", || {
-            self.link_to(&seat, fds);
-            if before.is_none() {
-                // As its threads do before their first records: one after the other.
-                for owner in &seat.page().ring_owner[..=RING] {
-                    let claimed =
-                        owner.compare_exchange(0, self.pid, Ordering::AcqRel, Ordering::Relaxed);
-                    assert!(claimed.is_ok(), "a page is a process's own");
-                }
+            let welcome = welcome(&seat, fds);
+            let connection = fds.bell.try_clone().unwrap();
+            if seat.client.accept(connection, welcome).is_err() {
+                // A liar of the same job has written into the lease's page.
+                assert!(self.is_liar, "process {} takes its pages", self.pid);
+                world
+                    .ended
+                    .borrow_mut()
+                    .push((Rc::clone(self), Rc::clone(&seat)));
+                *self.seat.borrow_mut() = None;
+                return;
             }
-            if before.is_some() && self.is_hp() {
+            seat.client.note_taken();
+            if self.is_hp() {
                 self.announce_again(world, &seat, &launched);
             }
             seat.is_booked.set(true);
@@ -270,41 +318,43 @@ impl Process {
         });
     }
 
-    /// The new daemon's pages take the place of those before.
-    fn link_to(&self, seat: &Seat, fds: &GpuFds) {
-        let link = &seat.link;
-        link.hp.replace(&fds.hp, Access::ReadWrite).unwrap();
-        if let Some(fd) = &seat.lease {
-            let lease = Mapping::<LeasePage>::open(&**fd, Access::ReadWrite).unwrap();
-            lease.bring(&link.page);
-            link.lease.replace(&**fd, Access::ReadWrite).unwrap();
-        }
-        link.daemon.replace(&fds.daemon_read, Access::Read).unwrap();
-    }
-
+    /// What is in flight is announced to the new daemon; one launch of each stream stands for all
+    /// before it.
     fn announce_again(&self, world: &Rc<World>, seat: &Seat, launched: &[Launched]) {
         let mut last: Vec<Launched> = Vec::new();
         for launched in launched {
             last.retain(|other| other.stream != launched.stream);
             last.push(*launched);
         }
-        // One stands for all before it.
-        for launched in &mut last {
-            let record = record(launched.stream, launched.seq, 4, 0);
-            launched.is_stored = seat.page().rings[RING].push(&record.encode()).is_ok();
-        }
+        let has_launched = self.streams.iter().any(Marks::has_launched);
+        let dropped = dropped(world, seat);
+        announce::again(&seat.client, self.thread(world), self.streams());
         // A launch that only the daemon before heard of; none can be of who has never launched.
-        if self.seqs.borrow().iter().any(|&seq| seq > 0) {
+        let lost = dropped_since(world, seat, dropped);
+        if has_launched {
             self.is_lost.set(true);
-            seat.page().count(Counter::Dropped, 1);
         }
-        announce(&seat.link.daemon, &seat.link.hp);
         let announced = world.tick();
         let last = last.into_iter().map(|launched| Launched {
             announced,
+            is_stored: lost == u64::from(has_launched),
             ..launched
         });
         *self.launched.borrow_mut() = last.collect();
+    }
+
+    /// One of its threads.
+    fn thread(&self, world: &World) -> &Launcher {
+        let thread = &self.threads[world.below(THREADS as u64) as usize];
+        if thread.ring.get().is_none() && world.one_in(3) {
+            // As if others had taken all rings.
+            thread.set_ring(Claimed::Shared);
+        }
+        thread
+    }
+
+    fn streams(&self) -> impl Iterator<Item = (u32, &Stream)> {
+        (0..).zip(&self.streams)
     }
 
     /// Does one thing.
@@ -336,6 +386,7 @@ impl Process {
             (true, 7) if world.one_in(4) => {
                 run("launches very often", &|| self.burst(world, &seat))
             }
+            (true, 8) => run("looks whether it is asked", &|| self.answer(world, &seat)),
             (true, _) => run("completes", &|| self.complete_hp(world, &seat)),
             (false, 2..8) => run("launches", &|| self.launch_be(world, &seat)),
             (false, _) => run("completes", &|| self.complete_be(world, &seat)),
@@ -345,217 +396,231 @@ impl Process {
     /// A high-priority launch. It waits for nobody, so it takes few accesses.
     fn launch_hp(self: &Rc<Self>, world: &Rc<World>, seat: &Seat) -> bool {
         let stream = world.below(STREAMS as u64) as usize;
+        let thread = self.thread(world);
+        let is_first = thread.ring().is_none();
         let what = format!("process {} launches on stream {stream}", self.pid);
         let is_done = world.run(Actor::Process(Rc::clone(self)), &what, || {
-            let class = [1, 2, 4][world.below(3) as usize];
-            self.push_launch(world, seat, stream, class);
+            self.launch_by(world, seat, thread, stream);
         });
-        check::launched_without_waiting(world);
+        check::launched_without_waiting(world, is_first);
         is_done
     }
 
-    fn push_launch(&self, world: &Rc<World>, seat: &Seat, stream: usize, class: u8) {
-        let seq = {
-            let mut seqs = self.seqs.borrow_mut();
-            seqs[stream] += 1;
-            seqs[stream]
+    fn launch_by(&self, world: &Rc<World>, seat: &Seat, thread: &Launcher, stream: usize) {
+        let client = &*seat.client;
+        let slot = (stream as u32, &self.streams[stream]);
+        let kernel = world.kernel();
+        let launch = Announced {
+            id: 1,
+            kernel: Kernel {
+                expected_ns: world.below(300 * US),
+                ..kernel
+            },
+            is_profiled: world.one_in(2),
         };
-        let record = record(stream, seq, class, world.below(300 * US)).encode();
-        let is_stored = match world.below(4) {
-            0 => seat.page().shared_ring.push(&record).is_ok(),
-            _ => seat.page().rings[RING].push(&record).is_ok(),
-        };
+        let dropped = dropped(world, seat);
+        let begun = world.tick();
+        let seq = announce::submit(client, thread, slot, &launch);
+        let announced = world.tick();
+        let is_stored = dropped_since(world, seat, dropped) == 0;
         if !is_stored {
             self.is_lost.set(true);
-            seat.page().count(Counter::Dropped, 1);
         }
-        world.between();
-        let begun = world.tick();
-        announce(&seat.link.daemon, &seat.link.hp);
-        let announced = world.tick();
         world.facts.handle_announced(seat, begun, announced);
         self.launched.borrow_mut().push(Launched {
             stream,
-            seq,
             announced,
             is_stored,
         });
         world.between();
-        seat.page().count_launch_of_ring(RING);
+        let is_taken = !world.is_faulty.get() || !world.one_in(30);
+        if !is_taken && self.streams[stream].completed() + 1 == seq {
+            // All is complete, and the daemon hears of it at once.
+            self.forget(stream);
+        }
+        self.telling(world, seat, stream, || {
+            announce::handle_launched(client, thread, slot, seq, is_taken);
+        });
+        if is_taken {
+            rings::count_launch(&client.page, thread);
+        }
     }
 
-    /// More than a ring holds, and one announcement for the last is as good as one for each.
+    /// More than a ring holds.
     fn burst(&self, world: &Rc<World>, seat: &Seat) {
-        for _ in 0..RING_RECORDS {
-            let seq = {
-                let mut seqs = self.seqs.borrow_mut();
-                seqs[0] += 1;
-                seqs[0]
-            };
-            if seat.page().rings[RING]
-                .push(&record(0, seq, 4, 10).encode())
-                .is_err()
-            {
-                self.is_lost.set(true);
-                seat.page().count(Counter::Dropped, 1);
-            }
+        let thread = self.thread(world);
+        for _ in 0..=RING_RECORDS {
+            self.launch_by(world, seat, thread, 0);
         }
-        self.push_launch(world, seat, 0, 4);
+    }
+
+    /// The device has completed a stream, which may be told from here on.
+    fn forget(&self, stream: usize) {
+        let mut launched = self.launched.borrow_mut();
+        launched.retain(|launched| launched.stream != stream);
+    }
+
+    /// Does what may tell the daemon how far a stream has come. A completion that it hears of ends
+    /// what it made of lost records.
+    fn telling(&self, world: &World, seat: &Seat, stream: usize, op: impl FnOnce()) {
+        let (was_told, dropped) = (self.streams[stream].told(), dropped(world, seat));
+        op();
+        if dropped_since(world, seat, dropped) > 0 {
+            self.is_lost.set(true);
+        } else if self.streams[stream].told() != was_told {
+            self.is_lost.set(false);
+        }
     }
 
     /// The application has waited for a stream.
     pub(super) fn complete_hp(&self, world: &Rc<World>, seat: &Seat) {
-        let stream = world.below(STREAMS as u64) as usize;
-        self.complete_stream(seat, stream);
+        self.complete_stream(world, seat, world.below(STREAMS as u64) as usize);
     }
 
-    fn complete_stream(&self, seat: &Seat, stream: usize) {
-        let seq = self.seqs.borrow()[stream];
-        if seq == 0 {
-            return;
+    fn complete_stream(&self, world: &World, seat: &Seat, stream: usize) {
+        self.forget(stream);
+        let slot = (stream as u32, &self.streams[stream]);
+        let (thread, mark) = (self.thread(world), slot.1.issued());
+        self.telling(world, seat, stream, || {
+            completion::complete(&seat.client, thread, slot, mark);
+        });
+    }
+
+    /// The application has waited for all, and the helper answers the daemon if it asks.
+    pub(super) fn complete_all(&self, world: &World, seat: &Seat) {
+        (0..STREAMS).for_each(|stream| self.complete_stream(world, seat, stream));
+        self.answer(world, seat);
+    }
+
+    /// The helper looks whether the daemon asks.
+    fn answer(&self, world: &World, seat: &Seat) {
+        let (thread, dropped) = (self.thread(world), dropped(world, seat));
+        let is_asked = world.aside(|| seat.page().probe.load(Ordering::SeqCst) != 0);
+        let tells = |stream: &Stream| !stream.is_in_flight() && stream.completed() > 0;
+        announce::answer(&seat.client, thread, self.streams());
+        if dropped_since(world, seat, dropped) > 0 {
+            self.is_lost.set(true);
+        } else if is_asked && self.streams.iter().any(tells) {
+            self.is_lost.set(false);
         }
-        // From here on the daemon may know it.
-        self.launched
-            .borrow_mut()
-            .retain(|launched| launched.stream != stream);
-        let record = Record::Complete {
-            stream: stream as u32,
-            seq,
-            at_ns: 0,
-        };
-        match seat.page().rings[RING].push(&record.encode()) {
-            Ok(()) => self.is_lost.set(false),
-            Err(_) => {
-                self.is_lost.set(true);
-                seat.page().count(Counter::Dropped, 1);
-            }
-        }
     }
 
-    /// Every stream, as the helper tells when it is asked.
-    pub(super) fn complete_all(&self, seat: &Seat) {
-        (0..STREAMS).for_each(|stream| self.complete_stream(seat, stream));
-    }
-
-    /// A best-effort launch comes to the gate, or looks again (`interpose::gate`).
+    /// A best-effort launch comes to the gate, or looks again.
     pub(super) fn launch_be(&self, world: &Rc<World>, seat: &Seat) {
-        let Some(lease) = seat.lease() else { return };
-        let asked = check::Asked::now(world, seat);
-        let kernel = self
-            .waiting
-            .get()
-            .map_or_else(|| world.kernel(), |(kernel, _)| kernel);
-        let is_collective = self.waiting.get().is_none() && world.is_collective(self);
-        let cost_ns = kernel.expected_ns;
-        let now_ns = world.now_ns.get();
-        let charged = lease.try_charge(
-            &seat.page().charged_ns,
-            &seat.link.hp,
-            now_ns,
-            cost_ns,
-            |terms, left_ns| admits(&granted(terms, left_ns), 0, &kernel),
-        );
-        let Ok(terms) = charged else {
-            match is_collective && !lease.is_held() {
-                true => self.pass(world, seat, lease, cost_ns),
-                false => self.hold(world, seat, &asked, kernel),
+        if seat.lease.is_none() {
+            return;
+        }
+        let client = &*seat.client;
+        if !check::is_daemon(world, seat.daemon) && !client.connection.has_ended() {
+            // Sooner or later it is noticed.
+            match world.one_in(2) {
+                true => client.handle_end(),
+                false => return,
             }
-            return;
+        }
+        let asked = check::Asked::now(world, seat);
+        let Some(hold) = self.waiting.get() else {
+            return self.come_to_the_gate(world, seat, &asked);
         };
+        if let Step::Go(grant) = hold.poll(client) {
+            self.handle_grant(world, seat, &grant, &asked);
+            self.waiting.set(None);
+            hold.end(client);
+            self.launch_granted(world, seat, &grant, &asked);
+        }
+    }
+
+    /// The first look.
+    fn come_to_the_gate(&self, world: &Rc<World>, seat: &Seat, asked: &check::Asked) {
+        let client = &*seat.client;
+        let kernel = world.kernel();
+        let is_collective = world.is_collective(self);
+        let looked = match is_collective {
+            true => {
+                // From here on the daemon may know.
+                world.facts.handle_collective(seat);
+                let looked = gate::look_collective(client, &kernel, 0);
+                if self.collective_since.get().is_none() {
+                    self.collective_since.set(Some(world.tick()));
+                }
+                looked
+            }
+            false => gate::look(client, &kernel, 0),
+        };
+        match looked {
+            Ok(grant) => {
+                self.handle_grant(world, seat, &grant, asked);
+                self.launch_granted(world, seat, &grant, asked);
+            }
+            Err(kernel) => {
+                let hold = Hold::begin(client, kernel, is_collective);
+                self.waiting.set(Some(hold));
+            }
+        }
+    }
+
+    /// The gate has let a launch go, which is charged.
+    fn handle_grant(&self, world: &World, seat: &Seat, grant: &Grant, asked: &check::Asked) {
+        self.charged_ns.set(self.charged_ns.get() + grant.cost_ns);
+        match grant.terms() {
+            Some(terms) => {
+                self.granted.set(self.granted.get() + 1);
+                check::granted(world, self, seat, terms, asked);
+            }
+            None => check::went_without_lease(world, self, seat, asked),
+        }
+    }
+
+    /// The driver gets what was let go.
+    fn launch_granted(&self, world: &Rc<World>, seat: &Seat, grant: &Grant, asked: &check::Asked) {
+        let client = &*seat.client;
         let answered = world.tick();
-        self.charged_ns.set(self.charged_ns.get() + cost_ns);
-        self.granted.set(self.granted.get() + 1);
-        check::granted(world, self, seat, &terms, &asked);
-        self.in_flight.borrow_mut().push(cost_ns);
-        self.stop_waiting(seat);
+        let stream = world.below(STREAMS as u64) as usize;
+        self.in_flight.borrow_mut().push(InFlight {
+            cost_ns: grant.cost_ns,
+            stream,
+            mark: u64::MAX,
+        });
         world.between();
-        if world.is_faulty.get() && world.one_in(30) {
+        let is_taken = !world.is_faulty.get() || !world.one_in(30);
+        if !is_taken {
             self.in_flight.borrow_mut().pop();
-            lease.refund(&seat.page().charged_ns, cost_ns);
-            self.charged_ns.set(self.charged_ns.get() - cost_ns);
+            gate::handle_launched(client, grant, false);
+            self.charged_ns.set(self.charged_ns.get() - grant.cost_ns);
             return;
         }
-        let looked = world.tick();
-        let is_slip = slipped(&seat.link.hp, &terms);
-        check::looked_back(world, seat, &terms, &asked, (answered, looked), is_slip);
-        if is_collective {
-            self.count_collective(world, seat);
+        let counted = || world.aside(|| seat.page().counted(Counter::Slips));
+        let (slips, looked) = (counted(), world.tick());
+        gate::handle_launched(client, grant, true);
+        if let Some(terms) = grant.terms() {
+            let is_slip = counted() > slips;
+            check::looked_back(world, seat, terms, asked, (answered, looked), is_slip);
+        }
+        let mark = self.streams[stream].add_issued(grant.cost_ns);
+        if let Some(launched) = self.in_flight.borrow_mut().last_mut() {
+            launched.mark = mark;
         }
     }
 
-    /// A collective kernel goes although no lease allows it (`interpose::gate::admit_collective`).
-    fn pass(&self, world: &World, seat: &Seat, lease: &LeasePage, cost_ns: u64) {
-        lease.charge(&seat.page().charged_ns, cost_ns);
-        self.charged_ns.set(self.charged_ns.get() + cost_ns);
-        self.in_flight.borrow_mut().push(cost_ns);
-        self.count_collective(world, seat);
-    }
-
-    /// The driver has taken a collective kernel.
-    fn count_collective(&self, world: &World, seat: &Seat) {
-        seat.page().count(Counter::Collectives, 1);
-        if self.collective_since.get().is_none() {
-            self.collective_since.set(Some(world.tick()));
-            world.facts.handle_collective(seat);
-        }
-    }
-
-    /// It may not go: it begins to wait, goes on waiting, or has waited for long enough.
-    fn hold(&self, world: &World, seat: &Seat, asked: &check::Asked, kernel: Kernel) {
-        let Some(lease) = seat.lease() else { return };
-        let now_ns = world.now_ns.get();
-        let Some((_, since_ns)) = self.waiting.get() else {
-            seat.page().waiting.fetch_add(1, Ordering::SeqCst);
-            self.waiting.set(Some((kernel, now_ns)));
-            return;
+    /// The first kernels of a stream are seen complete.
+    pub(super) fn complete_be(&self, world: &Rc<World>, seat: &Seat) {
+        let (stream, mark) = {
+            let in_flight = self.in_flight.borrow();
+            if in_flight.is_empty() {
+                return;
+            }
+            let last = in_flight[world.below(in_flight.len() as u64) as usize];
+            (last.stream, last.mark)
         };
-        let daemon = &seat.link.daemon;
-        let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
-        let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
-        let heard_ns = if is_asleep {
-            heartbeat_ns.max(since_ns)
-        } else {
-            heartbeat_ns
-        };
-        let is_held = lease.is_held();
-        check::looked_held(world, self, seat, asked, is_held);
-        let is_killed = !check::is_daemon(world, seat.daemon);
-        let silence_ns_max = match (is_killed, is_held) {
-            (false, _) => SILENCE_NS_MAX,
-            (true, true) => HELD_SILENCE_NS_MAX,
-            (true, false) => 0,
-        };
-        let is_gone = now_ns.saturating_sub(heard_ns) >= silence_ns_max
-            || seat.page().detached.load(Ordering::Acquire) != 0;
-        let holds = daemon.on_daemon_loss.load(Ordering::Relaxed) == ON_LOSS_HOLD;
-        if is_gone && !holds {
-            return self.stop_waiting(seat);
-        }
-        let is_for_good = is_held && !is_gone;
-        if !is_for_good && now_ns >= since_ns + daemon.max_hold_ns.load(Ordering::Relaxed) {
-            lease.charge(&seat.page().charged_ns, kernel.expected_ns);
-            self.charged_ns
-                .set(self.charged_ns.get() + kernel.expected_ns);
-            self.in_flight.borrow_mut().push(kernel.expected_ns);
-            self.stop_waiting(seat);
-        }
-    }
-
-    fn stop_waiting(&self, seat: &Seat) {
-        if self.waiting.take().is_some() {
-            seat.page().waiting.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// One of its kernels is seen complete.
-    pub(super) fn complete_be(&self, _world: &Rc<World>, seat: &Seat) {
-        let Some(cost_ns) = self.in_flight.borrow_mut().pop() else {
-            return;
-        };
-        seat.page()
-            .completed_ns
-            .fetch_add(cost_ns, Ordering::Release);
-        self.completed_ns.set(self.completed_ns.get() + cost_ns);
+        let is_complete = |one: &InFlight| one.stream == stream && one.mark <= mark;
+        let mut complete_ns = 0;
+        self.in_flight.borrow_mut().retain(|one| {
+            complete_ns += if is_complete(one) { one.cost_ns } else { 0 };
+            !is_complete(one)
+        });
+        let slot = (stream as u32, &self.streams[stream]);
+        completion::complete(&seat.client, self.thread(world), slot, mark);
+        self.completed_ns.set(self.completed_ns.get() + complete_ns);
     }
 
     /// Allocates or frees.
@@ -597,29 +662,26 @@ impl Process {
             offset_of!(ClientPage, charged_ns),
             offset_of!(ClientPage, completed_ns),
             offset_of!(ClientPage, waiting),
-            offset_of!(ClientPage, rings) + RING * (128 + 64 * RING_RECORDS),
+            offset_of!(ClientPage, rings),
         ];
+        let page = world.aside(|| seat.client.page_file());
         match (world.below(5), &seat.lease, &seat.ledger) {
-            (0, _, _) => write(
-                &seat.link.page_fd,
-                client[world.below(4) as usize],
-                world.word(),
-            ),
+            (0, _, _) => write(page.as_ref(), client[world.below(4) as usize], world.word()),
             (1, _, _) => write(
-                &seat.link.page_fd,
+                page.as_ref(),
                 anywhere(offset_of!(ClientPage, rings)),
                 world.word(),
             ),
-            (2, Some(fd), _) => write(fd, offset_of!(LeasePage, charges), world.word()),
-            (3, Some(fd), _) => write(fd, anywhere(size_of::<LeasePage>()), world.word()),
+            (2, Some(fd), _) => write(Some(fd), offset_of!(LeasePage, charges), world.word()),
+            (3, Some(fd), _) => write(Some(fd), anywhere(size_of::<LeasePage>()), world.word()),
             (4, _, Some(place)) if world.one_in(3) => {
                 // Somebody has a slot, or had one long ago.
                 let slot = size_of::<LedgerPage>() - LEDGER_SLOTS * size_of::<Slot>();
                 let at = slot + world.below(8) as usize * size_of::<Slot>();
-                write(&place.fd, at, world.below(30));
+                write(Some(&place.fd), at, world.below(30));
             }
-            (4, _, Some(place)) => write(&place.fd, anywhere(4096), world.word()),
-            _ if self.is_hp() => self.lie_of_epochs(world, &seat.link.hp),
+            (4, _, Some(place)) => write(Some(&place.fd), anywhere(4096), world.word()),
+            _ if self.is_hp() => self.lie_of_epochs(world, &seat.client.link.hp_written),
             _ => {}
         }
     }
@@ -629,33 +691,36 @@ impl Process {
     }
 }
 
-fn record(stream: usize, seq: u64, class: u8, expected_ns: u64) -> Record {
-    Record::Launch(Launch {
-        stream: stream as u32,
-        seq,
-        kernel: 1,
-        expected_ns,
-        sm_needed: 40,
-        class,
-        at_ns: 0,
-    })
-}
-
-/// The terms as the policy knows them (`interpose::gate`).
-fn granted(terms: &Terms, left_ns: u64) -> Lease {
-    Lease {
-        epoch: terms.epoch,
-        expiry_ns: terms.expiry_ns,
-        classes: ClassSet::from_bits_truncate(terms.class_bits()),
-        sms_max: terms.sms_max,
-        budget_ns: left_ns,
-        beside_hp: terms.beside_hp(),
-        whole: terms.whole(),
-        ungated: terms.ungated(),
+/// What a daemon sends to a client that it takes. The ledger is the world's affair.
+fn welcome(seat: &Seat, fds: &GpuFds) -> Welcome {
+    let (hp, lease) = match &seat.lease {
+        Some(lease) => (&fds.hp_read, Some(lease.try_clone().unwrap())),
+        None => (&fds.hp, None),
+    };
+    Welcome {
+        pages: Pages {
+            daemon: fds.daemon_read.try_clone().unwrap(),
+            hp: hp.try_clone().unwrap(),
+            bell: fds.bell.try_clone().unwrap(),
+            lease,
+        },
+        ledger: None,
+        own: None,
     }
 }
 
+/// Records of a client that found no room, so far.
+fn dropped(world: &World, seat: &Seat) -> u64 {
+    world.aside(|| seat.page().counted(Counter::Dropped))
+}
+
+fn dropped_since(world: &World, seat: &Seat, before: u64) -> u64 {
+    dropped(world, seat).saturating_sub(before)
+}
+
 /// Through the descriptor, so that any byte can be.
-fn write(fd: &OwnedFd, offset_bytes: usize, value: u64) {
-    let _ = rustix::io::pwrite(fd, &value.to_ne_bytes(), offset_bytes as u64);
+fn write(fd: Option<impl AsFd>, offset_bytes: usize, value: u64) {
+    if let Some(fd) = fd {
+        let _ = rustix::io::pwrite(fd, &value.to_ne_bytes(), offset_bytes as u64);
+    }
 }

@@ -432,7 +432,7 @@ impl Stopper {
         let gone = ended
             .iter()
             .filter(|(process, seat)| !process.is_alive.get() && seat.daemon == daemon.number);
-        let gone: Vec<u64> = gone.map(|(_, seat)| seat.client).collect();
+        let gone: Vec<u64> = gone.map(|(_, seat)| seat.number).collect();
         drop(ended);
         let of_job = state
             .jobs

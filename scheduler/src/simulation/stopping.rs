@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use client::ending;
 use protocol::clock::Clock;
 use protocol::ending::{FROZEN_NS, SEEN_TO_NS, seen_to_until_s};
 use protocol::pages::{ClientPage, STOP_ASKED, STOP_GAVE_UP, STOP_OVERDUE};
@@ -74,8 +75,7 @@ impl Process {
         if end.is_dying() {
             return true;
         }
-        let word = world.aside(|| seat.page().stop.load(Ordering::SeqCst));
-        if word == STOP_ASKED {
+        if world.aside(|| ending::is_asked(seat.page())) {
             end.dying.set(Some((now_ns + FROZEN_NS, true)));
         } else if end.is_asked.get() && !end.handles {
             end.dying.set(Some((now_ns + OWN_DRAIN_NS, false)));
@@ -98,7 +98,7 @@ impl Process {
         }
         if !end.is_endless {
             return match self.is_hp() {
-                true => self.complete_all(seat),
+                true => self.complete_all(world, seat),
                 false => self.complete_be(world, seat),
             };
         }
@@ -108,18 +108,16 @@ impl Process {
         }
         let (is_overdue, _) = end.is_overdue.get();
         if !is_by_daemon && !is_overdue {
-            let until_s = seat.page().seen_to_until_s.load(Ordering::SeqCst);
-            if u64::from(until_s) > now_ns / (1_000 * MS) {
+            if ending::is_supervised(seat.page(), now_ns) {
                 end.is_overdue.set((true, false));
-                let (stop, order) = (&seat.page().stop, Ordering::SeqCst);
-                let _ = stop.compare_exchange(0, STOP_OVERDUE, order, Ordering::Relaxed);
+                ending::tell_overdue(seat.page());
                 end.is_overdue.set((true, true));
                 end.dying.set(Some((now_ns + FROZEN_NS, false)));
                 return;
             }
             self.is_left_alone(world, seat, now_ns);
         } else if is_by_daemon {
-            seat.page().stop.store(STOP_GAVE_UP, Ordering::SeqCst);
+            ending::tell_gave_up(seat.page());
         }
         self.die(world);
     }

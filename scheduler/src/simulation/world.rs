@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use policy::{Class, Kernel};
+use protocol::clock::Clock;
 use protocol::hello::JobClass;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -61,13 +62,36 @@ impl Actor {
     }
 }
 
+/// The time of the world, which its clients read as well.
+pub(super) struct Time(Clock);
+
+impl Time {
+    fn at(now_ns: u64) -> Self {
+        let time = Self(CLOCK.with(|clock| *clock));
+        time.set(now_ns);
+        time
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.0
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    pub(super) fn set(&self, now_ns: u64) {
+        self.0.set(now_ns);
+    }
+}
+
 /// See the module's text.
 pub(super) struct World {
     rng: RefCell<Pcg64Mcg>,
     pub(super) plan: Plan,
     /// Which of the plan's configurations is in the file.
     pub(super) config: Cell<usize>,
-    pub(super) now_ns: Cell<u64>,
+    pub(super) now_ns: Time,
     /// Grows with everything that happens: what came before what.
     moment: Cell<u64>,
     pub(super) daemon: RefCell<Option<Rc<Daemon>>>,
@@ -89,6 +113,8 @@ pub(super) struct World {
 }
 
 thread_local! {
+    /// Of all worlds of this thread, one after the other: its page stays.
+    static CLOCK: Clock = Clock::set_by_hand().expect("there is memory for a page");
     static WORLD: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
 }
 
@@ -114,7 +140,7 @@ impl World {
             rng: RefCell::new(rng),
             plan,
             config: Cell::new(0),
-            now_ns: Cell::new(MS),
+            now_ns: Time::at(MS),
             moment: Cell::new(1),
             daemon: RefCell::new(None),
             daemons_ever: Cell::new(0),
