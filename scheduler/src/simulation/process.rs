@@ -486,9 +486,14 @@ impl Process {
         });
     }
 
-    /// The application has waited for all, and the helper answers the daemon if it asks.
+    /// The application has waited for what is in flight, and the helper answers the daemon if it
+    /// asks.
     pub(super) fn complete_all(&self, world: &World, seat: &Seat) {
-        (0..STREAMS).for_each(|stream| self.complete_stream(world, seat, stream));
+        for stream in 0..STREAMS {
+            if self.streams[stream].is_in_flight() {
+                self.complete_stream(world, seat, stream);
+            }
+        }
         self.answer(world, seat);
     }
 

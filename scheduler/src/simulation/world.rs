@@ -335,6 +335,7 @@ impl World {
             Actor::Daemon(daemon) => {
                 self.say(|| format!("daemon {} is killed", daemon.number));
                 daemon.is_dead.set(true);
+                self.facts.handle_daemon_killed();
                 *self.daemon.borrow_mut() = None;
             }
             Actor::Process(process) => process.die(self),
