@@ -52,6 +52,7 @@ mod platform {
     pub(crate) mod dlmopen_threads;
     pub(crate) mod elf;
     mod imports;
+    pub(crate) mod inherited;
     #[cfg(not(shim))]
     pub(crate) mod loaded;
     pub(crate) mod loader;
