@@ -100,6 +100,7 @@ mod dispatch {
     pub(crate) mod guard;
     pub(crate) mod panics;
     pub(crate) mod reentrancy;
+    mod seen;
     pub(crate) mod telemetry;
 }
 
