@@ -160,6 +160,8 @@ mod launch;
 mod hooks {
     pub(crate) mod cuda;
     #[cfg(not(shim))]
+    mod libraries;
+    #[cfg(not(shim))]
     pub(crate) mod nvml;
     #[cfg(not(shim))]
     pub(crate) mod operators;
