@@ -5,7 +5,7 @@ use core::ffi::c_uint;
 use abi::types::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream};
 
 use super::hook;
-use crate::memory::quota::pools;
+use crate::memory::quota::HELD;
 use crate::progress::completion::{
     Wait, handle_reached, mark_of_event, mark_of_stream, marks_of_context,
 };
@@ -118,7 +118,7 @@ fn handle_waited(wait: Option<&Wait>, result: CUresult) {
     if let Some(wait) = wait {
         wait.handle_reached();
     }
-    pools::handle_waited();
+    HELD.pools.handle_waited();
 }
 
 fn handle_complete(mark: Option<Mark>, result: CUresult) {
@@ -128,7 +128,7 @@ fn handle_complete(mark: Option<Mark>, result: CUresult) {
     if let Some(mark) = mark {
         handle_reached(mark);
     }
-    pools::handle_waited();
+    HELD.pools.handle_waited();
 }
 
 fn handle_all_complete(marks: &[Mark], result: CUresult) {
