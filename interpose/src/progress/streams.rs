@@ -17,6 +17,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUstream};
+use crossbeam_utils::CachePadded;
 use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
 use protocol::sync::{Locked, TryLock};
@@ -31,6 +32,7 @@ use crate::platform::{backoff, sys};
 use crate::progress::captures::Captures;
 use crate::progress::completion;
 use crate::progress::contexts::{self, CONTEXTS};
+use crate::progress::events::Events;
 use crate::progress::slot::{KIND_PER_THREAD, Owner, Slot};
 use crate::progress::stream::{Kind, Stream};
 
@@ -80,6 +82,9 @@ pub(crate) struct Streams {
     capturing: AtomicU32,
     /// Those of them that have no slot.
     unplaced_captures: Captures,
+    /// The application's events, by the marks of these streams. Apart from the words above, which
+    /// launches read.
+    pub(crate) events: CachePadded<Events>,
 }
 
 impl Streams {
@@ -94,6 +99,7 @@ impl Streams {
             lock: TryLock::new(),
             capturing: AtomicU32::new(0),
             unplaced_captures: Captures::new(),
+            events: CachePadded::new(Events::new()),
         }
     }
 

@@ -9,7 +9,6 @@ use crate::memory::quota::HELD;
 use crate::progress::completion::{
     Wait, handle_reached, mark_of_event, mark_of_stream, marks_of_context,
 };
-use crate::progress::events::EVENTS;
 use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
@@ -144,7 +143,7 @@ fn handle_recorded(event: CUevent, mark: Option<Mark>, result: CUresult) {
     }
     match mark {
         // In a capture nothing was put into the stream.
-        Some(mark) if !STREAMS.is_capturing() => EVENTS.handle_recorded(event, mark),
-        _ => EVENTS.forget(event),
+        Some(mark) if !STREAMS.is_capturing() => STREAMS.events.handle_recorded(event, mark),
+        _ => STREAMS.events.forget(event),
     }
 }
