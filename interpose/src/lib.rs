@@ -40,7 +40,8 @@
 //! ([`signals::handler`]).
 //!
 //! **State.** A module that has any keeps all of it in one struct, made at compile time, and one
-//! static of that type; small states that belong together share one (`tests/layers.rs` counts them).
+//! static of that type; small states that belong together share one (`tests/layers.rs` counts
+//! them).
 //!
 //! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
 //! full the launch is treated as one of an unknown kernel, and goes.

@@ -89,8 +89,8 @@ fn state_lies_in_few_statics() {
     );
 }
 
-/// The names of the statics in a module, those of functions too, but for a thread's own and what the
-/// linker defines.
+/// The names of the statics in a module, those of functions too, but for a thread's own and what
+/// the linker defines.
 fn statics(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     // The line that ends a block whose statics are not counted.

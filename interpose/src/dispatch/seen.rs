@@ -1,8 +1,9 @@
 //! What was seen of the program, kept here until a daemon or the log gets it.
 //!
-//! Tables of atomics: what is noted comes in the middle of the program's `dlsym` and `dlopen`, while
-//! other threads may fork, so noting neither locks nor allocates. [`crate::dispatch::telemetry`]
-//! and [`crate::dispatch::bypass`] decide what is noted, and report it.
+//! Tables of atomics: what is noted comes in the middle of the program's `dlsym` and `dlopen`,
+//! while other threads may fork, so noting neither locks nor allocates.
+//! [`crate::dispatch::telemetry`] and [`crate::dispatch::bypass`] decide what is noted, and report
+//! it.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};

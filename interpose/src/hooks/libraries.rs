@@ -79,7 +79,8 @@ impl<const LIBRARIES: usize, const REAL: usize, const HELPERS: usize>
     }
 }
 
-/// Most call sites that are remembered; the calls of those beyond are bound each time. A framework has some ten.
+/// Most call sites that are remembered; the calls of those beyond are bound each time. A framework
+/// has some ten.
 const SITES_MAX: usize = 1 << 10;
 
 /// Most places tried for a site.

@@ -206,8 +206,8 @@ macro_rules! pop {
 pub(crate) use pop;
 
 /// Defines an exported function of up to three arguments: `$decide` gets three, and as the fourth where the caller goes on, and
-/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real`, of [`LOADER`], is where the jump goes; `$decide`
-/// must have asked for its address.
+/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real`, of [`LOADER`], is
+/// where the jump goes; `$decide` must have asked for its address.
 #[cfg(not(shim))]
 macro_rules! or_jump {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $decide:path, $real:ident) => {

@@ -65,7 +65,8 @@ pub(super) extern "C" fn decide(index: usize, site: usize) -> *mut c_void {
     }
 }
 
-/// A site's key: its return address, with the operator in the bits that no address of a program has.
+/// A site's key: its return address, with the operator in the bits that no address of a program
+/// has.
 fn key_of(index: usize, site: usize) -> u64 {
     site as u64 | (index as u64 + 1) << ADDRESS_BITS
 }

@@ -105,8 +105,9 @@ impl Blocks {
         }
     }
 
-    /// The application has found a variable of a module, which is in the device's memory. Charged when it is first found: the
-    /// driver has it by then, and nobody says how much a module has that nobody asks for.
+    /// The application has found a variable of a module, which is in the device's memory. Charged
+    /// when it is first found: the driver has it by then, and nobody says how much a module has
+    /// that nobody asks for.
     pub(crate) fn handle_variable(
         &self,
         address: u64,
@@ -190,7 +191,8 @@ impl Blocks {
         }
     }
 
-    /// A green context is gone. What was allocated in it is the primary context's, and goes with that.
+    /// A green context is gone. What was allocated in it is the primary context's, and goes with
+    /// that.
     pub(crate) fn handle_green_destroyed(&self, green: CUcontext, primary: Option<CUcontext>) {
         if !account::is_any() {
             return;

@@ -81,7 +81,8 @@ impl Physical {
         table.handles.insert(handle.0, table.last);
     }
 
-    /// A name is about to go. It goes here first, because from then on another thread may be given the same handle.
+    /// A name is about to go. It goes here first, because from then on another thread may be given
+    /// the same handle.
     pub(crate) fn take_name(&self, handle: CUmemGenericAllocationHandle) -> Taken {
         if !account::is_any() {
             return Taken::default();

@@ -318,15 +318,16 @@ impl Pools {
         are_any
     }
 
-    /// A pool was made, at this place. Its memory is of that place, whichever stream's order it is taken in.
+    /// A pool was made, at this place. Its memory is of that place, whichever stream's order it is
+    /// taken in.
     pub(crate) fn handle_created(&self, pool: CUmemoryPool, location: CUmemLocation) {
         let is_device = location.kind == CUmemLocationType::DEVICE;
         let device = is_device.then_some(CUdevice(location.id));
         locked(&self.places).insert(pool_number(pool), device);
     }
 
-    /// The account that a pool's memory is charged to; `stream_account` where it is not known where the pool lies, which is so
-    /// of those that nobody made.
+    /// The account that a pool's memory is charged to; `stream_account` where it is not known where
+    /// the pool lies, which is so of those that nobody made.
     pub(crate) fn account_of(
         &self,
         pool: CUmemoryPool,
@@ -339,7 +340,8 @@ impl Pools {
         }
     }
 
-    /// A pool is about to be destroyed: what its allocations keep. Until [`Self::handle_destroyed`] nobody asks about it.
+    /// A pool is about to be destroyed: what its allocations keep. Until [`Self::handle_destroyed`]
+    /// nobody asks about it.
     pub(crate) fn before_destroy(&self, pool: CUmemoryPool) -> Option<PoolBytes> {
         if !account::is_any() {
             return None;

@@ -214,12 +214,13 @@ macro_rules! like_signal {
         impl LikeSignal {
             const fn new() -> Self {
                 Self {
-                    $($name: Next::new(
-                        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                            Ok(name) => name,
-                            Err(_) => c"",
-                        },
-                    ),)*
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0").as_bytes();
+                        match CStr::from_bytes_with_nul(name) {
+                            Ok(name) => Next::new(name),
+                            Err(_) => Next::new(c""),
+                        }
+                    },)*
                 }
             }
         }
@@ -230,13 +231,17 @@ macro_rules! like_signal {
             /// # Safety
             #[doc = concat!("As `", stringify!($name), "`.")]
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub(crate) unsafe extern "C" fn $name(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
+            pub(crate) unsafe extern "C" fn $name(
+                signal: c_int,
+                new: libc::sighandler_t,
+            ) -> libc::sighandler_t {
                 let address = SIGNALS.behind.like_signal.$name.address($name as *const c_void);
                 if address.is_null() {
                     Errno::of_thread().write(libc::ENOSYS);
                     return libc::SIG_ERR;
                 }
-                // SAFETY: a function of that name has that type (POSIX, glibc), and the arguments are the caller's.
+                // SAFETY: a function of that name has that type (POSIX, glibc), and the arguments
+                // are the caller's.
                 let found = unsafe { mem::transmute::<*mut c_void, Signal>(address)(signal, new) };
                 settle(signal, new, found)
             }
