@@ -39,6 +39,10 @@
 //! take ([`progress::learner`]). A client that a signal ends by default leaves no work behind
 //! ([`signals::handler`]).
 //!
+//! **State.** A module that has any keeps all of it in one struct, made at compile time, and one
+//! static of that type; small states that belong together share one (`tests/layers.rs` counts
+//! them).
+//!
 //! **Bounds.** Every table has a fixed size and every search and wait a named bound. When a table is
 //! full the launch is treated as one of an unknown kernel, and goes.
 //!
@@ -51,6 +55,7 @@ mod platform {
     pub(crate) mod dlmopen_threads;
     pub(crate) mod elf;
     mod imports;
+    pub(crate) mod inherited;
     #[cfg(not(shim))]
     pub(crate) mod loaded;
     pub(crate) mod loader;
@@ -93,6 +98,7 @@ mod dispatch {
     pub(crate) mod guard;
     pub(crate) mod panics;
     pub(crate) mod reentrancy;
+    mod seen;
     pub(crate) mod telemetry;
 }
 
@@ -150,6 +156,8 @@ mod launch;
 
 mod hooks {
     pub(crate) mod cuda;
+    #[cfg(not(shim))]
+    mod libraries;
     #[cfg(not(shim))]
     pub(crate) mod nvml;
     #[cfg(not(shim))]

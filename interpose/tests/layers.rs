@@ -19,6 +19,24 @@ const FRONTS: [(&str, &str); 3] = [
 /// Files and folders in `src`: what is not a group is `lib.rs`.
 const ENTRIES_MAX: usize = ORDER.len() + 1;
 
+/// Most statics with state. A module has one at most, of a struct with all that it keeps, so that
+/// its state is seen in one place and a test can have its own.
+const STATICS_MAX: usize = 30;
+/// Statics that are none of these, by module and name.
+const WITHOUT_STATE: [(&str, &str, &str); 9] = [
+    ("driver::real", "HOOKED", TABLE),
+    ("hooks::cuda", "HOOKS", TABLE),
+    ("hooks::cuda", "POSITIONS", TABLE),
+    ("hooks::nvml::hooks", "HOOKS", TABLE),
+    ("hooks::operators::hooks", "EXPORTS", TABLE),
+    ("hooks::operators::hooks", "HOOKS", TABLE),
+    ("platform::unwinder", "ENTRIES", TABLE),
+    ("driver::real::shim", "BEGIN", LINKED),
+    ("driver::real::shim", "pillion_shim", LINKED),
+];
+const TABLE: &str = "a table that the compiler makes";
+const LINKED: &str = "a symbol for the dynamic linker, never written";
+
 fn layers() -> Layers {
     let layers = Layers::read(env!("CARGO_MANIFEST_DIR"), &ORDER, &FRONTS);
     let count = layers.modules().len();
@@ -41,4 +59,75 @@ fn every_module_is_of_a_group() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let entries = fs::read_dir(root).expect("the sources are here").count();
     assert_eq!(entries, ENTRIES_MAX);
+}
+
+#[test]
+fn state_lies_in_few_statics() {
+    let layers = layers();
+    let all = layers.modules().iter().flat_map(|(module, text)| {
+        let named = statics(text).into_iter();
+        named.map(move |name| (module.as_str(), name))
+    });
+    let all: Vec<_> = all.collect();
+    for (module, name, reason) in WITHOUT_STATE {
+        let is_there = all.contains(&(module, name));
+        assert!(is_there, "{module} has no {name}, {reason}");
+    }
+    let is_state = |found: &(&str, &str)| {
+        let mut without = WITHOUT_STATE.iter();
+        !without.any(|(module, name, _)| (*module, *name) == *found)
+    };
+    let state: Vec<_> = all.into_iter().filter(is_state).collect();
+    let file =
+        |(module, name): &(&str, &str)| format!("src/{}.rs: {name}", module.replace("::", "/"));
+    let files: Vec<_> = state.iter().map(file).collect();
+    assert!(
+        state.len() <= STATICS_MAX,
+        "{} statics with state, {STATICS_MAX} are allowed:\n{}",
+        state.len(),
+        files.join("\n")
+    );
+}
+
+/// The names of the statics in a module, those of functions too, but for a thread's own and what
+/// the linker defines.
+fn statics(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    // The line that ends a block whose statics are not counted.
+    let mut end: Option<String> = None;
+    for line in text.lines() {
+        if end.as_deref() == Some(line.trim_end()) {
+            end = None;
+        }
+        let inner = line.trim_start();
+        let is_apart = ["thread_local! {", "unsafe extern \"C\" {"].contains(&inner.trim_end());
+        if end.is_none() && is_apart {
+            let indent = &line[..line.len() - inner.len()];
+            end = Some(format!("{indent}}}"));
+        }
+        if end.is_none() {
+            names.extend(static_in(inner));
+        }
+    }
+    names
+}
+
+/// The name of the static that a line begins.
+fn static_in(line: &str) -> Option<&str> {
+    let line = match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => line,
+    };
+    let (name, _) = line.strip_prefix("static ")?.split_once(':')?;
+    Some(name.trim_start_matches("mut "))
+}
+
+#[test]
+fn statics_are_found_wherever_they_lie() {
+    let text = "pub(crate) static A: u8 = 0;\npub(in crate::b) static B: u8 = 0;\n\
+                thread_local! {\n    static C: u8 = 0;\n}\n    static D: u8 = 0;\n\
+                unsafe extern \"C\" {\n    static E: u8;\n}\nfn f() -> &'static str {}\n\
+                static mut F: u8 = 0;\npub static G: u8 = 0;";
+    assert_eq!(statics(text), ["A", "B", "D", "F", "G"]);
 }

@@ -1,11 +1,12 @@
-//! Who keeps the helper threads out of the driver for now: threads that destroy a context.
+//! Who keeps the helper threads out of the driver for now: threads that destroy a context; and for
+//! good: the process, once it exits.
 //!
 //! They are kept by thread and not only counted, because a thread may leave the driver without
 //! returning to us: one that jumped out (`siglongjmp` from a signal handler) is forgotten at its next
 //! call of a hook, one that has ended when a helper next looks. So no such thread keeps the helpers out
 //! for good.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::platform::sys;
 
@@ -21,6 +22,10 @@ pub(crate) struct Holders {
     threads: [AtomicU32; HOLDERS_MAX],
     /// Those that found no place.
     further: AtomicU32,
+    /// The process exits: helpers must stay out of the driver.
+    is_stopping: AtomicBool,
+    /// Changes whenever the context that is current in a helper may have gone.
+    entered: AtomicU32,
 }
 
 impl Holders {
@@ -28,6 +33,8 @@ impl Holders {
         Self {
             threads: [const { AtomicU32::new(0) }; HOLDERS_MAX],
             further: AtomicU32::new(0),
+            is_stopping: AtomicBool::new(false),
+            entered: AtomicU32::new(0),
         }
     }
 
@@ -57,6 +64,26 @@ impl Holders {
             }
             None => _ = self.further.fetch_sub(1, Ordering::SeqCst),
         }
+    }
+
+    /// The process exits: the helpers are to stay out from now on.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the process exits.
+    pub(crate) fn are_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::SeqCst)
+    }
+
+    /// The helpers are out for now, and the context that is current in one may be about to go.
+    pub(crate) fn note_entered(&self) {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Changes whenever the context that is current in a helper may have gone.
+    pub(crate) fn entered(&self) -> u32 {
+        self.entered.load(Ordering::SeqCst)
     }
 
     /// The calling thread is outside of every hook, whatever it entered.

@@ -3,12 +3,13 @@
 //! That is after the driver was initialised: it refuses every call before. A child of a process
 //! that has tried to attach has nothing to read.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::client::process::{self, CONFIG};
 use crate::dispatch::{panics, telemetry};
 use crate::driver;
 use crate::platform::config::{self, Config};
+use crate::platform::inherited::INHERITED;
 use crate::platform::log::{self, Level};
 use crate::platform::phase::{self, HAS_BEGUN, Phase};
 use crate::platform::sys;
@@ -58,11 +59,10 @@ fn begin() -> bool {
 }
 
 fn read_environment() {
-    static IS_READ: AtomicBool = AtomicBool::new(false);
     // Threads that race read it twice, the same.
     let read = || Config::read(|name| std::env::var_os(name));
     let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
-    if config::is_disabled() || IS_READ.swap(true, Ordering::Relaxed) {
+    if config::is_disabled() || INHERITED.is_environment_read.swap(true, Ordering::Relaxed) {
         return;
     }
     panics::install_panic_hook();

@@ -25,11 +25,11 @@ pub(crate) fn guarded<T>(index: usize, part: impl FnOnce() -> T) -> Option<T> {
 /// What runs when any code of this library panics: one line, once. Our copy of the standard library
 /// is our own, so the application's panics, if it is a Rust program, do not come here.
 pub(crate) fn install_panic_hook() {
-    std::panic::set_hook(Box::new(say_panic));
+    let said = AtomicBool::new(false);
+    std::panic::set_hook(Box::new(move |info| say_panic(info, &said)));
 }
 
-fn say_panic(info: &PanicHookInfo<'_>) {
-    static SAID: AtomicBool = AtomicBool::new(false);
+fn say_panic(info: &PanicHookInfo<'_>, said: &AtomicBool) {
     let text = info
         .payload()
         .downcast_ref::<&str>()
@@ -40,7 +40,7 @@ fn say_panic(info: &PanicHookInfo<'_>) {
         .location()
         .map_or(("", 0), |place| (place.file(), place.line()));
     log::say_once(
-        &SAID,
+        said,
         Level::Error,
         format_args!("internal error at {file}:{line}: {text}; CUDA calls are made all the same"),
     );

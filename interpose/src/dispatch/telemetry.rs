@@ -8,13 +8,14 @@
 
 use core::ffi::CStr;
 use core::fmt::Write as _;
-use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
-use abi::{Category, ENTRY_POINT_COUNT, ENTRY_POINTS};
+use abi::{Category, ENTRY_POINTS};
 use protocol::pages::Counter;
 
 use crate::client::{Client, process};
 use crate::dispatch::environment;
+use crate::dispatch::seen::SEEN;
 use crate::driver::real;
 use crate::platform::log::{self, Level};
 use crate::platform::phase;
@@ -40,36 +41,6 @@ const DOORS: [(Door, &str); 3] = [
 /// Beside these bits: what came was not our hook, though there is one.
 const PASSED_BY: u8 = 8;
 
-/// The doors through which each entry point came, as bits.
-static DOORS_OF: [AtomicU8; ENTRY_POINT_COUNT] = [const { AtomicU8::new(0) }; ENTRY_POINT_COUNT];
-
-/// Most names that our table does not have and that are kept; further ones are only counted.
-const UNKNOWN_MAX: usize = 64;
-/// Longest part of such a name that is kept, in words of eight bytes.
-const UNKNOWN_WORDS: usize = 6;
-
-/// Names that the driver knows and our table does not.
-static UNKNOWN: [[AtomicU64; UNKNOWN_WORDS]; UNKNOWN_MAX] =
-    [const { [const { AtomicU64::new(0) }; UNKNOWN_WORDS] }; UNKNOWN_MAX];
-static UNKNOWN_USED: AtomicUsize = AtomicUsize::new(0);
-
-/// What is counted here until somebody attaches.
-const COUNTED: [Counter; 14] = [
-    Counter::ResolvedHooked,
-    Counter::ResolvedPassed,
-    Counter::ResolvedUnknown,
-    Counter::LaunchesPassedBy,
-    Counter::NestedCalls,
-    Counter::ContextCalls,
-    Counter::CopyCalls,
-    Counter::EntryCalls,
-    Counter::GraphCalls,
-    Counter::MemoryCalls,
-    Counter::ModuleCalls,
-    Counter::StreamCalls,
-    Counter::SyncCalls,
-    Counter::OtherCalls,
-];
 /// What is counted of operators, which are nobody's before somebody attaches.
 #[cfg(not(shim))]
 const OF_OPERATORS: [Counter; 3] = [
@@ -79,10 +50,6 @@ const OF_OPERATORS: [Counter; 3] = [
 ];
 #[cfg(shim)]
 const OF_OPERATORS: [Counter; 0] = [];
-
-static TOTALS: [AtomicU64; COUNTED.len()] = [const { AtomicU64::new(0) }; COUNTED.len()];
-/// How much of each total is in a client's page.
-static PUBLISHED: [AtomicU64; COUNTED.len()] = [const { AtomicU64::new(0) }; COUNTED.len()];
 
 /// The counter of a family's calls; launches have none.
 pub(crate) const fn family(category: Category) -> Option<Counter> {
@@ -127,7 +94,7 @@ pub(crate) fn handle_foreign_launch() {
 
 /// The program has obtained an entry point through a door. It has got our hook, or the driver's own.
 pub(crate) fn handle_resolved(door: Door, index: usize, is_hook: bool) {
-    let Some(doors) = DOORS_OF.get(index) else {
+    let Some(doors) = SEEN.doors_of.get(index) else {
         return;
     };
     if doors.load(Ordering::Relaxed) & door as u8 != 0 {
@@ -145,7 +112,7 @@ pub(crate) fn handle_resolved(door: Door, index: usize, is_hook: bool) {
 
 /// The program has got a function of the driver for an entry point that we hook, and not our hook.
 pub(crate) fn handle_passed_by(index: usize) {
-    let (Some(doors), Some(entry)) = (DOORS_OF.get(index), ENTRY_POINTS.get(index)) else {
+    let (Some(doors), Some(entry)) = (SEEN.doors_of.get(index), ENTRY_POINTS.get(index)) else {
         return;
     };
     if doors.fetch_or(PASSED_BY, Ordering::Relaxed) & PASSED_BY == 0 {
@@ -181,21 +148,8 @@ fn say_if_launch(name: &CStr) {
 
 /// The driver has given the program something that our table does not have.
 pub(crate) fn handle_unknown(name: &CStr) {
-    let words = words(name.to_bytes());
-    let used = UNKNOWN_USED.load(Ordering::Relaxed).min(UNKNOWN_MAX);
-    let is_known = UNKNOWN.iter().take(used).any(|known| {
-        known
-            .iter()
-            .zip(&words)
-            .all(|(known, word)| known.load(Ordering::Relaxed) == *word)
-    });
-    if is_known {
+    if !SEEN.unknown.keep(name) {
         return;
-    }
-    // Two threads that find the same name at once may keep it twice.
-    let place = UNKNOWN_USED.fetch_add(1, Ordering::Relaxed);
-    for (kept, word) in UNKNOWN.get(place).into_iter().flatten().zip(words) {
-        kept.store(word, Ordering::Relaxed);
     }
     add(Counter::ResolvedUnknown);
     publish();
@@ -216,11 +170,7 @@ pub(crate) extern "C" fn handle_exit() {
 }
 
 fn add(counter: Counter) {
-    if let Some(place) = COUNTED.iter().position(|counted| *counted == counter)
-        && let Some(total) = TOTALS.get(place)
-    {
-        total.fetch_add(1, Ordering::Relaxed);
-    }
+    SEEN.counts.add(counter);
 }
 
 /// Brings what is not yet there to the first client's page.
@@ -228,13 +178,8 @@ fn publish() {
     let Some(client) = process::clients().next() else {
         return;
     };
-    for ((counter, total), published) in COUNTED.into_iter().zip(&TOTALS).zip(&PUBLISHED) {
-        let now = total.load(Ordering::Relaxed);
-        // The greatest of several threads' views is published once.
-        let before = published.fetch_max(now, Ordering::Relaxed);
-        if now > before {
-            client.page.count(counter, now - before);
-        }
+    for (counter, count) in SEEN.counts.take_unpublished() {
+        client.page.count(counter, count);
     }
 }
 
@@ -251,22 +196,17 @@ fn say(when: &str) {
                 let is_of_route = (entry.route == abi::Route::Hook) == is_hook;
                 (is_through && is_of_route).then(|| entry.symbol.to_str().unwrap_or_default())
             };
-            let names = DOORS_OF.iter().enumerate().filter_map(through);
+            let names = SEEN.doors_of.iter().enumerate().filter_map(through);
             say_names(&format!("{when}, {route}, by {text}"), names);
         }
     }
-    let unknown: Vec<String> = UNKNOWN
-        .iter()
-        .take(UNKNOWN_USED.load(Ordering::Relaxed))
-        .map(text)
-        .collect();
+    let unknown = SEEN.unknown.texts();
     let heading = format!("{when}, the driver's own, not in our table");
     say_names(&heading, unknown.iter().map(String::as_str));
     let client = process::clients().next();
-    let before = TOTALS.iter().map(|total| total.load(Ordering::Relaxed));
-    let counted = COUNTED.iter().zip(before);
-    for (counter, total) in counted.chain(OF_OPERATORS.iter().map(|counter| (counter, 0))) {
-        let count = client.map_or(total, |client| client.page.counted(*counter));
+    let counted = SEEN.counts.totals();
+    for (counter, total) in counted.chain(OF_OPERATORS.map(|counter| (counter, 0))) {
+        let count = client.map_or(total, |client| client.page.counted(counter));
         if count > 0 {
             log::say(
                 Level::Debug,
@@ -296,43 +236,10 @@ fn say_names<'a>(heading: &str, names: impl Iterator<Item = &'a str>) {
     end(&mut line);
 }
 
-fn words(name: &[u8]) -> [u64; UNKNOWN_WORDS] {
-    let mut words = [0; UNKNOWN_WORDS];
-    for (word, bytes) in words.iter_mut().zip(name.chunks(8)) {
-        let mut padded = [0; 8];
-        padded
-            .iter_mut()
-            .zip(bytes)
-            .for_each(|(to, from)| *to = *from);
-        *word = u64::from_le_bytes(padded);
-    }
-    words
-}
-
-fn text(words: &[AtomicU64; UNKNOWN_WORDS]) -> String {
-    let bytes: Vec<u8> = words
-        .iter()
-        .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
-        .take_while(|byte| *byte != 0)
-        .collect();
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_kept_up_to_their_bound() {
-        for (name, kept) in [
-            ("cuNew", "cuNew"),
-            ("cuEightch", "cuEightch"),
-            (&*"x".repeat(60), &*"x".repeat(48)),
-        ] {
-            let words = words(name.as_bytes()).map(AtomicU64::new);
-            assert_eq!(text(&words), kept);
-        }
-    }
+    use crate::dispatch::seen::COUNTED;
 
     #[test]
     fn every_family_but_launches_has_a_counter_that_is_kept() {

@@ -25,7 +25,7 @@ or_jump! {
     /// # Safety
     /// As `dlopen`.
     dlopen(_file: *const c_char, _flags: c_int),
-    watch, loader::DLOPEN
+    watch, dlopen
 }
 
 or_jump! {
@@ -34,7 +34,7 @@ or_jump! {
     /// # Safety
     /// As `dlmopen`.
     dlmopen(_namespace: c_long, _file: *const c_char, _flags: c_int),
-    watch_namespace, loader::DLMOPEN
+    watch_namespace, dlmopen
 }
 
 /// The program's own namespace (`LM_ID_BASE`).

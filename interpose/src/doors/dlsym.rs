@@ -27,7 +27,7 @@ or_jump! {
     /// # Safety
     /// As `dlsym`.
     dlsym(_handle: *mut c_void, _symbol: *const c_char),
-    decide, loader::DLSYM
+    decide, dlsym
 }
 
 or_jump! {
@@ -36,7 +36,7 @@ or_jump! {
     /// # Safety
     /// As `dlvsym`.
     dlvsym(_handle: *mut c_void, _symbol: *const c_char, _version: *const c_char),
-    decide_version, loader::DLVSYM
+    decide_version, dlvsym
 }
 
 extern "C" fn decide(

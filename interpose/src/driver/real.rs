@@ -15,6 +15,8 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{self, NonNull};
+#[cfg(not(shim))]
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use abi::ENTRY_POINT_COUNT;
@@ -38,15 +40,33 @@ macro_rules! indices {
 
 abi::for_each_hooked! { indices }
 
-/// The entry points found so far: null is not looked up, [`MISSING`] not there.
-static FOUND: [AtomicPtr<c_void>; ENTRY_POINT_COUNT] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; ENTRY_POINT_COUNT];
+/// What was found of the driver.
+static DRIVER: Driver = Driver::new();
 
-/// The handle of the driver's library; null while it is not loaded. Never closed, so that the
-/// addresses stay good.
-static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// See [`DRIVER`].
+struct Driver {
+    /// The entry points found so far: null is not looked up, [`MISSING`] not there.
+    found: [AtomicPtr<c_void>; ENTRY_POINT_COUNT],
+    /// The handle of the driver's library; null while it is not loaded. Never closed, so that the
+    /// addresses stay good.
+    library: AtomicPtr<c_void>,
+    /// Whether that is our shim.
+    #[cfg(not(shim))]
+    is_shim: AtomicBool,
+}
 
-/// In [`FOUND`]: this driver does not have it.
+impl Driver {
+    const fn new() -> Self {
+        Self {
+            found: [const { AtomicPtr::new(ptr::null_mut()) }; ENTRY_POINT_COUNT],
+            library: AtomicPtr::new(ptr::null_mut()),
+            #[cfg(not(shim))]
+            is_shim: AtomicBool::new(false),
+        }
+    }
+}
+
+/// In [`Driver::found`]: this driver does not have it.
 const MISSING: *mut c_void = ptr::without_provenance_mut(1);
 
 /// The driver's entry point of that index in [`abi::ENTRY_POINTS`], loading the driver if need be.
@@ -63,7 +83,7 @@ pub(crate) fn known_or(
 ) -> Option<NonNull<c_void>> {
     // Acquire pairs with the Release store in `look_up`: the address is of a library that is
     // completely loaded.
-    let found = FOUND.get(index)?.load(Ordering::Acquire);
+    let found = DRIVER.found.get(index)?.load(Ordering::Acquire);
     if found.is_null() {
         return first(index);
     }
@@ -86,7 +106,7 @@ pub(crate) fn has(index: usize) -> bool {
 /// Whether the driver that the program has loaded exports a name that is not in our table.
 #[cfg(not(shim))]
 pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
-    NonNull::new(LIBRARY.load(Ordering::Acquire)).is_some_and(|library| {
+    NonNull::new(DRIVER.library.load(Ordering::Acquire)).is_some_and(|library| {
         // SAFETY: an open library and a string that ends in NUL.
         !unsafe { loader::dlsym()(library.as_ptr(), name.as_ptr()) }.is_null()
     })
@@ -95,7 +115,7 @@ pub(crate) fn has_unknown(name: &core::ffi::CStr) -> bool {
 /// The honest result of an entry point that the driver does not have.
 #[cold]
 pub(crate) fn missing() -> CUresult {
-    if LIBRARY.load(Ordering::Acquire).is_null() {
+    if DRIVER.library.load(Ordering::Acquire).is_null() {
         CUresult::NO_DEVICE
     } else {
         CUresult::NOT_FOUND
@@ -107,7 +127,7 @@ fn look_up(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
     library(mode)?;
     let found = find_in(index, mode);
     let kept = found.map_or(MISSING, NonNull::as_ptr);
-    FOUND.get(index)?.store(kept, Ordering::Release);
+    DRIVER.found.get(index)?.store(kept, Ordering::Release);
     found
 }
 
@@ -122,19 +142,19 @@ fn find_in(index: usize, mode: c_int) -> Option<NonNull<c_void>> {
 
 /// The driver's library, opened once. Threads that race open it twice, to the same handle.
 fn library(mode: c_int) -> Option<NonNull<c_void>> {
-    let known = LIBRARY.load(Ordering::Acquire);
+    let known = DRIVER.library.load(Ordering::Acquire);
     if let Some(known) = NonNull::new(known) {
         return Some(known);
     }
     let opened = NonNull::new(find::open(mode))?;
-    LIBRARY.store(opened.as_ptr(), Ordering::Release);
+    DRIVER.library.store(opened.as_ptr(), Ordering::Release);
     Some(opened)
 }
 
 /// Whether the driver that the program has loaded is our shim, which hands out the hooks itself.
 #[cfg(not(shim))]
 pub(crate) fn is_shim() -> bool {
-    find::is_shim()
+    DRIVER.is_shim.load(Ordering::Relaxed)
 }
 
 /// In the shim: what it found is never another.

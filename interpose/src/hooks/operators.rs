@@ -30,6 +30,7 @@ use protocol::pages::Counter;
 
 use crate::client::{Client, process};
 use crate::dispatch::panics;
+use crate::hooks::libraries::LIBRARIES;
 use crate::kernels::labels::{self, Label};
 use crate::launch::{self, Begun};
 use crate::platform::phase::{self, Phase};
@@ -46,11 +47,14 @@ pub(crate) use sites::answer;
 /// Operators that show that a library's launches are not seen.
 const UNSEEN_CALLS_MIN: u32 = 3;
 
-/// In [`SIGHTS`]: launches were seen.
+/// In place of how many operators of a library were not seen to launch: launches were seen.
 const SEEN: u32 = u32::MAX;
 
-/// Of each library [`SEEN`], or how many operators were not seen to launch.
-static SIGHTS: [AtomicU32; Library::ALL.len()] = [const { AtomicU32::new(0) }; Library::ALL.len()];
+/// Of a library [`SEEN`], or how many of its operators were not seen to launch.
+#[inline]
+fn sight_of(library: Library) -> Option<&'static AtomicU32> {
+    LIBRARIES.sights.get(library as usize)
+}
 
 /// A call of an operator.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +123,7 @@ fn pass(index: usize, describe: impl FnOnce() -> Call, real: impl FnOnce() -> c_
 fn prepare(index: usize, call: &Call, label: labels::LabelIndex) -> Option<Prepared> {
     let client = process::client()?;
     let library = OPERATORS.get(index)?.library;
-    let sight = SIGHTS.get(library as usize)?.load(Ordering::Relaxed);
+    let sight = sight_of(library)?.load(Ordering::Relaxed);
     let may_be_empty = call.label.may_be_empty();
     let is_unseen = (UNSEEN_CALLS_MIN..SEEN).contains(&sight) && !may_be_empty;
     let begun = is_unseen
@@ -157,7 +161,7 @@ fn settle(prepared: &Prepared, launches: u64, status: c_int) {
         };
         launch::end_operator(begun, result);
     }
-    let Some(sight) = SIGHTS.get(prepared.library as usize) else {
+    let Some(sight) = sight_of(prepared.library) else {
         return;
     };
     if launches > 0 {

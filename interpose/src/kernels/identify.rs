@@ -126,6 +126,8 @@ pub(crate) struct Kernels {
     identities: Identities,
     shapes: Shapes,
     generation: AtomicU32,
+    /// Whether it was said that there are unknown kernels.
+    is_unknown_said: AtomicBool,
 }
 
 impl Kernels {
@@ -136,6 +138,7 @@ impl Kernels {
             identities: Identities::new(),
             shapes: Shapes::new(),
             generation: AtomicU32::new(0),
+            is_unknown_said: AtomicBool::new(false),
         }
     }
 
@@ -487,7 +490,7 @@ impl Kernels {
     #[cold]
     fn handle_unknown(&self, client: &Client, identity: Option<IdentityIndex>) {
         client.page.count(Counter::UnknownKernels, 1);
-        if SAID_UNKNOWN.load(Ordering::Relaxed) {
+        if self.is_unknown_said.load(Ordering::Relaxed) {
             return;
         }
         let name = identity
@@ -498,7 +501,7 @@ impl Kernels {
             None => "is unknown, as there is no profile",
         };
         log::say_once(
-            &SAID_UNKNOWN,
+            &self.is_unknown_said,
             Level::Warn,
             format_args!("kernel {name} {why}; it and others like it count as unknown"),
         );
@@ -575,12 +578,9 @@ fn judge_operator(client: &Client, label: LabelIndex) -> Judged {
     }
 }
 
-/// Whether it was said that there are unknown kernels.
-static SAID_UNKNOWN: AtomicBool = AtomicBool::new(false);
-
 /// Somebody has said that kernels are unknown, and why; once is enough.
 pub(crate) fn handle_said_unknown() {
-    SAID_UNKNOWN.store(true, Ordering::Relaxed);
+    KERNELS.is_unknown_said.store(true, Ordering::Relaxed);
 }
 
 /// A launch that nothing is known about: it cannot need more SMs than it has blocks.

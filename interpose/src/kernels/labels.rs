@@ -289,11 +289,17 @@ static LABELS: Labels = Labels::new();
 
 struct Labels {
     memo: Memo<LABELS_MAX, KEY_WORDS, 0>,
+    /// Whether any operator was ever entered: a program without such libraries pays no more than
+    /// this for a launch.
+    is_used: AtomicBool,
 }
 
 impl Labels {
     const fn new() -> Self {
-        Self { memo: Memo::new() }
+        Self {
+            memo: Memo::new(),
+            is_used: AtomicBool::new(false),
+        }
     }
 
     /// Keeps a label, and whether it is new. Threads that see one at the same moment for the first
@@ -338,9 +344,6 @@ thread_local! {
     };
 }
 
-/// Whether any operator was ever entered: a program without such libraries pays no more than this for a launch.
-static IS_USED: AtomicBool = AtomicBool::new(false);
-
 /// No address of a stack is as low.
 const OUTSIDE: usize = 0;
 
@@ -363,7 +366,7 @@ impl Current {
 
     /// Marks the thread until what is returned is dropped.
     pub(crate) fn enter(&self, here: usize, label: LabelIndex) -> Inside<'_> {
-        IS_USED.store(true, Ordering::Relaxed);
+        LABELS.is_used.store(true, Ordering::Relaxed);
         self.label.set(label);
         self.launches.set(0);
         self.at.set(here);
@@ -394,7 +397,7 @@ pub(crate) fn with_current<T>(body: impl FnOnce(&Current) -> T) -> T {
 /// A launch is seen; the label that it carries.
 #[inline]
 pub(crate) fn handle_launch() -> LabelIndex {
-    if !IS_USED.load(Ordering::Relaxed) {
+    if !LABELS.is_used.load(Ordering::Relaxed) {
         return LabelIndex::NONE;
     }
     CURRENT.with(|current| {

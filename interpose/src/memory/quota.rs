@@ -28,10 +28,27 @@ use core::cell::Cell;
 use abi::types::{CUresult, CUstream};
 use protocol::ledger::{Kind, rounded_bytes};
 
+use self::blocks::Blocks;
+use self::physical::Physical;
+use self::pools::Pools;
 use crate::client::account::{self, DeviceAccount};
 use crate::client::clients::CLIENTS;
 use crate::daemon::lifecycle;
 use crate::driver;
+
+/// What this process holds.
+pub(crate) static HELD: Held = Held {
+    blocks: Blocks::new(),
+    physical: Physical::new(),
+    pools: Pools::new(),
+};
+
+/// See [`HELD`].
+pub(crate) struct Held {
+    pub(crate) blocks: Blocks,
+    pub(crate) physical: Physical,
+    pub(crate) pools: Pools,
+}
 
 /// The account of the calling thread's current device.
 #[inline]
@@ -127,7 +144,7 @@ impl Charge {
             return;
         };
         match key.filter(|_| result == CUresult::SUCCESS) {
-            Some(key) => blocks::keep(key, account, self.kind, self.bytes.get()),
+            Some(key) => HELD.blocks.keep(key, account, self.kind, self.bytes.get()),
             None => account.release(self.kind, self.bytes.get()),
         }
     }
@@ -137,5 +154,5 @@ impl Charge {
 /// using it goes back.
 fn try_reserve(account: &'static DeviceAccount, kind: Kind, bytes: u64) -> bool {
     account.try_reserve(kind, bytes)
-        || pools::try_give_back(account) && account.try_reserve(kind, bytes)
+        || HELD.pools.try_give_back(account) && account.try_reserve(kind, bytes)
 }

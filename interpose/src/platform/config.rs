@@ -14,12 +14,13 @@
 //!
 //! A value that makes no sense is said and the default taken: a job never fails on our account.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::Ordering;
 use std::ffi::{CString, OsStr, OsString};
 use std::path::PathBuf;
 
 use protocol::hello::JobClass;
 
+use crate::platform::inherited::INHERITED;
 use crate::platform::log::Level;
 use crate::platform::sys;
 
@@ -135,16 +136,16 @@ impl Config {
 /// Whether the library is switched off; asked of the environment once. Neither locks nor allocates,
 /// so that `dlsym` may ask.
 pub(crate) fn is_disabled() -> bool {
-    const UNKNOWN: u8 = 0;
+    // 0: nobody has asked.
     const ON: u8 = 1;
     const OFF: u8 = 2;
-    static SWITCH: AtomicU8 = AtomicU8::new(UNKNOWN);
-    match SWITCH.load(Ordering::Relaxed) {
+    let switch = &INHERITED.switch;
+    match switch.load(Ordering::Relaxed) {
         ON => false,
         OFF => true,
         _ => {
             let disabled = sys::is_switched_on(DISABLE);
-            SWITCH.store(if disabled { OFF } else { ON }, Ordering::Relaxed);
+            switch.store(if disabled { OFF } else { ON }, Ordering::Relaxed);
             disabled
         }
     }

@@ -75,45 +75,66 @@ impl Real {
     pub(crate) const ADDRESS_OFFSET: usize = core::mem::offset_of!(Self, address);
 }
 
-/// libc's `dlsym`.
-pub(crate) static DLSYM: Real = Real::new(c"dlsym");
-/// libc's `dlvsym`.
-#[cfg(not(shim))]
-pub(crate) static DLVSYM: Real = Real::new(c"dlvsym");
-/// libc's `dlopen`.
-pub(crate) static DLOPEN: Real = Real::new(c"dlopen");
-/// libc's `dlmopen`.
-#[cfg(not(shim))]
-pub(crate) static DLMOPEN: Real = Real::new(c"dlmopen");
-/// libc's `dladdr`.
-#[cfg(not(shim))]
-static DLADDR: Real = Real::new(c"dladdr");
-/// libc's `dlclose`.
-#[cfg(not(shim))]
-static DLCLOSE: Real = Real::new(c"dlclose");
+/// libc's functions, as far as they were looked for.
+pub(crate) static LOADER: Loader = Loader::new();
+
+/// See [`LOADER`].
+pub(crate) struct Loader {
+    pub(crate) dlsym: Real,
+    #[cfg(not(shim))]
+    pub(crate) dlvsym: Real,
+    pub(crate) dlopen: Real,
+    #[cfg(not(shim))]
+    pub(crate) dlmopen: Real,
+    #[cfg(not(shim))]
+    dladdr: Real,
+    #[cfg(not(shim))]
+    dlclose: Real,
+    /// The program's own handle; `RTLD_DEFAULT` until it was asked for.
+    #[cfg(not(shim))]
+    program: AtomicPtr<c_void>,
+}
+
+impl Loader {
+    const fn new() -> Self {
+        Self {
+            dlsym: Real::new(c"dlsym"),
+            #[cfg(not(shim))]
+            dlvsym: Real::new(c"dlvsym"),
+            dlopen: Real::new(c"dlopen"),
+            #[cfg(not(shim))]
+            dlmopen: Real::new(c"dlmopen"),
+            #[cfg(not(shim))]
+            dladdr: Real::new(c"dladdr"),
+            #[cfg(not(shim))]
+            dlclose: Real::new(c"dlclose"),
+            #[cfg(not(shim))]
+            program: AtomicPtr::new(libc::RTLD_DEFAULT),
+        }
+    }
+}
 
 /// libc's `dlsym`, never our own.
 #[inline]
 pub(crate) fn dlsym() -> Dlsym {
     // SAFETY: the address is libc's `dlsym` or a function that takes as much and finds nothing.
-    unsafe { core::mem::transmute::<*mut c_void, Dlsym>(DLSYM.address()) }
+    unsafe { core::mem::transmute::<*mut c_void, Dlsym>(LOADER.dlsym.address()) }
 }
 
 /// A handle as we ask with it. `RTLD_DEFAULT` from us would find our own exports before those of a library that stands
 /// before us, because we are linked with `-Bsymbolic`; the program's own handle has the same scope, the whole program's.
 #[cfg(not(shim))]
 pub(crate) fn as_asked_by_us(handle: *mut c_void) -> *mut c_void {
-    static PROGRAM: AtomicPtr<c_void> = AtomicPtr::new(libc::RTLD_DEFAULT);
     if handle != libc::RTLD_DEFAULT {
         return handle;
     }
-    let known = PROGRAM.load(Ordering::Relaxed);
+    let known = LOADER.program.load(Ordering::Relaxed);
     if known != libc::RTLD_DEFAULT {
         return known;
     }
     // SAFETY: without a name nothing is loaded; the handle is that of the program, which is never unloaded.
     let found = unsafe { dlopen()(ptr::null(), libc::RTLD_LAZY) };
-    PROGRAM.store(found, Ordering::Relaxed);
+    LOADER.program.store(found, Ordering::Relaxed);
     found
 }
 
@@ -121,34 +142,34 @@ pub(crate) fn as_asked_by_us(handle: *mut c_void) -> *mut c_void {
 #[cfg(not(shim))]
 pub(crate) fn dlvsym() -> Dlvsym {
     // SAFETY: as in `dlsym`.
-    unsafe { core::mem::transmute::<*mut c_void, Dlvsym>(DLVSYM.address()) }
+    unsafe { core::mem::transmute::<*mut c_void, Dlvsym>(LOADER.dlvsym.address()) }
 }
 
 /// libc's `dlopen`.
 pub(crate) fn dlopen() -> Dlopen {
     // SAFETY: as in `dlsym`.
-    unsafe { core::mem::transmute::<*mut c_void, Dlopen>(DLOPEN.address()) }
+    unsafe { core::mem::transmute::<*mut c_void, Dlopen>(LOADER.dlopen.address()) }
 }
 
 /// libc's `dlmopen`.
 #[cfg(not(shim))]
 pub(crate) fn dlmopen() -> Dlmopen {
     // SAFETY: as in `dlsym`.
-    unsafe { core::mem::transmute::<*mut c_void, Dlmopen>(DLMOPEN.address()) }
+    unsafe { core::mem::transmute::<*mut c_void, Dlmopen>(LOADER.dlmopen.address()) }
 }
 
 /// libc's `dladdr`.
 #[cfg(not(shim))]
 pub(crate) fn dladdr() -> Dladdr {
     // SAFETY: the address is libc's `dladdr` or a function that takes as much and answers 0, which means "nothing".
-    unsafe { core::mem::transmute::<*mut c_void, Dladdr>(DLADDR.address()) }
+    unsafe { core::mem::transmute::<*mut c_void, Dladdr>(LOADER.dladdr.address()) }
 }
 
 /// libc's `dlclose`.
 #[cfg(not(shim))]
 pub(crate) fn dlclose() -> Dlclose {
     // SAFETY: as in `dladdr`.
-    unsafe { core::mem::transmute::<*mut c_void, Dlclose>(DLCLOSE.address()) }
+    unsafe { core::mem::transmute::<*mut c_void, Dlclose>(LOADER.dlclose.address()) }
 }
 
 /// Stands in for a function that cannot be found: no libc we know. Programs then find nothing, which
@@ -185,11 +206,11 @@ macro_rules! pop {
 pub(crate) use pop;
 
 /// Defines an exported function of up to three arguments: `$decide` gets three, and as the fourth where the caller goes on, and
-/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real` is where the jump goes; `$decide` must have asked
-/// for its address.
+/// answers with what the caller gets, or with [`JUMP`] or [`ABSENT`]. `$real`, of [`LOADER`], is
+/// where the jump goes; `$decide` must have asked for its address.
 #[cfg(not(shim))]
 macro_rules! or_jump {
-    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $decide:path, $real:path) => {
+    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*), $decide:path, $real:ident) => {
         $(#[$doc])*
         #[cfg(target_arch = "x86_64")]
         #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -215,15 +236,16 @@ macro_rules! or_jump {
                 "je 3f",
                 "ret",
                 "2:",
-                "mov rax, qword ptr [rip + {real} + {offset}]",
+                "mov rax, qword ptr [rip + {loader} + {offset}]",
                 "jmp rax",
                 "3:",
                 "xor eax, eax",
                 "ret",
                 ".cfi_endproc",
                 decide = sym $decide,
-                real = sym $real,
-                offset = const $crate::platform::loader::Real::ADDRESS_OFFSET,
+                loader = sym $crate::platform::loader::LOADER,
+                offset = const core::mem::offset_of!($crate::platform::loader::Loader, $real)
+                    + $crate::platform::loader::Real::ADDRESS_OFFSET,
             )
         }
 
@@ -250,16 +272,17 @@ macro_rules! or_jump {
                 "mov x0, x9",
                 "ret",
                 "2:",
-                "adrp x16, {real}",
-                "add x16, x16, :lo12:{real}",
+                "adrp x16, {loader}",
+                "add x16, x16, :lo12:{loader}",
                 "ldr x16, [x16, #{offset}]",
                 "br x16",
                 "3:",
                 "mov x0, xzr",
                 "ret",
                 decide = sym $decide,
-                real = sym $real,
-                offset = const $crate::platform::loader::Real::ADDRESS_OFFSET,
+                loader = sym $crate::platform::loader::LOADER,
+                offset = const core::mem::offset_of!($crate::platform::loader::Loader, $real)
+                    + $crate::platform::loader::Real::ADDRESS_OFFSET,
             )
         }
     };
@@ -273,11 +296,21 @@ mod tests {
 
     #[test]
     fn the_real_functions_are_libcs() {
-        for real in [&DLSYM, &DLVSYM, &DLOPEN, &DLMOPEN] {
+        let Loader {
+            dlsym,
+            dlvsym,
+            dlopen,
+            dlmopen,
+            ..
+        } = &LOADER;
+        for real in [dlsym, dlvsym, dlopen, dlmopen] {
             let address = real.address();
             assert_ne!(address, find_nothing as *mut c_void, "{:?}", real.name);
             assert_eq!(address, real.address());
         }
-        assert_ne!(DLSYM.address(), crate::doors::dlsym::dlsym as *mut c_void);
+        assert_ne!(
+            LOADER.dlsym.address(),
+            crate::doors::dlsym::dlsym as *mut c_void
+        );
     }
 }

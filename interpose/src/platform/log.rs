@@ -5,9 +5,10 @@
 //! written from a panic.
 
 use core::fmt::{self, Write as _};
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 
+use crate::platform::inherited::INHERITED;
 use crate::platform::sys;
 
 /// Longest line, bytes. What is longer is cut.
@@ -43,17 +44,14 @@ impl Level {
     }
 }
 
-/// The most detailed level that is said.
-static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
-
 /// Sets what is said from now on.
 pub(crate) fn set_level(level: Level) {
-    LEVEL.store(level as u8, Ordering::Relaxed);
+    INHERITED.log_level.store(level as u8, Ordering::Relaxed);
 }
 
 /// Whether lines of this level are said.
 pub(crate) fn is_said(level: Level) -> bool {
-    level as u8 <= LEVEL.load(Ordering::Relaxed)
+    level as u8 <= INHERITED.log_level.load(Ordering::Relaxed)
 }
 
 /// Says one line, if `level` is asked for.

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use crate::platform::inherited::INHERITED;
 use crate::platform::sys;
 
 /// Where this process stands.
@@ -32,9 +33,10 @@ pub(crate) enum Phase {
 struct PhasePage(AtomicU8);
 
 static PAGE: PhasePage = PhasePage(AtomicU8::new(Phase::Unread as u8));
+
 /// Whether an attempt to attach was made, in this process or one that it descends from. After that
 /// only a child is [`Phase::Unread`].
-pub(crate) static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+pub(crate) const HAS_BEGUN: &AtomicBool = &INHERITED.has_begun;
 
 /// Where this process stands.
 #[inline]

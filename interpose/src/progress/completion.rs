@@ -10,7 +10,6 @@ use client::marks::Marks;
 
 use crate::client::{Client, Handle};
 use crate::progress::contexts::CONTEXTS;
-use crate::progress::events::EVENTS;
 use crate::progress::operations;
 use crate::progress::slot::{Mark, Slot};
 use crate::progress::stream::{Kind, Stream};
@@ -25,7 +24,7 @@ pub(crate) fn mark_of_stream(stream: Stream) -> Option<Mark> {
 
 /// The mark that an event was recorded behind.
 pub(crate) fn mark_of_event(event: CUevent) -> Option<Mark> {
-    EVENTS.find(event)
+    STREAMS.events.find(event)
 }
 
 /// The marks behind everything launched in a context; null means the calling thread's.

@@ -11,9 +11,6 @@ use abi::types::CUevent;
 use crate::platform::table::Keys;
 use crate::progress::slot::Mark;
 
-/// The events of this process.
-pub(crate) static EVENTS: Events = Events::new();
-
 /// Places for events that are alive: a destroyed one gives its place back, and what has passed
 /// through the table makes no search longer ([`Keys`]). PyTorch keeps a few hundred; frameworks
 /// that pool them some thousand.
@@ -21,7 +18,7 @@ const EVENTS_MAX: usize = 1 << 15;
 /// In place of a stream's slot: other processes have the event.
 const SHARED: u32 = u32::MAX;
 
-/// See [`EVENTS`].
+/// The events of a process.
 pub(crate) struct Events {
     handles: Keys<EVENTS_MAX>,
     slots: [AtomicU32; EVENTS_MAX],
@@ -30,7 +27,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             handles: Keys::new(),
             slots: [const { AtomicU32::new(0) }; EVENTS_MAX],

@@ -20,6 +20,7 @@ use abi::types::{CUcontext, CUstream};
 use client::backoff;
 use client::marks::Marks;
 use client::slot_state::State;
+use crossbeam_utils::CachePadded;
 use protocol::clock::Clock;
 use protocol::record::STREAMS_MAX;
 use protocol::sync::{Locked, TryLock};
@@ -33,6 +34,7 @@ use crate::platform::table::Keys;
 use crate::progress::captures::Captures;
 use crate::progress::completion;
 use crate::progress::contexts::{self, CONTEXTS};
+use crate::progress::events::Events;
 use crate::progress::slot::{KIND_PER_THREAD, Owner, Slot};
 use crate::progress::stream::{Kind, Stream};
 
@@ -82,6 +84,9 @@ pub(crate) struct Streams {
     capturing: AtomicU32,
     /// Those of them that have no slot.
     unplaced_captures: Captures,
+    /// The application's events, by the marks of these streams. Apart from the words above, which
+    /// launches read.
+    pub(crate) events: CachePadded<Events>,
 }
 
 impl Streams {
@@ -96,6 +101,7 @@ impl Streams {
             lock: TryLock::new(),
             capturing: AtomicU32::new(0),
             unplaced_captures: Captures::new(),
+            events: CachePadded::new(Events::new()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The helper threads as others see them: woken, or kept out of the driver
 //! ([`crate::daemon::helper`]).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 
 use client::{backoff, ending};
 
@@ -11,11 +11,6 @@ use crate::dispatch::driver_exclusion::HOLDERS;
 /// A launch wakes a helper that sleeps so much longer than the launch is expected to take, ns.
 /// Where no event is allowed, a stream is asked so often at most.
 pub(crate) const EARLIER_NS: u64 = 500_000;
-
-/// The process exits: helpers must stay out of the driver.
-static STOPPING: AtomicBool = AtomicBool::new(false);
-/// Changes whenever the context that is current in a helper may have gone.
-static ENTERED: AtomicU32 = AtomicU32::new(0);
 
 /// Wakes a client's helper if it sleeps: something has changed.
 #[inline]
@@ -62,12 +57,12 @@ pub(crate) fn wake_surely(client: &Client) {
 
 /// Whether the process is in its exit handlers, where no helper looks any more.
 pub(crate) fn are_stopping() -> bool {
-    STOPPING.load(Ordering::SeqCst)
+    HOLDERS.are_stopping()
 }
 
 /// Changes whenever the context that is current in a helper may have gone.
 pub(crate) fn entered() -> u32 {
-    ENTERED.load(Ordering::SeqCst)
+    HOLDERS.entered()
 }
 
 /// Wakes every helper that sleeps: what kept them all from looking has ended.
@@ -83,7 +78,7 @@ pub(crate) fn tell_gave_up() {
 
 /// Keeps the helpers out of the driver from now on; waits until this client's is out.
 pub(crate) fn stop(client: &Client) {
-    STOPPING.store(true, Ordering::SeqCst);
+    HOLDERS.stop();
     wait_until_out(client);
 }
 
@@ -96,7 +91,7 @@ pub(crate) struct KeptOut(Option<usize>);
 pub(crate) fn keep_out() -> KeptOut {
     let kept_out = KeptOut(HOLDERS.enter());
     process::clients().for_each(wait_until_out);
-    ENTERED.fetch_add(1, Ordering::SeqCst);
+    HOLDERS.note_entered();
     kept_out
 }
 

@@ -52,8 +52,7 @@
 use core::ffi::{c_int, c_long, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::OnceLock;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use protocol::clock::Clock;
 
@@ -66,42 +65,72 @@ use crate::signals::supervised_exit::{self, FROZEN_MS, is_seen_to};
 
 pub(crate) mod doors;
 
+use doors::Behind;
+
 /// The signals of which a process is asked to end.
 const OURS: [c_int; 2] = [libc::SIGTERM, libc::SIGINT];
 /// The same as a set of the kernel's, which is small.
-static OURS_SET: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
+const OURS_SET: u64 = 1 << (libc::SIGTERM - 1) | 1 << (libc::SIGINT - 1);
 
-/// Process in which [`handle`] stands where the default was; 0 if in none. A child of a fork finds its parent's.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-/// When it was told to die, on `CLOCK_MONOTONIC`, ns.
-static TOLD_NS: AtomicU64 = AtomicU64::new(0);
-/// Longest wait for what is in flight, ms.
-static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
-/// The thread that was last to send one of [`OURS`] to its own process by a function of libc's which is exported from here; 0 if none did.
-static SENDER: AtomicI32 = AtomicI32::new(0);
-/// The one that does so this moment; 0 if none does.
-static SENDING: AtomicI32 = AtomicI32::new(0);
-/// Clients whose work is waited for.
-static DRAINED: AtomicU32 = AtomicU32::new(0);
-/// The flags (`sa_flags`) that the application's default has, for each of [`OURS`].
-static FLAGS: [AtomicI32; OURS.len()] = [const { AtomicI32::new(0) }; OURS.len()];
+/// What this process knows of its end.
+static SIGNALS: Signals = Signals::new();
 
-/// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. In that of [`handle`] all are.
-static MASKED: [AtomicU32; OURS.len()] = [const { AtomicU32::new(0) }; OURS.len()];
+/// See [`SIGNALS`]. Handlers read it: every word is an atomic, and nothing is made on first use.
+struct Signals {
+    /// Whether the process has become a client, or one that it was forked from.
+    is_attached: AtomicBool,
+    /// Process in which [`handle`] stands where the default was; 0 if in none. A child of a fork
+    /// finds its parent's.
+    owner: AtomicI32,
+    /// When it was told to die, on `CLOCK_MONOTONIC`, ns.
+    told_ns: AtomicU64,
+    /// Longest wait for what is in flight, ms.
+    drain_ms: AtomicU32,
+    /// The thread that was last to send one of [`OURS`] to its own process by a function of libc's
+    /// which is exported from here; 0 if none did.
+    sender: AtomicI32,
+    /// The one that does so this moment; 0 if none does.
+    sending: AtomicI32,
+    /// Clients whose work is waited for.
+    drained: AtomicU32,
+    /// The flags (`sa_flags`) that the application's default has, for each of [`OURS`].
+    flags: [AtomicI32; OURS.len()],
+    /// Which of [`OURS`] are in the mask (`sa_mask`) of the application's default, a bit each. In
+    /// that of [`handle`] all are.
+    masked: [AtomicU32; OURS.len()],
+    /// The functions behind those that are exported from here.
+    behind: Behind,
+}
+
+impl Signals {
+    const fn new() -> Self {
+        Self {
+            is_attached: AtomicBool::new(false),
+            owner: AtomicI32::new(0),
+            told_ns: AtomicU64::new(0),
+            drain_ms: AtomicU32::new(0),
+            sender: AtomicI32::new(0),
+            sending: AtomicI32::new(0),
+            drained: AtomicU32::new(0),
+            flags: [const { AtomicI32::new(0) }; OURS.len()],
+            masked: [const { AtomicU32::new(0) }; OURS.len()],
+            behind: Behind::new(),
+        }
+    }
+}
 
 /// A second signal within this time belongs to the first, ns.
 const SAME_REQUEST_NS: u64 = 200_000_000;
 
 /// This process became a client: from here on work may be in flight when it is asked to end.
 pub(crate) fn handle_attached(drain_ms: u32) {
-    static IS_SEEN: OnceLock<()> = OnceLock::new();
     let pid = process_id();
-    if drain_ms == 0 || pid == 1 || IS_SEEN.set(()).is_err() {
+    if drain_ms == 0 || pid == 1 || SIGNALS.is_attached.swap(true, Ordering::Relaxed) {
         return;
     }
-    DRAIN_MS.store(drain_ms, Ordering::Relaxed);
+    SIGNALS.drain_ms.store(drain_ms, Ordering::Relaxed);
     // Release pairs with the Acquire in `was_owned`.
-    OWNER.store(pid, Ordering::Release);
+    SIGNALS.owner.store(pid, Ordering::Release);
     for signal in OURS {
         stand_in(signal);
     }
@@ -109,12 +138,12 @@ pub(crate) fn handle_attached(drain_ms: u32) {
 
 /// Whether [`handle`] may stand where this signal's default was, in this process or in one that it was forked from.
 fn was_owned(signal: c_int) -> bool {
-    OURS.contains(&signal) && OWNER.load(Ordering::Acquire) != 0
+    OURS.contains(&signal) && SIGNALS.owner.load(Ordering::Acquire) != 0
 }
 
 /// Whether it is this process whose defaults are stood in for.
 fn is_owner() -> bool {
-    OWNER.load(Ordering::Acquire) == process_id()
+    SIGNALS.owner.load(Ordering::Acquire) == process_id()
 }
 
 /// The daemon asks this process to end, whatever it does with signals: as by SIGKILL, once nothing is in flight or
@@ -134,7 +163,7 @@ pub(crate) fn handle_stop() {
 /// What was in flight on one device is complete; the last of `clients` to say so ends the process.
 pub(crate) fn handle_drained(clients: u32) {
     let signal = dying::of();
-    if DRAINED.fetch_add(1, Ordering::AcqRel) + 1 < clients {
+    if SIGNALS.drained.fetch_add(1, Ordering::AcqRel) + 1 < clients {
         return;
     }
     log::say(
@@ -158,8 +187,8 @@ fn stand_in(signal: c_int) {
         return;
     }
     if let Some(at) = place_of(signal) {
-        FLAGS[at].store(found.sa_flags, Ordering::Relaxed);
-        MASKED[at].store(ours_in(&found.sa_mask), Ordering::Relaxed);
+        SIGNALS.flags[at].store(found.sa_flags, Ordering::Relaxed);
+        SIGNALS.masked[at].store(ours_in(&found.sa_mask), Ordering::Relaxed);
     }
     let mut mask = found.sa_mask;
     for signal in OURS {
@@ -206,8 +235,8 @@ fn ours_in(set: &libc::sigset_t) -> u32 {
 fn restore_view(signal: c_int, action: &mut libc::sigaction) {
     let Some(at) = place_of(signal) else { return };
     action.sa_sigaction = libc::SIG_DFL;
-    action.sa_flags = FLAGS[at].load(Ordering::Relaxed);
-    let masked = MASKED[at].load(Ordering::Relaxed);
+    action.sa_flags = SIGNALS.flags[at].load(Ordering::Relaxed);
+    let masked = SIGNALS.masked[at].load(Ordering::Relaxed);
     for (at, signal) in (0..).zip(OURS) {
         if masked & (1 << at) == 0 {
             // SAFETY: a set that the kernel has filled in, and a signal that exists.
@@ -252,8 +281,8 @@ extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c
 /// in later than this one, or that is this one and inside a call of CUDA, or stopped, below the handler that sends it.
 fn goes_on(info: &libc::siginfo_t) -> bool {
     let thread = thread_id();
-    let is_senders = SENDER.load(Ordering::Relaxed) == thread;
-    let is_sending = SENDING.load(Ordering::Relaxed) == thread;
+    let is_senders = SIGNALS.sender.load(Ordering::Relaxed) == thread;
+    let is_sending = SIGNALS.sending.load(Ordering::Relaxed) == thread;
     is_own(info) && !is_senders || is_sending && !guard::is_outside()
 }
 
@@ -294,18 +323,19 @@ fn tell_overdue(signal: c_int) -> bool {
 /// Stops the calling thread for good, in [`handle`]: what comes is not put on top of that. On virtual time it takes part no more.
 fn stop_in_handler() -> ! {
     Clock::process().leave();
+    let set = OURS_SET;
     loop {
         // They are blocked already, unless a handler of the application's called this one.
-        mask(libc::SIG_BLOCK, OURS_SET);
+        mask(libc::SIG_BLOCK, set);
         let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
         // SAFETY: a set of the kernel's, room for the details, and no time, so that it waits without end.
         let taken = unsafe {
             libc::syscall(
                 libc::SYS_rt_sigtimedwait,
-                &raw const OURS_SET,
+                &raw const set,
                 info.as_mut_ptr(),
                 ptr::null::<libc::timespec>(),
-                size_of_val(&OURS_SET),
+                size_of_val(&set),
             )
         };
         // Interrupted by another signal's handler it has taken none.
@@ -352,9 +382,9 @@ fn mask(how: c_int, set: u64) {
 /// What follows the first request: the helpers wait, and a timer for them.
 #[inline(never)]
 fn begin(signal: c_int, now_ns: u64) {
-    TOLD_NS.store(now_ns, Ordering::Release);
+    SIGNALS.told_ns.store(now_ns, Ordering::Release);
     // Nobody waits for what is in flight any more, or nobody could end the wait.
-    if waking::are_stopping() || !arm_timer(signal, DRAIN_MS.load(Ordering::Relaxed)) {
+    if waking::are_stopping() || !arm_timer(signal, SIGNALS.drain_ms.load(Ordering::Relaxed)) {
         die(signal);
     }
     process::clients().for_each(waking::wake_surely);
@@ -379,11 +409,13 @@ fn handle_sending(signal: c_int, send: impl FnOnce() -> c_int) -> c_int {
         return send();
     }
     let thread = thread_id();
-    SENDER.store(thread, Ordering::Relaxed);
-    SENDING.store(thread, Ordering::Relaxed);
+    SIGNALS.sender.store(thread, Ordering::Relaxed);
+    SIGNALS.sending.store(thread, Ordering::Relaxed);
     let result = send();
     // Unless another thread sends one too.
-    let _ = SENDING.compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = SIGNALS
+        .sending
+        .compare_exchange(thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     result
 }
 
@@ -420,7 +452,7 @@ const SI_TIMER: c_int = -2;
 /// Whether a signal that comes now belongs to the first.
 fn is_same_request(now_ns: u64) -> bool {
     // 0: the first is being told this moment.
-    let told_ns = TOLD_NS.load(Ordering::Acquire);
+    let told_ns = SIGNALS.told_ns.load(Ordering::Acquire);
     told_ns == 0 || now_ns.saturating_sub(told_ns) < SAME_REQUEST_NS
 }
 

@@ -1,7 +1,7 @@
 //! The driver as the program finds it: `libcuda.so.1`, wherever the loader has or will.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 
 use crate::platform::loader;
 use crate::platform::phase::{self, Phase};
@@ -11,8 +11,6 @@ const DRIVER: &CStr = c"libcuda.so.1";
 
 /// What our shim exports and no driver does.
 const SHIM_MARK: &CStr = c"pillion_shim";
-
-static IS_SHIM: AtomicBool = AtomicBool::new(false);
 
 /// The handle of the driver's library, or null. What the program has loaded comes first; with
 /// `RTLD_NOLOAD` in `mode` nothing else does.
@@ -26,14 +24,9 @@ pub(super) fn open(mode: c_int) -> *mut c_void {
     }
     // SAFETY: an open library and a string that ends in NUL.
     if !opened.is_null() && !unsafe { loader::dlsym()(opened, SHIM_MARK.as_ptr()) }.is_null() {
-        IS_SHIM.store(true, Ordering::Relaxed);
+        super::DRIVER.is_shim.store(true, Ordering::Relaxed);
         // That one attaches, and this copy forwards.
         phase::enter(Phase::Inert);
     }
     opened
-}
-
-/// Whether that is our shim.
-pub(super) fn is_shim() -> bool {
-    IS_SHIM.load(Ordering::Relaxed)
 }

@@ -13,8 +13,8 @@ use protocol::ledger::Kind;
 use super::memory::{account_for, unless_refused};
 use super::{hook, stored};
 use crate::memory::counts::{handle_allocated, handle_freed};
-use crate::memory::quota::Charge;
-use crate::memory::quota::blocks::{self, Key};
+use crate::memory::quota::blocks::Key;
+use crate::memory::quota::{Charge, HELD};
 
 /// Defines the creation of an array from a descriptor.
 macro_rules! create {
@@ -72,19 +72,19 @@ hook! {
 
 hook! {
     cuArrayDestroy(array: CUarray);
-    before |_| blocks::take(array);
+    before |_| HELD.blocks.take(array);
     after |client, block, result| {
         handle_freed(client, result, u64::MAX);
-        blocks::handle_freed(block, result);
+        HELD.blocks.handle_freed(block, result);
     };
 }
 
 hook! {
     cuMipmappedArrayDestroy(array: CUmipmappedArray);
-    before |_| blocks::take(array);
+    before |_| HELD.blocks.take(array);
     after |client, block, result| {
         handle_freed(client, result, u64::MAX);
-        blocks::handle_freed(block, result);
+        HELD.blocks.handle_freed(block, result);
     };
 }
 

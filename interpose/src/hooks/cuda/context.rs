@@ -12,7 +12,7 @@ use crate::client::{Handle, account};
 use crate::daemon::lifecycle;
 use crate::driver;
 use crate::kernels::KERNELS;
-use crate::memory::quota::{blocks, pools};
+use crate::memory::quota::HELD;
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::streams::STREAMS;
 use crate::progress::{completion, stream_events, waking};
@@ -167,7 +167,8 @@ fn handle_green(green: CUgreenCtx) {
 /// A green context is gone. Its memory is the primary context's, which goes with it only if nobody else retains that.
 fn handle_green_destroyed(context: CUcontext, device: CUdevice) {
     if driver::is_primary_context_active(device) {
-        blocks::handle_green_destroyed(context, CONTEXTS.primary_of(device));
+        HELD.blocks
+            .handle_green_destroyed(context, CONTEXTS.primary_of(device));
     }
     handle_destroyed(context);
     handle_released(device);
@@ -179,8 +180,8 @@ fn handle_destroyed(context: CUcontext) {
     let device = CONTEXTS.device_of(context);
     // Its modules and its memory went with it.
     KERNELS.handle_unloaded();
-    blocks::handle_context_destroyed(context);
-    pools::handle_changed();
+    HELD.blocks.handle_context_destroyed(context);
+    HELD.pools.handle_changed();
     for index in STREAMS.take_out_context(context) {
         let Some(slot) = STREAMS.slot(index) else {
             continue;

@@ -16,7 +16,8 @@ use crate::client::{Client, account, process};
 use crate::kernels::graphs::{GRAPHS, known, parts_of};
 use crate::launch::{begin_graph, end_graph};
 use crate::memory::counts::{handle_allocated, of_stream};
-use crate::memory::quota::pools::{self, Draw, Source};
+use crate::memory::quota::HELD;
+use crate::memory::quota::pools::{Draw, Source};
 use crate::progress::stream::{Flavour, Stream};
 
 /// Defines the launch of a graph.
@@ -28,7 +29,7 @@ macro_rules! graph_launch {
             after |_, begun, result| {
                 end_graph(begun, result);
                 // It may have taken memory for its nodes, or given some back.
-                pools::note_graphs_stale();
+                HELD.pools.note_graphs_stale();
             };
         }
     };
@@ -86,13 +87,13 @@ instantiate!(cuGraphInstantiateWithParams_ptsz, params: *mut CUDA_GRAPH_INSTANTI
 hook! {
     cuGraphExecDestroy(exec: CUgraphExec);
     before |_| GRAPHS.handle_ending(exec);
-    after |_, (), _| pools::handle_graphs();
+    after |_, (), _| HELD.pools.handle_graphs();
 }
 
 hook! {
     cuGraphDestroy(graph: CUgraph);
     // The memory of its nodes goes with the last that has them.
-    after |_, _| pools::handle_graphs();
+    after |_, _| HELD.pools.handle_graphs();
 }
 
 hook! {
@@ -173,7 +174,7 @@ hook! {
         unsafe { real(to, graph, after_these, count, params) }
     });
     after |client, draw, result| {
-        draw.iter().for_each(|draw| draw.end(result == CUresult::SUCCESS));
+        draw.iter().for_each(|draw| HELD.pools.end(draw, result == CUresult::SUCCESS));
         // SAFETY: the parameters of this call, which the driver has just read and written.
         if let Some(params) = unsafe { stored(params, result) } {
             handle_allocated(client, result, params.bytesize);
@@ -191,7 +192,7 @@ fn begin_node(params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Option<Draw> {
     }
     let account = account::of_device(CUdevice(id))?;
     let source = Source::Graphs(id);
-    Some(Draw::begin(account, source, params.bytesize as u64))
+    Some(HELD.pools.begin(account, source, params.bytesize as u64))
 }
 
 /// Makes the call, if the quota allows it.
@@ -221,7 +222,7 @@ macro_rules! add_node {
                 unsafe { real(to, graph, after_these, $($data,)? count, params) }
             });
             after |client, draw, result| {
-                draw.iter().for_each(|draw| draw.end(result == CUresult::SUCCESS));
+                draw.iter().for_each(|draw| HELD.pools.end(draw, result == CUresult::SUCCESS));
                 // SAFETY: the parameters of this call, which the driver has just read and written.
                 if let Some(any) = unsafe { stored(params, result) }
                     && any.kind == CUgraphNodeType::MEM_ALLOC

@@ -16,9 +16,9 @@ use crate::driver;
 use crate::memory::counts::{
     handle_allocated, handle_freed, handle_host_allocated, of_address, of_stream,
 };
-use crate::memory::quota::blocks::{self, Key};
-use crate::memory::quota::pools::{self, Draw, Source, pool_number};
-use crate::memory::quota::{self, Charge};
+use crate::memory::quota::blocks::Key;
+use crate::memory::quota::pools::{Draw, Source, pool_number};
+use crate::memory::quota::{self, Charge, HELD};
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
 
@@ -160,12 +160,12 @@ fn begin_async(stream: Stream, pool: Option<CUmemoryPool>, bytes: usize) -> Opti
         Source::Graphs(account.device.0)
     } else {
         let pool = pool.or_else(|| driver::memory::current_pool(account.device))?;
-        account = pools::account_of(pool, account)?;
+        account = HELD.pools.account_of(pool, account)?;
         Source::Pool(pool_number(pool))
     };
     Some(Async {
         account,
-        draw: Draw::begin(account, source, bytes as u64),
+        draw: HELD.pools.begin(account, source, bytes as u64),
         source,
     })
 }
@@ -176,9 +176,10 @@ impl Async {
     }
 
     fn end(&self, address: Option<CUdeviceptr>, bytes: usize) {
-        self.draw.end(address.is_some());
+        HELD.pools.end(&self.draw, address.is_some());
         if let (Source::Pool(pool), Some(address)) = (self.source, address) {
-            blocks::keep_of_pool(address, self.account, Kind::Pool, bytes as u64, pool);
+            HELD.blocks
+                .keep_of_pool(address, self.account, Kind::Pool, bytes as u64, pool);
         }
     }
 }
@@ -204,13 +205,13 @@ macro_rules! free {
             $name(address: $address);
             before |client| {
                 let address = u64::from(address.0);
-                (of_address(client, address), blocks::take(Key::Address(address)))
+                (of_address(client, address), HELD.blocks.take(Key::Address(address)))
             };
             after |_, (owner, block), result| {
                 handle_freed(*owner, result, address.0.into());
-                blocks::handle_freed(block, result);
+                HELD.blocks.handle_freed(block, result);
                 // It may have been a graph's.
-                pools::note_graphs_stale();
+                HELD.pools.note_graphs_stale();
             };
         }
     };
@@ -224,12 +225,12 @@ macro_rules! free_async {
     ($name:ident, $flavour:expr) => {
         hook! {
             $name(address: CUdeviceptr, stream: CUstream);
-            before |client| (of_address(client, address.0), blocks::take(address));
+            before |client| (of_address(client, address.0), HELD.blocks.take(address));
             after |_, (owner, block), result| {
                 let owner = of_stream(*owner, Stream::of(stream, $flavour)).and(*owner);
                 handle_freed(owner, result, address.0);
-                blocks::handle_freed(block, result);
-                pools::note_graphs_stale();
+                HELD.blocks.handle_freed(block, result);
+                HELD.pools.note_graphs_stale();
             };
         }
     };

@@ -9,7 +9,7 @@ use abi::types::{
 use super::{hook, stored};
 use crate::driver;
 use crate::kernels::KERNELS;
-use crate::memory::quota::{self, blocks};
+use crate::memory::quota::{self, HELD};
 
 hook! {
     cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
@@ -61,12 +61,12 @@ macro_rules! unload {
             always $name($argument: $type);
             before |_| {
                 KERNELS.handle_unloaded();
-                blocks::take_module($argument.0.expose_provenance() as u64)
+                HELD.blocks.take_module($argument.0.expose_provenance() as u64)
             };
             after |_, taken, result| {
                 KERNELS.handle_unloaded();
                 for (key, block) in taken {
-                    blocks::handle_freed(&Some((*key, *block)), result);
+                    HELD.blocks.handle_freed(&Some((*key, *block)), result);
                 }
             };
         }
@@ -86,7 +86,7 @@ macro_rules! variable {
                 let found = unsafe { stored(address, result).zip(stored(bytes, result)) };
                 if let Some(((address, bytes), account)) = found.zip(quota::current()) {
                     let module = $module.0.expose_provenance() as u64;
-                    blocks::handle_variable(address.0.into(), account, bytes as u64, module);
+                    HELD.blocks.handle_variable(address.0.into(), account, bytes as u64, module);
                 }
             };
         }

@@ -18,7 +18,7 @@ use crate::client::Client;
 use crate::client::account::{self, DeviceAccount};
 use crate::client::clients::{CLIENTS, Managed};
 use crate::memory::counts::{handle_allocated, handle_freed, handle_host_allocated, of_handle};
-use crate::memory::quota::{Charge, physical};
+use crate::memory::quota::{Charge, HELD};
 
 hook! {
     cuMemCreate(
@@ -41,17 +41,17 @@ hook! {
             handle_created(client, bytes, &properties);
         }
         // SAFETY: this call's output parameter.
-        physical::handle_created(charge, result, unsafe { stored(handle, result) });
+        HELD.physical.handle_created(charge, result, unsafe { stored(handle, result) });
     };
 }
 
 hook! {
     cuMemRelease(handle: CUmemGenericAllocationHandle);
-    before |client| (of_handle(client, handle), physical::take_name(handle));
+    before |client| (of_handle(client, handle), HELD.physical.take_name(handle));
     after |_, (owner, taken), result| {
         // A handle of 0 would be as good as any other.
         handle_freed(*owner, result, u64::MAX);
-        physical::handle_taken(taken, result);
+        HELD.physical.handle_taken(taken, result);
     };
 }
 
@@ -90,13 +90,13 @@ hook! {
         handle: CUmemGenericAllocationHandle,
         flags: c_ulonglong,
     );
-    after |_, result| physical::handle_mapped(address, bytes, handle, result);
+    after |_, result| HELD.physical.handle_mapped(address, bytes, handle, result);
 }
 
 hook! {
     cuMemUnmap(address: CUdeviceptr, bytes: usize);
-    before |_| physical::take_mappings(address, bytes);
-    after |_, taken, result| physical::handle_taken(taken, result);
+    before |_| HELD.physical.take_mappings(address, bytes);
+    after |_, taken, result| HELD.physical.handle_taken(taken, result);
 }
 
 hook! {
@@ -104,7 +104,7 @@ hook! {
     after |_, result| {
         // SAFETY: this call's output parameter.
         let handle = unsafe { stored(handle, result) };
-        physical::handle_retained(address.expose_provenance() as u64, handle);
+        HELD.physical.handle_retained(address.expose_provenance() as u64, handle);
     };
 }
 

@@ -11,7 +11,7 @@ use abi::types::{
 
 use super::memory::seen;
 use super::{hook, stored};
-use crate::memory::quota::pools;
+use crate::memory::quota::HELD;
 
 seen! {
     cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
@@ -47,7 +47,7 @@ hook! {
         // SAFETY: this call's output parameter, and properties that the driver has read, as it succeeded with them.
         let made = unsafe { stored(pool, result).zip(stored(properties, result)) };
         if let Some((pool, properties)) = made {
-            pools::handle_created(pool, properties.location);
+            HELD.pools.handle_created(pool, properties.location);
         }
     };
 }
@@ -55,24 +55,24 @@ hook! {
 hook! {
     cuMemPoolDestroy(pool: CUmemoryPool);
     // Afterwards nobody answers for it.
-    before |_| pools::before_destroy(pool);
-    after |_, had, result| pools::handle_destroyed(pool, *had, result);
+    before |_| HELD.pools.before_destroy(pool);
+    after |_, had, result| HELD.pools.handle_destroyed(pool, *had, result);
 }
 
 hook! {
     cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
     // The threshold may be lower now than what is kept.
-    after |_, _| pools::handle_changed();
+    after |_, _| HELD.pools.handle_changed();
 }
 
 hook! {
     cuMemPoolTrimTo(pool: CUmemoryPool, bytes_kept: usize);
-    after |_, _| pools::handle_changed();
+    after |_, _| HELD.pools.handle_changed();
 }
 
 hook! {
     cuDeviceGraphMemTrim(device: CUdevice);
-    after |_, _| pools::handle_graphs();
+    after |_, _| HELD.pools.handle_graphs();
 }
 
 // Memory of another process: nothing new is allocated.

@@ -16,7 +16,6 @@ use crate::client::{Client, priority};
 use crate::driver;
 use crate::platform::phase;
 use crate::progress::contexts::{self, CONTEXTS};
-use crate::progress::events::EVENTS;
 use crate::progress::sight::{self, Sight};
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::{Place, STREAMS};
@@ -180,7 +179,7 @@ macro_rules! destroy_event {
         hook! {
             $name(event: CUevent);
             // Before the call: afterwards the address may already be another thread's event.
-            before |_| EVENTS.handle_destroyed(event);
+            before |_| STREAMS.events.handle_destroyed(event);
             after |_, (), _| ();
         }
     };
@@ -192,7 +191,7 @@ destroy_event!(cuEventDestroy_v2);
 hook! {
     cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent);
     after |_, result| if result == CUresult::SUCCESS {
-        EVENTS.handle_shared(event);
+        STREAMS.events.handle_shared(event);
     };
 }
 
@@ -201,7 +200,7 @@ hook! {
     after |_, result| {
         // SAFETY: the driver has written the event, as it succeeded.
         if let Some(event) = unsafe { stored(event, result) } {
-            EVENTS.handle_shared(event);
+            STREAMS.events.handle_shared(event);
         }
     };
 }

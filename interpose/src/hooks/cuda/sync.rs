@@ -5,11 +5,10 @@ use core::ffi::c_uint;
 use abi::types::{CUcontext, CUevent, CUgreenCtx, CUresult, CUstream};
 
 use super::hook;
-use crate::memory::quota::pools;
+use crate::memory::quota::HELD;
 use crate::progress::completion::{
     Wait, handle_reached, mark_of_event, mark_of_stream, marks_of_context,
 };
-use crate::progress::events::EVENTS;
 use crate::progress::slot::Mark;
 use crate::progress::stream::{Flavour, Stream};
 use crate::progress::streams::STREAMS;
@@ -118,7 +117,7 @@ fn handle_waited(wait: Option<&Wait>, result: CUresult) {
     if let Some(wait) = wait {
         wait.handle_reached();
     }
-    pools::handle_waited();
+    HELD.pools.handle_waited();
 }
 
 fn handle_complete(mark: Option<Mark>, result: CUresult) {
@@ -128,7 +127,7 @@ fn handle_complete(mark: Option<Mark>, result: CUresult) {
     if let Some(mark) = mark {
         handle_reached(mark);
     }
-    pools::handle_waited();
+    HELD.pools.handle_waited();
 }
 
 fn handle_all_complete(marks: &[Mark], result: CUresult) {
@@ -144,7 +143,7 @@ fn handle_recorded(event: CUevent, mark: Option<Mark>, result: CUresult) {
     }
     match mark {
         // In a capture nothing was put into the stream.
-        Some(mark) if !STREAMS.is_capturing() => EVENTS.handle_recorded(event, mark),
-        _ => EVENTS.forget(event),
+        Some(mark) if !STREAMS.is_capturing() => STREAMS.events.handle_recorded(event, mark),
+        _ => STREAMS.events.forget(event),
     }
 }

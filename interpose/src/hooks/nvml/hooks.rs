@@ -13,10 +13,11 @@
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use super::{memory, own_processes};
 use crate::dispatch::panics;
+use crate::hooks::libraries::{Functions, LIBRARIES, NVML_FUNCTIONS, NVML_HELPERS};
 use crate::platform::config;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
@@ -103,9 +104,8 @@ macro_rules! hooks {
             }
         )*
 
-        const COUNT: usize = [$($index),*].len();
         /// Names and hooks.
-        static HOOKS: [(&CStr, Function); COUNT] = [$((
+        static HOOKS: [(&CStr, Function); NVML_FUNCTIONS] = [$((
             match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!("an identifier has no NUL"),
@@ -140,19 +140,11 @@ hooks! {
 }
 
 /// Functions that we call for ourselves.
-const HELPERS: [&CStr; 3] = [
+const HELPERS: [&CStr; NVML_HELPERS] = [
     c"nvmlDeviceGetUUID",
     c"nvmlDeviceGetIndex",
     c"nvmlSystemGetDriverVersion",
 ];
-
-/// The functions that the hooks call: null until one was taken.
-static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(ptr::null_mut()) }; COUNT];
-/// Where the helpers are; null where the library has none.
-static FOUND: [AtomicPtr<c_void>; HELPERS.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; HELPERS.len()];
-/// Where the library lies; 0 until there is one.
-static BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// What `dlsym` answers for one of the names: the hook, or [`JUMP`] or [`ABSENT`] as in
 /// [`crate::doors::dlsym`]; `None` if the name is none of ours.
@@ -194,9 +186,8 @@ fn hook_of(index: usize) -> Option<*mut c_void> {
 
 /// NVML's own function; looked for where the program is linked with it and never asked `dlsym`.
 fn real(index: usize) -> Option<NonNull<c_void>> {
-    // Acquire pairs with the Release in `adopt`: the helpers are there.
-    let taken = REAL.get(index)?.load(Ordering::Acquire);
-    NonNull::new(taken).or_else(|| find(index))
+    // Released in `adopt`.
+    LIBRARIES.nvml.real(index).or_else(|| find(index))
 }
 
 #[cold]
@@ -211,23 +202,28 @@ fn find(index: usize) -> Option<NonNull<c_void>> {
 
 /// Takes a function for the hook to call, if it is the one already, or lies in the library.
 fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
-    let real = REAL.get(index)?;
+    let Functions {
+        bases: [base],
+        real,
+        helpers,
+    } = &LIBRARIES.nvml;
+    let real = real.get(index)?;
     let taken = real.load(Ordering::Acquire);
     if !taken.is_null() {
         return (taken == function.as_ptr()).then_some(());
     }
     let file = File::of(function.as_ptr()).filter(|file| file.is_named(FILE_STEM))?;
-    let first = BASE.load(Ordering::Acquire);
+    let first = base.load(Ordering::Acquire);
     if first == 0 {
         let opened = Opened::of(file.name())?;
-        for (place, name) in FOUND.iter().zip(HELPERS) {
+        for (place, name) in helpers.iter().zip(HELPERS) {
             let found = opened.find(name).map_or(ptr::null_mut(), NonNull::as_ptr);
             place.store(found, Ordering::Release);
         }
         // A program may close it and open it again; our exports must never call what is gone.
         opened.keep();
         // Of two threads with two libraries one is first. AcqRel: the helpers are its own, or will not be used.
-        let swapped = BASE.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
+        let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
         if swapped.is_err_and(|first| first != file.base) {
             return None;
         }
@@ -370,8 +366,7 @@ impl Device {
 }
 
 fn helper(place: usize) -> Option<NonNull<c_void>> {
-    // Acquire as in `real`.
-    NonNull::new(FOUND.get(place)?.load(Ordering::Acquire))
+    LIBRARIES.nvml.helper(place)
 }
 
 /// A text that `ask` writes.

@@ -1,10 +1,11 @@
 //! Functions of the libraries that we call for ourselves, to describe an operator.
 
 use core::ffi::{CStr, c_void};
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::ptr::NonNull;
 
 use abi::Library;
+
+use crate::hooks::libraries::{LIBRARIES, OPERATOR_HELPERS};
 
 /// Functions of these libraries that we call for ourselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(super) enum Helper {
     Filter,
 }
 
-pub(super) const HELPERS: [(Helper, Library, &CStr); 6] = [
+pub(super) const HELPERS: [(Helper, Library, &CStr); OPERATOR_HELPERS] = [
     (Helper::CublasStream, Library::Cublas, c"cublasGetStream_v2"),
     (Helper::CudnnStream, Library::Cudnn, c"cudnnGetStream"),
     (
@@ -42,12 +43,7 @@ pub(super) const HELPERS: [(Helper, Library, &CStr); 6] = [
     ),
 ];
 
-/// Where they are; null where the library has none.
-pub(super) static FOUND: [AtomicPtr<c_void>; HELPERS.len()] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; HELPERS.len()];
-
 /// One of the library's own functions, if it has that.
 pub(super) fn helper(helper: Helper) -> Option<NonNull<c_void>> {
-    // Acquire pairs with the Release in `sites::adopt`.
-    NonNull::new(FOUND.get(helper as usize)?.load(Ordering::Acquire))
+    LIBRARIES.operators.helper(helper as usize)
 }

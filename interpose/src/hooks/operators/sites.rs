@@ -21,38 +21,18 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use abi::{Library, OPERATOR_COUNT, OPERATORS};
 
-use super::helpers::{self, HELPERS};
+use super::helpers::HELPERS;
 use super::hooks;
 use crate::dispatch::panics;
 use crate::driver::real;
+use crate::hooks::libraries::LIBRARIES;
 use crate::platform::loaded::{File, Opened, past_us};
 use crate::platform::loader::{self, ABSENT, JUMP};
 use crate::platform::sys::Errno;
-use crate::platform::table::mix;
-
-/// The functions that the hooks call: null until one was taken.
-static REAL: [AtomicPtr<c_void>; OPERATOR_COUNT] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; OPERATOR_COUNT];
-
-/// Where the library of each kind lies whose operators are labelled; 0 until there is one.
-static BASES: [AtomicUsize; Library::ALL.len()] =
-    [const { AtomicUsize::new(0) }; Library::ALL.len()];
-
-/// Most call sites that are remembered; the calls of those beyond are bound each time. A framework has some ten.
-const SITES_MAX: usize = 1 << 10;
-
-/// Most places tried for a site.
-const PROBES_MAX: usize = 16;
-
-/// A site's key, which is its return address with the operator in the bits that no address of a program has.
-static SITES: [AtomicU64; SITES_MAX] = [const { AtomicU64::new(0) }; SITES_MAX];
-/// What each is bound to; null while it is filled in.
-static BOUND: [AtomicPtr<c_void>; SITES_MAX] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; SITES_MAX];
 
 /// Bits of an address of a program, on the processors that have GPUs beside them.
 const ADDRESS_BITS: u32 = 56;
@@ -63,11 +43,10 @@ const NOT_INITIALIZED: c_int = 1;
 /// The function that the hook of `index` calls. Hooks are reached only after one was taken.
 #[inline]
 pub(super) fn real(index: usize) -> *mut c_void {
-    // Acquire pairs with the Release in `adopt`: the library's helpers are there.
-    let taken = REAL.get(index).map(|real| real.load(Ordering::Acquire));
-    match taken {
-        Some(taken) if !taken.is_null() => taken,
-        _ => missing as *mut c_void,
+    // Released in `adopt`.
+    match LIBRARIES.operators.real(index) {
+        Some(taken) => taken.as_ptr(),
+        None => missing as *mut c_void,
     }
 }
 
@@ -79,24 +58,17 @@ extern "C" fn missing() -> c_int {
 
 /// Where a call of operator `index` that returns to `site` goes.
 pub(super) extern "C" fn decide(index: usize, site: usize) -> *mut c_void {
-    let key = site as u64 | (index as u64 + 1) << ADDRESS_BITS;
-    for place in probes(key) {
-        let Some((known, bound)) = SITES.get(place).zip(BOUND.get(place)) else {
-            break;
-        };
-        match known.load(Ordering::Relaxed) {
-            0 => break,
-            known if known == key => {
-                // Acquire pairs with the Release in `remember`: what is reached there is ready.
-                let bound = bound.load(Ordering::Acquire);
-                if !bound.is_null() {
-                    return bound;
-                }
-            }
-            _ => {}
-        }
+    let key = key_of(index, site);
+    match LIBRARIES.call_sites.find(key) {
+        Some(bound) => bound.as_ptr(),
+        None => decide_anew(index, site, key),
     }
-    decide_anew(index, site, key)
+}
+
+/// A site's key: its return address, with the operator in the bits that no address of a program
+/// has.
+fn key_of(index: usize, site: usize) -> u64 {
+    site as u64 | (index as u64 + 1) << ADDRESS_BITS
 }
 
 const _: () = assert!(OPERATOR_COUNT < 1 << (u64::BITS - ADDRESS_BITS));
@@ -117,32 +89,13 @@ fn decide_anew(index: usize, site: usize, key: u64) -> *mut c_void {
     match bound {
         Some((bound, stays)) => {
             if stays {
-                remember(key, bound);
+                LIBRARIES.call_sites.keep(key, bound);
             }
             bound.as_ptr()
         }
         // Not remembered: it may be there the next time.
         None => missing as *mut c_void,
     }
-}
-
-fn remember(key: u64, to: NonNull<c_void>) {
-    for place in probes(key) {
-        let Some((known, bound)) = SITES.get(place).zip(BOUND.get(place)) else {
-            return;
-        };
-        let taken = known.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed);
-        if taken.is_ok() || taken == Err(key) {
-            // Release pairs with the Acquire in `decide`.
-            bound.store(to.as_ptr(), Ordering::Release);
-            return;
-        }
-    }
-}
-
-fn probes(key: u64) -> impl Iterator<Item = usize> {
-    let first = (mix(key) >> (64 - SITES_MAX.trailing_zeros())) as usize;
-    (0..PROBES_MAX).map(move |step| (first + step) % SITES_MAX)
 }
 
 /// What a call that returns to `site` would reach without us.
@@ -201,14 +154,14 @@ fn by_way_of_hook(index: usize, reached: NonNull<c_void>) -> NonNull<c_void> {
 
 /// Takes a function for the hook to call, if it is the one already, or lies in the library of its kind.
 fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
-    let real = REAL.get(index)?;
+    let real = LIBRARIES.operators.real.get(index)?;
     let taken = real.load(Ordering::Acquire);
     if !taken.is_null() {
         return (taken == function.as_ptr()).then_some(());
     }
     let library = OPERATORS.get(index)?.library;
     let file = File::of(function.as_ptr()).filter(|file| is_of(file, library))?;
-    let base = BASES.get(library as usize)?;
+    let base = LIBRARIES.operators.bases.get(library as usize)?;
     let opened = Opened::of(file.name())?;
     // AcqRel: of two threads with two libraries one is first, for good.
     let swapped = base.compare_exchange(0, file.base, Ordering::AcqRel, Ordering::Acquire);
@@ -216,7 +169,7 @@ fn adopt(index: usize, function: NonNull<c_void>) -> Option<()> {
         return None;
     }
     // For good, so that neither its functions nor its addresses become another's.
-    for (place, (_, of, symbol)) in helpers::FOUND.iter().zip(HELPERS) {
+    for (place, (_, of, symbol)) in LIBRARIES.operators.helpers.iter().zip(HELPERS) {
         if of == library {
             // Whoever comes here with this library stores the same.
             let found = opened.find(symbol).map_or(ptr::null_mut(), NonNull::as_ptr);
@@ -379,8 +332,7 @@ mod tests {
     fn a_site_is_remembered_with_its_operator() {
         let to = NonNull::new(missing as *mut c_void).unwrap();
         let site = 0x7f12_3456_7890;
-        let key = site as u64 | 4 << ADDRESS_BITS;
-        remember(key, to);
+        LIBRARIES.call_sites.keep(key_of(3, site), to);
         assert_eq!(decide(3, site), to.as_ptr());
     }
 }

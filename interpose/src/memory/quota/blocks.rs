@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use abi::types::{CUarray, CUcontext, CUdeviceptr, CUmipmappedArray, CUresult};
 use protocol::ledger::Kind;
 
-use super::pools;
+use super::HELD;
 use crate::client::Handle;
 use crate::client::account::{self, DeviceAccount};
 use crate::platform::sys::locked;
@@ -57,141 +57,157 @@ pub(crate) struct Block {
     module: Option<u64>,
 }
 
-static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks::with_hasher(BuildHasherDefault::new()));
+/// The allocations of this process.
+pub(crate) struct Blocks(Mutex<HashMap<Key, Block, BuildHasherDefault<Mixer>>>);
 
-type Blocks = HashMap<Key, Block, BuildHasherDefault<Mixer>>;
-
-/// Notes an allocation that was charged.
-pub(crate) fn keep(key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64) {
-    insert(key, account, kind, bytes, None);
-}
-
-/// Notes an allocation from a pool, which itself is charged.
-pub(crate) fn keep_of_pool(
-    address: CUdeviceptr,
-    account: &'static DeviceAccount,
-    kind: Kind,
-    bytes: u64,
-    pool: u64,
-) {
-    insert(address.into(), account, kind, bytes, Some(pool));
-}
-
-fn insert(key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64, pool: Option<u64>) {
-    let context = CONTEXTS.current().map_or(0, |context| context.0);
-    let block = Block {
-        account,
-        kind,
-        bytes,
-        context,
-        pool,
-        module: None,
-    };
-    // If there was one, its end was not seen: it is there no more.
-    if let Some(old) = locked(&BLOCKS).insert(key, block) {
-        give_back(&old);
+impl Blocks {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())))
     }
-}
 
-/// The application has found a variable of a module, which is in the device's memory. Charged when it is first found: the
-/// driver has it by then, and nobody says how much a module has that nobody asks for.
-pub(crate) fn handle_variable(
-    address: u64,
-    account: &'static DeviceAccount,
-    bytes: u64,
-    module: u64,
-) {
-    let context = CONTEXTS.current().map_or(0, |context| context.0);
-    let mut blocks = locked(&BLOCKS);
-    let known = blocks.get(&Key::Address(address));
-    if known.is_some_and(|block| block.module.is_some()) {
-        return;
+    /// Notes an allocation that was charged.
+    pub(crate) fn keep(&self, key: Key, account: &'static DeviceAccount, kind: Kind, bytes: u64) {
+        self.insert(key, account, kind, bytes, None);
     }
-    account.change(|account| account.take(Kind::Module, bytes));
-    let block = Block {
-        account,
-        kind: Kind::Module,
-        bytes,
-        context,
-        pool: None,
-        module: Some(module),
-    };
-    if let Some(old) = blocks.insert(Key::Address(address), block) {
-        drop(blocks);
-        give_back(&old);
-    }
-}
 
-/// A module or library is about to be unloaded, and its variables with it.
-pub(crate) fn take_module(module: u64) -> Vec<(Key, Block)> {
-    if !account::is_any() {
-        return Vec::new();
+    /// Notes an allocation from a pool, which itself is charged.
+    pub(crate) fn keep_of_pool(
+        &self,
+        address: CUdeviceptr,
+        account: &'static DeviceAccount,
+        kind: Kind,
+        bytes: u64,
+        pool: u64,
+    ) {
+        self.insert(address.into(), account, kind, bytes, Some(pool));
     }
-    let blocks = &mut *locked(&BLOCKS);
-    let its = blocks.extract_if(|_, block| block.module == Some(module));
-    its.collect()
-}
 
-/// Takes out what is about to be freed.
-#[inline]
-pub(crate) fn take(key: impl Into<Key>) -> Option<(Key, Block)> {
-    if !account::is_any() {
-        return None;
-    }
-    let key = key.into();
-    let block = locked(&BLOCKS).remove(&key)?;
-    Some((key, block))
-}
-
-/// The driver has answered whether it is freed.
-#[inline]
-pub(crate) fn handle_freed(taken: &Option<(Key, Block)>, result: CUresult) {
-    match taken {
-        Some((_, block)) if result == CUresult::SUCCESS => give_back(block),
-        Some((key, block)) => {
-            locked(&BLOCKS).insert(*key, *block);
-        }
-        None => {}
-    }
-}
-
-/// A context is gone with all that was allocated in it.
-pub(crate) fn handle_context_destroyed(context: CUcontext) {
-    if !account::is_any() {
-        return;
-    }
-    let context = Handle::from(context).0;
-    let mut gone = Vec::new();
-    locked(&BLOCKS).retain(|_, block| {
-        let stays = block.context != context;
-        if !stays {
-            gone.push((block.account, block.kind, block.bytes, block.pool));
-        }
-        stays
-    });
-    for (account, kind, bytes, pool) in gone {
-        match pool {
-            Some(pool) => pools::handle_freed(pool, bytes),
-            None => account.release(kind, bytes),
+    fn insert(
+        &self,
+        key: Key,
+        account: &'static DeviceAccount,
+        kind: Kind,
+        bytes: u64,
+        pool: Option<u64>,
+    ) {
+        let context = CONTEXTS.current().map_or(0, |context| context.0);
+        let block = Block {
+            account,
+            kind,
+            bytes,
+            context,
+            pool,
+            module: None,
+        };
+        // If there was one, its end was not seen: it is there no more.
+        if let Some(old) = locked(&self.0).insert(key, block) {
+            give_back(&old);
         }
     }
-}
 
-/// A green context is gone. What was allocated in it is the primary context's, and goes with that.
-pub(crate) fn handle_green_destroyed(green: CUcontext, primary: Option<CUcontext>) {
-    if !account::is_any() {
-        return;
+    /// The application has found a variable of a module, which is in the device's memory. Charged
+    /// when it is first found: the driver has it by then, and nobody says how much a module has
+    /// that nobody asks for.
+    pub(crate) fn handle_variable(
+        &self,
+        address: u64,
+        account: &'static DeviceAccount,
+        bytes: u64,
+        module: u64,
+    ) {
+        let context = CONTEXTS.current().map_or(0, |context| context.0);
+        let mut blocks = locked(&self.0);
+        let known = blocks.get(&Key::Address(address));
+        if known.is_some_and(|block| block.module.is_some()) {
+            return;
+        }
+        account.change(|account| account.take(Kind::Module, bytes));
+        let block = Block {
+            account,
+            kind: Kind::Module,
+            bytes,
+            context,
+            pool: None,
+            module: Some(module),
+        };
+        if let Some(old) = blocks.insert(Key::Address(address), block) {
+            drop(blocks);
+            give_back(&old);
+        }
     }
-    let green = Handle::from(green).0;
-    let primary = primary.map_or(0, |primary| Handle::from(primary).0);
-    let mut blocks = locked(&BLOCKS);
-    let its = blocks.values_mut().filter(|block| block.context == green);
-    its.for_each(|block| block.context = primary);
+
+    /// A module or library is about to be unloaded, and its variables with it.
+    pub(crate) fn take_module(&self, module: u64) -> Vec<(Key, Block)> {
+        if !account::is_any() {
+            return Vec::new();
+        }
+        let blocks = &mut *locked(&self.0);
+        let its = blocks.extract_if(|_, block| block.module == Some(module));
+        its.collect()
+    }
+
+    /// Takes out what is about to be freed.
+    #[inline]
+    pub(crate) fn take(&self, key: impl Into<Key>) -> Option<(Key, Block)> {
+        if !account::is_any() {
+            return None;
+        }
+        let key = key.into();
+        let block = locked(&self.0).remove(&key)?;
+        Some((key, block))
+    }
+
+    /// The driver has answered whether it is freed.
+    #[inline]
+    pub(crate) fn handle_freed(&self, taken: &Option<(Key, Block)>, result: CUresult) {
+        match taken {
+            Some((_, block)) if result == CUresult::SUCCESS => give_back(block),
+            Some((key, block)) => {
+                locked(&self.0).insert(*key, *block);
+            }
+            None => {}
+        }
+    }
+
+    /// A context is gone with all that was allocated in it.
+    pub(crate) fn handle_context_destroyed(&self, context: CUcontext) {
+        if !account::is_any() {
+            return;
+        }
+        let context = Handle::from(context).0;
+        let mut gone = Vec::new();
+        locked(&self.0).retain(|_, block| {
+            let stays = block.context != context;
+            if !stays {
+                gone.push((block.account, block.kind, block.bytes, block.pool));
+            }
+            stays
+        });
+        for (account, kind, bytes, pool) in gone {
+            match pool {
+                Some(pool) => HELD.pools.handle_freed(pool, bytes),
+                None => account.release(kind, bytes),
+            }
+        }
+    }
+
+    /// A green context is gone. What was allocated in it is the primary context's, and goes with
+    /// that.
+    pub(crate) fn handle_green_destroyed(&self, green: CUcontext, primary: Option<CUcontext>) {
+        if !account::is_any() {
+            return;
+        }
+        let green = Handle::from(green).0;
+        let primary = primary.map_or(0, |primary| Handle::from(primary).0);
+        let mut blocks = locked(&self.0);
+        let its = blocks.values_mut().filter(|block| block.context == green);
+        its.for_each(|block| block.context = primary);
+    }
 }
 
 fn give_back(block: &Block) {
     match block.pool {
-        Some(pool) => pools::handle_freed(pool, block.bytes),
+        Some(pool) => HELD.pools.handle_freed(pool, block.bytes),
         None => block.account.release(block.kind, block.bytes),
     }
 }

@@ -33,39 +33,7 @@ struct Table {
     last: u64,
 }
 
-static TABLE: Mutex<Table> = Mutex::new(Table {
-    memories: BTreeMap::new(),
-    handles: BTreeMap::new(),
-    mappings: BTreeMap::new(),
-    last: 0,
-});
-
-/// Memory was made, or the driver refused.
-pub(crate) fn handle_created(
-    charge: &Charge,
-    result: CUresult,
-    handle: Option<CUmemGenericAllocationHandle>,
-) {
-    let Some((account, handle)) = charge
-        .account()
-        .zip(handle.filter(|_| result == CUresult::SUCCESS))
-    else {
-        charge.settle(result, None);
-        return;
-    };
-    let table = &mut *locked(&TABLE);
-    table.last += 1;
-    let memory = Memory {
-        account,
-        bytes: charge.bytes.get(),
-        names: 1,
-        mappings: 0,
-    };
-    table.memories.insert(table.last, memory);
-    table.handles.insert(handle.0, table.last);
-}
-
-/// What a call that is about to be made takes away; [`handle_taken`] must follow.
+/// What a call that is about to be made takes away; [`Physical::handle_taken`] must follow.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// The handle whose name goes, and its memory.
@@ -74,105 +42,151 @@ pub(crate) struct Taken {
     mappings: Vec<(u64, u64, u64)>,
 }
 
-/// A name is about to go. It goes here first, because from then on another thread may be given the same handle.
-pub(crate) fn take_name(handle: CUmemGenericAllocationHandle) -> Taken {
-    if !account::is_any() {
-        return Taken::default();
+/// The physical memory of this process.
+pub(crate) struct Physical(Mutex<Table>);
+
+impl Physical {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Table {
+            memories: BTreeMap::new(),
+            handles: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            last: 0,
+        }))
     }
-    let table = &mut *locked(&TABLE);
-    let name = table.handles.get(&handle.0).copied();
-    if let Some(number) = name
-        && let Some(memory) = table.memories.get_mut(&number)
-    {
-        memory.names = memory.names.saturating_sub(1);
-        if memory.names == 0 {
-            table.handles.remove(&handle.0);
+
+    /// Memory was made, or the driver refused.
+    pub(crate) fn handle_created(
+        &self,
+        charge: &Charge,
+        result: CUresult,
+        handle: Option<CUmemGenericAllocationHandle>,
+    ) {
+        let Some((account, handle)) = charge
+            .account()
+            .zip(handle.filter(|_| result == CUresult::SUCCESS))
+        else {
+            charge.settle(result, None);
+            return;
+        };
+        let table = &mut *locked(&self.0);
+        table.last += 1;
+        let memory = Memory {
+            account,
+            bytes: charge.bytes.get(),
+            names: 1,
+            mappings: 0,
+        };
+        table.memories.insert(table.last, memory);
+        table.handles.insert(handle.0, table.last);
+    }
+
+    /// A name is about to go. It goes here first, because from then on another thread may be given
+    /// the same handle.
+    pub(crate) fn take_name(&self, handle: CUmemGenericAllocationHandle) -> Taken {
+        if !account::is_any() {
+            return Taken::default();
         }
-    }
-    Taken {
-        name: name.map(|number| (handle.0, number)),
-        mappings: Vec::new(),
-    }
-}
-
-/// The mappings in a range of addresses are about to go.
-pub(crate) fn take_mappings(address: CUdeviceptr, bytes: usize) -> Taken {
-    if !account::is_any() {
-        return Taken::default();
-    }
-    let table = &mut *locked(&TABLE);
-    let range = address.0..address.0.saturating_add(bytes as u64);
-    let mappings = table.mappings.extract_if(range, |_, _| true);
-    Taken {
-        name: None,
-        mappings: mappings
-            .map(|(start, (bytes, number))| (start, bytes, number))
-            .collect(),
-    }
-}
-
-/// The driver has answered whether they are gone.
-pub(crate) fn handle_taken(taken: &Taken, result: CUresult) {
-    if taken.name.is_none() && taken.mappings.is_empty() {
-        return;
-    }
-    let table = &mut *locked(&TABLE);
-    if result == CUresult::SUCCESS {
-        for (_, _, number) in &taken.mappings {
-            if let Some(memory) = table.memories.get_mut(number) {
-                memory.mappings = memory.mappings.saturating_sub(1);
+        let table = &mut *locked(&self.0);
+        let name = table.handles.get(&handle.0).copied();
+        if let Some(number) = name
+            && let Some(memory) = table.memories.get_mut(&number)
+        {
+            memory.names = memory.names.saturating_sub(1);
+            if memory.names == 0 {
+                table.handles.remove(&handle.0);
             }
         }
-        let numbers = taken.mappings.iter().map(|(_, _, number)| *number);
-        for number in numbers.chain(taken.name.map(|(_, number)| number)) {
-            table.give_back_if_over(number);
+        Taken {
+            name: name.map(|number| (handle.0, number)),
+            mappings: Vec::new(),
         }
-        return;
     }
-    if let Some((handle, number)) = taken.name
-        && let Some(memory) = table.memories.get_mut(&number)
-    {
-        memory.names += 1;
-        table.handles.insert(handle, number);
-    }
-    for (start, bytes, number) in &taken.mappings {
-        table.mappings.insert(*start, (*bytes, *number));
-    }
-}
 
-/// Memory is mapped at an address.
-pub(crate) fn handle_mapped(
-    address: CUdeviceptr,
-    bytes: usize,
-    handle: CUmemGenericAllocationHandle,
-    result: CUresult,
-) {
-    if result != CUresult::SUCCESS || !account::is_any() {
-        return;
+    /// The mappings in a range of addresses are about to go.
+    pub(crate) fn take_mappings(&self, address: CUdeviceptr, bytes: usize) -> Taken {
+        if !account::is_any() {
+            return Taken::default();
+        }
+        let table = &mut *locked(&self.0);
+        let range = address.0..address.0.saturating_add(bytes as u64);
+        let mappings = table.mappings.extract_if(range, |_, _| true);
+        Taken {
+            name: None,
+            mappings: mappings
+                .map(|(start, (bytes, number))| (start, bytes, number))
+                .collect(),
+        }
     }
-    let table = &mut *locked(&TABLE);
-    if let Some(number) = table.handles.get(&handle.0).copied()
-        && let Some(memory) = table.memories.get_mut(&number)
-    {
-        memory.mappings += 1;
-        table.mappings.insert(address.0, (bytes as u64, number));
-    }
-}
 
-/// The memory that is mapped around an address has one name more.
-pub(crate) fn handle_retained(address: u64, handle: Option<CUmemGenericAllocationHandle>) {
-    let Some(handle) = handle.filter(|_| account::is_any()) else {
-        return;
-    };
-    let table = &mut *locked(&TABLE);
-    let Some((&start, &(bytes, number))) = table.mappings.range(..=address).next_back() else {
-        return;
-    };
-    if address - start < bytes
-        && let Some(memory) = table.memories.get_mut(&number)
-    {
-        memory.names += 1;
-        table.handles.insert(handle.0, number);
+    /// The driver has answered whether they are gone.
+    pub(crate) fn handle_taken(&self, taken: &Taken, result: CUresult) {
+        if taken.name.is_none() && taken.mappings.is_empty() {
+            return;
+        }
+        let table = &mut *locked(&self.0);
+        if result == CUresult::SUCCESS {
+            for (_, _, number) in &taken.mappings {
+                if let Some(memory) = table.memories.get_mut(number) {
+                    memory.mappings = memory.mappings.saturating_sub(1);
+                }
+            }
+            let numbers = taken.mappings.iter().map(|(_, _, number)| *number);
+            for number in numbers.chain(taken.name.map(|(_, number)| number)) {
+                table.give_back_if_over(number);
+            }
+            return;
+        }
+        if let Some((handle, number)) = taken.name
+            && let Some(memory) = table.memories.get_mut(&number)
+        {
+            memory.names += 1;
+            table.handles.insert(handle, number);
+        }
+        for (start, bytes, number) in &taken.mappings {
+            table.mappings.insert(*start, (*bytes, *number));
+        }
+    }
+
+    /// Memory is mapped at an address.
+    pub(crate) fn handle_mapped(
+        &self,
+        address: CUdeviceptr,
+        bytes: usize,
+        handle: CUmemGenericAllocationHandle,
+        result: CUresult,
+    ) {
+        if result != CUresult::SUCCESS || !account::is_any() {
+            return;
+        }
+        let table = &mut *locked(&self.0);
+        if let Some(number) = table.handles.get(&handle.0).copied()
+            && let Some(memory) = table.memories.get_mut(&number)
+        {
+            memory.mappings += 1;
+            table.mappings.insert(address.0, (bytes as u64, number));
+        }
+    }
+
+    /// The memory that is mapped around an address has one name more.
+    pub(crate) fn handle_retained(
+        &self,
+        address: u64,
+        handle: Option<CUmemGenericAllocationHandle>,
+    ) {
+        let Some(handle) = handle.filter(|_| account::is_any()) else {
+            return;
+        };
+        let table = &mut *locked(&self.0);
+        let Some((&start, &(bytes, number))) = table.mappings.range(..=address).next_back() else {
+            return;
+        };
+        if address - start < bytes
+            && let Some(memory) = table.memories.get_mut(&number)
+        {
+            memory.names += 1;
+            table.handles.insert(handle.0, number);
+        }
     }
 }
 

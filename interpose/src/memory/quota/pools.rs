@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 
 use abi::types::{CUdevice, CUmemLocation, CUmemLocationType, CUmemoryPool, CUresult};
+use crossbeam_utils::CachePadded;
 use protocol::ledger::{Kind, rounded_bytes};
 
 use crate::client::account::{self, DeviceAccount};
@@ -55,19 +56,27 @@ struct Entry {
     living: Option<u64>,
 }
 
-static SOURCES: Mutex<BTreeMap<Source, Entry>> = Mutex::new(BTreeMap::new());
-/// Whether a charge may be more than is reserved.
-static IS_STALE: AtomicBool = AtomicBool::new(false);
+/// The pools of this process, and its graphs with memory.
+pub(crate) struct Pools {
+    sources: Mutex<BTreeMap<Source, Entry>>,
+    /// Rung when nobody is in the driver with a source any more.
+    alone: Condvar,
+    /// Where pools lie that the application made: the device, or none of them.
+    places: Mutex<BTreeMap<u64, Option<CUdevice>>>,
+    /// Apart from the locks: every launch of a graph and every wait reads them.
+    marks: CachePadded<Marks>,
+}
 
-/// Where pools lie that the application made: the device, or none of them.
-static PLACES: Mutex<BTreeMap<u64, Option<CUdevice>>> = Mutex::new(BTreeMap::new());
+struct Marks {
+    /// Whether a charge may be more than is reserved.
+    is_stale: AtomicBool,
+    /// Whether any graph of this process has had memory.
+    has_graphs: AtomicBool,
+}
 
-/// Rung when nobody is in the driver with a source any more.
-static ALONE: Condvar = Condvar::new();
-/// Longest wait for that before an allocation is refused; a call of the driver is far shorter.
+/// Longest wait for the others in the driver before an allocation is refused; a call of the driver
+/// is far shorter.
 const ALONE_WAIT: Duration = Duration::from_millis(100);
-/// Whether any graph of this process has had memory.
-static HAS_GRAPHS: AtomicBool = AtomicBool::new(false);
 
 /// An allocation that is about to be made.
 pub(crate) struct Draw {
@@ -80,20 +89,44 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
+    /// Whether the driver must not be asked.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.beforehand.is_none()
+    }
+}
+
+impl Pools {
+    pub(super) const fn new() -> Self {
+        Self {
+            sources: Mutex::new(BTreeMap::new()),
+            alone: Condvar::new(),
+            places: Mutex::new(BTreeMap::new()),
+            marks: CachePadded::new(Marks {
+                is_stale: AtomicBool::new(false),
+                has_graphs: AtomicBool::new(false),
+            }),
+        }
+    }
+
     /// Charges what `source` could need for an allocation of `bytes`.
-    pub(crate) fn begin(account: &'static DeviceAccount, source: Source, bytes: u64) -> Self {
+    pub(crate) fn begin(
+        &self,
+        account: &'static DeviceAccount,
+        source: Source,
+        bytes: u64,
+    ) -> Draw {
         let bytes = rounded_bytes(bytes);
         if account.ledger().quota().is_none() {
-            return Self::uncounted(account, source, bytes);
+            return self.begin_uncounted(account, source, bytes);
         }
-        let beforehand = try_charge(account, source, bytes).or_else(|| {
+        let beforehand = self.try_charge(account, source, bytes).or_else(|| {
             // What is freed but not back yet comes back when its stream is done; the pool's own rest can go at once.
             // While others are in the driver, what they were charged beforehand may be more than they need.
-            wait_until_alone(source);
-            try_give_back(account);
-            try_charge(account, source, bytes)
+            self.wait_until_alone(source);
+            self.try_give_back(account);
+            self.try_charge(account, source, bytes)
         });
-        Self {
+        Draw {
             source,
             bytes,
             is_counted: true,
@@ -102,12 +135,12 @@ impl Draw {
     }
 
     /// Nothing can be refused, so nobody asks the driver anything now.
-    fn uncounted(account: &'static DeviceAccount, source: Source, bytes: u64) -> Self {
-        note_graphs(source);
-        locked(&SOURCES)
+    fn begin_uncounted(&self, account: &'static DeviceAccount, source: Source, bytes: u64) -> Draw {
+        self.note_graphs(source);
+        locked(&self.sources)
             .entry(source)
             .or_insert_with(|| Entry::new(account));
-        Self {
+        Draw {
             source,
             bytes,
             is_counted: false,
@@ -115,235 +148,245 @@ impl Draw {
         }
     }
 
-    /// Whether the driver must not be asked.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.beforehand.is_none()
-    }
-
     /// The driver has answered; whatever it was, what is reserved now is known.
-    pub(crate) fn end(&self, is_granted: bool) {
-        let Some(beforehand) = self.beforehand else {
+    pub(crate) fn end(&self, draw: &Draw, is_granted: bool) {
+        let Some(beforehand) = draw.beforehand else {
             return;
         };
-        let sources = &mut *locked(&SOURCES);
-        let Some(entry) = sources.get_mut(&self.source) else {
+        let sources = &mut *locked(&self.sources);
+        let Some(entry) = sources.get_mut(&draw.source) else {
             return;
         };
         if is_granted {
-            entry.live += self.bytes;
+            entry.live += draw.bytes;
         }
-        if !self.is_counted {
-            IS_STALE.store(true, Ordering::Relaxed);
+        if !draw.is_counted {
+            self.marks.is_stale.store(true, Ordering::Relaxed);
             return;
         }
-        entry.in_driver -= self.bytes;
+        entry.in_driver -= draw.bytes;
         entry.beforehand -= beforehand;
         entry.charged += beforehand;
-        entry.count_anew(self.source);
+        entry.count_anew(draw.source);
         if entry.in_driver == 0 {
-            ALONE.notify_all();
+            self.alone.notify_all();
         }
     }
-}
 
-/// What was charged beforehand; `None` if the quota does not allow it.
-fn try_charge(account: &'static DeviceAccount, source: Source, bytes: u64) -> Option<u64> {
-    note_graphs(source);
-    let sources = &mut *locked(&SOURCES);
-    let entry = sources.entry(source).or_insert_with(|| Entry::new(account));
-    // A new pool under the handle of one that was destroyed.
-    if entry.living.take().is_some() {
-        entry.live = 0;
+    /// What was charged beforehand; `None` if the quota does not allow it.
+    fn try_charge(
+        &self,
+        account: &'static DeviceAccount,
+        source: Source,
+        bytes: u64,
+    ) -> Option<u64> {
+        self.note_graphs(source);
+        let sources = &mut *locked(&self.sources);
+        let entry = sources.entry(source).or_insert_with(|| Entry::new(account));
+        // A new pool under the handle of one that was destroyed.
+        if entry.living.take().is_some() {
+            entry.live = 0;
+        }
+        entry.count_anew(source);
+        let told = (!entry.is_going).then(|| reserved(source)).flatten();
+        let used = told.map_or(entry.charged, |pool| pool.used);
+        let needed = used.saturating_add(entry.in_driver).saturating_add(bytes);
+        let needed = match source {
+            Source::Pool(_) => needed.checked_next_multiple_of(STEP_BYTES)?,
+            // Each node has its memory by itself.
+            Source::Graphs(_) => entry
+                .charged
+                .saturating_add(entry.beforehand)
+                .saturating_add(bytes),
+        };
+        let missing = needed.saturating_sub(entry.charged.saturating_add(entry.beforehand));
+        if !account.change(|account| account.try_reserve(source.kind(), missing).is_ok()) {
+            return None;
+        }
+        entry.in_driver += bytes;
+        entry.beforehand += missing;
+        Some(missing)
     }
-    entry.count_anew(source);
-    let told = (!entry.is_going).then(|| reserved(source)).flatten();
-    let used = told.map_or(entry.charged, |pool| pool.used);
-    let needed = used.saturating_add(entry.in_driver).saturating_add(bytes);
-    let needed = match source {
-        Source::Pool(_) => needed.checked_next_multiple_of(STEP_BYTES)?,
-        // Each node has its memory by itself.
-        Source::Graphs(_) => entry
-            .charged
-            .saturating_add(entry.beforehand)
-            .saturating_add(bytes),
-    };
-    let missing = needed.saturating_sub(entry.charged.saturating_add(entry.beforehand));
-    if !account.change(|account| account.try_reserve(source.kind(), missing).is_ok()) {
-        return None;
+
+    fn note_graphs(&self, source: Source) {
+        if let Source::Graphs(_) = source {
+            self.marks.has_graphs.store(true, Ordering::Relaxed);
+        }
     }
-    entry.in_driver += bytes;
-    entry.beforehand += missing;
-    Some(missing)
-}
 
-fn note_graphs(source: Source) {
-    if let Source::Graphs(_) = source {
-        HAS_GRAPHS.store(true, Ordering::Relaxed);
+    /// Waits until nobody is in the driver with a source, but not for long.
+    fn wait_until_alone(&self, source: Source) {
+        let is_used = |sources: &mut BTreeMap<Source, Entry>| {
+            sources
+                .get(&source)
+                .is_some_and(|entry| entry.in_driver != 0)
+        };
+        // Poisoned or late, the next step is the same.
+        let _ = self
+            .alone
+            .wait_timeout_while(locked(&self.sources), ALONE_WAIT, is_used);
     }
-}
 
-/// Waits until nobody is in the driver with a source, but not for long.
-fn wait_until_alone(source: Source) {
-    let is_used = |sources: &mut BTreeMap<Source, Entry>| {
-        sources
-            .get(&source)
-            .is_some_and(|entry| entry.in_driver != 0)
-    };
-    // Poisoned or late, the next step is the same.
-    let _ = ALONE.wait_timeout_while(locked(&SOURCES), ALONE_WAIT, is_used);
-}
+    /// Memory of a pool was freed, or is about to be when its stream gets there.
+    pub(crate) fn handle_freed(&self, pool: u64, bytes: u64) {
+        let sources = &mut *locked(&self.sources);
+        let source = Source::Pool(pool);
+        let Some(entry) = sources.get_mut(&source) else {
+            return;
+        };
+        entry.live = entry.live.saturating_sub(rounded_bytes(bytes));
+        if let Some(living) = &mut entry.living {
+            *living = living.saturating_sub(rounded_bytes(bytes));
+            if *living == 0 {
+                entry.set_charged(source, 0);
+                sources.remove(&source);
+            }
+            return;
+        }
+        self.marks.is_stale.store(true, Ordering::Relaxed);
+    }
 
-/// Memory of a pool was freed, or is about to be when its stream gets there.
-pub(crate) fn handle_freed(pool: u64, bytes: u64) {
-    let sources = &mut *locked(&SOURCES);
-    let source = Source::Pool(pool);
-    let Some(entry) = sources.get_mut(&source) else {
-        return;
-    };
-    entry.live = entry.live.saturating_sub(rounded_bytes(bytes));
-    if let Some(living) = &mut entry.living {
-        *living = living.saturating_sub(rounded_bytes(bytes));
-        if *living == 0 {
-            entry.set_charged(source, 0);
+    /// Something may have less reserved than is charged, or more, and it shows at once.
+    pub(crate) fn handle_changed(&self) {
+        if account::is_any() {
+            self.count_stale_anew();
+        }
+    }
+
+    /// Memory of a graph may have been given back: said by whoever frees what is in no table.
+    #[inline]
+    pub(crate) fn note_graphs_stale(&self) {
+        if self.marks.has_graphs.load(Ordering::Relaxed) {
+            self.marks.is_stale.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Graphs with memory may have come, run or gone: looks what they have reserved.
+    #[inline]
+    pub(crate) fn handle_graphs(&self) {
+        if self.marks.has_graphs.load(Ordering::Relaxed) {
+            self.count_stale_anew();
+        }
+    }
+
+    /// The application has waited for something: what it had freed is free now.
+    #[inline]
+    pub(crate) fn handle_waited(&self) {
+        if self.marks.is_stale.load(Ordering::Relaxed) {
+            self.count_stale_anew();
+        }
+    }
+
+    #[cold]
+    fn count_stale_anew(&self) {
+        // Before looking: what becomes stale meanwhile is looked at next time.
+        self.marks.is_stale.store(false, Ordering::Relaxed);
+        let mut is_stale = false;
+        for (source, entry) in locked(&self.sources).iter_mut() {
+            is_stale |= entry.count_anew(*source);
+        }
+        if is_stale {
+            self.marks.is_stale.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the driver again what is reserved of a device.
+    pub(crate) fn count_anew(&self, account: &'static DeviceAccount) {
+        let sources = &mut *locked(&self.sources);
+        let its = sources.iter_mut();
+        for (source, entry) in its.filter(|(_, entry)| entry.account.device == account.device) {
+            entry.count_anew(*source);
+        }
+    }
+
+    /// Makes the pools of a device give back what they do not use. Whether there are any.
+    pub(crate) fn try_give_back(&self, account: &'static DeviceAccount) -> bool {
+        let sources = &mut *locked(&self.sources);
+        let mut are_any = false;
+        for (source, entry) in sources.iter_mut() {
+            if entry.account.device != account.device || entry.is_gone() {
+                continue;
+            }
+            // Under the lock: until it is given up nobody begins to destroy the pool.
+            match *source {
+                Source::Pool(pool) => memory::trim_pool(pool),
+                Source::Graphs(_) => memory::trim_graphs(account.device),
+            }
+            entry.count_anew(*source);
+            are_any = true;
+        }
+        are_any
+    }
+
+    /// A pool was made, at this place. Its memory is of that place, whichever stream's order it is
+    /// taken in.
+    pub(crate) fn handle_created(&self, pool: CUmemoryPool, location: CUmemLocation) {
+        let is_device = location.kind == CUmemLocationType::DEVICE;
+        let device = is_device.then_some(CUdevice(location.id));
+        locked(&self.places).insert(pool_number(pool), device);
+    }
+
+    /// The account that a pool's memory is charged to; `stream_account` where it is not known where
+    /// the pool lies, which is so of those that nobody made.
+    pub(crate) fn account_of(
+        &self,
+        pool: CUmemoryPool,
+        stream_account: &'static DeviceAccount,
+    ) -> Option<&'static DeviceAccount> {
+        let place = locked(&self.places).get(&pool_number(pool)).copied();
+        match place {
+            None => Some(stream_account),
+            Some(device) => account::of_device(device?),
+        }
+    }
+
+    /// A pool is about to be destroyed: what its allocations keep. Until [`Self::handle_destroyed`]
+    /// nobody asks about it.
+    pub(crate) fn before_destroy(&self, pool: CUmemoryPool) -> Option<PoolBytes> {
+        if !account::is_any() {
+            return None;
+        }
+        let source = Source::Pool(pool_number(pool));
+        let sources = &mut *locked(&self.sources);
+        let entry = sources.get_mut(&source)?;
+        entry.is_going = true;
+        reserved(source)
+    }
+
+    /// It is, if the driver says so. Its memory lives as long as its allocations.
+    pub(crate) fn handle_destroyed(
+        &self,
+        pool: CUmemoryPool,
+        had: Option<PoolBytes>,
+        result: CUresult,
+    ) {
+        if result == CUresult::SUCCESS {
+            locked(&self.places).remove(&pool_number(pool));
+        }
+        if !account::is_any() {
+            return;
+        }
+        let source = Source::Pool(pool_number(pool));
+        let sources = &mut *locked(&self.sources);
+        let Some(entry) = sources.get_mut(&source) else {
+            return;
+        };
+        entry.is_going = false;
+        if result != CUresult::SUCCESS {
+            return;
+        }
+        // Where the driver did not say, what is live is as good.
+        let had = had.unwrap_or(PoolBytes {
+            reserved: entry.charged,
+            used: entry.live,
+            threshold: 0,
+        });
+        let kept = had.used.next_multiple_of(STEP_BYTES).min(entry.charged);
+        entry.set_charged(source, if had.used == 0 { 0 } else { kept });
+        entry.living = Some(had.used);
+        if had.used == 0 {
             sources.remove(&source);
         }
-        return;
-    }
-    IS_STALE.store(true, Ordering::Relaxed);
-}
-
-/// Something may have less reserved than is charged, or more, and it shows at once.
-pub(crate) fn handle_changed() {
-    if account::is_any() {
-        count_stale_anew();
-    }
-}
-
-/// Memory of a graph may have been given back: said by whoever frees what is in no table.
-#[inline]
-pub(crate) fn note_graphs_stale() {
-    if HAS_GRAPHS.load(Ordering::Relaxed) {
-        IS_STALE.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Graphs with memory may have come, run or gone: looks what they have reserved.
-#[inline]
-pub(crate) fn handle_graphs() {
-    if HAS_GRAPHS.load(Ordering::Relaxed) {
-        count_stale_anew();
-    }
-}
-
-/// The application has waited for something: what it had freed is free now.
-#[inline]
-pub(crate) fn handle_waited() {
-    if IS_STALE.load(Ordering::Relaxed) {
-        count_stale_anew();
-    }
-}
-
-#[cold]
-fn count_stale_anew() {
-    // Before looking: what becomes stale meanwhile is looked at next time.
-    IS_STALE.store(false, Ordering::Relaxed);
-    let mut is_stale = false;
-    for (source, entry) in locked(&SOURCES).iter_mut() {
-        is_stale |= entry.count_anew(*source);
-    }
-    if is_stale {
-        IS_STALE.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Asks the driver again what is reserved of a device.
-pub(crate) fn count_anew(account: &'static DeviceAccount) {
-    let sources = &mut *locked(&SOURCES);
-    let its = sources.iter_mut();
-    for (source, entry) in its.filter(|(_, entry)| entry.account.device == account.device) {
-        entry.count_anew(*source);
-    }
-}
-
-/// Makes the pools of a device give back what they do not use. Whether there are any.
-pub(crate) fn try_give_back(account: &'static DeviceAccount) -> bool {
-    let sources = &mut *locked(&SOURCES);
-    let mut are_any = false;
-    for (source, entry) in sources.iter_mut() {
-        if entry.account.device != account.device || entry.is_gone() {
-            continue;
-        }
-        // Under the lock: until it is given up nobody begins to destroy the pool.
-        match *source {
-            Source::Pool(pool) => memory::trim_pool(pool),
-            Source::Graphs(_) => memory::trim_graphs(account.device),
-        }
-        entry.count_anew(*source);
-        are_any = true;
-    }
-    are_any
-}
-
-/// A pool was made, at this place. Its memory is of that place, whichever stream's order it is taken in.
-pub(crate) fn handle_created(pool: CUmemoryPool, location: CUmemLocation) {
-    let is_device = location.kind == CUmemLocationType::DEVICE;
-    let device = is_device.then_some(CUdevice(location.id));
-    locked(&PLACES).insert(pool_number(pool), device);
-}
-
-/// The account that a pool's memory is charged to; `stream_account` where it is not known where the pool lies, which is so
-/// of those that nobody made.
-pub(crate) fn account_of(
-    pool: CUmemoryPool,
-    stream_account: &'static DeviceAccount,
-) -> Option<&'static DeviceAccount> {
-    let place = locked(&PLACES).get(&pool_number(pool)).copied();
-    match place {
-        None => Some(stream_account),
-        Some(device) => account::of_device(device?),
-    }
-}
-
-/// A pool is about to be destroyed: what its allocations keep. Until [`handle_destroyed`] nobody asks about it.
-pub(crate) fn before_destroy(pool: CUmemoryPool) -> Option<PoolBytes> {
-    if !account::is_any() {
-        return None;
-    }
-    let source = Source::Pool(pool_number(pool));
-    let sources = &mut *locked(&SOURCES);
-    let entry = sources.get_mut(&source)?;
-    entry.is_going = true;
-    reserved(source)
-}
-
-/// It is, if the driver says so. Its memory lives as long as its allocations.
-pub(crate) fn handle_destroyed(pool: CUmemoryPool, had: Option<PoolBytes>, result: CUresult) {
-    if result == CUresult::SUCCESS {
-        locked(&PLACES).remove(&pool_number(pool));
-    }
-    if !account::is_any() {
-        return;
-    }
-    let source = Source::Pool(pool_number(pool));
-    let sources = &mut *locked(&SOURCES);
-    let Some(entry) = sources.get_mut(&source) else {
-        return;
-    };
-    entry.is_going = false;
-    if result != CUresult::SUCCESS {
-        return;
-    }
-    // Where the driver did not say, what is live is as good.
-    let had = had.unwrap_or(PoolBytes {
-        reserved: entry.charged,
-        used: entry.live,
-        threshold: 0,
-    });
-    let kept = had.used.next_multiple_of(STEP_BYTES).min(entry.charged);
-    entry.set_charged(source, if had.used == 0 { 0 } else { kept });
-    entry.living = Some(had.used);
-    if had.used == 0 {
-        sources.remove(&source);
     }
 }
 
@@ -430,18 +473,23 @@ mod tests {
             device: CUdevice(0),
             account: Mutex::new(account),
         }));
+        let pools = Pools::new();
         let pool = CUmemoryPool(ptr::without_provenance_mut(0x1000));
-        let charged = || account_of(pool, stream_account).map(|account| account.device);
+        let charged = || {
+            pools
+                .account_of(pool, stream_account)
+                .map(|account| account.device)
+        };
         assert_eq!(charged(), Some(CUdevice(0)));
         for kind in [CUmemLocationType::HOST, CUmemLocationType::HOST_NUMA] {
-            handle_created(pool, CUmemLocation { kind, id: 0 });
+            pools.handle_created(pool, CUmemLocation { kind, id: 0 });
             assert_eq!(charged(), None, "the host's is nobody's");
         }
         // Of a device whose account nobody keeps.
         let kind = CUmemLocationType::DEVICE;
-        handle_created(pool, CUmemLocation { kind, id: 7 });
+        pools.handle_created(pool, CUmemLocation { kind, id: 7 });
         assert_eq!(charged(), None);
-        handle_destroyed(pool, None, CUresult::SUCCESS);
+        pools.handle_destroyed(pool, None, CUresult::SUCCESS);
         assert_eq!(charged(), Some(CUdevice(0)));
     }
 }

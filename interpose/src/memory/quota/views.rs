@@ -5,13 +5,13 @@
 
 use abi::types::CUdevice;
 
-use super::pools;
+use super::HELD;
 use crate::client::account::{self, DeviceAccount};
 use crate::daemon::lifecycle;
 
 /// Free and total bytes as the application is to see them.
 pub(crate) fn memory(account: &'static DeviceAccount, free: u64, total: u64) -> (u64, u64) {
-    pools::count_anew(account);
+    HELD.pools.count_anew(account);
     let Some(quota) = account.ledger().quota() else {
         return (free, total);
     };

@@ -12,8 +12,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{
-    handle_own, handle_sending, is_owner, own_group, own_handler, process_id, restore_view,
-    stand_in, was_owned,
+    SIGNALS, handle_own, handle_sending, is_owner, own_group, own_handler, process_id,
+    restore_view, stand_in, was_owned,
 };
 use crate::platform::elf;
 use crate::platform::sys::Errno;
@@ -55,10 +55,30 @@ impl Next {
     }
 }
 
+/// The functions behind those of this module.
+pub(super) struct Behind {
+    sigaction: Next,
+    kill: Next,
+    killpg: Next,
+    raise: Next,
+    like_signal: LikeSignal,
+}
+
+impl Behind {
+    pub(super) const fn new() -> Self {
+        Self {
+            sigaction: Next::new(c"sigaction"),
+            kill: Next::new(c"kill"),
+            killpg: Next::new(c"killpg"),
+            raise: Next::new(c"raise"),
+            like_signal: LikeSignal::new(),
+        }
+    }
+}
+
 /// `sigaction` of whoever comes after us: libc's, or another interposer's.
 pub(super) fn sigaction_real() -> Sigaction {
-    static SIGACTION: Next = Next::new(c"sigaction");
-    let address = SIGACTION.address(sigaction as *const c_void);
+    let address = SIGNALS.behind.sigaction.address(sigaction as *const c_void);
     if address.is_null() {
         return no_sigaction;
     }
@@ -113,11 +133,10 @@ pub(crate) unsafe extern "C" fn sigaction(
 /// As `kill`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_int {
-    static NEXT: Next = Next::new(c"kill");
     if was_owned(signal) && process == process_id() {
         handle_own(signal);
     }
-    let next = NEXT.address(kill as *const c_void);
+    let next = SIGNALS.behind.kill.address(kill as *const c_void);
     let is_own = [process_id(), 0, -1, -own_group()].contains(&process);
     // SAFETY: null, or a function of that name, with the caller's arguments.
     unsafe { send(next, process, signal, is_own) }
@@ -129,8 +148,7 @@ pub(crate) unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_i
 /// As `killpg`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_int {
-    static NEXT: Next = Next::new(c"killpg");
-    let next = NEXT.address(killpg as *const c_void);
+    let next = SIGNALS.behind.killpg.address(killpg as *const c_void);
     let is_own = [0, own_group()].contains(&group);
     // SAFETY: null, or a function of that name, with the caller's arguments.
     unsafe { send(next, group, signal, is_own) }
@@ -142,8 +160,7 @@ pub(crate) unsafe extern "C" fn killpg(group: libc::pid_t, signal: c_int) -> c_i
 /// As `raise`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn raise(signal: c_int) -> c_int {
-    static NEXT: Next = Next::new(c"raise");
-    let next = NEXT.address(raise as *const c_void);
+    let next = SIGNALS.behind.raise.address(raise as *const c_void);
     if next.is_null() {
         Errno::of_thread().write(libc::ENOSYS);
         return -1;
@@ -186,31 +203,50 @@ fn settle(signal: c_int, new: libc::sighandler_t, found: libc::sighandler_t) -> 
     found
 }
 
-/// Defines an exported function of the type of `signal`.
+/// Defines the exported functions of the type of `signal`, and [`LikeSignal`].
 macro_rules! like_signal {
-    ($($name:ident)*) => {$(
-        #[doc = concat!("libc's `", stringify!($name), "`, with the application's own view.")]
-        ///
-        /// # Safety
-        #[doc = concat!("As `", stringify!($name), "`.")]
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub(crate) unsafe extern "C" fn $name(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
-            static NEXT: Next = Next::new(
-                match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                },
-            );
-            let address = NEXT.address($name as *const c_void);
-            if address.is_null() {
-                Errno::of_thread().write(libc::ENOSYS);
-                return libc::SIG_ERR;
-            }
-            // SAFETY: a function of that name has that type (POSIX, glibc), and the arguments are the caller's.
-            let found = unsafe { mem::transmute::<*mut c_void, Signal>(address)(signal, new) };
-            settle(signal, new, found)
+    ($($name:ident)*) => {
+        /// The functions behind those of the type of `signal`.
+        struct LikeSignal {
+            $($name: Next,)*
         }
-    )*};
+
+        impl LikeSignal {
+            const fn new() -> Self {
+                Self {
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0").as_bytes();
+                        match CStr::from_bytes_with_nul(name) {
+                            Ok(name) => Next::new(name),
+                            Err(_) => Next::new(c""),
+                        }
+                    },)*
+                }
+            }
+        }
+
+        $(
+            #[doc = concat!("libc's `", stringify!($name), "`, with the application's own view.")]
+            ///
+            /// # Safety
+            #[doc = concat!("As `", stringify!($name), "`.")]
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub(crate) unsafe extern "C" fn $name(
+                signal: c_int,
+                new: libc::sighandler_t,
+            ) -> libc::sighandler_t {
+                let address = SIGNALS.behind.like_signal.$name.address($name as *const c_void);
+                if address.is_null() {
+                    Errno::of_thread().write(libc::ENOSYS);
+                    return libc::SIG_ERR;
+                }
+                // SAFETY: a function of that name has that type (POSIX, glibc), and the arguments
+                // are the caller's.
+                let found = unsafe { mem::transmute::<*mut c_void, Signal>(address)(signal, new) };
+                settle(signal, new, found)
+            }
+        )*
+    };
 }
 
 like_signal!(signal bsd_signal ssignal sysv_signal __sysv_signal sigset);

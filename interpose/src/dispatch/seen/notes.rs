@@ -1,0 +1,160 @@
+//! Libraries that the program opened so that their calls pass by us.
+
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+
+/// Most libraries that are named; further ones are counted.
+const NAMES_MAX: usize = 16;
+/// Bytes of a name that are kept; what is said of a longer one is its end.
+const NAME_BYTES_MAX: usize = 255;
+
+/// How a library was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// With `RTLD_DEEPBIND`.
+    DeepBind,
+    /// By `dlmopen`, into another namespace.
+    Namespace,
+}
+
+impl Way {
+    pub(in crate::dispatch) fn text(self) -> &'static str {
+        match self {
+            Self::DeepBind => "opened with RTLD_DEEPBIND",
+            Self::Namespace => "opened by dlmopen in a namespace of its own",
+        }
+    }
+}
+
+/// Libraries, the first of them by name.
+pub(in crate::dispatch) struct Notes {
+    /// Libraries opened so far.
+    opened: AtomicUsize,
+    /// Those that are counted at the daemons.
+    counted: AtomicUsize,
+    /// Whether any was said.
+    is_said: AtomicBool,
+    /// The first of them.
+    notes: [Note; NAMES_MAX],
+}
+
+impl Notes {
+    pub(super) const fn new() -> Self {
+        Self {
+            opened: AtomicUsize::new(0),
+            counted: AtomicUsize::new(0),
+            is_said: AtomicBool::new(false),
+            notes: [const { Note::new() }; NAMES_MAX],
+        }
+    }
+
+    /// Notes a library; whether it is the first.
+    pub(in crate::dispatch) fn add(&self, way: Way, name: &[u8]) -> bool {
+        let before = self.opened.fetch_add(1, Ordering::Relaxed);
+        if let Some(note) = self.notes.get(before) {
+            note.write(way, name);
+        }
+        before == 0
+    }
+
+    /// Whether there is any.
+    pub(in crate::dispatch) fn are_any(&self) -> bool {
+        self.opened.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether any is to be said.
+    pub(in crate::dispatch) fn are_any_noted(&self) -> bool {
+        self.notes.iter().any(Note::is_noted)
+    }
+
+    /// What is to be said, for one of those who ask: whether it is the first of all, how it was
+    /// opened, and its name.
+    pub(in crate::dispatch) fn take(&self) -> impl Iterator<Item = (bool, Way, String)> {
+        let noted = self.notes.iter().filter_map(Note::take);
+        noted.map(|(way, name)| (!self.is_said.swap(true, Ordering::Relaxed), way, name))
+    }
+
+    /// How many were opened since this was last asked.
+    pub(in crate::dispatch) fn take_uncounted(&self) -> u64 {
+        let opened = self.opened.load(Ordering::Relaxed);
+        let before = self.counted.fetch_max(opened, Ordering::Relaxed);
+        opened.saturating_sub(before) as u64
+    }
+}
+
+/// What is noted of one library. Written once, by the thread that opens it.
+struct Note {
+    /// [`EMPTY`], [`NOTED`] or [`TAKEN`].
+    state: AtomicU8,
+    is_namespace: AtomicBool,
+    /// Up to a zero, or to the end.
+    name: [AtomicU8; NAME_BYTES_MAX],
+}
+
+/// Nothing yet, or being written.
+const EMPTY: u8 = 0;
+/// To be said.
+const NOTED: u8 = 1;
+/// Said, or about to.
+const TAKEN: u8 = 2;
+
+impl Note {
+    const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(EMPTY),
+            is_namespace: AtomicBool::new(false),
+            name: [const { AtomicU8::new(0) }; NAME_BYTES_MAX],
+        }
+    }
+
+    /// Only by the one thread that has this note.
+    fn write(&self, way: Way, name: &[u8]) {
+        let kept = &name[name.len().saturating_sub(NAME_BYTES_MAX)..];
+        for (to, from) in self.name.iter().zip(kept) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.is_namespace
+            .store(way == Way::Namespace, Ordering::Relaxed);
+        // Release pairs with the Acquire in `take`: the name is whole.
+        self.state.store(NOTED, Ordering::Release);
+    }
+
+    fn is_noted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == NOTED
+    }
+
+    /// What is noted, for one of those who ask.
+    fn take(&self) -> Option<(Way, String)> {
+        self.state
+            .compare_exchange(NOTED, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        let bytes = self.name.iter().map(|byte| byte.load(Ordering::Relaxed));
+        let name: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+        let way = match self.is_namespace.load(Ordering::Relaxed) {
+            true => Way::Namespace,
+            false => Way::DeepBind,
+        };
+        Some((way, String::from_utf8_lossy(&name).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_taken_once_and_a_long_name_keeps_its_end() {
+        let note = Note::new();
+        assert_eq!(note.take(), None);
+        note.write(Way::Namespace, b"libplugin.so");
+        assert!(note.is_noted());
+        let noted = (Way::Namespace, "libplugin.so".to_owned());
+        assert_eq!(note.take(), Some(noted));
+        assert_eq!(note.take(), None);
+        let long = format!("/{}/libplugin.so", "folder".repeat(100));
+        let note = Note::new();
+        note.write(Way::DeepBind, long.as_bytes());
+        let (way, name) = note.take().unwrap();
+        assert_eq!((way, name.len()), (Way::DeepBind, NAME_BYTES_MAX));
+        assert!(long.ends_with(&name));
+    }
+}
