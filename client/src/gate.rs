@@ -99,9 +99,11 @@ pub fn admit(
     before_sleep: impl FnOnce(),
     after_sleep: impl Fn(),
 ) -> Result<Grant, IsHighPriority> {
-    match look(client, known, unknown) {
+    // As `look`, whose result would not stay in registers.
+    let kernel = judged(client, known, unknown);
+    match try_admit(client, &kernel, client.clock.now_ns()) {
         Ok(grant) => Ok(grant),
-        Err(kernel) => {
+        Err(_) => {
             before_sleep();
             wait(client, &Hold::begin(client, kernel, false), after_sleep)
         }

@@ -4,10 +4,13 @@
 //! that find none share one ring. Rings of threads that ended are claimed again when they are
 //! needed. A thread that works for several clients has a ring with each.
 
-use protocol::pages::{ClientPage, Counter};
+use protocol::pages::{ClientPage, Counter, RING_RECORDS, RINGS};
 use protocol::record::Record;
-use protocol::ring::Full;
+use protocol::ring::{Full, Spsc};
 use protocol::sync::Ordering;
+
+/// The ring of one thread.
+type Ring = Spsc<RING_RECORDS>;
 
 /// A thread of the client's process, with the ring that it has there.
 pub trait Thread {
@@ -17,8 +20,8 @@ pub trait Thread {
     /// Whether the process has a thread of that number.
     fn is_alive(&self, id: u32) -> bool;
 
-    /// The ring that it was given, if it was.
-    fn ring(&self) -> Option<Claimed>;
+    /// The ring that it has claimed.
+    fn ring(&self) -> Claimed;
 
     /// From now on it has that one.
     fn set_ring(&self, ring: Claimed);
@@ -27,14 +30,28 @@ pub trait Thread {
     fn prepare_to_write<T>(&self, line: *const T);
 }
 
-/// What a thread has claimed.
+/// What a thread has claimed: a ring, the shared one as there was no other, or nothing yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// The ring of that index.
-    Own(u32),
-    /// There was none: it uses the shared one.
-    Shared,
+pub struct Claimed(u32);
+
+impl Claimed {
+    /// It has not looked for a ring yet.
+    pub const NONE: Self = Self(u32::MAX);
+    /// There was none left: it uses the shared one.
+    pub const SHARED: Self = Self(u32::MAX - 1);
+
+    fn own(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// The index of its own ring; of none where it has none.
+    #[inline]
+    fn index(self) -> usize {
+        self.0 as usize
+    }
 }
+
+const _: () = assert!(RINGS < Claimed::SHARED.0 as usize);
 
 /// Sends a record. A full ring refuses it; nobody waits.
 ///
@@ -43,20 +60,33 @@ pub enum Claimed {
 /// The ring is full.
 #[inline]
 pub fn push(page: &ClientPage, thread: &impl Thread, record: &Record) -> Result<(), Full> {
-    let claimed = thread.ring().unwrap_or_else(|| claim_for(page, thread));
-    let ring = match claimed {
-        Claimed::Own(index) => page.rings.get(index as usize),
-        Claimed::Shared => None,
-    };
-    let Some(ring) = ring else {
-        return page.shared_ring.push(&record.encode());
-    };
+    match page.rings.get(thread.ring().index()) {
+        Some(ring) => push_own(ring, thread, record),
+        None => push_first(page, thread, record),
+    }
+}
+
+#[inline]
+fn push_own(ring: &Ring, thread: &impl Thread, record: &Record) -> Result<(), Full> {
     let pushed = ring.push(&record.encode());
     // Has the processor fetch the line of this thread's next record. The daemon has read it since
     // it was last written, so it lies in another core's cache; at one launch per 5 us it is back in
     // time. Asked for here, where the ring is at hand; no fence waits for it.
     thread.prepare_to_write(ring.next_slot());
     pushed
+}
+
+/// The record of a thread that has no ring of its own, or has not looked for one.
+#[cold]
+fn push_first(page: &ClientPage, thread: &impl Thread, record: &Record) -> Result<(), Full> {
+    if thread.ring() == Claimed::NONE {
+        let index = claim(page, thread.id(), |id| thread.is_alive(id));
+        thread.set_ring(index.map_or(Claimed::SHARED, Claimed::own));
+    }
+    match page.rings.get(thread.ring().index()) {
+        Some(ring) => push_own(ring, thread, record),
+        None => page.shared_ring.push(&record.encode()),
+    }
 }
 
 /// Sends a record; one that finds its ring full is counted. Whether it went.
@@ -72,20 +102,10 @@ pub fn push_or_count(page: &ClientPage, thread: &impl Thread, record: &Record) -
 /// Counts a launch that the driver accepted from this thread.
 #[inline]
 pub fn count_launch(page: &ClientPage, thread: &impl Thread) {
-    match thread.ring() {
-        Some(Claimed::Own(index)) if (index as usize) < page.rings.len() => {
-            page.count_launch_of_ring(index as usize);
-        }
+    match thread.ring().index() {
+        index if index < page.rings.len() => page.count_launch_of_ring(index),
         _ => page.count(Counter::Launches, 1),
     }
-}
-
-#[cold]
-fn claim_for(page: &ClientPage, thread: &impl Thread) -> Claimed {
-    let index = claim(page, thread.id(), |id| thread.is_alive(id));
-    let claimed = index.map_or(Claimed::Shared, |index| Claimed::Own(index as u32));
-    thread.set_ring(claimed);
-    claimed
 }
 
 /// A ring for the thread: its namesake's, a free one, or a dead thread's.
@@ -120,7 +140,6 @@ fn claim(page: &ClientPage, thread_id: u32, is_alive: impl Fn(u32) -> bool) -> O
 mod tests {
     use core::cell::Cell;
 
-    use protocol::pages::RINGS;
     use protocol::segment::Mapping;
 
     use super::*;
@@ -134,8 +153,7 @@ mod tests {
     };
 
     /// The only thread of its process.
-    #[derive(Default)]
-    struct Only(Cell<Option<Claimed>>);
+    struct Only(Cell<Claimed>);
 
     impl Thread for Only {
         fn id(&self) -> u32 {
@@ -146,12 +164,12 @@ mod tests {
             id == ME
         }
 
-        fn ring(&self) -> Option<Claimed> {
+        fn ring(&self) -> Claimed {
             self.0.get()
         }
 
         fn set_ring(&self, ring: Claimed) {
-            self.0.set(Some(ring));
+            self.0.set(ring);
         }
 
         fn prepare_to_write<T>(&self, _line: *const T) {}
@@ -190,7 +208,7 @@ mod tests {
 
     #[test]
     fn launches_are_counted_with_and_without_a_ring() {
-        let (page, thread) = (page(), Only::default());
+        let (page, thread) = (page(), Only(Cell::new(Claimed::NONE)));
         count_launch(&page, &thread);
         push(&page, &thread, &RECORD).unwrap();
         count_launch(&page, &thread);
@@ -201,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_refuses_and_nobody_waits() {
-        let (page, thread) = (page(), Only::default());
+        let (page, thread) = (page(), Only(Cell::new(Claimed::NONE)));
         let pushed = (0..protocol::pages::RING_RECORDS + 1)
             .filter(|_| push_or_count(&page, &thread, &RECORD))
             .count();

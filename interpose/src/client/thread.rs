@@ -8,9 +8,9 @@ use crate::platform::config::DEVICES_MAX;
 use crate::platform::sys;
 
 thread_local! {
-    /// This thread's ring with each client; `None`: it has not looked for one yet.
-    static RINGS: [Cell<Option<Claimed>>; DEVICES_MAX] =
-        const { [const { Cell::new(None) }; DEVICES_MAX] };
+    /// This thread's ring with each client.
+    static RINGS: [Cell<Claimed>; DEVICES_MAX] =
+        const { [const { Cell::new(Claimed::NONE) }; DEVICES_MAX] };
 }
 
 /// The calling thread as one that sends records to the daemon of a client.
@@ -37,14 +37,15 @@ impl Thread for ThisThread {
     }
 
     #[inline]
-    fn ring(&self) -> Option<Claimed> {
-        RINGS.with(|rings| rings.get(self.client as usize)?.get())
+    fn ring(&self) -> Claimed {
+        let of = |ring: &Cell<Claimed>| ring.get();
+        RINGS.with(|rings| rings.get(self.client as usize).map_or(Claimed::SHARED, of))
     }
 
     fn set_ring(&self, ring: Claimed) {
         RINGS.with(|rings| {
             if let Some(place) = rings.get(self.client as usize) {
-                place.set(Some(ring));
+                place.set(ring);
             }
         });
     }
@@ -62,10 +63,11 @@ mod tests {
     #[test]
     fn a_thread_has_a_ring_of_its_own_with_each_client() {
         let [one, other] = [1, 2].map(ThisThread::of);
-        one.set_ring(Claimed::Own(5));
-        assert_eq!((one.ring(), other.ring()), (Some(Claimed::Own(5)), None));
+        one.set_ring(Claimed::SHARED);
+        let rings = (one.ring(), other.ring());
+        assert_eq!(rings, (Claimed::SHARED, Claimed::NONE));
         let there = std::thread::spawn(move || one.ring()).join().unwrap();
-        assert_eq!(there, None);
+        assert_eq!(there, Claimed::NONE);
         assert!(one.is_alive(one.id()));
     }
 }

@@ -83,14 +83,14 @@ impl Marks for Stream {
 /// A thread that launches.
 struct Launcher {
     id: Cell<u32>,
-    ring: Cell<Option<Claimed>>,
+    ring: Cell<Claimed>,
 }
 
 impl Launcher {
     fn new(id: u32) -> Self {
         Self {
             id: Cell::new(id),
-            ring: Cell::new(None),
+            ring: Cell::new(Claimed::NONE),
         }
     }
 }
@@ -105,12 +105,12 @@ impl Thread for Launcher {
         true
     }
 
-    fn ring(&self) -> Option<Claimed> {
+    fn ring(&self) -> Claimed {
         self.ring.get()
     }
 
     fn set_ring(&self, ring: Claimed) {
-        self.ring.set(Some(ring));
+        self.ring.set(ring);
     }
 
     fn prepare_to_write<T>(&self, _line: *const T) {}
@@ -346,9 +346,9 @@ impl Process {
     /// One of its threads.
     fn thread(&self, world: &World) -> &Launcher {
         let thread = &self.threads[world.below(THREADS as u64) as usize];
-        if thread.ring.get().is_none() && world.one_in(3) {
+        if thread.ring() == Claimed::NONE && world.one_in(3) {
             // As if others had taken all rings.
-            thread.set_ring(Claimed::Shared);
+            thread.set_ring(Claimed::SHARED);
         }
         thread
     }
@@ -397,7 +397,7 @@ impl Process {
     fn launch_hp(self: &Rc<Self>, world: &Rc<World>, seat: &Seat) -> bool {
         let stream = world.below(STREAMS as u64) as usize;
         let thread = self.thread(world);
-        let is_first = thread.ring().is_none();
+        let is_first = thread.ring() == Claimed::NONE;
         let what = format!("process {} launches on stream {stream}", self.pid);
         let is_done = world.run(Actor::Process(Rc::clone(self)), &what, || {
             self.launch_by(world, seat, thread, stream);
