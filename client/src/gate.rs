@@ -105,7 +105,7 @@ pub fn admit(
         Ok(grant) => Ok(grant),
         Err(_) => {
             before_sleep();
-            wait(client, &Hold::begin(client, kernel, false), after_sleep)
+            wait(client, Hold::begin(client, kernel, false), after_sleep)
         }
     }
 }
@@ -131,7 +131,7 @@ pub fn admit_collective(
         Ok(grant) => Ok(grant),
         Err(kernel) => {
             before_sleep();
-            wait(client, &Hold::begin(client, kernel, true), after_sleep)
+            wait(client, Hold::begin(client, kernel, true), after_sleep)
         }
     }
 }
@@ -253,15 +253,15 @@ pub enum Step {
 ///
 /// As [`admit`].
 #[cold]
-fn wait(client: &Client, hold: &Hold, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
+fn wait(client: &Client, hold: Hold, after_sleep: impl Fn()) -> Result<Grant, IsHighPriority> {
     /// Counts the end of the wait, whichever way it ends.
-    struct Ends<'a>(&'a Client, &'a Hold);
-    impl Drop for Ends<'_> {
+    struct Waits<'a>(&'a Client, Hold);
+    impl Drop for Waits<'_> {
         fn drop(&mut self) {
-            self.1.end(self.0);
+            self.1.leave(self.0);
         }
     }
-    let _ends = Ends(client, hold);
+    let Waits(_, hold) = &Waits(client, hold);
     loop {
         if client.is_high_priority() {
             return Err(IsHighPriority);
@@ -284,7 +284,7 @@ fn wait(client: &Client, hold: &Hold, after_sleep: impl Fn()) -> Result<Grant, I
 
 /// A thread that waits at the gate. Where another daemon comes meanwhile, the wait goes on there:
 /// nothing wakes for it but that its pages are replaced ([`crate::link`]).
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Hold {
     kernel: Kernel,
     begun_ns: u64,
@@ -309,7 +309,11 @@ impl Hold {
     }
 
     /// It waits no more.
-    pub fn end(&self, client: &Client) {
+    pub fn end(self, client: &Client) {
+        self.leave(client);
+    }
+
+    fn leave(&self, client: &Client) {
         let page = &client.page;
         page.waiting.fetch_sub(1, Ordering::SeqCst);
         let held_ns = client.clock.now_ns().saturating_sub(self.begun_ns);

@@ -2,8 +2,9 @@
 //! and goes from one daemon to the next.
 //!
 //! The preloaded library (`interpose`) is this crate with hooks, driver calls, signals and threads
-//! around it. Nothing here calls a driver, keeps a global or is `unsafe`, so the daemon's fault
-//! simulation and the model checker run the code that ships.
+//! around it. Nothing here calls a driver, keeps a global or is `unsafe`, so others can run the code
+//! that ships: the daemon's fault simulation everything but the ledger's way from one daemon to
+//! the next and the times of [`reconnect`], the model checker [`slot_state`] and [`launch_log`].
 //!
 //! | module | what is in it |
 //! |---|---|
@@ -24,6 +25,7 @@
 //! | [`backoff`] | waiting for a thread of our own |
 //!
 //! Units: durations are nanoseconds (`_ns`), sizes are bytes (`_bytes`).
+#![forbid(unsafe_code)]
 
 pub mod launch_log;
 pub mod slot_state;

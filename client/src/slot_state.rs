@@ -57,6 +57,7 @@ impl Life {
     }
 
     /// What it is for now.
+    #[inline]
     pub fn state(&self) -> State {
         // SeqCst orders it after taking the slot's event, and after a helper has said that it sleeps.
         match self.0.load(Ordering::SeqCst) {
@@ -142,6 +143,7 @@ impl Turn {
     }
 
     /// Takes it if it rests so.
+    #[inline]
     pub fn try_take(&self, rest: Rest) -> bool {
         // SeqCst: taking it comes before looking at the slot's state.
         self.0
@@ -150,6 +152,7 @@ impl Turn {
     }
 
     /// Gives it back.
+    #[inline]
     pub fn release(&self, rest: Rest) {
         self.0.store(word(rest), Ordering::SeqCst);
     }

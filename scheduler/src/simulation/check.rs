@@ -7,7 +7,7 @@ use std::rc::Rc;
 use policy::{JOBS_MAX, Policy};
 use protocol::hello::JobClass;
 use protocol::lease::Terms;
-use protocol::pages::{Counter, RINGS, SILENCE_NS_MAX};
+use protocol::pages::{Counter, ON_LOSS_HOLD, RINGS, SILENCE_NS_MAX};
 use protocol::sync::Ordering;
 
 use super::accounts;
@@ -40,6 +40,8 @@ const DRAINED_LOOKS: u64 = 4;
 pub(super) struct Facts {
     /// Polls begun and ended.
     pub(super) polls: Cell<u64>,
+    /// Polls that somebody is in the middle of.
+    pub(super) polling: Cell<u32>,
     /// High-priority clients that came.
     pub(super) hp_comings: Cell<u64>,
     /// Accesses of what ran last, without what interrupted it.
@@ -105,9 +107,13 @@ impl Facts {
     }
 }
 
-/// A best-effort launch came to the gate.
+/// A best-effort launch came to the gate, or looks again.
 pub(super) struct Asked {
     at: u64,
+    /// Since when it waits; none: it has only come.
+    since_ns: Option<u64>,
+    /// When its daemon was last heard of.
+    heard_ns: u64,
     polls: u64,
     hp_comings: u64,
     /// What was in flight of the job, ns.
@@ -115,14 +121,44 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn now(world: &World, seat: &Seat) -> Self {
+    pub(super) fn now(
+        world: &World,
+        process: &Process,
+        seat: &Seat,
+        since_ns: Option<u64>,
+    ) -> Self {
         Self {
+            since_ns,
+            heard_ns: world.aside(|| heard_ns(process, seat, since_ns)),
             in_flight_ns: in_flight_ns(&clients(world, seat.daemon), seat),
             at: world.tick(),
             polls: world.facts.polls.get(),
             hp_comings: world.facts.hp_comings.get(),
         }
     }
+}
+
+impl Asked {
+    /// Since before this its job is held because of a fault.
+    pub(super) fn is_held(&self, world: &World, process: &Process, seat: &Seat) -> bool {
+        is_held(world, process, seat, self)
+    }
+}
+
+/// When the daemon of `seat` was last heard of. One that sleeps has its time from the first ring on.
+fn heard_ns(process: &Process, seat: &Seat, since_ns: Option<u64>) -> u64 {
+    let daemon = &seat.client.link.daemon;
+    let is_asleep = daemon.asleep.load(Ordering::Acquire) != 0;
+    let heartbeat_ns = daemon.heartbeat_ns.load(Ordering::Acquire);
+    let Some(since_ns) = since_ns.filter(|_| is_asleep) else {
+        return heartbeat_ns;
+    };
+    let (before, rung_ns) = process.rung.get();
+    if before != heartbeat_ns {
+        process.rung.set((heartbeat_ns, since_ns));
+        return since_ns.max(heartbeat_ns);
+    }
+    rung_ns.max(heartbeat_ns)
 }
 
 impl World {
@@ -210,7 +246,7 @@ pub(super) fn granted(world: &World, process: &Process, seat: &Seat, terms: &Ter
         let most_ns = &world.facts.in_flight_ns;
         most_ns.set(most_ns.get().max(in_flight_ns));
         // In the middle of a poll that has published a lease its bound is not known yet.
-        if world.facts.polls.get() % 2 == 0 {
+        if world.facts.polling.get() == 0 {
             check_bound(world);
         }
     }
@@ -290,17 +326,32 @@ fn is_held(world: &World, process: &Process, seat: &Seat, asked: &Asked) -> bool
     is_served && since.is_some_and(|since| since < asked.at)
 }
 
-/// A launch of `process` goes although no lease allows it: because it waited for long, or is of a
-/// collective kernel, or the daemon is gone.
-/// by its silence for one.
+/// A launch of `process` that is of no collective kernel, or of a job that is held, goes although no
+/// lease allows it: because it has waited for long, or because the daemon is gone and it is not to
+/// wait for that.
 pub(super) fn went_without_lease(world: &World, process: &Process, seat: &Seat, asked: &Asked) {
-    let heartbeat = &seat.client.link.daemon.heartbeat_ns;
-    let heard_ns = world.aside(|| heartbeat.load(Ordering::Relaxed));
-    let is_silent = world.now_ns.get().saturating_sub(heard_ns) >= SILENCE_NS_MAX;
+    let page = &seat.client.link.daemon;
+    let (holds, max_hold_ns) = world.aside(|| {
+        let on_loss = page.on_daemon_loss.load(Ordering::Relaxed);
+        (
+            on_loss == ON_LOSS_HOLD,
+            page.max_hold_ns.load(Ordering::Relaxed),
+        )
+    });
+    let now_ns = world.now_ns.get();
+    let is_silent = now_ns.saturating_sub(asked.heard_ns) >= SILENCE_NS_MAX;
+    let is_gone = is_silent || seat.is_over.get() || !is_daemon(world, seat.daemon);
+    let is_late = asked
+        .since_ns
+        .is_some_and(|since_ns| now_ns >= since_ns + max_hold_ns);
+    let pid = process.pid;
     assert!(
-        is_silent || !is_held(world, process, seat, asked),
-        "process {} is held because of a fault, and goes",
-        process.pid
+        is_gone || !is_held(world, process, seat, asked),
+        "process {pid} is held because of a fault, and goes"
+    );
+    assert!(
+        is_late || is_gone && !holds || process.is_liar,
+        "process {pid} waits for no longer than it must, and goes"
     );
 }
 
@@ -470,7 +521,7 @@ pub(super) fn quiet(world: &Rc<World>) {
             "holds of {:?}",
             job.key
         );
-        let is_waiting = of_job().any(|(process, _)| process.waiting.get().is_some());
+        let is_waiting = of_job().any(|(process, _)| process.waiting.borrow().is_some());
         assert_eq!(be_job.view().waiting, is_waiting, "job {:?}", job.key.id);
     }
     if is_hp_honest(world) {
@@ -505,6 +556,8 @@ fn check_hp(clients: &[(Rc<Process>, Rc<Seat>)], state: &State) {
     );
     // Who has lost a record counts as busy until a completion that was told after the loss was noticed.
     let has_dropped = hp().any(|(_, seat)| seat.page().counted(Counter::Dropped) > seat.dropped);
+    // What one that is dying has completed finds no room without being counted.
+    let has_dropped = has_dropped || hp().any(|(process, _)| process.end.is_dying());
     assert!(
         is_truly_busy || has_dropped || !state.hp.busy,
         "no high-priority work is in flight"

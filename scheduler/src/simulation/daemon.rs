@@ -125,6 +125,7 @@ impl Daemon {
             return;
         };
         world.facts.polls.set(world.facts.polls.get() + 1);
+        world.facts.polling.set(world.facts.polling.get() + 1);
         let begun = world.tick();
         self.run(world, "poll", || {
             let now_ns = world.now_ns.get();
@@ -132,6 +133,7 @@ impl Daemon {
             state.ring_bells(&Clock::monotonic());
         });
         world.facts.polls.set(world.facts.polls.get() + 1);
+        world.facts.polling.set(world.facts.polling.get() - 1);
         if !self.is_dead.get() {
             check::polled(world, &state, &self.config.borrow(), begun);
         }

@@ -229,7 +229,7 @@ impl Process {
         }
     }
 
-    /// Into the page (`interpose::sticky_error`), for a daemon that has not heard of it; the first
+    /// Into the page, for a daemon that has not heard of it; the first
     /// one stays.
     pub(super) fn say_sticky(&self, world: &World, seat: &Seat) {
         let daemon = world.daemon.borrow().clone();

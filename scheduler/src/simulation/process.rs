@@ -135,6 +135,13 @@ pub(super) struct InFlight {
     mark: u64,
 }
 
+/// A launch that waits at the gate.
+pub(super) struct Waiting {
+    hold: Hold,
+    since_ns: u64,
+    is_collective: bool,
+}
+
 /// Which job a process is of.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
@@ -165,8 +172,11 @@ pub(super) struct Process {
     /// What its page is to say.
     pub(super) charged_ns: Cell<u64>,
     pub(super) completed_ns: Cell<u64>,
-    /// What waits at the gate.
-    pub(super) waiting: Cell<Option<Hold>>,
+    /// What waits at the gate, and since when; none while it looks.
+    pub(super) waiting: RefCell<Option<Waiting>>,
+    /// Best-effort: the daemon's heartbeat before its present sleep, and when it was first rung in
+    /// that.
+    pub(super) rung: Cell<(u64, u64)>,
     /// Launches that a lease has granted.
     pub(super) granted: Cell<u64>,
     /// The moment after which its page says that it launched a collective kernel.
@@ -202,7 +212,8 @@ impl Process {
             in_flight: RefCell::default(),
             charged_ns: Cell::new(0),
             completed_ns: Cell::new(0),
-            waiting: Cell::new(None),
+            waiting: RefCell::new(None),
+            rung: Cell::default(),
             granted: Cell::new(0),
             collective_since: Cell::new(None),
             sticky: Cell::new(0),
@@ -282,8 +293,7 @@ impl Process {
         }
     }
 
-    /// It is welcome: for the first time, or by another daemon (`interpose::reattach`). Threads of
-    /// it may be in the middle of a call.
+    /// It is welcome: for the first time, or by another daemon. None of its threads is in a call.
     pub(super) fn take_seat(self: &Rc<Self>, world: &Rc<World>, seat: Seat, fds: &GpuFds) {
         let before = self.seat();
         // What is in flight is nothing to this daemon before it is announced to it.
@@ -497,6 +507,18 @@ impl Process {
         self.answer(world, seat);
     }
 
+    /// It is dying, and what is in flight is complete.
+    pub(super) fn complete_at_end(&self, seat: &Seat) {
+        self.launched.borrow_mut().clear();
+        self.is_lost.set(false);
+        for (index, stream) in self.streams() {
+            completion::complete_at_end(&seat.client, (index, stream), stream.issued());
+        }
+        let complete_ns = self.in_flight_ns();
+        self.in_flight.borrow_mut().clear();
+        self.completed_ns.set(self.completed_ns.get() + complete_ns);
+    }
+
     /// The helper looks whether the daemon asks.
     fn answer(&self, world: &World, seat: &Seat) {
         let (thread, dropped) = (self.thread(world), dropped(world, seat));
@@ -516,23 +538,24 @@ impl Process {
             return;
         }
         let client = &*seat.client;
-        if !check::is_daemon(world, seat.daemon) && !client.connection.has_ended() {
+        let is_over = || client.connection.has_ended();
+        if !check::is_daemon(world, seat.daemon) && !is_over() && world.one_in(2) {
             // Sooner or later it is noticed.
-            match world.one_in(2) {
-                true => client.handle_end(),
-                false => return,
-            }
+            client.handle_end();
         }
-        let asked = check::Asked::now(world, seat);
-        let Some(hold) = self.waiting.get() else {
+        let waiting = self.waiting.take();
+        let since_ns = waiting.as_ref().map(|waiting| waiting.since_ns);
+        let asked = check::Asked::now(world, self, seat, since_ns);
+        let Some(waiting) = waiting else {
             return self.come_to_the_gate(world, seat, &asked);
         };
-        if let Step::Go(grant) = hold.poll(client) {
-            self.handle_grant(world, seat, &grant, &asked);
-            self.waiting.set(None);
-            hold.end(client);
-            self.launch_granted(world, seat, &grant, &asked);
-        }
+        let grant = match waiting.hold.poll(client) {
+            Step::Go(grant) => grant,
+            Step::SleepUntil(_) => return *self.waiting.borrow_mut() = Some(waiting),
+        };
+        self.handle_grant(world, seat, &grant, (&asked, waiting.is_collective));
+        waiting.hold.end(client);
+        self.launch_granted(world, seat, &grant, &asked);
     }
 
     /// The first look.
@@ -554,24 +577,36 @@ impl Process {
         };
         match looked {
             Ok(grant) => {
-                self.handle_grant(world, seat, &grant, asked);
+                self.handle_grant(world, seat, &grant, (asked, is_collective));
                 self.launch_granted(world, seat, &grant, asked);
             }
             Err(kernel) => {
+                let since_ns = world.now_ns.get();
                 let hold = Hold::begin(client, kernel, is_collective);
-                self.waiting.set(Some(hold));
+                *self.waiting.borrow_mut() = Some(Waiting {
+                    hold,
+                    since_ns,
+                    is_collective,
+                });
             }
         }
     }
 
     /// The gate has let a launch go, which is charged.
-    fn handle_grant(&self, world: &World, seat: &Seat, grant: &Grant, asked: &check::Asked) {
+    fn handle_grant(
+        &self,
+        world: &World,
+        seat: &Seat,
+        grant: &Grant,
+        (asked, is_collective): (&check::Asked, bool),
+    ) {
         self.charged_ns.set(self.charged_ns.get() + grant.cost_ns);
         match grant.terms() {
             Some(terms) => {
                 self.granted.set(self.granted.get() + 1);
                 check::granted(world, self, seat, terms, asked);
             }
+            None if is_collective && !asked.is_held(world, self, seat) => {}
             None => check::went_without_lease(world, self, seat, asked),
         }
     }

@@ -1,5 +1,5 @@
-//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`,
-//! `interpose::supervised_exit`), and what the daemon is to tell whom meanwhile.
+//! `pillion stop` (`cli::stop`), how processes end that are asked to (`interpose::signals`), and what
+//! the daemon is to tell whom meanwhile.
 //!
 //! Who ends a job is in [`stopper`](super::stopper). A process that is asked drains and dies, or handles SIGTERM and goes on until the daemon
 //! asks; the work of some never ends. Beside the daemon's own word stands what it is to be ([`Truth`]), in the plainest way: who ends which
@@ -97,10 +97,7 @@ impl Process {
             return self.die(world);
         }
         if !end.is_endless {
-            return match self.is_hp() {
-                true => self.complete_all(world, seat),
-                false => self.complete_be(world, seat),
-            };
+            return self.complete_at_end(seat);
         }
         let now_ns = world.now_ns.get();
         if now_ns < until_ns {
