@@ -158,13 +158,9 @@ fn client_of(daemon: &Daemon, is_on_mps: bool) -> OwnedFd {
         class: JobClass::BestEffort,
         job: "hidden".to_owned(),
         name: "hidden".to_owned(),
-        profile: String::new(),
-        profile_fit: String::new(),
-        device: String::new(),
         memory: Some(String::new()),
-        slot: None,
-        falls_with_parent: false,
         is_on_mps: Some(is_on_mps),
+        ..Attach::default()
     });
     let socket = connect_to(daemon.socket()).unwrap();
     let (page, _mapping) = client_page(&Clock::process()).unwrap();
@@ -271,7 +267,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
         until(part, || {
             let (found, line) = block_priority(&gpu, &daemon);
             let is_so = found == is_on && line.unwrap_or_default().contains(part);
-            is_so.then_some(())
+            is_so
         });
     };
     let not_measured =

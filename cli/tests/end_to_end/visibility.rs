@@ -86,13 +86,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
         class: JobClass::BestEffort,
         job: "from the future".to_owned(),
         name: "time machine".to_owned(),
-        profile: String::new(),
-        profile_fit: String::new(),
-        device: String::new(),
-        memory: None,
-        slot: None,
-        falls_with_parent: false,
-        is_on_mps: None,
+        ..Attach::default()
     })
     .encode();
     // The major version, after the magic.

@@ -113,13 +113,8 @@ impl Rig {
             class,
             job: job.to_owned(),
             name: "python".to_owned(),
-            profile: String::new(),
-            profile_fit: String::new(),
-            device: String::new(),
-            memory: None,
-            slot: None,
-            falls_with_parent: false,
             is_on_mps: self.is_on_mps,
+            ..Attach::default()
         };
         let peer = Peer {
             pid: 7,
@@ -554,14 +549,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
         let attach = Attach {
             class: JobClass::BestEffort,
             job: "train".to_owned(),
-            name: String::new(),
-            profile: String::new(),
-            profile_fit: String::new(),
-            device: String::new(),
-            memory: None,
-            slot: None,
-            falls_with_parent: false,
-            is_on_mps: None,
+            ..Attach::default()
         };
         job_key(&attach.job, attach.class, Peer { pid: 7, uid })
     };
