@@ -9,7 +9,7 @@ use blas::raw::Out;
 use blas::{Number, Status, enter, has_context};
 
 use crate::handle::Handle;
-use crate::numbers::{Call, ComputeType, DataType, Operation};
+use crate::numbers::{ComputeType, DataType, Operation};
 
 /// Defines exported functions.
 macro_rules! exports {
@@ -56,26 +56,14 @@ exports! {
         handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int, _alpha: *const f32,
         _a: *const c_void, a_type: DataType, _lda: c_int, _b: *const c_void, _b_type: DataType, _ldb: c_int,
         _beta: *const f32, _c: *mut c_void, _c_type: DataType, _ldc: c_int
-    ) Call {
-        operator: "gemm",
-        operations: [transa, transb],
-        sizes: [m, n, k],
-        batch: 1,
-        number: a_type.number(ComputeType::F32)?,
-    }.launch(&handle.state()?);
+    ) handle.multiply("gemm", [transa, transb], [m, n, k], 1, a_type.number(ComputeType::F32)?);
 
     cublasGemmEx(
         handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int, _alpha: *const c_void,
         _a: *const c_void, a_type: DataType, _lda: c_int, _b: *const c_void, _b_type: DataType, _ldb: c_int,
         _beta: *const c_void, _c: *mut c_void, _c_type: DataType, _ldc: c_int, compute: ComputeType,
         _algorithm: c_int
-    ) Call {
-        operator: "gemm",
-        operations: [transa, transb],
-        sizes: [m, n, k],
-        batch: 1,
-        number: a_type.number(compute)?,
-    }.launch(&handle.state()?);
+    ) handle.multiply("gemm", [transa, transb], [m, n, k], 1, a_type.number(compute)?);
 
     cublasGemmStridedBatchedEx(
         handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int, _alpha: *const c_void,
@@ -83,13 +71,7 @@ exports! {
         _b_type: DataType, _ldb: c_int, _stride_b: c_longlong, _beta: *const c_void, _c: *mut c_void,
         _c_type: DataType, _ldc: c_int, _stride_c: c_longlong, batch: c_int, compute: ComputeType,
         _algorithm: c_int
-    ) Call {
-        operator: "gemm_batched",
-        operations: [transa, transb],
-        sizes: [m, n, k],
-        batch,
-        number: a_type.number(compute)?,
-    }.launch(&handle.state()?);
+    ) handle.multiply("gemm_batched", [transa, transb], [m, n, k], batch, a_type.number(compute)?);
 
     cublasDotEx(
         handle: Handle, n: c_int, _x: *const c_void, x_type: DataType, _incx: c_int, _y: *const c_void,
@@ -99,16 +81,8 @@ exports! {
 
 /// The product of two vectors, whose result stays on the device.
 fn dot(handle: Handle, n: c_int, number: Number) -> Result<(), Status> {
-    let state = handle.state()?;
-    state.check_result_stays_on_device()?;
-    let call = Call {
-        operator: "dot",
-        operations: Call::PLAIN,
-        sizes: [1, 1, n],
-        batch: 1,
-        number,
-    };
-    call.launch(&state)
+    handle.state()?.check_result_stays_on_device()?;
+    handle.multiply("dot", [Operation::PLAIN; 2], [1, 1, n], 1, number)
 }
 
 /// The functions that there are for each kind of number.
@@ -119,49 +93,25 @@ macro_rules! of_number {
                 handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int,
                 _alpha: *const c_void, _a: *const c_void, _lda: c_int, _b: *const c_void, _ldb: c_int,
                 _beta: *const c_void, _c: *mut c_void, _ldc: c_int
-            ) Call {
-                operator: "gemm",
-                operations: [transa, transb],
-                sizes: [m, n, k],
-                batch: 1,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemm", [transa, transb], [m, n, k], 1, Number::$number);
 
             $gemm_strided(
                 handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int,
                 _alpha: *const c_void, _a: *const c_void, _lda: c_int, _stride_a: c_longlong, _b: *const c_void,
                 _ldb: c_int, _stride_b: c_longlong, _beta: *const c_void, _c: *mut c_void, _ldc: c_int,
                 _stride_c: c_longlong, batch: c_int
-            ) Call {
-                operator: "gemm_batched",
-                operations: [transa, transb],
-                sizes: [m, n, k],
-                batch,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemm_batched", [transa, transb], [m, n, k], batch, Number::$number);
 
             $gemm_batched(
                 handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int,
                 _alpha: *const c_void, _a: *const c_void, _lda: c_int, _b: *const c_void, _ldb: c_int,
                 _beta: *const c_void, _c: *mut c_void, _ldc: c_int, batch: c_int
-            ) Call {
-                operator: "gemm_batched",
-                operations: [transa, transb],
-                sizes: [m, n, k],
-                batch,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemm_batched", [transa, transb], [m, n, k], batch, Number::$number);
 
             $gemv(
                 handle: Handle, trans: Operation, m: c_int, n: c_int, _alpha: *const c_void, _a: *const c_void,
                 _lda: c_int, _x: *const c_void, _incx: c_int, _beta: *const c_void, _y: *mut c_void, _incy: c_int
-            ) Call {
-                operator: "gemv",
-                operations: [trans, Call::PLAIN[1]],
-                sizes: [m, 1, n],
-                batch: 1,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemv", [trans, Operation::PLAIN], [m, 1, n], 1, Number::$number);
 
             $($dot(
                 handle: Handle, n: c_int, _x: *const c_void, _incx: c_int, _y: *const c_void, _incy: c_int,
