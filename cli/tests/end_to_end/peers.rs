@@ -282,8 +282,7 @@ fn a_second_daemon_is_told_who_holds_the_gpu_and_the_first_goes_on() {
     job.wait_for("round", 1);
     expect_held(&gpu, daemon.socket(), daemon.pid());
     job.wait_for_new("round", 5);
-    let ended = job.finish().expect_success();
-    gpu.expect_equal_counts("job", &ended, &daemon);
+    gpu.expect_right_end("job", job, &daemon);
 }
 
 #[test]
