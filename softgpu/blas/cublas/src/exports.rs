@@ -1,29 +1,13 @@
 //! The C functions of `cublas_api.h` that the stand-in has.
 
-#![expect(unsafe_code, reason = "exports C functions")]
-
 use std::ffi::{c_int, c_longlong, c_uint, c_void};
 
 use abi::types::CUstream;
 use blas::raw::Out;
-use blas::{Number, Status, enter, has_context};
+use blas::{Number, Status, exports, has_context, refuse_each};
 
 use crate::handle::Handle;
 use crate::numbers::{ComputeType, DataType, Operation};
-
-/// Defines exported functions.
-macro_rules! exports {
-    ($($name:ident($($arg:ident: $type:ty),* $(,)?) $body:expr;)*) => {
-        $(
-            #[allow(clippy::too_many_arguments, reason = "the prototype is cuBLAS's")]
-            // SAFETY: nothing else in a process that loads cuBLAS has this name; that is what loading it means.
-            #[unsafe(no_mangle)]
-            pub(crate) extern "C" fn $name($($arg: $type),*) -> Status {
-                enter(move || $body)
-            }
-        )*
-    };
-}
 
 exports! {
     cublasCreate_v2(handle: Out<Handle>) {
@@ -128,12 +112,6 @@ of_number! {
 }
 of_number! {
     C64 cublasZgemm_v2 cublasZgemmStridedBatched cublasZgemmBatched cublasZgemv_v2 cublasZdotu_v2 cublasZdotc_v2
-}
-
-/// Functions that are there so that programs which import them can start. Whatever the caller passes stays where C
-/// passes it; the function takes nothing of it.
-macro_rules! refuse_each {
-    ($($name:ident)*) => { exports! { $($name() Err(Status::NOT_SUPPORTED);)* } };
 }
 
 refuse_each! {
