@@ -16,6 +16,7 @@ use std::thread;
 
 use anyhow::ensure;
 use benches::alternate::Samples;
+use benches::bench::SetAtEnd;
 use benches::report::{Measured, Row, Unit};
 use benches::summary::Comparison;
 use benches::timer::{self, Timer};
@@ -113,15 +114,6 @@ pub(crate) fn measure(timer: &Timer, quick: bool) -> anyhow::Result<Vec<Row>> {
         "the control is as fast: this measures something else"
     );
     Ok(vec![row])
-}
-
-/// Ends the other threads, whatever happens.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// The daemon: looks every [`POLL_NS`].

@@ -60,13 +60,7 @@ impl Daemon {
             class,
             job: job.to_owned(),
             name: "bench".to_owned(),
-            profile: String::new(),
-            profile_fit: String::new(),
-            device: String::new(),
-            memory: None,
-            slot: None,
-            falls_with_parent: false,
-            is_on_mps: None,
+            ..Attach::default()
         };
         let pages = NewPages {
             client,

@@ -3,13 +3,13 @@
 //! Where they are, cargo says itself: the target folder depends on the environment and on cargo's
 //! configuration.
 
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, bail, ensure};
+use benches::bench::cargo_build;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -100,25 +100,17 @@ impl Artifacts {
 }
 
 fn build() -> anyhow::Result<Vec<(Target, Vec<PathBuf>)>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let packages = [
+    let mut command = cargo_build(&[
         "pillion-interpose",
         "pillion-softgpu-driver",
         "pillion-softgpu-nvml",
         "pillion-softgpu-cublas",
         "pillion-softgpu-server",
         "pillion-scheduler",
-    ];
-    let mut command = Command::new(cargo);
+    ]);
     command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args([
-            "build",
-            "--profile",
-            PROFILE,
-            "--message-format=json-render-diagnostics",
-        ])
-        .args(packages.iter().flat_map(|package| ["-p", *package]))
+        .args(["--profile", PROFILE])
+        .arg("--message-format=json-render-diagnostics")
         .stdout(Stdio::piped());
     let mut cargo = command.spawn().context("starting cargo")?;
     let stdout = cargo.stdout.take().context("cargo's standard output")?;

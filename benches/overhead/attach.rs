@@ -3,14 +3,14 @@
 //! Each start of the process under the preload, which attaches to a daemon, has one without the preload beside it, the
 //! control: the same program, the same driver in its null mode. A real driver takes some 100 ms more on both sides.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use benches::alternate::Samples;
 use benches::report::Row;
 use protocol::hello::JobClass;
 
 use crate::artifacts::Artifacts;
 use crate::child::Task;
-use crate::processes::{Daemon, Preload, Preloaded, Site};
+use crate::processes::{Daemon, Preload, Preloaded, Site, job};
 use crate::profile::HIGH_PRIORITY;
 
 /// The goal: at most so much more than without.
@@ -66,20 +66,11 @@ fn start_ms(
     };
     let preload = Preload {
         library: is_preloaded.then_some(&*artifacts.library),
-        class: class.name(),
-        job: JOB,
-        is_disabled: false,
-        has_profile: true,
-        expects_daemon: true,
+        ..Preload::new(artifacts, class, JOB)
     };
     let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
     if is_preloaded {
-        let status = daemon.status()?;
-        let jobs = status["jobs"].as_array().context("no jobs in the status")?;
-        let is_attached = jobs
-            .iter()
-            .any(|job| job["job"] == JOB && job["ended_ns"].is_null());
-        ensure!(is_attached, "a preloaded process did not attach");
+        job(&daemon.status()?, JOB)?;
     }
     let took_ns = child.measure()?;
     let took_ns = took_ns.as_u64().context("a child that tells its time")?;

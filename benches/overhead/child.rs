@@ -184,53 +184,34 @@ fn compare_calls(
     timer: &Timer,
     (door, what): (Door, Prepared),
 ) -> anyhow::Result<(Comparison, u64)> {
+    let real = Door::Real;
     match call {
-        Call::Allocation => compare(
-            plan,
-            timer,
-            Allocator::new(Door::Real)?,
-            Allocator::new(door)?,
-        ),
-        Call::Launch => compare(
-            plan,
-            timer,
-            Launcher::new(Door::Real, what)?,
-            Launcher::new(door, what)?,
-        ),
+        Call::Allocation => compare(plan, timer, allocator(real)?, allocator(door)?),
+        Call::Launch => compare(plan, timer, launcher(real, what)?, launcher(door, what)?),
         Call::LateShapes(others) => {
             let mut shapes = Shapes::new(door, what)?;
             shapes.pass(others, timer, plan.pace_ns);
             shapes.compare(plan, timer)
         }
         Call::LateSights(others) => Shapes::new(door, what)?.compare_sights(plan, timer, others),
-        Call::Attribute => compare(
-            plan,
-            timer,
-            Asker(Launcher::new(Door::Real, what)?),
-            Asker(Launcher::new(door, what)?),
-        ),
-        Call::Product => compare(
-            plan,
-            timer,
-            Multiplier::new(Door::Real)?,
-            Multiplier::new(door)?,
-        ),
+        Call::Attribute => compare(plan, timer, asker(real, what)?, asker(door, what)?),
+        Call::Product => compare(plan, timer, multiplier(real)?, multiplier(door)?),
         Call::GraphLaunch(kernels) => compare(
             plan,
             timer,
-            GraphLauncher(Grapher::new(Door::Real, &what, kernels)?),
-            GraphLauncher(Grapher::new(door, &what, kernels)?),
+            graph_launcher(real, &what, kernels)?,
+            graph_launcher(door, &what, kernels)?,
         ),
         Call::GraphChange(kernels) => compare(
             plan,
             timer,
-            GraphChanger(Grapher::new(Door::Real, &what, kernels)?),
-            GraphChanger(Grapher::new(door, &what, kernels)?),
+            graph_changer(real, &what, kernels)?,
+            graph_changer(door, &what, kernels)?,
         ),
     }
 }
 
-fn compare<S: Side + Tally>(
+fn compare<S: Tally>(
     plan: Plan,
     timer: &Timer,
     mut bare: S,
@@ -256,48 +237,106 @@ struct Count {
     failures: u64,
 }
 
-trait Tally {
+impl Count {
+    #[inline]
+    fn note(&mut self, accepted: bool) {
+        self.calls += 1;
+        self.failures += u64::from(!accepted);
+    }
+}
+
+/// A side whose calls are counted.
+trait Tally: Side {
     fn tally(&self) -> Count;
 }
 
-struct Launcher {
-    calls: Calls,
-    what: Prepared,
+struct Caller<C, E> {
+    call: C,
+    end_block: E,
     count: Count,
 }
 
-impl Launcher {
-    fn new(door: Door, what: Prepared) -> anyhow::Result<Self> {
-        Ok(Self {
-            calls: Calls::find(door)?,
-            what,
-            count: Count::default(),
-        })
+/// `call` is given the number of calls before. A block is a request: it ends with `end_block`, the
+/// wait for its results. Both say whether the driver agreed.
+fn caller(call: impl FnMut(u64) -> bool, end_block: impl FnMut() -> bool) -> impl Tally {
+    Caller {
+        call,
+        end_block,
+        count: Count::default(),
     }
 }
 
-impl Side for Launcher {
+impl<C: FnMut(u64) -> bool, E: FnMut() -> bool> Side for Caller<C, E> {
     #[inline]
     fn call(&mut self) {
-        let accepted = self.calls.launch(&self.what, GRID, BLOCK);
-        self.count.calls += 1;
-        self.count.failures += u64::from(!accepted);
+        let accepted = (self.call)(self.count.calls);
+        self.count.note(accepted);
     }
 
-    /// A block is a request: it ends with a wait for its results.
     fn handle_block_end(&mut self) {
-        self.count.failures += u64::from(!self.calls.synchronize());
+        self.count.failures += u64::from(!(self.end_block)());
     }
 }
 
-impl Tally for Launcher {
+impl<C: FnMut(u64) -> bool, E: FnMut() -> bool> Tally for Caller<C, E> {
     fn tally(&self) -> Count {
         self.count
     }
 }
 
+/// The wait of calls that leave nothing to wait for.
+fn no_wait() -> bool {
+    true
+}
+
+fn launcher(door: Door, what: Prepared) -> anyhow::Result<impl Tally> {
+    let calls = Calls::find(door)?;
+    let launch = move |_| calls.launch(&what, GRID, BLOCK);
+    Ok(caller(launch, move || calls.synchronize()))
+}
+
+/// Asks about what a launcher launches.
+fn asker(door: Door, what: Prepared) -> anyhow::Result<impl Tally> {
+    let calls = Calls::find(door)?;
+    Ok(caller(move |_| calls.get_attribute(&what), no_wait))
+}
+
+fn allocator(door: Door) -> anyhow::Result<impl Tally> {
+    let calls = Calls::find(door)?;
+    let allocate = move |_| calls.allocate_and_free(ALLOCATION_BYTES);
+    Ok(caller(allocate, no_wait))
+}
+
+/// Launches a graph of its own, as does one that changes it.
+fn graph_launcher(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<impl Tally> {
+    let calls = Calls::find(door)?;
+    let graph = Graph::make(door, what, kernels, (GRID, BLOCK))?;
+    let launch = move |_| calls.launch_graph(&graph);
+    Ok(caller(launch, move || calls.synchronize()))
+}
+
+fn graph_changer(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<impl Tally> {
+    let calls = Calls::find(door)?;
+    let graph = Graph::make(door, what, kernels, (GRID, BLOCK))?;
+    let change = move |number| calls.set_node(&graph, number as usize % graph.len());
+    Ok(caller(change, no_wait))
+}
+
+/// Waits as launchers do.
+fn multiplier(door: Door) -> anyhow::Result<impl Tally> {
+    let calls = Products::find(door)?;
+    Ok(caller(
+        move |_| calls.multiply(),
+        move || calls.synchronize(),
+    ))
+}
+
 /// Launches in shapes that differ in their grids.
-struct Shapes(Launcher);
+struct Shapes {
+    calls: Calls,
+    what: Prepared,
+    count: Count,
+}
 
 /// Shapes that are launched again and again.
 const SHAPES: u32 = 100;
@@ -308,15 +347,21 @@ const LATE: u32 = 1_000_000;
 
 impl Shapes {
     fn new(door: Door, what: Prepared) -> anyhow::Result<Self> {
-        Launcher::new(door, what).map(Self)
+        Ok(Self {
+            calls: Calls::find(door)?,
+            what,
+            count: Count::default(),
+        })
     }
 
     #[inline]
     fn launch(&mut self, grid: u32) {
-        let Launcher { calls, what, count } = &mut self.0;
-        let accepted = calls.launch(what, grid, BLOCK);
-        count.calls += 1;
-        count.failures += u64::from(!accepted);
+        let accepted = self.calls.launch(&self.what, grid, BLOCK);
+        self.count.note(accepted);
+    }
+
+    fn wait(&mut self) {
+        self.count.failures += u64::from(!self.calls.synchronize());
     }
 
     /// The first hundred, then so many others, once each. The first hundred are launched among
@@ -334,7 +379,7 @@ impl Shapes {
     fn launch_all(&mut self, first: u32, timer: &Timer, pace_ns: u64) -> Vec<f64> {
         let all = (0..SHAPES).map(|number| self.sight(first + number, timer, pace_ns));
         let took = all.collect();
-        self.0.handle_block_end();
+        self.wait();
         took
     }
 
@@ -381,7 +426,7 @@ impl Shapes {
     }
 
     fn finish(self, samples: &Samples) -> anyhow::Result<(Comparison, u64)> {
-        let Count { calls, failures } = self.0.count;
+        let Count { calls, failures } = self.count;
         ensure!(failures == 0, "the driver refused calls");
         Ok((Comparison::of(samples), calls))
     }
@@ -402,154 +447,13 @@ impl Side for Cycle<'_> {
     }
 
     fn handle_block_end(&mut self) {
-        self.shapes.borrow_mut().0.handle_block_end();
-    }
-}
-
-/// Asks about what a launcher launches.
-struct Asker(Launcher);
-
-impl Side for Asker {
-    #[inline]
-    fn call(&mut self) {
-        let answered = self.0.calls.get_attribute(&self.0.what);
-        self.0.count.calls += 1;
-        self.0.count.failures += u64::from(!answered);
-    }
-}
-
-impl Tally for Asker {
-    fn tally(&self) -> Count {
-        self.0.count
-    }
-}
-
-struct Allocator {
-    calls: Calls,
-    count: Count,
-}
-
-impl Allocator {
-    fn new(door: Door) -> anyhow::Result<Self> {
-        Ok(Self {
-            calls: Calls::find(door)?,
-            count: Count::default(),
-        })
-    }
-}
-
-impl Side for Allocator {
-    #[inline]
-    fn call(&mut self) {
-        let agreed = self.calls.allocate_and_free(ALLOCATION_BYTES);
-        self.count.calls += 1;
-        self.count.failures += u64::from(!agreed);
-    }
-}
-
-impl Tally for Allocator {
-    fn tally(&self) -> Count {
-        self.count
-    }
-}
-
-/// A graph of its own, and the calls about it.
-struct Grapher {
-    calls: Calls,
-    graph: Graph,
-    count: Count,
-}
-
-impl Grapher {
-    fn new(door: Door, what: &Prepared, kernels: usize) -> anyhow::Result<Self> {
-        Ok(Self {
-            calls: Calls::find(door)?,
-            graph: Graph::make(door, what, kernels, (GRID, BLOCK))?,
-            count: Count::default(),
-        })
-    }
-
-    #[inline]
-    fn note(&mut self, accepted: bool) {
-        self.count.calls += 1;
-        self.count.failures += u64::from(!accepted);
-    }
-}
-
-struct GraphLauncher(Grapher);
-
-impl Side for GraphLauncher {
-    #[inline]
-    fn call(&mut self) {
-        let accepted = self.0.calls.launch_graph(&self.0.graph);
-        self.0.note(accepted);
-    }
-
-    fn handle_block_end(&mut self) {
-        self.0.count.failures += u64::from(!self.0.calls.synchronize());
-    }
-}
-
-impl Tally for GraphLauncher {
-    fn tally(&self) -> Count {
-        self.0.count
-    }
-}
-
-struct GraphChanger(Grapher);
-
-impl Side for GraphChanger {
-    #[inline]
-    fn call(&mut self) {
-        let index = self.0.count.calls as usize % self.0.graph.len();
-        let accepted = self.0.calls.set_node(&self.0.graph, index);
-        self.0.note(accepted);
-    }
-}
-
-impl Tally for GraphChanger {
-    fn tally(&self) -> Count {
-        self.0.count
-    }
-}
-
-struct Multiplier {
-    calls: Products,
-    count: Count,
-}
-
-impl Multiplier {
-    fn new(door: Door) -> anyhow::Result<Self> {
-        Ok(Self {
-            calls: Products::find(door)?,
-            count: Count::default(),
-        })
-    }
-}
-
-impl Side for Multiplier {
-    #[inline]
-    fn call(&mut self) {
-        let agreed = self.calls.multiply();
-        self.count.calls += 1;
-        self.count.failures += u64::from(!agreed);
-    }
-
-    /// As of launches.
-    fn handle_block_end(&mut self) {
-        self.count.failures += u64::from(!self.calls.synchronize());
-    }
-}
-
-impl Tally for Multiplier {
-    fn tally(&self) -> Count {
-        self.count
+        self.shapes.borrow_mut().wait();
     }
 }
 
 fn keep_launching(kernel: &str, pause_ns: u64) -> anyhow::Result<()> {
     let what = prepare(&module_image(), kernel, true)?;
-    let mut launcher = Launcher::new(Door::Dlsym, what)?;
+    let mut launcher = launcher(Door::Dlsym, what)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_over);
     let listener = std::thread::spawn(move || {

@@ -13,15 +13,14 @@
 //! the second only.
 
 use anyhow::{Context, ensure};
-use benches::alternate::Samples;
+use benches::alternate::{Samples, sides};
 use benches::report::{Measured, Row, Unit};
 use benches::summary::Comparison;
 use protocol::hello::JobClass;
-use serde_json::Value;
 
 use crate::artifacts::Artifacts;
 use crate::child::Task;
-use crate::processes::{Daemon, Device, Preload, Preloaded, Processors, Site};
+use crate::processes::{Daemon, Device, Preload, Preloaded, Processors, Site, job};
 use crate::profile::{HIGH_PRIORITY, TINY};
 use crate::tasks::{Space, Spaced};
 
@@ -88,19 +87,14 @@ fn rows_of(
     } else {
         (PROCESSES, BLOCKS)
     };
-    let (mut bare, mut with) = (Vec::new(), Vec::new());
     let mut evidence = Vec::new();
-    for number in 0..processes {
-        let mut sides = [false, true];
-        sides.rotate_left(number % 2);
-        for is_ours in sides {
-            // A job of its own: a job's counts are those of all its processes.
-            let job = is_ours.then(|| format!("bench-be-{number}"));
-            let (spaced, said) = spaced(artifacts, &site, &daemon, job.as_deref(), blocks)?;
-            evidence.extend(said);
-            if is_ours { &mut with } else { &mut bare }.push(spaced);
-        }
-    }
+    let (bare, with) = sides(processes, |number, is_ours| {
+        // A job of its own: a job's counts are those of all its processes.
+        let job = is_ours.then(|| format!("bench-be-{number}"));
+        let (spaced, said) = spaced(artifacts, &site, &daemon, job.as_deref(), blocks)?;
+        evidence.extend(said);
+        Ok(spaced)
+    })?;
     let row = |what: &str, of: fn(&Spaced) -> f64, is_promised: bool| {
         let cost = Comparison::of(&Samples {
             block: 1,
@@ -131,17 +125,11 @@ fn spaced(
     artifacts: &Artifacts,
     site: &Site,
     daemon: &Daemon,
-    job: Option<&str>,
+    id: Option<&str>,
     blocks: usize,
 ) -> anyhow::Result<(Spaced, Option<String>)> {
-    let preload = Preload {
-        library: job.map(|_| &*artifacts.library),
-        class: JobClass::BestEffort.name(),
-        job: job.unwrap_or_default(),
-        is_disabled: false,
-        has_profile: job.is_some(),
-        expects_daemon: job.is_some(),
-    };
+    let preload =
+        Preload::new(artifacts, JobClass::BestEffort, id.unwrap_or_default()).if_ours(id.is_some());
     let task = Task::Space(Space {
         kernel: TINY.name.to_owned(),
         pause_ns: PAUSE_NS,
@@ -149,13 +137,11 @@ fn spaced(
     });
     let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
     let spaced: Spaced = serde_json::from_value(child.measure()?)?;
-    let Some(id) = job else {
+    let Some(id) = id else {
         return Ok((spaced, None));
     };
     let status = daemon.status()?;
-    let jobs = status["jobs"].as_array().context("no jobs in the status")?;
-    let is_it = |job: &&Value| job["job"] == id && job["ended_ns"].is_null();
-    let job = jobs.iter().find(is_it).context("the job is not attached")?;
+    let job = job(&status, id)?;
     let count = |name: &str| job["totals"][name].as_u64().unwrap_or(0);
     let counted = count("launches");
     ensure!(
@@ -187,13 +173,6 @@ fn neighbour(
             pause_ns: 1_000_000,
         },
     };
-    let preload = Preload {
-        library: Some(&artifacts.library),
-        class: JobClass::HighPriority.name(),
-        job: NEIGHBOUR,
-        is_disabled: false,
-        has_profile: true,
-        expects_daemon: true,
-    };
+    let preload = Preload::new(artifacts, JobClass::HighPriority, NEIGHBOUR);
     Preloaded::start(artifacts, site, &preload, &task).map(Some)
 }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::artifacts::Artifacts;
 use crate::child::{Call, Measure, Outcome, Task};
 use crate::idle::CpuTime;
-use crate::processes::{Daemon, Preload, Preloaded, Processors, Site};
+use crate::processes::{Daemon, Preload, Preloaded, Processors, Site, job};
 use crate::profile::{BenchKernel, HIGH_PRIORITY, OTHER_CLASS, SAME_CLASS, TINY};
 
 /// Promised, ns.
@@ -381,12 +381,10 @@ fn measure_once(
         pace_ns: PACE_NS,
     });
     let preload = Preload {
-        library: Some(&artifacts.library),
-        class: state.class.name(),
-        job: JOB,
         is_disabled: state.is_disabled,
         has_profile: state.has_profile,
         expects_daemon: state.company != Company::NoDaemon,
+        ..Preload::new(artifacts, state.class, JOB)
     };
     let mut child = Preloaded::start(artifacts, site, &preload, &task)?;
     let outcome = serde_json::from_value(child.measure()?)?;
@@ -411,14 +409,7 @@ fn neighbour(
         Company::HeldBe => (JobClass::BestEffort, launching(SAME_CLASS)),
         Company::BesideBe => (JobClass::BestEffort, launching(OTHER_CLASS)),
     };
-    let preload = Preload {
-        library: Some(&artifacts.library),
-        class: class.name(),
-        job: NEIGHBOUR,
-        is_disabled: false,
-        has_profile: true,
-        expects_daemon: true,
-    };
+    let preload = Preload::new(artifacts, class, NEIGHBOUR);
     Preloaded::start(artifacts, site, &preload, &task).map(Some)
 }
 
@@ -531,12 +522,4 @@ fn check_neighbour(company: Company, status: &Value) -> anyhow::Result<String> {
         "neighbour: {} launches, {held} held, {beside} beside HP; epoch {epoch}",
         count("launches")
     ))
-}
-
-fn job<'a>(status: &'a Value, id: &str) -> anyhow::Result<&'a Value> {
-    let jobs = status["jobs"].as_array().context("no jobs in the status")?;
-    let found = jobs
-        .iter()
-        .find(|job| job["job"] == id && job["ended_ns"].is_null());
-    found.with_context(|| format!("job {id} is not attached"))
 }

@@ -74,15 +74,15 @@ Example:
 
 Exit codes: 0 measured; 1 could not be measured as it should, or (with --check) a target is missed.";
 
-/// A part of the run.
+/// A part of the run, in the order in which they are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    Ring,
     Launch,
     Preload,
     Torch,
-    Daemon,
-    Ring,
     Attach,
+    Daemon,
     Threads,
     Events,
 }
@@ -100,31 +100,21 @@ fn run(arguments: &Arguments) -> anyhow::Result<Report> {
     let artifacts = Artifacts::new(arguments.built.as_deref())?;
     let timer = Timer::calibrated();
     let quick = arguments.options.quick;
-    let is_wanted = |part| arguments.only.is_empty() || arguments.only.contains(&part);
     let mut rows: Vec<Row> = Vec::new();
-    if is_wanted(Part::Ring) {
-        rows.extend(ring::measure(&timer, quick)?);
-    }
-    if is_wanted(Part::Launch) {
-        rows.extend(launch::measure(&artifacts, quick)?);
-    }
-    if is_wanted(Part::Preload) {
-        rows.extend(preload::measure(&artifacts, quick)?);
-    }
-    if is_wanted(Part::Torch) {
-        rows.extend(import_torch::measure(&artifacts, quick)?);
-    }
-    if is_wanted(Part::Attach) {
-        rows.extend(attach::measure(&artifacts, quick)?);
-    }
-    if is_wanted(Part::Daemon) {
-        rows.extend(idle::measure(&artifacts, quick)?);
-    }
-    if is_wanted(Part::Threads) {
-        rows.extend(threads::measure(&artifacts, quick)?);
-    }
-    if is_wanted(Part::Events) {
-        rows.extend(events::measure(&artifacts, quick)?);
+    for part in Part::value_variants() {
+        if !arguments.only.is_empty() && !arguments.only.contains(part) {
+            continue;
+        }
+        rows.extend(match part {
+            Part::Ring => ring::measure(&timer, quick),
+            Part::Launch => launch::measure(&artifacts, quick),
+            Part::Preload => preload::measure(&artifacts, quick),
+            Part::Torch => import_torch::measure(&artifacts, quick),
+            Part::Attach => attach::measure(&artifacts, quick),
+            Part::Daemon => idle::measure(&artifacts, quick),
+            Part::Threads => threads::measure(&artifacts, quick),
+            Part::Events => events::measure(&artifacts, quick),
+        }?);
     }
     let report = Report::new(machine, quick, rows);
     if let Some(file) = &arguments.markdown {

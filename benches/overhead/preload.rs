@@ -37,7 +37,8 @@ pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<
 }
 
 fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
-    let start = |is_preloaded: bool| start_ms(is_preloaded.then_some(library));
+    let start =
+        |is_preloaded: bool| start_ms(&mut Command::new(PROGRAM), is_preloaded.then_some(library));
     let samples = Samples::of_starts(starts, WARM_UP, BLOCK, start)?;
     let (mut row, best) = Row::of_starts(name, &samples, TARGET_MS);
     row.evidence = vec![format!("{starts} starts of each side"), best];
@@ -45,18 +46,18 @@ fn row(name: &str, library: &Path, starts: usize) -> anyhow::Result<Row> {
 }
 
 /// From the decision to start it to its end, ms.
-fn start_ms(preload: Option<&Path>) -> anyhow::Result<f64> {
-    let mut command = Command::new(PROGRAM);
+pub(crate) fn start_ms(command: &mut Command, preload: Option<&Path>) -> anyhow::Result<f64> {
     // An empty environment makes both sides the same but for the preload. The standard library
     // starts such a child with posix_spawn.
     command.env_clear().stdin(Stdio::null());
     if let Some(library) = preload {
         command.env("LD_PRELOAD", library);
     }
+    let program = command.get_program().to_string_lossy().into_owned();
     let clock = Clock::monotonic();
     let begun_ns = clock.now_ns();
-    let status = command.status().with_context(|| PROGRAM.to_owned())?;
+    let status = command.status().with_context(|| program.clone())?;
     let ended_ns = clock.now_ns();
-    ensure!(status.success(), "{PROGRAM}: {status}");
+    ensure!(status.success(), "{program}: {status}");
     Ok((ended_ns - begun_ns) as f64 / 1e6)
 }

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail};
 use protocol::clock::Clock;
-use protocol::hello::{ask_status, connect_to};
+use protocol::hello::{JobClass, ask_status, connect_to};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::Value;
@@ -165,17 +165,9 @@ impl Daemon {
             process,
             socket: site.socket(),
         };
-        let clock = Clock::monotonic();
-        for _ in 0..LOOKS_MAX {
-            if ask_status(&daemon.socket).is_ok() {
-                return Ok(daemon);
-            }
-            if let Some(status) = daemon.process.try_wait()? {
-                bail!("pilliond ended: {status}");
-            }
-            clock.sleep_until(clock.now_ns() + LOOK_NS);
-        }
-        bail!("pilliond does not listen")
+        let listens = || ask_status(&daemon.socket).is_ok();
+        wait_until(listens, &mut daemon.process, "pilliond")?;
+        Ok(daemon)
     }
 
     /// Its process id.
@@ -188,6 +180,15 @@ impl Daemon {
         let json = ask_status(&self.socket).context("asking pilliond for its status")?;
         Ok(serde_json::from_str(&json)?)
     }
+}
+
+/// What a daemon's status says about a job that is attached.
+pub(crate) fn job<'a>(status: &'a Value, id: &str) -> anyhow::Result<&'a Value> {
+    let jobs = status["jobs"].as_array().context("no jobs in the status")?;
+    let found = jobs
+        .iter()
+        .find(|job| job["job"] == id && job["ended_ns"].is_null());
+    found.with_context(|| format!("job {id} is not attached"))
 }
 
 impl Drop for Daemon {
@@ -209,17 +210,9 @@ impl Server {
             .arg(site.device_socket())
             .args(["--sharing", "mps"]);
         let mut server = Self(command.spawn().context("starting softgpu-server")?);
-        let clock = Clock::monotonic();
-        for _ in 0..LOOKS_MAX {
-            if connect_to(&site.device_socket()).is_ok() {
-                return Ok(server);
-            }
-            if let Some(status) = server.0.try_wait()? {
-                bail!("softgpu-server ended: {status}");
-            }
-            clock.sleep_until(clock.now_ns() + LOOK_NS);
-        }
-        bail!("softgpu-server does not listen")
+        let listens = || connect_to(&site.device_socket()).is_ok();
+        wait_until(listens, &mut server.0, "softgpu-server")?;
+        Ok(server)
     }
 }
 
@@ -227,6 +220,21 @@ impl Drop for Server {
     fn drop(&mut self) {
         end(&mut self.0);
     }
+}
+
+/// Waits until a process listens.
+fn wait_until(listens: impl Fn() -> bool, process: &mut Child, name: &str) -> anyhow::Result<()> {
+    let clock = Clock::monotonic();
+    for _ in 0..LOOKS_MAX {
+        if listens() {
+            return Ok(());
+        }
+        if let Some(status) = process.try_wait()? {
+            bail!("{name} ended: {status}");
+        }
+        clock.sleep_until(clock.now_ns() + LOOK_NS);
+    }
+    bail!("{name} does not listen")
 }
 
 /// Asks a process to end, and waits until it has.
@@ -251,7 +259,7 @@ pub(crate) struct Preload<'a> {
     /// `libpillion.so`; none for a control.
     pub(crate) library: Option<&'a Path>,
     /// For `PILLION_CLASS`.
-    pub(crate) class: &'static str,
+    pub(crate) class: JobClass,
     /// For `PILLION_JOB`.
     pub(crate) job: &'a str,
     /// For `PILLION_DISABLE`.
@@ -260,6 +268,30 @@ pub(crate) struct Preload<'a> {
     pub(crate) has_profile: bool,
     /// Whether the environment says that somebody wants it to be managed: without, there is only the preload.
     pub(crate) expects_daemon: bool,
+}
+
+impl<'a> Preload<'a> {
+    /// As a job is.
+    pub(crate) fn new(artifacts: &'a Artifacts, class: JobClass, job: &'a str) -> Self {
+        Self {
+            library: Some(&artifacts.library),
+            class,
+            job,
+            is_disabled: false,
+            has_profile: true,
+            expects_daemon: true,
+        }
+    }
+
+    /// As for [`Self::new`] if it is ours, else without any of it.
+    pub(crate) fn if_ours(self, is_ours: bool) -> Self {
+        Self {
+            library: self.library.filter(|_| is_ours),
+            has_profile: is_ours,
+            expects_daemon: is_ours,
+            ..self
+        }
+    }
 }
 
 impl Preloaded {
@@ -289,7 +321,7 @@ impl Preloaded {
         if preload.expects_daemon {
             command
                 .env("PILLION_SOCKET", site.socket())
-                .env("PILLION_CLASS", preload.class)
+                .env("PILLION_CLASS", preload.class.name())
                 .env("PILLION_JOB", preload.job);
         }
         if preload.is_disabled {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::ensure;
 use benches::alternate::{Nothing, Plan, Samples, Side, alternate};
+use benches::bench::SetAtEnd;
 use benches::report::{Measured, Row, Unit};
 use benches::summary::Comparison;
 use benches::timer::Timer;
@@ -57,15 +58,6 @@ fn plan(pairs: usize) -> Plan {
         block: 200,
         pairs,
         pace_ns: PACE_NS,
-    }
-}
-
-/// Ends the consumer, whatever happens.
-struct SetAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -15,6 +15,7 @@ use std::fs;
 
 use anyhow::Context;
 use benches::alternate::Samples;
+use benches::alternate::sides;
 use benches::report::{Measured, Row, Unit};
 use benches::summary::{Comparison, Quantiles};
 use protocol::clock::Clock;
@@ -124,16 +125,9 @@ pub(crate) fn measure(artifacts: &Artifacts, quick: bool) -> anyhow::Result<Vec<
     };
     let mut rows = Vec::new();
     for state in &STATES {
-        let (mut bare, mut with) = (Vec::new(), Vec::new());
-        for number in 0..rounds {
-            let mut sides = [false, true];
-            sides.rotate_left(number % 2);
-            for is_ours in sides {
-                let measured = round(artifacts, state, is_ours, round_ns)
-                    .with_context(|| state.name.to_owned())?;
-                if is_ours { &mut with } else { &mut bare }.push(measured);
-            }
-        }
+        let (bare, with) = sides(rounds, |_, is_ours| {
+            round(artifacts, state, is_ours, round_ns).with_context(|| state.name.to_owned())
+        })?;
         rows.extend(rows_of(state, &bare, &with));
     }
     Ok(rows)
@@ -215,14 +209,7 @@ fn round(
         .then(|| Daemon::start(artifacts, &site))
         .transpose()?;
     let start = |class: JobClass, job, work| {
-        let preload = Preload {
-            library: is_ours.then_some(&*artifacts.library),
-            class: class.name(),
-            job,
-            is_disabled: false,
-            has_profile: is_ours,
-            expects_daemon: is_ours,
-        };
+        let preload = Preload::new(artifacts, class, job).if_ours(is_ours);
         Preloaded::start(artifacts, &site, &preload, &Task::Work(work))
     };
     let mut neighbour = state

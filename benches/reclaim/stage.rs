@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
+use benches::bench::cargo_build;
 use protocol::clock::Clock;
 use protocol::hello::{JobClass, MemoryIs, MemoryOf, Reply, Request, connect_to, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -92,21 +93,15 @@ pub(crate) fn hold() -> anyhow::Result<()> {
 
 /// Builds what is run, in the profile of tests, and says where it lies.
 fn build() -> anyhow::Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let packages = [
+    let mut command = cargo_build(&[
         "pillion-interpose",
         "pillion-softgpu-driver",
         "pillion-softgpu-nvml",
         "pillion-softgpu-server",
         "pillion-scheduler",
-    ];
-    let mut command = Command::new(cargo);
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["build", "--quiet", "--release"])
-        .args(packages.iter().flat_map(|package| ["-p", *package]));
+    ]);
     ensure!(
-        command.status()?.success(),
+        command.args(["--quiet", "--release"]).status()?.success(),
         "cargo could not build what is to be measured"
     );
     // <target>/<profile>/deps/reclaim-…

@@ -54,30 +54,35 @@ impl Samples {
         block: usize,
         start: impl Fn(bool) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Self> {
-        let mut samples = Self {
-            block,
-            ..Self::default()
-        };
         for _ in 0..warm_up {
             start(false)?;
             start(true)?;
         }
-        for pair in 0..pairs {
-            // Each pair in the other order than the one before it.
-            let mut sides = [false, true];
-            sides.rotate_left(pair % 2);
-            for is_with in sides {
-                let took = start(is_with)?;
-                let side = if is_with {
-                    &mut samples.with
-                } else {
-                    &mut samples.bare
-                };
-                side.push(took);
-            }
-        }
-        Ok(samples)
+        let (bare, with) = sides(pairs, |_, is_with| start(is_with))?;
+        Ok(Self { block, bare, with })
     }
+}
+
+/// What `measure` says of the bare side and of the one with Pillion, in alternated pairs; it is told the number of the pair, and
+/// whether it is with Pillion.
+///
+/// # Errors
+/// That of `measure`.
+pub fn sides<T>(
+    pairs: usize,
+    mut measure: impl FnMut(usize, bool) -> anyhow::Result<T>,
+) -> anyhow::Result<(Vec<T>, Vec<T>)> {
+    let (mut bare, mut with) = (Vec::new(), Vec::new());
+    for pair in 0..pairs {
+        // Each pair in the other order than the one before it.
+        let mut sides = [false, true];
+        sides.rotate_left(pair % 2);
+        for is_with in sides {
+            let side = if is_with { &mut with } else { &mut bare };
+            side.push(measure(pair, is_with)?);
+        }
+    }
+    Ok((bare, with))
 }
 
 /// One of the two ways.

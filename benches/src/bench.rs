@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 
@@ -82,4 +83,26 @@ pub fn evidence(report: &Report) -> String {
 /// It cannot be written.
 pub fn write(file: &PathBuf, text: &str) -> anyhow::Result<()> {
     fs::write(file, text).with_context(|| format!("writing {}", file.display()))
+}
+
+/// `cargo build` of packages, which are to be measured.
+#[must_use]
+pub fn cargo_build(packages: &[&str]) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg("build")
+        .args(packages.iter().flat_map(|package| ["-p", *package]));
+    command
+}
+
+/// Tells other threads that it is over when it is dropped, whatever happens.
+#[derive(Debug)]
+pub struct SetAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -218,10 +218,7 @@ fn write_out(
         ),
     ];
     for (name, text) in files {
-        let path = folder.join(name);
-        let partial = folder.join(format!("{name}.partial"));
-        std::fs::write(&partial, text).with_context(|| format!("{}", partial.display()))?;
-        std::fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))?;
+        out::file(folder, name, &text)?;
     }
     Ok(())
 }

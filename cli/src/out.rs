@@ -5,8 +5,11 @@
 //! reads ends the command quietly with the code that a shell gives a program ended by SIGPIPE. `main.rs`
 //! has the lints that keep `println!` and `eprintln!` out of the crate.
 
-use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
+use std::{fmt, fs};
+
+use anyhow::Context as _;
 
 use crate::failure::Failure;
 
@@ -29,6 +32,14 @@ pub(crate) fn text(text: &str) -> Result<(), Failure> {
 /// Says `text` as a line on the standard error. Where nobody listens there, nobody is told.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes a file of a folder, all of it or nothing.
+pub(crate) fn file(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    let partial = folder.join(format!("{name}.partial"));
+    fs::write(&partial, text).with_context(|| format!("{}", partial.display()))?;
+    fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))
 }
 
 fn checked(written: io::Result<()>) -> Result<(), Failure> {

@@ -199,8 +199,7 @@ impl Stopping<'_> {
         }
     }
 
-    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot leaves it to the kill, and so does
-    /// one that would ask another user's, too.
+    /// Asks its clients to launch nothing more and to end. Whether any daemon does: one that cannot leaves it to the kill.
     fn freeze(&mut self) -> bool {
         self.is_frozen = true;
         let stop = Request::Stop(Stop {
@@ -210,7 +209,7 @@ impl Stopping<'_> {
         let is_asked =
             |socket: &&PathBuf| matches!(ask_once(socket, &stop, PATIENCE), Ok(Reply::Done));
         // Each is asked: a job may use several GPUs.
-        self.job.sockets_to_stop().filter(is_asked).count() > 0
+        self.job.sockets().iter().filter(is_asked).count() > 0
     }
 
     /// How much of the grace is left, ns.

@@ -98,19 +98,6 @@ impl Lease {
             ..self
         }
     }
-
-    /// Whether both grant the same, expiry and budget aside: the budget
-    /// shrinks with every charge, so a daemon compares `limit_total_ns`
-    /// instead, and renews when the expiry nears.
-    #[must_use]
-    pub fn has_same_terms(&self, other: &Self) -> bool {
-        self.epoch == other.epoch
-            && self.classes == other.classes
-            && self.sms_max == other.sms_max
-            && self.beside_hp == other.beside_hp
-            && self.whole == other.whole
-            && self.ungated == other.ungated
-    }
 }
 
 /// Whether `lease` lets `kernel` go after `spent_ns` have been charged to it.
@@ -220,39 +207,5 @@ mod tests {
             assert!(admits(&Lease::ungated(1), u64::MAX, &kernel));
             assert!(!admits(&Lease::closed(1, 5), 0, &kernel));
         }
-    }
-
-    #[test]
-    fn terms_differ_by_what_is_granted_not_by_budget_or_expiry() {
-        let other = Lease {
-            expiry_ns: 2_000_000,
-            budget_ns: 400,
-            ..lease()
-        };
-        assert!(lease().has_same_terms(&other));
-        assert!(!lease().has_same_terms(&Lease {
-            epoch: 4,
-            ..lease()
-        }));
-        assert!(!lease().has_same_terms(&Lease {
-            sms_max: 41,
-            ..lease()
-        }));
-        assert!(!lease().has_same_terms(&Lease {
-            classes: ClassSet::ALL,
-            ..lease()
-        }));
-        assert!(!lease().has_same_terms(&Lease {
-            beside_hp: false,
-            ..lease()
-        }));
-        assert!(!lease().has_same_terms(&Lease {
-            whole: true,
-            ..lease()
-        }));
-        assert!(!lease().has_same_terms(&Lease {
-            ungated: true,
-            ..lease()
-        }));
     }
 }

@@ -68,14 +68,19 @@ fn lease(gate: &mut Gate, snapshot: &Snapshot<'_>) -> Lease {
 
 /// A request from `began_ns` on, while the job is seen as `be` in its middle.
 fn request(gate: &mut Gate, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
+    request_of(gate, 3, began_ns, took_ns, be)
+}
+
+/// The same, of so many launches.
+fn request_of(gate: &mut Gate, launches: u64, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
     let ended_ns = began_ns + took_ns;
     gate.handle_snapshot(&at(began_ns.saturating_sub(50 * US), IDLE, &[be]));
     gate.handle_snapshot(&at(began_ns, BUSY, &[be]));
-    gate.handle_snapshot(&at(ended_ns - 50 * US, BUSY, &[be]));
+    gate.handle_snapshot(&at(ended_ns - US, BUSY, &[be]));
     let request = Request {
         began_ns,
         ended_ns,
-        launches: 3,
+        launches,
         work_ns: 0,
         unsure_ns: 0,
     };
@@ -204,24 +209,6 @@ fn requests_that_differ_alone_may_differ_as_much_beside_best_effort_work() {
         now_ns = request(&mut gate, now_ns + MS, took_ns, job(1, 9_000_000, 0));
     }
     assert!(gate.gain() > Some(8.0), "{:?}", gate.gain());
-}
-
-/// A request of so many launches.
-fn request_of(gate: &mut Gate, launches: u64, began_ns: u64, took_ns: u64, be: JobView) -> u64 {
-    let ended_ns = began_ns + took_ns;
-    gate.handle_snapshot(&at(began_ns.saturating_sub(50 * US), IDLE, &[be]));
-    gate.handle_snapshot(&at(began_ns, BUSY, &[be]));
-    gate.handle_snapshot(&at(ended_ns - US, BUSY, &[be]));
-    let request = Request {
-        began_ns,
-        ended_ns,
-        launches,
-        work_ns: 0,
-        unsure_ns: 0,
-    };
-    gate.handle_request(1, &request);
-    gate.handle_snapshot(&at(ended_ns, IDLE, &[be]));
-    ended_ns
 }
 
 #[test]

@@ -227,20 +227,10 @@ impl ProfileIndex {
         block: [u32; 3],
         shared_bytes: u32,
     ) -> (Option<&KernelProfile>, Match) {
-        if self
-            .named
-            .find(&self.profile.kernels, name, driver_name)
-            .is_none()
-        {
-            let spelling = names::canonical(name);
-            let best = ids_of(&self.spellings, &spelling)
-                .map(|id| self.find_shape(Some(id), grid, block, shared_bytes))
-                .min_by_key(|(kernel, quality)| (*quality, Reverse(p95_ns(*kernel))));
-            if let Some(found) = best {
-                return found;
-            }
-        }
-        self.find(name, grid, block, shared_bytes)
+        let ids = self.ids_in_any_spelling(name).into_iter();
+        ids.map(|id| self.find_shape(Some(id), grid, block, shared_bytes))
+            .min_by_key(|(kernel, quality)| (*quality, Reverse(p95_ns(*kernel))))
+            .unwrap_or((None, Match::Unknown))
     }
 
     /// The best match for a launch, in an operator if it is in one, of a kernel that may be spelt in another way: among the

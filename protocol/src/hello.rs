@@ -48,11 +48,12 @@ pub const NEW_SUFFIX: &str = ".new";
 const BACKLOG: i32 = 128;
 
 /// The two classes of jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobClass {
     /// Runs as if alone; never waits.
     HighPriority,
     /// Uses what the others leave. The class of a job that names none.
+    #[default]
     BestEffort,
 }
 
@@ -160,7 +161,7 @@ pub struct MemoryOf {
 }
 
 /// A process that attaches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attach {
     /// Class of its job.
     pub class: JobClass,

@@ -148,13 +148,6 @@ impl Longest {
         found.sort_by_key(|kernel| core::cmp::Reverse(kernel.expected_ns));
         found
     }
-
-    /// Notes what another table has.
-    pub fn note_all(&self, other: &Self) {
-        for kernel in other.read() {
-            self.note(kernel.expected_ns, kernel.sm_needed, &kernel.name);
-        }
-    }
 }
 
 impl Place {

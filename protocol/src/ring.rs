@@ -246,41 +246,42 @@ mod tests {
         core::array::from_fn(|i| value.wrapping_mul(31).wrapping_add(i as u64))
     }
 
+    /// A push, or a pop, at a time, of a ring of 8 records.
+    fn check_bounded_queue(
+        pushes: Vec<bool>,
+        push: impl Fn(&[u64; RECORD_WORDS]) -> bool,
+        mut pop: impl FnMut() -> Option<[u64; RECORD_WORDS]>,
+    ) -> Result<(), TestCaseError> {
+        let mut model = VecDeque::new();
+        for (i, is_push) in pushes.into_iter().enumerate() {
+            if is_push {
+                let stored = push(&record(i as u64));
+                prop_assert_eq!(stored, model.len() < 8);
+                if stored {
+                    model.push_back(record(i as u64));
+                }
+            } else {
+                prop_assert_eq!(pop(), model.pop_front());
+            }
+        }
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn spsc_is_a_bounded_queue(pushes in prop::collection::vec(any::<bool>(), 0..200)) {
             let ring = Spsc::<8>::empty();
             let mut cursor = Cursor::default();
-            let mut model = VecDeque::new();
-            for (i, push) in pushes.into_iter().enumerate() {
-                if push {
-                    let stored = ring.push(&record(i as u64)).is_ok();
-                    prop_assert_eq!(stored, model.len() < 8);
-                    if stored {
-                        model.push_back(record(i as u64));
-                    }
-                } else {
-                    prop_assert_eq!(ring.pop(&mut cursor).unwrap(), model.pop_front());
-                }
-            }
+            let push = |record: &_| ring.push(record).is_ok();
+            check_bounded_queue(pushes, push, || ring.pop(&mut cursor).unwrap())?;
         }
 
         #[test]
         fn mpsc_is_a_bounded_queue(pushes in prop::collection::vec(any::<bool>(), 0..200)) {
             let ring = Mpsc::<8>::empty();
             let mut cursor = Cursor::default();
-            let mut model = VecDeque::new();
-            for (i, push) in pushes.into_iter().enumerate() {
-                if push {
-                    let stored = ring.push(&record(i as u64)).is_ok();
-                    prop_assert_eq!(stored, model.len() < 8);
-                    if stored {
-                        model.push_back(record(i as u64));
-                    }
-                } else {
-                    prop_assert_eq!(ring.pop(&mut cursor), model.pop_front());
-                }
-            }
+            let push = |record: &_| ring.push(record).is_ok();
+            check_bounded_queue(pushes, push, || ring.pop(&mut cursor))?;
         }
     }
 

@@ -274,13 +274,9 @@ fn pages_of(running: &Running, class: JobClass) -> (OwnedFd, Vec<OwnedFd>) {
             class,
             job: "fuzz".to_owned(),
             name: "fuzz".to_owned(),
-            profile: String::new(),
-            profile_fit: String::new(),
             device: UUID.to_owned(),
             memory,
-            slot: None,
-            falls_with_parent: false,
-            is_on_mps: None,
+            ..Attach::default()
         });
         let (page, _mapping) = client_page(&Clock::process()).expect("room");
         send(&connection, &attach.encode(), &[page.as_fd()]).expect("it reads");

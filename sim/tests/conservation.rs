@@ -5,9 +5,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use common::{experiment, job, kernel, trace};
+use common::{any_trace, experiment, job};
 use proptest::prelude::*;
 use sim::{
     Arrivals, ClientId, Copies, Experiment, HostModel, Job, JobClass, Launch, NoObserver, Observer,
@@ -119,19 +118,6 @@ impl Observer for Watcher {
     }
 }
 
-fn any_trace() -> impl Strategy<Value = Arc<profiler::Trace>> {
-    let demands = prop::sample::select(vec![[0.8, 0.2], [0.1, 0.7], [0.9, 0.9], [0.0, 0.0]]);
-    let one = (1..900_u32, 1..90_000_u64, demands);
-    prop::collection::vec(one, 1..10).prop_map(|kernels| {
-        let kernels = kernels.into_iter();
-        trace(
-            kernels
-                .map(|(blocks, ns, demands)| kernel("k", blocks, ns, demands))
-                .collect(),
-        )
-    })
-}
-
 fn any_arrivals() -> impl Strategy<Value = Arrivals> {
     prop_oneof![
         Just(Arrivals::Closed),
@@ -154,7 +140,7 @@ fn any_job(class: JobClass) -> impl Strategy<Value = Job> {
         Just([4_000_000, 1_600_000]),
     ];
     let gap = prop::option::of(0..40_000_u64);
-    (any_trace(), any_arrivals(), copies, gap).prop_map(
+    (any_trace(9, 1..90_000), any_arrivals(), copies, gap).prop_map(
         move |(trace, arrivals, [to_device_bytes, to_host_bytes], launch_gap_ns)| Job {
             copies: Copies {
                 to_device_bytes,

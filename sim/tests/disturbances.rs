@@ -4,16 +4,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{experiment, full, job, kernel, trace};
+use common::{experiment, full, job, kernel, run, trace};
 use sim::{
     Arrivals, Experiment, HostModel, JobClass, JobOutcome, NoObserver, Outcome, ProfileErrors,
 };
-
-fn run(experiment: &Experiment) -> Outcome {
-    experiment
-        .run(&mut NoObserver)
-        .expect("a possible experiment")
-}
 
 /// A high-priority request of 2 ms every 10 ms beside best-effort kernels of 20 us, on a device without
 /// block priorities, so that whatever is in flight is in the way.

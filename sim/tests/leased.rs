@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{experiment, full, job, kernel, trace};
+use common::{experiment, full, job, kernel, run, trace};
 use policy::TemporalParams;
-use sim::{Arrivals, Experiment, HostModel, JobClass, NoObserver, Outcome, PolicySpec};
+use sim::{Arrivals, Experiment, HostModel, JobClass, NoObserver, PolicySpec};
 
 fn shipped(name: &str) -> PolicySpec {
     name.parse().expect("a known policy")
@@ -21,12 +21,6 @@ fn pair(policy: PolicySpec, host: HostModel) -> Experiment {
         host,
         ..experiment(jobs, policy, 2.0)
     }
-}
-
-fn run(experiment: &Experiment) -> Outcome {
-    experiment
-        .run(&mut NoObserver)
-        .expect("a possible experiment")
 }
 
 #[test]

@@ -10,7 +10,7 @@ mod common;
 use std::process::ExitCode;
 
 use common::recordings::{INFERENCE, TRAINING, folder, read};
-use common::{as_it_is_run, job};
+use common::{as_it_is_run, job, run};
 use sim::{Arrivals, Experiment, HostModel, Job, JobClass, NoObserver, Outcome, PolicySpec};
 
 fn main() -> ExitCode {
@@ -23,12 +23,6 @@ fn under(policy: &str, jobs: &[Job], seconds: f64) -> Experiment {
         host: HostModel::default(),
         ..as_it_is_run(jobs.to_vec(), policy, seconds)
     }
-}
-
-fn run(experiment: &Experiment) -> Outcome {
-    experiment
-        .run(&mut NoObserver)
-        .expect("a possible experiment")
 }
 
 /// By which factor the worst request takes longer than alone.

@@ -5,12 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{as_it_is_run, experiment, full, job, kernel, trace};
+use common::{as_it_is_run, experiment, full, job, kernel, run, trace};
 use proptest::prelude::*;
 use sim::schedulers::OrionSpec;
-use sim::{
-    Arrivals, Experiment, HostModel, Job, JobClass, JobKind, NoObserver, Outcome, PolicySpec,
-};
+use sim::{Arrivals, Experiment, HostModel, Job, JobClass, JobKind, NoObserver, PolicySpec};
 use softgpu::Sharing;
 
 fn policy(name: &str) -> PolicySpec {
@@ -19,12 +17,6 @@ fn policy(name: &str) -> PolicySpec {
 
 fn all() -> impl Iterator<Item = PolicySpec> {
     PolicySpec::names().into_iter().map(policy)
-}
-
-fn run(experiment: &Experiment) -> Outcome {
-    experiment
-        .run(&mut NoObserver)
-        .expect("a possible experiment")
 }
 
 /// One request of one kernel that fills the device for 100 µs, at 2.35 ms, beside a best-effort

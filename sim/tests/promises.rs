@@ -5,9 +5,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use common::{as_it_is_run, job, kernel, trace};
+use common::{any_trace, as_it_is_run, job};
 use proptest::prelude::*;
 use sim::{
     Arrivals, ClientId, Experiment, HostModel, Job, JobClass, Launch, Observer, PolicySpec,
@@ -61,19 +60,6 @@ impl Observer for Watcher {
     }
 }
 
-fn any_trace(block_ns_max: u64) -> impl Strategy<Value = Arc<profiler::Trace>> {
-    let demands = prop::sample::select(vec![[0.8, 0.2], [0.1, 0.7], [0.9, 0.9], [0.0, 0.0]]);
-    let one = (1..900_u32, 1_000..block_ns_max, demands);
-    prop::collection::vec(one, 1..8).prop_map(|kernels| {
-        let kernels = kernels.into_iter();
-        trace(
-            kernels
-                .map(|(blocks, ns, demands)| kernel("k", blocks, ns, demands))
-                .collect(),
-        )
-    })
-}
-
 fn any_arrivals() -> impl Strategy<Value = Arrivals> {
     prop_oneof![
         1 => Just(Arrivals::Closed),
@@ -85,9 +71,11 @@ fn any_arrivals() -> impl Strategy<Value = Arrivals> {
 /// One that may be killed.
 fn any_hp() -> impl Strategy<Value = Job> {
     let death = prop::option::weighted(0.2, MS..50 * MS);
-    (any_trace(90_000), any_arrivals(), death).prop_map(|(trace, arrivals, death_ns)| Job {
-        death_ns,
-        ..job(JobClass::HighPriority, &trace, arrivals)
+    (any_trace(7, 1_000..90_000), any_arrivals(), death).prop_map(|(trace, arrivals, death_ns)| {
+        Job {
+            death_ns,
+            ..job(JobClass::HighPriority, &trace, arrivals)
+        }
     })
 }
 
@@ -95,7 +83,7 @@ fn any_hp() -> impl Strategy<Value = Job> {
 fn any_be() -> impl Strategy<Value = Job> {
     let death = prop::option::weighted(0.2, MS..50 * MS);
     let promised = (1..=100_u32, prop_oneof![Just(0.0), 0.01..1.0]);
-    (any_trace(3 * MS), 0..20 * MS, death, promised).prop_map(
+    (any_trace(7, 1_000..3 * MS), 0..20 * MS, death, promised).prop_map(
         |(trace, start_ns, death_ns, (weight, min_progress))| Job {
             start_ns,
             death_ns,

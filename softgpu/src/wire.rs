@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub use arena::HostArena;
 pub use command::{Command, StreamKind, Until, Work};
 pub use injection::{Injection, MpsFault, NoFault};
-pub use memory::{MEMORY_WORDS, MemoryRequest, SharedEvent};
+pub use memory::{MemoryRequest, SharedEvent};
 pub use message::{Reply, Request};
 pub use monitor::{
     Health, HealthReport, Monitor, PROCESSES_MAX, ProcessUse, REPORTS_MAX, SAMPLE_NS, SAMPLES_MAX,
@@ -47,7 +47,7 @@ mod shape;
 mod words;
 
 /// Version of everything in this file; both sides must have the same.
-pub const WIRE_VERSION: u32 = 6;
+pub const WIRE_VERSION: u32 = 7;
 /// "softgpu1", at the head of a page.
 pub const PAGE_MAGIC: u64 = u64::from_le_bytes(*b"softgpu1");
 /// Contexts of one client.

@@ -117,13 +117,18 @@ fn three_contexts_take_turns_in_order() {
     assert_eq!(ends, [3500, 4000, 4500]);
 }
 
-#[test]
-fn a_switch_costs_time_except_to_the_context_that_was_last() {
+/// One whose switches take 700 ns.
+fn with_switches() -> Gpu {
     let config = Config {
         context_switch_ns: 700,
         ..time_slice()
     };
-    let mut gpu = Gpu::new(v100(), config);
+    Gpu::new(v100(), config)
+}
+
+#[test]
+fn a_switch_costs_time_except_to_the_context_that_was_last() {
+    let mut gpu = with_switches();
     let (first, a) = client(&mut gpu, 0);
     let (second, b) = client(&mut gpu, 0);
     put(&mut gpu, 0, a, kernel(one_block(1000)));
@@ -140,11 +145,7 @@ fn a_switch_costs_time_except_to_the_context_that_was_last() {
 
 #[test]
 fn a_dead_context_gives_its_turn_away() {
-    let config = Config {
-        context_switch_ns: 700,
-        ..time_slice()
-    };
-    let mut gpu = Gpu::new(v100(), config);
+    let mut gpu = with_switches();
     let (dead, a) = client(&mut gpu, 0);
     let (_, b) = client(&mut gpu, 0);
     let (_, c) = client(&mut gpu, 0);
@@ -160,11 +161,7 @@ fn a_dead_context_gives_its_turn_away() {
 
 #[test]
 fn a_context_that_dies_while_it_is_switched_to_does_not_get_the_gpu() {
-    let config = Config {
-        context_switch_ns: 700,
-        ..time_slice()
-    };
-    let mut gpu = Gpu::new(v100(), config);
+    let mut gpu = with_switches();
     let (_, a) = client(&mut gpu, 0);
     let (dead, b) = client(&mut gpu, 0);
     put(&mut gpu, 0, a, kernel(one_block(5 * MS)));

@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
+use crate::out;
 use crate::simulate::comparison::{self, Comparison};
 use crate::simulate::outcomes::Group;
 use crate::simulate::plan::{Part, Plan};
@@ -45,10 +46,10 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
 pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> {
     let lines: Vec<Value> = runs.iter().map(results::line).collect();
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    write_whole(folder, "results.jsonl", &text)?;
+    out::file(folder, "results.jsonl", &text)?;
     if let Some((suite, why)) = plan.suite.and_then(|suite| Some((suite, suite.why()?))) {
         let document = reproduction::document(plan, suite, why, &lines);
-        write_whole(folder, "reproduction.md", &document)?;
+        out::file(folder, "reproduction.md", &document)?;
     }
     let mut sections = String::new();
     let mut tables = Vec::new();
@@ -66,23 +67,16 @@ pub(crate) fn write(folder: &Path, plan: &Plan, runs: &[Run<'_>]) -> Result<()> 
                 "" => format!("{}.svg", picture.key),
                 part => format!("{part}.{}.svg", picture.key),
             };
-            write_whole(folder, &name, &alone(&picture.svg))?;
+            out::file(folder, &name, &alone(&picture.svg))?;
         }
         section(&mut sections, part, &groups, &pictures);
     }
     if comparison::is_wanted(plan) {
         let document = comparison::document(plan, &tables, &lines);
-        write_whole(folder, "tables.md", &document)?;
+        out::file(folder, "tables.md", &document)?;
     }
-    write_whole(folder, "report.html", &page(plan, runs.len(), &sections))?;
-    write_whole(folder, "timeline.json", &scenes::timeline(runs)?)
-}
-
-fn write_whole(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let path = folder.join(name);
-    let partial = folder.join(format!("{name}.partial"));
-    fs::write(&partial, text).with_context(|| format!("{}", partial.display()))?;
-    fs::rename(&partial, &path).with_context(|| format!("{}", path.display()))
+    out::file(folder, "report.html", &page(plan, runs.len(), &sections))?;
+    out::file(folder, "timeline.json", &scenes::timeline(runs)?)
 }
 
 /// The pictures for which there is something to draw.

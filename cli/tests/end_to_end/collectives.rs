@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, collect, pillion};
+use crate::common::{Daemon, Gpu, Process};
 use crate::events::{event_when, events};
 
 /// NCCL's and NVSHMEM's, as the driver has their names.
@@ -39,8 +39,7 @@ fn ring(gpu: &Gpu, daemon: &Daemon, name: &str, steps: &str) -> Process {
 
 /// Ends the job; what Pillion counted of it is what it asked for.
 fn finish(gpu: &Gpu, daemon: &Daemon, ring: Process) -> Value {
-    let ended = ring.finish().expect_success();
-    gpu.expect_equal_counts("ring", &ended, daemon);
+    let ended = gpu.expect_right_end("ring", ring, daemon);
     let totals = daemon.totals("ring");
     for counted in ["launches_collective", "graph_launches", "launches_captured"] {
         assert_eq!(totals[counted], ended.asked(counted), "{totals:#}");
@@ -82,9 +81,7 @@ fn a_job_that_launches_them_is_held_while_a_high_priority_job_is_attached_and_go
             (&event["severity"], &event["job"]),
             (&"warning".into(), &"ring".into())
         );
-        let mut status = gpu.command(pillion());
-        status.arg("status").env("PILLION_SOCKET", daemon.socket());
-        let shown = collect(status).expect_success().output;
+        let shown = daemon.table();
         assert!(shown.contains("it launches collective kernels"), "{shown}");
         // Other jobs are as they were: the high-priority one is idle.
         let mut other = gpu.job("other", "steady").best_effort(&daemon).start();
@@ -152,11 +149,7 @@ fn a_job_that_is_held_for_a_fault_launches_none_until_it_may_go_on() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "max_hold_ms = 20");
     let mut ring = ring(&gpu, &daemon, NAMES[0], "c");
     ring.wait_for("round", 1);
-    let order = |words: &[&str]| {
-        let mut command = gpu.command(pillion());
-        command.args(words).env("PILLION_SOCKET", daemon.socket());
-        collect(command).expect_success();
-    };
+    let order = |words: &[&str]| gpu.tell(&daemon, words).expect_success();
     order(&["drain"]);
     daemon.wait_until_held("ring");
     order(&["resume"]);

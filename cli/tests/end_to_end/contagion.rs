@@ -8,9 +8,7 @@ use protocol::hello::JobClass;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{
-    Control, Daemon, Ended, Gpu, HANG, Job, Process, Program, collect, pillion, until,
-};
+use crate::common::{Control, Daemon, Ended, Gpu, HANG, Job, Process, Program, collect, until};
 use crate::events::{event_when, text};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
@@ -99,10 +97,7 @@ fn hanging(gpu: &Gpu, daemon: &Daemon) -> Process {
 }
 
 fn stop(gpu: &Gpu, daemon: &Daemon, control: &Control, grace: &str) -> Ended {
-    let mut command = gpu.command(pillion());
-    command.env("PILLION_SOCKET", daemon.socket());
-    command.env("PATH", control.search_path());
-    command.args(["stop", "hang", "--grace", grace]);
+    let command = gpu.stop(control, daemon, &["hang", "--grace", grace]);
     collect(command).expect_success()
 }
 
@@ -230,7 +225,7 @@ fn a_kill_takes_neighbours_along_under_us_too_and_those_that_come_later_are_serv
     until("the device to be rid of them", || {
         let labels = gpu.stats()["labels"].clone();
         let connected = |label: &str| labels[label]["connected"] == 0;
-        (connected("steady") && connected("faulty")).then_some(())
+        connected("steady") && connected("faulty")
     });
     Neighbours::of(&gpu, &daemon).expect_well();
 }

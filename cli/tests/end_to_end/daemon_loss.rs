@@ -218,8 +218,7 @@ fn jobs_that_outlive_their_daemon_attach_to_the_next_one_and_everything_is_count
         job.wait_for_new("round", 5);
     }
     for (label, job) in jobs {
-        let ended = job.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &second);
+        gpu.expect_right_end(label, job, &second);
     }
 }
 
@@ -235,8 +234,7 @@ fn a_call_that_lasts_from_one_daemon_to_the_next_is_counted_although_the_process
     }
     for (label, job) in jobs {
         // The end of its input is the end of the call, and then its own.
-        let ended = job.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &second);
+        gpu.expect_right_end(label, job, &second);
     }
 }
 
@@ -273,8 +271,7 @@ fn who_the_next_daemon_refuses_asks_ever_more_seldom_is_told_once_and_attaches_t
     for (label, mut job) in jobs {
         wait_until_again(&third, label);
         job.wait_for_new("round", 2);
-        let ended = job.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &third);
+        let ended = gpu.expect_right_end(label, job, &third);
         said += ended.errors.matches("refuses").count();
     }
     assert_eq!(said, 1);
@@ -318,8 +315,7 @@ fn a_call_that_lasts_over_several_daemons_is_counted_by_the_last_one() {
             job.write("\n");
             job.wait_for("over", 1);
             wait_for_totals(&last, label, &job.next_line());
-            let ended = job.finish().expect_success();
-            gpu.expect_equal_counts(label, &ended, &last);
+            gpu.expect_right_end(label, job, &last);
         }
     }
 }
@@ -391,8 +387,7 @@ fn a_running_jobs_totals_are_what_it_asked_for_soon_after_it_is_attached_again()
         }
     }
     for (label, job) in jobs {
-        let ended = job.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &daemon);
+        gpu.expect_right_end(label, job, &daemon);
     }
 }
 
@@ -413,8 +408,7 @@ fn a_launch_that_waits_for_a_daemons_return_goes_on_waiting_at_the_next_one_and_
         hp.signal(Signal::KILL);
         be.wait_for_new("round", 5);
         let seen = second.job_when("be", "no thread at the gate", |job| job["waiting"] == false);
-        let ended = be.finish().expect_success();
-        gpu.expect_equal_counts("be", &ended, &second);
+        gpu.expect_right_end("be", be, &second);
         assert_eq!(second.total("be", "launches_unmanaged"), 0);
         let held = second.total("be", "launches_held");
         assert!(held >= 1 && second.total("be", "held_ns") > 0, "{seen:#}");
@@ -434,8 +428,7 @@ fn what_is_in_flight_from_one_daemon_to_the_next_holds_others_back_until_it_ends
     wait_for_totals(&second, "hp", "launches=1");
     hp.signal(Signal::KILL);
     be.wait_for_new("round", 5);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &second);
+    gpu.expect_right_end("be", be, &second);
     assert_eq!(second.total("be", "launches_forced"), 0);
 }
 
@@ -453,8 +446,7 @@ fn who_has_launched_nothing_holds_nobody_back_at_the_next_daemon() {
     second.wait_for_clients("hp", 1);
     wait_until_again(&second, "be");
     be.wait_for_new("round", 5);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &second);
+    gpu.expect_right_end("be", be, &second);
     assert_eq!(second.total("be", "launches_forced"), 0);
     hp.finish().expect_success();
 }
@@ -494,10 +486,9 @@ fn a_daemon_killed_a_thousand_times_under_load_fails_no_call_loses_no_count_and_
     for ((label, job), first) in jobs.into_iter().zip(first) {
         wait_until_again(&daemon, label);
         until("what it had after the first daemons, and no more", || {
-            (holdings(&job) == first).then_some(())
+            holdings(&job) == first
         });
-        let ended = job.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &daemon);
+        gpu.expect_right_end(label, job, &daemon);
     }
 }
 
@@ -565,8 +556,7 @@ fn a_daemon_that_is_stopped_for_longer_than_five_seconds_holds_launches_where_lo
     assert!(clock.now_ns() - begun_ns > SILENCE_NS_MAX);
     daemon.signal(Signal::CONT);
     hp.signal(Signal::KILL);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     assert_eq!(daemon.total("be", "launches_unmanaged"), 0);
     assert!(daemon.total("be", "launches_forced") > 0);
 }
@@ -582,8 +572,7 @@ fn a_daemon_that_is_stopped_for_five_seconds_is_as_good_as_gone_until_it_goes_on
     daemon.wait_until_held("be");
     hp.signal(Signal::KILL);
     be.wait_for_new("round", 5);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     assert!(daemon.total("be", "launches_unmanaged") > 0);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }
@@ -607,7 +596,6 @@ fn launches_that_a_stopped_daemon_never_heard_of_hold_nobody_back_for_ever() {
     // How many depends on when the daemon was stopped.
     println!("{} records dropped", job["totals"]["records_dropped"]);
     hp.finish().expect_success();
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }

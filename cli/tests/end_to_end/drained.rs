@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::common::{Daemon, Ended, Gpu, collect, pillion, until};
+use crate::common::{Daemon, Gpu, collect, pillion};
 use crate::events::{event_when, events, text};
 
 const HOLD_BE: &str =
@@ -11,21 +11,13 @@ const HOLD_BE: &str =
 /// Once it waits for what NVML reports.
 fn daemon(gpu: &Gpu) -> Daemon {
     let daemon = gpu.daemon(HOLD_BE);
-    until("NVML's reports", || {
-        daemon.log().contains("NVML reports").then_some(())
-    });
+    daemon.wait_for_reports();
     daemon
 }
 
-fn tell(gpu: &Gpu, daemon: &Daemon, words: &[&str]) -> Ended {
-    let mut command = gpu.command(pillion());
-    command.args(words).env("PILLION_SOCKET", daemon.socket());
-    collect(command)
-}
-
 /// What `pillion status` prints is about every part, or nothing of it.
-fn expect_shown(gpu: &Gpu, daemon: &Daemon, parts: &[&str], is_shown: bool) {
-    let text = tell(gpu, daemon, &["status"]).expect_success().output;
+fn expect_shown(daemon: &Daemon, parts: &[&str], is_shown: bool) {
+    let text = daemon.table();
     for part in parts {
         assert_eq!(text.contains(part), is_shown, "{part}: {text}");
     }
@@ -33,7 +25,7 @@ fn expect_shown(gpu: &Gpu, daemon: &Daemon, parts: &[&str], is_shown: bool) {
 
 /// What `pillion doctor` makes of the daemon.
 fn doctor(gpu: &Gpu, daemon: &Daemon) -> (String, String) {
-    let said = tell(gpu, daemon, &["doctor", "--json"]).output;
+    let said = gpu.tell(daemon, &["doctor", "--json"]).output;
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
     let checks = said["checks"].as_array().unwrap().iter();
     let mut of_daemon =
@@ -59,7 +51,7 @@ const DRAINED: [&str; 3] = [
 ];
 
 fn expect_drained(gpu: &Gpu, daemon: &Daemon) {
-    expect_shown(gpu, daemon, &DRAINED, true);
+    expect_shown(daemon, &DRAINED, true);
     let (verdict, found) = doctor(gpu, daemon);
     assert_eq!(verdict, "error", "{found}");
     for part in DRAINED {
@@ -72,7 +64,7 @@ fn expect_drained(gpu: &Gpu, daemon: &Daemon) {
 fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resumes_it() {
     let gpu = Gpu::start("timeslice");
     let before = daemon(&gpu);
-    expect_shown(&gpu, &before, &DRAINED, false);
+    expect_shown(&before, &DRAINED, false);
     assert_eq!(starts(&gpu, &before), 0);
     gpu.inject("xid 48");
     event_when(&gpu, &before, "draining", |_| true);
@@ -91,8 +83,8 @@ fn a_drained_gpu_is_shown_and_stays_so_under_the_next_daemon_until_somebody_resu
         text.contains("as under the daemon before: Xid 48"),
         "{told}"
     );
-    tell(&gpu, &third, &["resume"]).expect_success();
-    expect_shown(&gpu, &third, &DRAINED, false);
+    gpu.tell(&third, &["resume"]).expect_success();
+    expect_shown(&third, &DRAINED, false);
     assert_eq!(starts(&gpu, &third), 0);
     third.signal(Signal::TERM);
     third.finish().expect_success();
@@ -117,9 +109,9 @@ fn a_word_that_cannot_be_read_drains_all_the_same() {
     };
     std::fs::write(gpu.path(&format!("{uuid}.drained")), [0xff, 0]).unwrap();
     let daemon = daemon(&gpu);
-    expect_shown(&gpu, &daemon, &["for a reason that cannot be read"], true);
+    expect_shown(&daemon, &["for a reason that cannot be read"], true);
     assert_eq!(starts(&gpu, &daemon), 69);
-    tell(&gpu, &daemon, &["resume"]).expect_success();
+    gpu.tell(&daemon, &["resume"]).expect_success();
     assert_eq!(starts(&gpu, &daemon), 0);
     assert!(!gpu.path(&format!("{uuid}.drained")).exists());
 }
@@ -132,9 +124,7 @@ fn a_rule_for_all_xids_leaves_a_broken_gpu_drained_and_a_program_that_is_not_the
                 mps_start = [\"/nonexistent/start\"]\n\
                 [[faults.rules]]\nfault = \"xid\"\naction = \"restart-mps\"\n";
     let daemon = gpu.daemon(rule);
-    until("NVML's reports", || {
-        daemon.log().contains("NVML reports").then_some(())
-    });
+    daemon.wait_for_reports();
     let told = event_when(&gpu, &daemon, "config-doubtful", |_| true);
     assert!(text(&told).contains("/nonexistent/start"), "{told}");
     gpu.inject("xid 79");
@@ -162,10 +152,10 @@ fn best_effort_jobs_that_are_held_are_shown_as_held_also_while_there_are_none() 
         "best-effort jobs are held until `pillion resume`: Xid 92",
         "no jobs",
     ];
-    expect_shown(&gpu, &daemon, &parts, true);
+    expect_shown(&daemon, &parts, true);
     assert_eq!(doctor(&gpu, &daemon).0, "warning");
     assert!(daemon.status()["held"][0]["uid"].is_null());
-    tell(&gpu, &daemon, &["resume"]).expect_success();
-    expect_shown(&gpu, &daemon, &parts[..1], false);
+    gpu.tell(&daemon, &["resume"]).expect_success();
+    expect_shown(&daemon, &parts[..1], false);
     assert_eq!(doctor(&gpu, &daemon).0, "ok");
 }

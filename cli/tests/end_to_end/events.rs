@@ -14,10 +14,7 @@ pub(crate) fn events(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Vec<Valu
 }
 
 fn ask(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
-    let mut command = gpu.command(pillion());
-    command.args(["events", "--json"]).args(arguments);
-    command.env("PILLION_SOCKET", daemon.socket());
-    collect(command)
+    gpu.tell(daemon, &[&["events", "--json"], arguments].concat())
 }
 
 /// What an event says.
@@ -150,16 +147,15 @@ fn who_follows_sees_what_happens_also_at_the_next_daemon() {
 #[test]
 fn events_for_people_have_a_line_each_and_no_daemon_is_said() {
     let (gpu, daemon) = Gpu::with_daemon("mps", "");
-    let command = gpu.pillion(&daemon, &["events"]);
-    let told = collect(command).expect_success().output;
+    let told = gpu.tell(&daemon, &["events"]).expect_success().output;
     assert_eq!(told.lines().count(), 1, "{told}");
     assert!(
         told.contains("info     daemon-started   pilliond "),
         "{told}"
     );
     // A number of the daemon before.
-    let command = gpu.pillion(&daemon, &["events", "--since", "500"]);
-    let told = collect(command).expect_success();
+    let told = gpu.tell(&daemon, &["events", "--since", "500"]);
+    let told = told.expect_success();
     assert_eq!(told.output, "");
     told.expect_errors(&["the last event of this daemon is number 1"]);
     let mut command = gpu.command(pillion());

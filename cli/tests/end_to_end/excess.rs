@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use rustix::process::{Signal, getuid};
 use serde_json::Value;
 
-use crate::common::{Control, Daemon, Gpu, Process, Program, collect, library, until};
+use crate::common::{Control, Daemon, Gpu, Process, Program, library, until};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -48,8 +48,7 @@ fn memory_that_a_process_of_the_job_takes_past_us_is_said_and_no_more() {
     let stray = stray(&gpu, &daemon, 2048);
     let expected = vec![(u64::from(stray.pid()), 2 * GIB, false)];
     daemon.job_when("job", "its excess", |job| excess(job) == expected);
-    let command = gpu.pillion(&daemon, &["status"]);
-    let shown = collect(command).expect_success().output;
+    let shown = daemon.table();
     let line = format!(
         "pid {} has 2.00 GiB of the GPU's memory and is no client",
         stray.pid()
@@ -81,7 +80,7 @@ fn who_passes_the_jobs_quota_is_asked_to_end_where_the_rule_is_so() {
     });
     let mut large = stray(&gpu, &daemon, 1024);
     until("the end of the process with the most", || {
-        (!large.is_running()).then_some(())
+        !large.is_running()
     });
     daemon.job_when("job", "one excess", |job| excess(job).len() == 1);
     assert!(small.is_running() && client.is_running());
@@ -110,7 +109,7 @@ fn who_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
     assert!(deaf.is_running(), "it does not hear it");
     let pid = deaf.pid();
     control.knows(&[pid]);
-    until("its end", || (!deaf.is_running()).then_some(()));
+    until("its end", || !deaf.is_running());
     let ended = deaf.finish();
     assert_eq!(
         ended.status.signal(),
@@ -144,7 +143,7 @@ fn a_client_that_is_asked_to_end_and_does_not_is_killed_once_mps_was_asked() {
         _ => false,
     };
     daemon.job_when("job", "its excess", is_past);
-    until("its end", || (!past.is_running()).then_some(()));
+    until("its end", || !past.is_running());
     assert_eq!(past.finish().status.signal(), Some(9));
     control.expect_terminated(pid, &daemon);
     daemon.wait_for_clients("job", 0);

@@ -25,9 +25,7 @@ const WELL: &str = "launch 0 wait 0";
 /// A daemon that waits for what NVML reports.
 fn daemon(gpu: &Gpu, rules: &str) -> Daemon {
     let daemon = gpu.daemon(&format!("[faults]\n{rules}"));
-    until("NVML's reports", || {
-        daemon.log().contains("NVML reports").then_some(())
-    });
+    daemon.wait_for_reports();
     daemon
 }
 
@@ -44,10 +42,7 @@ fn start_hp(gpu: &Gpu, daemon: &Daemon) -> Process {
 }
 
 fn resume(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
-    let mut command = gpu.command(pillion());
-    command.arg("resume").args(arguments);
-    command.env("PILLION_SOCKET", daemon.socket());
-    collect(command)
+    gpu.tell(daemon, &[&["resume"], arguments].concat())
 }
 
 fn is_code(code: u64) -> impl Fn(&Value) -> bool {
@@ -68,7 +63,7 @@ fn expect_held(gpu: &Gpu, daemon: &Daemon, process: &mut Process, label: &str) {
     let begun_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
     until("twice max_hold", || {
         let now_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
-        (now_ns - begun_ns > 200_000_000).then_some(())
+        now_ns - begun_ns > 200_000_000
     });
     assert_eq!(daemon.job(label)["waiting"], true);
     assert_eq!(gpu.counts(label)["launches"], 1);
@@ -350,11 +345,9 @@ fn a_job_that_its_supervisor_names_is_restarted_so_often_in_an_hour_and_no_more(
     };
     for round in 1..=2 {
         let mut process = again();
-        until("the end of the job", || {
-            (!process.is_running()).then_some(())
-        });
+        until("the end of the job", || !process.is_running());
         until("one more restart", || {
-            (daemon.status()["events"]["counts"]["action-done"] == round).then_some(())
+            daemon.status()["events"]["counts"]["action-done"] == round
         });
     }
     let mut process = again();

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use protocol::hello::JobClass;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{
-    Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, tools, workspace,
-};
+use crate::common::{Daemon, Ended, Gpu, Job, Process, Program, tools, workspace};
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -196,10 +194,8 @@ fn the_first_process_of_a_namespace_is_stopped_with_nothing_in_flight() {
         let label = class.name();
         let job = stage.job(label, &[text(&program), "default", "launching"]);
         let process = job.under(stage.daemon.socket(), class).start_until("ready");
-        let mut stop = stage.gpu.command(pillion());
-        stop.env("PILLION_SOCKET", stage.daemon.socket());
-        stop.args(["stop", label, "--grace", "10ms", "--json"]);
-        let stopped = collect(stop).expect_success();
+        let words = ["stop", label, "--grace", "10ms", "--json"];
+        let stopped = stage.gpu.tell(&stage.daemon, &words).expect_success();
         assert!(stopped.output.contains("\"drained\""), "{stopped:#?}");
         assert_eq!(process.finish_untold().code(), 137);
         stage.expect_drained(label);

@@ -20,8 +20,7 @@ fn a_hung_high_priority_job_costs_a_best_effort_launch_max_hold_and_no_more() {
         let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         daemon.wait_until_held("be");
         be.wait_for("round", 2);
-        let ended = be.finish().expect_success();
-        gpu.expect_equal_counts("be", &ended, &daemon);
+        gpu.expect_right_end("be", be, &daemon);
         let [forced, held, held_ns] =
             ["launches_forced", "launches_held", "held_ns"].map(|name| daemon.total("be", name));
         assert!(
@@ -44,8 +43,7 @@ fn a_best_effort_job_is_let_go_when_a_high_priority_job_that_never_synchronises_
     let hp = hang(&gpu, &daemon, "10000000", "100");
     let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 5);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
     hp.finish().expect_success();
 }
@@ -59,8 +57,7 @@ fn a_best_effort_job_is_let_go_when_the_high_priority_job_is_killed() {
     daemon.wait_until_held("be");
     hp.signal(Signal::KILL);
     be.wait_for("round", 5);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
 }
 
@@ -79,7 +76,7 @@ fn a_signal_ends_the_wait_and_its_handler_runs() {
         if is_running {
             be.signal(Signal::USR1);
         }
-        (!is_running).then_some(())
+        !is_running
     });
     let ended = be.finish().expect_success();
     assert!(ended.output.contains("handled"), "{}", ended.output);
@@ -132,8 +129,7 @@ fn killing_one_best_effort_client_leaves_the_others_alone() {
     assert_eq!(job["in_flight_ns"], 0, "{job:#}");
     assert!(job["ended_ns"].is_u64(), "{job:#}");
     for (label, process) in [("hp", hp), ("first", first)] {
-        let ended = process.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &daemon);
+        gpu.expect_right_end(label, process, &daemon);
     }
 }
 
@@ -200,8 +196,7 @@ fn beside_a_computing_job(class: &str, max_hold_ms: u32) -> serde_json::Value {
     let be = gpu.job("be", "steady").best_effort(&daemon);
     let mut be = be.env("PILLION_PROFILE", &path).start();
     be.wait_for("round", 3);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     hp.finish().expect_success();
     daemon.totals("be")
 }
@@ -241,8 +236,7 @@ fn with_the_policy_none_nobody_is_ever_held() {
     let hp = gpu.hang(&daemon);
     let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
     be.wait_for("round", 10);
-    let ended = be.finish().expect_success();
-    gpu.expect_equal_counts("be", &ended, &daemon);
+    gpu.expect_right_end("be", be, &daemon);
     assert_eq!(daemon.total("be", "launches_forced"), 0);
     hp.finish().expect_success();
 }

@@ -334,7 +334,7 @@ fn expect_a_tar_after(signal: Signal) {
     let doors = packed.path("out").join("doors.json");
     // The suite watches its parts itself, and one may take longer than what else is waited for.
     while process.is_running() && !doors.is_file() {
-        let _ = try_until(|| (doors.is_file() || !process.is_running()).then_some(()));
+        let _ = try_until(|| doors.is_file() || !process.is_running());
     }
     process.signal(signal);
     let ended = process.finish_whenever();

@@ -45,8 +45,7 @@ fn a_job_that_runs_in_graphs_only_is_protected() {
         let mut be = gpu.job("be", "steady").best_effort(&daemon).start();
         daemon.wait_until_held("be");
         be.wait_for("round", 2);
-        let ended = be.finish().expect_success();
-        gpu.expect_equal_counts("be", &ended, &daemon);
+        gpu.expect_right_end("be", be, &daemon);
         let totals = daemon.totals("be");
         // Nothing goes but what waited for all of max_hold.
         assert_eq!(totals["launches_forced"], totals["launches"], "{totals:#}");

@@ -28,7 +28,7 @@ fn signalled(job: Job, how: &str) -> Ended {
         // It is where it says.
         "context" => process.signal(Signal::TERM),
         _ => {
-            until("it to read", || is_asleep(&process).then_some(()));
+            until("it to read", || is_asleep(&process));
             process.signal(Signal::TERM);
         }
     }

@@ -44,7 +44,7 @@ fn lost(gpu: &Gpu, daemon: &Daemon, way: &str) -> Process {
     job.wait_for("attached", 1);
     daemon.wait_for_clients(way, 1);
     until("its thread that waits for the daemon's end", || {
-        is_listening(&job).then_some(())
+        is_listening(&job)
     });
     job
 }
@@ -89,8 +89,8 @@ fn a_job_that_sleeps_is_woken_by_nothing_but_its_daemons_death() {
     let clock = Clock::monotonic();
     until("a second in which it sleeps", || {
         let (before, end_ns) = (sleeps(&job), clock.now_ns() + IDLE_NS);
-        let _ = try_until(|| (clock.now_ns() >= end_ns).then_some(()));
-        (sleeps(&job) == before).then_some(())
+        let _ = try_until(|| clock.now_ns() >= end_ns);
+        sleeps(&job) == before
     });
     let daemon = replaced(&gpu, daemon);
     daemon.wait_for_clients("sleeps", 1);
@@ -121,9 +121,7 @@ fn a_job_that_closes_all_descriptors_and_is_stopped_goes_on_without_a_daemon() {
     job.wait_for("done", 1);
     job.stop();
     job.signal(Signal::CONT);
-    until("the end of the wait", || {
-        (!is_listening(&job)).then_some(())
-    });
+    until("the end of the wait", || !is_listening(&job));
     job.wait_for_new("round", 5);
     let daemon = replaced(&gpu, daemon);
     job.wait_for_new("round", 5);
@@ -140,7 +138,7 @@ fn a_job_that_was_stopped_is_told_of_its_daemons_death() {
     job.signal(Signal::CONT);
     job.write("\n");
     job.wait_for("done", 1);
-    until("its wait", || is_listening(&job).then_some(()));
+    until("its wait", || is_listening(&job));
     let daemon = replaced(&gpu, daemon);
     daemon.wait_for_clients("sleeps", 1);
     job.finish().expect_success();

@@ -11,8 +11,7 @@ use crate::common::{Control, Daemon, Gpu, HANG, Process, until, write_script};
 fn stopping(gpu: &Gpu, daemon: &Daemon, job: &str, script: &str) -> Process {
     let control = Control::new(gpu);
     write_script(&control.program(), script);
-    let mut command = gpu.pillion(daemon, &["stop", job, "--grace", "0s", "--json"]);
-    command.env("PATH", control.search_path());
+    let command = gpu.stop(&control, daemon, &[job, "--grace", "0s", "--json"]);
     Process::start("stop", command)
 }
 
@@ -48,7 +47,6 @@ fn who_ends_a_stop_that_waits_for_mps_leaves_no_program_that_asks_and_nobody_is_
         until("the end of what asks", || {
             let stat = fs::read_to_string(format!("/proc/{id}/stat"));
             stat.map_or(true, |stat| stat.contains(") Z "))
-                .then_some(())
         });
     }
     job.kill();

@@ -14,9 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{
-    Gpu, Process, cargo_folder, clean_command, collect, driver_folder, library, pillion, until,
-};
+use crate::common::{Gpu, Process, cargo_folder, clean_command, driver_folder, library, until};
 
 /// What the daemon assumes of a kernel that no profile names, unless it is told otherwise, ns.
 const UNKNOWN_NS: u64 = 100_000;
@@ -323,9 +321,7 @@ fn status_names_a_long_kernel_that_no_profile_knows_until_learning_is_switched_o
         job["totals"]["kernels_learnt"].as_u64() > Some(0),
         "{job:#}"
     );
-    let mut status = clean_command(pillion());
-    status.arg("status").env("PILLION_SOCKET", daemon.socket());
-    let said = collect(status).expect_success().output;
+    let said = daemon.table();
     for part in ["cannot be protected against", "long ("] {
         assert!(said.contains(part), "no {part} in {said}");
     }

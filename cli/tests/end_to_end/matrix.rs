@@ -20,10 +20,7 @@ use protocol::hello::JobClass;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
-use crate::common::{
-    Cuda, Daemon, Ended, Gpu, Job, Process, Program, collect, pillion, tools, try_until, until,
-    workspace,
-};
+use crate::common::{Cuda, Daemon, Ended, Gpu, Job, Process, Program, tools, try_until, workspace};
 use crate::torch::python as python_with_torch;
 
 const SIGNALS: [Signal; 2] = [Signal::TERM, Signal::INT];
@@ -82,9 +79,7 @@ impl Stage {
         let rule =
             "[faults]\n[[faults.rules]]\nfault = \"xid\"\ncodes = [92]\naction = \"hold-be\"\n";
         let holding = held.daemon(rule);
-        until("NVML's reports", || {
-            holding.log().contains("NVML reports").then_some(())
-        });
+        holding.wait_for_reports();
         Self {
             gpu,
             daemon,
@@ -125,10 +120,7 @@ impl Stage {
 
     /// Lets go what is held, if anything is.
     fn resume(&self) {
-        let mut command = self.held.command(pillion());
-        command.arg("resume");
-        command.env("PILLION_SOCKET", self.holding.socket());
-        let resumed = collect(command);
+        let resumed = self.held.tell(&self.holding, &["resume"]);
         let is_nothing = resumed.errors.contains("nothing is held");
         assert!(is_nothing || resumed.status.success(), "{resumed:#?}");
     }
@@ -415,7 +407,7 @@ impl Loader {
 
     /// Workers end with their parent; PyTorch's look every five seconds whether it is there.
     fn finish(self) {
-        let are_gone = || self.pids.iter().all(|pid| is_gone(*pid)).then_some(());
+        let are_gone = || self.pids.iter().all(|pid| is_gone(*pid));
         let ended = try_until(are_gone);
         // Nobody else would.
         let left = self.pids.iter().filter(|pid| !is_gone(**pid));

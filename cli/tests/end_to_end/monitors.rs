@@ -121,10 +121,8 @@ fn nvidia_ml_py_in_a_job_says_what_the_job_has_and_outside_what_the_device_has()
     expect(&ask("hp", "high-priority"), device, &two.everybody());
     expect(&ask("", "best-effort"), device, &two.everybody());
     // A quota can be more than is free.
-    let mut set = two.gpu.command(crate::common::pillion());
-    set.args(["set", "job", "--memory", "100%"]);
-    set.env("PILLION_SOCKET", two.daemon.socket());
-    collect(set).expect_success();
+    let words = ["set", "job", "--memory", "100%"];
+    two.gpu.tell(&two.daemon, &words).expect_success();
     expect(
         &ask("job", "best-effort"),
         [DEVICE_MIB, HELD_MIB, all],

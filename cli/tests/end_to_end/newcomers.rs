@@ -40,8 +40,7 @@ fn expect_to_be_clients(gpu: &Gpu, daemon: &Daemon, jobs: Vec<(&str, Process)>) 
         let mut process = process;
         process.wait_for_new("round", 3);
         assert!(gpu.held_by(&[process.pid()]) > 0);
-        let ended = process.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, daemon);
+        let ended = gpu.expect_right_end(label, process, daemon);
         assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
         assert_eq!(ended.errors.lines().count(), 1, "{ended:#?}");
     }
@@ -91,8 +90,7 @@ fn what_is_in_flight_from_before_the_first_daemon_holds_others_back_until_it_end
         assert_eq!(daemon.job("hp")["totals"]["launches"], 1);
         hp.signal(Signal::KILL);
         be.wait_for_new("round", 5);
-        let ended = be.finish().expect_success();
-        gpu.expect_equal_counts("be", &ended, &daemon);
+        gpu.expect_right_end("be", be, &daemon);
         assert_eq!(daemon.total("be", "launches_forced"), 0);
     }
 }

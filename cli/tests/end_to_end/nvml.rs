@@ -146,7 +146,7 @@ fn nvidia_ml_py_says_what_the_device_server_says() {
 
     busy.finish().expect_success();
     until("the end of the load in the utilisation", || {
-        (ask()["devices"][0]["utilisation"] == json!([0, 0])).then_some(())
+        ask()["devices"][0]["utilisation"] == json!([0, 0])
     });
     expect_memory(&ask()["devices"][0], &gpu.stats(), &mut [rests]);
 }

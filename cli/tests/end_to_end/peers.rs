@@ -151,7 +151,7 @@ fn a_job_that_is_never_answered_runs_unmanaged_in_the_end() {
         if poll(&mut called, Some(&at_once)) == Ok(1) {
             drop(rustix::net::accept(&listener).unwrap());
         }
-        (!process.is_running()).then_some(())
+        !process.is_running()
     });
     let ended = process.finish().expect_success();
     assert_eq!(ended.errors.matches("unmanaged").count(), 1, "{ended:#?}");
@@ -198,13 +198,7 @@ fn the_daemon_refuses_a_newer_client_and_names_both_versions() {
         class: JobClass::BestEffort,
         job: "newer".to_owned(),
         name: "newer".to_owned(),
-        profile: String::new(),
-        profile_fit: String::new(),
-        device: String::new(),
-        memory: None,
-        slot: None,
-        falls_with_parent: false,
-        is_on_mps: None,
+        ..Attach::default()
     });
     let socket = connect_to(daemon.socket()).unwrap();
     send(&socket, &newer(attach.encode()), &[]).unwrap();
@@ -288,8 +282,7 @@ fn a_second_daemon_is_told_who_holds_the_gpu_and_the_first_goes_on() {
     job.wait_for("round", 1);
     expect_held(&gpu, daemon.socket(), daemon.pid());
     job.wait_for_new("round", 5);
-    let ended = job.finish().expect_success();
-    gpu.expect_equal_counts("job", &ended, &daemon);
+    gpu.expect_right_end("job", job, &daemon);
 }
 
 #[test]
@@ -348,9 +341,7 @@ fn daemons_of_two_users_never_own_one_gpu_and_the_second_is_told_whose_the_first
     assert_eq!(roots.status()["daemon"]["pid"], roots.pid());
     drop(roots);
     let users = Process::start("pilliond", daemon_of_user(&gpu, &setpriv));
-    until("the user's daemon", || {
-        users.errors().contains("ready: ").then_some(())
-    });
+    until("the user's daemon", || users.errors().contains("ready: "));
     // Again and again, as a service manager would.
     for _ in 0..3 {
         let mut command = gpu.command(cargo_folder().join("pilliond"));

@@ -82,7 +82,7 @@ fn executing(gpu: &Gpu, daemon: &Daemon, profile: &Path) -> serde_json::Value {
     );
     // The daemon's next look at the high-priority side: what the next job is asked about is not to be of this one.
     until("the end of the kernel", || {
-        (daemon.status()["hp"]["executing"] == serde_json::json!([])).then_some(())
+        daemon.status()["hp"]["executing"] == serde_json::json!([])
     });
     executing
 }
@@ -112,9 +112,7 @@ fn run_with_foreign_profile(gpu: &Gpu, daemon: &Daemon) -> (String, Ended) {
     let arguments = ["--profile", text(&profile), "--", text(&steady)];
     let job = gpu.pillion_run("job", daemon.socket(), &arguments);
     let mut job = job.env("PILLION_LOG", "debug").start_until("round");
-    let mut status = gpu.command(pillion());
-    status.arg("status").env("PILLION_SOCKET", daemon.socket());
-    let status = collect(status).expect_success().output;
+    let status = daemon.table();
     let json = daemon.status();
     let clients = json["jobs"]
         .as_array()

@@ -277,8 +277,8 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     };
     step(&mut processes);
     for label in ["a", "b"] {
-        let command = gpu.pillion(&daemon, &["set", label, "--memory", "40MiB"]);
-        crate::common::collect(command).expect_success();
+        let words = ["set", label, "--memory", "40MiB"];
+        gpu.tell(&daemon, &words).expect_success();
     }
     for round in 0..4 {
         (0..3).for_each(|_| step(&mut processes));
@@ -302,7 +302,7 @@ fn a_daemon_that_is_killed_leaves_its_successor_every_byte_and_the_quota_holds_m
     }
     for (label, mut process) in processes {
         process.signal(Signal::KILL);
-        until("its end", || (!process.is_running()).then_some(()));
+        until("its end", || !process.is_running());
         daemon.job_when(label, "nothing held", |job| {
             job["memory"]["held_bytes"] == 0
         });
@@ -381,7 +381,7 @@ fn nvml_that_does_not_come_back_is_said_once_and_nothing_else_waits_for_it() {
     gpu.signal(Signal::CONT);
     let second = start();
     until("NVML's answer", || {
-        daemon.log().contains("memory is compared").then_some(())
+        daemon.log().contains("memory is compared")
     });
     let told = events(&gpu, &daemon, &[]);
     let told = told.iter().filter(|event| event["kind"] == "nvml-silent");
@@ -398,10 +398,7 @@ fn a_quota_is_changed_while_the_job_runs() {
         process.write("\n");
         process.next_line()
     };
-    let set = |job: &str, memory: &str| {
-        let command = gpu.pillion(&daemon, &["set", job, "--memory", memory]);
-        crate::common::collect(command)
-    };
+    let set = |job: &str, memory: &str| gpu.tell(&daemon, &["set", job, "--memory", memory]);
     assert_eq!(ask(&mut process), "granted");
     set("job", "200MiB").expect_success();
     assert_eq!(ask(&mut process), "refused");
@@ -537,9 +534,7 @@ fn storm(count: usize, threads: u64, duration_ns: u64) {
         "{refused_to_all} refused, peak {peak}"
     );
     assert!(number(memory, "peak_bytes") <= QUOTA_BYTES, "{memory:#}");
-    until("the device to have everything", || {
-        (used(&gpu) == 0).then_some(())
-    });
+    until("the device to have everything", || used(&gpu) == 0);
     println!(
         "{count} processes of {threads} threads for {} ms: {looks} looks, {kills} killed, the device's peak {peak} of {QUOTA_BYTES} \
          bytes, of those that were not killed {granted} granted and {refused} refused, held at the end {}",

@@ -3,14 +3,8 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Ended, Gpu, Process, collect, pillion, until};
+use crate::common::{Daemon, Gpu, Process, until};
 use crate::events::event_when;
-
-fn tell(gpu: &Gpu, daemon: &Daemon, words: &[&str]) -> Ended {
-    let mut command = gpu.command(pillion());
-    command.args(words).env("PILLION_SOCKET", daemon.socket());
-    collect(command)
-}
 
 /// Whether the daemon's process has NVML's library.
 fn has_nvml(daemon: &Daemon) -> bool {
@@ -44,7 +38,7 @@ fn daemon(gpu: &Gpu) -> Daemon {
 
 fn wait_for_reports(daemon: &Daemon, times: usize) {
     until("NVML's reports", || {
-        (daemon.log().matches("NVML reports").count() == times).then_some(())
+        daemon.log().matches("NVML reports").count() == times
     });
 }
 
@@ -69,7 +63,7 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
     before.write("\n");
     assert_eq!(before.next_line(), WELL);
     assert!(released(&daemon).is_null());
-    let said = tell(&gpu, &daemon, &["drain", "--release"]).expect_success();
+    let said = gpu.tell(&daemon, &["drain", "--release"]).expect_success();
     for part in [
         "drained: no new high-priority job should be started here",
         "(`pillion drain`)",
@@ -79,9 +73,9 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
     ] {
         assert!(said.output.contains(part), "no {part} in {}", said.output);
     }
-    until("NVML closed", || is_closed(&daemon).then_some(()));
+    until("NVML closed", || is_closed(&daemon));
     event_when(&gpu, &daemon, "device-released", |_| true);
-    let status = tell(&gpu, &daemon, &["status"]).expect_success().output;
+    let status = daemon.table();
     assert!(status.contains("released: NVML closed"), "{status}");
 
     // Whoever comes or works changes nothing of that.
@@ -99,17 +93,17 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
     let begun_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
     until("three seconds", || {
         let now_ns = daemon.status()["daemon"]["now_ns"].as_u64().unwrap();
-        (now_ns - begun_ns > 3_000_000_000).then_some(())
+        now_ns - begun_ns > 3_000_000_000
     });
     assert!(is_closed(&daemon));
     let since = released(&daemon)["since_ns"].clone();
     for words in [["drain", "--release"].as_slice(), &["drain"]] {
-        tell(&gpu, &daemon, words).expect_success();
+        gpu.tell(&daemon, words).expect_success();
         assert_eq!(released(&daemon)["since_ns"], since);
     }
     assert_eq!(daemon.job("before")["waiting"], true);
 
-    tell(&gpu, &daemon, &["resume"]).expect_success();
+    gpu.tell(&daemon, &["resume"]).expect_success();
     assert!(released(&daemon).is_null());
     assert_eq!(before.next_line(), WELL);
     assert_eq!(after.next_line(), WELL);
@@ -118,7 +112,7 @@ fn a_released_device_is_closed_by_the_daemon_until_it_is_resumed_and_best_effort
     event_when(&gpu, &daemon, "device-opened", |_| true);
     gpu.inject("xid 31 before");
     event_when(&gpu, &daemon, "xid", |event| event["code"] == 31);
-    let again = tell(&gpu, &daemon, &["resume"]);
+    let again = gpu.tell(&daemon, &["resume"]);
     assert_eq!(again.code(), 1);
     again.expect_errors(&["nothing is held"]);
     after.finish().expect_success();
@@ -130,7 +124,7 @@ fn a_drained_gpu_that_is_not_released_keeps_its_device() {
     let daemon = daemon(&gpu);
     let uuid = daemon.status()["gpu"]["uuid"].as_str().unwrap().to_owned();
     for name in ["0", &uuid[..10], "GPU-nobody"] {
-        let told = tell(&gpu, &daemon, &["drain", "--gpu", name]);
+        let told = gpu.tell(&daemon, &["drain", "--gpu", name]);
         assert_eq!(
             told.code(),
             if name == "GPU-nobody" { 2 } else { 0 },
@@ -141,7 +135,7 @@ fn a_drained_gpu_that_is_not_released_keeps_its_device() {
     process.write("\n");
     daemon.wait_until_held("be");
     assert!(has_nvml(&daemon) && released(&daemon).is_null());
-    tell(&gpu, &daemon, &["resume"]).expect_success();
+    gpu.tell(&daemon, &["resume"]).expect_success();
     assert_eq!(process.next_line(), WELL);
     process.finish().expect_success();
 }
@@ -152,7 +146,7 @@ fn the_next_daemon_leaves_a_released_device_closed_and_one_that_is_lost_stays_so
     let before = daemon(&gpu);
     gpu.inject("xid 79");
     event_when(&gpu, &before, "draining", |_| true);
-    let said = tell(&gpu, &before, &["drain", "--release"]).expect_success();
+    let said = gpu.tell(&before, &["drain", "--release"]).expect_success();
     assert!(
         said.output.contains("Xid 79"),
         "the fault is the reason: {said:?}"
@@ -165,7 +159,7 @@ fn the_next_daemon_leaves_a_released_device_closed_and_one_that_is_lost_stays_so
     let text = told["text"].as_str().unwrap();
     assert!(text.contains("NVML stays closed"), "{told}");
     assert!(!has_nvml(&after));
-    let lost = tell(&gpu, &after, &["resume"]);
+    let lost = gpu.tell(&after, &["resume"]);
     assert_eq!(lost.code(), 1, "{lost:?}");
     lost.expect_errors(&[
         "stays released",

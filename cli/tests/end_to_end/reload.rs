@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Daemon, Gpu, Process, clean_command, collect, pillion, until};
+use crate::common::{Daemon, Gpu, Process, until};
 
 /// A target of so many times alone, with all switched off that would move the bounds besides.
 fn target(times: &str) -> String {
@@ -69,9 +69,7 @@ fn a_change_of_the_policy_is_in_force_without_a_restart_and_a_faulty_file_change
     let policy = config_error(&daemon, "gpu0.toml:6:8: name is \"pilion\"");
     assert_eq!(policy["name"], "pillion");
     wait_for_bounds(&daemon, 3.0);
-    let mut status = clean_command(pillion());
-    status.arg("status").env("PILLION_SOCKET", daemon.socket());
-    let table = collect(status).expect_success().output;
+    let table = daemon.table();
     for word in ["the configuration on disk is not in force", "pilion"] {
         assert!(table.contains(word), "no {word} in {table}");
     }
@@ -86,8 +84,7 @@ fn a_change_of_the_policy_is_in_force_without_a_restart_and_a_faulty_file_change
     go_on(&mut jobs, &daemon, &numbers);
 
     for (label, job) in jobs {
-        let ended = job.finish().expect_success();
-        gpu.expect_equal_counts(label, &ended, &daemon);
+        gpu.expect_right_end(label, job, &daemon);
     }
     daemon.signal(Signal::TERM);
     let log = daemon.finish().expect_success().errors;

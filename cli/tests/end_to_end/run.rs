@@ -161,10 +161,8 @@ fn status_shows_daemon_job_and_client_to_people_and_programs() {
     let job = gpu.job("my-training", "steady").best_effort(&daemon);
     let job = job.start_until("round");
     let status = |arguments: &[&str]| {
-        let mut command = gpu.command(pillion());
-        command.arg("status").args(arguments);
-        command.env("PILLION_SOCKET", daemon.socket());
-        collect(command).expect_success().output
+        let words = [&["status"], arguments].concat();
+        gpu.tell(&daemon, &words).expect_success().output
     };
     let table = status(&[]);
     for word in [

@@ -25,12 +25,6 @@ fn daemon(gpu: &Gpu, sharing: &str) -> Daemon {
     gpu.daemon_told(sharing, "[faults]\nmps_terminate = [\"/no/such/program\"]")
 }
 
-/// What `pillion status` says.
-fn shown(gpu: &Gpu, daemon: &Daemon) -> String {
-    let command = gpu.pillion(daemon, &["status"]);
-    collect(command).expect_success().output
-}
-
 /// The verdict on this subject, and what was found, of `pillion doctor`; none: it says nothing of
 /// it.
 fn examined(gpu: &Gpu, daemon: &Daemon, subject: &str) -> Option<(String, String)> {
@@ -84,7 +78,7 @@ fn how_a_gpu_is_shared_is_found_out_by_its_first_client_and_acted_on_as_if_it_we
                 "auto" => {
                     assert_eq!(before["sharing"], "timeslice", "what is cautious");
                     assert_eq!(before["sharing_known_by"], "assumption");
-                    assert!(shown(&gpu, &daemon).contains("timeslice (auto; assumed"));
+                    assert!(daemon.table().contains("timeslice (auto; assumed"));
                 }
                 _ => assert_eq!(before["sharing_known_by"], "configuration"),
             }
@@ -104,7 +98,7 @@ fn how_a_gpu_is_shared_is_found_out_by_its_first_client_and_acted_on_as_if_it_we
                 "auto" => format!("  {sharing} (auto)  policy pillion"),
                 _ => format!("  {sharing}  policy pillion"),
             };
-            assert!(shown(&gpu, &daemon).contains(&line));
+            assert!(daemon.table().contains(&line));
             assert_eq!(examined(&gpu, &daemon, "sharing"), None);
             hp.finish().expect_success();
             be.finish().expect_success();
@@ -137,7 +131,7 @@ fn a_wrong_way_is_an_error_within_a_second_of_the_first_client_and_nothing_acts_
         assert_eq!(status["sharing_configured"], configured);
         assert_eq!(status["sharing_wrong"], true);
         expect_enforced(&daemon, sharing);
-        let shown = shown(&gpu, &daemon);
+        let shown = daemon.table();
         assert!(
             shown.contains(&format!("{sharing} (configured: {configured})")),
             "{shown}"
@@ -158,13 +152,9 @@ fn client_of(daemon: &Daemon, is_on_mps: bool) -> OwnedFd {
         class: JobClass::BestEffort,
         job: "hidden".to_owned(),
         name: "hidden".to_owned(),
-        profile: String::new(),
-        profile_fit: String::new(),
-        device: String::new(),
         memory: Some(String::new()),
-        slot: None,
-        falls_with_parent: false,
         is_on_mps: Some(is_on_mps),
+        ..Attach::default()
     });
     let socket = connect_to(daemon.socket()).unwrap();
     let (page, _mapping) = client_page(&Clock::process()).unwrap();
@@ -196,7 +186,7 @@ fn where_a_client_is_hidden_from_mps_nothing_goes_beside_and_who_it_is_is_said_u
     // MPS is asked before one of its own is killed, and not before the other is.
     assert_eq!(daemon.job("hidden")["clients"][0]["sharing"], "timeslice");
     assert_eq!(daemon.job("best-effort")["clients"][0]["sharing"], "mps");
-    let shown = shown(&gpu, &daemon);
+    let shown = daemon.table();
     let line = format!(
         "job hidden: pid {} shares the GPU by \"timeslice\"",
         std::process::id()
@@ -224,7 +214,11 @@ fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_bette
         })
     };
     assert_eq!(known("control-daemon")["sharing"], "mps");
-    assert!(shown(&gpu, &daemon).contains("mps (auto; MPS's control daemon answers"));
+    assert!(
+        daemon
+            .table()
+            .contains("mps (auto; MPS's control daemon answers")
+    );
     let be = starts(&gpu, &daemon, JobClass::BestEffort);
     assert_eq!(known("clients")["sharing"], "timeslice");
     be.finish().expect_success();
@@ -232,10 +226,10 @@ fn before_there_is_a_client_the_control_daemon_is_asked_and_a_client_knows_bette
 }
 
 /// Whether priorities between blocks are counted on, and the line of `pillion status` about them.
-fn block_priority(gpu: &Gpu, daemon: &Daemon) -> (bool, Option<String>) {
+fn block_priority(_gpu: &Gpu, daemon: &Daemon) -> (bool, Option<String>) {
     let status = daemon.status();
     let is_on = status["policy"]["block_priority"]["on"].as_bool().unwrap();
-    let shown = shown(gpu, daemon);
+    let shown = daemon.table();
     let line = shown.lines().find(|line| line.contains("block priority"));
     (is_on, line.map(|line| line.trim().to_owned()))
 }
@@ -270,8 +264,7 @@ fn what_nobody_measured_is_off_until_there_is_a_file_that_says_otherwise() {
     let expect = |is_on: bool, part: &str| {
         until(part, || {
             let (found, line) = block_priority(&gpu, &daemon);
-            let is_so = found == is_on && line.unwrap_or_default().contains(part);
-            is_so.then_some(())
+            found == is_on && line.unwrap_or_default().contains(part)
         });
     };
     let not_measured =

@@ -10,7 +10,7 @@ use protocol::hello::{JobClass, Reply, Request, Stop, ask_once};
 use rustix::process::Signal;
 
 use crate::common::{
-    Control, Daemon, Ended, Gpu, HANG, Job, PATIENCE_NS, Process, Program, collect, pillion, until,
+    Control, Daemon, Ended, Gpu, HANG, Job, PATIENCE_NS, Process, Program, collect, until,
 };
 
 const CLASSES: [JobClass; 2] = [JobClass::HighPriority, JobClass::BestEffort];
@@ -105,13 +105,11 @@ fn a_thread_that_loads_a_module_is_not_stopped_before_it_has() {
         let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start_until("ready");
         // It is in the call once it has read something, and comes back from it at the end of its input alone.
         job.write("softgpu-");
-        until("it to read", || (job.unread_bytes() == 0).then_some(()));
+        until("it to read", || job.unread_bytes() == 0);
         job.signal(Signal::TERM);
-        until("the signal to be taken", || {
-            (!job.has_pending_signals()).then_some(())
-        });
+        until("the signal to be taken", || !job.has_pending_signals());
         job.write("module 1\n");
-        until("it to read on", || (job.unread_bytes() == 0).then_some(()));
+        until("it to read on", || job.unread_bytes() == 0);
         job.signal(Signal::KILL);
         let ended = job.finish();
         assert_eq!(ended.status.signal(), Some(9));
@@ -313,7 +311,7 @@ fn work_that_never_ends_is_not_waited_for_for_ever() {
     let mut job = hanging(&gpu, &daemon, "50");
     assert!(has_sigterm(&job, "SigCgt:"));
     job.signal(Signal::TERM);
-    until("the end of the job", || (!job.is_running()).then_some(()));
+    until("the end of the job", || !job.is_running());
     let ended = job.finish();
     assert_eq!(ended.status.signal(), Some(15), "{ended:#?}");
     daemon.wait_for_clients("hang", 0);
@@ -329,7 +327,7 @@ fn who_asks_twice_does_not_want_to_wait() {
         if is_running {
             job.signal(Signal::TERM);
         }
-        (!is_running).then_some(())
+        !is_running
     });
     assert_eq!(job.finish().status.signal(), Some(15));
 }
@@ -348,7 +346,7 @@ fn who_is_asked_many_times_within_milliseconds_dies_of_the_signal_and_not_of_its
                 for signal in SIGNALS {
                     job.signal(signal);
                 }
-                (!job.is_running()).then_some(())
+                !job.is_running()
             });
             let status = job.finish().status;
             let signal = status.signal().unwrap_or_default();
@@ -366,9 +364,7 @@ fn a_handler_that_is_set_while_the_process_is_dying_gets_the_next_signal() {
     let mut job = job.env("PILLION_DRAIN_MS", PATIENT_MS).start();
     job.wait_for("launched", 1);
     job.signal(Signal::TERM);
-    until("the first to be taken", || {
-        (!has_sigterm(&job, "ShdPnd:")).then_some(())
-    });
+    until("the first to be taken", || !has_sigterm(&job, "ShdPnd:"));
     job.tell_to_end();
     job.wait_for("set", 1);
     job.signal(Signal::TERM);
@@ -386,7 +382,7 @@ fn a_job_that_is_not_to_be_waited_for_dies_at_once() {
     let mut job = hanging(&gpu, &daemon, "0");
     assert!(!has_sigterm(&job, "SigCgt:"));
     job.signal(Signal::TERM);
-    until("the end of the job", || (!job.is_running()).then_some(()));
+    until("the end of the job", || !job.is_running());
     assert_eq!(job.finish().status.signal(), Some(15));
 }
 
@@ -426,11 +422,7 @@ fn stop(gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
 }
 
 fn stop_with(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Ended {
-    let mut command = gpu.command(pillion());
-    command.env("PILLION_SOCKET", daemon.socket());
-    command.env("PATH", control.search_path());
-    command.arg("stop").args(arguments);
-    collect(command)
+    collect(gpu.stop(control, daemon, arguments))
 }
 
 /// What came of asking MPS, for the only process of a stopped job.
@@ -574,7 +566,7 @@ fn a_process_that_was_frozen_ends_although_its_gpu_hangs_and_nobody_is_left_who_
     let answer = ask_once(daemon.socket(), &stop, patience).unwrap();
     assert!(matches!(answer, Reply::Done), "{answer:?}");
     daemon.kill();
-    until("the end of the job", || (!job.is_running()).then_some(()));
+    until("the end of the job", || !job.is_running());
     assert_eq!(job.finish().status.signal(), Some(9));
 }
 

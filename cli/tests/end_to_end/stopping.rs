@@ -19,10 +19,8 @@ const PATIENT_MS: &str = "60000";
 
 /// `pillion stop` with these arguments, where MPS's program is this one.
 fn stop(control: &Control, gpu: &Gpu, daemon: &Daemon, arguments: &[&str]) -> Value {
-    let mut command = gpu.command(pillion());
-    command.env("PILLION_SOCKET", daemon.socket());
-    command.env("PATH", control.search_path());
-    command.arg("stop").args(arguments).arg("--json");
+    let mut command = gpu.stop(control, daemon, arguments);
+    command.arg("--json");
     let stopped = collect(command).expect_success();
     serde_json::from_str(&stopped.output).unwrap()
 }
@@ -69,13 +67,11 @@ fn let_time_go() {
         uptime.split(' ').next().map(str::to_owned)
     };
     let before = now();
-    until("the next tick", || (now() != before).then_some(()));
+    until("the next tick", || now() != before);
 }
 
 fn expect_killed(mut process: Process) {
-    until("the end of who has come", || {
-        (!process.is_running()).then_some(())
-    });
+    until("the end of who has come", || !process.is_running());
     assert_eq!(process.finish_untold().status.signal(), Some(9));
 }
 

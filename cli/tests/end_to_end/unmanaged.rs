@@ -27,8 +27,7 @@ fn a_program_whose_ld_preload_was_emptied_on_the_way_is_named_unmanaged() {
         (&found[0]["job"], &found[0]["name"]),
         (&"emptied".into(), &"load-linked".into())
     );
-    let command = gpu.pillion(&daemon, &["status"]);
-    let shown = crate::common::collect(command).output;
+    let shown = daemon.table();
     let said =
         format!("pid {pid} load-linked is not attached: it uses the GPU without the library");
     assert!(shown.contains(&said), "{shown}");

@@ -2,7 +2,7 @@
 
 use protocol::hello::{Attach, JobClass, Request, connect_to, receive, send};
 
-use crate::common::{Daemon, Ended, Gpu, Program, clean_command, collect, pillion};
+use crate::common::{Daemon, Ended, Gpu, Program};
 
 /// Runs `work` through a door.
 fn work(gpu: &Gpu, daemon: &Daemon, program: Program, door: &str, log: &str) -> Ended {
@@ -86,13 +86,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
         class: JobClass::BestEffort,
         job: "from the future".to_owned(),
         name: "time machine".to_owned(),
-        profile: String::new(),
-        profile_fit: String::new(),
-        device: String::new(),
-        memory: None,
-        slot: None,
-        falls_with_parent: false,
-        is_on_mps: None,
+        ..Attach::default()
     })
     .encode();
     // The major version, after the magic.
@@ -106,9 +100,7 @@ fn a_process_that_was_turned_away_is_in_the_status_with_the_reason() {
     assert_eq!(process["attached"], false, "{status:#}");
     let reason = process["reason"].as_str().unwrap();
     assert!(reason.contains("speaks protocol"), "{reason}");
-    let mut command = clean_command(pillion());
-    command.arg("status").env("PILLION_SOCKET", daemon.socket());
-    let shown = collect(command).expect_success().output;
+    let shown = daemon.table();
     let line = format!("  pid {}  is not attached: {reason}", std::process::id());
     assert!(shown.contains(&line), "{shown}");
 }

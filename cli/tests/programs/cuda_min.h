@@ -150,11 +150,8 @@ struct work {
     atomic_ulong raised;
 };
 
-static inline void work_open(struct work *work, const char *image) {
-    CUdevice device;
-    CHECK(cu.Init(0));
-    CHECK(cu.DeviceGet(&device, 0));
-    CHECK(cu.CtxCreate(&work->context, 0, device));
+/* Fills the current context, which is `work`'s. */
+static inline void work_fill(struct work *work, const char *image) {
     CHECK(cu.ModuleLoadData(&work->module, image));
     CHECK(cu.ModuleGetFunction(&work->saxpy, work->module, "saxpy"));
     CHECK(cu.MemAlloc(&work->x, ELEMENTS * sizeof(float)));
@@ -165,6 +162,14 @@ static inline void work_open(struct work *work, const char *image) {
     for (int i = 0; i < ELEMENTS; i++) host[i] = (float)(i % 7);
     to_device(work->y, host, sizeof host);
     atomic_init(&work->raised, 0);
+}
+
+static inline void work_open(struct work *work, const char *image) {
+    CUdevice device;
+    CHECK(cu.Init(0));
+    CHECK(cu.DeviceGet(&device, 0));
+    CHECK(cu.CtxCreate(&work->context, 0, device));
+    work_fill(work, image);
 }
 
 /* y = x + y */

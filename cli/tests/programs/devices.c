@@ -31,16 +31,8 @@ static atomic_int is_over;
 static void counted_open(int device) {
     struct work *work = &on[device].work;
     CHECK(cu.CtxCreate(&work->context, 0, device));
-    CHECK(cu.ModuleLoadData(&work->module, PLAIN_IMAGE));
-    CHECK(cu.ModuleGetFunction(&work->saxpy, work->module, "saxpy"));
-    CHECK(cu.MemAlloc(&work->x, ELEMENTS * sizeof(float)));
-    CHECK(cu.MemAlloc(&work->y, ELEMENTS * sizeof(float)));
-    float host[ELEMENTS];
-    for (int i = 0; i < ELEMENTS; i++) host[i] = (float)(i % 3);
-    to_device(work->x, host, sizeof host);
-    for (int i = 0; i < ELEMENTS; i++) host[i] = (float)(i % 7);
-    to_device(work->y, host, sizeof host);
-    on[device].h2d += 2 * sizeof host;
+    work_fill(work, PLAIN_IMAGE);
+    on[device].h2d += 2 * ELEMENTS * sizeof(float);
 }
 
 static void counted_launch(int device, CUstream stream) {

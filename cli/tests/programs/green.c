@@ -91,16 +91,7 @@ static void make_greens(void) {
 static void open_in_primary(struct work *work) {
     CHECK(cuDevicePrimaryCtxRetain(&work->context, 0));
     CHECK(cu.CtxSetCurrent(work->context));
-    CHECK(cu.ModuleLoadData(&work->module, PLAIN_IMAGE
-                            "kernel hang block_ns=5000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n"));
-    CHECK(cu.ModuleGetFunction(&work->saxpy, work->module, "saxpy"));
-    CHECK(cu.MemAlloc(&work->x, ELEMENTS * sizeof(float)));
-    CHECK(cu.MemAlloc(&work->y, ELEMENTS * sizeof(float)));
-    float host[ELEMENTS];
-    for (int i = 0; i < ELEMENTS; i++) host[i] = (float)(i % 3);
-    to_device(work->x, host, sizeof host);
-    for (int i = 0; i < ELEMENTS; i++) host[i] = (float)(i % 7);
-    to_device(work->y, host, sizeof host);
+    work_fill(work, PLAIN_IMAGE "kernel hang block_ns=5000000 regs=32 shared=0 compute=0.01 bandwidth=0.01\n");
 }
 
 static void counts(struct work *work) {

@@ -83,12 +83,6 @@ impl Gpu {
         Some(limits)
     }
 
-    /// The SMs of the whole GPU: what the table says where it knows better than the file.
-    #[must_use]
-    pub fn sms_whole(&self) -> Option<u32> {
-        self.relative().map(|device| device.sms).or(self.sms)
-    }
-
     /// What is to be said about the number of SMs, if the file saw less than the GPU has.
     #[must_use]
     pub fn sms_notice(&self) -> Option<String> {

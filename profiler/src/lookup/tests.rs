@@ -74,26 +74,19 @@ fn fall_backs_go_from_exact_over_shape_to_name_and_take_the_longest() {
         kernel("gemm", 16, 128, 0, 40),
         kernel("fill", 1, 32, 0, 3),
     ]);
-    assert_eq!(found(&index, "gemm", 8, 128, 0), (Some(10), Match::Exact));
-    assert_eq!(
-        found(&index, "gemm", 8, 128, 1024),
-        (Some(50), Match::Exact)
-    );
-    assert_eq!(
-        found(&index, "gemm", 8, 128, 7),
-        (Some(70), Match::WithoutShared)
-    );
-    assert_eq!(
-        found(&index, "gemm", 16, 128, 7),
-        (Some(40), Match::WithoutShared)
-    );
-    assert_eq!(
-        found(&index, "gemm", 16, 64, 0),
-        (Some(70), Match::NameOnly)
-    );
-    assert_eq!(found(&index, "fill", 2, 32, 0), (Some(3), Match::NameOnly));
-    assert_eq!(found(&index, "gem", 8, 128, 0), (None, Match::Unknown));
-    assert_eq!(found(&index, "", 8, 128, 0), (None, Match::Unknown));
+    for (name, blocks, threads, shared_bytes, expected) in [
+        ("gemm", 8, 128, 0, (Some(10), Match::Exact)),
+        ("gemm", 8, 128, 1024, (Some(50), Match::Exact)),
+        ("gemm", 8, 128, 7, (Some(70), Match::WithoutShared)),
+        ("gemm", 16, 128, 7, (Some(40), Match::WithoutShared)),
+        ("gemm", 16, 64, 0, (Some(70), Match::NameOnly)),
+        ("fill", 2, 32, 0, (Some(3), Match::NameOnly)),
+        ("gem", 8, 128, 0, (None, Match::Unknown)),
+        ("", 8, 128, 0, (None, Match::Unknown)),
+    ] {
+        let found = found(&index, name, blocks, threads, shared_bytes);
+        assert_eq!(found, expected, "{name} {blocks} {threads} {shared_bytes}");
+    }
 }
 
 #[test]
@@ -267,30 +260,20 @@ fn a_launch_in_an_operator_is_found_by_both_and_else_by_the_kernel_alone() {
         kernel("sgemm", 16, 128, 0, 40),
     ]);
     assert!(index.has_operators());
-    assert_eq!(launch(&index, &small, 8, 0), (Some(10), Match::Exact, true));
-    assert_eq!(
-        launch(&index, &large, 8, 0),
-        (Some(900), Match::Exact, true)
-    );
-    assert_eq!(
-        launch(&index, &small, 8, 1),
-        (Some(10), Match::WithoutShared, true)
-    );
-    // Of another operator the longest of the shape, of another shape that of the operator.
     let other = gemm(&[1, 1, 1], None);
-    assert_eq!(
-        launch(&index, &other, 8, 0),
-        (Some(900), Match::Exact, false)
-    );
-    assert_eq!(
-        launch(&index, &small, 32, 0),
-        (Some(10), Match::NameOnly, true)
-    );
-    // The exact shape counts more than the operator.
-    assert_eq!(
-        launch(&index, &small, 16, 0),
-        (Some(40), Match::Exact, false)
-    );
+    for (operator, blocks, shared_bytes, expected) in [
+        (&small, 8, 0, (Some(10), Match::Exact, true)),
+        (&large, 8, 0, (Some(900), Match::Exact, true)),
+        (&small, 8, 1, (Some(10), Match::WithoutShared, true)),
+        // Of another operator the longest of the shape, of another shape that of the operator.
+        (&other, 8, 0, (Some(900), Match::Exact, false)),
+        (&small, 32, 0, (Some(10), Match::NameOnly, true)),
+        // The exact shape counts more than the operator.
+        (&small, 16, 0, (Some(40), Match::Exact, false)),
+    ] {
+        let found = launch(&index, operator, blocks, shared_bytes);
+        assert_eq!(found, expected, "{operator:?} {blocks} {shared_bytes}");
+    }
     let outside = index.find_launch(None, "sgemm", [8, 1, 1], [128, 1, 1], 0);
     assert_eq!(
         (outside.quality, outside.is_in_operator),

@@ -9,13 +9,12 @@ fn attach() -> Request {
         class: JobClass::HighPriority,
         job: "job-1".into(),
         name: "serve".into(),
-        profile: String::new(),
-        profile_fit: String::new(),
         device: "GPU-1".into(),
         memory: Some("40%".into()),
         slot: Some(3),
         falls_with_parent: true,
         is_on_mps: Some(true),
+        ..Attach::default()
     })
 }
 
@@ -284,11 +283,7 @@ proptest! {
 
     #[test]
     fn long_texts_are_cut_not_refused(job in "\\PC{0,400}") {
-        let request = Request::Attach(Attach {
-            class: JobClass::BestEffort, job, name: String::new(), profile: String::new(),
-            profile_fit: String::new(), device: String::new(), memory: None, slot: None,
-            falls_with_parent: false, is_on_mps: None,
-        });
+        let request = Request::Attach(Attach { job, ..Attach::default() });
         prop_assert!(Request::decode(&request.encode()).is_ok());
     }
 }

@@ -103,20 +103,8 @@ impl Ending {
         processes: Vec<(u32, Arc<OwnedFd>)>,
         grace_ns: u64,
     ) -> (Self, Begun) {
-        let mut ending = Self {
-            job: job.clone(),
-            evicted: None,
-            count: processes.len(),
-            processes,
-            stage: Stage::Asked,
-            next_ns: now_ns.saturating_add(grace_ns),
-            unasked: Vec::new(),
-            current: None,
-            turn: 0,
-            refusals: Vec::new(),
-            denied: 0,
-            overdue: Vec::new(),
-        };
+        let next_ns = now_ns.saturating_add(grace_ns);
+        let mut ending = Self::new(job.clone(), processes, Stage::Asked, next_ns);
         let begun = Begun {
             count: ending.count,
             denied: ending.signal(Signal::TERM),
@@ -130,16 +118,25 @@ impl Ending {
 
     /// Begins to end a process that was asked to and did not.
     pub(super) fn of_process(now_ns: u64, evicted: Evicted) -> Self {
+        let stage = match evicted.is_client {
+            true => Stage::Asked,
+            false => Stage::Draining,
+        };
+        let processes = vec![(evicted.pid, evicted.process)];
         Self {
-            job: evicted.job,
             evicted: Some(evicted.pid),
-            processes: vec![(evicted.pid, evicted.process)],
-            count: 1,
-            stage: match evicted.is_client {
-                true => Stage::Asked,
-                false => Stage::Draining,
-            },
-            next_ns: now_ns,
+            ..Self::new(evicted.job, processes, stage, now_ns)
+        }
+    }
+
+    fn new(job: JobKey, processes: Vec<(u32, Arc<OwnedFd>)>, stage: Stage, next_ns: u64) -> Self {
+        Self {
+            job,
+            evicted: None,
+            count: processes.len(),
+            processes,
+            stage,
+            next_ns,
             unasked: Vec::new(),
             current: None,
             turn: 0,

@@ -137,9 +137,7 @@ fn request(class: JobClass, job: &str, device: &str) -> Request {
         profile_fit: "measured elsewhere".to_owned(),
         device: device.to_owned(),
         memory: Some(String::new()),
-        slot: None,
-        falls_with_parent: false,
-        is_on_mps: None,
+        ..Attach::default()
     })
 }
 

@@ -59,9 +59,7 @@ fn request(class: JobClass, job: &str) -> Request {
         profile_fit: format!("{job}-fit"),
         device: UUID.to_owned(),
         memory: Some(String::new()),
-        slot: None,
-        falls_with_parent: false,
-        is_on_mps: None,
+        ..Attach::default()
     })
 }
 

@@ -4,10 +4,14 @@
 
 pub(crate) mod recordings;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use profiler::{ResourceClass, Trace, TraceKernel};
-use sim::{Arrivals, Experiment, HostModel, Job, JobClass, JobKind, PolicySpec};
+use proptest::prelude::*;
+use sim::{
+    Arrivals, Experiment, HostModel, Job, JobClass, JobKind, NoObserver, Outcome, PolicySpec,
+};
 use softgpu::{Config, Device, Sharing};
 
 /// The device of all tests here: 80 SMs.
@@ -90,4 +94,27 @@ pub(crate) fn as_it_is_run(jobs: Vec<Job>, policy: PolicySpec, seconds: f64) -> 
         gpu: Config::new(Sharing::Mps, &device),
         ..experiment(jobs, policy, seconds)
     }
+}
+
+pub(crate) fn run(experiment: &Experiment) -> Outcome {
+    experiment
+        .run(&mut NoObserver)
+        .expect("a possible experiment")
+}
+
+/// Up to so many kernels, of as many demands as lengths.
+pub(crate) fn any_trace(
+    kernels_max: usize,
+    block_ns: Range<u64>,
+) -> impl Strategy<Value = Arc<Trace>> {
+    let demands = prop::sample::select(vec![[0.8, 0.2], [0.1, 0.7], [0.9, 0.9], [0.0, 0.0]]);
+    let one = (1..900_u32, block_ns, demands);
+    prop::collection::vec(one, 1..kernels_max + 1).prop_map(|kernels| {
+        let kernels = kernels.into_iter();
+        trace(
+            kernels
+                .map(|(blocks, ns, demands)| kernel("k", blocks, ns, demands))
+                .collect(),
+        )
+    })
 }

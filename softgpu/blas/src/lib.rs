@@ -9,6 +9,7 @@
 //! in than the runtime's.
 
 mod driver;
+mod exports;
 mod product;
 pub mod raw;
 mod status;

@@ -5,9 +5,13 @@
 //! goes at half the rate of single precision, TF32 at half the rate of 16 bits, a complex multiplication is four real
 //! ones.
 
+use std::ffi::c_uint;
+
 use softgpu::Device;
 use softgpu::module_image::{ImageKernel, write_image};
 use workloads::Precision;
+
+use crate::status::Status;
 
 /// What a matrix consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,6 +61,24 @@ pub(crate) struct Kernel {
 }
 
 impl Number {
+    /// What a product of a `cudaDataType` is made of under a `cublasComputeType_t`.
+    ///
+    /// # Errors
+    /// The stand-in has no such product.
+    pub const fn of_product(data_type: c_uint, compute: c_uint) -> Result<Self, Status> {
+        match (data_type, compute) {
+            // CUDA_R_32F with CUBLAS_COMPUTE_32F_FAST_16F, _FAST_16BF, _FAST_TF32.
+            (0, 74 | 75 | 77) => Ok(Self::Tf32),
+            (0, _) => Ok(Self::F32),
+            (1, _) => Ok(Self::F64),
+            (2, _) => Ok(Self::F16),
+            (4, _) => Ok(Self::C32),
+            (5, _) => Ok(Self::C64),
+            (14, _) => Ok(Self::Bf16),
+            _ => Err(Status::NOT_SUPPORTED),
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::F16 => "f16",

@@ -345,9 +345,14 @@ macro_rules! side {
     };
 }
 
-/// Reads descriptors of rectangles.
-macro_rules! rectangle {
-    ($type:ty) => {
+/// Reads descriptors. Depth, levels of detail, slices and heights are those of boxes; rectangles have
+/// none.
+macro_rules! descriptor {
+    (
+        $type:ty, |$copy:ident|
+        z: [$src_z:expr, $dst_z:expr], heights: [$src_height:expr, $dst_height:expr],
+        lods: $lods:expr, depth: $depth:expr
+    ) => {
         impl TryFrom<$type> for BoxCopy {
             type Error = CUresult;
 
@@ -356,29 +361,32 @@ macro_rules! rectangle {
                 clippy::useless_conversion,
                 reason = "sizes have two widths"
             )]
-            fn try_from(copy: $type) -> Result<Self, CUresult> {
+            fn try_from($copy: $type) -> Result<Self, CUresult> {
+                if $lods != [0, 0] {
+                    return Err(CUresult::INVALID_VALUE);
+                }
                 let from = side!(
-                    copy,
+                    $copy,
                     src_memory_type,
                     src_host,
                     src_device,
                     src_array,
-                    [copy.src_x_in_bytes, copy.src_y, 0_u64],
-                    [copy.src_pitch, 0_u64]
+                    [$copy.src_x_in_bytes, $copy.src_y, $src_z],
+                    [$copy.src_pitch, $src_height]
                 );
                 let to = side!(
-                    copy,
+                    $copy,
                     dst_memory_type,
                     dst_host,
                     dst_device,
                     dst_array,
-                    [copy.dst_x_in_bytes, copy.dst_y, 0_u64],
-                    [copy.dst_pitch, 0_u64]
+                    [$copy.dst_x_in_bytes, $copy.dst_y, $dst_z],
+                    [$copy.dst_pitch, $dst_height]
                 );
                 let extent = Extent {
-                    width: copy.width_in_bytes as u64,
-                    height: copy.height as u64,
-                    depth: 1,
+                    width: $copy.width_in_bytes as u64,
+                    height: $copy.height as u64,
+                    depth: $depth as u64,
                 };
                 Ok(Self {
                     to,
@@ -391,51 +399,19 @@ macro_rules! rectangle {
     };
 }
 
-/// Reads descriptors of boxes.
+macro_rules! rectangle {
+    ($type:ty) => {
+        descriptor! {
+            $type, |copy| z: [0_u64, 0_u64], heights: [0_u64, 0_u64], lods: [0_u64, 0_u64], depth: 1
+        }
+    };
+}
+
 macro_rules! cuboid {
     ($type:ty) => {
-        impl TryFrom<$type> for BoxCopy {
-            type Error = CUresult;
-
-            #[allow(
-                clippy::unnecessary_cast,
-                clippy::useless_conversion,
-                reason = "sizes have two widths"
-            )]
-            fn try_from(copy: $type) -> Result<Self, CUresult> {
-                if copy.src_lod != 0 || copy.dst_lod != 0 {
-                    return Err(CUresult::INVALID_VALUE);
-                }
-                let from = side!(
-                    copy,
-                    src_memory_type,
-                    src_host,
-                    src_device,
-                    src_array,
-                    [copy.src_x_in_bytes, copy.src_y, copy.src_z],
-                    [copy.src_pitch, copy.src_height]
-                );
-                let to = side!(
-                    copy,
-                    dst_memory_type,
-                    dst_host,
-                    dst_device,
-                    dst_array,
-                    [copy.dst_x_in_bytes, copy.dst_y, copy.dst_z],
-                    [copy.dst_pitch, copy.dst_height]
-                );
-                let extent = Extent {
-                    width: copy.width_in_bytes as u64,
-                    height: copy.height as u64,
-                    depth: copy.depth as u64,
-                };
-                Ok(Self {
-                    to,
-                    from,
-                    extent,
-                    waits: false,
-                })
-            }
+        descriptor! {
+            $type, |copy| z: [copy.src_z, copy.dst_z], heights: [copy.src_height, copy.dst_height],
+            lods: [copy.src_lod, copy.dst_lod], depth: copy.depth
         }
     };
 }

@@ -20,7 +20,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use softgpu::wire::{
     CONTEXTS, Command, DEVICE_BASE, DEVICE_LOW_BASE, DEVICE_LOW_SPAN_BYTES, DEVICE_SPAN_BYTES,
     DevicePage, EVENTS, GRAPHS, HostArena, MemoryRequest, PAGE_MAGIC, Reply, Request, STREAMS,
-    Work, device_base,
+    TEXT_BYTES_MAX, Work, device_base,
 };
 
 use crate::cost;
@@ -190,7 +190,7 @@ impl Connection {
     ) -> io::Result<(Self, Welcome, OwnedFd)> {
         let socket = connect_to(path)?;
         let hello = Request::Hello {
-            label: label.to_owned(),
+            label: label[..label.floor_char_boundary(TEXT_BYTES_MAX)].to_owned(),
         };
         let fds: Vec<BorrowedFd<'_>> = host.iter().map(|fd| fd.as_fd()).collect();
         send(&socket, &hello.encode(), &fds)?;

@@ -6,14 +6,13 @@
 //! as somebody has it.
 
 use abi::types::{CUevent_flags, CUipcEventHandle, CUresult};
-use softgpu::wire::{MemoryRequest, SharedEvent, Until};
+use softgpu::wire::{MemoryRequest, SharedEvent, Until, Work};
 
 use crate::driver::Driver;
 use crate::holdings::EndedEvent;
 use crate::link::device_of_address;
 use crate::physical::Token;
 use crate::tables::{Event, Point, Stream};
-use crate::values::Operation;
 
 /// What CUDA demands of an event that is to be shared.
 const FLAGS: u32 = CUevent_flags::INTERPROCESS.0 | CUevent_flags::DISABLE_TIMING.0;
@@ -105,18 +104,18 @@ impl Driver {
                 Err(error) => return Err(error),
             }
         };
-        let write = Operation::Write {
+        let write = Work::WriteValue {
             to: words.event.word_of(number),
             width_bytes: 8,
             value: number,
         };
-        let point = self.put_operation(stream, &write)?;
+        let point = self.submit(stream, write)?;
         if let Some(event) = self.tables.lock().events.get_mut(&handle)
             && let Some(words) = &mut event.shared
         {
             words.own_last = number;
         }
-        point.ok_or(CUresult::UNKNOWN)
+        Ok(point)
     }
 
     /// Lets a stream wait for a shared event's last record, whoever made it.
@@ -135,13 +134,13 @@ impl Driver {
                 let _ = self.reach(words, number);
             });
         }
-        let wait = Operation::Wait {
+        let wait = Work::WaitValue {
             at: words.event.word_of(number),
             width_bytes: 8,
             value: number,
             until: Until::GreaterOrEqual,
         };
-        self.put_operation(stream, &wait).map(drop)
+        self.submit(stream, wait).map(drop)
     }
 
     /// Waits for a shared event's last record.

@@ -9,28 +9,10 @@ use softgpu::wire::{Until, Work};
 use crate::cost::QUERY_HOST_NS;
 use crate::driver::Driver;
 use crate::memory::Place;
-use crate::tables::{Point, Stream};
+use crate::tables::Stream;
 
 /// Most operations of a batch (CUDA driver API, `cuStreamBatchMemOp`).
 pub(crate) const BATCH_MAX: u32 = 256;
-
-/// One operation, checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
-    Wait {
-        at: u64,
-        width_bytes: u32,
-        value: u64,
-        until: Until,
-    },
-    Write {
-        to: u64,
-        width_bytes: u32,
-        value: u64,
-    },
-    /// Streams of the software GPU are in order with memory anyway.
-    Barrier,
-}
 
 impl Driver {
     /// Whether a wait can be made.
@@ -40,13 +22,13 @@ impl Driver {
         width_bytes: u32,
         value: u64,
         flags: u32,
-    ) -> Result<Operation, CUresult> {
+    ) -> Result<Work, CUresult> {
         self.check_value(at, width_bytes)?;
         if flags & CUstreamWaitValue_flags::FLUSH.0 != 0 {
             // As cuDeviceGetAttribute says of it.
             return Err(CUresult::NOT_SUPPORTED);
         }
-        Ok(Operation::Wait {
+        Ok(Work::WaitValue {
             at,
             width_bytes,
             value,
@@ -61,23 +43,24 @@ impl Driver {
         width_bytes: u32,
         value: u64,
         flags: u32,
-    ) -> Result<Operation, CUresult> {
+    ) -> Result<Work, CUresult> {
         self.check_value(to, width_bytes)?;
         if CUstreamWriteValue_flags(flags).name().is_none() {
             return Err(CUresult::INVALID_VALUE);
         }
-        Ok(Operation::Write {
+        Ok(Work::WriteValue {
             to,
             width_bytes,
             value,
         })
     }
 
-    /// Whether an operation of a batch can be made.
+    /// Whether an operation of a batch can be made; none for a barrier, as streams of the software GPU
+    /// are in order with memory anyway.
     pub(crate) fn check_batched(
         &self,
         operation: &CUstreamBatchMemOpParams,
-    ) -> Result<Operation, CUresult> {
+    ) -> Result<Option<Work>, CUresult> {
         let CUstreamBatchMemOpParams {
             address,
             value,
@@ -85,17 +68,16 @@ impl Driver {
             ..
         } = *operation;
         let low = value & u64::from(u32::MAX);
-        match operation.operation {
+        let work = match operation.operation {
             CUstreamBatchMemOpType::WAIT_VALUE_32 => self.check_wait(address, 4, low, flags),
             CUstreamBatchMemOpType::WAIT_VALUE_64 => self.check_wait(address, 8, value, flags),
             CUstreamBatchMemOpType::WRITE_VALUE_32 => self.check_write(address, 4, low, flags),
             CUstreamBatchMemOpType::WRITE_VALUE_64 => self.check_write(address, 8, value, flags),
-            CUstreamBatchMemOpType::BARRIER if operation.flags_of_barrier <= 1 => {
-                Ok(Operation::Barrier)
-            }
+            CUstreamBatchMemOpType::BARRIER if operation.flags_of_barrier <= 1 => return Ok(None),
             CUstreamBatchMemOpType::FLUSH_REMOTE_WRITES => Err(CUresult::NOT_SUPPORTED),
             _ => Err(CUresult::INVALID_VALUE),
-        }
+        };
+        work.map(Some)
     }
 
     fn check_value(&self, address: u64, width_bytes: u32) -> Result<(), CUresult> {
@@ -110,45 +92,13 @@ impl Driver {
     pub(crate) fn put_operations(
         &self,
         stream: &Stream,
-        operations: &[Operation],
+        operations: &[Work],
     ) -> Result<(), CUresult> {
         for operation in operations {
-            self.put_operation(stream, operation)?;
+            self.submit(stream, *operation)?;
         }
         self.link.spend(QUERY_HOST_NS);
         Ok(())
-    }
-
-    /// Puts one operation; where in the stream it is, unless it is nothing there.
-    pub(crate) fn put_operation(
-        &self,
-        stream: &Stream,
-        operation: &Operation,
-    ) -> Result<Option<Point>, CUresult> {
-        let work = match *operation {
-            Operation::Barrier => return Ok(None),
-            Operation::Wait {
-                at,
-                width_bytes,
-                value,
-                until,
-            } => Work::WaitValue {
-                at,
-                width_bytes,
-                value,
-                until,
-            },
-            Operation::Write {
-                to,
-                width_bytes,
-                value,
-            } => Work::WriteValue {
-                to,
-                width_bytes,
-                value,
-            },
-        };
-        self.submit(stream, work).map(Some)
     }
 
     /// Lets a stream wait for something of another device. Their servers know nothing of each other,
@@ -168,18 +118,17 @@ impl Driver {
             }
         };
         write(0);
-        let wait = Operation::Wait {
+        let wait = Work::WaitValue {
             at: base + offset,
             width_bytes: 8,
             value: 1,
             until: Until::Equal,
         };
-        let put = self.put_operation(stream, &wait);
-        match put {
-            Ok(Some(until)) => self.staged_until(offset, until),
-            other => {
+        match self.submit(stream, wait) {
+            Ok(until) => self.staged_until(offset, until),
+            Err(error) => {
                 self.unstage(offset);
-                return other.map(drop);
+                return Err(error);
             }
         }
         let reach = move || {

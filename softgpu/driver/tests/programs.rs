@@ -5,10 +5,12 @@
 #[cfg(test)]
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{Server, count, driver_folder, program, run, server_command, signal, tool};
+use common::{
+    Server, count, driver_folder, program, run, server_command, signal, start, stats_of, tool,
+};
 
 #[test]
 fn exactly_the_table_and_one_of_its_own_are_exported_under_the_drivers_name() {
@@ -86,23 +88,19 @@ fn cuda_visible_devices_chooses_and_orders_as_the_driver_does() {
 
 #[test]
 fn kernels_compute_and_the_server_counts_what_the_program_did() {
-    let server = Server::start(&["--sharing", "mps"]);
-    run(&mut server.program("compute"));
-    let stats = server.finish();
-    assert_eq!(count(&stats, "compute", "launches"), 5);
-    assert_eq!(count(&stats, "compute", "launches_completed"), 5);
-    assert_eq!(
-        count(&stats, "compute", "copied_h2d_bytes"),
-        2 * 4 * 300_000
-    );
-    assert_eq!(
-        count(&stats, "compute", "copied_d2h_bytes"),
-        2 * 4 * 300_000 + 4 + 4 * 17 * 29 + 12
-    );
-    assert_eq!(count(&stats, "compute", "copied_d2d_bytes"), 12);
-    assert_eq!(count(&stats, "compute", "set_bytes"), 12);
-    assert_eq!(count(&stats, "compute", "allocations"), 4);
-    assert_eq!(count(&stats, "compute", "launches_beside_others"), 0);
+    let stats = stats_of(&["--sharing", "mps"], "compute");
+    for (counter, expected) in [
+        ("launches", 5),
+        ("launches_completed", 5),
+        ("copied_h2d_bytes", 2 * 4 * 300_000),
+        ("copied_d2h_bytes", 2 * 4 * 300_000 + 4 + 4 * 17 * 29 + 12),
+        ("copied_d2d_bytes", 12),
+        ("set_bytes", 12),
+        ("allocations", 4),
+        ("launches_beside_others", 0),
+    ] {
+        assert_eq!(count(&stats, "compute", counter), expected, "{counter}");
+    }
     assert_eq!(stats["memory"]["used_bytes"], 0);
 }
 
@@ -151,9 +149,7 @@ fn a_submit_to_a_full_stream_blocks_and_so_do_other_calls_in_its_context() {
 #[test]
 fn graphs_compute_what_their_nodes_say_and_change_as_told() {
     for args in [&["--sharing", "mps"], &["--sharing", "timeslice"]] {
-        let server = Server::start(args);
-        run(&mut server.program("graphs"));
-        let stats = server.finish();
+        let stats = stats_of(args, "graphs");
         let counted = |name: &str| count(&stats, "graphs", name);
         assert_eq!(counted("launches"), 0, "{stats}");
         assert_eq!(counted("graph_kernels"), counted("graph_kernels_completed"));
@@ -169,9 +165,7 @@ fn graphs_compute_what_their_nodes_say_and_change_as_told() {
 
 #[test]
 fn captures_record_what_they_may_and_are_void_after_what_they_may_not() {
-    let server = Server::start(&["--sharing", "mps"]);
-    run(&mut server.program("captures"));
-    let server_stats = server.finish();
+    let server_stats = stats_of(&["--sharing", "mps"], "captures");
     let counted = |name: &str| count(&server_stats, "captures", name);
     // Those of the thread beside a capture; what is captured is no launch.
     assert_eq!(counted("launches"), 9, "{server_stats}");
@@ -189,9 +183,7 @@ fn host_functions_run_in_their_streams_order_and_cannot_use_cuda() {
 
 #[test]
 fn what_cannot_be_done_is_refused_with_its_code_and_counted() {
-    let server = Server::start(&[]);
-    run(&mut server.program("errors"));
-    let stats = server.finish();
+    let stats = stats_of(&[], "errors");
     assert_eq!(count(&stats, "errors", "not_supported"), 2);
     assert_eq!(count(&stats, "errors", "allocations_refused"), 2);
     assert_eq!(count(&stats, "errors", "faults"), 1);
@@ -215,18 +207,14 @@ fn occupancy_is_that_of_the_model() {
 
 #[test]
 fn launches_with_packed_parameters_and_on_several_devices_compute_like_others() {
-    let server = Server::start(&["--sharing", "mps"]);
-    run(&mut server.program("several"));
-    let stats = server.finish();
+    let stats = stats_of(&["--sharing", "mps"], "several");
     assert_eq!(count(&stats, "several", "launches"), 3);
     assert_eq!(count(&stats, "several", "launches_completed"), 3);
 }
 
 #[test]
 fn memory_of_every_kind_is_the_devices_and_ends_with_it() {
-    let server = Server::start(&[]);
-    run(&mut server.program("limits"));
-    let stats = server.finish();
+    let stats = stats_of(&[], "limits");
     assert_eq!(count(&stats, "limits", "faults"), 0, "{stats:#}");
     assert_eq!(count(&stats, "limits", "allocations_refused"), 8);
     assert_eq!(stats["memory"]["used_bytes"], 0);
@@ -234,9 +222,7 @@ fn memory_of_every_kind_is_the_devices_and_ends_with_it() {
 
 #[test]
 fn processes_share_memory_by_handle_and_by_descriptor() {
-    let server = Server::start(&[]);
-    run(&mut server.program("sharing"));
-    let stats = server.finish();
+    let stats = stats_of(&[], "sharing");
     // Opening and importing take no memory of the device.
     assert_eq!(count(&stats, "sharing", "allocations"), 2, "{stats:#}");
     assert_eq!(
@@ -249,9 +235,7 @@ fn processes_share_memory_by_handle_and_by_descriptor() {
 #[test]
 fn processes_share_events_and_wait_for_each_others_records() {
     for sharing in ["mps", "timeslice"] {
-        let server = Server::start(&["--sharing", sharing]);
-        run(&mut server.program("shared_events"));
-        let stats = server.finish();
+        let stats = stats_of(&["--sharing", sharing], "shared_events");
         // An event is no allocation of the program's, and what it takes goes with it.
         assert_eq!(
             count(&stats, "shared_events", "allocations"),
@@ -265,9 +249,7 @@ fn processes_share_events_and_wait_for_each_others_records() {
 
 #[test]
 fn a_forked_child_can_do_nothing_and_harms_nobody() {
-    let server = Server::start(&[]);
-    run(&mut server.program("fork"));
-    let stats = server.finish();
+    let stats = stats_of(&[], "fork");
     assert_eq!(
         count(&stats, "fork", "processes"),
         2,
@@ -300,25 +282,9 @@ fn null_mode_needs_no_server() {
 #[test]
 fn a_killed_process_leaves_its_neighbour_and_no_memory_behind() {
     let server = Server::start(&["--sharing", "mps"]);
-    let mut holder = server
-        .program("holder")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(holder.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let (mut holder, _) = start(&mut server.program("holder"));
     let mut neighbour = server.program("neighbour");
-    let mut neighbour = neighbour
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    line.clear();
-    BufReader::new(neighbour.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let (mut neighbour, line) = start(neighbour.stdin(Stdio::piped()));
     assert_eq!(line, "kill\n");
     signal(&holder, "KILL");
     holder.wait().unwrap();
@@ -342,15 +308,7 @@ fn a_killed_process_leaves_its_neighbour_and_no_memory_behind() {
 #[test]
 fn a_program_whose_server_dies_gets_an_error() {
     let server = Server::start(&["--scale", "1000"]);
-    let mut orphan = server
-        .program("orphan")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(orphan.stdout.as_mut().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let (mut orphan, _) = start(&mut server.program("orphan"));
     server.kill();
     assert!(orphan.wait().unwrap().success());
 }

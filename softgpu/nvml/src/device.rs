@@ -7,7 +7,7 @@ use softgpu::Device;
 
 use crate::code::{Code, Outcome};
 use crate::library::Gpu;
-use crate::types::{PCI_TEXT_BYTES, PCI_TEXT_BYTES_OLD, PciInfo, PciInfoV1, PciInfoV2};
+use crate::types::{PCI_TEXT_BYTES, PCI_TEXT_BYTES_OLD, PciInfoV1, PciInfoV2, nvmlPciInfo_t};
 
 /// The driver whose `libcuda.so.1` would be of CUDA 12.8, as the stand-in's is. There was no 570.00:
 /// it is the software GPU's own.
@@ -80,24 +80,33 @@ impl Gpu {
     }
 
     /// Its PCI address. It has no ids of vendor and device: they are NVIDIA's.
-    pub(crate) fn pci(&self) -> PciInfo {
+    pub(crate) fn pci(&self) -> nvmlPciInfo_t {
+        let PciInfoV1 { bus_id, bus, .. } = self.pci_v1();
+        nvmlPciInfo_t {
+            busIdLegacy: bus_id,
+            domain: 0,
+            bus,
+            device: 0,
+            pciDeviceId: 0,
+            pciSubSystemId: 0,
+            busId: text::<PCI_TEXT_BYTES>(&format!("00000000:{bus:02X}:00.0")),
+        }
+    }
+
+    pub(crate) fn pci_v1(&self) -> PciInfoV1 {
         let bus = self.bus();
-        PciInfo {
-            v1: PciInfoV1 {
-                bus_id: text::<PCI_TEXT_BYTES_OLD>(&format!("0000:{bus:02X}:00.0")),
-                domain: 0,
-                bus,
-                device: 0,
-                pci_device_id: 0,
-            },
-            pci_subsystem_id: 0,
-            bus_id: text::<PCI_TEXT_BYTES>(&format!("00000000:{bus:02X}:00.0")),
+        PciInfoV1 {
+            bus_id: text::<PCI_TEXT_BYTES_OLD>(&format!("0000:{bus:02X}:00.0")),
+            domain: 0,
+            bus,
+            device: 0,
+            pci_device_id: 0,
         }
     }
 
     pub(crate) fn pci_v2(&self) -> PciInfoV2 {
         PciInfoV2 {
-            v1: self.pci().v1,
+            v1: self.pci_v1(),
             pci_subsystem_id: 0,
             reserved: [0; 4],
         }

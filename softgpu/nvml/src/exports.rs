@@ -18,8 +18,9 @@ use crate::link::unix_us;
 use crate::raw::{Out, Text};
 use crate::reports;
 use crate::types::{
-    EventData, FieldValue, Memory, MemoryV2, NOT_AVAILABLE, PciInfo, PciInfoV1, PciInfoV2,
-    ProcessInfo, ProcessInfoV1, ProcessUtilizationSample, Sample, Utilization, struct_version,
+    NOT_AVAILABLE, PciInfoV1, PciInfoV2, nvmlEventData_t, nvmlFieldValue_t, nvmlMemory_t,
+    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
+    nvmlProcessUtilizationSample_t, nvmlSample_t, nvmlUtilization_t, nvmlValue_t, struct_version,
 };
 use crate::usage::{self, Sampled};
 
@@ -146,30 +147,30 @@ exports! {
         };
     nvmlDeviceGetNumGpuCores(device: Handle, cores: Out<c_uint>) device |gpu|
         cores.set(gpu.device.sms * gpu.device.fp32_per_clk_per_sm);
-    nvmlDeviceGetPciInfo(device: Handle, pci: Out<PciInfoV1>) device |gpu| pci.set(gpu.pci().v1);
+    nvmlDeviceGetPciInfo(device: Handle, pci: Out<PciInfoV1>) device |gpu| pci.set(gpu.pci_v1());
     nvmlDeviceGetPciInfo_v2(device: Handle, pci: Out<PciInfoV2>) device |gpu| pci.set(gpu.pci_v2());
-    nvmlDeviceGetPciInfo_v3(device: Handle, pci: Out<PciInfo>) device |gpu| pci.set(gpu.pci());
+    nvmlDeviceGetPciInfo_v3(device: Handle, pci: Out<nvmlPciInfo_t>) device |gpu| pci.set(gpu.pci());
 }
 
 // Memory and utilisation.
 exports! {
-    nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) device |gpu| {
+    nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<nvmlMemory_t>) device |gpu| {
         memory.set(usage::memory(&gpu.ask()?, gpu.device.memory_bytes))
     };
-    nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: Out<MemoryV2>) device |gpu| {
+    nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: Out<nvmlMemory_v2_t>) device |gpu| {
         let version = Out::version_of(&memory)?;
-        if version != struct_version::<MemoryV2>(2) {
+        if version != struct_version::<nvmlMemory_v2_t>(2) {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);
         }
-        let Memory { total, free, used } = usage::memory(&gpu.ask()?, gpu.device.memory_bytes);
+        let nvmlMemory_t { total, free, used } = usage::memory(&gpu.ask()?, gpu.device.memory_bytes);
         // The software GPU keeps nothing for itself.
-        memory.set(MemoryV2 { version, total, reserved: 0, free, used })
+        memory.set(nvmlMemory_v2_t { version, total, reserved: 0, free, used })
     };
-    nvmlDeviceGetUtilizationRates(device: Handle, rates: Out<Utilization>) device |gpu|
+    nvmlDeviceGetUtilizationRates(device: Handle, rates: Out<nvmlUtilization_t>) device |gpu|
         rates.set(usage::utilisation(&gpu.ask()?));
     nvmlDeviceGetSamples(
         device: Handle, kind: c_uint, last_seen_us: c_ulonglong, value_type: Out<c_uint>,
-        count: Out<c_uint>, samples: Out<Sample>
+        count: Out<c_uint>, samples: Out<nvmlSample_t>
     ) device |gpu| {
         let sampled = Sampled::from_number(kind)?;
         let room = count.get()?;
@@ -182,7 +183,11 @@ exports! {
         }
         // Between that and now more may have come; the newest are left for the next call.
         let told = &told[..told.len().min(room as usize)];
-        samples.set_all(told)?;
+        let samples_of = |&(stamp, percent): &(u64, u32)| nvmlSample_t {
+            timeStamp: stamp,
+            sampleValue: nvmlValue_t { ullVal: percent.into() },
+        };
+        samples.set_all(&told.iter().map(samples_of).collect::<Vec<_>>())?;
         count.set(told.len() as c_uint)
     };
 }
@@ -190,31 +195,31 @@ exports! {
 // Processes.
 versions! {
     nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetComputeRunningProcesses_v3(
-        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfo>
+        device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_t>
     ) device |gpu| list(&usage::processes(&gpu.ask()?), &count, &infos)
 }
 versions! {
     nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMPSComputeRunningProcesses_v3(
-        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfo>
+        device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_t>
     ) device |gpu| list(&mps_processes(gpu)?, &count, &infos)
 }
 versions! {
     nvmlDeviceGetGraphicsRunningProcesses_v2 nvmlDeviceGetGraphicsRunningProcesses_v3(
-        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfo>
+        device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_t>
     ) device |_| list(&[], &count, &infos)
 }
 exports! {
     nvmlDeviceGetComputeRunningProcesses(
-        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+        device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_v1_t>
     ) device |gpu| list(&old(&usage::processes(&gpu.ask()?)), &count, &infos);
     nvmlDeviceGetMPSComputeRunningProcesses(
-        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+        device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_v1_t>
     ) device |gpu| list(&old(&mps_processes(gpu)?), &count, &infos);
     nvmlDeviceGetGraphicsRunningProcesses(
-        device: Handle, count: Out<c_uint>, infos: Out<ProcessInfoV1>
+        device: Handle, count: Out<c_uint>, infos: Out<nvmlProcessInfo_v1_t>
     ) device |_| list(&[], &count, &infos);
     nvmlDeviceGetProcessUtilization(
-        device: Handle, samples: Out<ProcessUtilizationSample>, count: Out<c_uint>,
+        device: Handle, samples: Out<nvmlProcessUtilizationSample_t>, count: Out<c_uint>,
         last_seen_us: c_ulonglong
     ) device |gpu| {
         count.get()?;
@@ -319,12 +324,12 @@ exports! {
     };
 }
 versions! {
-    nvmlEventSetWait nvmlEventSetWait_v2(set: usize, data: Out<EventData>, timeout_ms: c_uint)
+    nvmlEventSetWait nvmlEventSetWait_v2(set: usize, data: Out<nvmlEventData_t>, timeout_ms: c_uint)
         |gpus| wait(gpus, set, &data, timeout_ms)
 }
 
 exports! {
-    nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<FieldValue>) device |_| {
+    nvmlDeviceGetFieldValues(device: Handle, count: i32, values: Out<nvmlFieldValue_t>) device |_| {
         let count = usize::try_from(count).map_err(|_| Code::INVALID_ARGUMENT)?;
         if count == 0 || values.is_null() {
             return Err(Code::INVALID_ARGUMENT);
@@ -332,7 +337,7 @@ exports! {
         // Each value has a result of its own.
         (0..count).try_for_each(|index| {
             let mut value = values.at(index)?;
-            value.nvml_return = Code::NOT_SUPPORTED.0;
+            value.nvmlReturn = Code::NOT_SUPPORTED.0;
             values.set_at(index, value)
         })
     };
@@ -369,18 +374,18 @@ not_supported! {
     nvmlDeviceResetGpuLockedClocks nvmlDeviceResetMemoryLockedClocks
 }
 
-fn wait(gpus: &[Gpu], set: usize, data: &Out<EventData>, timeout_ms: c_uint) -> Outcome {
+fn wait(gpus: &[Gpu], set: usize, data: &Out<nvmlEventData_t>, timeout_ms: c_uint) -> Outcome {
     if data.is_null() {
         return Err(Code::INVALID_ARGUMENT);
     }
     let (place, report) = reports::wait(gpus, set, timeout_ms)?;
     let gpu = gpus.iter().find(|gpu| gpu.place == place);
-    data.set(EventData {
-        device: gpu.ok_or(Code::INVALID_ARGUMENT)?.handle().pointer(),
-        event_type: report.kind,
-        event_data: report.data,
-        gpu_instance_id: NOT_AVAILABLE,
-        compute_instance_id: NOT_AVAILABLE,
+    data.set(nvmlEventData_t {
+        device: gpu.ok_or(Code::INVALID_ARGUMENT)?.handle().pointer().cast(),
+        eventType: report.kind,
+        eventData: report.data,
+        gpuInstanceId: NOT_AVAILABLE,
+        computeInstanceId: NOT_AVAILABLE,
     })
 }
 
@@ -395,7 +400,7 @@ fn list<T: Copy>(all: &[T], count: &Out<c_uint>, places: &Out<T>) -> Outcome {
 }
 
 /// The processes that compute side by side with others.
-fn mps_processes(gpu: &Gpu) -> Outcome<Vec<ProcessInfo>> {
+fn mps_processes(gpu: &Gpu) -> Outcome<Vec<nvmlProcessInfo_t>> {
     let monitor = gpu.ask()?;
     Ok(if monitor.is_mps {
         usage::processes(&monitor)
@@ -404,12 +409,12 @@ fn mps_processes(gpu: &Gpu) -> Outcome<Vec<ProcessInfo>> {
     })
 }
 
-fn old(processes: &[ProcessInfo]) -> Vec<ProcessInfoV1> {
+fn old(processes: &[nvmlProcessInfo_t]) -> Vec<nvmlProcessInfo_v1_t> {
     let processes = processes.iter();
     processes
-        .map(|process| ProcessInfoV1 {
+        .map(|process| nvmlProcessInfo_v1_t {
             pid: process.pid,
-            used_gpu_memory: process.used_gpu_memory,
+            usedGpuMemory: process.usedGpuMemory,
         })
         .collect()
 }

@@ -6,7 +6,10 @@
 use softgpu::wire::{Monitor, SAMPLE_NS, Sample};
 
 use crate::code::{Code, Outcome};
-use crate::types::{self, ProcessInfo, ProcessUtilizationSample, Utilization};
+use crate::types::{
+    NOT_AVAILABLE, nvmlMemory_t, nvmlProcessInfo_t, nvmlProcessUtilizationSample_t,
+    nvmlUtilization_t,
+};
 
 /// Of `nvmlSamplingType_t`, what is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ impl Sampled {
         }
     }
 
-    fn of(self, use_: Utilization) -> u32 {
+    fn of(self, use_: nvmlUtilization_t) -> u32 {
         match self {
             Self::Gpu => use_.gpu,
             Self::Memory => use_.memory,
@@ -35,9 +38,9 @@ impl Sampled {
 }
 
 /// Device memory.
-pub(crate) fn memory(monitor: &Monitor, total: u64) -> types::Memory {
+pub(crate) fn memory(monitor: &Monitor, total: u64) -> nvmlMemory_t {
     let used = monitor.used_bytes.min(total);
-    types::Memory {
+    nvmlMemory_t {
         total,
         free: total - used,
         used,
@@ -46,7 +49,7 @@ pub(crate) fn memory(monitor: &Monitor, total: u64) -> types::Memory {
 
 /// Of the past sample period: time in which anything computed, and memory bandwidth that was
 /// reached, of the highest.
-pub(crate) fn utilisation(monitor: &Monitor) -> Utilization {
+pub(crate) fn utilisation(monitor: &Monitor) -> nvmlUtilization_t {
     let [.., now] = &*monitor.samples else {
         return between(&Sample::default(), &Sample::default());
     };
@@ -56,14 +59,14 @@ pub(crate) fn utilisation(monitor: &Monitor) -> Utilization {
 }
 
 /// The processes with contexts. Nothing of a device is divided into instances.
-pub(crate) fn processes(monitor: &Monitor) -> Vec<ProcessInfo> {
+pub(crate) fn processes(monitor: &Monitor) -> Vec<nvmlProcessInfo_t> {
     let processes = monitor.processes.iter();
     processes
-        .map(|process| ProcessInfo {
+        .map(|process| nvmlProcessInfo_t {
             pid: process.pid,
-            used_gpu_memory: process.held_bytes,
-            gpu_instance_id: types::NOT_AVAILABLE,
-            compute_instance_id: types::NOT_AVAILABLE,
+            usedGpuMemory: process.held_bytes,
+            gpuInstanceId: NOT_AVAILABLE,
+            computeInstanceId: NOT_AVAILABLE,
         })
         .collect()
 }
@@ -74,18 +77,18 @@ pub(crate) fn process_samples(
     monitor: &Monitor,
     unix_us: u64,
     last_seen_us: u64,
-) -> Outcome<Vec<ProcessUtilizationSample>> {
+) -> Outcome<Vec<nvmlProcessUtilizationSample_t>> {
     let active = monitor.processes.iter().filter(|process| {
         unix_us > last_seen_us && (process.busy_ns > 0 || process.bandwidth_ns > 0)
     });
     let samples: Vec<_> = active
-        .map(|process| ProcessUtilizationSample {
+        .map(|process| nvmlProcessUtilizationSample_t {
             pid: process.pid,
-            time_stamp: unix_us,
-            sm_util: percent(process.busy_ns, process.window_ns),
-            mem_util: percent(process.bandwidth_ns, process.window_ns),
-            enc_util: 0,
-            dec_util: 0,
+            timeStamp: unix_us,
+            smUtil: percent(process.busy_ns, process.window_ns),
+            memUtil: percent(process.bandwidth_ns, process.window_ns),
+            encUtil: 0,
+            decUtil: 0,
         })
         .collect();
     if samples.is_empty() {
@@ -94,21 +97,21 @@ pub(crate) fn process_samples(
     Ok(samples)
 }
 
-/// What was used between the instants that the server remembers and that came after a stamp.
+/// What was used between the instants that the server remembers and that came after a stamp: percents,
+/// each with its stamp before it.
 pub(crate) fn samples(
     monitor: &Monitor,
     sampled: Sampled,
     unix_us: u64,
     last_seen_us: u64,
-) -> Outcome<Vec<types::Sample>> {
+) -> Outcome<Vec<(u64, u32)>> {
     let now_ns = monitor.samples.last().map_or(0, |sample| sample.at_ns);
-    let pairs = monitor.samples.windows(2).map(|pair| types::Sample {
-        time_stamp: stamp_us(unix_us, now_ns.saturating_sub(pair[1].at_ns), monitor.scale),
-        value: sampled.of(between(&pair[0], &pair[1])).into(),
+    let pairs = monitor.samples.windows(2).map(|pair| {
+        let ago_ns = now_ns.saturating_sub(pair[1].at_ns);
+        let stamp = stamp_us(unix_us, ago_ns, monitor.scale);
+        (stamp, sampled.of(between(&pair[0], &pair[1])))
     });
-    let samples: Vec<_> = pairs
-        .filter(|sample| sample.time_stamp > last_seen_us)
-        .collect();
+    let samples: Vec<_> = pairs.filter(|&(stamp, _)| stamp > last_seen_us).collect();
     if samples.is_empty() {
         return Err(Code::NOT_FOUND);
     }
@@ -120,9 +123,9 @@ fn stamp_us(unix_us: u64, ago_ns: u64, scale: f64) -> u64 {
     unix_us.saturating_sub((ago_ns as f64 * scale / 1000.0) as u64)
 }
 
-fn between(before: &Sample, now: &Sample) -> Utilization {
+fn between(before: &Sample, now: &Sample) -> nvmlUtilization_t {
     let time_ns = now.at_ns.saturating_sub(before.at_ns);
-    Utilization {
+    nvmlUtilization_t {
         gpu: percent(now.busy_ns.saturating_sub(before.busy_ns), time_ns),
         memory: percent(
             now.bandwidth_ns.saturating_sub(before.bandwidth_ns),
@@ -176,49 +179,32 @@ mod tests {
 
     #[test]
     fn utilisation_is_of_the_past_period() {
-        let busy = monitor(&[sample(4, 10), sample(5, 10 + SAMPLE_NS / 2)]);
-        assert_eq!(
-            utilisation(&busy),
-            Utilization {
-                gpu: 50,
-                memory: 10
-            }
-        );
+        let told = |samples: &[Sample]| {
+            let told = utilisation(&monitor(samples));
+            (told.gpu, told.memory)
+        };
+        let busy = [sample(4, 10), sample(5, 10 + SAMPLE_NS / 2)];
+        assert_eq!(told(&busy), (50, 10));
         // The first period has not passed: since the beginning.
         let young = Sample {
             at_ns: 1000,
             busy_ns: 999,
             bandwidth_ns: 0,
         };
-        assert_eq!(
-            utilisation(&monitor(&[young])),
-            Utilization {
-                gpu: 100,
-                memory: 0
-            }
-        );
-        let idle = monitor(&[sample(1, 77), sample(2, 77), sample(3, 77)]);
-        assert_eq!(utilisation(&idle), Utilization { gpu: 0, memory: 0 });
-        assert_eq!(
-            utilisation(&monitor(&[])),
-            Utilization { gpu: 0, memory: 0 }
-        );
+        assert_eq!(told(&[young]), (100, 0));
+        assert_eq!(told(&[1, 2, 3].map(|period| sample(period, 77))), (0, 0));
+        assert_eq!(told(&[]), (0, 0));
     }
 
     #[test]
     fn only_processes_that_computed_have_samples_and_none_is_told_twice() {
         let monitor = monitor(&[sample(4, 10)]);
         let told = process_samples(&monitor, 1_000_000, 0).unwrap();
-        let seen: Vec<_> = told
-            .iter()
-            .map(|s| (s.pid, s.sm_util, s.mem_util))
-            .collect();
+        let seen: Vec<_> = told.iter().map(|s| (s.pid, s.smUtil, s.memUtil)).collect();
         assert_eq!(seen, [(3, 50, 5), (9, 100, 15)]);
-        assert!(told.iter().all(|sample| sample.time_stamp == 1_000_000));
-        assert_eq!(
-            process_samples(&monitor, 1_000_000, 1_000_000),
-            Err(Code::NOT_FOUND)
-        );
+        assert!(told.iter().all(|sample| sample.timeStamp == 1_000_000));
+        let again = process_samples(&monitor, 1_000_000, 1_000_000);
+        assert_eq!(again.err(), Some(Code::NOT_FOUND));
         assert_eq!(processes(&monitor).len(), 3);
     }
 
@@ -228,8 +214,7 @@ mod tests {
         let period_us = 2 * SAMPLE_NS / 1000;
         let now_us = 10_000_000;
         let told = samples(&monitor, Sampled::Gpu, now_us, 0).unwrap();
-        let values: Vec<_> = told.iter().map(|s| (s.time_stamp, s.value)).collect();
-        assert_eq!(values, [(now_us - period_us, 100), (now_us, 0)]);
+        assert_eq!(told, [(now_us - period_us, 100), (now_us, 0)]);
         let later = samples(&monitor, Sampled::Memory, now_us, now_us - 1).unwrap();
         assert_eq!(later.len(), 1);
         assert_eq!(

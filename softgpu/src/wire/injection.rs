@@ -4,11 +4,12 @@
 //! `terminate-client 4711`. What each does is the server's affair; a *label* is that of a process in its statistics, and where it is
 //! missing every process is meant.
 
-use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Injection {
     /// The contexts of processes of this label get nothing more done: every call answers this CUDA result.
     Sticky {
@@ -40,7 +41,7 @@ pub enum Injection {
 }
 
 /// What of MPS fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MpsFault {
     /// The server dies.
     Server,
@@ -48,15 +49,6 @@ pub enum MpsFault {
     Start,
     /// The server tells of a client's fatal fault.
     Gpu,
-}
-
-impl MpsFault {
-    /// By the word that follows `mps-fault`.
-    const WORDS: [(Self, &str); 3] = [
-        (Self::Server, "server"),
-        (Self::Start, "start"),
-        (Self::Gpu, "gpu"),
-    ];
 }
 
 /// What of a text is no fault.
@@ -89,45 +81,14 @@ impl FromStr for Injection {
             }),
             ["stuck"] => Ok(Self::Stuck(true)),
             ["unstuck"] => Ok(Self::Stuck(false)),
-            ["mps-fault"] => Ok(Self::MpsFault(MpsFault::Server)),
-            ["mps-fault", what] => {
-                let mut words = MpsFault::WORDS.iter();
-                let found = words.find(|(_, word)| word == what);
-                found
-                    .map(|(fault, _)| Self::MpsFault(*fault))
-                    .ok_or(NoFault)
-            }
+            ["mps-fault"] | ["mps-fault", "server"] => Ok(Self::MpsFault(MpsFault::Server)),
+            ["mps-fault", "start"] => Ok(Self::MpsFault(MpsFault::Start)),
+            ["mps-fault", "gpu"] => Ok(Self::MpsFault(MpsFault::Gpu)),
             ["terminate-client", pid] => {
                 let pid = pid.parse().ok().filter(|&pid| pid != 0);
                 pid.map(Self::TerminateClient).ok_or(NoFault)
             }
             _ => Err(NoFault),
-        }
-    }
-}
-
-impl fmt::Display for Injection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |label: &Option<String>| {
-            label
-                .as_ref()
-                .map_or_else(String::new, |label| format!(" {label}"))
-        };
-        match self {
-            Self::Sticky { code, label } => write!(f, "sticky {code}{}", of(label)),
-            Self::Xid { number, label } => write!(f, "xid {number}{}", of(label)),
-            Self::Ecc {
-                corrected,
-                uncorrected,
-            } => write!(f, "ecc {corrected} {uncorrected}"),
-            Self::Stuck(true) => f.write_str("stuck"),
-            Self::Stuck(false) => f.write_str("unstuck"),
-            Self::MpsFault(fault) => {
-                let mut words = MpsFault::WORDS.iter();
-                let word = words.find_map(|(known, word)| (known == fault).then_some(*word));
-                write!(f, "mps-fault {}", word.unwrap_or_default())
-            }
-            Self::TerminateClient(pid) => write!(f, "terminate-client {pid}"),
         }
     }
 }
@@ -138,23 +99,39 @@ mod tests {
 
     #[test]
     fn a_fault_is_what_it_is_written_as_and_nothing_else() {
-        for text in [
-            "sticky 700",
-            "sticky 719 be",
-            "xid 31 train",
-            "xid 79",
-            "ecc 5 1",
-            "stuck",
-            "unstuck",
-            "mps-fault server",
-            "mps-fault start",
-            "mps-fault gpu",
-            "terminate-client 4711",
+        use Injection::{Ecc, Sticky, Stuck, TerminateClient, Xid};
+        let owned = |label: &str| Some(label.to_owned()).filter(|label| !label.is_empty());
+        let sticky = |code, label| Sticky {
+            code,
+            label: owned(label),
+        };
+        let xid = |number, label| Xid {
+            number,
+            label: owned(label),
+        };
+        let [corrected, uncorrected] = [5, 1];
+        for (text, fault) in [
+            ("sticky 700", sticky(700, "")),
+            ("sticky 719 be", sticky(719, "be")),
+            ("xid 31 train", xid(31, "train")),
+            ("xid 79", xid(79, "")),
+            (
+                "ecc 5 1",
+                Ecc {
+                    corrected,
+                    uncorrected,
+                },
+            ),
+            ("stuck", Stuck(true)),
+            ("unstuck", Stuck(false)),
+            ("mps-fault", Injection::MpsFault(MpsFault::Server)),
+            ("mps-fault server", Injection::MpsFault(MpsFault::Server)),
+            ("mps-fault start", Injection::MpsFault(MpsFault::Start)),
+            ("mps-fault gpu", Injection::MpsFault(MpsFault::Gpu)),
+            ("terminate-client 4711", TerminateClient(4711)),
         ] {
-            assert_eq!(text.parse::<Injection>().unwrap().to_string(), text);
+            assert_eq!(text.parse(), Ok(fault), "{text}");
         }
-        let shorter = "mps-fault".parse();
-        assert_eq!(shorter, Ok(Injection::MpsFault(MpsFault::Server)));
         for text in [
             "",
             "sticky",

@@ -1,14 +1,11 @@
 //! Questions about memory: allocation, address space, pools, sharing between processes.
 //!
-//! Each is a kind and up to five numbers, in a packet of its own kind. Numbers that name a client's
-//! context are checked when the packet is read; handles, pools and addresses are the server's to
-//! judge.
+//! Numbers that name a client's context are checked when the packet is read; handles, pools and
+//! addresses are the server's to judge.
 
-use super::words::{Word, records};
+use serde::{Deserialize, Serialize};
+
 use super::{CONTEXTS, WireError, slot};
-
-/// Numbers of a question, unused ones 0.
-pub const MEMORY_WORDS: usize = 6;
 
 /// How an event lies in device memory that processes share: a count of its records, then for each of the last
 /// [`SharedEvent::RECORDS`] the number of the record that was reached last in that place. Each record has a word of its own,
@@ -31,65 +28,64 @@ impl SharedEvent {
     }
 }
 
-records! {
-    /// What a client asks about memory.
-    #[derive(Eq)]
-    MemoryRequest, "memory request":
+/// What a client asks about memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemoryRequest {
     /// Device memory whose address fits in 32 bits, as CUDA 2 knew it.
-    AllocateLow = 1 {
+    AllocateLow {
         /// Slot of the context.
         context: u64,
         /// How much.
         bytes: u64,
-    }
+    },
     /// Memory that host and device share, at this offset of the host arena. It is the device's in
     /// all accounts but takes none of its memory: it lies where it is used.
-    AllocateManaged = 2 {
+    AllocateManaged {
         /// Slot of the context.
         context: u64,
         /// Offset in the arena.
         offset: u64,
         /// How much.
         bytes: u64,
-    }
+    },
     /// Give it back.
-    FreeManaged = 3 {
+    FreeManaged {
         /// Offset in the arena.
         offset: u64,
-    }
+    },
     /// Address space without memory; answered with its first address.
-    Reserve = 4 {
+    Reserve {
         /// How much.
         bytes: u64,
         /// Power of two.
         align: u64,
         /// First address if it is free; 0 is any.
         wish: u64,
-    }
+    },
     /// Give address space back.
-    Unreserve = 5 {
+    Unreserve {
         /// First address.
         address: u64,
         /// All of it.
         bytes: u64,
-    }
+    },
     /// Memory without an address; answered with a handle.
-    Create = 6 {
+    Create {
         /// How much.
         bytes: u64,
-    }
+    },
     /// One name of the memory less. It lives until its last name and last mapping are gone.
-    Release = 7 {
+    Release {
         /// The handle.
         handle: u64,
-    }
+    },
     /// One name more for the memory that is mapped at an address; answered with its handle.
-    Retain = 8 {
+    Retain {
         /// Inside a mapping.
         address: u64,
-    }
+    },
     /// Memory to addresses.
-    Map = 9 {
+    Map {
         /// First address, in reserved address space.
         address: u64,
         /// How much.
@@ -98,166 +94,151 @@ records! {
         handle: u64,
         /// From where in it.
         offset: u64,
-    }
+    },
     /// Whole mappings away.
-    Unmap = 10 {
+    Unmap {
         /// First address.
         address: u64,
         /// How much.
         bytes: u64,
-    }
+    },
     /// Who may access whole mappings.
-    SetAccess = 11 {
+    SetAccess {
         /// First address.
         address: u64,
         /// How much.
         bytes: u64,
         /// `CUmemAccess_flags`.
         access: u64,
-    }
+    },
     /// Makes a handle's memory known to other processes; answered with a token of two words.
-    ExportHandle = 12 {
+    ExportHandle {
         /// The handle.
         handle: u64,
-    }
+    },
     /// The same of the allocation that begins at an address; answered with token and size.
-    ExportAddress = 13 {
+    ExportAddress {
         /// First address.
         address: u64,
-    }
+    },
     /// A handle of another process's memory; answered with handle and size.
-    ImportHandle = 14 {
+    ImportHandle {
         /// First word of the token.
         low: u64,
         /// Second word.
         high: u64,
-    }
+    },
     /// Another process's memory at an address of one's own; answered with address and size.
-    OpenShared = 15 {
+    OpenShared {
         /// Slot of the context.
         context: u64,
         /// First word of the token.
         low: u64,
         /// Second word.
         high: u64,
-    }
+    },
     /// No longer.
-    CloseShared = 16 {
+    CloseShared {
         /// First address.
         address: u64,
-    }
+    },
     /// A pool; answered with its number. Pool 0 is there from the beginning.
-    CreatePool = 17 {
+    CreatePool {
         /// Most bytes that it holds; 0 is as many as the device has.
         max_bytes: u64,
-    }
+    },
     /// No more allocations from it; it goes with its last.
-    DestroyPool = 18 {
+    DestroyPool {
         /// The pool.
         pool: u64,
-    }
+    },
     /// Device memory from a pool.
-    AllocateFromPool = 19 {
+    AllocateFromPool {
         /// Slot of the context.
         context: u64,
         /// The pool.
         pool: u64,
         /// How much.
         bytes: u64,
-    }
+    },
     /// Answered with bytes reserved, the most reserved, bytes used, the most used.
-    PoolState = 20 {
+    PoolState {
         /// The pool.
         pool: u64,
-    }
+    },
     /// Sets what a pool keeps when nothing uses it.
-    SetPoolThreshold = 21 {
+    SetPoolThreshold {
         /// The pool.
         pool: u64,
         /// So many bytes.
         bytes: u64,
-    }
+    },
     /// Forgets the most that was reserved.
-    ResetPoolReserved = 22 {
+    ResetPoolReserved {
         /// The pool.
         pool: u64,
-    }
+    },
     /// Forgets the most that was used.
-    ResetPoolUsed = 23 {
+    ResetPoolUsed {
         /// The pool.
         pool: u64,
-    }
+    },
     /// Gives the device back what the pool does not use.
-    TrimPool = 24 {
+    TrimPool {
         /// The pool.
         pool: u64,
         /// But keeps so many bytes.
         keep_bytes: u64,
-    }
+    },
     /// Device memory for a module's variable: taken from the device, but no allocation of the
     /// program's.
-    AllocateVariable = 25 {
+    AllocateVariable {
         /// Slot of the context.
         context: u64,
         /// How much.
         bytes: u64,
-    }
+    },
     /// Give it back.
-    FreeVariable = 26 {
+    FreeVariable {
         /// First address.
         address: u64,
-    }
+    },
     /// One record more of the event that processes share by the words at an address; answered with its number, or refused
     /// with CUDA_ERROR_NOT_READY while too many are on their way (see [`SharedEvent`]).
-    CountRecord = 27 {
+    CountRecord {
         /// First of the words.
         address: u64,
-    }
+    },
     /// Answered with the number of that record of a shared event, and with 1 if it was reached, else 0.
-    RecordState = 28 {
+    RecordState {
         /// First of the words.
         address: u64,
         /// The record; 0 is the last one.
         number: u64,
-    }
+    },
 }
 
 impl MemoryRequest {
-    /// As numbers.
-    pub fn encode(&self) -> [u64; MEMORY_WORDS] {
-        let mut words = [0; MEMORY_WORDS];
-        words[0] = self.kind().into();
-        self.put(&mut words[1..].iter_mut());
-        words
-    }
-
-    /// Reads numbers from a process that is not believed.
-    ///
-    /// # Errors
-    /// [`WireError::Unknown`].
-    pub fn decode(words: [u64; MEMORY_WORDS]) -> Result<Self, WireError> {
-        let mut words = words.into_iter();
-        let request = Self::take(Word::take(&mut words)?, &mut words)?;
-        match request {
+    /// Whether it names contexts that there can be.
+    pub(super) fn check(&self) -> Result<(), WireError> {
+        match *self {
             Self::AllocateLow { context, .. }
             | Self::AllocateManaged { context, .. }
             | Self::OpenShared { context, .. }
             | Self::AllocateVariable { context, .. }
             | Self::AllocateFromPool { context, .. } => {
                 let number = u32::try_from(context).map_err(|_| WireError::Unknown("context"))?;
-                slot(number, CONTEXTS, "context")?;
+                slot(number, CONTEXTS, "context").map(drop)
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(request)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
+    use crate::wire::Request;
 
     #[test]
     fn a_context_out_of_range_is_refused() {
@@ -266,20 +247,8 @@ mod tests {
             bytes: 1,
         };
         assert_eq!(
-            MemoryRequest::decode(request.encode()),
+            Request::decode(&Request::Memory(request).encode()),
             Err(WireError::Unknown("context"))
         );
-    }
-
-    proptest! {
-        #[test]
-        fn any_numbers_are_a_request_or_refused(kind in 0u64..30, context in 0u64..20, rest: [u64; 4]) {
-            let [a, b, c, d] = rest;
-            let words = [kind, context, a, b, c, d];
-            if let Ok(request) = MemoryRequest::decode(words) {
-                let again = MemoryRequest::decode(request.encode());
-                prop_assert_eq!(again, Ok(request));
-            }
-        }
     }
 }

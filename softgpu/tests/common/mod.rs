@@ -119,22 +119,19 @@ pub(crate) fn drain(gpu: &mut Gpu) -> Vec<Completion> {
     all
 }
 
+/// Operation `seq` of the stream, which completed.
+fn operation(completions: &[Completion], stream: StreamId, seq: u64) -> &Completion {
+    let mut completions = completions.iter();
+    let found = completions.find(|c| c.stream == stream && c.seq == seq);
+    found.unwrap_or_else(|| panic!("{stream} operation {seq} did not complete"))
+}
+
 /// When operation `seq` of the stream completed.
 pub(crate) fn end_ns(completions: &[Completion], stream: StreamId, seq: u64) -> u64 {
-    let found = completions
-        .iter()
-        .find(|c| c.stream == stream && c.seq == seq);
-    found
-        .unwrap_or_else(|| panic!("{stream} operation {seq} did not complete"))
-        .at_ns
+    operation(completions, stream, seq).at_ns
 }
 
 /// When operation `seq` of the stream started.
 pub(crate) fn start_ns(completions: &[Completion], stream: StreamId, seq: u64) -> u64 {
-    let found = completions
-        .iter()
-        .find(|c| c.stream == stream && c.seq == seq);
-    found
-        .unwrap_or_else(|| panic!("{stream} operation {seq} did not complete"))
-        .started_ns
+    operation(completions, stream, seq).started_ns
 }

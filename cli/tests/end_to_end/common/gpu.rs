@@ -13,7 +13,7 @@ use softgpu::wire::{Reply, Request};
 use tempfile::TempDir;
 
 use super::parts::{builtin_profile, cargo_folder, driver_folder, library, pillion};
-use super::{CommandLine, Control, Ended, HANG, Process, until};
+use super::{CommandLine, Control, Ended, HANG, Process, collect, until};
 
 /// A software GPU in real time.
 #[derive(Debug)]
@@ -250,6 +250,18 @@ impl Gpu {
         command
     }
 
+    /// `pillion stop` with `arguments`, where MPS's program is this one.
+    pub(crate) fn stop(&self, control: &Control, daemon: &Daemon, arguments: &[&str]) -> Command {
+        let mut command = self.pillion(daemon, &["stop"]);
+        command.args(arguments).env("PATH", control.search_path());
+        command
+    }
+
+    /// What `pillion` with `arguments` says about this daemon.
+    pub(crate) fn tell(&self, daemon: &Daemon, arguments: &[&str]) -> Ended {
+        collect(self.pillion(daemon, arguments))
+    }
+
     /// A process that `pillion run` with `arguments` starts, under the daemon's socket.
     pub(crate) fn pillion_run(&self, label: &str, socket: &Path, arguments: &[&str]) -> Job {
         let mut command = self.command(pillion());
@@ -369,6 +381,13 @@ impl Gpu {
         Daemon { process, socket }
     }
 
+    /// Tells a process to end, which it must do well, with the same counts everywhere.
+    pub(crate) fn expect_right_end(&self, label: &str, process: Process, daemon: &Daemon) -> Ended {
+        let ended = process.finish().expect_success();
+        self.expect_equal_counts(label, &ended, daemon);
+        ended
+    }
+
     /// Checks that program, Pillion and device have counted the same of a job that has ended.
     pub(crate) fn expect_equal_counts(&self, label: &str, ended: &Ended, daemon: &Daemon) {
         let totals = daemon.totals(label);
@@ -447,6 +466,13 @@ impl Daemon {
         serde_json::from_str(&text).unwrap()
     }
 
+    /// What `pillion status` says of it.
+    pub(crate) fn table(&self) -> String {
+        let mut command = clean_command(pillion());
+        command.arg("status").env("PILLION_SOCKET", &self.socket);
+        collect(command).expect_success().output
+    }
+
     /// The entry of a job, `Null` if there is none.
     pub(crate) fn job(&self, label: &str) -> Value {
         job_of(&self.status(), label)
@@ -481,9 +507,7 @@ impl Daemon {
     pub(crate) fn wait_until_nothing_in_flight(&self, label: &str) {
         let now_ns = || self.status()["daemon"]["now_ns"].as_u64().unwrap();
         let begun_ns = now_ns();
-        until("a hundred looks", || {
-            (now_ns() - begun_ns > 100_000_000).then_some(())
-        });
+        until("a hundred looks", || now_ns() - begun_ns > 100_000_000);
         self.job_when(label, "nothing in flight", |job| job["in_flight_ns"] == 0);
     }
 
@@ -505,6 +529,11 @@ impl Daemon {
 
     pub(crate) fn signal(&self, signal: Signal) {
         self.process.signal(signal);
+    }
+
+    /// Waits until it waits for what NVML reports.
+    pub(crate) fn wait_for_reports(&self) {
+        until("NVML's reports", || self.log().contains("NVML reports"));
     }
 
     /// What it has said so far.

@@ -28,21 +28,44 @@ pub(crate) const WHENEVER_NS: u64 = 20 * PATIENCE_NS;
 const LOOK_NS: u64 = 2_000_000;
 
 /// Asks until there is an answer; `what` says what was waited for in vain.
-pub(crate) fn until<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<A: Answer>(what: &str, ask: impl FnMut() -> A) -> A::Found {
     try_until(ask).unwrap_or_else(|| panic!("waited in vain for: {what}"))
 }
 
 /// Asks until there is an answer or patience ends.
-pub(crate) fn try_until<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn try_until<A: Answer>(mut ask: impl FnMut() -> A) -> Option<A::Found> {
     let clock = Clock::monotonic();
     let give_up_ns = clock.now_ns() + PATIENCE_NS;
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = ask().found() {
             return Some(answer);
         }
         if clock.now_ns() > give_up_ns {
             return None;
         }
         clock.sleep_until(clock.now_ns() + LOOK_NS);
+    }
+}
+
+/// What is answered while somebody waits: not yet, or what there is.
+pub(crate) trait Answer {
+    type Found;
+
+    fn found(self) -> Option<Self::Found>;
+}
+
+impl<T> Answer for Option<T> {
+    type Found = T;
+
+    fn found(self) -> Self {
+        self
+    }
+}
+
+impl Answer for bool {
+    type Found = ();
+
+    fn found(self) -> Option<()> {
+        self.then_some(())
     }
 }

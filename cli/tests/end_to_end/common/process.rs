@@ -143,7 +143,7 @@ impl Process {
     /// Stops it, and waits until all its threads are: each stops when it gets a processor.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
-        until("its threads to stop", || self.is_stopped().then_some(()));
+        until("its threads to stop", || self.is_stopped());
     }
 
     /// Whether all its threads are stopped (proc_pid_stat(5), field 3).

@@ -68,7 +68,7 @@ fn repeat(scenario: Scenario) {
             "the first time and time {time}"
         );
         until("the end of every process of the run", || {
-            marked(&mark).is_empty().then_some(())
+            marked(&mark).is_empty()
         });
         until("no client", || {
             let status = stage.daemon.status();
@@ -83,7 +83,7 @@ fn repeat(scenario: Scenario) {
                 "as many descriptors as before, with daemon and device",
                 || {
                     let now = descriptors(&stage);
-                    (now[0] <= open[0] && now[1] <= open[1]).then_some(())
+                    now[0] <= open[0] && now[1] <= open[1]
                 },
             );
         }
@@ -98,7 +98,7 @@ fn repeat(scenario: Scenario) {
     until("no segment that a process left behind", || {
         let mut left = segments().into_iter().filter(|name| !found.contains(name));
         let is_ours = |name: String| creator(&name).is_some_and(|pid| pids.contains(pid));
-        (!left.any(is_ours)).then_some(())
+        !left.any(is_ours)
     });
 }
 

@@ -4,6 +4,7 @@
 //! type that is needed is taken as not stated.
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -11,40 +12,72 @@ use serde::{Deserialize, Deserializer};
 use crate::gpu::Gpu;
 use crate::source::Call;
 
-/// The visits of a type that takes neither booleans nor numbers nor null: nothing is stated.
-macro_rules! no_text {
-    ($type:ty) => {
-        fn visit_bool<E>(self, _: bool) -> Result<$type, E> {
-            Ok(<$type>::default())
-        }
+/// A type that a value of any type is read as. Of one that it does not take nothing is stated.
+trait Any<'de>: Default {
+    fn of_number(_: Number) -> Self {
+        Self::default()
+    }
 
-        fn visit_i64<E>(self, _: i64) -> Result<$type, E> {
-            Ok(<$type>::default())
-        }
+    fn of_text(_: &str) -> Self {
+        Self::default()
+    }
 
-        fn visit_u64<E>(self, _: u64) -> Result<$type, E> {
-            Ok(<$type>::default())
-        }
+    fn of_list<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
 
-        fn visit_f64<E>(self, _: f64) -> Result<$type, E> {
-            Ok(<$type>::default())
-        }
-
-        fn visit_unit<E>(self) -> Result<$type, E> {
-            Ok(<$type>::default())
-        }
-    };
+    fn of_map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Self::default())
+    }
 }
 
-/// The same, and no text either.
-macro_rules! anything_else {
-    ($type:ty) => {
-        no_text!($type);
+struct AnyVisitor<T>(PhantomData<T>);
 
-        fn visit_str<E>(self, _: &str) -> Result<$type, E> {
-            Ok(<$type>::default())
-        }
-    };
+impl<'de, T: Any<'de>> Visitor<'de> for AnyVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("anything")
+    }
+
+    fn visit_unit<E>(self) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<T, E> {
+        Ok(T::default())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<T, E> {
+        Ok(T::of_number(Number::Whole(number)))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<T, E> {
+        let whole = i64::try_from(number).map(Number::Whole);
+        Ok(T::of_number(whole.unwrap_or(Number::Real(number as f64))))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<T, E> {
+        Ok(T::of_number(Number::Real(number)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<T, E> {
+        Ok(T::of_text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<T, A::Error> {
+        T::of_list(seq)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::of_map(map)
+    }
+}
+
+fn any<'de, T: Any<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    deserializer.deserialize_any(AnyVisitor(PhantomData))
 }
 
 /// An event.
@@ -87,50 +120,35 @@ pub(super) struct Args {
     pub(super) concrete_inputs: Texts,
 }
 
+impl<'de> Any<'de> for Args {
+    fn of_map<A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut args = Self::default();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "External id" | "external id" => args.external_id = map.next_value()?,
+                "correlation" => args.correlation = map.next_value()?,
+                "device" => args.device = map.next_value()?,
+                "stream" => args.stream = map.next_value()?,
+                "registers per thread" => args.registers = map.next_value()?,
+                "shared memory" => args.shared_memory = map.next_value()?,
+                "grid" => args.grid = map.next_value()?,
+                "block" => args.block = map.next_value()?,
+                "kind" => args.kind = map.next_value()?,
+                "Input Dims" | "Input dims" => args.input_dims = map.next_value()?,
+                "Input type" => args.input_types = map.next_value()?,
+                "Concrete Inputs" => args.concrete_inputs = map.next_value()?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(args)
+    }
+}
+
 impl<'de> Deserialize<'de> for Args {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ArgsVisitor;
-
-        impl<'de> Visitor<'de> for ArgsVisitor {
-            type Value = Args;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("arguments")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Args, A::Error> {
-                let mut args = Args::default();
-                while let Some(key) = map.next_key::<String>()? {
-                    match key.as_str() {
-                        "External id" | "external id" => args.external_id = map.next_value()?,
-                        "correlation" => args.correlation = map.next_value()?,
-                        "device" => args.device = map.next_value()?,
-                        "stream" => args.stream = map.next_value()?,
-                        "registers per thread" => args.registers = map.next_value()?,
-                        "shared memory" => args.shared_memory = map.next_value()?,
-                        "grid" => args.grid = map.next_value()?,
-                        "block" => args.block = map.next_value()?,
-                        "kind" => args.kind = map.next_value()?,
-                        "Input Dims" | "Input dims" => args.input_dims = map.next_value()?,
-                        "Input type" => args.input_types = map.next_value()?,
-                        "Concrete Inputs" => args.concrete_inputs = map.next_value()?,
-                        _ => {
-                            map.next_value::<IgnoredAny>()?;
-                        }
-                    }
-                }
-                Ok(args)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Args, A::Error> {
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Args::default())
-            }
-
-            anything_else!(Args);
-        }
-
-        deserializer.deserialize_any(ArgsVisitor)
+        any(deserializer)
     }
 }
 
@@ -196,36 +214,21 @@ pub(super) struct Devices(pub(super) Vec<Device>);
 /// More GPUs than a machine has.
 const DEVICES_MAX: usize = crate::limits::GPUS_MAX;
 
+impl<'de> Any<'de> for Devices {
+    fn of_list<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let mut devices = Vec::new();
+        while let Some(device) = seq.next_element::<Device>()? {
+            if devices.len() < DEVICES_MAX {
+                devices.push(device);
+            }
+        }
+        Ok(Self(devices))
+    }
+}
+
 impl<'de> Deserialize<'de> for Devices {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DevicesVisitor;
-
-        impl<'de> Visitor<'de> for DevicesVisitor {
-            type Value = Devices;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a list of devices")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Devices, A::Error> {
-                let mut devices = Vec::new();
-                while let Some(device) = seq.next_element::<Device>()? {
-                    if devices.len() < DEVICES_MAX {
-                        devices.push(device);
-                    }
-                }
-                Ok(Devices(devices))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Devices, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Devices::default())
-            }
-
-            anything_else!(Devices);
-        }
-
-        deserializer.deserialize_any(DevicesVisitor)
+        any(deserializer)
     }
 }
 
@@ -281,58 +284,24 @@ fn hash(word: &str) -> u64 {
     })
 }
 
+impl Any<'_> for Number {
+    fn of_number(number: Self) -> Self {
+        number
+    }
+
+    fn of_text(text: &str) -> Self {
+        let text = text.trim();
+        let whole = text.parse().map(Self::Whole);
+        let real = text.parse().map(Self::Real);
+        whole
+            .or(real.map_err(|_| ()))
+            .unwrap_or_else(|_: ()| Self::Word(hash(text)))
+    }
+}
+
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NumberVisitor;
-
-        impl<'de> Visitor<'de> for NumberVisitor {
-            type Value = Number;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a number")
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Number, E> {
-                Ok(Number::Whole(number))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Number, E> {
-                Ok(i64::try_from(number).map_or(Number::Real(number as f64), Number::Whole))
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Number, E> {
-                Ok(Number::Real(number))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Number, E> {
-                let text = text.trim();
-                let whole = text.parse().map(Number::Whole);
-                let real = text.parse().map(Number::Real);
-                Ok(whole
-                    .or(real.map_err(|_| ()))
-                    .unwrap_or_else(|_: ()| Number::Word(hash(text))))
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Number, E> {
-                Ok(Number::None)
-            }
-
-            fn visit_unit<E>(self) -> Result<Number, E> {
-                Ok(Number::None)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Number, A::Error> {
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Number::None)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Number::None)
-            }
-        }
-
-        deserializer.deserialize_any(NumberVisitor)
+        any(deserializer)
     }
 }
 
@@ -348,39 +317,15 @@ impl std::ops::Deref for Text {
     }
 }
 
+impl Any<'_> for Text {
+    fn of_text(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("text")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(text.to_owned()))
-            }
-
-            fn visit_string<E>(self, text: String) -> Result<Text, E> {
-                Ok(Text(text))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Text, A::Error> {
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Text::default())
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Text, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Text::default())
-            }
-
-            no_text!(Text);
-        }
-
-        deserializer.deserialize_any(TextVisitor)
+        any(deserializer)
     }
 }
 
@@ -416,37 +361,22 @@ impl Numbers {
     }
 }
 
+impl<'de, T: Deserialize<'de>> Any<'de> for List<T> {
+    fn of_list<A: SeqAccess<'de>>(mut seq: A) -> Result<Self, A::Error> {
+        let mut list = Vec::new();
+        while list.len() < LIST_MAX {
+            match seq.next_element()? {
+                Some(value) => list.push(value),
+                None => return Ok(Self(list)),
+            }
+        }
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Self(list))
+    }
+}
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListVisitor<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
-            type Value = List<T>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<List<T>, A::Error> {
-                let mut list = Vec::new();
-                while list.len() < LIST_MAX {
-                    match seq.next_element()? {
-                        Some(value) => list.push(value),
-                        None => return Ok(List(list)),
-                    }
-                }
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(List(list))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<List<T>, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(List(Vec::new()))
-            }
-
-            anything_else!(List<T>);
-        }
-
-        deserializer.deserialize_any(ListVisitor(std::marker::PhantomData))
+        any(deserializer)
     }
 }

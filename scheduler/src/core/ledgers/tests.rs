@@ -73,6 +73,36 @@ fn attach(ledgers: &mut Ledgers, key: &JobKey, pid: u32, asked: &str) -> Opened 
         .unwrap()
 }
 
+/// A process that may bring an account along.
+fn come(
+    ledgers: &mut Ledgers,
+    key: &JobKey,
+    (pid, image): (u32, Image),
+    brought: Option<Brought>,
+) -> Result<Opened, LedgerError> {
+    let owner = owner(key.uid);
+    let comer = Comer {
+        image,
+        brought,
+        ..comer(pid, &owner, "")
+    };
+    ledgers.handle_attach(key, comer)
+}
+
+/// A rule by which a user has a fifth of the device.
+fn a_fifth_for_1000() -> MemoryRules {
+    let rule = memory_rules::Rule {
+        user: Some(1000),
+        group: None,
+        cgroup: None,
+        quota: Quota::Percent(20.0),
+    };
+    MemoryRules {
+        rules: vec![rule],
+        ..MemoryRules::default()
+    }
+}
+
 /// A descriptor in the place of a process's.
 fn some_process() -> Option<OwnedFd> {
     Some(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()))
@@ -135,16 +165,7 @@ fn the_first_process_of_a_job_says_and_set_changes_it() {
 // census: D21, J5
 #[test]
 fn no_job_has_more_than_a_rule_allows_its_owner_whatever_it_asks_for() {
-    let rules = MemoryRules {
-        rules: vec![memory_rules::Rule {
-            user: Some(1000),
-            group: None,
-            cgroup: None,
-            quota: Quota::Percent(20.0),
-        }],
-        ..MemoryRules::default()
-    };
-    let mut ledgers = Ledgers::new(rules, 10 * GIB);
+    let mut ledgers = Ledgers::new(a_fifth_for_1000(), 10 * GIB);
     for (class, asked, bytes) in [
         (JobClass::BestEffort, "", 2 * GIB),
         (JobClass::BestEffort, "1GiB", GIB),
@@ -395,16 +416,9 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
         uid: rustix::process::getuid().as_raw(),
         ..key(JobClass::BestEffort, "a")
     };
-    let owner = owner(key.uid);
     let (pid, image) = own();
-    let attach = |ledgers: &mut Ledgers, pid, brought| {
-        let comer = Comer {
-            image,
-            brought,
-            ..comer(pid, &owner, "")
-        };
-        ledgers.handle_attach(&key, comer).unwrap()
-    };
+    let attach =
+        |ledgers: &mut Ledgers, pid, brought| come(ledgers, &key, (pid, image), brought).unwrap();
     let [one, two, gone] = [pid, pid, ended()].map(|pid| attach(&mut first, pid, None));
     reserve(&one, GIB);
     reserve(&two, GIB / 2);
@@ -440,15 +454,6 @@ fn a_ledger_goes_on_under_the_next_daemon_with_those_who_came_those_who_have_not
 
 #[test]
 fn a_rule_holds_for_a_ledger_that_goes_on_and_a_job_that_has_another_keeps_that() {
-    let rules = MemoryRules {
-        rules: vec![memory_rules::Rule {
-            user: Some(1000),
-            group: None,
-            cgroup: None,
-            quota: Quota::Percent(20.0),
-        }],
-        ..MemoryRules::default()
-    };
     let key = key(JobClass::BestEffort, "a");
     let owner = owner(1000);
     let (pid, image) = own();
@@ -464,7 +469,7 @@ fn a_rule_holds_for_a_ledger_that_goes_on_and_a_job_that_has_another_keeps_that(
     let opened = attach(&mut first, &key, None);
     reserve(&opened, 3 * GIB);
 
-    let mut strict = Ledgers::new(rules, 10 * GIB);
+    let mut strict = Ledgers::new(a_fifth_for_1000(), 10 * GIB);
     assert!(attach(&mut strict, &key, brought(&opened, pid, image)).is_kept);
     let status = strict.status_of(&key).unwrap();
     assert_eq!(
@@ -491,13 +496,7 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     let key = key(JobClass::BestEffort, "a");
     let mut first = ledgers();
     let (pid, image) = own();
-    let owner = owner(1000);
-    let comer = |pid, brought| Comer {
-        image,
-        brought,
-        ..comer(pid, &owner, "")
-    };
-    let opened = first.handle_attach(&key, comer(pid, None)).unwrap();
+    let opened = come(&mut first, &key, (pid, image), None).unwrap();
     assert!(brought(&opened, pid, image).is_some());
     assert!(brought(&opened, pid + 1, image).is_none());
     assert!(brought(&opened, pid, IMAGE).is_none(), "of another time");
@@ -511,10 +510,11 @@ fn what_is_no_page_of_its_process_is_not_gone_on_with() {
     let file = std::fs::File::open("/dev/zero").unwrap();
     assert!(Brought::open(file.into(), 0, pid, image, Found::of).is_none());
     // Of whom it cannot be told whether he has ended, nothing may be taken back: a daemon that does not see its clients.
-    let unseen = first.handle_attach(&key, comer(0, None)).unwrap();
+    let unseen = come(&mut first, &key, (0, image), None).unwrap();
     reserve(&unseen, GIB);
     let mut next = ledgers();
-    let again = next.handle_attach(&key, comer(pid, brought(&opened, pid, image)));
+    let brought = brought(&opened, pid, image);
+    let again = come(&mut next, &key, (pid, image), brought);
     assert!(!again.unwrap().is_kept);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, 0);
 }
@@ -562,15 +562,8 @@ fn an_account_that_names_a_living_stranger_is_left_aside() {
             uid,
             ..key(JobClass::BestEffort, "a")
         };
-        let owner = owner(uid);
-        let attach = |ledgers: &mut Ledgers, (pid, image), brought| {
-            let comer = Comer {
-                image,
-                brought,
-                ..comer(pid, &owner, "")
-            };
-            ledgers.handle_attach(&key, comer).unwrap()
-        };
+        let attach =
+            |ledgers: &mut Ledgers, who, brought| come(ledgers, &key, who, brought).unwrap();
         let mut first = ledgers();
         let opened = attach(&mut first, (pid, image), None);
         let stranger = attach(&mut first, own(), None);
@@ -590,26 +583,19 @@ fn an_account_that_names_a_living_stranger_is_left_aside() {
 #[test]
 fn a_number_that_is_anothers_by_now_says_nothing_of_it_and_keeps_nothing_back() {
     let key = key(JobClass::BestEffort, "a");
-    let owner = owner(1000);
     let sleeper = Sleeper::start();
     let (pid, image) = sleeper.who();
-    let attach = |ledgers: &mut Ledgers, pid, image, brought| {
-        let comer = Comer {
-            image,
-            brought,
-            ..comer(pid, &owner, "")
-        };
-        ledgers.handle_attach(&key, comer).unwrap()
-    };
     let mut first = ledgers();
-    let opened = attach(&mut first, pid, image, None);
-    let long_ended = attach(&mut first, own().0, IMAGE, None);
+    let opened = come(&mut first, &key, (pid, image), None).unwrap();
+    let long_ended = come(&mut first, &key, (own().0, IMAGE), None).unwrap();
     reserve(&long_ended, GIB);
     let mut next = ledgers();
-    assert!(attach(&mut next, pid, image, brought(&opened, pid, image)).is_kept);
+    let brought = brought(&opened, pid, image);
+    let again = come(&mut next, &key, (pid, image), brought);
+    assert!(again.unwrap().is_kept);
     assert_eq!(next.status_of(&key).unwrap().held_bytes, GIB);
     assert!(next.holdings().iter().all(|holding| holding.pid == pid));
-    let told = next.memory_of(&key, &owner, "").unwrap();
+    let told = next.memory_of(&key, &owner(1000), "").unwrap();
     assert_eq!(told.pids, [pid]);
     // The device lists that number for its later process.
     let back = look(&mut next, |_| false, |listed| listed == own().0);
@@ -621,36 +607,28 @@ fn a_number_that_is_anothers_by_now_says_nothing_of_it_and_keeps_nothing_back() 
 fn accounts_that_are_brought_take_their_places_like_processes_that_come() {
     const OTHERS: usize = 200;
     let key = |id: &str| key(JobClass::BestEffort, id);
-    let owner = owner(1000);
-    let dead = ended();
+    let dead = (ended(), IMAGE);
     let sleeper = Sleeper::start();
-    let (pid, image) = sleeper.who();
-    let attach = |ledgers: &mut Ledgers, id: &str, pid, image, brought| {
-        let comer = Comer {
-            image,
-            brought,
-            ..comer(pid, &owner, "")
-        };
-        ledgers.handle_attach(&key(id), comer)
-    };
+    let who = sleeper.who();
+    let (pid, image) = who;
     let mut next = ledgers();
     let mut taken = 0;
     for (id, is_kept) in [("a", true), ("b", true), ("c", false)] {
         let mut first = ledgers();
-        let opened = attach(&mut first, id, pid, image, None).unwrap();
+        let opened = come(&mut first, &key(id), who, None).unwrap();
         for _ in 0..OTHERS {
-            attach(&mut first, id, dead, IMAGE, None).unwrap();
+            come(&mut first, &key(id), dead, None).unwrap();
         }
         let brought = brought(&opened, pid, image);
-        let again = attach(&mut next, id, pid, image, brought).unwrap();
+        let again = come(&mut next, &key(id), who, brought).unwrap();
         assert_eq!(again.is_kept, is_kept, "{id}");
         taken += next.status_of(&key(id)).unwrap().processes;
     }
     assert_eq!(taken, 2 * (1 + OTHERS) + 1);
     for extra in taken..HOLDERS_PER_USER_MAX {
-        attach(&mut next, &extra.to_string(), pid, image, None).unwrap();
+        come(&mut next, &key(&extra.to_string()), who, None).unwrap();
     }
-    let refused = attach(&mut next, "full", pid, image, None).unwrap_err();
+    let refused = come(&mut next, &key("full"), who, None).unwrap_err();
     assert!(matches!(refused, LedgerError::UserSlots), "{refused}");
     // Who has a slot has its place: it comes back although there is no other.
     let page = next.jobs.iter().find(|job| job.key == key("a")).unwrap();
@@ -660,7 +638,8 @@ fn accounts_that_are_brought_take_their_places_like_processes_that_come() {
         is_kept: true,
     };
     next.handle_detach(&key("a"), 0);
-    let again = attach(&mut next, "a", pid, image, brought(&opened, pid, image));
+    let brought = brought(&opened, pid, image);
+    let again = come(&mut next, &key("a"), who, brought);
     assert!(again.unwrap().is_kept);
 }
 

@@ -113,13 +113,8 @@ impl Rig {
             class,
             job: job.to_owned(),
             name: "python".to_owned(),
-            profile: String::new(),
-            profile_fit: String::new(),
-            device: String::new(),
-            memory: None,
-            slot: None,
-            falls_with_parent: false,
             is_on_mps: self.is_on_mps,
+            ..Attach::default()
         };
         let peer = Peer {
             pid: 7,
@@ -149,6 +144,13 @@ impl Rig {
 
     pub(super) fn be(&mut self, job: &str) -> Player {
         self.try_attach(JobClass::BestEffort, job).unwrap()
+    }
+
+    /// With a best-effort job `train` and, after it, a high-priority job `serve`.
+    pub(super) fn with_two(mut self) -> (Self, Player, Player) {
+        let be = self.be("train");
+        let hp = self.hp("serve");
+        (self, be, hp)
     }
 
     /// A high-priority launch as the library does it.
@@ -324,9 +326,7 @@ fn leases_are_gated_by_the_poll_that_follows_a_high_priority_client() {
 
 #[test]
 fn policy_none_holds_nobody() {
-    let mut rig = Rig::new("name = \"none\"");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("name = \"none\"").with_two();
     rig.poll();
     rig.launch(&mut hp, Class::Compute, 60 * US);
     rig.poll();
@@ -336,9 +336,7 @@ fn policy_none_holds_nobody() {
 
 #[test]
 fn a_high_priority_launch_voids_the_lease_and_the_next_one_suits_what_executes() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("").with_two();
     rig.poll();
     rig.launch(&mut hp, Class::Compute, 500 * US);
     assert_eq!(rig.try_launch(&be, &MEMORY), Err(Refusal::Stale));
@@ -357,9 +355,7 @@ fn a_high_priority_launch_voids_the_lease_and_the_next_one_suits_what_executes()
 
 #[test]
 fn without_mps_a_busy_high_priority_job_leaves_nothing() {
-    let mut rig = Rig::sharing("timeslice", "");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::sharing("timeslice", "").with_two();
     rig.launch(&mut hp, Class::Compute, 500 * US);
     rig.poll();
     for kernel in [COMPUTE, MEMORY, kernel(Class::Unknown, 1)] {
@@ -373,9 +369,7 @@ fn without_mps_a_busy_high_priority_job_leaves_nothing() {
 // census: H4, H9
 #[test]
 fn work_in_flight_is_bounded_until_it_drains() {
-    let mut rig = Rig::new("residual_us = 100");
-    let be = rig.be("train");
-    let _hp = rig.hp("serve");
+    let (mut rig, be, _hp) = Rig::new("residual_us = 100").with_two();
     rig.poll();
     assert!(rig.try_launch(&be, &COMPUTE).is_ok());
     rig.poll_after(50 * US);
@@ -430,9 +424,7 @@ fn under_launch_gate_one_launch_is_in_flight_whatever_it_costs() {
 
 #[test]
 fn a_refused_launch_leaves_the_budget_whole() {
-    let mut rig = Rig::new("residual_us = 100");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("residual_us = 100").with_two();
     rig.launch(&mut hp, Class::Compute, 500 * US);
     rig.poll();
     for _ in 0..10 {
@@ -486,9 +478,7 @@ fn each_poll_beats_the_heart_until_the_daemon_closes() {
 
 #[test]
 fn a_lease_that_is_still_right_is_left_alone_until_half_its_time_is_over() {
-    let mut rig = Rig::new("lease_ms = 4");
-    let be = rig.be("train");
-    let _hp = rig.hp("serve");
+    let (mut rig, be, _hp) = Rig::new("lease_ms = 4").with_two();
     rig.poll();
     let generation = || be.lease.as_ref().unwrap().terms().unwrap().0;
     let first = generation();
@@ -510,9 +500,7 @@ fn a_lease_that_is_still_right_is_left_alone_until_half_its_time_is_over() {
 
 #[test]
 fn a_closed_lease_stays_live_until_it_is_overtaken_once() {
-    let mut rig = Rig::sharing("timeslice", "");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::sharing("timeslice", "").with_two();
     rig.poll();
     rig.launch(&mut hp, Class::Compute, 60 * US);
     rig.poll();
@@ -554,14 +542,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
         let attach = Attach {
             class: JobClass::BestEffort,
             job: "train".to_owned(),
-            name: String::new(),
-            profile: String::new(),
-            profile_fit: String::new(),
-            device: String::new(),
-            memory: None,
-            slot: None,
-            falls_with_parent: false,
-            is_on_mps: None,
+            ..Attach::default()
         };
         job_key(&attach.job, attach.class, Peer { pid: 7, uid })
     };
@@ -570,9 +551,7 @@ fn clients_of_one_job_share_its_lease_and_jobs_of_two_users_do_not() {
 
 #[test]
 fn a_high_priority_client_that_dies_leaves_nothing_to_protect() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("").with_two();
     rig.launch(&mut hp, Class::Compute, 500 * US);
     rig.poll();
     rig.state.handle_detach(rig.now_ns, hp.client);
@@ -583,9 +562,7 @@ fn a_high_priority_client_that_dies_leaves_nothing_to_protect() {
 
 #[test]
 fn a_dropped_record_makes_its_client_busy_until_its_next_completion() {
-    let mut rig = Rig::sharing("timeslice", "");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::sharing("timeslice", "").with_two();
     rig.poll();
     hp.page.count(Counter::Dropped, 1);
     rig.poll_after(50 * US);
@@ -598,9 +575,7 @@ fn a_dropped_record_makes_its_client_busy_until_its_next_completion() {
 
 #[test]
 fn a_kernel_of_unknown_duration_lasts_as_long_as_configured() {
-    let mut rig = Rig::new("unknown_kernel_us = 300");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("unknown_kernel_us = 300").with_two();
     rig.poll();
     rig.launch(&mut hp, Class::Compute, 0);
     rig.launch(&mut hp, Class::Memory, 0);
@@ -649,9 +624,7 @@ fn jobs_that_ended_are_listed_up_to_a_bound() {
 
 #[test]
 fn the_status_names_every_job_counter_and_bound() {
-    let mut rig = Rig::new("residual_us = 200");
-    let be = rig.be("train");
-    let _hp = rig.hp("serve");
+    let (mut rig, be, _hp) = Rig::new("residual_us = 200").with_two();
     be.page.count(Counter::Held, 3);
     rig.poll();
     let json = rig.status(Viewer::Operator);

@@ -1,29 +1,13 @@
 //! The C functions of `cublas_api.h` that the stand-in has.
 
-#![expect(unsafe_code, reason = "exports C functions")]
-
 use std::ffi::{c_int, c_longlong, c_uint, c_void};
 
 use abi::types::CUstream;
 use blas::raw::Out;
-use blas::{Number, Status, enter, has_context};
+use blas::{Number, Status, exports, has_context, refuse_each};
 
 use crate::handle::Handle;
-use crate::numbers::{Call, ComputeType, DataType, Operation};
-
-/// Defines exported functions.
-macro_rules! exports {
-    ($($name:ident($($arg:ident: $type:ty),* $(,)?) $body:expr;)*) => {
-        $(
-            #[allow(clippy::too_many_arguments, reason = "the prototype is cuBLAS's")]
-            // SAFETY: nothing else in a process that loads cuBLAS has this name; that is what loading it means.
-            #[unsafe(no_mangle)]
-            pub(crate) extern "C" fn $name($($arg: $type),*) -> Status {
-                enter(move || $body)
-            }
-        )*
-    };
-}
+use crate::numbers::{ComputeType, DataType, Operation};
 
 exports! {
     cublasCreate_v2(handle: Out<Handle>) {
@@ -56,26 +40,14 @@ exports! {
         handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int, _alpha: *const f32,
         _a: *const c_void, a_type: DataType, _lda: c_int, _b: *const c_void, _b_type: DataType, _ldb: c_int,
         _beta: *const f32, _c: *mut c_void, _c_type: DataType, _ldc: c_int
-    ) Call {
-        operator: "gemm",
-        operations: [transa, transb],
-        sizes: [m, n, k],
-        batch: 1,
-        number: a_type.number(ComputeType::F32)?,
-    }.launch(&handle.state()?);
+    ) handle.multiply("gemm", [transa, transb], [m, n, k], 1, a_type.number(ComputeType::F32)?);
 
     cublasGemmEx(
         handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int, _alpha: *const c_void,
         _a: *const c_void, a_type: DataType, _lda: c_int, _b: *const c_void, _b_type: DataType, _ldb: c_int,
         _beta: *const c_void, _c: *mut c_void, _c_type: DataType, _ldc: c_int, compute: ComputeType,
         _algorithm: c_int
-    ) Call {
-        operator: "gemm",
-        operations: [transa, transb],
-        sizes: [m, n, k],
-        batch: 1,
-        number: a_type.number(compute)?,
-    }.launch(&handle.state()?);
+    ) handle.multiply("gemm", [transa, transb], [m, n, k], 1, a_type.number(compute)?);
 
     cublasGemmStridedBatchedEx(
         handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int, _alpha: *const c_void,
@@ -83,13 +55,7 @@ exports! {
         _b_type: DataType, _ldb: c_int, _stride_b: c_longlong, _beta: *const c_void, _c: *mut c_void,
         _c_type: DataType, _ldc: c_int, _stride_c: c_longlong, batch: c_int, compute: ComputeType,
         _algorithm: c_int
-    ) Call {
-        operator: "gemm_batched",
-        operations: [transa, transb],
-        sizes: [m, n, k],
-        batch,
-        number: a_type.number(compute)?,
-    }.launch(&handle.state()?);
+    ) handle.multiply("gemm_batched", [transa, transb], [m, n, k], batch, a_type.number(compute)?);
 
     cublasDotEx(
         handle: Handle, n: c_int, _x: *const c_void, x_type: DataType, _incx: c_int, _y: *const c_void,
@@ -99,16 +65,8 @@ exports! {
 
 /// The product of two vectors, whose result stays on the device.
 fn dot(handle: Handle, n: c_int, number: Number) -> Result<(), Status> {
-    let state = handle.state()?;
-    state.check_result_stays_on_device()?;
-    let call = Call {
-        operator: "dot",
-        operations: Call::PLAIN,
-        sizes: [1, 1, n],
-        batch: 1,
-        number,
-    };
-    call.launch(&state)
+    handle.state()?.check_result_stays_on_device()?;
+    handle.multiply("dot", [Operation::PLAIN; 2], [1, 1, n], 1, number)
 }
 
 /// The functions that there are for each kind of number.
@@ -119,49 +77,25 @@ macro_rules! of_number {
                 handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int,
                 _alpha: *const c_void, _a: *const c_void, _lda: c_int, _b: *const c_void, _ldb: c_int,
                 _beta: *const c_void, _c: *mut c_void, _ldc: c_int
-            ) Call {
-                operator: "gemm",
-                operations: [transa, transb],
-                sizes: [m, n, k],
-                batch: 1,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemm", [transa, transb], [m, n, k], 1, Number::$number);
 
             $gemm_strided(
                 handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int,
                 _alpha: *const c_void, _a: *const c_void, _lda: c_int, _stride_a: c_longlong, _b: *const c_void,
                 _ldb: c_int, _stride_b: c_longlong, _beta: *const c_void, _c: *mut c_void, _ldc: c_int,
                 _stride_c: c_longlong, batch: c_int
-            ) Call {
-                operator: "gemm_batched",
-                operations: [transa, transb],
-                sizes: [m, n, k],
-                batch,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemm_batched", [transa, transb], [m, n, k], batch, Number::$number);
 
             $gemm_batched(
                 handle: Handle, transa: Operation, transb: Operation, m: c_int, n: c_int, k: c_int,
                 _alpha: *const c_void, _a: *const c_void, _lda: c_int, _b: *const c_void, _ldb: c_int,
                 _beta: *const c_void, _c: *mut c_void, _ldc: c_int, batch: c_int
-            ) Call {
-                operator: "gemm_batched",
-                operations: [transa, transb],
-                sizes: [m, n, k],
-                batch,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemm_batched", [transa, transb], [m, n, k], batch, Number::$number);
 
             $gemv(
                 handle: Handle, trans: Operation, m: c_int, n: c_int, _alpha: *const c_void, _a: *const c_void,
                 _lda: c_int, _x: *const c_void, _incx: c_int, _beta: *const c_void, _y: *mut c_void, _incy: c_int
-            ) Call {
-                operator: "gemv",
-                operations: [trans, Call::PLAIN[1]],
-                sizes: [m, 1, n],
-                batch: 1,
-                number: Number::$number,
-            }.launch(&handle.state()?);
+            ) handle.multiply("gemv", [trans, Operation::PLAIN], [m, 1, n], 1, Number::$number);
 
             $($dot(
                 handle: Handle, n: c_int, _x: *const c_void, _incx: c_int, _y: *const c_void, _incy: c_int,
@@ -178,12 +112,6 @@ of_number! {
 }
 of_number! {
     C64 cublasZgemm_v2 cublasZgemmStridedBatched cublasZgemmBatched cublasZgemv_v2 cublasZdotu_v2 cublasZdotc_v2
-}
-
-/// Functions that are there so that programs which import them can start. Whatever the caller passes stays where C
-/// passes it; the function takes nothing of it.
-macro_rules! refuse_each {
-    ($($name:ident)*) => { exports! { $($name() Err(Status::NOT_SUPPORTED);)* } };
 }
 
 refuse_each! {

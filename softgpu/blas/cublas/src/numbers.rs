@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use blas::{Number, Product, Status};
 
-use crate::handle::State;
+use crate::handle::Handle;
 
 /// `cudaDataType`.
 #[repr(transparent)]
@@ -24,18 +24,7 @@ pub(crate) struct Operation(c_uint);
 impl DataType {
     /// What a product of it is made of.
     pub(crate) fn number(self, compute: ComputeType) -> Result<Number, Status> {
-        // CUDA_R_32F and so on.
-        match (self.0, compute.0) {
-            // CUBLAS_COMPUTE_32F_FAST_16F, _FAST_16BF, _FAST_TF32.
-            (0, 74 | 75 | 77) => Ok(Number::Tf32),
-            (0, _) => Ok(Number::F32),
-            (1, _) => Ok(Number::F64),
-            (2, _) => Ok(Number::F16),
-            (4, _) => Ok(Number::C32),
-            (5, _) => Ok(Number::C64),
-            (14, _) => Ok(Number::Bf16),
-            _ => Err(Status::NOT_SUPPORTED),
-        }
+        Number::of_product(self.0, compute.0)
     }
 }
 
@@ -45,6 +34,9 @@ impl ComputeType {
 }
 
 impl Operation {
+    /// Not transposed.
+    pub(crate) const PLAIN: Self = Self(0);
+
     fn is_transposed(self) -> Result<bool, Status> {
         match self.0 {
             0 => Ok(false),
@@ -54,36 +46,28 @@ impl Operation {
     }
 }
 
-/// A product of matrices as the calls describe it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) operator: &'static str,
-    pub(crate) operations: [Operation; 2],
-    pub(crate) sizes: [c_int; 3],
-    pub(crate) batch: c_int,
-    pub(crate) number: Number,
-}
-
-impl Call {
-    /// Not transposed.
-    pub(crate) const PLAIN: [Operation; 2] = [Operation(0), Operation(0)];
-
-    /// Launches it on the handle's stream.
-    pub(crate) fn launch(&self, state: &State) -> Result<(), Status> {
+impl Handle {
+    /// Launches a product of matrices on the handle's stream.
+    pub(crate) fn multiply(
+        self,
+        operator: &'static str,
+        [a, b]: [Operation; 2],
+        [m, n, k]: [c_int; 3],
+        batch: c_int,
+        number: Number,
+    ) -> Result<(), Status> {
+        let state = self.state()?;
         let size = |size: c_int| u64::try_from(size).map_err(|_| Status::INVALID_VALUE);
-        let [m, n, k] = self.sizes;
-        let [a, b] = self.operations;
-        let number = match self.number {
-            Number::F32 if state.is_tf32() => Number::Tf32,
-            number => number,
-        };
         let product = Product {
-            operator: self.operator,
+            operator,
             m: size(m)?,
             n: size(n)?,
             k: size(k)?,
-            batch: size(self.batch)?,
-            number,
+            batch: size(batch)?,
+            number: match number {
+                Number::F32 if state.is_tf32() => Number::Tf32,
+                number => number,
+            },
             transposed: [a.is_transposed()?, b.is_transposed()?],
         };
         blas::launch(&product, state.stream())

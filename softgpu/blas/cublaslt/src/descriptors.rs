@@ -178,22 +178,7 @@ pub(crate) fn product(operation: Handle, a: Handle, d: Handle) -> Result<Product
             a.columns
         },
         batch: u64::try_from(d.batch).map_err(|_| Status::INVALID_VALUE)?,
-        number: number(a.data_type, operation.compute)?,
+        number: Number::of_product(a.data_type, operation.compute)?,
         transposed: operation.transposed,
     })
-}
-
-/// What a product of a `cudaDataType` is made of under a `cublasComputeType_t`.
-fn number(data_type: c_uint, compute: c_uint) -> Result<Number, Status> {
-    match (data_type, compute) {
-        // CUDA_R_32F with CUBLAS_COMPUTE_32F_FAST_16F, _FAST_16BF, _FAST_TF32.
-        (0, 74 | 75 | 77) => Ok(Number::Tf32),
-        (0, _) => Ok(Number::F32),
-        (1, _) => Ok(Number::F64),
-        (2, _) => Ok(Number::F16),
-        (4, _) => Ok(Number::C32),
-        (5, _) => Ok(Number::C64),
-        (14, _) => Ok(Number::Bf16),
-        _ => Err(Status::NOT_SUPPORTED),
-    }
 }

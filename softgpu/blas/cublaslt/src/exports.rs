@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use abi::types::CUstream;
 use blas::raw::{Bytes, Out, Room};
-use blas::{Status, enter, launch};
+use blas::{Status, exports, launch, refuse_each};
 
 use crate::descriptors::{Descriptor, Handle, Layout, Operation, product};
 
@@ -25,20 +25,6 @@ pub(crate) struct HeuristicResult {
 }
 
 const _: () = assert!(size_of::<HeuristicResult>() == 96);
-
-/// Defines exported functions.
-macro_rules! exports {
-    ($($name:ident($($arg:ident: $type:ty),* $(,)?) $body:expr;)*) => {
-        $(
-            #[allow(clippy::too_many_arguments, reason = "the prototype is cuBLASLt's")]
-            // SAFETY: nothing else in a process that loads cuBLASLt has this name; that is what loading it means.
-            #[unsafe(no_mangle)]
-            pub(crate) extern "C" fn $name($($arg: $type),*) -> Status {
-                enter(move || $body)
-            }
-        )*
-    };
-}
 
 /// `cublasLtGetVersion`.
 // SAFETY: as of the others.
@@ -103,12 +89,6 @@ exports! {
         _d: *mut c_void, d_layout: Handle, _algorithm: *const c_void, _workspace: *mut c_void,
         _workspace_bytes: usize, stream: CUstream
     ) launch(&product(operation, a_layout, d_layout)?, stream);
-}
-
-/// Functions that are there so that programs which import them can start. Whatever the caller passes stays where C
-/// passes it; the function takes nothing of it.
-macro_rules! refuse_each {
-    ($($name:ident)*) => { exports! { $($name() Err(Status::NOT_SUPPORTED);)* } };
 }
 
 refuse_each! {

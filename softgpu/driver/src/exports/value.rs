@@ -4,12 +4,13 @@
 use std::ffi::c_uint;
 
 use abi::types::{CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams};
+use softgpu::wire::Work;
 
 use super::flavoured;
 use crate::driver::Driver;
 use crate::raw::In;
 use crate::streams::Flavour;
-use crate::values::{BATCH_MAX, Operation};
+use crate::values::BATCH_MAX;
 
 fn wait(
     driver: &Driver,
@@ -47,9 +48,10 @@ fn batch(
     if count > BATCH_MAX || flags != 0 {
         return Err(CUresult::INVALID_VALUE);
     }
-    let operations: Vec<Operation> = (0..count as usize)
+    let operations: Vec<Option<Work>> = (0..count as usize)
         .map(|index| driver.check_batched(&operations.at(index)?))
         .collect::<Result<_, _>>()?;
+    let operations: Vec<Work> = operations.into_iter().flatten().collect();
     driver.put_operations(&stream, &operations)
 }
 

@@ -3,6 +3,7 @@
 //!
 //! The programs are linked against the driver as any program is against `libcuda.so.1`.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -96,6 +97,22 @@ pub(crate) fn program(name: &str) -> Command {
 pub(crate) fn run(command: &mut Command) {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+/// What a server counted of one program.
+pub(crate) fn stats_of(args: &[&str], program: &str) -> Value {
+    let server = Server::start(args);
+    run(&mut server.program(program));
+    server.finish()
+}
+
+/// A program that runs, and the first line it has said.
+pub(crate) fn start(program: &mut Command) -> (Child, String) {
+    let mut child = program.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    (child, line)
 }
 
 /// The server's program.

@@ -23,9 +23,7 @@ fn ring_tail(index: usize) -> usize {
 
 #[test]
 fn a_record_that_does_not_decode_is_counted_and_dropped() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("").with_two();
     rig.poll();
     claim_rings(&hp.page, 4);
     hp.page.rings[3].push(&[0xbad; 8]).unwrap();
@@ -41,9 +39,7 @@ fn a_record_that_does_not_decode_is_counted_and_dropped() {
 
 #[test]
 fn a_ring_with_an_impossible_index_is_given_up_and_its_client_busy_until_a_completion() {
-    let mut rig = Rig::sharing("timeslice", "");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::sharing("timeslice", "").with_two();
     rig.poll();
     claim_rings(&hp.page, 6);
     write(&hp.page_fd, ring_tail(5), RING_RECORDS as u64 + 1);
@@ -60,9 +56,7 @@ fn a_ring_with_an_impossible_index_is_given_up_and_its_client_busy_until_a_compl
 
 #[test]
 fn a_ring_is_read_once_it_is_claimed_and_for_good() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let hp = rig.hp("serve");
+    let (mut rig, be, hp) = Rig::new("").with_two();
     rig.poll();
     // Its owner is written first, as by the library, and taken back, as by no library.
     claim_rings(&hp.page, 4);
@@ -87,9 +81,7 @@ fn a_ring_is_read_once_it_is_claimed_and_for_good() {
 
 #[test]
 fn a_forged_epoch_delays_leases_by_a_poll() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let _hp = rig.hp("serve");
+    let (mut rig, be, _hp) = Rig::new("").with_two();
     for forged in [0, u64::MAX, 7] {
         rig.pages.hp.epoch.store(forged, Ordering::Relaxed);
         rig.poll_after(50 * US);
@@ -398,9 +390,7 @@ proptest! {
         writes in prop::collection::vec((0..RINGS, 0..80_usize, value()), 1..60),
         epoch: u64,
     ) {
-        let mut rig = Rig::new("");
-        let be = rig.be("train");
-        let mut hp = rig.hp("serve");
+        let (mut rig, be, mut hp) = Rig::new("").with_two();
         claim_rings(&hp.page, RINGS);
         for (ring, word, value) in writes {
             let offset = match word {

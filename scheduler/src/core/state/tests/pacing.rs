@@ -89,9 +89,7 @@ fn a_request_begins_when_its_launch_says_it_did() {
 
 #[test]
 fn a_quiet_busy_client_is_asked_while_somebody_waits_and_not_otherwise() {
-    let mut rig = Rig::new("");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("").with_two();
     rig.launch(&mut hp, Class::Compute, 500 * US);
     rig.poll();
     let probe = |hp: &Player| hp.page.probe.load(Ordering::Relaxed);

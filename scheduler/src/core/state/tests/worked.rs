@@ -5,9 +5,7 @@ use super::*;
 
 #[test]
 fn the_worked_policy_grants_once_high_priority_work_has_been_over_for_the_configured_time() {
-    let mut rig = Rig::new("name = \"idle-only\"\nidle_us = 300");
-    let be = rig.be("train");
-    let mut hp = rig.hp("serve");
+    let (mut rig, be, mut hp) = Rig::new("name = \"idle-only\"\nidle_us = 300").with_two();
     be.waits(1);
     rig.launch(&mut hp, Class::Compute, 500 * US);
     rig.poll();
