@@ -18,7 +18,7 @@
 //! | [`progress`] | contexts, streams and events; what is complete, and how long it took |
 //! | [`kernels`] | which kernel, graph or operator a launch is, and what it is expected to take |
 //! | [`dispatch`] | the way through a hook: recursion, panics, settings, counts of calls |
-//! | [`mod@client`] | a client: pages, rings, the gate where launches wait, accounts of memory |
+//! | [`mod@client`] | of which daemons the process is a client, its settings, accounts of memory |
 //! | [`driver`] | the driver's own functions, and our calls of them |
 //! | [`platform`] | C library, dynamic linker, kernel; settings, log, tables of fixed size |
 //!
@@ -33,7 +33,7 @@
 //! the library attaches to the daemon of that device ([`daemon::lifecycle`], [`daemon::attach`])
 //! and becomes a *client*, one for each device ([`client::clients`]), or it stays out of that
 //! device's way for good. From then on a launch is identified ([`kernels::identify`]) and either
-//! announced (high-priority, [`progress::announce`]) or admitted (best-effort, [`client::gate`]).
+//! announced (high-priority, `client/src/announce.rs`) or admitted (best-effort, `client/src/gate.rs`).
 //! Completion is learnt from the application's own synchronisation ([`progress::completion`]) and
 //! from a helper thread ([`daemon::helper`]), which learns from best-effort work how long kernels
 //! take ([`progress::learner`]). A client that a signal ends by default leaves no work behind

@@ -103,7 +103,7 @@ const ALONE_POLL_NS: u64 = 1_000_000_000;
 const IDLE_POLL_NS: u64 = 1_000_000;
 
 /// So long clients of the daemon before are waited for: they ask for a new one every half second at most
-/// (`interpose/src/daemon/reattach.rs`).
+/// (`client/src/reconnect.rs`).
 pub const RETURN_NS: u64 = 1_000_000_000;
 
 /// When to poll next.

@@ -1,6 +1,6 @@
 //! Processes that wanted to be clients and are none.
 //!
-//! One that is refused asks again, for as long as it lives (`interpose/src/daemon/reattach.rs`). So
+//! One that is refused asks again, for as long as it lives (`client/src/reconnect.rs`). So
 //! a process is one entry here however often it asks, and an event is told of it once; the rest is
 //! counted. The status lists the youngest few, of each user as many as of any other; of
 //! [`KNOWN_MAX`] is known that they were told, the youngest again.
