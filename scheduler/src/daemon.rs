@@ -32,7 +32,7 @@ use crate::daemon::control::Control;
 use crate::daemon::fault_watch::FaultWatch;
 use crate::daemon::memory_watch::Watch;
 use crate::daemon::shared::Shared;
-use crate::host::drain_marker::Word;
+use crate::host::drain_marker::DrainMarker;
 use crate::host::measured;
 use crate::host::realtime;
 use crate::host::socket::{Seat, SocketError};
@@ -199,8 +199,8 @@ impl Daemon {
             ledgers: Mutex::new(ledgers),
             events: Mutex::default(),
             inbox: Mutex::default(),
-            word: Mutex::new(Word::beside(socket, &identity.gpu.uuid)),
-            grip: Arc::default(),
+            word: Mutex::new(DrainMarker::beside(socket, &identity.gpu.uuid)),
+            device_release: Arc::default(),
             alarm: alarm.map_err(system("making an eventfd"))?,
             pages,
             clock,

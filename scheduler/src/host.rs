@@ -4,10 +4,10 @@
 //! jobs.
 
 pub mod device;
+pub(crate) mod device_release;
 pub(crate) mod drain_marker;
 pub(crate) mod fd_reaper;
 pub mod gpu_lock;
-pub(crate) mod grip;
 pub mod measured;
 pub mod mps;
 pub mod nvml;

@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use scheduler::config::ConfigError;
 use scheduler::config::gpu;
 use scheduler::daemon::{Pulse, Reloader, Stopper};
-use scheduler::host::gpu_lock::Claim;
+use scheduler::host::gpu_lock::GpuLock;
 use scheduler::host::realtime::{self, Begun};
 use scheduler::host::{device, socket};
 use scheduler::{Config, Daemon};
@@ -126,7 +126,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .with_context(|| format!("{}", arguments.config.display()))?;
     let path = socket::path_of(&gpu.uuid, config.socket_path.as_deref())?;
     let uuid = gpu.uuid.clone();
-    let _claim = Claim::take(&uuid)?;
+    let _lock = GpuLock::take(&uuid)?;
     let mut daemon = Daemon::start(&config, gpu, &path, clock)?;
     if let Some(path) = std::env::var_os("PILLION_RECORD") {
         let file = File::create(&path).with_context(|| format!("{}", path.display()))?;

@@ -52,9 +52,9 @@ pub(crate) enum Said {
 }
 
 /// A thread that waits for a daemon's end.
-pub(crate) struct HangUp(Arc<AtomicU32>);
+pub(crate) struct DisconnectWatcher(Arc<AtomicU32>);
 
-impl HangUp {
+impl DisconnectWatcher {
     /// Starts a thread for the client's connection. It inherits the caller's signal mask: a helper's, which blocks all.
     ///
     /// # Errors

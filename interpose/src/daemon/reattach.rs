@@ -30,7 +30,7 @@ use client::reconnect::{Failure, LOOK_NS, Reconnect};
 
 use crate::client::{Client, account, process};
 use crate::daemon::attach::{self, Met, Unmanaged};
-use crate::daemon::disconnect_watcher::{HangUp, Said};
+use crate::daemon::disconnect_watcher::{DisconnectWatcher, Said};
 use crate::platform::log::{self, Level};
 use crate::progress::contexts::CONTEXTS;
 use crate::progress::streams::STREAMS;
@@ -39,7 +39,7 @@ use crate::progress::streams::STREAMS;
 pub(crate) struct Watch {
     client: &'static Client,
     /// Who tells when the daemon goes; `None` where nobody does.
-    hang_up: Option<HangUp>,
+    watcher: Option<DisconnectWatcher>,
     reconnect: Reconnect<Listener>,
 }
 
@@ -73,12 +73,12 @@ impl Watch {
         match client.is_taken() {
             true => Self {
                 client,
-                hang_up: listen_for_end(client),
+                watcher: listen_for_end(client),
                 reconnect: Reconnect::of_taken(now_ns, seed),
             },
             false => Self {
                 client,
-                hang_up: None,
+                watcher: None,
                 reconnect: Reconnect::of_untaken(now_ns, seed, refused_by()),
             },
         }
@@ -90,8 +90,8 @@ impl Watch {
         if self.client.clock.is_virtual() {
             return None;
         }
-        let said = match &self.hang_up {
-            Some(hang_up) if !self.reconnect.is_away() => hang_up.said(),
+        let said = match &self.watcher {
+            Some(watcher) if !self.reconnect.is_away() => watcher.said(),
             _ => Said::Nothing,
         };
         next_look_ns(said, self.reconnect.next_ns())
@@ -108,7 +108,7 @@ impl Watch {
 
     fn look(&mut self) {
         if !self.reconnect.is_away() {
-            let said = self.hang_up.as_ref().map(HangUp::said);
+            let said = self.watcher.as_ref().map(DisconnectWatcher::said);
             if said == Some(Said::Over) || self.client.connection.is_over() {
                 self.handle_end();
             }
@@ -131,7 +131,7 @@ impl Watch {
     }
 
     fn handle_end(&mut self) {
-        self.hang_up = None;
+        self.watcher = None;
         self.client.handle_end();
         self.reconnect.handle_end(self.client.clock.now_ns());
         let socket = self.client.socket.lock();
@@ -168,7 +168,7 @@ impl Watch {
                 account::handle_context(client.device);
             }
         }
-        self.hang_up = listen_for_end(client);
+        self.watcher = listen_for_end(client);
         self.reconnect.handle_met();
         let again = if met.is_first { "" } else { ", again" };
         log::say(Level::Info, format_args!("{met}{again}"));
@@ -176,19 +176,19 @@ impl Watch {
 }
 
 /// Has the helper woken when the client's daemon goes, if that can be.
-fn listen_for_end(client: &'static Client) -> Option<HangUp> {
+fn listen_for_end(client: &'static Client) -> Option<DisconnectWatcher> {
     if client.clock.is_virtual() {
         return None;
     }
-    let hang_up = HangUp::watch(client);
-    if let Err(error) = &hang_up {
+    let watcher = DisconnectWatcher::watch(client);
+    if let Err(error) = &watcher {
         let every_ms = LOOK_NS / 1_000_000;
         log::say(
             Level::Info,
             format_args!("that the daemon goes is looked for every {every_ms} ms: {error}"),
         );
     }
-    hang_up.ok()
+    watcher.ok()
 }
 
 /// When to look, `clock_ns` being when it is time by the clock.

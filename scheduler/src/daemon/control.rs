@@ -46,7 +46,7 @@ use crate::core::job_key::{JobKey, Peer, job_key};
 use crate::core::ledgers::{Brought, Comer, Found, Image, LedgerError, Opened};
 use crate::core::state::NewPages;
 use crate::daemon::shared::Shared;
-use crate::host::fd_reaper::{Disposal, Line};
+use crate::host::fd_reaper::{FdReaper, UntrustedSocket};
 use crate::host::mps;
 use crate::host::pages::{GpuFds, client_page_of_peer, lease_page};
 use crate::host::peer;
@@ -84,7 +84,7 @@ pub(crate) struct Control {
     clients: Vec<Connection>,
     /// The system had no descriptor left.
     is_accept_paused: bool,
-    disposal: Arc<Disposal>,
+    fd_reaper: Arc<FdReaper>,
     /// Who is being sent a status or events.
     readers: Arc<Mutex<Vec<u32>>>,
     /// Who ends jobs.
@@ -94,7 +94,7 @@ pub(crate) struct Control {
 /// A connection that has not said yet what it wants.
 struct Unheard {
     uid: u32,
-    socket: Line,
+    socket: UntrustedSocket,
 }
 
 /// An attached client's.
@@ -102,7 +102,7 @@ struct Connection {
     client: u64,
     /// Its job and slot, if it keeps an account of its memory.
     account: Option<(JobKey, u16)>,
-    socket: Line,
+    socket: UntrustedSocket,
     /// None where its process cannot be seen from here.
     process: Option<OwnedFd>,
     /// Packets that it has sent since.
@@ -162,7 +162,7 @@ impl Control {
             unheard: VecDeque::new(),
             clients: Vec::new(),
             is_accept_paused: false,
-            disposal: Arc::new(Disposal::start()?),
+            fd_reaper: Arc::new(FdReaper::start()?),
             readers: Arc::default(),
             askers: Vec::new(),
         })
@@ -255,11 +255,11 @@ impl Control {
     fn queue(&mut self, socket: OwnedFd) {
         let found = peer::uid_of(&socket);
         let uid = *found.as_ref().unwrap_or(&u32::MAX);
-        let socket = Line::new(socket, uid, &self.disposal);
+        let socket = UntrustedSocket::new(socket, uid, &self.fd_reaper);
         if found.is_err() {
             return;
         }
-        if self.disposal.is_shut_out(uid) {
+        if self.fd_reaper.is_shut_out(uid) {
             peer::let_descriptors(&socket, false);
         }
         let limit = self.shared.state().limits.connections_per_user;
@@ -313,7 +313,7 @@ impl Control {
     }
 
     /// A process wants to be a client; `brought` are the memory files that came with its packet.
-    fn attach(&mut self, socket: Line, attach: Attach, brought: Vec<OwnedFd>) {
+    fn attach(&mut self, socket: UntrustedSocket, attach: Attach, brought: Vec<OwnedFd>) {
         let (peer, process) = match peer::of(&socket) {
             Ok(found) => found,
             Err(error) => return refuse(&socket, format!("who you are cannot be seen: {error}")),
@@ -652,7 +652,7 @@ impl Control {
         }
     }
 
-    fn send_status(&self, socket: Line, uid: u32) {
+    fn send_status(&self, socket: UntrustedSocket, uid: u32) {
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
             return refuse(&socket, "too many statuses are being read".to_owned());
@@ -665,12 +665,12 @@ impl Control {
             Status::of(&state, &ledgers, events, &self.identity, now_ns, viewer)
         };
         status.note_unseen(mps::unseen_pipes());
-        status.note_released(self.shared.grip().released());
+        status.note_released(self.shared.device_release().released());
         send_document(socket, reading, move || status.to_json());
     }
 
     /// What happened after number `since`, as far as who asks may see it.
-    fn send_events(&self, socket: Line, uid: u32, since: u64) {
+    fn send_events(&self, socket: UntrustedSocket, uid: u32, since: u64) {
         let viewer = Viewer::of(uid);
         let Some(reading) = self.begin_reading(uid, viewer) else {
             return refuse(&socket, "too many statuses are being read".to_owned());
@@ -745,7 +745,7 @@ impl Drop for Reading {
 
 /// Sends what `to_json` makes, on a thread of its own: who asked may take its time to read.
 fn send_document(
-    socket: Line,
+    socket: UntrustedSocket,
     reading: Reading,
     to_json: impl FnOnce() -> String + Send + 'static,
 ) {

@@ -27,7 +27,7 @@ use crate::faults::ending::{Begun, Evicted};
 use crate::faults::meter::{Gauge, Meter, Reading};
 use crate::faults::mps::Follower;
 use crate::faults::stuck::{News, Stuck, StuckJobs};
-use crate::host::grip::User;
+use crate::host::device_release::User;
 use crate::host::mps;
 use crate::host::nvml::{Ecc, NvmlError, Report, Reports};
 
@@ -191,7 +191,7 @@ impl FaultWatch {
 
     /// Looks at the device while it is open, and closes what is open of it when it was released.
     fn keep_to_grip(&mut self) {
-        let opened = self.shared.grip().opened();
+        let opened = self.shared.device_release().opened();
         if !self.is_real() || opened == self.opened {
             return;
         }
@@ -200,13 +200,13 @@ impl FaultWatch {
         if opened.is_none() {
             return;
         }
-        let mut meter = Meter::new(&self.uuid, self.shared.grip());
+        let mut meter = Meter::new(&self.uuid, self.shared.device_release());
         self.looked.ecc_ns = self.clock.now_ns();
         meter.want(Gauge::Ecc);
         let _ = meter.poll(self.looked.ecc_ns);
         self.meter = Some(meter);
         // Taken here: a thread that begins only after the next release ends at once.
-        let Some(user) = self.shared.grip().user() else {
+        let Some(user) = self.shared.device_release().user() else {
             return;
         };
         let (shared, uuid) = (Arc::clone(&self.shared), self.uuid.clone());

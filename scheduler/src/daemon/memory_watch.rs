@@ -6,7 +6,7 @@
 //! on the virtual clock nothing waits for it. NVML is opened when it is first needed, by the thread
 //! that asks it ([`crate::host::nvml::Asked`]); where there is none that is said once, and the end
 //! of a process has to do. One that fails to answer, or does not come back with one, is asked
-//! again, for a while. While the device is released ([`crate::host::grip`]) there is none, either.
+//! again, for a while. While the device is released ([`crate::host::device_release`]) there is none, either.
 //!
 //! NVML costs the driver time. Of processes whose end is known it is asked often, and less so once
 //! nothing has come back for a second; to compare, once a second while any process keeps an
@@ -30,7 +30,7 @@ use crate::core::unaccounted_memory::Process;
 use crate::core::unaccounted_memory::{Eviction, Holding};
 use crate::daemon::shared::Shared;
 use crate::faults::ending::Evicted;
-use crate::host::grip::{Grip, User};
+use crate::host::device_release::{DeviceRelease, User};
 use crate::host::nvml::{Asked, NvmlError, PATIENCE, Processes, Silence};
 use crate::host::peer::has_ended;
 use crate::host::unattached::{self, real_uid};
@@ -152,7 +152,7 @@ impl Watch {
     /// While the device is released there is no NVML. The thread that asks it ends, and what that
     /// has open is closed.
     fn keep_to_grip(&mut self) {
-        let opened = self.shared.grip().opened();
+        let opened = self.shared.device_release().opened();
         if std::mem::replace(&mut self.opened, opened) != opened {
             self.nvml = match opened {
                 Some(_) => Nvml::NotAsked,
@@ -357,7 +357,7 @@ impl Watch {
     /// was released just now.
     fn listed(&mut self) -> Option<Result<Vec<Process>, NvmlError>> {
         if let Nvml::NotAsked = self.nvml {
-            self.nvml = match start_asking(&self.uuid, self.shared.grip()) {
+            self.nvml = match start_asking(&self.uuid, self.shared.device_release()) {
                 Ok(asked) => Nvml::Asked(asked),
                 Err(error) => no_nvml(&format!("no thread to ask NVML: {error}")),
             };
@@ -395,8 +395,11 @@ impl Watch {
 }
 
 /// A thread that asks NVML for who has memory of the device with this UUID.
-fn start_asking(uuid: &str, grip: &Arc<Grip>) -> std::io::Result<Asked<(), Answer>> {
-    let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
+fn start_asking(
+    uuid: &str,
+    device_release: &Arc<DeviceRelease>,
+) -> std::io::Result<Asked<(), Answer>> {
+    let (uuid, device_release) = (uuid.to_owned(), Arc::clone(device_release));
     // NVML is closed before it is said to be.
     let mut processes: Option<(Processes, User)> = None;
     Asked::start("pillion-memory-ask", move |()| {
@@ -404,7 +407,7 @@ fn start_asking(uuid: &str, grip: &Arc<Grip>) -> std::io::Result<Asked<(), Answe
             Some(open) => open,
             None => {
                 processes = None;
-                let Some(user) = grip.user() else {
+                let Some(user) = device_release.user() else {
                     return Answer::Released;
                 };
                 match Processes::open(&uuid) {

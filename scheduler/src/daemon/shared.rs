@@ -16,8 +16,8 @@ use crate::core::event::{Draft, Kind};
 use crate::core::ledgers::Ledgers;
 use crate::core::pages::GpuPages;
 use crate::core::state::{Released, State};
-use crate::host::drain_marker::{Found, Word};
-use crate::host::grip::Grip;
+use crate::host::device_release::DeviceRelease;
+use crate::host::drain_marker::{DrainMarker, Found};
 use crate::report::events::{self, Events};
 use crate::report::status::Identity;
 
@@ -71,8 +71,8 @@ pub(crate) struct Shared {
     pub(super) events: Mutex<Events>,
     pub(super) inbox: Mutex<Inbox>,
     /// That the GPU is drained, for the next daemon. Whoever needs the state too locks this first.
-    pub(super) word: Mutex<Word>,
-    pub(super) grip: Arc<Grip>,
+    pub(super) word: Mutex<DrainMarker>,
+    pub(super) device_release: Arc<DeviceRelease>,
     /// Readable when whoever looks for faults is to look.
     pub(super) alarm: OwnedFd,
     pub(super) pages: Arc<GpuPages>,
@@ -114,8 +114,8 @@ impl Shared {
     }
 
     /// What the daemon has of the device. Nothing else is locked by its methods.
-    pub(crate) fn grip(&self) -> &Arc<Grip> {
-        &self.grip
+    pub(crate) fn device_release(&self) -> &Arc<DeviceRelease> {
+        &self.device_release
     }
 
     /// Readable when [`Shared::alarm`] was called.
@@ -149,7 +149,7 @@ impl Shared {
         let word = self.word.lock();
         // First of all: a daemon that dies here has said it.
         if self.state().holds.draining() != Some(why) {
-            self.keep(&word, why, self.grip.is_released());
+            self.keep(&word, why, self.device_release.is_released());
         }
         self.state().drain_gpu(why)
     }
@@ -161,16 +161,16 @@ impl Shared {
         let known = self.state().holds.draining().map(str::to_owned);
         let is_news = known.is_none();
         let why = known.as_deref().unwrap_or(why);
-        let was_released = self.grip.is_released();
+        let was_released = self.device_release.is_released();
         if is_news || (is_release && !was_released) {
             self.keep(&word, why, is_release || was_released);
         }
         self.state().drain_gpu(why);
-        let is_released = is_release && self.grip.release(self.clock.now_ns());
+        let is_released = is_release && self.device_release.release(self.clock.now_ns());
         (is_news, is_released)
     }
 
-    pub(super) fn keep(&self, word: &Word, why: &str, is_released: bool) {
+    pub(super) fn keep(&self, word: &DrainMarker, why: &str, is_released: bool) {
         if let Err(error) = word.keep(why, is_released) {
             let path = word.path().display();
             let text =
@@ -190,7 +190,7 @@ impl Shared {
     /// daemons that come after this one, too.
     pub(crate) fn release(&self, job: Option<&str>) -> Option<Released> {
         let word = self.word.lock();
-        if job.is_none() && self.grip.is_released() {
+        if job.is_none() && self.device_release.is_released() {
             return None;
         }
         let released = self.state().release(job);
@@ -254,7 +254,7 @@ impl Shared {
                 self.state().drain_gpu(&why);
                 let closed = match is_released {
                     true => {
-                        self.grip.release(self.clock.now_ns());
+                        self.device_release.release(self.clock.now_ns());
                         ", NVML stays closed"
                     }
                     false => "",

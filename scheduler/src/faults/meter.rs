@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::host::grip::{Grip, User};
+use crate::host::device_release::{DeviceRelease, User};
 use crate::host::nvml::{Asked, Ecc, Gauges, NvmlError, PATIENCE_S, Silence};
 
 /// What is asked.
@@ -54,13 +54,13 @@ const PATIENCE_NS: u64 = PATIENCE_S.cast_unsigned() * 1_000_000_000;
 impl Meter {
     /// Of the device with this UUID. Nothing is asked yet. What is open is closed when this is
     /// dropped.
-    pub(crate) fn new(uuid: &str, grip: &Arc<Grip>) -> Self {
-        let (uuid, grip) = (uuid.to_owned(), Arc::clone(grip));
+    pub(crate) fn new(uuid: &str, device_release: &Arc<DeviceRelease>) -> Self {
+        let (uuid, device_release) = (uuid.to_owned(), Arc::clone(device_release));
         // NVML is closed before it is said to be.
         let mut open: Option<(Gauges, User)> = None;
         Self::of(move |gauge| {
             if open.is_none() {
-                let Some(user) = grip.user() else {
+                let Some(user) = device_release.user() else {
                     return Reading::Missing("the device is released".to_owned());
                 };
                 open = match Gauges::open(&uuid) {

@@ -26,7 +26,7 @@ const WHY_BYTES_MAX: u64 = 1_024;
 
 /// The file of one GPU.
 #[derive(Debug)]
-pub(crate) struct Word {
+pub(crate) struct DrainMarker {
     path: PathBuf,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Found {
     Foreign(u32),
 }
 
-impl Word {
+impl DrainMarker {
     /// The one of GPU `uuid`, whose daemon listens at `socket`.
     pub(crate) fn beside(socket: &Path, uuid: &str) -> Self {
         // Parts of a GPU were once called with slashes (MIG).
@@ -140,9 +140,9 @@ mod tests {
 
     use super::*;
 
-    fn word() -> (tempfile::TempDir, Word) {
+    fn word() -> (tempfile::TempDir, DrainMarker) {
         let folder = tempfile::tempdir().unwrap();
-        let word = Word::beside(&folder.path().join("gpu0.sock"), "GPU-1");
+        let word = DrainMarker::beside(&folder.path().join("gpu0.sock"), "GPU-1");
         (folder, word)
     }
 

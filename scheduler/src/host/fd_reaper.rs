@@ -7,7 +7,7 @@
 //! thread that serves clients closes none but memory files that cannot grow and are no larger than
 //! a client's page (4.3 MB), whose end takes nobody's consent and little time: all others go to a
 //! thread that does nothing else, and a connection is read to its end before it is closed
-//! ([`Line`]).
+//! ([`UntrustedSocket`]).
 //!
 //! If that thread does not get on, everybody's descriptors wait behind the one that it closes, and
 //! are counted by user. Who has [`OF_USER_USUAL_MAX`] there may pass no more (Linux 6.16); only on
@@ -87,14 +87,14 @@ impl Waiting {
 
 /// The thread that closes what others send.
 #[derive(Debug)]
-pub(crate) struct Disposal {
+pub(crate) struct FdReaper {
     /// Each with its user.
     queue: Sender<(u32, OwnedFd)>,
     /// What it has not closed yet. Nothing is closed under this lock.
     waiting: Arc<Mutex<Waiting>>,
 }
 
-impl Disposal {
+impl FdReaper {
     /// Starts the thread. It ends some time after this is dropped, and holds nobody up.
     ///
     /// # Errors
@@ -149,21 +149,21 @@ fn is_page_like(fd: &OwnedFd) -> bool {
 
 /// A connection with somebody who is not believed. Dropping it closes it, and what was not read of it elsewhere.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct UntrustedSocket {
     socket: OwnedFd,
     /// The user at the other end.
     uid: u32,
-    disposal: Arc<Disposal>,
+    fd_reaper: Arc<FdReaper>,
 }
 
-impl Line {
+impl UntrustedSocket {
     /// One that was accepted, with a process of that user.
-    pub(crate) fn new(socket: OwnedFd, uid: u32, disposal: &Arc<Disposal>) -> Self {
-        let disposal = Arc::clone(disposal);
+    pub(crate) fn new(socket: OwnedFd, uid: u32, fd_reaper: &Arc<FdReaper>) -> Self {
+        let fd_reaper = Arc::clone(fd_reaper);
         Self {
             socket,
             uid,
-            disposal,
+            fd_reaper,
         }
     }
 
@@ -175,14 +175,14 @@ impl Line {
     ///
     /// What the system says; that there is nothing to read, too.
     pub(crate) fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-        if self.disposal.is_full(self.uid) {
+        if self.fd_reaper.is_full(self.uid) {
             return Ok((self.peek()?, Vec::new()));
         }
         let (packet, fds) = receive(&self.socket)?;
         let (memory, others): (Vec<OwnedFd>, Vec<OwnedFd>) =
             fds.into_iter().partition(is_page_like);
         for fd in others {
-            self.disposal.dispose(self.uid, fd);
+            self.fd_reaper.dispose(self.uid, fd);
         }
         Ok((packet, memory))
     }
@@ -199,23 +199,23 @@ impl Line {
     }
 }
 
-impl Deref for Line {
+impl Deref for UntrustedSocket {
     type Target = OwnedFd;
     fn deref(&self) -> &OwnedFd {
         &self.socket
     }
 }
 
-impl Drop for Line {
+impl Drop for UntrustedSocket {
     fn drop(&mut self) {
         // After this nothing more arrives. What we have sent can still be read.
         let _ = shutdown(&self.socket, Shutdown::Both);
         let _ = ioctl_fionbio(&self.socket, true);
         for _ in 0..UNREAD_MAX {
-            if self.disposal.is_full(self.uid) {
+            if self.fd_reaper.is_full(self.uid) {
                 // The thread's is the last descriptor of it, and what it holds is closed there.
                 if let Ok(socket) = self.socket.try_clone() {
-                    self.disposal.dispose(self.uid, socket);
+                    self.fd_reaper.dispose(self.uid, socket);
                 }
                 break;
             }
@@ -249,7 +249,7 @@ mod tests {
     struct Listening {
         listener: OwnedFd,
         path: PathBuf,
-        disposal: Arc<Disposal>,
+        fd_reaper: Arc<FdReaper>,
         _folder: tempfile::TempDir,
     }
 
@@ -260,20 +260,20 @@ mod tests {
             Self {
                 listener: listen_at(&path).unwrap(),
                 path,
-                disposal: Arc::new(Disposal::start().unwrap()),
+                fd_reaper: Arc::new(FdReaper::start().unwrap()),
                 _folder: folder,
             }
         }
 
         /// Somebody who sends, and the connection with it.
-        fn connected(&self, uid: u32) -> (OwnedFd, Line) {
+        fn connected(&self, uid: u32) -> (OwnedFd, UntrustedSocket) {
             let client = connect_to(&self.path).unwrap();
             let accepted = rustix::net::accept(&self.listener).unwrap();
-            (client, Line::new(accepted, uid, &self.disposal))
+            (client, UntrustedSocket::new(accepted, uid, &self.fd_reaper))
         }
 
         fn waiting(&self, uid: u32) -> usize {
-            self.disposal.waiting.lock().of(uid)
+            self.fd_reaper.waiting.lock().of(uid)
         }
 
         /// How many memory files come through of that user who sends a page.
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    fn connected() -> (OwnedFd, Line) {
+    fn connected() -> (OwnedFd, UntrustedSocket) {
         Listening::new().connected(ANNE)
     }
 
@@ -313,12 +313,12 @@ mod tests {
         line.receive().unwrap();
         let (pipe, _writer) = rustix::pipe::pipe().unwrap();
         while listening.waiting(ANNE) < OF_USER_USUAL_MAX {
-            assert!(!listening.disposal.is_shut_out(ANNE));
+            assert!(!listening.fd_reaper.is_shut_out(ANNE));
             send(&client, b"x", &[pipe.as_fd(); FDS_MAX]).unwrap();
             line.receive().unwrap();
         }
-        assert!(listening.disposal.is_shut_out(ANNE));
-        assert!(!listening.disposal.is_shut_out(BOB));
+        assert!(listening.fd_reaper.is_shut_out(ANNE));
+        assert!(!listening.fd_reaper.is_shut_out(BOB));
         assert_eq!(listening.pages_of(BOB), 1);
         // His wait behind hers, and shut nobody out but him.
         let (bobs, bobs_line) = listening.connected(BOB);

@@ -33,14 +33,14 @@ use crate::host::socket::SocketError;
 
 /// The right to schedule a GPU; given up when dropped.
 #[derive(Debug)]
-pub struct Claim {
+pub struct GpuLock {
     socket: Arc<OwnedFd>,
     /// Lets everybody through, who learns from the kernel who listens: were they left to wait, there would soon be no room for
     /// more, and who cannot ask takes us for no daemon. None where the name is another's.
     porter: Option<JoinHandle<()>>,
 }
 
-impl Drop for Claim {
+impl Drop for GpuLock {
     fn drop(&mut self) {
         // Ends the porter's wait; the name is free when both have let go of the socket.
         let _ = shutdown(&*self.socket, Shutdown::Both);
@@ -50,7 +50,7 @@ impl Drop for Claim {
     }
 }
 
-impl Claim {
+impl GpuLock {
     /// Claims the GPU of this UUID for this process.
     ///
     /// # Errors
@@ -271,18 +271,18 @@ mod tests {
     fn a_gpu_is_claimed_once_and_again_when_it_was_given_up() {
         // Of this process alone, so that a second run of the tests is not in the way.
         let uuid = format!("GPU-claim-{}", std::process::id());
-        let claim = Claim::take(&uuid).unwrap();
-        let error = Claim::take(&uuid).unwrap_err().to_string();
+        let claim = GpuLock::take(&uuid).unwrap();
+        let error = GpuLock::take(&uuid).unwrap_err().to_string();
         let expected = format!("GPU {uuid} is held by pilliond pid {}", std::process::id());
         assert!(error.starts_with(&expected), "{error}");
         // A service manager tries again and again: each attempt is answered.
         for _ in 0..4 * BACKLOG {
-            let error = Claim::take(&uuid).unwrap_err().to_string();
+            let error = GpuLock::take(&uuid).unwrap_err().to_string();
             assert!(error.starts_with(&expected), "{error}");
         }
-        Claim::take(&format!("{uuid}-other")).unwrap();
+        GpuLock::take(&format!("{uuid}-other")).unwrap();
         drop(claim);
-        Claim::take(&uuid).unwrap();
+        GpuLock::take(&uuid).unwrap();
     }
 
     /// A porter at a name of this process's own to whom `accept` says what the system says.
@@ -362,7 +362,7 @@ mod tests {
         let socket = new_socket().unwrap();
         let name = SocketAddrUnix::new_abstract_name(format!("pillion/{uuid}").as_bytes());
         bind(&socket, &name.unwrap()).unwrap();
-        let error = Claim::take(&uuid).unwrap_err();
+        let error = GpuLock::take(&uuid).unwrap_err();
         assert!(matches!(error, SocketError::Claimed { .. }), "{error}");
     }
 
@@ -374,7 +374,7 @@ mod tests {
         for listens in [false, true] {
             let uuid = format!("GPU-claim-{listens}-{}", std::process::id());
             let mut stranger = stranger(&uuid, listens, "squatter");
-            Claim::take(&uuid).unwrap();
+            GpuLock::take(&uuid).unwrap();
             drop(stranger.stdin.take());
             assert!(stranger.wait().unwrap().success());
         }
@@ -388,12 +388,12 @@ mod tests {
         for listens in [false, true] {
             let uuid = format!("GPU-claim-user-{listens}-{}", std::process::id());
             let mut daemon = stranger(&uuid, listens, "pilliond");
-            let error = Claim::take(&uuid).unwrap_err().to_string();
+            let error = GpuLock::take(&uuid).unwrap_err().to_string();
             let holder = format!("is held by pilliond pid {} of user 61003", daemon.id());
             assert!(error.contains(&holder), "{error}");
             drop(daemon.stdin.take());
             assert!(daemon.wait().unwrap().success());
-            Claim::take(&uuid).unwrap();
+            GpuLock::take(&uuid).unwrap();
         }
     }
 }

@@ -15,10 +15,10 @@ use libloading::Library;
 use crate::core::unaccounted_memory::Process;
 use crate::host::device::loaders_words;
 
-mod patience;
+mod bounded_call;
 mod reports;
 
-pub(crate) use patience::{Asked, PATIENCE, PATIENCE_S, Silence};
+pub(crate) use bounded_call::{Asked, PATIENCE, PATIENCE_S, Silence};
 pub(crate) use reports::{Ecc, Gauges, Report, Reports};
 
 /// What is opened.

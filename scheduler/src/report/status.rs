@@ -23,7 +23,7 @@ use crate::core::job_key::JobKey;
 use crate::core::ledgers::{Ledgers, MemoryStatus};
 use crate::core::sharing::sharing_by;
 use crate::core::state::{BeJob, Client, EndedJob, Faults, Job, Listed, State, Totals, Whose};
-use crate::host::grip::Released;
+use crate::host::device_release::Released;
 use crate::host::realtime;
 use crate::report::events::EventsStatus;
 

@@ -8,11 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use client::Client;
 use protocol::clock::Clock;
 use protocol::hello::{Attach, JobClass, Request};
-use protocol::pages::Counter;
+use protocol::pages::{ClientPage, Counter};
 use protocol::quota::Quota;
-use protocol::segment;
+use protocol::segment::{self, Mapping};
 
 use super::accounts::{Place, brought, cancel_account, open_account};
 use super::check;
@@ -184,12 +185,7 @@ impl Daemon {
             return None;
         };
         let client = process.client(world);
-        let page_file = world.aside(|| client.page_file()).unwrap();
-        let Ok(page) = client_page_of_peer(&page_file) else {
-            assert!(process.is_liar, "process {} brings its page", process.pid);
-            self.turn_away(world, state, process, "no page");
-            return None;
-        };
+        let (page, file) = self.take_page(world, state, process, &client)?;
         let lease = lease_page(&Clock::monotonic()).unwrap();
         let key = job_key(&attach.job, attach.class, peer);
         let opened = match &attach.memory {
@@ -202,7 +198,7 @@ impl Daemon {
         let class = attach.class;
         let pages = NewPages {
             client: page,
-            file: segment::identity(&page_file).unwrap(),
+            file,
             lease,
         };
         let is_new = state.pids_of(&key).is_empty();
@@ -217,13 +213,8 @@ impl Daemon {
         };
         process.bring_sticky(self);
         check::let_in(state, &self.config.borrow(), &key, is_new);
-        let told = self.tell_comer(
-            world,
-            state,
-            &client.page,
-            process,
-            (attached.client, now_ns),
-        );
+        let number = (attached.client, now_ns);
+        let told = self.tell_comer(world, state, &client.page, process, number);
         let is_new_hp = class == JobClass::HighPriority && is_new;
         let is_warned = is_new_hp && self.watch.held.borrow().is_draining;
         assert_eq!(
@@ -254,6 +245,23 @@ impl Daemon {
         state.handle_detach(now_ns, attached.client);
         cancel_account(ledgers, &key, opened.as_ref());
         None
+    }
+
+    /// The page that it brings, and its file.
+    fn take_page(
+        &self,
+        world: &World,
+        state: &mut State,
+        process: &Process,
+        client: &Client,
+    ) -> Option<(Mapping<ClientPage>, (u64, u64))> {
+        let file = world.aside(|| client.page_file()).unwrap();
+        let Ok(page) = client_page_of_peer(&file) else {
+            assert!(process.is_liar, "process {} brings its page", process.pid);
+            self.turn_away(world, state, process, "no page");
+            return None;
+        };
+        Some((page, segment::identity(&file).unwrap()))
     }
 
     /// It is told so, and that is news once.

@@ -76,7 +76,7 @@ pub(crate) struct Leased {
 #[derive(Debug)]
 enum Client {
     HighPriority(Box<Feed>),
-    BestEffort(Box<Lessee>),
+    BestEffort(Box<BeJob>),
     /// Its process was killed.
     Dead,
 }
@@ -118,7 +118,7 @@ enum Record {
 
 /// A best-effort client: its sums, its lease, its thread at the gate.
 #[derive(Debug)]
-struct Lessee {
+struct BeJob {
     /// Number and cost of launches that went and were not seen complete.
     in_flight: VecDeque<(u64, u64)>,
     /// What its kernels take, if it learns that.
@@ -171,9 +171,9 @@ impl Leased {
         let clients = clients.map(|(index, job)| match job.class {
             JobClass::HighPriority => Client::HighPriority(Box::new(Feed::new())),
             JobClass::BestEffort => {
-                let mut lessee = Lessee::new(index, learns_durations);
-                (lessee.weight, lessee.min_progress) = (job.weight, job.min_progress);
-                Client::BestEffort(Box::new(lessee))
+                let mut be_job = BeJob::new(index, learns_durations);
+                (be_job.weight, be_job.min_progress) = (job.weight, job.min_progress);
+                Client::BestEffort(Box::new(be_job))
             }
         });
         Self {
@@ -212,7 +212,7 @@ impl Leased {
                     hp = HpView::merge([hp, feed.timeline.poll_view(clock_ns)]);
                     outlook = outlook.merge(feed.timeline.outlook(clock_ns, far_ns));
                 }
-                Client::BestEffort(lessee) => lessee.read(),
+                Client::BestEffort(be_job) => be_job.read(),
                 Client::Dead => {}
             }
         }
@@ -221,11 +221,11 @@ impl Leased {
             hp.learning = false;
         }
         self.views.clear();
-        for lessee in self.clients.iter().filter_map(Client::lessee) {
-            self.gate.handle_terms(lessee.view.id, lessee.terms());
+        for be_job in self.clients.iter().filter_map(Client::be_job) {
+            self.gate.handle_terms(be_job.view.id, be_job.terms());
         }
-        let lessees = self.clients.iter().filter_map(Client::lessee);
-        self.views.extend(lessees.map(|lessee| lessee.view));
+        let be_jobs = self.clients.iter().filter_map(Client::be_job);
+        self.views.extend(be_jobs.map(|be_job| be_job.view));
         self.gate.handle_jobs(clock_ns, &self.views);
         for (id, client) in (0..).zip(&mut self.clients) {
             if let Client::HighPriority(feed) = client {
@@ -244,19 +244,19 @@ impl Leased {
         };
         self.gate.handle_snapshot(&snapshot);
         let (mut is_active, mut someone_waits) = (false, false);
-        let lessees = self.clients.iter_mut().filter_map(Client::lessee_mut);
-        for (place, lessee) in lessees.enumerate() {
+        let be_jobs = self.clients.iter_mut().filter_map(Client::lessee_mut);
+        for (place, be_job) in be_jobs.enumerate() {
             let (lease, limit) = self.gate.gate_with_limit(&snapshot, place);
-            lessee.grant(lease, limit);
-            if lessee.min_progress > 0.0 {
-                let progress = &mut lessee.progress;
-                progress.handle_decision(clock_ns, &lessee.view, limit, snapshot.hp.present);
+            be_job.grant(lease, limit);
+            if be_job.min_progress > 0.0 {
+                let progress = &mut be_job.progress;
+                progress.handle_decision(clock_ns, &be_job.view, limit, snapshot.hp.present);
             }
-            if lessee.publish(now_ns, &self.host) {
+            if be_job.publish(now_ns, &self.host) {
                 self.live_epoch = self.epoch;
             }
-            is_active |= lessee.view.waiting || !lessee.view.drained;
-            someone_waits |= lessee.view.waiting;
+            is_active |= be_job.view.waiting || !be_job.view.drained;
+            someone_waits |= be_job.view.waiting;
         }
         for client in &mut self.clients {
             if let Client::HighPriority(feed) = client {
@@ -288,17 +288,17 @@ impl Leased {
             (Client::HighPriority(feed), News::Done(..)) => {
                 feed.helper.handle_done(now_ns, seq);
             }
-            (Client::BestEffort(lessee), News::Done(..)) => {
-                lessee.helper.handle_done(now_ns, seq, pause_ns);
+            (Client::BestEffort(be_job), News::Done(..)) => {
+                be_job.helper.handle_done(now_ns, seq, pause_ns);
             }
             (Client::HighPriority(feed), News::Synchronised(..)) => {
                 feed.helper.seen = feed.helper.seen.max(seq);
                 feed.complete(seq, self.host.clock_ns(now_ns));
             }
-            (Client::BestEffort(lessee), News::Synchronised(..)) => {
-                lessee.helper.seen = lessee.helper.seen.max(seq);
+            (Client::BestEffort(be_job), News::Synchronised(..)) => {
+                be_job.helper.seen = be_job.helper.seen.max(seq);
                 // When it was complete it does not say.
-                if lessee.complete(seq, (0, now_ns), self.epoch) {
+                if be_job.complete(seq, (0, now_ns), self.epoch) {
                     self.ring(now_ns);
                 }
             }
@@ -318,13 +318,13 @@ impl Leased {
                         feed.complete(seq, clock_ns);
                     }
                 }
-                Client::BestEffort(lessee) if lessee.helper.look_ns <= now_ns => {
-                    if let Some((seq, not_yet_ns)) = lessee.helper.look(now_ns, pause_ns) {
+                Client::BestEffort(be_job) if be_job.helper.look_ns <= now_ns => {
+                    if let Some((seq, not_yet_ns)) = be_job.helper.look(now_ns, pause_ns) {
                         let looks_ns = (not_yet_ns, now_ns);
-                        is_rung |= lessee.complete(seq, looks_ns, self.epoch);
+                        is_rung |= be_job.complete(seq, looks_ns, self.epoch);
                     }
-                    let in_flight_ns = lessee.charged_ns - lessee.completed_ns;
-                    lessee.helper.record(now_ns, in_flight_ns, pause_ns);
+                    let in_flight_ns = be_job.charged_ns - be_job.completed_ns;
+                    be_job.helper.record(now_ns, in_flight_ns, pause_ns);
                 }
                 _ => {}
             }
@@ -339,7 +339,7 @@ impl Leased {
         let clock_ns = self.host.clock_ns(now_ns);
         let mut is_rung = false;
         for (index, client) in self.clients.iter_mut().enumerate() {
-            let Client::BestEffort(lessee) = client else {
+            let Client::BestEffort(be_job) = client else {
                 continue;
             };
             let is_going = |issue: &Issue| issue.client == ClientId(index);
@@ -348,19 +348,19 @@ impl Leased {
             }
             let Some(launch) = state.clients[index]
                 .head
-                .filter(|_| lessee.tries_ns() <= now_ns)
+                .filter(|_| be_job.tries_ns() <= now_ns)
             else {
                 continue;
             };
             let now = (now_ns, clock_ns);
-            if lessee.try_go(now, self.epoch, &launch) {
+            if be_job.try_go(now, self.epoch, &launch) {
                 // Who waited behind it was woken with it, and comes when it is the first.
-                lessee.is_fresh = state.clients[index].queued > 1;
-                lessee.helper.wake(now_ns, self.host.wake_ns);
+                be_job.is_fresh = state.clients[index].queued > 1;
+                be_job.helper.wake(now_ns, self.host.wake_ns);
                 let client = ClientId(index);
                 issues.push(Issue { client });
-            } else if lessee.wait.is_none() {
-                lessee.wait = Some(Wait {
+            } else if be_job.wait.is_none() {
+                be_job.wait = Some(Wait {
                     end_ns: now_ns + self.host.max_hold_ns,
                     retry_ns: u64::MAX,
                 });
@@ -395,7 +395,7 @@ impl Scheduler for Leased {
                 self.gate.handle_hp_request(latency_ns);
                 feed.helper.issued
             }
-            Client::BestEffort(lessee) => lessee.helper.issued,
+            Client::BestEffort(be_job) => be_job.helper.issued,
             Client::Dead => return,
         };
         self.tell(now_ns, News::Synchronised(client, seq));
@@ -424,8 +424,8 @@ impl Scheduler for Leased {
                 };
                 feed.records.push(Record::Launch(made, at_ns));
             }
-            Client::BestEffort(lessee) => {
-                lessee.is_fresh = true;
+            Client::BestEffort(be_job) => {
+                be_job.is_fresh = true;
             }
             Client::Dead => {}
         }
@@ -470,7 +470,7 @@ impl Scheduler for Leased {
         for client in &self.clients {
             next_ns = next_ns.min(match client {
                 Client::HighPriority(feed) => feed.helper.look_ns,
-                Client::BestEffort(lessee) => lessee.helper.look_ns.min(lessee.tries_ns()),
+                Client::BestEffort(be_job) => be_job.helper.look_ns.min(be_job.tries_ns()),
                 Client::Dead => u64::MAX,
             });
         }
@@ -480,23 +480,23 @@ impl Scheduler for Leased {
     fn rule(&self, client: ClientId) -> &'static str {
         match &self.clients[client.0] {
             Client::HighPriority(_) | Client::Dead => "queue",
-            Client::BestEffort(lessee) => lessee.limit.name(),
+            Client::BestEffort(be_job) => be_job.limit.name(),
         }
     }
 }
 
 impl Client {
-    fn lessee(&self) -> Option<&Lessee> {
+    fn be_job(&self) -> Option<&BeJob> {
         match self {
             Self::HighPriority(_) | Self::Dead => None,
-            Self::BestEffort(lessee) => Some(lessee),
+            Self::BestEffort(be_job) => Some(be_job),
         }
     }
 
-    fn lessee_mut(&mut self) -> Option<&mut Lessee> {
+    fn lessee_mut(&mut self) -> Option<&mut BeJob> {
         match self {
             Self::HighPriority(_) | Self::Dead => None,
-            Self::BestEffort(lessee) => Some(lessee),
+            Self::BestEffort(be_job) => Some(be_job),
         }
     }
 }
@@ -556,7 +556,7 @@ impl Feed {
     }
 }
 
-impl Lessee {
+impl BeJob {
     fn new(index: usize, learns_durations: bool) -> Self {
         Self {
             in_flight: VecDeque::new(),

@@ -7,7 +7,7 @@ use protocol::clock::Clock;
 use protocol::ending::seen_to_until_s;
 use protocol::pages::{STOP_ASKED, STOP_OVERDUE};
 
-use super::stopping::{Moment, Word};
+use super::stopping::{Moment, Notice};
 use super::{Client, Job, State};
 use crate::core::job_key::{JobKey, Peer};
 
@@ -124,11 +124,11 @@ impl State {
             return false;
         };
         match self.stopping.word(&key.id, key.uid, now_ns, started_ticks) {
-            Some(Word::Stop) => {
+            Some(Notice::Stop) => {
                 client.ask_to_end(clock);
                 true
             }
-            Some(Word::SeenTo(until_ns)) => {
+            Some(Notice::SeenTo(until_ns)) => {
                 self.tell_seen_to(client, now_ns, until_ns);
                 false
             }

@@ -36,7 +36,7 @@ pub struct Moment {
 
 /// What a process that attaches is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Notice {
     /// Somebody sees to its end, until then, ns.
     SeenTo(u64),
     /// To launch nothing more and to end.
@@ -174,16 +174,16 @@ impl Stopping {
         uid: u32,
         now_ns: u64,
         started_ticks: u64,
-    ) -> Option<Word> {
+    ) -> Option<Notice> {
         let entry = self.find(id, uid, now_ns)?;
         if entry.askers.is_empty() {
             let is_within = |(begun, over): &(u64, u64)| (*begun..*over).contains(&started_ticks);
             let is_its = started_ticks != 0 && entry.over.iter().any(is_within);
-            return is_its.then_some(Word::Stop);
+            return is_its.then_some(Notice::Stop);
         }
         Some(match entry.is_frozen {
-            true => Word::Stop,
-            false => Word::SeenTo(entry.until_ns),
+            true => Notice::Stop,
+            false => Notice::SeenTo(entry.until_ns),
         })
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     /// What who attaches at that second is told, having started in that one.
-    fn word(stopping: &mut Stopping, uid: u32, now_s: u64, started_s: u64) -> Option<Word> {
+    fn word(stopping: &mut Stopping, uid: u32, now_s: u64, started_s: u64) -> Option<Notice> {
         stopping.word("job", uid, now_s * S, started_s * 100)
     }
 
@@ -213,7 +213,7 @@ mod tests {
         stopping.freeze("job", 1, 10 * S);
         assert_eq!(word(&mut stopping, 1, 10, 5), None);
         stopping.begin("job", 1, 7, at(10), 30 * S);
-        let seen_to = Some(Word::SeenTo(40 * S));
+        let seen_to = Some(Notice::SeenTo(40 * S));
         assert_eq!(word(&mut stopping, 1, 20, 5), seen_to);
         assert_eq!(word(&mut stopping, 1, 20, 0), seen_to);
         // Another's of that name, and another of the user's.
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(stopping.word("other", 1, 20 * S, 500), None);
         stopping.begin("job", 1, 7, at(20), 30 * S);
         stopping.freeze("job", 1, 21 * S);
-        assert_eq!(word(&mut stopping, 1, 22, 5), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 22, 5), Some(Notice::Stop));
         // Whoever ended it has itself ended.
         assert_eq!(word(&mut stopping, 1, 50, 5), None);
         assert!(stopping.entries.is_empty());
@@ -234,15 +234,15 @@ mod tests {
         stopping.end("job", 1, 7, at(20), true);
         for (started_s, told) in [
             (5, None),
-            (10, Some(Word::Stop)),
-            (19, Some(Word::Stop)),
+            (10, Some(Notice::Stop)),
+            (19, Some(Notice::Stop)),
             (20, None),
             (21, None),
             (0, None),
         ] {
             assert_eq!(word(&mut stopping, 1, 21, started_s), told, "{started_s}");
         }
-        assert_eq!(word(&mut stopping, 1, 79, 19), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 79, 19), Some(Notice::Stop));
         assert_eq!(word(&mut stopping, 1, 80, 19), None);
         // One that was given up goes on, with all that it starts.
         stopping.begin("job", 1, 7, at(90), 30 * S);
@@ -254,21 +254,21 @@ mod tests {
         stopping.freeze("job", 1, 101 * S);
         stopping.end("job", 1, 7, at(102), true);
         stopping.begin("job", 1, 7, at(110), 30 * S);
-        let seen_to = Some(Word::SeenTo(140 * S));
+        let seen_to = Some(Notice::SeenTo(140 * S));
         assert_eq!(word(&mut stopping, 1, 111, 105), seen_to);
         stopping.end("job", 1, 7, at(120), true);
         // What was started in between is a new job.
         for (started_s, told) in [
-            (101, Some(Word::Stop)),
+            (101, Some(Notice::Stop)),
             (105, None),
-            (115, Some(Word::Stop)),
+            (115, Some(Notice::Stop)),
             (121, None),
         ] {
             assert_eq!(word(&mut stopping, 1, 122, started_s), told, "{started_s}");
         }
         // Said once more it is what it was.
         stopping.end("job", 1, 7, at(122), false);
-        assert_eq!(word(&mut stopping, 1, 123, 115), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 123, 115), Some(Notice::Stop));
     }
 
     #[test]
@@ -277,10 +277,10 @@ mod tests {
         assert_eq!(stopping.begin("job", 1, 7, at(10), 30 * S), 40 * S);
         assert_eq!(stopping.begin("job", 1, 8, at(12), 10 * S), 40 * S);
         assert_eq!(stopping.end("job", 1, 7, at(13), false), 22 * S);
-        let seen_to = Some(Word::SeenTo(22 * S));
+        let seen_to = Some(Notice::SeenTo(22 * S));
         assert_eq!(word(&mut stopping, 1, 14, 5), seen_to);
         assert_eq!(stopping.end("job", 1, 8, at(15), true), 0);
-        assert_eq!(word(&mut stopping, 1, 16, 12), Some(Word::Stop));
+        assert_eq!(word(&mut stopping, 1, 16, 12), Some(Notice::Stop));
         assert_eq!(word(&mut stopping, 1, 16, 15), None);
     }
 
@@ -300,7 +300,7 @@ mod tests {
         assert!(stopping.is_asker(8, 12 * S));
         assert!(!stopping.is_asker(8, 31 * S));
         assert_eq!(word(&mut stopping, 1, 13, 11), None);
-        let seen_to = Some(Word::SeenTo(31 * S));
+        let seen_to = Some(Notice::SeenTo(31 * S));
         for job in ["shared", "other"] {
             assert_eq!(stopping.word(job, 1, 13 * S, 1_100), seen_to, "{job}");
         }

@@ -11,7 +11,7 @@ use super::away::refuse;
 use crate::core::event::{Draft, Kind};
 use crate::core::state::Released;
 use crate::daemon::shared::Shared;
-use crate::host::fd_reaper::Line;
+use crate::host::fd_reaper::UntrustedSocket;
 use crate::host::nvml::{Asked, Silence};
 use crate::report::status::Viewer;
 
@@ -53,7 +53,7 @@ impl Control {
 
     /// Lets go what is held: of one job, or everything if none is named, for which the device is
     /// opened before.
-    pub(super) fn resume(&self, socket: Line, uid: u32, job: &str) {
+    pub(super) fn resume(&self, socket: UntrustedSocket, uid: u32, job: &str) {
         if Viewer::of(uid) != Viewer::Operator {
             let why = "only root and the daemon's own user may end what is held";
             return refuse(&socket, why.to_owned());
@@ -61,7 +61,7 @@ impl Control {
         if !job.is_empty() {
             return answer(&socket, resume_job(&self.shared, uid, job));
         }
-        if !self.shared.grip().is_released() {
+        if !self.shared.device_release().is_released() {
             return answer(&socket, resume_all(&self.shared, uid));
         }
         let (shared, gpu) = (Arc::clone(&self.shared), self.identity.gpu.uuid.clone());
@@ -89,8 +89,8 @@ fn answer(socket: &OwnedFd, result: Result<(), String>) {
 
 /// Opens the device again.
 fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
-    let grip = shared.grip();
-    let mut reopening = Some(grip.reopen()?);
+    let device_release = shared.device_release();
+    let mut reopening = Some(device_release.reopen()?);
     let uuid = gpu.to_owned();
     // What comes too late is closed again.
     let open = move |()| reopening.take().map(|reopening| reopening.open(&uuid));
@@ -104,7 +104,7 @@ fn reopen(shared: &Shared, gpu: &str) -> Result<(), String> {
             ));
         }
     };
-    grip.hold(reopened)?;
+    device_release.hold(reopened)?;
     let text = format!("NVML of {gpu} is open again");
     shared.tell(Draft::new(Kind::DeviceOpened, text));
     shared.note_grip();

@@ -1,10 +1,10 @@
 //! What the daemon itself holds open of its device: NVML. A GPU cannot be reset while any process
 //! has it open, so `pillion drain --release` closes NVML until `pillion resume`.
 //!
-//! A thread that opens NVML holds a [`User`] while it is open, and [`Grip::user`] gives none while
+//! A thread that opens NVML holds a [`User`] while it is open, and [`DeviceRelease::user`] gives none while
 //! the device is released. A release does not wait: each thread polls [`User::is_over`] and closes
 //! what it opened. A thread whose call into NVML does not return closes nothing;
-//! [`Grip::released`] counts the users that are left.
+//! [`DeviceRelease::released`] counts the users that are left.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::host::nvml::{NvmlError, Processes};
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct Grip {
+pub(crate) struct DeviceRelease {
     held: Mutex<Held>,
 }
 
@@ -33,20 +33,20 @@ struct Held {
 /// Somebody who has something of the device open.
 #[derive(Debug)]
 pub(crate) struct User {
-    grip: Arc<Grip>,
+    device_release: Arc<DeviceRelease>,
     releases: u64,
 }
 
 impl User {
     /// Whether the device has been released since: what is open is to be closed.
     pub(crate) fn is_over(&self) -> bool {
-        self.grip.held.lock().releases != self.releases
+        self.device_release.held.lock().releases != self.releases
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
-        self.grip.held.lock().users -= 1;
+        self.device_release.held.lock().users -= 1;
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Reopening {
 
 impl Drop for Reopening {
     fn drop(&mut self) {
-        self.user.grip.held.lock().is_reopening = false;
+        self.user.device_release.held.lock().is_reopening = false;
     }
 }
 
@@ -75,7 +75,7 @@ impl Drop for Reopening {
 #[derive(Debug)]
 pub(crate) struct Reopened(Reopening);
 
-impl Grip {
+impl DeviceRelease {
     /// Leave to open the device; none while it is released.
     pub(crate) fn user(self: &Arc<Self>) -> Option<User> {
         let mut held = self.held.lock();
@@ -87,7 +87,7 @@ impl Grip {
     fn admit(this: &Arc<Self>, held: &mut Held) -> User {
         held.users += 1;
         User {
-            grip: Arc::clone(this),
+            device_release: Arc::clone(this),
             releases: held.releases,
         }
     }
@@ -184,33 +184,42 @@ mod tests {
 
     #[test]
     fn nobody_opens_a_device_that_is_released_and_who_has_it_open_is_counted_until_it_closes() {
-        let grip = Arc::new(Grip::default());
-        let user = grip.user().unwrap();
+        let device_release = Arc::new(DeviceRelease::default());
+        let user = device_release.user().unwrap();
         assert!(!user.is_over());
-        assert_eq!((grip.released(), grip.opened()), (None, Some(0)));
-        assert!(grip.release(7));
-        assert!(!grip.release(8), "said once");
-        assert!(user.is_over() && grip.user().is_none());
+        assert_eq!(
+            (device_release.released(), device_release.opened()),
+            (None, Some(0))
+        );
+        assert!(device_release.release(7));
+        assert!(!device_release.release(8), "said once");
+        assert!(user.is_over() && device_release.user().is_none());
         let released = |open| Some(Released { since_ns: 7, open });
-        assert_eq!((grip.released(), grip.opened()), (released(1), None));
+        assert_eq!(
+            (device_release.released(), device_release.opened()),
+            (released(1), None)
+        );
         drop(user);
-        assert_eq!(grip.released(), released(0));
+        assert_eq!(device_release.released(), released(0));
     }
 
     #[test]
     fn one_at_a_time_opens_it_again_and_in_vain_if_it_is_released_meanwhile() {
-        let grip = Arc::new(Grip::default());
-        grip.release(7);
-        let first = grip.reopen().unwrap();
-        assert!(grip.reopen().is_err());
-        grip.release(8);
-        assert!(grip.hold(Reopened(first)).is_err());
-        assert!(grip.is_released());
-        let second = grip.reopen().unwrap();
-        assert_eq!(grip.released().unwrap().open, 1);
-        grip.hold(Reopened(second)).unwrap();
-        assert_eq!((grip.released(), grip.opened()), (None, Some(2)));
-        grip.release(9);
-        assert_eq!(grip.released().unwrap().open, 0);
+        let device_release = Arc::new(DeviceRelease::default());
+        device_release.release(7);
+        let first = device_release.reopen().unwrap();
+        assert!(device_release.reopen().is_err());
+        device_release.release(8);
+        assert!(device_release.hold(Reopened(first)).is_err());
+        assert!(device_release.is_released());
+        let second = device_release.reopen().unwrap();
+        assert_eq!(device_release.released().unwrap().open, 1);
+        device_release.hold(Reopened(second)).unwrap();
+        assert_eq!(
+            (device_release.released(), device_release.opened()),
+            (None, Some(2))
+        );
+        device_release.release(9);
+        assert_eq!(device_release.released().unwrap().open, 0);
     }
 }
