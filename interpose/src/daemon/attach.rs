@@ -33,7 +33,7 @@ use protocol::quota::Quota;
 
 use crate::client::Client;
 use crate::client::helper_words::Words;
-use crate::client::priority::{self, Priorities};
+use crate::client::priority::{self, Priorities, PriorityUse};
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
@@ -233,6 +233,7 @@ fn new_client(
         default_priority: priorities
             .filter(|_| takes_priorities())
             .map(|range| range.for_high_priority(priority::DEFAULT)),
+        priority_use: PriorityUse::default(),
         is_on_mps: driver::is_on_mps(device),
     })
 }
