@@ -9,7 +9,7 @@ use client::marks::Marks;
 use client::rings;
 use protocol::pages::Counter;
 
-use crate::client::{Client, dying, priority, process};
+use crate::client::{Client, dying, process};
 use crate::daemon::lifecycle;
 use crate::dispatch::telemetry;
 use crate::driver;
@@ -267,11 +267,19 @@ impl Begun {
     pub(crate) fn priority(&self) -> Option<c_int> {
         match self {
             Self::Announced { client, stream, .. }
-                if stream.is_default() && priority::may_be_added() =>
+                if stream.is_default() && client.priority_use.may_be_added() =>
             {
                 client.default_priority
             }
             _ => None,
+        }
+    }
+
+    /// The driver refused the launch only because of that priority.
+    #[cold]
+    pub(crate) fn give_up_priority(&self) {
+        if let Self::Announced { client, .. } = self {
+            client.priority_use.give_up();
         }
     }
 }

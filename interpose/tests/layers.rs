@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = ORDER.len() + 1;
 
 /// Most statics with state. A module has one at most, of a struct with all that it keeps, so that
 /// its state is seen in one place and a test can have its own.
-const STATICS_MAX: usize = 30;
+const STATICS_MAX: usize = 20;
 /// Statics that are none of these, by module and name.
 const WITHOUT_STATE: [(&str, &str, &str); 9] = [
     ("driver::real", "HOOKED", TABLE),

@@ -19,32 +19,65 @@ pub(crate) struct DeviceAccount {
     pub(crate) account: Mutex<Account<'static, LEDGER_SLOTS>>,
 }
 
-/// By the index of the device in [`CLIENTS`].
-static ACCOUNTS: [OnceLock<DeviceAccount>; DEVICES_MAX] = [const { OnceLock::new() }; DEVICES_MAX];
-/// Whether there is one.
-static IS_ANY: AtomicBool = AtomicBool::new(false);
+/// The accounts of this process.
+static ACCOUNTS: Accounts = Accounts::new();
+
+/// See [`ACCOUNTS`].
+struct Accounts {
+    /// By the index of the device in [`crate::client::clients::CLIENTS`].
+    of_devices: [OnceLock<DeviceAccount>; DEVICES_MAX],
+    /// Whether there is one.
+    is_any: AtomicBool,
+}
+
+impl Accounts {
+    const fn new() -> Self {
+        Self {
+            of_devices: [const { OnceLock::new() }; DEVICES_MAX],
+            is_any: AtomicBool::new(false),
+        }
+    }
+
+    fn open(&self, index: u32, device: CUdevice, account: Account<'static, LEDGER_SLOTS>) -> bool {
+        let Some(place) = self.of_devices.get(index as usize) else {
+            return false;
+        };
+        let opened = place.get_or_init(|| DeviceAccount {
+            device,
+            account: Mutex::new(account),
+        });
+        opened.take_context();
+        // Release pairs with the Acquire in `is_any`: who sees it finds the account.
+        self.is_any.store(true, Ordering::Release);
+        true
+    }
+
+    #[inline]
+    fn is_any(&self) -> bool {
+        self.is_any.load(Ordering::Acquire)
+    }
+
+    /// The account of the device with that index.
+    #[inline]
+    fn at(&self, index: u32) -> Option<&DeviceAccount> {
+        self.of_devices.get(index as usize)?.get()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &DeviceAccount> {
+        self.of_devices.iter().filter_map(OnceLock::get)
+    }
+}
 
 /// Opens the account of a device in its job's ledger. False if the ledger has no such slot.
 pub(crate) fn open(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
-    let Some((account, place)) = Account::resume(page, slot).zip(ACCOUNTS.get(index as usize))
-    else {
-        return false;
-    };
-    let opened = place.get_or_init(|| DeviceAccount {
-        device,
-        account: Mutex::new(account),
-    });
-    opened.take_context();
-    // Release pairs with the Acquire in `is_any`: who sees it finds the account.
-    IS_ANY.store(true, Ordering::Release);
-    true
+    Account::resume(page, slot).is_some_and(|account| ACCOUNTS.open(index, device, account))
 }
 
 /// The account of a device goes on under another daemon: as it is if that goes on with the ledger,
 /// else in its ledger with all that this process holds, whatever the quota. False if that ledger
 /// has no such slot.
 pub(crate) fn go_on(index: u32, device: CUdevice, page: &'static LedgerPage, slot: usize) -> bool {
-    let Some(kept) = ACCOUNTS.get(index as usize).and_then(OnceLock::get) else {
+    let Some(kept) = ACCOUNTS.at(index) else {
         return open(index, device, page, slot);
     };
     kept.change(|account| client::account::go_on(account, page, slot))
@@ -79,25 +112,24 @@ pub(crate) fn handle_last_context_destroyed(device: CUdevice) {
 /// Whether this process keeps any account.
 #[inline]
 pub(crate) fn is_any() -> bool {
-    IS_ANY.load(Ordering::Acquire)
+    ACCOUNTS.is_any()
 }
 
 /// The account of the device that was seen first.
 #[inline]
 pub(crate) fn first() -> Option<&'static DeviceAccount> {
-    ACCOUNTS[0].get()
+    ACCOUNTS.at(0)
 }
 
 /// Every account of this process.
 #[cfg(not(shim))]
 pub(crate) fn accounts() -> impl Iterator<Item = &'static DeviceAccount> {
-    ACCOUNTS.iter().filter_map(OnceLock::get)
+    ACCOUNTS.all()
 }
 
 /// The account of a device.
 pub(crate) fn of_device(device: CUdevice) -> Option<&'static DeviceAccount> {
-    let mut accounts = ACCOUNTS.iter().filter_map(OnceLock::get);
-    accounts.find(|account| account.device == device)
+    ACCOUNTS.all().find(|account| account.device == device)
 }
 
 impl DeviceAccount {

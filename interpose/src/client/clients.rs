@@ -10,13 +10,14 @@
 //! driver is asked for.
 
 use core::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 use abi::types::CUdevice;
 
 use crate::client::Client;
 use crate::driver;
-use crate::platform::config::DEVICES_MAX;
-use crate::platform::sys::Current;
+use crate::platform::config::{Config, DEVICES_MAX};
+use crate::platform::sys::{Current, SetOnce, locked};
 
 /// The devices of this process.
 pub(crate) static CLIENTS: Clients = Clients::new();
@@ -27,6 +28,12 @@ pub(crate) struct Clients {
     entries: [Entry; DEVICES_MAX],
     /// Entries that are claimed, or about to be.
     claimed: AtomicUsize,
+    /// Held by the thread that claims one.
+    noting: Mutex<()>,
+    /// By which settings this process is a client ([`crate::client::process`]). Set without a lock,
+    /// unlike by `OnceLock`: a child that is forked while another thread of its parent reads the
+    /// environment would wait for that thread, which it does not have, for ever.
+    pub(super) config: SetOnce<Config>,
 }
 
 struct Entry {
@@ -68,6 +75,8 @@ impl Clients {
                 }
             }; DEVICES_MAX],
             claimed: AtomicUsize::new(0),
+            noting: Mutex::new(()),
+            config: SetOnce::new(),
         }
     }
 
@@ -157,11 +166,8 @@ impl Clients {
 
     /// Claims an entry for a device that has none; its index.
     fn note(&self, device: CUdevice) -> Option<usize> {
-        static NOTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
         // A panic leaves nothing half done that the next would stumble over.
-        let _noting = NOTING
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _noting = locked(&self.noting);
         if let Some(index) = self.index_of(device) {
             return Some(index);
         }

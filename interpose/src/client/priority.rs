@@ -15,27 +15,32 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use abi::types::CUresult;
 
-/// Set once a driver refused a launch only because of the priority that we added.
-static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+/// What a client knows of how the priorities of its device are used.
+#[derive(Default)]
+pub(crate) struct PriorityUse {
+    /// Set once the driver refused a launch only because of the priority that we added.
+    is_refused: AtomicBool,
+    /// Levels that the application asked for, the device's least as bit 0.
+    asked: AtomicU64,
+}
 
-/// Levels that the application asked for, the device's least as bit 0.
-static ASKED: AtomicU64 = AtomicU64::new(0);
+impl PriorityUse {
+    /// Whether launches may carry a priority of ours, as far as the driver has said.
+    #[inline]
+    pub(crate) fn may_be_added(&self) -> bool {
+        !self.is_refused.load(Ordering::Relaxed)
+    }
 
-/// Whether launches may carry a priority of ours, as far as the driver has said.
-#[inline]
-pub(crate) fn may_be_added() -> bool {
-    !IS_REFUSED.load(Ordering::Relaxed)
+    /// The launch went without the priority: no launch of the client carries one any more.
+    pub(crate) fn give_up(&self) {
+        self.is_refused.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether a refused launch is worth another call without our attribute: a driver that does not
 /// take the attribute answers so. The application's own mistakes get the same answer twice.
 pub(crate) fn may_be_why(result: CUresult) -> bool {
     matches!(result, CUresult::INVALID_VALUE | CUresult::NOT_SUPPORTED)
-}
-
-/// The launch went without the priority: no launch carries one any more.
-pub(crate) fn give_up() {
-    IS_REFUSED.store(true, Ordering::Relaxed);
 }
 
 /// A device's range, with the mapping of either class.
@@ -84,10 +89,15 @@ impl Priorities {
         }
     }
 
-    /// A stream got what was asked. Whether the process asked for another level before that is the
+    /// A stream got what was asked. Whether the client asked for another level before that is the
     /// same one in its class.
-    pub(crate) fn handle_asked(&self, is_high_priority: bool, asked: i32) -> bool {
-        let before = ASKED.fetch_or(self.bit(asked), Ordering::Relaxed);
+    pub(crate) fn handle_asked(
+        &self,
+        used: &PriorityUse,
+        is_high_priority: bool,
+        asked: i32,
+    ) -> bool {
+        let before = used.asked.fetch_or(self.bit(asked), Ordering::Relaxed);
         self.is_shared(is_high_priority, asked, before)
     }
 
@@ -161,6 +171,16 @@ mod tests {
         assert_eq!(Priorities::new(0, 0), None);
         assert_eq!(Priorities::new(-5, 0), None);
         assert_eq!(Priorities::new(i32::MAX, i32::MIN), None);
+    }
+
+    #[test]
+    fn what_a_client_asked_for_before_counts_and_what_another_did_does_not() {
+        let priorities = Priorities::new(0, -5).unwrap();
+        let (one, other) = (PriorityUse::default(), PriorityUse::default());
+        let is_shared = |client: &PriorityUse, asked| priorities.handle_asked(client, true, asked);
+        assert!(!is_shared(&one, -2) && !is_shared(&one, -2));
+        assert!(!is_shared(&other, -3));
+        assert!(is_shared(&one, -3));
     }
 
     proptest! {

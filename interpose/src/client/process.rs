@@ -4,11 +4,6 @@ use crate::client::Client;
 use crate::client::clients::CLIENTS;
 use crate::platform::config::Config;
 use crate::platform::phase::{self, Phase};
-use crate::platform::sys::SetOnce;
-
-/// Set without a lock, unlike by `OnceLock`: a child that is forked while another thread of its
-/// parent reads the environment would wait for that thread, which it does not have, for ever.
-pub(crate) static CONFIG: SetOnce<Config> = SetOnce::new();
 
 /// This process as a client for the calling thread's current device, if it is one. Asks the driver
 /// only if the process has several devices.
@@ -29,5 +24,10 @@ pub(crate) fn clients() -> impl Iterator<Item = &'static Client> {
 
 /// What the environment said, once it was read.
 pub(crate) fn config() -> Option<&'static Config> {
-    CONFIG.get()
+    CLIENTS.config.get()
+}
+
+/// What the environment said is this, unless another thread was first; what it is.
+pub(crate) fn set_config(config: Config) -> &'static Config {
+    CLIENTS.config.set(config)
 }

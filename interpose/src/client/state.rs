@@ -8,7 +8,7 @@ use abi::types::{CUcontext, CUdevice};
 use profiler::ProfileIndex;
 
 use crate::client::helper_words::Words;
-use crate::client::priority::Priorities;
+use crate::client::priority::{Priorities, PriorityUse};
 use crate::client::thread::ThisThread;
 
 /// A client. There is at most one for each device in a process, for the life of the process; its
@@ -35,6 +35,8 @@ pub(crate) struct Client {
     /// What high-priority launches on default streams carry as an attribute, if this driver takes
     /// one.
     pub(crate) default_priority: Option<i32>,
+    /// What the application asked of the one, and whether the driver takes the other.
+    pub(crate) priority_use: PriorityUse,
     /// Whether MPS shares the device, if this driver says so.
     pub(crate) is_on_mps: Option<bool>,
 }

@@ -33,7 +33,7 @@ use protocol::quota::Quota;
 
 use crate::client::Client;
 use crate::client::helper_words::Words;
-use crate::client::priority::{self, Priorities};
+use crate::client::priority::{self, Priorities, PriorityUse};
 use crate::platform::config::Config;
 use crate::platform::log::{self, Level};
 use crate::platform::stdio_guard::Occupied;
@@ -44,8 +44,26 @@ use crate::{driver, kernels};
 /// 100 us; a second is a daemon that is stopped.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether a thread that has attached gets a signal from the kernel when what started it ends. The next time it is the helper that attaches.
-static FALLS_WITH_PARENT: AtomicBool = AtomicBool::new(false);
+/// What the first attempt found out for all that follow.
+static FOUND: Found = Found::new();
+
+/// See [`FOUND`].
+struct Found {
+    /// Whether a thread that has attached gets a signal from the kernel when what started it ends.
+    /// The next time it is the helper that attaches.
+    falls_with_parent: AtomicBool,
+    /// What this process knows about kernels, once it has been read.
+    kernels: OnceLock<Option<Known>>,
+}
+
+impl Found {
+    const fn new() -> Self {
+        Self {
+            falls_with_parent: AtomicBool::new(false),
+            kernels: OnceLock::new(),
+        }
+    }
+}
 
 /// So long a daemon that hangs up without an answer is asked again, ns.
 const ASK_AGAIN_NS: u64 = 2_000_000_000;
@@ -168,7 +186,7 @@ pub(crate) fn attach(
 ) -> Result<(Client, Result<Met, Unmanaged>), Unmanaged> {
     let _occupied = Occupied::new();
     if sys::has_parent_death_signal() {
-        FALLS_WITH_PARENT.store(true, Ordering::Relaxed);
+        FOUND.falls_with_parent.store(true, Ordering::Relaxed);
     }
     let (uuid, sought) = places(config, device)?;
     let found = look_for(&sought);
@@ -233,6 +251,7 @@ fn new_client(
         default_priority: priorities
             .filter(|_| takes_priorities())
             .map(|range| range.for_high_priority(priority::DEFAULT)),
+        priority_use: PriorityUse::default(),
         is_on_mps: driver::is_on_mps(device),
     })
 }
@@ -472,7 +491,7 @@ fn ask(
         device: client.uuid.clone(),
         memory: Some(quota.map(|quota| quota.to_string()).unwrap_or_default()),
         slot: brought.as_ref().map(|(_, slot)| *slot),
-        falls_with_parent: FALLS_WITH_PARENT.load(Ordering::Relaxed),
+        falls_with_parent: FOUND.falls_with_parent.load(Ordering::Relaxed),
         is_on_mps: client.is_on_mps,
     });
     let packet = request.encode();
@@ -548,9 +567,9 @@ struct Known {
 
 /// The profile of this process, loaded when it first attaches, for the device it attaches to then.
 fn profile(config: &Config, device: CUdevice) -> Option<&'static Known> {
-    static KNOWN: OnceLock<Option<Known>> = OnceLock::new();
     let load = |path: &PathBuf| load_profile(path, device);
-    KNOWN
+    FOUND
+        .kernels
         .get_or_init(|| config.profile.as_ref().and_then(load))
         .as_ref()
 }

@@ -36,14 +36,46 @@ use crate::dispatch::telemetry;
 use crate::driver;
 use crate::platform::config::{Config, DEVICES_MAX};
 use crate::platform::log::{self, Level};
-use crate::platform::phase::{self, HAS_BEGUN, Phase};
+use crate::platform::phase::{self, Phase};
 use crate::platform::sys;
 use crate::progress::contexts::{CONTEXTS, Kind};
 use crate::progress::waking;
 use crate::signals::supervised_exit::{self, FROZEN_MS};
 
-/// Longest wait for what is in flight when the process exits, ms; 0: none.
-static DRAIN_MS: AtomicU32 = AtomicU32::new(0);
+/// What the C library calls at a fork of this process and at its exit.
+static HANDLERS: Handlers = Handlers::new();
+
+/// See [`HANDLERS`].
+struct Handlers {
+    /// Whether children made by fork run [`handle_fork_in_child`], once that was asked for.
+    is_fork_seen: OnceLock<bool>,
+    /// Whether [`handle_exit`] runs at exit, once that was asked for.
+    is_exit_seen: OnceLock<bool>,
+    /// Longest wait for what is in flight when the process exits, ms; 0: none.
+    drain_ms: AtomicU32,
+}
+
+impl Handlers {
+    const fn new() -> Self {
+        Self {
+            is_fork_seen: OnceLock::new(),
+            is_exit_seen: OnceLock::new(),
+            drain_ms: AtomicU32::new(0),
+        }
+    }
+
+    /// Has it call at forks; whether it does.
+    fn see_forks(&self) -> bool {
+        let see = || sys::at_fork_in_child(handle_fork_in_child);
+        *self.is_fork_seen.get_or_init(see)
+    }
+
+    /// Has it call at exit, for that longest wait.
+    fn see_exit(&self, drain_ms: u32) {
+        self.drain_ms.store(drain_ms, Ordering::Relaxed);
+        self.is_exit_seen.get_or_init(|| sys::at_exit(handle_exit));
+    }
+}
 
 /// A context was created: the first one on a device decides whether the device is managed.
 pub(crate) fn handle_context(context: CUcontext, device: CUdevice, kind: Kind) {
@@ -119,14 +151,11 @@ fn try_attach(
     device: CUdevice,
     index: u32,
 ) -> Result<(), Reason> {
-    static IS_FORK_SEEN: OnceLock<bool> = OnceLock::new();
-    static IS_EXIT_SEEN: OnceLock<bool> = OnceLock::new();
     // Before anything that a fork would have to undo.
-    if !IS_FORK_SEEN.get_or_init(|| sys::at_fork_in_child(handle_fork_in_child)) {
+    if !HANDLERS.see_forks() {
         return Err((Level::Warn, "no memory for a fork handler".into()));
     }
-    // Release pairs with the Acquire in `read_environment`, which a child may run.
-    HAS_BEGUN.store(true, Ordering::Release);
+    phase::note_begun();
     if !phase::clear_in_children() {
         // Linux before 4.14, or pages that are larger: children made by fork are told, others are not.
         log::say(
@@ -163,8 +192,7 @@ fn try_attach(
     if client.page.stop.load(Ordering::SeqCst) != 0 {
         waking::wake_surely(client);
     }
-    DRAIN_MS.store(config.drain_ms, Ordering::Relaxed);
-    IS_EXIT_SEEN.get_or_init(|| sys::at_exit(handle_exit));
+    HANDLERS.see_exit(config.drain_ms);
     phase::enter(Phase::Attached);
     #[cfg(not(shim))]
     {
@@ -290,7 +318,7 @@ fn finish(limit_ms: u32) -> bool {
 /// moment at which the daemon forgets this client must not be left to chance either: we hang up
 /// first, and the daemon closes its side once it has.
 extern "C" fn handle_exit() {
-    let limit_ms = DRAIN_MS.load(Ordering::Relaxed);
+    let limit_ms = HANDLERS.drain_ms.load(Ordering::Relaxed);
     if limit_ms != 0 && !finish(limit_ms) {
         log::say(
             Level::Warn,

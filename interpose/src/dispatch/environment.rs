@@ -5,13 +5,13 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::client::process::{self, CONFIG};
+use crate::client::process;
 use crate::dispatch::{panics, telemetry};
 use crate::driver;
 use crate::platform::config::{self, Config};
 use crate::platform::inherited::INHERITED;
 use crate::platform::log::{self, Level};
-use crate::platform::phase::{self, HAS_BEGUN, Phase};
+use crate::platform::phase::{self, Phase};
 use crate::platform::sys;
 
 /// What the door does first inside a hook: reads the environment if nobody has, and panics if a
@@ -38,7 +38,7 @@ pub(crate) fn panic_if_asked(index: usize) {
 
 /// Reads the environment if nobody has, for what is logged before the driver is initialised.
 pub(crate) fn prepare() {
-    if phase::now() == Phase::Unread && !HAS_BEGUN.load(Ordering::Acquire) {
+    if phase::now() == Phase::Unread && !phase::has_begun() {
         read_environment();
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn prepare() {
 #[cold]
 fn begin() -> bool {
     // The child of a client has nothing to begin with.
-    if config::is_disabled() || HAS_BEGUN.load(Ordering::Acquire) {
+    if config::is_disabled() || phase::has_begun() {
         phase::enter(Phase::Inert);
     } else if driver::is_initialised() {
         // In a child of this process the driver is not initialised.
@@ -61,7 +61,7 @@ fn begin() -> bool {
 fn read_environment() {
     // Threads that race read it twice, the same.
     let read = || Config::read(|name| std::env::var_os(name));
-    let config = CONFIG.get().unwrap_or_else(|| CONFIG.set(read()));
+    let config = process::config().unwrap_or_else(|| process::set_config(read()));
     if config::is_disabled() || INHERITED.is_environment_read.swap(true, Ordering::Relaxed) {
         return;
     }

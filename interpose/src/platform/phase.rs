@@ -2,7 +2,7 @@
 //!
 //! [`crate::daemon::lifecycle`] moves it from one phase to the next; everything else only looks.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::platform::inherited::INHERITED;
 use crate::platform::sys;
@@ -33,10 +33,6 @@ pub(crate) enum Phase {
 struct PhasePage(AtomicU8);
 
 static PAGE: PhasePage = PhasePage(AtomicU8::new(Phase::Unread as u8));
-
-/// Whether an attempt to attach was made, in this process or one that it descends from. After that
-/// only a child is [`Phase::Unread`].
-pub(crate) const HAS_BEGUN: &AtomicBool = &INHERITED.has_begun;
 
 /// Where this process stands.
 #[inline]
@@ -72,6 +68,19 @@ pub(crate) fn try_change(from: Phase, to: Phase) -> bool {
     PAGE.0
         .compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Relaxed)
         .is_ok()
+}
+
+/// Whether an attempt to attach was made, in this process or one that it descends from. After that
+/// only a child is [`Phase::Unread`].
+pub(crate) fn has_begun() -> bool {
+    // Acquire pairs with the Release in `note_begun`, which a parent may have run.
+    INHERITED.has_begun.load(Ordering::Acquire)
+}
+
+/// An attempt to attach is about to be made.
+pub(crate) fn note_begun() {
+    // Release pairs with the Acquire in `has_begun`, which a child may run.
+    INHERITED.has_begun.store(true, Ordering::Release);
 }
 
 /// Has children find the phase cleared, however they are made; whether the kernel can do that.

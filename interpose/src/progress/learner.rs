@@ -33,13 +33,14 @@
 //! What a stream waits for between kernels (copies, events, the host) counts as its kernels' time; it costs best-effort work
 //! something and high-priority work nothing.
 //!
-//! Bounds: streams in the first [`STREAMS`] slots; [`policy::durations::LAUNCHES_MAX`] launches in flight of each.
+//! Bounds: streams that have a log in [`STREAMS`]; [`policy::durations::LAUNCHES_MAX`] launches in
+//! flight of each.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
 
 use client::gate::Grant;
-use client::launch_log::{LAUNCHES, Launch, Recent};
+use client::launch_log::Launch;
 use client::marks::Marks;
 use policy::durations::Durations;
 use protocol::longest::PLACES;
@@ -49,14 +50,11 @@ use crate::client::Client;
 use crate::kernels::graphs::{GRAPHS, GraphName};
 use crate::kernels::{KERNELS, Learnt, Name, Number};
 use crate::progress::slot::Slot;
+use crate::progress::streams::STREAMS;
 
 mod stream;
 
 use stream::Stream;
-
-/// Streams that teach, 8 KiB of every job's address space each. A stream gets the lowest slot that is free, and training
-/// launches nearly all on a few.
-const STREAMS: usize = 24;
 
 /// Between two tellings of what was learnt to people: each looks through the tables once, about 0.1 ms.
 const TELL_NS: u64 = 500_000_000;
@@ -64,13 +62,10 @@ const TELL_NS: u64 = 500_000_000;
 /// Names that are looked for among the longest, because they are no longer as long as they were told.
 const SHORTER_MAX: usize = 256;
 
-/// What launches write down, by the slot of their stream.
-static RECENT: [Recent<LAUNCHES>; STREAMS] = [const { Recent::new() }; STREAMS];
-
 /// The driver took a best-effort launch; `mark` is behind it in the count of its stream.
 #[inline]
 pub(crate) fn handle_launch(slot: u32, mark: u64, grant: &Grant, number: Number) {
-    if let Some(recent) = RECENT.get(slot as usize) {
+    if let Some(recent) = STREAMS.log(slot) {
         recent.push(&Launch {
             // 0, before the first that was charged, would be none.
             mark: mark.max(1),
@@ -126,10 +121,10 @@ impl Learner {
 
     /// Looks what was launched on a stream and what of it is complete.
     pub(crate) fn poll_slot(&mut self, client: &Client, index: u32, slot: &Slot) {
-        let index = index as usize;
-        let Some(recent) = RECENT.get(index) else {
+        let Some(recent) = STREAMS.log(index) else {
             return;
         };
+        let index = index as usize;
         if index >= self.streams.len() {
             self.streams.resize_with(index + 1, Stream::default);
         }

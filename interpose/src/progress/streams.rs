@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use abi::types::{CUcontext, CUstream};
 use client::backoff;
+use client::launch_log::{LAUNCHES, Recent};
 use client::marks::Marks;
 use client::slot_state::State;
 use crossbeam_utils::CachePadded;
@@ -50,6 +51,11 @@ const OVERFLOW: u32 = STREAMS_MAX - DEVICES_MAX as u32;
 
 /// Places for keys: twice the slots, so that searches stay short.
 const KEYS: usize = 2 * SLOTS;
+
+/// Streams that teach how long kernels take ([`crate::progress::learner`]), 8 KiB of every job's
+/// address space each: those in the first slots. A stream gets the lowest slot that is free, and
+/// training launches nearly all on a few.
+const LOGS: usize = 24;
 
 /// How long who is not launching waits for the lock, ns, before a stream is ended without it. Its holder may have lost its processor, which it
 /// has again within milliseconds; one that was jumped out of holds it for good.
@@ -87,6 +93,8 @@ pub(crate) struct Streams {
     /// The application's events, by the marks of these streams. Apart from the words above, which
     /// launches read.
     pub(crate) events: CachePadded<Events>,
+    /// What launches write down, by the slot of their stream; each on lines of its own.
+    logs: [Recent<LAUNCHES>; LOGS],
 }
 
 impl Streams {
@@ -102,6 +110,7 @@ impl Streams {
             capturing: AtomicU32::new(0),
             unplaced_captures: Captures::new(),
             events: CachePadded::new(Events::new()),
+            logs: [const { Recent::new() }; LOGS],
         }
     }
 
@@ -181,6 +190,12 @@ impl Streams {
     #[inline]
     pub(crate) fn slot(&self, index: u32) -> Option<&Slot> {
         self.slots.get(index as usize)
+    }
+
+    /// What launches on a slot's stream write down, if the stream teaches.
+    #[inline]
+    pub(super) fn log(&self, index: u32) -> Option<&Recent<LAUNCHES>> {
+        self.logs.get(index as usize)
     }
 
     /// All slots that may be in use, the overflow slots last.

@@ -79,7 +79,7 @@ macro_rules! launch_kernel {
                     let result = unsafe {
                         extended_of(extended)(&raw const config, function, parameters, extra)
                     };
-                    without_ours(result, plain)
+                    without_ours(begun, result, plain)
                 } else {
                     plain()
                 }
@@ -128,7 +128,7 @@ macro_rules! launch_kernel_ex {
                         // SAFETY: the application's own arguments and its configuration with one
                         // attribute more, which outlives the call.
                         let result = unsafe { real(&raw const own, function, parameters, extra) };
-                        without_ours(result, plain)
+                        without_ours(begun, result, plain)
                     }
                 }
             };
@@ -218,13 +218,17 @@ unsafe fn begin_each(
 
 /// The result of a launch that carried a priority of ours: if that may be why it was refused, the
 /// application's own call decides, and if it goes, ours was the fault and is not made again.
-fn without_ours(result: CUresult, plain: impl FnOnce() -> CUresult) -> CUresult {
+fn without_ours(
+    begun: Option<&Begun>,
+    result: CUresult,
+    plain: impl FnOnce() -> CUresult,
+) -> CUresult {
     if !priority::may_be_why(result) {
         return result;
     }
     let result = plain();
-    if result == CUresult::SUCCESS {
-        priority::give_up();
+    if let Some(begun) = begun.filter(|_| result == CUresult::SUCCESS) {
+        begun.give_up_priority();
     }
     result
 }

@@ -287,7 +287,7 @@ fn handle_asked(stream: Stream, asked: c_int) {
     let index = STREAMS.existing(stream);
     if let Some(client) = index.and_then(|index| STREAMS.client_of(index))
         && let Some(range) = client.priorities
-        && range.handle_asked(client.is_high_priority(), asked)
+        && range.handle_asked(&client.priority_use, client.is_high_priority(), asked)
     {
         client.page.count(Counter::PrioritiesShared, 1);
     }
